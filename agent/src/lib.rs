@@ -1,0 +1,11 @@
+//! Plimsoll's measuring side: what runs in the application's threads.
+//!
+//! # Design constraints
+//! - The sampling path allocates nothing, locks nothing and reads no lazily allocated
+//!   thread-local storage; `errno` and every register survive it.
+//! - Nothing here knows MPI, trees or files: stacks go in, records come out.
+//! - What cannot be done is counted in the thread's header, never dropped silently.
+
+pub mod calls;
+pub mod record;
+pub mod segment;

@@ -1,0 +1,270 @@
+//! The memory that a process shares with its node's collector: one memfd per process.
+//!
+//! ```text
+//! 0                Process          header: identity, clock anchor, settings that readers need
+//! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved
+//! ADDRESSES_OFFSET [Address]        interned addresses by id
+//! THREADS_OFFSET   [ThreadArea]     one per application thread: header, region slots, ring
+//! ```
+//!
+//! The file is sparse: what is never written costs no memory. Writers are the process's threads,
+//! each in its own area; the reader is one collector thread, here or in another process. Every
+//! field that both sides touch is atomic. Readers must treat the content as hostile: a process may
+//! die in mid-write.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use crate::record::VERSION;
+
+/// First bytes of a segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
+
+/// Most modules that a process can load during its life.
+pub const MAX_MODULES: usize = 4096;
+/// Most distinct addresses that a process can intern; beyond it stacks are cut and counted.
+pub const MAX_ADDRESSES: usize = 1 << 19;
+/// Most application threads at a time; threads beyond it are not sampled, and counted.
+pub const MAX_THREADS: usize = 512;
+/// Entries of a thread's region table.
+pub const MAX_SLOTS: usize = 256;
+/// Longest module path, in bytes.
+pub const MAX_PATH: usize = 976;
+
+/// Offset of the module table, in bytes.
+pub const MODULES_OFFSET: usize = 1 << 12;
+/// Offset of the address table, in bytes.
+pub const ADDRESSES_OFFSET: usize = MODULES_OFFSET + MAX_MODULES * size_of::<ModuleEntry>();
+/// Offset of the first thread area, in bytes.
+pub const THREADS_OFFSET: usize =
+    (ADDRESSES_OFFSET + MAX_ADDRESSES * size_of::<Address>()).next_multiple_of(1 << 12);
+
+/// What drives the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ClockKind {
+    /// perf task-clock: the thread's user CPU time.
+    Cpu = 0,
+    /// A POSIX timer on the thread's CPU clock, where perf events are refused.
+    Timer = 1,
+    /// A POSIX timer on CLOCK_MONOTONIC.
+    Wall = 2,
+}
+
+impl ClockKind {
+    /// The kind with this number, or the default for an unknown one.
+    pub fn from_u32(value: u32) -> Self {
+        match value {
+            1 => Self::Timer,
+            2 => Self::Wall,
+            _ => Self::Cpu,
+        }
+    }
+}
+
+/// Header of the segment.
+#[repr(C)]
+pub struct Process {
+    /// [`MAGIC`], written last when the segment is ready.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Process id.
+    pub pid: AtomicU32,
+    /// Start of the process in clock ticks since boot (field 22 of /proc/pid/stat): with the pid,
+    /// its identity.
+    pub start_time: AtomicU64,
+    /// Sampling period in nanoseconds.
+    pub period_ns: AtomicU64,
+    /// A [`ClockKind`].
+    pub clock: AtomicU32,
+    /// Bytes of each thread's ring: a power of two.
+    pub ring_bytes: AtomicU32,
+    /// Time stamp counter at the anchor.
+    pub anchor_ticks: AtomicU64,
+    /// CLOCK_MONOTONIC at the anchor, in nanoseconds.
+    pub anchor_ns: AtomicU64,
+    /// CLOCK_REALTIME at the anchor, in nanoseconds.
+    pub anchor_realtime_ns: AtomicU64,
+    /// Nanoseconds per 2^32 ticks, as measured at the start; readers refine it with a later anchor.
+    pub ns_per_ticks_q32: AtomicU64,
+    /// Stamp at which the observed run begins: return of MPI_Init, or the process's own start.
+    pub begin_stamp: AtomicU64,
+    /// Stamp at which it ends (entry of MPI_Finalize, or the end of the process); 0 until then.
+    pub end_stamp: AtomicU64,
+    /// Entries used in the module table.
+    pub modules: AtomicU32,
+    /// Entries used in the address table; id 0 is never used.
+    pub addresses: AtomicU32,
+    /// Thread areas ever used.
+    pub threads: AtomicU32,
+    /// Application threads that are not sampled because all areas were in use.
+    pub unsampled_threads: AtomicU32,
+    /// Set when the application used the sampling signal itself and sampling stepped aside.
+    pub stepped_aside: AtomicU32,
+    /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
+    pub main_thread: AtomicU32,
+}
+
+/// A loaded module.
+#[repr(C)]
+pub struct ModuleEntry {
+    /// Load bias: runtime address minus address in the file.
+    pub bias: AtomicU64,
+    /// Runtime addresses of its executable segments: first.
+    pub start: AtomicU64,
+    /// One past the last.
+    pub end: AtomicU64,
+    /// Nonzero once unloaded.
+    pub unloaded: AtomicU32,
+    /// Bytes used in `path`.
+    pub path_bytes: AtomicU32,
+    /// Bytes used in `build_id`.
+    pub build_id_bytes: AtomicU32,
+    pad: AtomicU32,
+    /// GNU build-id.
+    pub build_id: [AtomicU8; 20],
+    /// Path as the loader knows it; the main program's is resolved. Not UTF-8 by promise.
+    pub path: [AtomicU8; MAX_PATH],
+}
+
+/// An interned address.
+#[repr(C)]
+pub struct Address {
+    /// A return address, a program counter (innermost frames), or a wrapped call's id.
+    pub value: AtomicU64,
+    /// Index into the module table plus one; 0 for wrapped calls.
+    pub module: AtomicU32,
+    /// [`ADDRESS_IS_LEAF`].
+    pub flags: AtomicU32,
+}
+
+/// The address was a program counter: symbols are looked up at it, not before it.
+pub const ADDRESS_IS_LEAF: u32 = 1;
+
+/// Life of a thread area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ThreadState {
+    /// Never used, or given back by the collector.
+    Free = 0,
+    /// A thread writes here.
+    Live = 1,
+    /// The thread has ended; the collector reads the rest and then frees the area.
+    Ended = 2,
+}
+
+/// Counters and clear state of one thread.
+#[repr(C)]
+pub struct Thread {
+    /// A [`ThreadState`].
+    pub state: AtomicU32,
+    /// Kernel thread id.
+    pub tid: AtomicU32,
+    /// Address id of the thread's start routine; 0 for the initial thread.
+    pub start_routine: AtomicU32,
+    /// Counts the lives of this area, so that a reader notices a new thread in it.
+    pub generation: AtomicU32,
+    /// Bytes ever written into the ring.
+    pub head: AtomicU64,
+    /// Bytes ever read from it; owned by the collector.
+    pub tail: AtomicU64,
+    /// Slot of the wrapped call that is open, plus one; 0 if none is.
+    pub open_slot: AtomicU32,
+    /// The [`crate::calls::CallId`] of the open call.
+    pub open_call: AtomicU32,
+    /// Stamp of its entry.
+    pub open_stamp: AtomicU64,
+    /// Samples taken.
+    pub samples: AtomicU64,
+    /// Records dropped because the ring was full.
+    pub lost: AtomicU64,
+    /// Samples whose outer frames are missing.
+    pub truncated: AtomicU64,
+    /// Wrapped calls that returned.
+    pub calls: AtomicU64,
+    /// Of these, calls of MPI.
+    pub mpi_calls: AtomicU64,
+    /// Time stamp counter ticks spent in our signal handler.
+    pub handler_ticks: AtomicU64,
+    /// Stamp of the last timed record: what the thread did since is not yet in the ring.
+    pub last_stamp: AtomicU64,
+    /// Most recent global synchronisation's index plus one: the number of them.
+    pub syncs: AtomicU64,
+}
+
+/// One entry of a region table: calls of one wrapped call from one call path, since the last
+/// tally or exit record. Durations in time stamp counter ticks.
+#[repr(C)]
+pub struct SlotCounters {
+    /// Calls.
+    pub count: AtomicU64,
+    /// Sum of durations.
+    pub sum: AtomicU64,
+    /// Shortest.
+    pub min: AtomicU64,
+    /// Longest.
+    pub max: AtomicU64,
+    /// Bytes moved.
+    pub bytes: AtomicU64,
+}
+
+/// A thread's part of the segment; its ring follows directly.
+#[repr(C, align(4096))]
+pub struct ThreadArea {
+    /// Counters and state.
+    pub thread: Thread,
+    /// The region table's counters.
+    pub slots: [SlotCounters; MAX_SLOTS],
+}
+
+/// Bytes of a thread area with its ring.
+pub const fn thread_area_bytes(ring_bytes: usize) -> usize {
+    size_of::<ThreadArea>() + ring_bytes
+}
+
+/// Offset of a thread's area in the segment.
+pub const fn thread_offset(index: usize, ring_bytes: usize) -> usize {
+    THREADS_OFFSET + index * thread_area_bytes(ring_bytes)
+}
+
+/// Bytes of a whole segment.
+pub const fn segment_bytes(ring_bytes: usize) -> usize {
+    thread_offset(MAX_THREADS, ring_bytes)
+}
+
+/// Ring size for a sampling period: room for about 30 s of samples of 32 bytes, at least 256 KiB,
+/// at most 8 MiB.
+pub const fn ring_bytes_for(period_ns: u64) -> usize {
+    let samples = 30_000_000_000 / if period_ns == 0 { 1 } else { period_ns };
+    let wanted = samples.saturating_mul(32);
+    let bounded = if wanted < 1 << 18 {
+        1 << 18
+    } else if wanted > 1 << 23 {
+        1 << 23
+    } else {
+        wanted
+    };
+    (bounded as usize).next_power_of_two()
+}
+
+const _: () = {
+    assert!(size_of::<Process>() <= MODULES_OFFSET);
+    assert!(size_of::<ModuleEntry>() == 1040);
+    assert!(size_of::<ThreadArea>().is_multiple_of(4096));
+    assert!(VERSION == 1);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_hold_half_a_minute() {
+        for period_ns in [250_000, 1_000_000, 4_000_000] {
+            let bytes = ring_bytes_for(period_ns) as u64;
+            assert!(bytes * period_ns / 32 >= 30_000_000_000, "{bytes} bytes at {period_ns} ns");
+        }
+        assert_eq!(ring_bytes_for(1), 1 << 23);
+        assert_eq!(ring_bytes_for(u64::MAX), 1 << 18);
+    }
+}

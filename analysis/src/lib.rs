@@ -1,0 +1,1 @@
+//! Plimsoll's analysis: trees in; metrics, phases, losses and reports out.

@@ -1,0 +1,191 @@
+//! What the collector hands on: one process's run as a tree of calling contexts, with the time of
+//! each context in each phase.
+//!
+//! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
+//! delimited by the global synchronisations that the records name.
+
+use serde::{Deserialize, Serialize};
+
+/// What a frame stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameKind {
+    /// A procedure.
+    Function,
+    /// A loop inside the procedure that holds it.
+    Loop,
+    /// A procedure that the compiler inlined.
+    Inlined,
+    /// A call of the MPI library, by the name that the program used.
+    Mpi,
+    /// A source line.
+    Line,
+}
+
+/// A frame of a call path, in the user's terms.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Frame {
+    /// What it stands for.
+    pub kind: FrameKind,
+    /// Demangled name without parameters and return type; without symbols `module+0x1234`.
+    pub function: String,
+    /// Source file, where debug information tells.
+    pub file: Option<String>,
+    /// Source line, where debug information tells.
+    pub line: Option<u32>,
+    /// File name of the module that holds the code.
+    pub module: String,
+    /// Set for a wrapped call ([`plimsoll_agent::calls`]): its id.
+    pub call: Option<u16>,
+}
+
+/// Index of a node in [`ContextTree::nodes`].
+pub type NodeId = u32;
+
+/// One calling context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// The context that called this one; `None` at the outermost frame.
+    pub parent: Option<NodeId>,
+    /// Index into [`ContextTree::frames`].
+    pub frame: u32,
+    /// Tells several call sites of one MPI call in one function apart: offset of the return
+    /// address in its module. 0 for all other frames.
+    pub site: u64,
+}
+
+/// Calling contexts; a node's index is larger than its parent's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextTree {
+    /// Distinct frames.
+    pub frames: Vec<Frame>,
+    /// Contexts.
+    pub nodes: Vec<Node>,
+}
+
+/// What was measured in one context, itself only (without the contexts that it calls).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeValue {
+    /// Wall time.
+    pub exclusive_ns: u64,
+    /// Part of it that the thread was runnable without a core.
+    pub run_delay_ns: u64,
+    /// Calls: exact for wrapped calls; else a lower bound, the instances seen to begin.
+    pub calls: u64,
+    /// Bytes moved by a wrapped call, where its arguments tell.
+    pub bytes: u64,
+    /// Samples.
+    pub samples: u64,
+}
+
+impl NodeValue {
+    /// Adds another measurement of the same context.
+    pub fn add(&mut self, other: &Self) {
+        self.exclusive_ns += other.exclusive_ns;
+        self.run_delay_ns += other.run_delay_ns;
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.samples += other.samples;
+    }
+}
+
+/// All instances of one phase: what lies between a global synchronisation at one place and the
+/// next at another (or the same) place, the ending synchronisation included (PPoPP20, 4.2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseProfile {
+    /// The synchronisation after which it begins; `None` at the start of the run.
+    pub begins_after: Option<NodeId>,
+    /// The synchronisation with whose return it ends; `None` if the run ended without one.
+    pub ends_in: Option<NodeId>,
+    /// Index of the synchronisation that ends its first instance: the same on every rank, and so
+    /// the phase's name across ranks.
+    pub first_index: u64,
+    /// Number of instances.
+    pub instances: u64,
+    /// Begin of the first instance, since the begin of the run.
+    pub first_begin_ns: u64,
+    /// Wall time of all instances.
+    pub duration_ns: u64,
+    /// Contexts with time or calls in this phase, by node id, each once.
+    pub values: Vec<(NodeId, NodeValue)>,
+}
+
+/// One instance of a phase on this process, kept whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceRow {
+    /// Index of the synchronisation that ends it: the same on every rank.
+    pub index: u64,
+    /// Index into [`ProcessProfile::phases`].
+    pub phase: u32,
+    /// Wall time of the instance.
+    pub duration_ns: u64,
+    /// Exclusive wall time less run delay of its contexts, by node id, each once.
+    pub values: Vec<(NodeId, u64)>,
+}
+
+/// Instances kept whole: those whose [`instance_level`] is at least `level`. Ranks that kept
+/// different levels are brought to the highest by dropping rows; then all hold the same instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceRows {
+    /// Lowest level that is kept: one instance in 2^level.
+    pub level: u32,
+    /// By ascending index.
+    pub rows: Vec<InstanceRow>,
+}
+
+/// The level of a phase instance: level l holds one instance in 2^l, spread by a hash, so that no
+/// rhythm of the program decides which instances are kept.
+pub fn instance_level(index: u64) -> u32 {
+    let mut hash = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ (hash >> 31)).trailing_zeros()
+}
+
+/// What the measurement cost and what it could not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectionCounts {
+    /// Samples taken.
+    pub samples: u64,
+    /// Records lost because a ring was full or could not be read.
+    pub lost: u64,
+    /// Samples whose outer frames are missing.
+    pub truncated: u64,
+    /// Calls of MPI that were counted.
+    pub mpi_calls: u64,
+    /// Bytes of records written into the rings.
+    pub record_bytes: u64,
+    /// Time in the signal handler, in nanoseconds.
+    pub sampling_cpu_ns: u64,
+    /// Threads that could not be sampled.
+    pub unsampled_threads: u64,
+    /// The application took the sampling signal for itself.
+    pub stepped_aside: bool,
+}
+
+/// One process's run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessProfile {
+    /// Contexts of all its threads.
+    pub tree: ContextTree,
+    /// Phases of the thread that communicates, by order of `first_index`.
+    pub phases: Vec<PhaseProfile>,
+    /// Instances of these phases kept whole.
+    pub rows: InstanceRows,
+    /// Contexts of all other threads, over the whole run, by node id, each once.
+    pub other_threads: Vec<(NodeId, NodeValue)>,
+    /// Application threads seen, the communicating one included.
+    pub threads: u32,
+    /// Global synchronisations seen.
+    pub syncs: u64,
+    /// Length of the run: from its begin to its end, on this process.
+    pub elapsed_ns: u64,
+    /// Asked sampling period.
+    pub period_ns: u64,
+    /// Period that the samples kept: CPU time per sample; 0 without samples.
+    pub effective_period_ns: u64,
+    /// What drove the samples: "cpu", "timer" or "wall".
+    pub clock: String,
+    /// What the measurement cost and missed.
+    pub collection: CollectionCounts,
+}
