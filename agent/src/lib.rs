@@ -6,6 +6,23 @@
 //! - Nothing here knows MPI, trees or files: stacks go in, records come out.
 //! - What cannot be done is counted in the thread's header, never dropped silently.
 
+mod addresses;
 pub mod calls;
+mod cfi;
+pub mod clock;
+mod descriptors;
+mod memory;
+mod modules;
+mod offcpu;
+mod plausible;
+pub mod process;
 pub mod record;
+pub mod regions;
+mod ring;
+pub mod sampler;
 pub mod segment;
+mod stream;
+pub mod thread;
+pub mod timer;
+pub mod tls;
+mod unwind;

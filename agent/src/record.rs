@@ -11,8 +11,8 @@
 //! Ids are interned per process ([`crate::segment::Address`]); an address below
 //! [`crate::calls::FIRST_CODE_ADDRESS`] is a wrapped call.
 //!
-//! After records were lost the next timed record is a resynchronisation: absolute stamp, whole
-//! stack, absolute synchronisation index.
+//! A stream begins with an empty stack and no slots, and is thrown back to that by [`Record::Lost`].
+//! The first timed record after either is a resynchronisation: its stamp is absolute.
 
 /// Version of the format and of the segment that carries it.
 pub const VERSION: u32 = 1;
@@ -80,7 +80,7 @@ pub enum Record<'a> {
     Sample {
         /// When.
         stamp: Stamp,
-        /// The stack; against an empty one if the stamp is a resynchronisation.
+        /// The stack.
         stack: Delta<'a>,
         /// Stamps since the open wrapped call was entered, if one is open. Its frame is in the stack.
         entered: Option<u64>,
@@ -146,11 +146,19 @@ pub enum Record<'a> {
         /// When.
         stamp: Stamp,
     },
-    /// So many records did not fit into the ring and are lost.
+    /// So many records did not fit into the ring and are lost: the current stack is empty again,
+    /// and all slots are unknown until they are announced again.
     Lost {
         /// Number of records.
         records: u64,
     },
+}
+
+impl Record<'_> {
+    /// Whether the record closes an interval.
+    pub fn is_timed(&self) -> bool {
+        !matches!(self, Self::Slot { .. } | Self::Tally { .. } | Self::Lost { .. })
+    }
 }
 
 /// Writes records into a fixed buffer. Never allocates; a record that does not fit is an error

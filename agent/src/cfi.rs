@@ -1,0 +1,180 @@
+//! Frames that framehop cannot step over: those whose canonical frame address is not a stack or
+//! frame pointer plus an offset.
+//!
+//! GCC realigns a stack through a "dynamic realign argument pointer" (DRAP): in the prologue the
+//! CFA is r10 (or another register) plus an offset, afterwards it is loaded from the frame, which
+//! the DWARF CFI says with an expression that dereferences (DW_CFA_def_cfa_expression: DW_OP_breg6
+//! -8; DW_OP_deref). framehop 0.16 evaluates neither and silently guesses instead, so such
+//! addresses are recognised once, when they are interned, and stepped over here (DWARF 5, 6.4).
+
+use framehop::x86_64::{Reg, UnwindRegsX86_64};
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Operation, Register,
+    RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection,
+    UnwindTableRow,
+};
+
+use crate::modules::{LoadedModule, UnwindTables};
+
+type Bytes = EndianSlice<'static, LittleEndian>;
+
+/// DWARF numbers of the registers that framehop follows by itself (System V ABI, 3.6.2).
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+
+/// How to leave such a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRule {
+    cfa: Value,
+    rbp: Option<Value>,
+}
+
+/// A value: `register + offset`, or what lies there, or an offset from the CFA that lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Sum(u16, i64),
+    At(u16, i64),
+    AtCfa(i64),
+}
+
+/// Room for reading one row of a CFI table without allocating.
+pub struct CfiScratch(UnwindContext<usize, Inline>);
+
+struct Inline;
+
+impl UnwindContextStorage<usize> for Inline {
+    type Rules = [(Register, RegisterRule<usize>); 40];
+    type Stack = [UnwindTableRow<usize, Self>; 4];
+}
+
+impl Default for CfiScratch {
+    fn default() -> Self {
+        Self(UnwindContext::new_in())
+    }
+}
+
+/// The rule for code at runtime address `address` (the address itself, not the return address
+/// after it), if framehop cannot step over its frame.
+pub fn special_rule(
+    module: &LoadedModule,
+    address: u64,
+    scratch: &mut CfiScratch,
+) -> Option<FrameRule> {
+    let tables = module.unwind?;
+    let row = row_for(&tables, address.wrapping_sub(module.bias), scratch)?;
+    let frames = section(&tables);
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } if *register != RBP && *register != RSP => {
+            Value::Sum(register.0, *offset)
+        }
+        CfaRule::RegisterAndOffset { .. } => return None,
+        // Only expressions that load from memory: framehop evaluates the others (PLT entries).
+        CfaRule::Expression(expression) => match value_of(expression, &frames)? {
+            (register, offset, true) => Value::At(register, offset),
+            _ => return None,
+        },
+    };
+    let rbp = match row.register(RBP) {
+        Some(RegisterRule::Offset(offset)) => Some(Value::AtCfa(offset)),
+        Some(RegisterRule::Expression(expression)) => match value_of(&expression, &frames)? {
+            (register, offset, false) => Some(Value::At(register, offset)),
+            _ => return None,
+        },
+        _ => None,
+    };
+    Some(FrameRule { cfa, rbp })
+}
+
+fn section(tables: &UnwindTables) -> EhFrame<Bytes> {
+    let mut frames = EhFrame::new(tables.frames, LittleEndian);
+    frames.set_address_size(8);
+    frames
+}
+
+fn row_for<'s>(
+    tables: &UnwindTables,
+    file_address: u64,
+    scratch: &'s mut CfiScratch,
+) -> Option<&'s UnwindTableRow<usize, Inline>> {
+    let bases = BaseAddresses::default()
+        .set_eh_frame_hdr(tables.header_address)
+        .set_eh_frame(tables.frames_address);
+    let header = EhFrameHdr::new(tables.header, LittleEndian).parse(&bases, 8).ok()?;
+    let table = header.table()?;
+    let entry = table.lookup(file_address, &bases).ok()?;
+    let offset = table.pointer_to_offset(entry).ok()?;
+    let frames = section(tables);
+    let fde = frames.fde_from_offset(&bases, offset, EhFrame::cie_from_offset).ok()?;
+    fde.unwind_info_for_address(&frames, &bases, &mut scratch.0, file_address).ok()
+}
+
+/// Reads `DW_OP_bregN offset`, optionally followed by `DW_OP_deref`: register, offset, whether it
+/// dereferences. Other expressions are not understood.
+fn value_of(
+    expression: &UnwindExpression<usize>,
+    frames: &EhFrame<Bytes>,
+) -> Option<(u16, i64, bool)> {
+    let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
+    let mut operations = expression.get(frames).ok()?.operations(encoding);
+    let Operation::RegisterOffset { register, offset, .. } = operations.next().ok()?? else {
+        return None;
+    };
+    let dereferences = match operations.next().ok()? {
+        None => return Some((register.0, offset, false)),
+        Some(Operation::Deref { size: 8, .. }) => true,
+        Some(_) => return None,
+    };
+    operations.next().ok()?.is_none().then_some((register.0, offset, dereferences))
+}
+
+/// Registers by their DWARF number.
+const REGISTERS: [Reg; 16] = [
+    Reg::RAX,
+    Reg::RDX,
+    Reg::RCX,
+    Reg::RBX,
+    Reg::RSI,
+    Reg::RDI,
+    Reg::RBP,
+    Reg::RSP,
+    Reg::R8,
+    Reg::R9,
+    Reg::R10,
+    Reg::R11,
+    Reg::R12,
+    Reg::R13,
+    Reg::R14,
+    Reg::R15,
+];
+
+impl FrameRule {
+    /// Steps out of the frame: sets the caller's rsp and rbp and returns the return address.
+    /// `innermost` says that all of `regs` is known, not only rsp and rbp.
+    pub fn step(
+        &self,
+        innermost: bool,
+        regs: &mut UnwindRegsX86_64,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Result<u64, ()> {
+        let register = |number: u16| {
+            if !innermost && number != RBP.0 && number != RSP.0 {
+                return Err(());
+            }
+            REGISTERS.get(usize::from(number)).map(|register| regs.get(*register)).ok_or(())
+        };
+        let mut value = |value: Value, cfa: u64| match value {
+            Value::Sum(number, offset) => Ok(register(number)?.wrapping_add_signed(offset)),
+            Value::At(number, offset) => read(register(number)?.wrapping_add_signed(offset)),
+            Value::AtCfa(offset) => read(cfa.wrapping_add_signed(offset)),
+        };
+        let cfa = value(self.cfa, 0)?;
+        let rbp = self.rbp.map(|rbp| value(rbp, cfa)).transpose()?;
+        let return_address = read(cfa.wrapping_sub(8))?;
+        regs.set_sp(cfa);
+        if let Some(rbp) = rbp {
+            regs.set_bp(rbp);
+        }
+        regs.set_ip(return_address);
+        Ok(return_address)
+    }
+}

@@ -1,0 +1,112 @@
+//! File descriptors that the application does not notice: high numbers, close-on-exec, few.
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+/// Descriptors that are moved up start at this number if the limit allows: beyond what select()
+/// can name, low enough that the kernel's table stays small.
+const HIGH: libc::rlim_t = 4000;
+
+/// At most one in this many of the process's descriptors is ours.
+const SHARE: libc::rlim_t = 8;
+
+/// Most descriptors of ours, whatever the limit.
+const MOST: libc::rlim_t = 256;
+
+/// Counts our descriptors against a cap: the application must never run out because of us.
+pub struct Descriptors {
+    left: AtomicI32,
+    lowest: libc::c_int,
+}
+
+impl Descriptors {
+    /// A cap derived from the process's soft limit.
+    pub fn new() -> Self {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is valid for the call.
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+        let cap = (limit.rlim_cur / SHARE).min(MOST);
+        let lowest = limit.rlim_cur.saturating_sub(2 * cap).min(HIGH);
+        Self { left: AtomicI32::new(cap as i32), lowest: lowest as libc::c_int }
+    }
+
+    /// Moves `descriptor` (which is closed) to a high number with close-on-exec. `None` when the
+    /// cap is reached or the kernel refuses; `descriptor` is closed then too.
+    pub fn adopt(&self, descriptor: libc::c_int) -> Option<libc::c_int> {
+        if descriptor < 0 {
+            return None;
+        }
+        let granted = self.left.fetch_sub(1, Ordering::Relaxed) > 0;
+        let high = if granted {
+            // SAFETY: duplicates an open descriptor; raw system calls, since the library's
+            // wrappers may be observed.
+            unsafe {
+                libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, self.lowest)
+                    as libc::c_int
+            }
+        } else {
+            -1
+        };
+        // SAFETY: the caller gave the descriptor away.
+        unsafe { libc::syscall(libc::SYS_close, descriptor) };
+        if high < 0 {
+            self.left.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(high)
+    }
+
+    /// Closes an adopted descriptor, unless the application has closed it and opened something
+    /// else under its number: `expected` is how /proc/self/fd names ours.
+    pub fn release(&self, descriptor: libc::c_int, expected: &[u8]) {
+        if descriptor < 0 {
+            return;
+        }
+        self.left.fetch_add(1, Ordering::Relaxed);
+        if names(descriptor, expected) {
+            // SAFETY: the descriptor is ours.
+            unsafe { libc::syscall(libc::SYS_close, descriptor) };
+        }
+    }
+}
+
+impl Default for Descriptors {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether /proc/self/fd names the descriptor with something that contains `expected`.
+fn names(descriptor: libc::c_int, expected: &[u8]) -> bool {
+    let link = std::format!("/proc/self/fd/{descriptor}\0");
+    let mut target = [0u8; 256];
+    // SAFETY: a C string and a buffer of the given size.
+    let length = unsafe {
+        libc::syscall(libc::SYS_readlink, link.as_ptr(), target.as_mut_ptr(), target.len())
+    };
+    let Ok(length) = usize::try_from(length) else { return false };
+    target[..length.min(target.len())].windows(expected.len()).any(|part| part == expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adopted_descriptors_are_high_and_close_on_exec() {
+        let descriptors = Descriptors::new();
+        // SAFETY: a C string.
+        let low = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) };
+        let high = descriptors.adopt(low).expect("the cap is not reached");
+        assert!(high >= 100, "{high}");
+        // SAFETY: asks about a descriptor.
+        let flags = unsafe { libc::fcntl(high, libc::F_GETFD) };
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        descriptors.release(high, b"something else");
+        // SAFETY: asks about a descriptor.
+        assert!(unsafe { libc::fcntl(high, libc::F_GETFD) } >= 0, "not ours any more: left alone");
+        descriptors.release(high, b"/dev/null");
+        // SAFETY: asks about a descriptor.
+        assert_eq!(unsafe { libc::fcntl(high, libc::F_GETFD) }, -1);
+        assert_eq!(descriptors.adopt(-1), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Reading the application's stack without ever faulting on it.
+
+/// Pages of a stack whose bounds are not known are asked for one by one.
+const PAGE: u64 = 4096;
+
+/// How far above its stack pointer a stack of unknown bounds may be read, in bytes.
+const UNKNOWN_STACK_REACH: u64 = 8 << 20;
+
+/// Bytes below the stack pointer that belong to the function (System V ABI, 3.2.2).
+const RED_ZONE: u64 = 128;
+
+/// The readable part of one stack, from a given stack pointer upwards.
+pub struct StackMemory {
+    low: u64,
+    high: u64,
+    known: bool,
+    checked_page: u64,
+}
+
+impl StackMemory {
+    /// The stack in use at `sp`. `bounds` is the thread's own stack; if `sp` lies elsewhere (a
+    /// coroutine, an alternate signal stack) every page is checked before it is read.
+    pub fn at(sp: u64, bounds: (u64, u64)) -> Self {
+        let known = sp >= bounds.0 && sp < bounds.1;
+        let high = if known { bounds.1 } else { sp.saturating_add(UNKNOWN_STACK_REACH) };
+        Self { low: sp.saturating_sub(RED_ZONE), high, known, checked_page: 0 }
+    }
+
+    /// The word at `address`.
+    #[inline]
+    pub fn read(&mut self, address: u64) -> Result<u64, ()> {
+        if address < self.low || address > self.high - 8 {
+            return Err(());
+        }
+        let readable = self.known || (self.page_is_readable(address) && self.page_is_readable(address + 7));
+        if !readable {
+            return Err(());
+        }
+        // SAFETY: the address lies on the thread's own stack above its stack pointer, or on a page
+        // that the kernel has just found readable.
+        Ok(unsafe { (address as *const u64).read_unaligned() })
+    }
+
+    fn page_is_readable(&mut self, address: u64) -> bool {
+        let page = address & !(PAGE - 1);
+        if page == self.checked_page {
+            return true;
+        }
+        let readable = is_readable(page);
+        if readable {
+            self.checked_page = page;
+        }
+        readable
+    }
+}
+
+/// Whether the eight bytes at `address` can be read. Asks the kernel: rt_sigprocmask with an
+/// impossible `how` copies the mask in before it refuses, so EFAULT means unreadable. Clobbers
+/// errno.
+fn is_readable(address: u64) -> bool {
+    // SAFETY: the kernel checks the pointer; nothing is changed because `how` is invalid.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            -1i32,
+            address as *const u8,
+            core::ptr::null_mut::<u8>(),
+            8,
+        )
+    };
+    // SAFETY: errno's location is valid in every thread.
+    result == -1 && unsafe { *libc::__errno_location() } != libc::EFAULT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_stacks_are_read_only_where_mapped() {
+        // SAFETY: a fresh anonymous mapping of two pages, of which the upper is made unreadable.
+        let base = unsafe {
+            let base = libc::mmap(
+                core::ptr::null_mut(),
+                2 * PAGE as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_eq!(libc::mprotect(base.add(PAGE as usize), PAGE as usize, libc::PROT_NONE), 0);
+            *base.cast::<u64>() = 42;
+            base as u64
+        };
+        let mut stack = StackMemory::at(base, (0, 0));
+        assert_eq!(stack.read(base), Ok(42));
+        assert_eq!(stack.read(base + PAGE - 8), Ok(0));
+        assert_eq!(stack.read(base + PAGE - 4), Err(()), "half of the word lies on the dead page");
+        assert_eq!(stack.read(base + PAGE), Err(()));
+        assert_eq!(stack.read(base - 2 * RED_ZONE), Err(()), "below the stack pointer");
+    }
+
+    #[test]
+    fn known_stacks_end_at_their_bound() {
+        let words = [7u64; 4];
+        let low = words.as_ptr() as u64;
+        let mut stack = StackMemory::at(low, (low, low + 32));
+        assert_eq!(stack.read(low + 24), Ok(7));
+        assert_eq!(stack.read(low + 25), Err(()));
+    }
+}

@@ -1,0 +1,276 @@
+//! The map of loaded code: an immutable snapshot, replaced outside the handler.
+//!
+//! The handler uses whatever snapshot is published and never takes the loader's lock. Snapshots
+//! are rebuilt when the application loads or unloads a library. Before an unload, the snapshot of
+//! the modules that can never go away is published, so that no handler reads unwind tables that
+//! are about to be unmapped. A replaced snapshot is freed when no thread uses it any more
+//! (each thread names the one it uses, a hazard pointer).
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::boxed::Box;
+use std::string::String;
+use std::vec::Vec;
+
+use framehop::x86_64::UnwinderX86_64;
+use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
+
+/// Bytes of a module's image. Valid while the snapshot that holds it is published or in use.
+pub type ImageBytes = &'static [u8];
+
+/// A loaded module.
+#[derive(Clone, Debug)]
+pub struct LoadedModule {
+    /// Runtime addresses of its executable segments: first.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// Runtime address minus address in the file.
+    pub bias: u64,
+    /// Path; empty for the main program, until [`LoadedModule::path`] resolves it.
+    pub name: Vec<u8>,
+    /// GNU build-id, empty if there is none.
+    pub build_id: Vec<u8>,
+    /// The code between `start` and `end`.
+    pub text: ImageBytes,
+    /// `.eh_frame_hdr` and `.eh_frame` with their addresses in the file.
+    pub unwind: Option<UnwindTables>,
+    /// Index into the segment's module table.
+    pub index: u32,
+}
+
+/// A module's unwind tables.
+#[derive(Clone, Copy, Debug)]
+pub struct UnwindTables {
+    /// `.eh_frame_hdr`.
+    pub header: ImageBytes,
+    /// Its address in the file.
+    pub header_address: u64,
+    /// `.eh_frame`, up to the end of its segment.
+    pub frames: ImageBytes,
+    /// Its address in the file.
+    pub frames_address: u64,
+}
+
+/// An immutable map of the loaded code.
+pub struct Snapshot {
+    /// By ascending address.
+    pub modules: Vec<LoadedModule>,
+    /// framehop over the same modules.
+    pub unwinder: UnwinderX86_64<ImageBytes, MustNotAllocateDuringUnwind>,
+}
+
+impl Snapshot {
+    /// A snapshot of `modules`.
+    pub fn new(mut modules: Vec<LoadedModule>) -> Self {
+        modules.sort_by_key(|module| module.start);
+        let mut unwinder = UnwinderX86_64::new();
+        for module in &modules {
+            let range = module.start - module.bias..module.end - module.bias;
+            let mut sections = ExplicitModuleSectionInfo {
+                base_svma: 0,
+                text_svma: Some(range),
+                ..Default::default()
+            };
+            if let Some(tables) = module.unwind {
+                let extent = |at: u64, bytes: ImageBytes| Some(at..at + bytes.len() as u64);
+                sections.eh_frame_hdr_svma = extent(tables.header_address, tables.header);
+                sections.eh_frame_hdr = Some(tables.header);
+                sections.eh_frame_svma = extent(tables.frames_address, tables.frames);
+                sections.eh_frame = Some(tables.frames);
+            }
+            unwinder.add_module(Module::new(
+                String::new(),
+                module.start..module.end,
+                module.bias,
+                sections,
+            ));
+        }
+        Self { modules, unwinder }
+    }
+
+    /// The module that holds the code at `address`.
+    #[inline]
+    pub fn find(&self, address: u64) -> Option<&LoadedModule> {
+        let after = self.modules.partition_point(|module| module.start <= address);
+        let module = self.modules.get(after.checked_sub(1)?)?;
+        (address < module.end).then_some(module)
+    }
+}
+
+/// The modules that are loaded now, without their index in the segment. Takes the loader's lock.
+pub fn loaded() -> Vec<LoadedModule> {
+    let mut modules: Vec<LoadedModule> = Vec::new();
+    // SAFETY: the callback gets the pointer to the vector, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
+    modules
+}
+
+/// Called by the loader for each object.
+///
+/// # Safety
+/// `info` is the loader's, `data` a `Vec<LoadedModule>`.
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: promised by `loaded`, which passes this function to the loader.
+    let (info, modules) = unsafe { (&*info, &mut *data.cast::<Vec<LoadedModule>>()) };
+    // SAFETY: the loader describes its own program headers.
+    if let Some(module) = unsafe { describe(info) } {
+        modules.push(module);
+    }
+    0
+}
+
+/// # Safety
+/// `info` describes an object that stays mapped while the result is in use.
+unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
+    let bias = info.dlpi_addr;
+    // SAFETY: the loader's array of program headers.
+    let headers =
+        unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let loads = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let code = || loads().filter(|header| header.p_flags & libc::PF_X != 0);
+    let start = code().map(|header| bias.wrapping_add(header.p_vaddr)).min()?;
+    let end = code().map(|header| bias.wrapping_add(header.p_vaddr + header.p_memsz)).max()?;
+    // Bytes from a runtime address to the end of the readable segment that holds it.
+    let rest_of_segment = |at: u64| {
+        loads()
+            .filter(|header| header.p_flags & libc::PF_R != 0)
+            .map(|header| (bias.wrapping_add(header.p_vaddr), header.p_memsz))
+            .find(|(first, size)| at >= *first && at < first + size)
+            .map(|(first, size)| first + size - at)
+    };
+    let image = |at: u64, size: u64| -> ImageBytes {
+        // SAFETY: the range lies in one readable segment of the object.
+        unsafe { core::slice::from_raw_parts(at as *const u8, size as usize) }
+    };
+    let text_bytes = rest_of_segment(start).filter(|rest| *rest >= end - start);
+    let unwind =
+        headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).and_then(|header| {
+            let at = bias.wrapping_add(header.p_vaddr);
+            let size = header.p_memsz.min(rest_of_segment(at)?);
+            let frames = frames_address(image(at, size), at)?;
+            Some(UnwindTables {
+                header: image(at, size),
+                header_address: at.wrapping_sub(bias),
+                frames: image(frames, rest_of_segment(frames)?),
+                frames_address: frames.wrapping_sub(bias),
+            })
+        });
+    let build_id = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_NOTE)
+        .filter_map(|header| {
+            let at = bias.wrapping_add(header.p_vaddr);
+            build_id(image(at, header.p_memsz.min(rest_of_segment(at)?)))
+        })
+        .next()
+        .unwrap_or_default();
+    // SAFETY: the loader's names are C strings.
+    let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().to_vec();
+    let text = if text_bytes.is_some() { image(start, end - start) } else { &[] };
+    Some(LoadedModule { start, end, bias, name, build_id, text, unwind, index: 0 })
+}
+
+/// Where `.eh_frame` lies, from the header at runtime address `at` (LSB, Core, 10.6.2): only the
+/// encoding that every linker writes, a 32-bit offset relative to the field.
+fn frames_address(header: &[u8], at: u64) -> Option<u64> {
+    const PC_RELATIVE_I32: u8 = 0x1b;
+    if header.len() < 8 || header[0] != 1 || header[1] != PC_RELATIVE_I32 {
+        return None;
+    }
+    let offset = i32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+    Some((at + 4).wrapping_add_signed(i64::from(offset)))
+}
+
+/// The GNU build-id among an object's notes (ELF gABI, chapter 5, Note Section).
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    const BUILD_ID: u32 = 3;
+    let word =
+        |notes: &[u8], at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
+    loop {
+        let (name, size, kind) =
+            (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
+        let value = 12 + name.next_multiple_of(4);
+        if kind == BUILD_ID && notes.get(12..12 + name)? == b"GNU\0" {
+            return notes.get(value..value + size).map(<[u8]>::to_vec);
+        }
+        notes = notes.get(value + size.next_multiple_of(4)..)?;
+    }
+}
+
+/// The published snapshot.
+pub struct Published(AtomicPtr<Snapshot>);
+
+impl Published {
+    /// Nothing published yet.
+    pub const fn none() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// The snapshot, protected from being freed while `hazard` names it. `None` before the first
+    /// is published.
+    #[inline]
+    pub fn protect(&self, hazard: &AtomicPtr<Snapshot>) -> Option<&Snapshot> {
+        loop {
+            let snapshot = self.0.load(Ordering::SeqCst);
+            hazard.store(snapshot, Ordering::SeqCst);
+            if self.0.load(Ordering::SeqCst) == snapshot {
+                // SAFETY: it was published after `hazard` named it, so `replace` waits for us.
+                return unsafe { snapshot.as_ref() };
+            }
+        }
+    }
+
+    /// Publishes `snapshot` and frees the one it replaces, once `in_use` says that no thread uses
+    /// it. Callers serialise themselves.
+    pub fn replace(&self, snapshot: Snapshot, in_use: impl Fn(*mut Snapshot) -> bool) {
+        let old = self.0.swap(Box::into_raw(Box::new(snapshot)), Ordering::SeqCst);
+        if old.is_null() {
+            return;
+        }
+        while in_use(old) {
+            // SAFETY: no preconditions. A handler takes microseconds, unless it is off its core.
+            unsafe { libc::sched_yield() };
+        }
+        // SAFETY: `old` came from `Box::into_raw`, is no longer published, and nobody uses it.
+        drop(unsafe { Box::from_raw(old) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_and_its_libraries_are_found() {
+        let snapshot = Snapshot::new(loaded());
+        let here = this_program_and_its_libraries_are_found as fn() as usize as u64;
+        let module = snapshot.find(here).expect("the test itself is loaded");
+        assert!(module.unwind.is_some() && !module.text.is_empty() && !module.build_id.is_empty());
+        assert!(module.name.is_empty(), "the main program has no name in the loader");
+        let libc = snapshot.find(libc::getpid as *const () as u64);
+        assert!(libc.is_some());
+        assert!(snapshot.find(8).is_none());
+    }
+
+    #[test]
+    fn a_replaced_snapshot_waits_for_its_users() {
+        let published = Published::none();
+        let hazard = AtomicPtr::new(core::ptr::null_mut());
+        assert!(published.protect(&hazard).is_none());
+        published.replace(Snapshot::new(Vec::new()), |_| unreachable!("nothing was published"));
+        let used: *const Snapshot = published.protect(&hazard).expect("published");
+        let asked = core::cell::Cell::new(0);
+        published.replace(Snapshot::new(loaded()), |old| {
+            assert_eq!(old.cast_const(), used);
+            asked.set(asked.get() + 1);
+            asked.get() < 3 && hazard.load(Ordering::SeqCst) == old
+        });
+        assert_eq!(asked.get(), 3);
+        assert!(!published.protect(&hazard).expect("published").modules.is_empty());
+    }
+}

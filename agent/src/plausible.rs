@@ -1,0 +1,76 @@
+//! Whether a word found on the stack can be a return address at all.
+//!
+//! framehop guesses a frame pointer where it knows nothing better, so every address that it finds
+//! is checked before it is believed: it must lie in executable code and follow a call instruction.
+
+/// Longest indirect call that is recognised: prefix, opcode, ModRM, SIB, 32-bit displacement.
+const LONGEST_CALL: usize = 8;
+
+/// Whether the code before the end of `code` is a call instruction (Intel SDM, volume 2, CALL):
+/// `E8 rel32`, or `FF /2` with any ModRM form.
+pub fn follows_call(code: &[u8]) -> bool {
+    let end = code.len();
+    if end >= 5 && code[end - 5] == 0xe8 {
+        return true;
+    }
+    (2..LONGEST_CALL.min(end + 1)).any(|length| {
+        let at = end - length;
+        code[at] == 0xff
+            && code[at + 1] & 0x38 == 0x10
+            && form_bytes(&code[at + 1..]) == Some(length - 1)
+    })
+}
+
+/// Bytes of ModRM, SIB and displacement at the beginning of `code`, in 64-bit mode.
+fn form_bytes(code: &[u8]) -> Option<usize> {
+    let modrm = *code.first()?;
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    let sib = mode != 3 && rm == 4;
+    let displacement = match mode {
+        0 if rm == 5 => 4,
+        0 if sib && code.get(1)? & 7 == 5 => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    Some(1 + usize::from(sib) + displacement)
+}
+
+/// The kernel's signal return: `mov $15, %rax; syscall`. A handler returns to it, so it follows no
+/// call.
+pub const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_recognised_and_other_code_is_not() {
+        let calls: [&[u8]; 9] = [
+            &[0xe8, 1, 2, 3, 4],
+            &[0xff, 0xd0],                   // call *%rax
+            &[0x41, 0xff, 0xd4],             // call *%r12
+            &[0xff, 0x10],                   // call *(%rax)
+            &[0xff, 0x50, 0x18],             // call *0x18(%rax)
+            &[0xff, 0x90, 0, 1, 0, 0],       // call *0x100(%rax)
+            &[0xff, 0x15, 1, 2, 3, 4],       // call *0x4030201(%rip)
+            &[0x41, 0xff, 0x14, 0xc4],       // call *(%r12,%rax,8)
+            &[0xff, 0x94, 0xc3, 0, 1, 0, 0], // call *0x100(%rbx,%rax,8)
+        ];
+        for call in calls {
+            let mut code = vec![0x90; 8];
+            code.extend_from_slice(call);
+            assert!(follows_call(&code), "{call:x?}");
+        }
+        let others: [&[u8]; 5] = [
+            &[0x90; 8],
+            &[0xff, 0xe0],       // jmp *%rax
+            &[0xff, 0x30],       // push (%rax)
+            &[0xff, 0xd0, 0x90], // a call, but one byte too far back
+            &[],
+        ];
+        for code in others {
+            assert!(!follows_call(code), "{code:x?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the agent keeps for each observed thread.
+//!
+//! The block is private memory, wiped in every child of a fork (MADV_WIPEONFORK): a child finds
+//! zeros, and a zeroed block is inert. So no record of the parent's ring is ever written by a
+//! child, whatever way of forking the application uses.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::cfi::CfiScratch;
+use crate::modules::Snapshot;
+use crate::offcpu::OffCpuClock;
+use crate::record::{Delta, MAX_DEPTH};
+use crate::regions::RegionTable;
+use crate::segment::ThreadArea;
+use crate::stream::Stream;
+use crate::timer::Timer;
+use crate::unwind::{Frame, Frames, RuleCache};
+
+/// Bytes of the stack on which the handler runs: unwinding needs 17.5 KB at most.
+pub const HANDLER_STACK: usize = 64 << 10;
+
+/// A thread's block. The assembly of the handler's entry reads the first field.
+#[repr(C)]
+pub struct ThreadBlock {
+    /// Upper end of the handler's stack; 0 in a forked child.
+    pub handler_stack_top: usize,
+    /// The thread is observed: set last when the block is ready, cleared first when it goes.
+    pub active: AtomicBool,
+    /// Our own code runs on this thread: the handler must leave everything alone.
+    pub busy: AtomicBool,
+    /// The snapshot that this thread uses now.
+    pub hazard: AtomicPtr<Snapshot>,
+    /// The state that the handler and the wrappers share, never at the same time (`busy`).
+    pub state: UnsafeCell<MaybeUninit<State>>,
+}
+
+/// A thread's measuring state.
+pub struct State {
+    /// The thread's area in the segment.
+    pub area: *const ThreadArea,
+    /// Index of the area.
+    pub index: u32,
+    /// Kernel thread id.
+    pub tid: libc::pid_t,
+    /// The thread's own stack: lowest and one past the highest address.
+    pub stack_bounds: (u64, u64),
+    /// Outgoing records.
+    pub stream: Stream,
+    /// The stack as the reader knows it, outermost first.
+    pub current: Frames,
+    /// Room for the stack that is being taken.
+    pub taken: Frames,
+    /// Room for the part of it that lies inside a wrapped call.
+    pub inner: Frames,
+    /// Room for the ids of a stack's new frames.
+    pub ids: [u32; MAX_DEPTH],
+    /// Wrapped calls.
+    pub regions: RegionTable,
+    /// framehop's cache.
+    pub cache: RuleCache,
+    /// Scratch for CFI rows.
+    pub scratch: CfiScratch,
+    /// CPU time and run-queue delay.
+    pub off_cpu: OffCpuClock,
+    /// What interrupts the thread.
+    pub timer: Timer,
+    /// The measurement is paused.
+    pub paused: bool,
+}
+
+impl State {
+    /// The thread's area in the segment.
+    pub fn area(&self) -> &ThreadArea {
+        // SAFETY: the area stays mapped until the thread has been detached, and the state with it.
+        unsafe { &*self.area }
+    }
+
+    /// After a record did not fit, the reader knows nothing: say everything again.
+    pub fn written(&mut self, fitted: bool) {
+        if !fitted {
+            self.current.clear();
+            self.regions.announce_all_again();
+        }
+    }
+}
+
+/// How many outermost frames of `path` are the same calls as in `current`.
+pub fn kept(current: &Frames, path: &[Frame]) -> usize {
+    let same = |(old, new): &(&Frame, &Frame)| {
+        old.place == new.place && old.id == new.id && old.place != 0
+    };
+    current.as_slice().iter().zip(path).take_while(same).count()
+}
+
+/// The difference from `current` to `path`, of which `kept` frames stay. `ids` is room.
+pub fn difference<'i>(
+    current: &Frames,
+    path: &[Frame],
+    kept: usize,
+    ids: &'i mut [u32; MAX_DEPTH],
+) -> Delta<'i> {
+    let new = &path[kept..];
+    for (id, frame) in ids.iter_mut().zip(new) {
+        *id = frame.id;
+    }
+    Delta { dropped: (current.as_slice().len() - kept) as u32, added: &ids[..new.len()] }
+}
+
+/// Adds to a counter that only this thread writes.
+#[inline(always)]
+pub fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Sets a word that only this thread writes.
+#[inline(always)]
+pub fn set(word: &AtomicU32, value: u32) {
+    word.store(value, Ordering::Relaxed);
+}
+
+impl ThreadBlock {
+    /// Runs `work` on the thread's state with the handler held off. `None` if the thread is not
+    /// observed, or our own code already runs on it.
+    #[inline]
+    pub fn enter<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
+        if !self.active.load(Ordering::Relaxed) || self.busy.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.busy.store(true, Ordering::Relaxed);
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        // SAFETY: `active` says that the state is initialised; `busy` keeps the handler of this
+        // thread, the only other user, away until it is cleared again.
+        let result = work(unsafe { (*self.state.get()).assume_init_mut() });
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        self.busy.store(false, Ordering::Relaxed);
+        Some(result)
+    }
+}
+
+/// A thread's own stack: lowest and one past the highest address; (0, 0) if unknown.
+pub fn stack_bounds() -> (u64, u64) {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut low, mut size) = (core::ptr::null_mut(), 0);
+    // SAFETY: the calls fill in what they are given; the attributes are destroyed once.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return (0, 0);
+        }
+        let result = libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut size);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        if result != 0 {
+            return (0, 0);
+        }
+    }
+    (low as u64, low as u64 + size as u64)
+}

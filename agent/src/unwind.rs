@@ -1,0 +1,241 @@
+//! From registers to a call path.
+//!
+//! framehop steps from frame to frame; what it cannot do is done here: frames with a
+//! [`crate::cfi::FrameRule`], the kernel's signal frames, and the judgement of every address it
+//! finds. Nothing allocates or locks.
+
+use framehop::x86_64::{CacheX86_64, Reg, UnwindRegsX86_64};
+use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
+
+use crate::addresses::{Addresses, Published};
+use crate::calls::CallId;
+use crate::cfi::CfiScratch;
+use crate::memory::StackMemory;
+use crate::modules::Snapshot;
+use crate::record::MAX_DEPTH;
+
+/// framehop's cache, of the kind that never allocates while unwinding.
+pub type RuleCache = CacheX86_64<MustNotAllocateDuringUnwind>;
+
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// The return address, or the program counter of the innermost frame.
+    pub address: u64,
+    /// Where on the stack the return address lies; 0 for the innermost frame. Two frames with the
+    /// same address at the same place in neighbouring samples count as the same call.
+    pub place: u64,
+    /// The address's id.
+    pub id: u32,
+}
+
+/// Frames of one stack.
+pub struct Frames {
+    frames: [Frame; MAX_DEPTH],
+    length: usize,
+}
+
+impl Frames {
+    /// No frames. `Frames` is large: it lives in a thread's block, which begins as zeros.
+    pub fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Appends a frame; false if there is no room.
+    #[inline]
+    pub fn push(&mut self, frame: Frame) -> bool {
+        match self.frames.get_mut(self.length) {
+            Some(place) => {
+                *place = frame;
+                self.length += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The frames, in the order in which they were pushed.
+    #[inline]
+    pub fn as_slice(&self) -> &[Frame] {
+        &self.frames[..self.length]
+    }
+
+    /// Replaces the frames; what does not fit is left out.
+    pub fn copy_from(&mut self, frames: &[Frame]) {
+        self.length = frames.len().min(MAX_DEPTH);
+        self.frames[..self.length].copy_from_slice(&frames[..self.length]);
+    }
+
+    /// Turns innermost-first into outermost-first.
+    pub fn reverse(&mut self) {
+        self.frames[..self.length].reverse();
+    }
+}
+
+/// Where an unwind begins.
+pub struct Start {
+    /// Program counter (or return address).
+    pub address: u64,
+    /// The address is a return address: the caller's registers follow a call.
+    pub is_return: bool,
+    /// Place of the return address, if it is one.
+    pub place: u64,
+    /// Registers in the frame; all of them if not `is_return`, else rsp and rbp.
+    pub regs: UnwindRegsX86_64,
+    /// The thread's own stack.
+    pub stack_bounds: (u64, u64),
+    /// Return addresses at or above this place on the stack are known already: stop before it.
+    pub stop_at: u64,
+}
+
+/// How an unwind ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At the outermost frame.
+    Root,
+    /// At `stop_at`.
+    Known,
+    /// Outer frames are missing.
+    Truncated,
+}
+
+/// What unwinding needs: the process's tables and the thread's caches.
+pub struct Unwinding<'a> {
+    /// Loaded code, protected by the caller.
+    pub snapshot: &'a Snapshot,
+    /// The process's addresses.
+    pub addresses: &'a Addresses,
+    /// Where new addresses are announced.
+    pub published: Published<'a>,
+    /// The thread's framehop cache.
+    pub cache: &'a mut RuleCache,
+    /// The thread's scratch for CFI rows.
+    pub scratch: &'a mut CfiScratch,
+}
+
+impl Unwinding<'_> {
+    /// The id of a wrapped call.
+    pub fn intern_call(&mut self, call: CallId) -> Option<u32> {
+        let value = u64::from(call);
+        let interned =
+            self.addresses.intern(value, false, &self.published, self.snapshot, self.scratch);
+        interned.ok().map(|call| call.id)
+    }
+
+    /// Pushes the frames from `start` outwards, innermost first.
+    pub fn walk(&mut self, start: Start, frames: &mut Frames) -> End {
+        let mut regs = start.regs;
+        let mut memory = StackMemory::at(regs.sp(), start.stack_bounds);
+        let mut address = start.address;
+        let mut innermost = !start.is_return;
+        let mut place = start.place;
+        loop {
+            let Ok(interned) = self.addresses.intern(
+                address,
+                innermost,
+                &self.published,
+                self.snapshot,
+                self.scratch,
+            ) else {
+                return End::Truncated;
+            };
+            let mut read = |address: u64| memory.read(address);
+            if interned.signal_return {
+                match leave_signal_frame(&mut regs, &mut read) {
+                    Ok(interrupted) => address = interrupted,
+                    Err(()) => return End::Truncated,
+                }
+                // The handler may run on another stack than the code that it interrupted.
+                memory = StackMemory::at(regs.sp(), start.stack_bounds);
+                innermost = true;
+                place = 0;
+                continue;
+            }
+            if !frames.push(Frame { address, place, id: interned.id }) {
+                return End::Truncated;
+            }
+            let before = regs.sp();
+            let next = match interned.rule {
+                Some(rule) => {
+                    self.addresses.rule(rule).step(innermost, &mut regs, &mut read).map(Some)
+                }
+                None => {
+                    let Some(at) = (if innermost {
+                        Some(FrameAddress::from_instruction_pointer(address))
+                    } else {
+                        FrameAddress::from_return_address(address)
+                    }) else {
+                        return End::Truncated;
+                    };
+                    self.snapshot
+                        .unwinder
+                        .unwind_frame(at, &mut regs, self.cache, &mut read)
+                        .map_err(|_| ())
+                }
+            };
+            match next {
+                Ok(None) | Ok(Some(0)) => return End::Root,
+                Ok(Some(caller)) => address = caller,
+                Err(()) => return End::Truncated,
+            }
+            place = regs.sp().wrapping_sub(8);
+            if place >= start.stop_at {
+                return End::Known;
+            }
+            // Only the innermost frame may stand still: a leaf that has pushed nothing yet still
+            // gives up the word of its return address.
+            if regs.sp() <= before {
+                return End::Truncated;
+            }
+            innermost = false;
+        }
+    }
+}
+
+/// Steps out of the kernel's signal frame: rsp points at the `ucontext` that the kernel saved.
+/// Returns the interrupted program counter.
+fn leave_signal_frame(
+    regs: &mut UnwindRegsX86_64,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Result<u64, ()> {
+    let registers = regs.sp() + core::mem::offset_of!(libc::ucontext_t, uc_mcontext) as u64;
+    let mut saved = |register: libc::c_int| read(registers + 8 * register as u64);
+    let (rip, rsp, rbp) = (saved(libc::REG_RIP)?, saved(libc::REG_RSP)?, saved(libc::REG_RBP)?);
+    let (r10, rbx, r12, r13) = (
+        saved(libc::REG_R10)?,
+        saved(libc::REG_RBX)?,
+        saved(libc::REG_R12)?,
+        saved(libc::REG_R13)?,
+    );
+    *regs = UnwindRegsX86_64::new(rip, rsp, rbp);
+    for (register, value) in [(Reg::R10, r10), (Reg::RBX, rbx), (Reg::R12, r12), (Reg::R13, r13)] {
+        regs.set(register, value);
+    }
+    Ok(rip)
+}
+
+/// The registers of an interrupted thread.
+pub fn interrupted(context: &libc::ucontext_t) -> UnwindRegsX86_64 {
+    let saved = |register: libc::c_int| context.uc_mcontext.gregs[register as usize] as u64;
+    let mut regs =
+        UnwindRegsX86_64::new(saved(libc::REG_RIP), saved(libc::REG_RSP), saved(libc::REG_RBP));
+    for (register, number) in [
+        (Reg::RAX, libc::REG_RAX),
+        (Reg::RDX, libc::REG_RDX),
+        (Reg::RCX, libc::REG_RCX),
+        (Reg::RBX, libc::REG_RBX),
+        (Reg::RSI, libc::REG_RSI),
+        (Reg::RDI, libc::REG_RDI),
+        (Reg::R8, libc::REG_R8),
+        (Reg::R9, libc::REG_R9),
+        (Reg::R10, libc::REG_R10),
+        (Reg::R11, libc::REG_R11),
+        (Reg::R12, libc::REG_R12),
+        (Reg::R13, libc::REG_R13),
+        (Reg::R14, libc::REG_R14),
+        (Reg::R15, libc::REG_R15),
+    ] {
+        regs.set(register, saved(number));
+    }
+    regs
+}

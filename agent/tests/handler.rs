@@ -1,0 +1,146 @@
+//! The real handler on the real clock, in this very process: it samples, it sees the stack through
+//! frames that realign it, and it never allocates.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll_agent::process::{self, Config};
+use plimsoll_agent::record::{Decoder, Record};
+use plimsoll_agent::segment::{
+    ADDRESSES_OFFSET, Address, ClockKind, MAX_ADDRESSES, ThreadArea, ring_bytes_for,
+    thread_area_bytes, thread_offset,
+};
+
+thread_local! {
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if WATCHED.get() {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if WATCHED.get() {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn thread_cpu_ns() -> u64 {
+    plimsoll_agent::clock::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[inline(never)]
+fn burn(ms: u64) -> u64 {
+    let end = thread_cpu_ns() + ms * 1_000_000;
+    let mut turns = 0u64;
+    while thread_cpu_ns() < end {
+        for _ in 0..100_000 {
+            turns = std::hint::black_box(turns + 1);
+        }
+    }
+    turns
+}
+
+#[inline(never)]
+fn outer(ms: u64) -> u64 {
+    std::hint::black_box(burn(ms)) + 1
+}
+
+#[test]
+fn samples_carry_the_stack_and_the_handler_never_allocates() {
+    const PERIOD_NS: u64 = 1_000_000;
+    let config = Config { period_ns: PERIOD_NS, clock: ClockKind::Cpu, sigaction: libc::sigaction };
+    let observed = process::start(&config).expect("observed");
+    burn(20); // first signals, first rules in the caches
+    WATCHED.set(true);
+    // SAFETY: errno's location is valid.
+    let errno = unsafe {
+        *libc::__errno_location() = 4711;
+        std::hint::black_box(outer(300));
+        *libc::__errno_location()
+    };
+    WATCHED.set(false);
+    observed.stop();
+    assert_eq!(
+        ALLOCATIONS.load(Ordering::Relaxed),
+        0,
+        "allocations while only the handler could allocate"
+    );
+    assert_eq!(errno, 4711, "errno changed under the application");
+
+    let ring_bytes = ring_bytes_for(PERIOD_NS);
+    let index = observed.header().main_thread.load(Ordering::Relaxed) as usize;
+    // SAFETY: maps the segment a second time; its file is larger than what is mapped.
+    let (addresses, area, ring) = unsafe {
+        let map = |bytes: usize, offset: usize| {
+            let at = libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                observed.descriptor(),
+                offset as i64,
+            );
+            assert_ne!(at, libc::MAP_FAILED);
+            at.cast::<u8>()
+        };
+        let header = map(ADDRESSES_OFFSET + MAX_ADDRESSES * size_of::<Address>(), 0);
+        let area = map(thread_area_bytes(ring_bytes), thread_offset(index, ring_bytes));
+        let written = (*area.cast::<ThreadArea>()).thread.head.load(Ordering::Acquire) as usize;
+        (
+            std::slice::from_raw_parts(
+                header.add(ADDRESSES_OFFSET).cast::<Address>(),
+                MAX_ADDRESSES,
+            ),
+            &*area.cast::<ThreadArea>(),
+            std::slice::from_raw_parts(area.add(size_of::<ThreadArea>()), written),
+        )
+    };
+    let mut decoder = Decoder::default();
+    let mut rest = ring;
+    let mut stack: Vec<u32> = Vec::new();
+    let mut innermost: HashMap<u64, u32> = HashMap::new();
+    let (mut samples, mut through_outer, mut truncated_samples) = (0, 0, 0);
+    let near = |id: u32, function: usize| {
+        let value = addresses[id as usize].value.load(Ordering::Acquire);
+        value >= function as u64 && value < function as u64 + 400
+    };
+    while let Some((record, length)) = decoder.next(rest).expect("our own stream is sound") {
+        if let Record::Sample { stack: delta, truncated, .. } = record {
+            stack.truncate(stack.len() - delta.dropped as usize);
+            stack.extend_from_slice(delta.added);
+            samples += 1;
+            truncated_samples += u32::from(truncated);
+            through_outer +=
+                u32::from(stack.iter().any(|id| near(*id, outer as *const () as usize)));
+            *innermost
+                .entry(addresses[stack[stack.len() - 1] as usize].value.load(Ordering::Acquire))
+                .or_default() += 1;
+        }
+        rest = &rest[length..];
+    }
+    assert_eq!(samples, area.thread.samples.load(Ordering::Relaxed) as u32);
+    assert!((200..=340).contains(&samples), "{samples} samples of 320 ms at 1 ms");
+    assert!(
+        through_outer >= samples * 85 / 100,
+        "{through_outer} of {samples} samples see outer()"
+    );
+    assert_eq!(truncated_samples, 0);
+    assert!(innermost.len() > 1, "the program counter moves");
+}
