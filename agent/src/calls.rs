@@ -197,6 +197,8 @@ macro_rules! for_each_call {
             Mpi MPI_Comm_split 4 Communication 0 -1 -1
             Mpi MPI_Comm_split_type 5 Communication 0 -1 -1
             Mpi MPI_Comm_create 3 Communication 0 -1 -1
+            Mpi MPI_Comm_free 1 Communication -1 -1 -1
+            Mpi MPI_Type_free 1 Communication -1 -1 -1
             Mpi MPI_Comm_spawn 8 Communication 5 -1 -1
             Mpi MPI_Comm_accept 5 Communication 3 -1 -1
             Mpi MPI_Comm_connect 5 Communication 3 -1 -1

@@ -442,7 +442,7 @@ impl Observed {
                 &raw const thread.head,
                 &raw const thread.tail,
             );
-            (&raw mut (*state).stream).write(Stream::new(ring, thread, now));
+            (&raw mut (*state).stream).write(Stream::new(ring, thread, &raw const header.reader, now));
             (&raw mut (*state).cache).write(RuleCache::new_in());
             (&raw mut (*state).scratch).write(CfiScratch::default());
             (&raw mut (*state).off_cpu).write(OffCpuClock::new(self.open_schedstat()));
@@ -531,8 +531,10 @@ impl Observed {
         }
     }
 
-    /// The observed run begins now, on the calling thread: MPI_Init has returned.
+    /// The observed run begins now, on the calling thread: MPI_Init has returned. The reader may be
+    /// another one than before.
     pub fn begin(&self) {
+        self.header().reader.fetch_add(1, Ordering::Release);
         self.header().begin_stamp.store(stamp_now(), Ordering::Release);
         self.with_thread(|state| {
             self.header().main_thread.store(state.index, Ordering::Release);
@@ -587,6 +589,14 @@ impl Observed {
     pub fn with_thread<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         // SAFETY: the block is the calling thread's.
         unsafe { tls::get().as_ref() }?.enter(work)
+    }
+
+    /// Whether the calling process is the observed one, and not a vforked child that borrows its
+    /// memory.
+    pub fn is_own_process(&self) -> bool {
+        // SAFETY: getpid has no preconditions.
+        let pid = unsafe { libc::syscall(libc::SYS_getpid) } as u32;
+        self.header().pid.load(Ordering::Relaxed) == pid
     }
 
     /// Whether the calling thread is the one that was attached to its block, and not a vforked

@@ -101,6 +101,9 @@ pub struct Process {
     pub unsampled_threads: AtomicU32,
     /// Set when the application used the sampling signal itself and sampling stepped aside.
     pub stepped_aside: AtomicU32,
+    /// Counts the readers that have taken over: when it changes, every thread says everything again,
+    /// beginning with [`crate::record::Record::Lost`].
+    pub reader: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
 }

@@ -1,6 +1,6 @@
 //! A thread's outgoing records.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::record::{Encoder, MAX_RECORD_BYTES, Record, Stamp};
 use crate::ring::Producer;
@@ -11,9 +11,13 @@ use crate::thread::bump;
 pub struct Stream {
     ring: Producer,
     thread: *const Thread,
+    readers: *const AtomicU32,
+    reader: u32,
     last_stamp: u64,
     resync: bool,
     lost: u64,
+    /// The reader knows nothing: a note of what was lost (perhaps nothing) comes first.
+    broken: bool,
     buffer: [u8; MAX_RECORD_BYTES],
 }
 
@@ -21,16 +25,41 @@ impl Stream {
     /// Begins a stream; the first timed record carries an absolute stamp.
     ///
     /// # Safety
-    /// `thread` stays valid as long as the stream lives.
-    pub unsafe fn new(ring: Producer, thread: *const Thread, stamp: u64) -> Self {
+    /// `thread` and `readers`, the segment's count of readers, stay valid as long as the stream
+    /// lives.
+    pub unsafe fn new(
+        ring: Producer,
+        thread: *const Thread,
+        readers: *const AtomicU32,
+        stamp: u64,
+    ) -> Self {
+        // SAFETY: promised by the caller.
+        let reader = unsafe { (*readers).load(Ordering::Acquire) };
         Self {
             ring,
             thread,
+            readers,
+            reader,
             last_stamp: stamp,
             resync: true,
             lost: 0,
+            broken: false,
             buffer: [0; MAX_RECORD_BYTES],
         }
+    }
+
+    /// Whether another reader has taken over since the last time that this was asked. Then the
+    /// stream begins anew: the caller must forget what the reader knew.
+    pub fn reader_changed(&mut self) -> bool {
+        // SAFETY: promised to `new`.
+        let reader = unsafe { (*self.readers).load(Ordering::Acquire) };
+        let changed = reader != self.reader;
+        if changed {
+            self.reader = reader;
+            self.broken = true;
+            self.resync = true;
+        }
+        changed
     }
 
     /// Stamp of the last timed record.
@@ -52,11 +81,12 @@ impl Stream {
     /// reader knows neither the current stack nor any slot.
     #[must_use]
     pub fn write(&mut self, record: &Record<'_>) -> bool {
-        if self.lost > 0 {
+        if self.broken {
             if !self.push(&Record::Lost { records: self.lost }) {
                 return self.lose();
             }
             self.lost = 0;
+            self.broken = false;
         }
         if !self.push(record) {
             return self.lose();
@@ -74,6 +104,7 @@ impl Stream {
 
     fn lose(&mut self) -> bool {
         self.lost += 1;
+        self.broken = true;
         self.resync = true;
         bump(&self.thread().lost, 1);
         false

@@ -30,6 +30,8 @@ pub struct ThreadBlock {
     pub active: AtomicBool,
     /// Our own code runs on this thread: the handler must leave everything alone.
     pub busy: AtomicBool,
+    /// The application believes that it has blocked the sampling signal.
+    pub signal_hidden: AtomicBool,
     /// The snapshot that this thread uses now.
     pub hazard: AtomicPtr<Snapshot>,
     /// The state that the handler and the wrappers share, never at the same time (`busy`).
@@ -132,7 +134,11 @@ impl ThreadBlock {
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         // SAFETY: `active` says that the state is initialised; `busy` keeps the handler of this
         // thread, the only other user, away until it is cleared again.
-        let result = work(unsafe { (*self.state.get()).assume_init_mut() });
+        let state = unsafe { (*self.state.get()).assume_init_mut() };
+        if state.stream.reader_changed() {
+            state.written(false);
+        }
+        let result = work(state);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         self.busy.store(false, Ordering::Relaxed);
         Some(result)

@@ -1,0 +1,109 @@
+//! What is known about the application's handles: is a communicator the whole world, how large is
+//! a datatype. Asked of MPI once per handle, and forgotten when the application frees any.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::library::{Handle, Library};
+
+/// Handles that are remembered, of each sort.
+const PLACES: usize = 64;
+
+/// Values by handle: the value above, the handle folded to 32 bits below. Integer handles fold to
+/// themselves; of pointers, the low bits tell the objects of one heap apart.
+struct Memory([AtomicU64; PLACES]);
+
+impl Memory {
+    const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; PLACES])
+    }
+
+    fn get(&self, handle: Handle, ask: impl FnOnce() -> u32) -> u32 {
+        let folded = handle as u64 & 0xffff_ffff ^ handle as u64 >> 32;
+        let place = &self.0[(folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % PLACES];
+        let known = place.load(Ordering::Relaxed);
+        if known & 0xffff_ffff == folded && known != 0 {
+            return (known >> 32) as u32;
+        }
+        let value = ask();
+        place.store(u64::from(value) << 32 | folded, Ordering::Relaxed);
+        value
+    }
+
+    fn clear(&self) {
+        for place in &self.0 {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Facts about handles.
+pub struct HandleFacts {
+    library: Arc<Library>,
+    worlds: Memory,
+    sizes: Memory,
+}
+
+impl HandleFacts {
+    /// Nothing known yet.
+    pub fn new(library: Arc<Library>) -> Self {
+        Self { library, worlds: Memory::new(), sizes: Memory::new() }
+    }
+
+    /// Whether the communicator holds all ranks of the world in the world's order
+    /// (MPI_Comm_compare: identical or congruent, MPI-3.1, 6.4.1). It must be valid.
+    pub fn is_world(&self, communicator: Handle) -> bool {
+        let constants = &self.library.constants;
+        if communicator == constants.world {
+            return true;
+        }
+        let ask = || {
+            let mut result = -1;
+            // SAFETY: both communicators are valid; the call is local.
+            let code = unsafe {
+                (self.library.functions.comm_compare)(communicator, constants.world, &mut result)
+            };
+            let same = result == constants.identical || result == constants.identical + 1;
+            u32::from(code == 0 && same)
+        };
+        self.worlds.get(communicator, ask) == 1
+    }
+
+    /// Bytes of one element of the datatype, which must be valid; 0 if MPI does not say.
+    pub fn type_bytes(&self, datatype: Handle) -> u64 {
+        let ask = || {
+            let mut bytes: c_int = 0;
+            // SAFETY: the datatype is valid; the call is local.
+            let code = unsafe { (self.library.functions.type_size)(datatype, &mut bytes) };
+            if code == 0 { u32::try_from(bytes).unwrap_or(0) } else { 0 }
+        };
+        u64::from(self.sizes.get(datatype, ask))
+    }
+
+    /// The application freed a handle, whose value may come back with another meaning.
+    pub fn forget(&self) {
+        self.worlds.clear();
+        self.sizes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_asked_about_once_until_forgotten() {
+        let memory = Memory::new();
+        let asked = std::cell::Cell::new(0);
+        let ask = || {
+            asked.set(asked.get() + 1);
+            asked.get()
+        };
+        assert_eq!(memory.get(0x4400_0000, ask), 1);
+        assert_eq!(memory.get(0x4400_0000, ask), 1);
+        assert_eq!(memory.get(0x4c00_010d, ask), 2);
+        memory.clear();
+        assert_eq!(memory.get(0x4400_0000, ask), 3);
+    }
+}

@@ -1,0 +1,293 @@
+//! The MPI library that serves this process, found at run time.
+//!
+//! Plimsoll is built without any `mpi.h`. Handles are machine words; what differs between ABIs is
+//! a handful of constants (MPI-5, chapter 20, for the standard ABI; mpi.h of MPICH and Open MPI
+//! for theirs). Functions are taken under their PMPI_ names, so that no tool sees our calls.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+/// A handle: an integer (MPICH, standard ABI) or a pointer (Open MPI).
+pub type Handle = usize;
+
+/// The families of MPI ABIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abi {
+    /// MPICH and its derivatives: Intel MPI, Cray MPICH, MVAPICH.
+    Mpich,
+    /// Open MPI.
+    OpenMpi,
+    /// The standard ABI of MPI 5.
+    Standard,
+}
+
+impl Abi {
+    /// The name that summaries use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mpich => "mpich",
+            Self::OpenMpi => "openmpi",
+            Self::Standard => "standard",
+        }
+    }
+}
+
+/// Constants of the ABI.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Constants {
+    pub(super) world: Handle,
+    pub(super) byte: Handle,
+    pub(super) info_null: Handle,
+    pub(super) errors_return: Handle,
+    pub(super) shared: c_int,
+    pub(super) status_ignore: usize,
+    pub(super) identical: c_int,
+}
+
+/// Functions of the library that we call ourselves.
+#[derive(Clone, Copy)]
+pub(super) struct Functions {
+    pub(super) comm_rank: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
+    pub(super) comm_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
+    pub(super) comm_dup: unsafe extern "C" fn(Handle, *mut Handle) -> c_int,
+    pub(super) comm_split: unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int,
+    pub(super) comm_split_type: unsafe extern "C" fn(Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
+    pub(super) comm_compare: unsafe extern "C" fn(Handle, Handle, *mut c_int) -> c_int,
+    pub(super) comm_free: unsafe extern "C" fn(*mut Handle) -> c_int,
+    pub(super) comm_set_errhandler: unsafe extern "C" fn(Handle, Handle) -> c_int,
+    pub(super) barrier: unsafe extern "C" fn(Handle) -> c_int,
+    pub(super) send: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int,
+    pub(super) receive: unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, usize) -> c_int,
+    pub(super) type_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
+}
+
+/// The library.
+pub struct Library {
+    /// Its ABI.
+    pub abi: Abi,
+    /// First line of MPI_Get_library_version.
+    pub version: String,
+    /// Path of the shared object.
+    pub path: String,
+    pub(super) constants: Constants,
+    pub(super) functions: Functions,
+}
+
+/// Why the MPI library of this process cannot be used for the reduction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LibraryError {
+    /// No loaded object defines the function.
+    NotFound,
+    /// The library lacks a function or object that every MPI has.
+    Missing(&'static str),
+}
+
+impl std::fmt::Display for LibraryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound => write!(f, "the MPI library of this process was not found; is it linked statically?"),
+            Self::Missing(name) => write!(f, "the MPI library of this process does not provide {name}"),
+        }
+    }
+}
+
+impl std::error::Error for LibraryError {}
+
+/// An object handle of the dynamic loader that is kept for good.
+#[derive(Clone, Copy)]
+struct Object(*mut c_void);
+
+impl Object {
+    /// The loaded object that holds `address`, and its path.
+    fn holding(address: *const c_void) -> Option<(Self, String)> {
+        let path = path_of(address)?;
+        // SAFETY: a C string; RTLD_NOLOAD only takes a reference to what is loaded.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        (!handle.is_null()).then(|| (Self(handle), path.to_string_lossy().into_owned()))
+    }
+
+    fn symbol(self, name: &CStr) -> *mut c_void {
+        // SAFETY: a handle from dlopen and a C string.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }
+    }
+}
+
+/// Path of the loaded object that holds `address`.
+fn path_of(address: *const c_void) -> Option<CString> {
+    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in and its strings live as long as the
+    // object is loaded.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        Some(CStr::from_ptr(info.dli_fname).to_owned())
+    }
+}
+
+/// Where this library itself is loaded from, so that our own hooks are not taken for MPI.
+fn is_ours(address: *const c_void) -> bool {
+    path_of(address).is_some_and(|path| path_of(is_ours as *const c_void) == Some(path))
+}
+
+/// The definition of `name` that the application would call without us: the next one in the
+/// global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the dependencies of the
+/// object that holds `caller`; else that of any loaded object whose name contains `mpi`.
+pub fn next_definition(name: &CStr, caller: *const c_void) -> Option<*const c_void> {
+    // SAFETY: a C string.
+    let global = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if !global.is_null() {
+        return Some(global);
+    }
+    let found = |pointer: *mut c_void| (!pointer.is_null() && !is_ours(pointer)).then_some(pointer.cast_const());
+    Object::holding(caller)
+        .and_then(|(object, _)| found(object.symbol(name)))
+        .or_else(|| loaded_mpi_objects().into_iter().find_map(|object| found(object.symbol(name))))
+}
+
+fn loaded_mpi_objects() -> Vec<Object> {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, names: *mut c_void) -> c_int {
+        // SAFETY: the loader's information, and the vector that `loaded_mpi_objects` passes.
+        let (name, names) = unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *names.cast::<Vec<CString>>()) };
+        names.push(name.to_owned());
+        0
+    }
+    let mut names: Vec<CString> = Vec::new();
+    // SAFETY: the callback gets the vector, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut names).cast()) };
+    names
+        .iter()
+        .filter(|name| {
+            let name = name.to_string_lossy();
+            name.rsplit('/').next().is_some_and(|file| file.contains("mpi"))
+        })
+        .filter_map(|name| {
+            // SAFETY: a C string; RTLD_NOLOAD only takes a reference to what is loaded.
+            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+            (!handle.is_null()).then_some(Object(handle))
+        })
+        .collect()
+}
+
+impl Library {
+    /// The library that holds `function`, a definition of an MPI function that the application
+    /// calls (perhaps of a Fortran layer above it). Calls MPI functions that are allowed at any
+    /// time only.
+    pub fn detect(function: *const c_void) -> Result<Self, LibraryError> {
+        let (layer, _) = Object::holding(function).ok_or(LibraryError::NotFound)?;
+        // The layer's dependencies include the C library.
+        let rank = layer.symbol(c"PMPI_Comm_rank");
+        let (object, path) = Object::holding(rank).ok_or(LibraryError::NotFound)?;
+        let get = |name: &'static CStr| -> Result<*mut c_void, LibraryError> {
+            let pointer = object.symbol(name);
+            let missing = LibraryError::Missing(name.to_str().unwrap_or("a function"));
+            if pointer.is_null() { Err(missing) } else { Ok(pointer) }
+        };
+        // SAFETY: the MPI standard gives these functions these types, handles being words.
+        let functions = unsafe {
+            use std::mem::transmute;
+            Functions {
+                comm_rank: transmute::<*mut c_void, _>(get(c"PMPI_Comm_rank")?),
+                comm_size: transmute::<*mut c_void, _>(get(c"PMPI_Comm_size")?),
+                comm_dup: transmute::<*mut c_void, _>(get(c"PMPI_Comm_dup")?),
+                comm_split: transmute::<*mut c_void, _>(get(c"PMPI_Comm_split")?),
+                comm_split_type: transmute::<*mut c_void, _>(get(c"PMPI_Comm_split_type")?),
+                comm_compare: transmute::<*mut c_void, _>(get(c"PMPI_Comm_compare")?),
+                comm_free: transmute::<*mut c_void, _>(get(c"PMPI_Comm_free")?),
+                comm_set_errhandler: transmute::<*mut c_void, _>(get(c"PMPI_Comm_set_errhandler")?),
+                barrier: transmute::<*mut c_void, _>(get(c"PMPI_Barrier")?),
+                send: transmute::<*mut c_void, _>(get(c"PMPI_Send")?),
+                receive: transmute::<*mut c_void, _>(get(c"PMPI_Recv")?),
+                type_size: transmute::<*mut c_void, _>(get(c"PMPI_Type_size")?),
+            }
+        };
+        let (abi, constants) = constants(object, &path)?;
+        let version = library_version(object);
+        Ok(Self { abi, version, path, constants, functions })
+    }
+}
+
+/// Which ABI the library speaks, and its constants.
+fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryError> {
+    // Copy relocations may have moved Open MPI's objects into the program: ask the global scope
+    // first.
+    let open_mpi = |name: &'static CStr| -> Option<Handle> {
+        // SAFETY: a C string.
+        let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let pointer = if global.is_null() { object.symbol(name) } else { global };
+        (!pointer.is_null()).then_some(pointer as Handle)
+    };
+    let named_standard = path.rsplit('/').next().is_some_and(|file| file.starts_with("libmpi_abi"));
+    if !named_standard && let Some(world) = open_mpi(c"ompi_mpi_comm_world") {
+        let get = |name: &'static CStr| {
+            open_mpi(name).ok_or(LibraryError::Missing(name.to_str().unwrap_or("an object")))
+        };
+        return Ok((
+            Abi::OpenMpi,
+            Constants {
+                world,
+                byte: get(c"ompi_mpi_byte")?,
+                info_null: get(c"ompi_mpi_info_null")?,
+                errors_return: get(c"ompi_mpi_errors_return")?,
+                shared: 0,
+                status_ignore: 0,
+                identical: 0,
+            },
+        ));
+    }
+    if named_standard || abi_major_version(object) > 0 {
+        let constants = Constants {
+            world: 0x101,
+            byte: 0x247,
+            info_null: 0x130,
+            errors_return: 0x143,
+            shared: 0xdd,
+            status_ignore: 0,
+            identical: 201,
+        };
+        return Ok((Abi::Standard, constants));
+    }
+    let constants = Constants {
+        world: 0x4400_0000,
+        byte: 0x4c00_010d,
+        info_null: 0x1c00_0000,
+        errors_return: 0x5400_0001,
+        shared: 1,
+        status_ignore: 1,
+        identical: 0,
+    };
+    Ok((Abi::Mpich, constants))
+}
+
+/// MPI_Abi_get_version: positive only where the standard ABI is in use; MPICH-ABI builds of new
+/// libraries have the function too, and answer -1.
+fn abi_major_version(object: Object) -> c_int {
+    let pointer = object.symbol(c"PMPI_Abi_get_version");
+    if pointer.is_null() {
+        return -1;
+    }
+    let (mut major, mut minor) = (-1, -1);
+    // SAFETY: MPI-5, 20.3: two integers out, callable before MPI_Init.
+    unsafe {
+        let function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = std::mem::transmute(pointer);
+        function(&mut major, &mut minor);
+    }
+    major
+}
+
+fn library_version(object: Object) -> String {
+    let pointer = object.symbol(c"PMPI_Get_library_version");
+    if pointer.is_null() {
+        return String::from("unknown");
+    }
+    // MPI_MAX_LIBRARY_VERSION_STRING is at most 8192 in the known ABIs.
+    let mut text = vec![0 as c_char; 16384];
+    let mut length = 0;
+    // SAFETY: MPI-3.1, 8.1.1: callable before MPI_Init; the buffer is larger than any ABI's limit.
+    let text = unsafe {
+        let function: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int = std::mem::transmute(pointer);
+        function(text.as_mut_ptr(), &mut length);
+        CStr::from_ptr(text.as_ptr())
+    };
+    let text = text.to_string_lossy();
+    text.lines().next().unwrap_or_default().split(", package").next().unwrap_or_default().trim().to_owned()
+}

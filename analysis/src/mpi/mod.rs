@@ -1,0 +1,11 @@
+//! The only place that knows MPI: the library that the job brought along, and what we ask of it.
+
+mod communicator;
+mod handles;
+mod library;
+pub mod node;
+pub mod presence;
+
+pub use communicator::{MpiCommunicator, MpiError};
+pub use handles::HandleFacts;
+pub use library::{Abi, Handle, Library, LibraryError, next_definition};

@@ -1,0 +1,95 @@
+//! The end of the process: the report is written, whatever the end.
+//!
+//! The process's own thread writes it: the thread that ends may be in a signal handler, in the
+//! middle of anything. It waits, for a bounded time.
+
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use plimsoll_agent::process;
+
+use crate::{job, loading};
+
+/// How the process ends: 0 not yet, [`EXIT`], [`ABORT`], or a signal's number.
+static HOW: AtomicI32 = AtomicI32::new(0);
+const EXIT: i32 = -1;
+const ABORT: i32 = -2;
+
+/// 1 once the report is written, or cannot be.
+static DONE: AtomicU32 = AtomicU32::new(0);
+
+/// Longest wait for the report, in seconds: a launcher that kills a job gives it little more.
+const SIGNAL_PATIENCE_S: i64 = 10;
+const EXIT_PATIENCE_S: i64 = 60;
+
+/// In what words a summary says how the run ended.
+fn words(how: i32) -> String {
+    match how {
+        EXIT => String::from("exit"),
+        ABORT => String::from("abort"),
+        signal => format!("signal {signal}"),
+    }
+}
+
+/// A fatal signal was delivered. Async-signal-safe.
+pub fn by_signal(signal: i32) {
+    end(signal, SIGNAL_PATIENCE_S);
+}
+
+/// The process exits.
+pub fn by_exit() {
+    end(EXIT, EXIT_PATIENCE_S);
+}
+
+/// The process calls MPI_Abort.
+pub fn by_abort() {
+    end(ABORT, SIGNAL_PATIENCE_S);
+}
+
+/// The report is written already.
+pub fn finished() {
+    DONE.store(1, Ordering::Release);
+}
+
+/// Whether the report is written, or is not ours to write.
+pub fn is_done() -> bool {
+    DONE.load(Ordering::Acquire) != 0
+}
+
+/// Whether the process's own thread has to write the report now.
+pub fn is_requested() -> bool {
+    HOW.load(Ordering::Acquire) != 0
+}
+
+fn end(how: i32, patience_s: i64) {
+    let Some(observed) = process::current() else { return };
+    if is_done() || !job::has_thread() {
+        return;
+    }
+    observed.end();
+    if HOW.compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        loading::wake();
+    }
+    let timeout = libc::timespec { tv_sec: patience_s, tv_nsec: 0 };
+    // SAFETY: a word of ours and a timeout that outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, DONE.as_ptr(), libc::FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
+}
+
+/// The body of the process's own thread: follows the loader, and writes the report of an end that
+/// does not come through MPI_Finalize.
+pub fn keep_house() {
+    loading::follow(|| is_requested() || is_done());
+    if is_requested() && !is_done() {
+        let words = words(HOW.load(Ordering::Acquire));
+        // A panic of ours must not keep the application from ending.
+        let _ = std::panic::catch_unwind(|| job::write_incomplete(&words));
+    }
+    finished();
+    // SAFETY: wakes who waits on a word of ours.
+    unsafe { libc::syscall(libc::SYS_futex, DONE.as_ptr(), libc::FUTEX_WAKE_PRIVATE, i32::MAX) };
+}
+
+/// In a forked child: its end is its own.
+pub fn forget_in_child() {
+    HOW.store(0, Ordering::Relaxed);
+    DONE.store(0, Ordering::Relaxed);
+}

@@ -1,0 +1,74 @@
+//! The library's own heap, in mappings of its own.
+//!
+//! Rust's default would be the application's malloc: it may be replaced, instrumented, locked by a
+//! thread that just crashed, or not yet initialised.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlmalloc::Dlmalloc;
+
+/// A heap behind a lock that allocates nothing itself.
+pub struct Heap {
+    locked: AtomicBool,
+    heap: UnsafeCell<Dlmalloc>,
+}
+
+// SAFETY: the heap is only touched with the lock held.
+unsafe impl Sync for Heap {}
+
+#[global_allocator]
+static HEAP: Heap = Heap { locked: AtomicBool::new(false), heap: UnsafeCell::new(Dlmalloc::new()) };
+
+impl Heap {
+    fn lock(&self) {
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            // SAFETY: no preconditions. The holder may be off its core.
+            unsafe { libc::sched_yield() };
+        }
+    }
+
+    fn unlock(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc) -> R) -> R {
+        self.lock();
+        // SAFETY: the lock is held.
+        let result = work(unsafe { &mut *self.heap.get() });
+        self.unlock();
+        result
+    }
+}
+
+// SAFETY: hands everything to dlmalloc, one caller at a time.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller promises a layout of nonzero size.
+        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller promises that the pointer came from here with this layout.
+        self.with(|heap| unsafe { heap.free(pointer, layout.size(), layout.align()) });
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        self.with(|heap| unsafe { heap.realloc(pointer, layout.size(), layout.align(), new_size) })
+    }
+}
+
+/// Runs `fork` with the heap consistent, so that the child can use its copy.
+pub fn consistent_over_fork<R>(fork: impl FnOnce() -> R) -> R {
+    HEAP.lock();
+    let result = fork();
+    HEAP.unlock();
+    result
+}

@@ -1,0 +1,125 @@
+//! The functions that the application would call without us.
+//!
+//! Resolved in the constructor: a dlsym inside a hook may deadlock on the loader's lock. What is
+//! not loaded then (an MPI that comes by dlopen) is resolved when it is first called.
+
+use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plimsoll_agent::calls::{CALLS, CallId, Provider};
+use plimsoll_analysis::mpi::next_definition;
+
+/// Definitions of the wrapped calls, by call id.
+static CALL_DEFINITIONS: [AtomicUsize; CALLS.len() + 1] = [const { AtomicUsize::new(0) }; CALLS.len() + 1];
+
+/// Symbols with several versions, of which dlsym would give the oldest: the condition variables
+/// before glibc 2.3.2 had another layout.
+const VERSIONS: [(&str, &CStr); 2] = [
+    ("pthread_cond_wait", c"GLIBC_2.3.2"),
+    ("pthread_cond_timedwait", c"GLIBC_2.3.2"),
+];
+
+/// Resolves what is loaded now.
+pub fn resolve_all() {
+    for (at, call) in CALLS.iter().enumerate() {
+        if let Some(definition) = resolve_call(call.name, call.provider, std::ptr::null()) {
+            CALL_DEFINITIONS[at + 1].store(definition as usize, Ordering::Relaxed);
+        }
+    }
+}
+
+fn resolve_call(name: &str, provider: Provider, caller: *const c_void) -> Option<*const c_void> {
+    let symbol = CString::new(name).ok()?;
+    if provider != Provider::Libc && !caller.is_null() {
+        return next_definition(&symbol, caller);
+    }
+    let version = VERSIONS.iter().find(|(versioned, _)| *versioned == name).map(|(_, version)| *version);
+    resolve(&symbol, version)
+}
+
+/// The next definition of a symbol after ours.
+pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
+    // SAFETY: C strings.
+    let pointer = unsafe {
+        let versioned = version
+            .map_or(std::ptr::null_mut(), |version| libc::dlvsym(libc::RTLD_NEXT, symbol.as_ptr(), version.as_ptr()));
+        if versioned.is_null() { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) } else { versioned }
+    };
+    (!pointer.is_null()).then_some(pointer.cast_const())
+}
+
+/// The definition of a wrapped call; `caller` is an address in the code that calls it.
+pub fn call(id: CallId, caller: *const c_void) -> *const c_void {
+    let place = &CALL_DEFINITIONS[usize::from(id)];
+    let known = place.load(Ordering::Relaxed);
+    if known != 0 {
+        return known as *const c_void;
+    }
+    let call = &CALLS[usize::from(id) - 1];
+    match resolve_call(call.name, call.provider, caller) {
+        Some(definition) => {
+            place.store(definition as usize, Ordering::Relaxed);
+            definition
+        }
+        None => missing as *const c_void,
+    }
+}
+
+/// Stands in for a function that exists nowhere: the program asked for it by name. Fails as MPI
+/// does (MPI_ERR_OTHER is not 0 in any ABI).
+extern "C" fn missing() -> libc::c_int {
+    crate::say::warn("the program calls an MPI function that no loaded library provides");
+    15
+}
+
+/// A function of the C library behind a hook of ours, resolved in the constructor.
+pub struct Function {
+    symbol: &'static CStr,
+    definition: AtomicUsize,
+}
+
+impl Function {
+    /// The function of this name.
+    pub const fn named(symbol: &'static CStr) -> Self {
+        Self { symbol, definition: AtomicUsize::new(0) }
+    }
+
+    /// Its definition; null if there is none.
+    pub fn get(&self) -> *const c_void {
+        let known = self.definition.load(Ordering::Relaxed);
+        if known != 0 {
+            return known as *const c_void;
+        }
+        let definition = resolve(self.symbol, None).unwrap_or(std::ptr::null());
+        self.definition.store(definition as usize, Ordering::Relaxed);
+        definition
+    }
+}
+
+/// Defines the C library's own version of a function: `real!(name: fn(A) -> R)` makes
+/// `name(a) -> R`, which calls it.
+#[macro_export]
+macro_rules! real {
+    ($(#[$meta:meta])* $name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// As the C library's function of this name.
+        pub unsafe fn $name($($argument: $type),*) -> $result {
+            static FUNCTION: $crate::real::Function = {
+                const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
+                match ::std::ffi::CStr::from_bytes_with_nul(NAME) {
+                    Ok(name) => $crate::real::Function::named(name),
+                    Err(_) => panic!("a symbol's name holds no NUL"),
+                }
+            };
+            let pointer = FUNCTION.get();
+            // SAFETY: the C library's function of this name has this type; the caller keeps its
+            // contract.
+            unsafe {
+                let function: unsafe extern "C-unwind" fn($($type),*) -> $result = ::std::mem::transmute(pointer);
+                function($($argument),*)
+            }
+        }
+    };
+}

@@ -1,0 +1,185 @@
+//! pthread_create: the application's threads are observed, the MPI library's helpers are not.
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plimsoll_agent::process;
+
+use crate::job;
+
+type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+mod c {
+    use super::*;
+    crate::real! {
+    /// Creates a thread.
+    pthread_create(
+        thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t,
+        routine: *const c_void, argument: *mut c_void
+    ) -> libc::c_int
+    }
+}
+
+/// What a new thread shall run.
+struct Begin {
+    routine: Routine,
+    argument: *mut c_void,
+}
+
+/// Begins of library names whose threads are MPI's own: progress engines, event loops, transports.
+const HELPER_LIBRARIES: [&str; 22] = [
+    "libmpi", "libmpich", "libpmpi", "libopen-pal", "libopen-rte", "libpmix", "libprrte", "libevent", "libucs",
+    "libucp", "libuct", "libucm", "libfabric", "libpsm", "libibverbs", "librdmacm", "libpals", "libmca", "mca_",
+    "libhwloc", "libnuma", "libplimsoll",
+];
+
+/// The hook. Called by the assembly below with the caller's address, which a Rust function cannot
+/// know.
+///
+/// # Safety
+/// As pthread_create.
+unsafe extern "C-unwind" fn create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    routine: Routine,
+    argument: *mut c_void,
+    caller: *const c_void,
+) -> libc::c_int {
+    let plain = process::current().is_none()
+        || is_helper(caller)
+        || is_helper(routine as *const c_void)
+        || job::inside_mpi_init();
+    if plain {
+        // SAFETY: as the caller promises.
+        return unsafe { c::pthread_create(thread, attributes, routine as *const c_void, argument) };
+    }
+    let begin = Box::into_raw(Box::new(Begin { routine, argument }));
+    // SAFETY: as the caller promises; the new thread takes the box.
+    let result = unsafe { c::pthread_create(thread, attributes, thread_entry as *const c_void, begin.cast()) };
+    if result != 0 {
+        // SAFETY: no thread was created, so the box is still ours.
+        drop(unsafe { Box::from_raw(begin) });
+    }
+    result
+}
+
+/// Whether the code at `address` belongs to an MPI library's own machinery.
+fn is_helper(address: *const c_void) -> bool {
+    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in.
+    let name = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+            return false;
+        }
+        CStr::from_ptr(info.dli_fname).to_string_lossy()
+    };
+    let file = name.rsplit('/').next().unwrap_or_default();
+    HELPER_LIBRARIES.iter().any(|library| file.starts_with(library))
+}
+
+/// pthread_create.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    routine: Routine,
+    argument: *mut c_void,
+) -> libc::c_int {
+    naked_asm!("mov r8, [rsp]", "jmp {create}", create = sym create)
+}
+
+/// What a new thread runs first, and what it shall run. Returns both in registers.
+#[repr(C)]
+struct Next {
+    routine: *const c_void,
+    argument: *mut c_void,
+}
+
+/// # Safety
+/// `begin` is the box made by `create`.
+unsafe extern "C" fn attach(begin: *mut Begin) -> Next {
+    // SAFETY: promised by the caller.
+    let begin = unsafe { Box::from_raw(begin) };
+    if let Some(observed) = process::current() {
+        watch_exit();
+        observed.attach_thread(begin.routine as *const () as u64);
+    }
+    Next { routine: begin.routine as *const c_void, argument: begin.argument }
+}
+
+/// A new thread's first code: attaches it and jumps to its routine, so that none of our frames
+/// stays on its stack.
+///
+/// # Safety
+/// To be called by pthread_create only.
+#[unsafe(naked)]
+unsafe extern "C" fn thread_entry(begin: *mut c_void) -> *mut c_void {
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {attach}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "mov rdi, rdx",
+        "jmp rax",
+        ".cfi_endproc",
+        attach = sym attach,
+    )
+}
+
+/// Key whose destructor runs when an observed thread ends, by whatever way; plus one, 0 if none.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the key. To be called once, before any thread is observed.
+pub fn prepare_exit_watch() {
+    unsafe extern "C" fn ended(_value: *mut c_void) {
+        if let Some(observed) = process::current() {
+            observed.detach_thread();
+        }
+    }
+    let mut key = 0;
+    // SAFETY: the key outlives the threads: it is never deleted.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0 {
+        KEY.store(key + 1, Ordering::Release);
+    }
+}
+
+fn watch_exit() {
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key is valid; any value that is not null makes the destructor run.
+        unsafe { libc::pthread_setspecific(key, 1 as *const c_void) };
+    }
+}
+
+/// Runs `work` on a thread of our own: all signals blocked, not observed. Returns the thread.
+pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
+    extern "C" fn run(work: *mut c_void) -> *mut c_void {
+        // SAFETY: the double box made by `spawn`.
+        let work = unsafe { Box::from_raw(work.cast::<Box<dyn FnOnce() + Send>>()) };
+        // A panic of ours must not end the application.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        std::ptr::null_mut()
+    }
+    let work = Box::into_raw(Box::new(work));
+    // SAFETY: all signals are blocked while the thread is created, and it inherits that; the new
+    // thread takes the box.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        crate::signals::real_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let mut thread = 0;
+        let result = c::pthread_create(&mut thread, std::ptr::null(), run as *const c_void, work.cast());
+        crate::signals::real_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        if result != 0 {
+            drop(Box::from_raw(work));
+            return None;
+        }
+        Some(thread)
+    }
+}
