@@ -51,6 +51,33 @@ impl Label {
         Self::WaitResource,
     ];
 
+    /// The label that this one refines; `None` at the top.
+    pub fn parent(self) -> Option<Self> {
+        match self {
+            Self::Computation | Self::Communication => None,
+            Self::CollectiveSynchronisation | Self::DataTransfer | Self::Wait => {
+                Some(Self::Communication)
+            }
+            Self::Message | Self::MemoryCopy | Self::Device | Self::Io => Some(Self::DataTransfer),
+            Self::WaitPartner | Self::WaitLock | Self::WaitResource => Some(Self::Wait),
+        }
+    }
+
+    /// Itself and the labels that it refines, most specific first.
+    pub fn lineage(self) -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(self), |label| label.parent())
+    }
+
+    /// Whether it is `other` or refines it.
+    pub fn is_a(self, other: Self) -> bool {
+        self.lineage().any(|label| label == other)
+    }
+
+    /// The most specific label that both are; `None` for computation and communication.
+    pub fn common(self, other: Self) -> Option<Self> {
+        self.lineage().find(|label| other.is_a(*label))
+    }
+
     /// Its name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -84,6 +111,21 @@ mod tests {
     fn display_and_wire_agree() {
         for label in Label::ALL {
             assert_eq!(serde_json::to_value(label).unwrap(), label.to_string());
+        }
+    }
+
+    #[test]
+    fn labels_refine_each_other() {
+        assert!(Label::WaitLock.is_a(Label::Wait) && Label::WaitLock.is_a(Label::Communication));
+        assert!(!Label::Wait.is_a(Label::WaitLock) && !Label::Io.is_a(Label::Wait));
+        assert_eq!(Label::Io.common(Label::Message), Some(Label::DataTransfer));
+        assert_eq!(Label::Io.common(Label::WaitLock), Some(Label::Communication));
+        assert_eq!(Label::Io.common(Label::Computation), None);
+        for a in Label::ALL {
+            assert_eq!(a.common(a), Some(a));
+            for b in Label::ALL {
+                assert_eq!(a.common(b), b.common(a));
+            }
         }
     }
 }
