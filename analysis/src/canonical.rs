@@ -86,6 +86,15 @@ impl CanonicalTree {
         places.into_iter().flatten().collect()
     }
 
+    /// Takes in one context of a tree with its callers.
+    pub fn adopt_path(&mut self, tree: &ContextTree, threads: Threads, node: NodeId) {
+        let mut parent = None;
+        for (frame, site) in path(tree, node) {
+            let frame = self.frame_id(&frame);
+            parent = Some(self.node_id((threads, parent, frame, site)));
+        }
+    }
+
     fn take_in(
         &mut self,
         tree: &ContextTree,

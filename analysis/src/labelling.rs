@@ -157,16 +157,22 @@ fn known_function(name: &str, in_mpi: bool) -> Option<Label> {
     let whole = ["do_wait", "futex_wait"];
     KNOWN
         .iter()
-        .find(|(known, _)| {
-            if whole.contains(known) { name == *known } else { name.starts_with(known) }
-        })
+        .find(
+            |(known, _)| {
+                if whole.contains(known) { name == *known } else { name.starts_with(known) }
+            },
+        )
         .map(|(_, label)| *label)
 }
 
 /// For each context the most specific label that holds at least 70 % of its time on this rank,
 /// from the time of each context alone. `None` for contexts without time, which have no say, and
 /// `Some(None)` where no label holds so much.
-pub fn derived(tree: &ContextTree, meanings: &[Meaning], own_ns: &[u64]) -> Vec<Option<Option<Label>>> {
+pub fn derived(
+    tree: &ContextTree,
+    meanings: &[Meaning],
+    own_ns: &[u64],
+) -> Vec<Option<Option<Label>>> {
     let mut by_label = vec![[0u64; Label::ALL.len()]; tree.nodes.len()];
     for index in (0..tree.nodes.len()).rev() {
         by_label[index][meanings[index].label as usize] += own_ns[index];
