@@ -75,47 +75,45 @@ impl CanonicalTree {
         threads: Threads,
         chosen: impl Fn(NodeId) -> bool,
     ) -> Vec<Option<NodeId>> {
-        self.take_in(tree, |_| threads, chosen)
+        let order = (0..tree.nodes.len() as NodeId).filter(|node| chosen(*node));
+        self.take_in(tree, |_| threads, order)
     }
 
     /// Takes in all contexts of another union; returns for each of them its node here.
     pub fn merge(&mut self, other: &Self) -> Vec<NodeId> {
-        let whose = |node: NodeId| other.threads[node as usize];
-        let places = self.take_in(&other.contexts, whose, |_| true);
-        // All were chosen, so all have a place.
-        places.into_iter().flatten().collect()
+        self.merge_in_order(other, 0..other.contexts.nodes.len() as NodeId)
     }
 
-    /// Takes in one context of a tree with its callers.
-    pub fn adopt_path(&mut self, tree: &ContextTree, threads: Threads, node: NodeId) {
-        let mut parent = None;
-        for (frame, site) in path(tree, node) {
-            let frame = self.frame_id(&frame);
-            parent = Some(self.node_id((threads, parent, frame, site)));
-        }
+    /// The same in an order that names every context once, callers before callees.
+    pub fn merge_in_order(
+        &mut self,
+        other: &Self,
+        order: impl Iterator<Item = NodeId>,
+    ) -> Vec<NodeId> {
+        let whose = |node: NodeId| other.threads[node as usize];
+        let places = self.take_in(&other.contexts, whose, order);
+        // All are in the order, so all have a place.
+        places.into_iter().flatten().collect()
     }
 
     fn take_in(
         &mut self,
         tree: &ContextTree,
         threads: impl Fn(NodeId) -> Threads,
-        chosen: impl Fn(NodeId) -> bool,
+        order: impl Iterator<Item = NodeId>,
     ) -> Vec<Option<NodeId>> {
         self.index();
         let mut frames: Vec<Option<u32>> = vec![None; tree.frames.len()];
-        let mut places: Vec<Option<NodeId>> = Vec::with_capacity(tree.nodes.len());
-        for (node, id) in tree.nodes.iter().zip(0..) {
-            if !chosen(id) {
-                places.push(None);
-                continue;
-            }
+        let mut places: Vec<Option<NodeId>> = vec![None; tree.nodes.len()];
+        for id in order {
+            let node = &tree.nodes[id as usize];
             let frame = match frames[node.frame as usize] {
                 Some(frame) => frame,
                 None => self.frame_id(&tree.frames[node.frame as usize]),
             };
             frames[node.frame as usize] = Some(frame);
             let parent = node.parent.and_then(|parent| places[parent as usize]);
-            places.push(Some(self.node_id((threads(id), parent, frame, node.site))));
+            places[id as usize] = Some(self.node_id((threads(id), parent, frame, node.site)));
         }
         places
     }

@@ -149,3 +149,6 @@ fn agree(comm: &dyn Communicator, local: &[RankInput]) -> Result<Agreed, Communi
     let all = reduce(comm, ours, Proposal::combine);
     broadcast(comm, all.map(|all| all.map(|all| all.conclude())))
 }
+
+#[cfg(test)]
+mod tests;

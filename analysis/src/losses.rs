@@ -47,6 +47,10 @@ pub struct Finding {
 
 /// All losses of a run, worst first.
 pub fn losses(totals: &Totals, owners: &Owners) -> Vec<Finding> {
+    // A run without length has no fractions.
+    if totals.job.elapsed_ns == 0 {
+        return Vec::new();
+    }
     let mut findings: Vec<Finding> = totals
         .phases
         .iter()

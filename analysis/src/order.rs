@@ -11,13 +11,10 @@ use crate::totals::Totals;
 
 /// The same totals with contexts in canonical order.
 pub fn ordered(totals: Totals) -> Totals {
-    let mut by_number = CanonicalTree::default();
-    let tree = &totals.tree;
-    for node in depth_first(&totals) {
-        by_number.adopt_path(&tree.contexts, tree.threads[node as usize], node);
-    }
+    let mut tree = CanonicalTree::default();
+    tree.merge_in_order(&totals.tree, depth_first(&totals).into_iter());
     // Combining an empty run that already has all contexts with this one renumbers it.
-    Totals { tree: by_number, ..Totals::default() }.combine(totals)
+    Totals { tree, ..Totals::default() }.combine(totals)
 }
 
 fn depth_first(totals: &Totals) -> Vec<NodeId> {
