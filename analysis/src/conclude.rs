@@ -3,6 +3,7 @@
 use plimsoll_collector::profile::NodeId;
 
 use crate::advice::{Facts, advice};
+use crate::agreement::Matching;
 use crate::diagnose::JobInfo;
 use crate::imbalance::Cause;
 use crate::job::JobTotals;
@@ -24,17 +25,18 @@ use crate::totals::{PhaseTotals, Totals};
 /// What the totals tell.
 pub struct Conclusion {
     totals: Totals,
+    matching: Matching,
     meanings: Vec<Meaning>,
     findings: Vec<Finding>,
 }
 
 impl Conclusion {
     /// Concludes from the totals of all ranks, contexts in canonical order.
-    pub fn new(totals: Totals) -> Self {
+    pub fn new(totals: Totals, matching: Matching) -> Self {
         let meanings = meanings(&totals.tree.contexts);
         let owners = Owners::new(&totals.tree.contexts, &meanings);
         let findings = losses(&totals, &owners);
-        Self { totals, meanings, findings }
+        Self { totals, matching, meanings, findings }
     }
 
     /// What is left to ask the ranks; the answers go to [`summary`] in the same order.
@@ -45,7 +47,7 @@ impl Conclusion {
 
 /// The summary, once the ranks have answered the conclusion's queries.
 pub fn summary(conclusion: &Conclusion, answers: &[RankSet], job: &JobInfo) -> Summary {
-    let Conclusion { totals, meanings, findings } = conclusion;
+    let Conclusion { totals, matching, meanings, findings } = conclusion;
     let (tree, places) = summary_tree(totals, meanings);
     let mut answers = answers.iter();
     let mut answer = |query: &Option<Query>| {
@@ -77,7 +79,7 @@ pub fn summary(conclusion: &Conclusion, answers: &[RankSet], job: &JobInfo) -> S
         timeline: SideFile::default(),
         per_rank: SideFile::default(),
         tree,
-        notes: notes(&totals.job, job),
+        notes: notes(&totals.job, *matching, job),
     }
 }
 
@@ -167,8 +169,13 @@ fn phase(totals: &Totals, id: u32, phase: &PhaseTotals) -> Phase {
     }
 }
 
-fn notes(totals: &JobTotals, job: &JobInfo) -> Vec<String> {
+fn notes(totals: &JobTotals, matching: Matching, job: &JobInfo) -> Vec<String> {
     let mut notes = job.notes.clone();
+    if matching == Matching::WholeRun {
+        notes.push(
+            "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
+        );
+    }
     if !totals.unsound.is_empty() {
         notes.push(format!(
             "The profile of rank {} contradicts itself and was left out.",

@@ -126,7 +126,7 @@ pub fn diagnose(
     let totals = reduce(comm, totals, Totals::combine);
     let (conclusion, queries) = match totals {
         Ok(totals) => {
-            let conclusion = totals.map(|totals| Conclusion::new(ordered(totals)));
+            let conclusion = totals.map(|totals| Conclusion::new(ordered(totals), agreed.matching));
             let queries = conclusion.as_ref().map(Conclusion::queries);
             (conclusion, Ok(queries))
         }

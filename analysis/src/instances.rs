@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{InstanceRow, NodeId, PhaseProfile};
+use plimsoll_collector::profile::{InstanceRow, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::below;
-use crate::rank::Rank;
+use crate::rank::{Rank, Work};
 
 /// Sum and maximum over ranks of a time in one instance; an absent rank is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,11 +95,14 @@ impl Instances {
     pub fn add_rank(&mut self, rank: &Rank<'_>, places: &[Option<NodeId>]) {
         // A few synchronisations end all instances: the contexts below each are found once.
         let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
+        let mut scratch = rank.scratch();
         for (row, phase) in rank.rows() {
             let inside = inside
                 .entry(phase.ends_in)
                 .or_insert_with(|| below(&rank.profile.tree, phase.ends_in));
-            self.add(row.index, instance_of_rank(rank, row, phase, inside, places));
+            let wait_ns = wait_ns(row, inside);
+            let work = rank.row_work(row, &mut scratch);
+            self.add(row.index, instance_of_rank(phase.first_index, wait_ns, &work, places));
         }
     }
 
@@ -109,6 +112,7 @@ impl Instances {
             for (node, _) in &mut instance.nodes {
                 *node = places[*node as usize];
             }
+            instance.nodes.sort_unstable_by_key(|(node, _)| *node);
             self.add(index, instance);
         }
     }
@@ -130,35 +134,33 @@ impl Instances {
     }
 }
 
+/// What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a core,
+/// and a waiter that yields its core has much of that: taken from its own row, its wait would be
+/// too short. Waiting for a core elsewhere then counts as wait here, which the comparison with the
+/// imbalance of work corrects ([`crate::imbalance::PhaseImbalance::loss_ns`]).
+fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
+    let elsewhere = row.values.iter().filter(|(node, _)| !inside[*node as usize]);
+    row.duration_ns.saturating_sub(elsewhere.map(|(_, ns)| ns).sum())
+}
+
 fn instance_of_rank(
-    rank: &Rank<'_>,
-    row: &InstanceRow,
-    phase: &PhaseProfile,
-    inside: &[bool],
+    phase: u64,
+    wait_ns: u64,
+    work: &[(NodeId, Work)],
     places: &[Option<NodeId>],
 ) -> Instance {
-    // What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a
-    // core, and a waiter that yields its core has much of that: taken from its own row, its wait
-    // would be too short. Waiting for a core elsewhere then counts as wait here, which the
-    // comparison with the imbalance of work corrects.
-    let elsewhere: u64 =
-        row.values.iter().filter(|(node, _)| !inside[*node as usize]).map(|(_, ns)| *ns).sum();
-    let wait_ns = row.duration_ns.saturating_sub(elsewhere);
-    let work = rank.row_work(row);
-    let mut nodes: Vec<(NodeId, InstanceNode)> = work
-        .iter()
-        .filter_map(|(node, work)| {
-            let (inclusive, own) = (Peak::of(work.inclusive_ns), Peak::of(work.own_ns));
-            Some((places[*node as usize]?, InstanceNode { inclusive, own }))
-        })
-        .collect();
+    let place = |(node, work): &(NodeId, Work)| {
+        let (inclusive, own) = (Peak::of(work.inclusive_ns), Peak::of(work.own_ns));
+        Some((places[*node as usize]?, InstanceNode { inclusive, own }))
+    };
+    let mut nodes: Vec<(NodeId, InstanceNode)> = work.iter().filter_map(place).collect();
     nodes.sort_unstable_by_key(|(node, _)| *node);
     Instance {
-        phase: phase.first_index,
+        phase,
         ranks: 1,
         wait_sum: u128::from(wait_ns),
         wait_min: wait_ns,
-        work: Peak::of(work.values().map(|work| work.own_ns).sum()),
+        work: Peak::of(work.iter().map(|(_, work)| work.own_ns).sum()),
         nodes,
     }
 }

@@ -71,7 +71,11 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
             let node = find(&rank.profile.tree, path);
             let work = phase(*index)
                 .zip(node)
-                .and_then(|(phase, node)| rank.phase_work(phase).get(&node).copied())
+                .and_then(|(phase, node)| {
+                    let work = rank.phase_work(phase);
+                    work.into_iter().find(|(owner, _)| *owner == node)
+                })
+                .map(|(_, work)| work)
                 .unwrap_or_default();
             if *own { work.own_ns } else { work.inclusive_ns }
         }

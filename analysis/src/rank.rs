@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
-    ContextTree, InstanceRow, NodeId, NodeValue, PhaseProfile, ProcessProfile,
+    ContextTree, InstanceRow, NodeId, NodeValue, PhaseProfile, ProcessProfile, instance_level,
 };
 
 use crate::agreement::{Agreed, Matching};
@@ -75,6 +75,13 @@ pub struct Work {
     pub own_ns: u64,
 }
 
+/// Room for adding up work by context: a run has many instances, each with few of its contexts.
+pub struct Scratch {
+    // All zero between uses.
+    work: Vec<Work>,
+    touched: Vec<NodeId>,
+}
+
 /// One rank's profile with what is derived from it alone.
 pub struct Rank<'a> {
     /// The profile.
@@ -85,6 +92,7 @@ pub struct Rank<'a> {
     pub owners: Owners,
     /// Its phases, as all ranks see them.
     pub phases: Cow<'a, [PhaseProfile]>,
+    // Of the instances that all ranks kept; `None` where instances do not correspond.
     level: Option<u32>,
 }
 
@@ -100,27 +108,40 @@ impl<'a> Rank<'a> {
         Self { profile, meanings, owners, phases, level }
     }
 
-    /// Work of every context that answers for some in a phase, from its totals.
-    pub fn phase_work(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Work> {
+    /// Work of every context that answers for some in a phase, from its totals, by node.
+    pub fn phase_work(&self, phase: &PhaseProfile) -> Vec<(NodeId, Work)> {
         let net = |value: &NodeValue| value.exclusive_ns.saturating_sub(value.run_delay_ns);
-        self.work(phase.values.iter().map(|(node, value)| (*node, net(value))))
+        let values = phase.values.iter().map(|(node, value)| (*node, net(value)));
+        self.work(&mut self.scratch(), values)
     }
 
-    /// Work of every context in one instance.
-    pub fn row_work(&self, row: &InstanceRow) -> BTreeMap<NodeId, Work> {
-        self.work(row.values.iter().copied())
+    /// Work of every context in one instance, by node.
+    pub fn row_work(&self, row: &InstanceRow, scratch: &mut Scratch) -> Vec<(NodeId, Work)> {
+        self.work(scratch, row.values.iter().copied())
     }
 
-    fn work(&self, values: impl Iterator<Item = (NodeId, u64)>) -> BTreeMap<NodeId, Work> {
-        let mut work: BTreeMap<NodeId, Work> = BTreeMap::new();
-        for (node, ns) in values {
+    /// Room for adding up this rank's work, to be used for many instances.
+    pub fn scratch(&self) -> Scratch {
+        Scratch { work: vec![Work::default(); self.profile.tree.nodes.len()], touched: Vec::new() }
+    }
+
+    fn work(
+        &self,
+        Scratch { work, touched }: &mut Scratch,
+        values: impl Iterator<Item = (NodeId, u64)>,
+    ) -> Vec<(NodeId, Work)> {
+        for (node, ns) in values.filter(|(_, ns)| *ns > 0) {
             for (depth, owner) in self.owners.chain(node).enumerate() {
-                let place = work.entry(owner).or_default();
+                let place = &mut work[owner as usize];
+                if place.inclusive_ns == 0 {
+                    touched.push(owner);
+                }
                 place.inclusive_ns += ns;
                 place.own_ns += if depth == 0 { ns } else { 0 };
             }
         }
-        work
+        touched.sort_unstable();
+        touched.drain(..).map(|node| (node, std::mem::take(&mut work[node as usize]))).collect()
     }
 
     /// Waiting for a core during work, by the context that answers for it.
@@ -150,13 +171,9 @@ impl<'a> Rank<'a> {
 
     /// The instances that all ranks kept, with their phases.
     pub fn rows(&self) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
-        let rows = self.level.map_or(&[][..], |_| &self.profile.rows.rows[..]);
-        let kept = move |row: &&InstanceRow| {
-            self.level.is_some_and(|level| {
-                plimsoll_collector::profile::instance_level(row.index) >= level
-            })
-        };
-        rows.iter().filter(kept).map(|row| (row, &self.phases[row.phase as usize]))
+        let rows = self.profile.rows.rows.iter();
+        rows.filter(|row| self.level.is_some_and(|level| instance_level(row.index) >= level))
+            .map(|row| (row, &self.phases[row.phase as usize]))
     }
 }
 
@@ -242,13 +259,15 @@ mod tests {
         let agreed = Agreed { matching: Matching::Phases, level: 0, ranks: 2 };
         let rank = Rank::new(&profile, &agreed);
         let mut contexts = Contexts { tree: profile.tree.clone() };
-        let truth = BTreeMap::from([
+        let truth = [
             (contexts.node("main"), Work { inclusive_ns: 7 * MS, own_ns: MS }),
             (contexts.node("main/solve"), Work { inclusive_ns: 6 * MS, own_ns: 6 * MS }),
-        ]);
+        ];
         let phase = &rank.phases[0];
         assert_eq!(rank.phase_work(phase), truth);
-        assert_eq!(rank.row_work(rank.rows().next().unwrap().0), truth);
+        let (row, mut scratch) = (rank.rows().next().unwrap().0, rank.scratch());
+        assert_eq!(rank.row_work(row, &mut scratch), truth);
+        assert_eq!(rank.row_work(row, &mut scratch), truth, "nothing is left from the first time");
         assert_eq!(rank.run_delays(phase), BTreeMap::from([(contexts.node("main/solve"), 4 * MS)]));
         let sync = rank.sync(phase);
         assert_eq!((sync.time_ns, sync.calls), (10 * MS, 1));
