@@ -1,0 +1,51 @@
+//! The diagnosis of runs with a known truth.
+
+mod cores;
+mod job;
+mod uneven;
+
+use super::*;
+use crate::subject::{MS, Subject, doing, job};
+use crate::summary::{Cause, Label, Loss, LossKind};
+
+const BARRIER: &str = "main/MPI_Barrier";
+
+fn verdict(subject: &Subject) -> Summary {
+    let summary = diagnose_alone(subject.inputs(), &job()).unwrap();
+    let text = serde_json::to_string(&summary).unwrap();
+    assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    summary
+}
+
+fn path(frames: &[crate::summary::Frame]) -> String {
+    frames.iter().map(|frame| frame.function.as_str()).collect::<Vec<_>>().join("/")
+}
+
+fn causes(loss: &Loss) -> Vec<(String, f64)> {
+    loss.causes.iter().map(|cause: &Cause| (path(&cause.path), rounded(cause.seconds))).collect()
+}
+
+/// To microseconds: the truth is written in decimal, the summary divides.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
+}
+
+fn only_loss(summary: &Summary) -> &Loss {
+    assert_eq!(summary.losses.len(), 1, "{:#?}", summary.losses);
+    &summary.losses[0]
+}
+
+/// Ten steps, after a barrier, of an even function of 30 ms and one of 40 ms, on the last two of
+/// eight ranks 80 ms.
+fn uneven(slow: &'static str) -> Subject {
+    let mut subject = Subject::new(8);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if rank >= 6 { 80 } else { 40 };
+            vec![doing("main/step/relax", 30 * MS), doing(slow, slow_ms * MS)]
+        });
+    }
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    subject
+}

@@ -1,0 +1,67 @@
+//! Too few cores.
+
+use super::*;
+use crate::subject::Doing;
+
+fn delayed(path: &'static str, wall_ns: u64, run_delay_ns: u64) -> Doing {
+    Doing { path, wall_ns, run_delay_ns }
+}
+
+#[test]
+fn more_ranks_than_cores_are_oversubscription_and_no_imbalance() {
+    let mut subject = Subject::new(4);
+    subject.cores = vec![0, 1];
+    for step in 0..10 {
+        // Equal work; chance decides who gets a core first.
+        subject.step(BARRIER, |rank| {
+            let delay = u64::from((rank + step) % 4) * 20 * MS;
+            vec![delayed("main/relax", 50 * MS + delay, delay)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.label), (LossKind::Oversubscription, Label::Computation));
+    assert_eq!(rounded(loss.seconds), 0.3);
+    assert_eq!(path(&loss.symptom.path), "main/relax");
+    assert_eq!(loss.waiting_ranks, "0-3");
+    assert!(loss.advice.starts_with("4 ranks with 4 busy threads share 2 cores on sloop."));
+    assert_eq!(summary.run.nodes[0].cores, 2);
+    let node = &summary.tree.nodes[loss.symptom.node as usize];
+    assert_eq!(rounded(node.counters["run_delay_s"]), 1.2);
+}
+
+#[test]
+fn a_rank_that_works_more_is_uneven_also_where_cores_are_short() {
+    let mut subject = Subject::new(4);
+    subject.cores = vec![0, 1];
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if rank == 2 { 100 } else { 20 };
+            vec![delayed("main/relax", slow_ms * 2 * MS, slow_ms * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    let kinds: Vec<LossKind> = summary.losses.iter().map(|loss| loss.kind).collect();
+    // 540 ms of work of the slowest, 600 in the first instance too; two phases.
+    assert_eq!(
+        kinds,
+        [LossKind::LoadImbalance, LossKind::Oversubscription, LossKind::LoadImbalance,]
+    );
+    assert_eq!(rounded(summary.losses[0].seconds), 0.54);
+    assert_eq!(rounded(summary.losses[1].seconds), 0.4);
+    assert_eq!(rounded(summary.losses[2].seconds), 0.06);
+    assert_eq!(rounded(summary.projection.elapsed_s), 1.0);
+}
+
+#[test]
+fn waiting_for_a_core_with_cores_enough_counts_when_it_is_much() {
+    let subject = |delay_ms: u64| {
+        let mut subject = Subject::new(2);
+        subject.step(BARRIER, |_| vec![delayed("main/relax", 100 * MS, delay_ms * MS)]);
+        subject
+    };
+    assert_eq!(verdict(&subject(3)).losses, []);
+    let summary = verdict(&subject(10));
+    assert_eq!(only_loss(&summary).kind, LossKind::Oversubscription);
+    assert!(only_loss(&summary).advice.contains("binding"));
+}

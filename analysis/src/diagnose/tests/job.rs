@@ -1,0 +1,176 @@
+//! Ranks as a whole: phases, threads, processes and how ranks lie on nodes.
+
+use super::*;
+use crate::subject::Doing;
+use crate::summary::{MpiAbi, Phase};
+use crate::threads::run;
+
+#[test]
+fn phases_are_named_by_the_synchronisations_around_them() {
+    let summary = verdict(&uneven("main/step/assemble"));
+    let shape = |phase: &Phase| {
+        let begin = phase.begins_after.as_deref().map(path);
+        (begin, phase.ends_in.as_deref().map(path), phase.instances, rounded(phase.duration_s))
+    };
+    let barrier = || Some(BARRIER.to_owned());
+    let finalize = || Some("main/MPI_Finalize".to_owned());
+    let truth = [
+        (None, barrier(), 1, 0.0),
+        (barrier(), barrier(), 10, 1.1),
+        (barrier(), finalize(), 1, 0.0),
+    ];
+    assert_eq!(summary.phases.iter().map(shape).collect::<Vec<_>>(), truth);
+    assert_eq!(summary.phases[1].groups[0].ranks, "0-7");
+    assert_eq!(rounded(summary.phases[1].groups[0].mean_work_s), 0.8);
+}
+
+#[test]
+fn ranks_meet_in_one_synchronisation_from_different_places() {
+    let mut subject = Subject::new(3);
+    for _ in 0..5 {
+        subject.step_of_sites(
+            |rank| {
+                if rank == 0 { "main/master/MPI_Barrier@16" } else { "main/worker/MPI_Barrier@32" }
+            },
+            |rank| match rank {
+                0 => vec![doing("main/master/deal", 20 * MS)],
+                _ => vec![doing("main/worker/work", 80 * MS)],
+            },
+        );
+    }
+    let summary = verdict(&subject);
+    let loss = &summary.losses[0];
+    assert_eq!(path(&loss.symptom.path), "main/master/MPI_Barrier");
+    assert_eq!((loss.symptom.calls, loss.symptom.max_s), (12, 0.24));
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("1-2", "0"));
+    // Both functions are uneven over all ranks: each exists on some only.
+    assert_eq!(rounded(loss.seconds), 0.08);
+    assert!(loss.evened_out);
+}
+
+#[test]
+fn ranks_that_disagree_on_phases_share_the_whole_run() {
+    let mut subject = Subject::new(2);
+    for step in 0..6 {
+        subject.step_of_sites(
+            |rank| if rank == 1 && step == 3 { "main/MPI_Barrier@9" } else { BARRIER },
+            |_| vec![doing("main/relax", 50 * MS)],
+        );
+    }
+    subject
+        .step("main/MPI_Finalize", |rank| vec![doing("main/output", 100 * MS * u64::from(rank))]);
+    let summary = verdict(&subject);
+    assert_eq!((summary.phases.len(), summary.phases[0].instances), (1, 1));
+    assert_eq!(rounded(summary.phases[0].duration_s), 0.4);
+    let loss = only_loss(&summary);
+    assert_eq!(path(&loss.symptom.path), "main/MPI_Finalize");
+    assert_eq!(causes(loss), [("main/output".to_owned(), 0.05)]);
+}
+
+#[test]
+fn other_threads_have_roots_of_their_own_and_no_part_in_efficiency() {
+    let mut subject = Subject::new(2);
+    subject.threads = 3;
+    subject.others = vec![doing("worker/compute", 150 * MS), doing("main", 10 * MS)];
+    subject.step(BARRIER, |rank| vec![doing("main/relax", (50 + 50 * u64::from(rank)) * MS)]);
+    let summary = verdict(&subject);
+    assert_eq!(summary.efficiency.parallel, Some(0.75));
+    assert_eq!(summary.run.threads, 6);
+    let roots = summary.tree.nodes.iter().enumerate().filter(|(_, node)| node.parent.is_none());
+    let roots: Vec<(String, f64)> = roots
+        .map(|(index, node)| (path(&summary.tree.path(index as u32)), node.inclusive.sum_s))
+        .collect();
+    let truth = [("main".to_owned(), 0.2), ("worker".to_owned(), 0.3), ("main".to_owned(), 0.02)];
+    assert_eq!(roots, truth);
+}
+
+#[test]
+fn a_profile_that_contradicts_itself_is_left_out_and_named() {
+    let mut subject = Subject::new(3);
+    subject.step(BARRIER, |_| vec![doing("main/relax", 50 * MS)]);
+    let mut inputs = subject.inputs();
+    inputs[1].profile.tree.nodes[0].frame = 77;
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    assert_eq!((summary.run.ranks, summary.run.complete), (2, false));
+    assert!(summary.notes[0].contains("rank 1 "), "{:?}", summary.notes);
+}
+
+#[test]
+fn nothing_is_said_about_nobody() {
+    assert_eq!(diagnose_alone(Vec::new(), &job()), Err(DiagnoseError::NoRanks));
+    let empty = diagnose_alone(Subject::new(1).inputs(), &job()).unwrap();
+    assert_eq!((empty.losses.len(), empty.run.elapsed_s), (0, 0.0));
+}
+
+#[test]
+fn a_process_without_mpi_has_a_tree_and_no_parallel_efficiency() {
+    let mut subject = Subject::new(1);
+    subject.step(BARRIER, |_| vec![doing("main/relax", 50 * MS), doing("main/read", 10 * MS)]);
+    let mut job = job();
+    job.mpi.abi = MpiAbi::None;
+    let summary = diagnose_alone(subject.inputs(), &job).unwrap();
+    assert_eq!(summary.efficiency.parallel, None);
+    assert_eq!(summary.tree.nodes[0].inclusive.sum_s, 0.06);
+    let labels: Vec<Label> = summary.tree.nodes.iter().map(|node| node.label).collect();
+    assert_eq!(
+        labels,
+        [Label::Computation, Label::Computation, Label::Io, Label::CollectiveSynchronisation]
+    );
+}
+
+/// A run without any regularity: pseudo-random work in pseudo-random functions.
+fn irregular(ranks: u32) -> Subject {
+    const PATHS: [&str; 6] =
+        ["main/a", "main/a/b", "main/a/b/usleep", "main/c", "main/c/MPI_Recv", "main/c/d"];
+    let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ u64::from(ranks);
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut subject = Subject::new(ranks);
+    for step in 0..12 {
+        let parts: Vec<Vec<Doing>> = (0..ranks)
+            .map(|_| {
+                let count = next() % 4;
+                (0..count)
+                    .map(|_| {
+                        let wall = next() % (90 * MS);
+                        Doing {
+                            path: PATHS[(next() % 6) as usize],
+                            wall_ns: wall,
+                            run_delay_ns: wall / 7,
+                        }
+                    })
+                    .collect()
+            })
+            .collect();
+        let sync = if step % 3 == 0 { "main/c/MPI_Allreduce" } else { BARRIER };
+        subject.step(sync, |rank| parts[rank as usize].clone());
+    }
+    subject
+}
+
+#[test]
+fn the_summary_does_not_depend_on_where_ranks_are() {
+    for ranks in [1, 2, 3, 8, 64] {
+        let subject = irregular(ranks);
+        let truth = verdict(&subject);
+        assert!(ranks == 1 || !truth.losses.is_empty());
+        for nodes in 1..=8u32 {
+            for stride in [1, 3] {
+                // Ranks in other orders, on other nodes; every second process holds none.
+                let summaries = run(nodes * 2, |comm| {
+                    let here = |rank: &u32| {
+                        comm.rank() % 2 == 0 && rank * stride % nodes == comm.rank() / 2
+                    };
+                    let ours = (0..ranks).rev().filter(here);
+                    diagnose(comm, ours.map(|rank| subject.input(rank)).collect(), &job()).unwrap()
+                });
+                assert_eq!(summaries[0].as_ref(), Some(&truth), "{ranks} ranks, {nodes} nodes");
+                assert!(summaries[1..].iter().all(Option::is_none));
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Load imbalance and serialization.
+
+use super::*;
+use crate::subject::Doing;
+
+#[test]
+fn the_uneven_one_of_two_functions_is_the_cause() {
+    let summary = verdict(&uneven("main/step/assemble"));
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::LoadImbalance);
+    // The mean of the ranks is 50 ms, the slowest takes 80.
+    assert_eq!(causes(loss), [("main/step/assemble".to_owned(), 0.3)]);
+    assert_eq!((rounded(loss.seconds), rounded(loss.severity)), (0.3, rounded(0.3 / 1.1)));
+    assert_eq!(rounded(summary.projection.elapsed_s), 0.8);
+    assert_eq!(rounded(loss.elapsed_without_s), 0.8);
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("6-7", "0-5"));
+    assert_eq!((loss.label, loss.phase), (Label::CollectiveSynchronisation, 1));
+    let cause = &loss.causes[0];
+    assert_eq!((rounded(cause.share), cause.mean_s, cause.max_s), (1.0, 0.5, 0.8));
+    assert!(!loss.evened_out);
+    let symptom = &loss.symptom;
+    assert_eq!(path(&symptom.path), BARRIER);
+    assert_eq!(path(&summary.tree.path(symptom.node)), BARRIER);
+    assert_eq!(path(&summary.tree.path(cause.node)), "main/step/assemble");
+    assert_eq!((symptom.mean_s, symptom.min_s, symptom.max_s), (0.3, 0.0, 0.4));
+    assert_eq!((symptom.calls, symptom.calls_exact), (80, true));
+    assert_eq!(symptom.per_call_s, Some(0.03));
+    assert_eq!(symptom.breakdown, [(Label::CollectiveSynchronisation, 1.0)].into());
+    assert!(loss.advice.contains("assemble takes 0.800 s"), "{}", loss.advice);
+}
+
+#[test]
+fn a_function_that_works_by_sleeping_is_the_cause_and_not_the_sleep() {
+    let summary = verdict(&uneven("main/step/assemble/usleep/nanosleep"));
+    let loss = only_loss(&summary);
+    assert_eq!(causes(loss), [("main/step/assemble".to_owned(), 0.3)]);
+    assert!(loss.advice.contains("assemble (mostly in usleep)"), "{}", loss.advice);
+    let efficiency = summary.efficiency;
+    assert_eq!(efficiency.communication, Some(1.0), "sleeping of one's own wish is work");
+    assert_eq!(efficiency.load_balance.map(rounded), Some(rounded(0.8 / 1.1)));
+    assert_eq!(efficiency.parallel.map(rounded), Some(rounded(0.8 / 1.1)));
+    // Where the outermost function itself sleeps, the call says more than its caller.
+    let summary = verdict(&uneven("main/usleep"));
+    assert_eq!(causes(only_loss(&summary)), [("main/usleep".to_owned(), 0.3)]);
+}
+
+/// Two ranks that take turns in being slow.
+fn by_turns() -> Subject {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..100 {
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if step % 2 == rank { 80 } else { 20 };
+            vec![doing("main/relax", 20 * MS), doing("main/assemble", slow_ms * MS)]
+        });
+    }
+    subject
+}
+
+#[test]
+fn ranks_with_equal_totals_that_take_turns_are_found() {
+    let summary = verdict(&by_turns());
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::LoadImbalance);
+    assert_eq!(rounded(loss.seconds), 3.0);
+    assert_eq!(causes(loss), [("main/assemble".to_owned(), 3.0)]);
+    assert_eq!(rounded(summary.projection.elapsed_s), 7.0);
+    assert!(loss.advice.contains("each time another rank"), "{}", loss.advice);
+}
+
+#[test]
+fn instances_that_one_rank_dropped_are_scaled_for_all() {
+    let mut subject = by_turns();
+    subject.level(1, 1);
+    let kept = subject.profile(1).rows.rows.len();
+    assert!((20..80).contains(&kept), "a level halves: {kept} of 101");
+    let loss = &verdict(&subject).losses[0];
+    assert_eq!(rounded(loss.seconds), 3.0);
+    assert_eq!(causes(loss), [("main/assemble".to_owned(), 3.0)]);
+    // With all dropped only totals are left, and these are even.
+    subject.level(0, 60);
+    assert_eq!(verdict(&subject).losses, []);
+}
+
+#[test]
+fn totals_alone_find_what_is_uneven_in_total() {
+    let mut subject = uneven("main/step/assemble");
+    subject.level(0, 60);
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!(rounded(loss.seconds), 0.3);
+    assert_eq!(causes(loss), [("main/step/assemble".to_owned(), 0.3)]);
+}
+
+#[test]
+fn balanced_runs_have_no_loss() {
+    let mut subject = Subject::new(4);
+    for step in 0..20 {
+        // What a sample more or less makes of equal work.
+        subject.step(BARRIER, |rank| {
+            let more = if (rank + step) % 4 == 0 { 4 * MS } else { 0 };
+            vec![doing("main/relax", 96 * MS + more), doing("main/assemble", 104 * MS - more)]
+        });
+    }
+    let summary = verdict(&subject);
+    assert_eq!(summary.losses, []);
+    assert_eq!(summary.efficiency.parallel, Some(1.0));
+    assert_eq!(summary.projection.elapsed_s, summary.run.elapsed_s);
+}
+
+#[test]
+fn sampling_errors_of_an_even_function_are_no_cause() {
+    let mut subject = Subject::new(4);
+    for step in 0..100 {
+        subject.step(BARRIER, |rank| {
+            let error = if (rank + step) % 4 == 0 { 3 * MS } else { 0 };
+            let slow = if rank == 3 { 5 * MS } else { 0 };
+            vec![
+                doing("main/relax", 30 * MS + error),
+                doing("main/assemble", 30 * MS - error + slow),
+            ]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = &summary.losses[0];
+    assert_eq!(loss.causes.len(), 1, "{:?}", causes(loss));
+    assert_eq!(path(&loss.causes[0].path), "main/assemble");
+    assert_eq!((loss.kind, &*loss.slow_ranks), (LossKind::LoadImbalance, "3"));
+}
+
+#[test]
+fn one_rank_that_works_while_all_others_wait_is_serialization() {
+    let mut subject = Subject::new(4);
+    for _ in 0..10 {
+        subject.step("main/solve/MPI_Allreduce", |rank| {
+            let alone = (rank == 0).then(|| doing("main/solve/factorise", 60 * MS));
+            [doing("main/solve/update", 40 * MS)].into_iter().chain(alone).collect()
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = &summary.losses[0];
+    assert_eq!(loss.kind, LossKind::Serialization);
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("0", "1-3"));
+    assert_eq!(causes(loss), [("main/solve/factorise".to_owned(), rounded(0.045 * 9.0))]);
+    assert!(loss.advice.starts_with("Only rank 0 is in factorise"), "{}", loss.advice);
+}
+
+#[test]
+fn causes_on_different_ranks_even_each_other_out() {
+    let mut subject = Subject::new(4);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let (a, b) = if rank == 0 { (100, 20) } else { (20, 70) };
+            vec![doing("main/a", a * MS), doing("main/b", b * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = &summary.losses[0];
+    assert!(loss.evened_out);
+    assert_eq!(rounded(loss.seconds), rounded((120.0 - 97.5) * 9e-3));
+    let truth = [("main/a".to_owned(), 0.54), ("main/b".to_owned(), rounded(12.5 * 9e-3))];
+    assert_eq!(causes(loss), truth);
+    assert!(loss.advice.contains("partly even it out"));
+}
+
+#[test]
+fn a_function_that_is_uneven_in_many_small_parts_is_the_cause_itself() {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |rank| {
+        let parts = ["main/solve/a", "main/solve/b", "main/solve/c", "main/solve/d"];
+        let mut all: Vec<Doing> =
+            parts.map(|part| doing(part, (5 + u64::from(rank)) * MS)).to_vec();
+        all.push(doing("main/solve", (10 + 16 * u64::from(rank)) * MS));
+        all
+    });
+    let summary = verdict(&subject);
+    assert_eq!(causes(only_loss(&summary)), [("main/solve".to_owned(), 0.01)]);
+}

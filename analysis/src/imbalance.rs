@@ -1,0 +1,200 @@
+//! Imbalance of work in a phase, and the contexts that cause it (PPoPP20, 5.3.1).
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+
+use crate::instances::{Instance, Instances};
+use crate::rank::Owners;
+use crate::totals::PhaseTotals;
+
+/// Instances shorter than this many sampling periods are too short to tell which function was slow
+/// in a single one of them.
+const PERIODS_PER_INSTANCE: f64 = 5.0;
+
+/// A cause explains at least this fraction of the symptom (PPoPP20, 5.3.1).
+pub const LEAST_SHARE: f64 = 0.1;
+
+/// A function's imbalance is that of the functions that it calls if they hold this fraction of it.
+const EXPLAINED: f64 = 0.7;
+
+/// Imbalance of one context's work: what the run would be shorter by if that work were even.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NodeImbalance {
+    /// With the contexts that it calls, in nanoseconds.
+    pub inclusive_ns: f64,
+    /// Of the part for which it answers itself, in nanoseconds.
+    pub own_ns: f64,
+}
+
+/// Imbalance in all instances of a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseImbalance {
+    /// Uneven waiting in the ending synchronisation: imb_symptom, sum over instances of mean less
+    /// minimum, in nanoseconds.
+    pub symptom_ns: f64,
+    /// Uneven work: sum over instances of maximum less mean, net of waiting for a core, in
+    /// nanoseconds.
+    pub work_ns: f64,
+    /// imb_cause of each context that answers for work.
+    pub nodes: BTreeMap<NodeId, NodeImbalance>,
+}
+
+impl PhaseImbalance {
+    /// Measures a phase over `ranks` ranks whose sampling period is `period_ns`.
+    ///
+    /// Single instances decide where they are kept, the totals of the phase elsewhere. Where only
+    /// some are kept, their sums are scaled to all.
+    pub fn new(
+        (index, phase): (u64, &PhaseTotals),
+        instances: &Instances,
+        ranks: u32,
+        period_ns: u64,
+    ) -> Self {
+        let kept: Vec<&Instance> = instances.of_phase(index, ranks).collect();
+        let totals = totals_of(phase, ranks);
+        if kept.is_empty() {
+            return totals;
+        }
+        let per_kept = phase.instances as f64 / kept.len() as f64;
+        let scale = per_kept / f64::from(ranks);
+        let symptom: u128 = kept
+            .iter()
+            .map(|i| i.wait_sum.saturating_sub(u128::from(i.wait_min) * u128::from(ranks)))
+            .sum();
+        let work: u128 = kept.iter().map(|instance| instance.work.excess(ranks)).sum();
+        let mean_ns = phase.duration.mean(ranks) / phase.instances.max(1) as f64;
+        let nodes = if mean_ns < PERIODS_PER_INSTANCE * period_ns as f64 {
+            totals.nodes
+        } else {
+            nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
+        };
+        Self { symptom_ns: symptom as f64 * scale, work_ns: work as f64 * scale, nodes }
+    }
+
+    /// What the phase loses by uneven work, in nanoseconds. Waiting is uneven also where ranks wait
+    /// for a core and not for each other, so uneven work must confirm it.
+    pub fn loss_ns(&self) -> f64 {
+        self.symptom_ns.min(self.work_ns)
+    }
+
+    /// The contexts whose uneven work causes a loss of `loss_ns`, worst first.
+    pub fn causes(&self, owners: &Owners, loss_ns: f64) -> Vec<Cause> {
+        let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
+        for node in self.nodes.keys() {
+            inner.entry(owners.outer[*node as usize]).or_default().push(*node);
+        }
+        let mut walk =
+            Walk { nodes: &self.nodes, inner, least_ns: LEAST_SHARE * loss_ns, causes: vec![] };
+        for node in walk.significant(None) {
+            walk.visit(node, true);
+        }
+        let mut causes = walk.causes;
+        causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+        causes
+    }
+}
+
+/// A context that causes a loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cause {
+    /// The context.
+    pub node: NodeId,
+    /// Only its own work, because contexts that it calls are causes of their own.
+    pub own: bool,
+    /// What the run would be shorter by if its work were even, in nanoseconds.
+    pub ns: f64,
+}
+
+fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
+    let time = &phase.sync.time;
+    let nodes = phase.nodes.iter().map(|(node, totals)| {
+        let inclusive_ns = totals.inclusive.imbalance(ranks);
+        (*node, NodeImbalance { inclusive_ns, own_ns: totals.own.imbalance(ranks) })
+    });
+    PhaseImbalance {
+        symptom_ns: (time.mean(ranks) - time.min(ranks) as f64).max(0.0),
+        work_ns: phase.work.imbalance(ranks),
+        nodes: nodes.collect(),
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Excess {
+    all: u128,
+    certain: u128,
+}
+
+impl Excess {
+    fn add(&mut self, excess: u128, error: u128) {
+        self.all += excess;
+        self.certain += excess.saturating_sub(error);
+    }
+
+    /// Where a function begins and ends is known to one period, and the slowest of many ranks is
+    /// the one with the largest error: what exceeds that error shows that instances are uneven in
+    /// their own ways. Otherwise the totals, in which such errors cancel, say it better.
+    fn or_total(&self, scale: f64, total_ns: f64) -> f64 {
+        if self.certain as f64 * scale > total_ns { self.all as f64 * scale } else { total_ns }
+    }
+}
+
+fn nodes_of(
+    kept: &[&Instance],
+    totals: &BTreeMap<NodeId, NodeImbalance>,
+    ranks: u32,
+    scale: f64,
+    period_ns: u64,
+) -> BTreeMap<NodeId, NodeImbalance> {
+    let error = u128::from(period_ns) * u128::from(ranks);
+    let mut sums: BTreeMap<NodeId, (Excess, Excess)> = BTreeMap::new();
+    for (node, values) in kept.iter().flat_map(|instance| instance.nodes()) {
+        let (inclusive, own) = sums.entry(*node).or_default();
+        inclusive.add(values.inclusive.excess(ranks), error);
+        own.add(values.own.excess(ranks), error);
+    }
+    totals
+        .iter()
+        .map(|(node, total)| {
+            let (inclusive, own) = sums.get(node).copied().unwrap_or_default();
+            let imbalance = NodeImbalance {
+                inclusive_ns: inclusive.or_total(scale, total.inclusive_ns),
+                own_ns: own.or_total(scale, total.own_ns),
+            };
+            (*node, imbalance)
+        })
+        .collect()
+}
+
+/// The way from the outermost function to the ones that are uneven.
+struct Walk<'a> {
+    nodes: &'a BTreeMap<NodeId, NodeImbalance>,
+    inner: BTreeMap<Option<NodeId>, Vec<NodeId>>,
+    least_ns: f64,
+    causes: Vec<Cause>,
+}
+
+impl Walk<'_> {
+    fn significant(&self, outer: Option<NodeId>) -> Vec<NodeId> {
+        let inner = self.inner.get(&outer).map_or(&[][..], Vec::as_slice);
+        inner.iter().copied().filter(|n| self.nodes[n].inclusive_ns > self.least_ns).collect()
+    }
+
+    fn visit(&mut self, node: NodeId, outermost: bool) {
+        let imbalance = self.nodes[&node];
+        let inner = self.significant(Some(node));
+        let explained: f64 = inner.iter().map(|node| self.nodes[node].inclusive_ns).sum();
+        // The outermost function holds everything: to name it says nothing.
+        let split = outermost || explained >= EXPLAINED * imbalance.inclusive_ns;
+        if inner.is_empty() || !split {
+            self.causes.push(Cause { node, own: false, ns: imbalance.inclusive_ns });
+            return;
+        }
+        if imbalance.own_ns > self.least_ns {
+            self.causes.push(Cause { node, own: true, ns: imbalance.own_ns });
+        }
+        for node in inner {
+            self.visit(node, false);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Single instances of phases over ranks. Maxima over ranks must be taken per instance: a rank that
+//! is slow now and another that is slow later have equal totals and still wait for each other.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::{InstanceRow, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::below;
+use crate::rank::{Rank, Work};
+
+/// Sum and maximum over ranks of a time in one instance; an absent rank is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Sum, in nanoseconds.
+    pub sum: u128,
+    /// Largest, in nanoseconds.
+    pub max: u64,
+}
+
+impl Peak {
+    fn of(value: u64) -> Self {
+        Self { sum: u128::from(value), max: value }
+    }
+
+    fn combine(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// Number of ranks times (maximum - mean).
+    pub fn excess(&self, ranks: u32) -> u128 {
+        (u128::from(self.max) * u128::from(ranks)).saturating_sub(self.sum)
+    }
+}
+
+/// Work of one context in one instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceNode {
+    /// With that of the contexts that it calls.
+    pub inclusive: Peak,
+    /// That for which it answers itself.
+    pub own: Peak,
+}
+
+/// One instance over ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// First index of its phase.
+    pub phase: u64,
+    /// How many ranks hold it.
+    pub ranks: u32,
+    /// Sum over ranks of the wait in the ending synchronisation, in nanoseconds.
+    pub wait_sum: u128,
+    /// The least of them.
+    pub wait_min: u64,
+    /// All work, net of waiting for a core.
+    pub work: Peak,
+    // By ascending node.
+    nodes: Vec<(NodeId, InstanceNode)>,
+}
+
+impl Instance {
+    /// Contexts that answer for work in it.
+    pub fn nodes(&self) -> &[(NodeId, InstanceNode)] {
+        &self.nodes
+    }
+
+    fn combine(&mut self, other: Self) {
+        self.ranks += other.ranks;
+        self.wait_sum += other.wait_sum;
+        self.wait_min = self.wait_min.min(other.wait_min);
+        self.work.combine(&other.work);
+        self.nodes.extend(other.nodes);
+        // Two ascending runs: a stable sort merges them.
+        self.nodes.sort_by_key(|(node, _)| *node);
+        self.nodes.dedup_by(|(next, theirs), (node, ours)| {
+            if next == node {
+                ours.inclusive.combine(&theirs.inclusive);
+                ours.own.combine(&theirs.own);
+            }
+            next == node
+        });
+    }
+}
+
+/// The instances that all ranks kept, by the index of the synchronisation that ends them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instances {
+    kept: BTreeMap<u64, Instance>,
+}
+
+impl Instances {
+    /// Takes in the instances that one rank kept; `places` are its contexts' canonical nodes.
+    pub fn add_rank(&mut self, rank: &Rank<'_>, places: &[Option<NodeId>]) {
+        // A few synchronisations end all instances: the contexts below each are found once.
+        let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
+        let mut scratch = rank.scratch();
+        for (row, phase) in rank.rows() {
+            let inside = inside
+                .entry(phase.ends_in)
+                .or_insert_with(|| below(&rank.profile.tree, phase.ends_in));
+            let wait_ns = wait_ns(row, inside);
+            let work = rank.row_work(row, &mut scratch);
+            self.add(row.index, instance_of_rank(phase.first_index, wait_ns, &work, places));
+        }
+    }
+
+    /// Takes in those of other ranks; `places` are their nodes in our tree.
+    pub fn combine(&mut self, other: Self, places: &[NodeId]) {
+        for (index, mut instance) in other.kept {
+            for (node, _) in &mut instance.nodes {
+                *node = places[*node as usize];
+            }
+            instance.nodes.sort_unstable_by_key(|(node, _)| *node);
+            self.add(index, instance);
+        }
+    }
+
+    fn add(&mut self, index: u64, instance: Instance) {
+        match self.kept.get_mut(&index) {
+            Some(known) => known.combine(instance),
+            None => {
+                self.kept.insert(index, instance);
+            }
+        }
+    }
+
+    /// The instances of a phase that all `ranks` hold.
+    pub fn of_phase(&self, phase: u64, ranks: u32) -> impl Iterator<Item = &Instance> {
+        self.kept
+            .values()
+            .filter(move |instance| instance.phase == phase && instance.ranks == ranks)
+    }
+}
+
+/// What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a core,
+/// and a waiter that yields its core has much of that: taken from its own row, its wait would be
+/// too short. Waiting for a core elsewhere then counts as wait here, which the comparison with the
+/// imbalance of work corrects ([`crate::imbalance::PhaseImbalance::loss_ns`]).
+fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
+    let elsewhere = row.values.iter().filter(|(node, _)| !inside[*node as usize]);
+    row.duration_ns.saturating_sub(elsewhere.map(|(_, ns)| ns).sum())
+}
+
+fn instance_of_rank(
+    phase: u64,
+    wait_ns: u64,
+    work: &[(NodeId, Work)],
+    places: &[Option<NodeId>],
+) -> Instance {
+    let place = |(node, work): &(NodeId, Work)| {
+        let (inclusive, own) = (Peak::of(work.inclusive_ns), Peak::of(work.own_ns));
+        Some((places[*node as usize]?, InstanceNode { inclusive, own }))
+    };
+    let mut nodes: Vec<(NodeId, InstanceNode)> = work.iter().filter_map(place).collect();
+    nodes.sort_unstable_by_key(|(node, _)| *node);
+    Instance {
+        phase,
+        ranks: 1,
+        wait_sum: u128::from(wait_ns),
+        wait_min: wait_ns,
+        work: Peak::of(work.iter().map(|(_, work)| work.own_ns).sum()),
+        nodes,
+    }
+}

@@ -1,0 +1,190 @@
+//! What concerns ranks as a whole: where they ran, how they used their time, what measuring cost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_collector::profile::CollectionCounts;
+use serde::{Deserialize, Serialize};
+
+use crate::diagnose::RankInput;
+use crate::metrics::Accumulator;
+use crate::rank::Rank;
+use crate::ranks::RankSet;
+
+/// A node of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Ranks on it.
+    pub ranks: RankSet,
+    /// The cores that any of its ranks may use.
+    pub cores: BTreeSet<u32>,
+    /// Threads that want a core: each rank's communicating one (which works, or spins while it
+    /// waits) and as many others as were busy on average.
+    pub busy_threads: u32,
+}
+
+/// Sums over ranks, except where noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTotals {
+    /// The ranks that are in.
+    pub ranks: RankSet,
+    /// Ranks whose profile contradicts itself and was left out.
+    pub unsound: RankSet,
+    /// Where they ran, by host name.
+    pub hosts: BTreeMap<String, Host>,
+    /// Longest run of a rank, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Application threads.
+    pub threads: u32,
+    /// Useful wall time of the communicating threads.
+    pub useful: Accumulator,
+    /// The same less waiting for a core.
+    pub useful_on_core: Accumulator,
+    /// Waiting for a core during work, on the communicating threads.
+    pub run_delay: Accumulator,
+    /// Asked sampling period of the slowest-sampled rank, in nanoseconds.
+    pub period_ns: u64,
+    /// CPU time that the samples stand for, in nanoseconds.
+    pub sampled_ns: u128,
+    /// The weakest sample clock in use: cpu, timer, wall in this order.
+    pub clock: String,
+    /// Ranks on which the application took the sampling signal for itself.
+    pub stepped_aside: RankSet,
+    /// Counters of the measurement.
+    pub counts: Counts,
+}
+
+/// What measuring cost and missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Samples.
+    pub samples: u64,
+    /// Records lost.
+    pub lost: u64,
+    /// Samples without their outer frames.
+    pub truncated: u64,
+    /// MPI calls counted.
+    pub mpi_calls: u64,
+    /// Bytes of records.
+    pub record_bytes: u64,
+    /// Time in the signal handlers, in nanoseconds.
+    pub sampling_cpu_ns: u64,
+    /// CPU time of the collectors, in nanoseconds.
+    pub collector_cpu_ns: u64,
+    /// Bytes spooled.
+    pub spool_bytes: u64,
+    /// Threads not sampled.
+    pub unsampled_threads: u64,
+    /// Most memory of a rank, in bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+impl JobTotals {
+    /// Takes in one rank.
+    pub fn add_rank(&mut self, input: &RankInput, rank: &Rank<'_>) {
+        let profile = &input.profile;
+        let (mut useful, mut on_core, mut delay) = (0, 0, 0);
+        for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
+            let meaning = rank.meanings[*node as usize];
+            if meaning.is_useful() {
+                useful += value.exclusive_ns;
+                on_core += value.exclusive_ns.saturating_sub(value.run_delay_ns);
+            }
+            delay += if meaning.is_work() { value.run_delay_ns } else { 0 };
+        }
+        let number = RankSet::from_iter([input.rank]);
+        let host = Host {
+            ranks: number.clone(),
+            cores: input.cores.iter().copied().collect(),
+            busy_threads: busy_threads(input, rank),
+        };
+        self.combine(Self {
+            stepped_aside: if profile.collection.stepped_aside {
+                number.clone()
+            } else {
+                RankSet::default()
+            },
+            ranks: number,
+            unsound: RankSet::default(),
+            hosts: BTreeMap::from([(input.host.clone(), host)]),
+            elapsed_ns: profile.elapsed_ns,
+            threads: profile.threads,
+            useful: Accumulator::from_iter([useful]),
+            useful_on_core: Accumulator::from_iter([on_core]),
+            run_delay: Accumulator::from_iter([delay]),
+            period_ns: profile.period_ns,
+            sampled_ns: u128::from(profile.effective_period_ns)
+                * u128::from(profile.collection.samples),
+            clock: profile.clock.clone(),
+            counts: Counts::of_rank(&profile.collection, input),
+        });
+    }
+
+    /// Notes a rank whose profile cannot be used.
+    pub fn leave_out(&mut self, rank: u32) {
+        self.unsound = self.unsound.union(&RankSet::from_iter([rank]));
+    }
+
+    /// Takes in other ranks.
+    pub fn combine(&mut self, other: Self) {
+        self.ranks = self.ranks.union(&other.ranks);
+        self.unsound = self.unsound.union(&other.unsound);
+        for (name, theirs) in other.hosts {
+            let ours = self.hosts.entry(name).or_default();
+            ours.ranks = ours.ranks.union(&theirs.ranks);
+            ours.cores.extend(theirs.cores);
+            ours.busy_threads += theirs.busy_threads;
+        }
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.threads += other.threads;
+        self.useful.combine(&other.useful);
+        self.useful_on_core.combine(&other.useful_on_core);
+        self.run_delay.combine(&other.run_delay);
+        self.period_ns = self.period_ns.max(other.period_ns);
+        self.sampled_ns += other.sampled_ns;
+        // The names stand in the alphabet as in quality.
+        self.clock = std::mem::take(&mut self.clock).max(other.clock);
+        self.stepped_aside = self.stepped_aside.union(&other.stepped_aside);
+        self.counts.combine(&other.counts);
+    }
+}
+
+/// The profile tells how much time the other threads worked together, not how many did: they were
+/// at least that time divided by the length of the run.
+fn busy_threads(input: &RankInput, rank: &Rank<'_>) -> u32 {
+    let profile = &input.profile;
+    let working = |node: u32| rank.meanings[node as usize].is_work();
+    let others = profile.other_threads.iter().filter(|(node, _)| working(*node));
+    let worked_ns: u64 = others.map(|(_, value)| value.exclusive_ns).sum();
+    let busy = worked_ns.div_ceil(profile.elapsed_ns.max(1));
+    1 + busy.min(u64::from(profile.threads.saturating_sub(1))) as u32
+}
+
+impl Counts {
+    fn of_rank(counts: &CollectionCounts, input: &RankInput) -> Self {
+        Self {
+            samples: counts.samples,
+            lost: counts.lost,
+            truncated: counts.truncated,
+            mpi_calls: counts.mpi_calls,
+            record_bytes: counts.record_bytes,
+            sampling_cpu_ns: counts.sampling_cpu_ns,
+            collector_cpu_ns: input.cost.collector_cpu_ns,
+            spool_bytes: input.cost.spool_bytes,
+            unsampled_threads: counts.unsampled_threads,
+            memory_bytes: input.cost.memory_bytes,
+        }
+    }
+
+    fn combine(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.lost += other.lost;
+        self.truncated += other.truncated;
+        self.mpi_calls += other.mpi_calls;
+        self.record_bytes += other.record_bytes;
+        self.sampling_cpu_ns += other.sampling_cpu_ns;
+        self.collector_cpu_ns += other.collector_cpu_ns;
+        self.spool_bytes += other.spool_bytes;
+        self.unsampled_threads += other.unsampled_threads;
+        self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
+    }
+}

@@ -1,0 +1,165 @@
+//! Scalability losses: what is lost, where it shows, and why (PPoPP20, 5.3 and Table 2).
+
+use plimsoll_collector::profile::NodeId;
+
+use crate::canonical::{Step, path};
+use crate::imbalance::{Cause, PhaseImbalance};
+use crate::metrics::{Accumulator, NS_PER_S};
+use crate::queries::{Quantity, Query};
+use crate::rank::Owners;
+use crate::summary::LossKind;
+use crate::totals::{PhaseTotals, Totals};
+
+/// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
+const LEAST_SEVERITY: f64 = 0.01;
+/// Waiting for a core beyond this fraction of the run is a loss even where the job's own threads
+/// do not exceed its cores.
+const LEAST_DELAY_UNCROWDED: f64 = 0.05;
+/// The others do at most this fraction of the one rank's work: the run is serial there.
+const SERIAL_FRACTION: f64 = 0.1;
+/// Causes add up to this many times the loss: they even each other out in part.
+const EVENED_OUT: f64 = 1.1;
+/// If the totals of a cause are less uneven than this fraction of its instances, ranks take turns.
+const TURNS_FRACTION: f64 = 0.5;
+
+/// A loss, before its ranks are known by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: LossKind,
+    /// First index of its phase.
+    pub phase: u64,
+    /// What the run would be shorter by, in seconds.
+    pub seconds: f64,
+    /// Where it shows.
+    pub symptom: NodeId,
+    /// Why, worst first.
+    pub causes: Vec<Cause>,
+    /// Causes partly even each other out.
+    pub evened_out: bool,
+    /// Which rank is slow changes from instance to instance.
+    pub by_turns: bool,
+    /// Finds the slow ranks.
+    pub slow: Option<Query>,
+    /// Finds the waiting ranks.
+    pub waiting: Option<Query>,
+}
+
+/// All losses of a run, worst first.
+pub fn losses(totals: &Totals, owners: &Owners) -> Vec<Finding> {
+    // A run without length has no fractions.
+    if totals.job.elapsed_ns == 0 {
+        return Vec::new();
+    }
+    let mut findings: Vec<Finding> = totals
+        .phases
+        .iter()
+        .filter_map(|(index, phase)| imbalance(totals, owners, *index, phase))
+        .chain(oversubscription(totals))
+        .collect();
+    findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
+    findings
+}
+
+/// What the run time would be without all losses, in seconds: losses count different seconds, and
+/// no run is shorter than its work evenly spread over its ranks.
+pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
+    let ranks = totals.job.ranks.len();
+    let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
+    let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
+    let work_s = totals.job.useful_on_core.mean(ranks) / NS_PER_S;
+    (elapsed_s - lost_s).max(work_s.min(elapsed_s))
+}
+
+/// Load imbalance of a phase, or serialization, its special case.
+fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) -> Option<Finding> {
+    let ranks = totals.job.ranks.len();
+    let symptom = phase.ends_in.filter(|_| ranks > 1)?;
+    let imbalance =
+        PhaseImbalance::new((index, phase), &totals.instances, ranks, totals.job.period_ns);
+    let loss_ns = imbalance.loss_ns();
+    if loss_ns <= LEAST_SEVERITY * totals.job.elapsed_ns as f64 {
+        return None;
+    }
+    let causes = imbalance.causes(owners, loss_ns);
+    // Uneven waiting that no uneven work explains is no load imbalance.
+    let first = causes.first()?;
+    let time = cause_time(phase, first);
+    let sum: f64 = causes.iter().map(|cause| cause.ns).sum();
+    let serial = is_serial(&time, ranks);
+    Some(Finding {
+        kind: if serial { LossKind::Serialization } else { LossKind::LoadImbalance },
+        phase: index,
+        seconds: loss_ns / NS_PER_S,
+        symptom,
+        evened_out: sum > EVENED_OUT * loss_ns,
+        by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
+        slow: slow_query(totals, index, first, &time),
+        waiting: half_query(Quantity::Sync { phase: index }, phase.sync.time.max),
+        causes,
+    })
+}
+
+/// Time over ranks in a cause of a loss of this phase.
+pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
+    let node = phase.nodes.get(&cause.node).copied().unwrap_or_default();
+    if cause.own { node.own } else { node.inclusive }
+}
+
+fn is_serial(time: &Accumulator, ranks: u32) -> bool {
+    let others = time.sum.saturating_sub(u128::from(time.max)) as f64;
+    time.max > 0 && others <= SERIAL_FRACTION * time.max as f64 * f64::from(ranks - 1)
+}
+
+/// Ranks at or above mean + (maximum - mean) / 2.
+fn slow_query(totals: &Totals, phase: u64, cause: &Cause, time: &Accumulator) -> Option<Query> {
+    let ranks = u128::from(totals.job.ranks.len());
+    let at_least = (time.sum + ranks * u128::from(time.max)).div_ceil(2 * ranks);
+    let path: Vec<Step> = path(&totals.tree.contexts, cause.node);
+    (time.max > 0).then_some(Query {
+        quantity: Quantity::Work { phase, path, own: cause.own },
+        at_least_ns: u64::try_from(at_least).unwrap_or(u64::MAX),
+    })
+}
+
+/// Ranks at or above half of the largest.
+fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
+    (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2) })
+}
+
+/// More runnable threads than cores. Waiters that yield also wait for cores, so only what delays
+/// work counts.
+fn oversubscription(totals: &Totals) -> Option<Finding> {
+    let job = &totals.job;
+    let delay = &job.run_delay;
+    let mean_ns = delay.mean(job.ranks.len());
+    let elapsed_ns = job.elapsed_ns as f64;
+    let crowded = job.hosts.values().any(|host| host.busy_threads > host.cores.len() as u32);
+    let least = if crowded { LEAST_SEVERITY } else { LEAST_DELAY_UNCROWDED };
+    if mean_ns <= least * elapsed_ns {
+        return None;
+    }
+    let (index, phase) = totals
+        .phases
+        .iter()
+        .max_by_key(|(index, phase)| (phase.run_delay.sum, std::cmp::Reverse(**index)))?;
+    let symptom = most_delayed(phase)?;
+    Some(Finding {
+        kind: LossKind::Oversubscription,
+        phase: *index,
+        seconds: mean_ns / NS_PER_S,
+        symptom,
+        causes: Vec::new(),
+        evened_out: false,
+        by_turns: false,
+        slow: None,
+        waiting: half_query(Quantity::RunDelay, delay.max),
+    })
+}
+
+/// The context with the most waiting for a core; of equals the first in the tree.
+fn most_delayed(phase: &PhaseTotals) -> Option<NodeId> {
+    let delayed = phase.nodes.iter().filter(|(_, node)| node.run_delay.sum > 0);
+    let most = delayed.max_by_key(|(id, node)| (node.run_delay.sum, std::cmp::Reverse(**id)))?;
+    Some(*most.0)
+}

@@ -1,0 +1,90 @@
+//! The second exchange: which ranks are meant. Totals know how slow the slowest rank is, not which
+//! it is; so the root asks, and every collector answers for its ranks.
+
+use plimsoll_collector::profile::PhaseProfile;
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::Agreed;
+use crate::canonical::{Step, find};
+use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
+use crate::diagnose::RankInput;
+use crate::rank::Rank;
+use crate::ranks::RankSet;
+
+/// A time of one rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Quantity {
+    /// Work of a context in a phase, net of waiting for a core.
+    Work {
+        /// First index of the phase.
+        phase: u64,
+        /// Call path of the context.
+        path: Vec<Step>,
+        /// Only that for which it answers itself.
+        own: bool,
+    },
+    /// The synchronisation that ends a phase.
+    Sync {
+        /// First index of the phase.
+        phase: u64,
+    },
+    /// Waiting for a core during work, in the whole run.
+    RunDelay,
+}
+
+/// On which ranks is this time at least so long?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// The time.
+    pub quantity: Quantity,
+    /// The bound, in nanoseconds.
+    pub at_least_ns: u64,
+}
+
+/// Asks all ranks; the answers are at process 0, `None` elsewhere. Process 0's `queries` count, the
+/// others' are ignored. Collective.
+pub fn ask(
+    comm: &dyn Communicator,
+    local: &[RankInput],
+    agreed: &Agreed,
+    queries: Result<Option<Vec<Query>>, CommunicatorError>,
+) -> Result<Option<Vec<RankSet>>, CommunicatorError> {
+    let queries = broadcast(comm, queries)?;
+    let mut answers = vec![RankSet::default(); queries.len()];
+    for input in local {
+        let rank = Rank::new(&input.profile, agreed);
+        for (answer, query) in answers.iter_mut().zip(&queries) {
+            if time_ns(&rank, &query.quantity) >= query.at_least_ns {
+                *answer = answer.union(&RankSet::from_iter([input.rank]));
+            }
+        }
+    }
+    reduce(comm, answers, |ours: Vec<RankSet>, theirs| {
+        ours.iter().zip(&theirs).map(|(ours, theirs)| ours.union(theirs)).collect()
+    })
+}
+
+fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
+    let phase = |index: u64| rank.phases.iter().find(|phase| phase.first_index == index);
+    match quantity {
+        Quantity::Work { phase: index, path, own } => {
+            let node = find(&rank.profile.tree, path);
+            let work = phase(*index)
+                .zip(node)
+                .and_then(|(phase, node)| {
+                    let work = rank.phase_work(phase);
+                    work.into_iter().find(|(owner, _)| *owner == node)
+                })
+                .map(|(_, work)| work)
+                .unwrap_or_default();
+            if *own { work.own_ns } else { work.inclusive_ns }
+        }
+        Quantity::Sync { phase: index } => {
+            phase(*index).map_or(0, |phase| rank.sync(phase).time_ns)
+        }
+        Quantity::RunDelay => {
+            let delay_ns = |phase: &PhaseProfile| rank.run_delays(phase).values().sum::<u64>();
+            rank.phases.iter().map(delay_ns).sum()
+        }
+    }
+}

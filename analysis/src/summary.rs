@@ -1,0 +1,74 @@
+//! The summary of a job: the one value that text, JSON and every other report are views of.
+//!
+//! The key names are a contract with scripts (schema [`SchemaVersion::V1`], described key by key in
+//! `schema/plimsoll-summary-1.schema.json`): a field is renamed only together with the schema's
+//! version. Units stand in the names: `_s` seconds of wall time on a rank unless the name says
+//! `sum`, `_us` microseconds, `_bytes` bytes. Means, minima, maxima and standard deviations run
+//! over all ranks, and a rank that lacks a context counts as 0. Every float is finite; what is not
+//! known is `None`, which is `null` on the wire, never 0 or -1. Rank lists are ranges in a string:
+//! `"0-3,8,16-30:2"`.
+
+mod loss;
+mod run;
+mod structure;
+mod tree;
+
+use serde::{Deserialize, Serialize};
+
+pub use loss::{Cause, Loss, LossKind, Segment, Symptom};
+pub use run::{
+    Clock, Collection, Efficiency, Marks, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection, Run,
+};
+pub use structure::{
+    ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind, RankCluster,
+    RankGroup, SideFile,
+};
+pub use tree::{Frame, Metric, Tree, TreeNode};
+
+pub use crate::label::Label;
+pub use plimsoll_collector::profile::FrameKind;
+
+/// The version of the contract.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SchemaVersion {
+    /// `plimsoll-summary/1`.
+    #[default]
+    #[serde(rename = "plimsoll-summary/1")]
+    V1,
+}
+
+/// A job's summary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The version of this contract.
+    pub schema: SchemaVersion,
+    /// What ran.
+    pub run: Run,
+    /// What the measurement cost and what it missed.
+    pub collection: Collection,
+    /// How well the ranks were used.
+    pub efficiency: Efficiency,
+    /// What the run time would be.
+    pub projection: Projection,
+    /// Scalability losses by falling severity, one for each kind, phase and symptom.
+    pub losses: Vec<Loss>,
+    /// Inefficient segments (ICS18, 4.3.3).
+    pub segments: Vec<Segment>,
+    /// What lies between global synchronisations (PPoPP20, 4.2).
+    pub phases: Vec<Phase>,
+    /// Loops with iterations, outermost first.
+    pub loops: Vec<Loop>,
+    /// Ranks that behave alike.
+    pub clusters: Vec<RankCluster>,
+    /// How the ranks' clocks relate.
+    pub clocks: Clocks,
+    /// Side file with the cells of the timeline.
+    pub timeline: SideFile,
+    /// Side file with the values of each context on each rank.
+    pub per_rank: SideFile,
+    /// All calling contexts.
+    pub tree: Tree,
+    /// What the measurement could not do or did otherwise than asked, a sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}

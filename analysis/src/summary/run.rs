@@ -1,0 +1,156 @@
+//! What ran, what measuring it cost, and how well the ranks were used.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Path of the executable, as far as it is known.
+    pub executable: String,
+    /// Its arguments, without the executable's own name.
+    pub arguments: Vec<String>,
+    /// Job id of the batch system, else the launcher's process id; `None` without a launcher.
+    pub job: Option<String>,
+    /// Local time of the begin, RFC 3339.
+    pub started: String,
+    /// From the return of MPI_Init to the entry of MPI_Finalize, on the rank where that took
+    /// longest; without MPI the process's life.
+    pub elapsed_s: f64,
+    /// MPI ranks; 1 without MPI.
+    pub ranks: u32,
+    /// Application threads, the sum over all ranks.
+    pub threads: u32,
+    /// Where the ranks ran.
+    pub nodes: Vec<NodeOfRun>,
+    /// The MPI library.
+    pub mpi: Mpi,
+    /// Sampling period.
+    pub period_us: PeriodUs,
+    /// What drove the samples.
+    pub clock: Clock,
+    /// Whether the run reached MPI_Finalize (without MPI: its exit) and all ranks contributed.
+    pub complete: bool,
+    /// How it ended: `finalize`, `exit`, `abort`, `signal 11`, ...
+    pub ended: String,
+    /// Settings that differ from their defaults or matter for the numbers, by variable name.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A node (host) of the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOfRun {
+    /// Host name.
+    pub host: String,
+    /// Rank list.
+    pub ranks: String,
+    /// Cores on which the job may run here.
+    pub cores: u32,
+}
+
+/// The MPI library of the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mpi {
+    /// First line of what MPI_Get_library_version tells; `None` without MPI.
+    pub library: Option<String>,
+    /// Its binary interface.
+    pub abi: MpiAbi,
+}
+
+/// Binary interface of an MPI library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MpiAbi {
+    /// MPICH and its relatives.
+    Mpich,
+    /// Open MPI.
+    OpenMpi,
+    /// The ABI of the MPI 5 standard.
+    Standard,
+    /// The program did not use MPI.
+    None,
+}
+
+/// Sampling period in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeriodUs {
+    /// As set.
+    pub asked: f64,
+    /// CPU time per sample that was reached; `None` without samples.
+    pub effective: Option<f64>,
+}
+
+/// What drove the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// perf task-clock: the user CPU time of each thread.
+    Cpu,
+    /// A POSIX timer on each thread's CPU clock, where perf events are refused.
+    Timer,
+    /// A timer on wall time.
+    Wall,
+}
+
+/// What the measurement cost and what it missed: sums over ranks, except where noted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Collection {
+    /// Samples taken.
+    pub samples: u64,
+    /// Records lost because a ring was full or could not be read.
+    pub lost: u64,
+    /// Samples whose outer frames are missing.
+    pub truncated: u64,
+    /// Return-address marks.
+    pub marks: Marks,
+    /// MPI calls counted.
+    pub mpi_calls: u64,
+    /// Bytes of samples spooled to disk.
+    pub spool_bytes: u64,
+    /// Bytes of records written into the rings.
+    pub record_bytes: u64,
+    /// CPU time in the signal handlers.
+    pub sampling_cpu_s: f64,
+    /// CPU time of the collector threads.
+    pub collector_cpu_s: f64,
+    /// Wall time in MPI_Finalize that the analysis took, of the slowest rank; `None` where the
+    /// run ended without.
+    pub finalize_s: Option<f64>,
+    /// Most memory used by a rank.
+    pub memory_bytes: Option<u64>,
+    /// Application threads that could not be sampled.
+    #[serde(default)]
+    pub unsampled_threads: u64,
+}
+
+/// Return-address marks of all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marks {
+    /// Marks planted.
+    pub planted: u64,
+    /// Marks met by the next sample.
+    pub hit: u64,
+    /// Marks that had become stale.
+    pub stale: u64,
+    /// Why marks were not used; `None` where they were.
+    pub off_reason: Option<String>,
+}
+
+/// POP efficiencies, 0 to 1, with the label computation as useful time; `None` without MPI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Efficiency {
+    /// Mean useful time over ranks / elapsed time; the product of the other two.
+    pub parallel: Option<f64>,
+    /// Mean / maximum of the ranks' useful time.
+    pub load_balance: Option<f64>,
+    /// Maximum of the ranks' useful time / elapsed time.
+    pub communication: Option<f64>,
+}
+
+/// What the run time would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Projection {
+    /// Without all losses together; no second is counted twice.
+    pub elapsed_s: f64,
+}

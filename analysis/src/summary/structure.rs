@@ -1,0 +1,141 @@
+//! Phases, loops, clusters of ranks, clocks, side files.
+
+use serde::{Deserialize, Serialize};
+
+use super::Frame;
+
+/// A phase: all that lies between a global synchronisation at one place and the next at another
+/// (or the same) place, in all its instances (PPoPP20, 4.2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// What losses and segments refer to.
+    pub id: u32,
+    /// Call path of the synchronisation after which it begins; `None` at the start of the run.
+    pub begins_after: Option<Vec<Frame>>,
+    /// Call path of the one that ends it; `None` where the run ended without.
+    pub ends_in: Option<Vec<Frame>>,
+    /// Begin of its first instance, since the begin of the run.
+    pub begin_s: f64,
+    /// Wall time of all its instances.
+    pub duration_s: f64,
+    /// Number of instances.
+    pub instances: u64,
+    /// Whether all ranks run the same code in it.
+    pub kind: PhaseKind,
+    /// Groups of ranks that run different code.
+    pub groups: Vec<RankGroup>,
+}
+
+/// Whether the ranks run the same code in a phase (PPoPP20, 5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PhaseKind {
+    /// All the same.
+    Spmd,
+    /// Groups with different tasks.
+    Mpmd,
+}
+
+/// Ranks that run the same code in a phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankGroup {
+    /// Rank list.
+    pub ranks: String,
+    /// Work, mean over the group's ranks.
+    pub mean_work_s: f64,
+}
+
+/// A loop with its iterations (ICS18, Algorithm 1), counted per execution on the rank with the
+/// longest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loop {
+    /// Call path from the outermost frame to the loop.
+    pub path: Vec<Frame>,
+    /// Index into the tree's nodes.
+    pub node: u32,
+    /// Rank list: those that ran it.
+    pub ranks: String,
+    /// How often it was entered.
+    pub executions: u64,
+    /// Mean duration of an execution.
+    pub mean_duration_s: f64,
+    /// Fraction of the elapsed time.
+    pub fraction: f64,
+    /// Number of iterations.
+    pub iterations: Iterations,
+    /// Duration of each iteration, mean over ranks, thinned evenly to at most 200.
+    pub durations_s: Vec<f64>,
+    /// Iterations that behave alike.
+    pub clusters: Vec<IterationCluster>,
+}
+
+/// Number of iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Iterations {
+    /// Told apart well enough to be believed.
+    pub accepted: u64,
+    /// Not so.
+    pub rejected: u64,
+    /// How often the loop's region was called, where one anchors it.
+    pub calls_seen: Option<u64>,
+    /// Whether the number is exact.
+    pub exact: bool,
+}
+
+/// Iterations that behave alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IterationCluster {
+    /// Their numbers, as ranges.
+    pub iterations: String,
+    /// Mean duration.
+    pub mean_s: f64,
+}
+
+/// Ranks that behave alike (ICS18, 4.2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankCluster {
+    /// Rank list.
+    pub ranks: String,
+    /// Number of ranks.
+    pub size: u32,
+    /// The member nearest to the mean.
+    pub representative: u32,
+    /// diffRatio to the nearest other cluster; `None` where there is only one.
+    pub distance: Option<f64>,
+}
+
+/// How the ranks' clocks relate (PPoPP20, 4.1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// The rank whose clock the others are compared with.
+    pub reference: u32,
+    /// Each rank's clock minus the reference's.
+    pub offsets_us: Vec<f64>,
+    /// Drift of each rank's clock against the reference's, in parts per million.
+    pub drift_ppm: Vec<f64>,
+    /// What the alignment leaves unexplained.
+    pub residual_us: Option<f64>,
+    /// How they were aligned.
+    pub method: ClockMethod,
+}
+
+/// How clocks were aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockMethod {
+    /// Not at all.
+    None,
+    /// By the ends of synchronisations that samples show.
+    Samples,
+    /// By the ends of synchronisations that the wrappers recorded.
+    Regions,
+    /// By messages sent back and forth.
+    PingPong,
+}
+
+/// A side file of the summary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SideFile {
+    /// Its path, relative to the summary; `None` where none was written.
+    pub file: Option<String>,
+}

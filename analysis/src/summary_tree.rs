@@ -1,0 +1,81 @@
+//! The summary's tree: contexts with time or calls, with their labels and statistics over ranks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use plimsoll_collector::profile::NodeId;
+
+use crate::labelling::{Meaning, shown};
+use crate::metrics::NS_PER_S;
+use crate::summary::{Frame, Tree, TreeNode};
+use crate::totals::{NodeTotals, Totals};
+
+/// Counter of a context: seconds that it waited for a core, the sum over ranks.
+pub const RUN_DELAY_COUNTER: &str = "run_delay_s";
+
+/// The tree and, for each context of the totals, its index there.
+pub fn summary_tree(totals: &Totals, meanings: &[Meaning]) -> (Tree, Vec<Option<u32>>) {
+    let contexts = &totals.tree.contexts;
+    let mut alive: Vec<bool> =
+        totals.nodes.iter().map(|node| node.inclusive.sum > 0 || node.calls > 0).collect();
+    for (index, node) in contexts.nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            alive[parent as usize] |= alive[index];
+        }
+    }
+    let mut tree = Tree::default();
+    let mut frames: HashMap<Frame, u32> = HashMap::new();
+    let mut places: Vec<Option<u32>> = Vec::with_capacity(contexts.nodes.len());
+    for (index, node) in contexts.nodes.iter().enumerate() {
+        if !alive[index] {
+            places.push(None);
+            continue;
+        }
+        let source = &contexts.frames[node.frame as usize];
+        // Two recorded frames may look the same to a reader: a call on a file and on a stream.
+        let frame = Frame::from(source);
+        let frame = *frames.entry(frame).or_insert_with_key(|frame| {
+            tree.frames.push(frame.clone());
+            tree.frames.len() as u32 - 1
+        });
+        places.push(Some(tree.nodes.len() as u32));
+        tree.nodes.push(TreeNode {
+            parent: node.parent.and_then(|parent| places[parent as usize]),
+            frame,
+            label: shown(meanings[index], totals.nodes[index].derived),
+            calls_exact: source.call.is_some(),
+            ..values(&totals.nodes[index], totals.job.ranks.len())
+        });
+    }
+    (tree, places)
+}
+
+fn values(totals: &NodeTotals, ranks: u32) -> TreeNode {
+    let mut counters = BTreeMap::new();
+    if totals.run_delay_ns > 0 {
+        counters.insert(RUN_DELAY_COUNTER.to_owned(), totals.run_delay_ns as f64 / NS_PER_S);
+    }
+    TreeNode {
+        parent: None,
+        frame: 0,
+        label: crate::label::Label::Computation,
+        calls: totals.calls,
+        calls_exact: false,
+        balanced: None,
+        inclusive: totals.inclusive.finalize(ranks),
+        exclusive: totals.exclusive.finalize(ranks),
+        idle_s: None,
+        imb_s: None,
+        wait_s: None,
+        sum_imb_s: None,
+        sum_wait_s: None,
+        blame_inclusive_s: None,
+        blame_exclusive_s: None,
+        counters,
+    }
+}
+
+/// The frames of the path to a context, for a reader.
+pub fn shown_path(totals: &Totals, node: NodeId) -> Vec<Frame> {
+    let path = crate::canonical::path(&totals.tree.contexts, node);
+    path.iter().map(|(frame, _)| Frame::from(frame)).collect()
+}

@@ -1,0 +1,304 @@
+//! What ranks add up to: the value that the reduction combines. Its size depends on the number of
+//! contexts, phases and kept instances, and on the number of ranks only through rank ranges and
+//! the list of nodes.
+//!
+//! Everything in it is an integer and every combination is associative and free of order, so that
+//! the same job gives the same summary however its ranks lie on nodes.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::{NodeId, NodeValue, PhaseProfile};
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::Agreed;
+use crate::canonical::{CanonicalTree, Threads};
+use crate::diagnose::RankInput;
+use crate::instances::Instances;
+use crate::job::JobTotals;
+use crate::label::Label;
+use crate::labelling::{agreed, derived};
+use crate::metrics::Accumulator;
+use crate::rank::{Rank, Sync};
+
+/// One context over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeTotals {
+    /// Wall time with the contexts that it calls.
+    pub inclusive: Accumulator,
+    /// Wall time of itself.
+    pub exclusive: Accumulator,
+    /// Waiting for a core in itself, in nanoseconds, over ranks.
+    pub run_delay_ns: u64,
+    /// Calls, over ranks.
+    pub calls: u64,
+    /// Derived label that all ranks with time in it agree on ([`agreed`]).
+    pub derived: Option<Option<Label>>,
+}
+
+/// Work of one context in one phase, net of waiting for a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseNode {
+    /// With that of the contexts that it calls.
+    pub inclusive: Accumulator,
+    /// That for which it answers itself.
+    pub own: Accumulator,
+    /// Waiting for a core in what it answers for.
+    pub run_delay: Accumulator,
+}
+
+/// The synchronisation that ends a phase, each rank's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncTotals {
+    /// Wall time.
+    pub time: Accumulator,
+    /// Calls, over ranks.
+    pub calls: u64,
+    /// Bytes, over ranks.
+    pub bytes: u64,
+    /// Nanoseconds by label, over ranks.
+    pub by_label: BTreeMap<Label, u64>,
+}
+
+/// One phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseTotals {
+    /// The lowest rank that has it, by whose contexts it is named.
+    pub named_by: u32,
+    /// The synchronisation after which it begins there.
+    pub begins_after: Option<NodeId>,
+    /// The one in which it ends there.
+    pub ends_in: Option<NodeId>,
+    /// Number of instances: the same on every rank.
+    pub instances: u64,
+    /// Begin of the first instance.
+    pub begin: Accumulator,
+    /// Wall time of all instances.
+    pub duration: Accumulator,
+    /// All work, net of waiting for a core.
+    pub work: Accumulator,
+    /// Waiting for a core during work.
+    pub run_delay: Accumulator,
+    /// The ending synchronisation.
+    pub sync: SyncTotals,
+    /// Contexts that answer for work.
+    pub nodes: BTreeMap<NodeId, PhaseNode>,
+}
+
+/// All that is known of some ranks together.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Contexts of all of them.
+    pub tree: CanonicalTree,
+    /// Whole-run values, by node.
+    pub nodes: Vec<NodeTotals>,
+    /// Phases by first index.
+    pub phases: BTreeMap<u64, PhaseTotals>,
+    /// Instances that all ranks kept, by index.
+    pub instances: Instances,
+    /// What concerns ranks as a whole.
+    pub job: JobTotals,
+}
+
+impl Totals {
+    /// Takes in one rank, whose profile must be sound.
+    pub fn add_rank(&mut self, input: &RankInput, agreed: &Agreed) {
+        let rank = Rank::new(&input.profile, agreed);
+        self.job.add_rank(input, &rank);
+        let main = rank.phases.iter().flat_map(|phase| &phase.values);
+        let mut places = self.add_threads(&rank, Threads::Main, main);
+        self.add_threads(&rank, Threads::Other, input.profile.other_threads.iter());
+        // Contexts without time still name phases.
+        for node in rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]) {
+            if node.is_some_and(|node| places[node as usize].is_none()) {
+                let named = lineage(&rank, node);
+                let more = self.adopt(&rank, Threads::Main, |node| named[node as usize]);
+                for (place, more) in places.iter_mut().zip(more) {
+                    *place = place.or(more);
+                }
+            }
+        }
+        for phase in rank.phases.iter() {
+            let totals = phase_of_rank(input.rank, &rank, phase, &places);
+            match self.phases.get_mut(&phase.first_index) {
+                Some(known) => known.combine(totals),
+                None => {
+                    self.phases.insert(phase.first_index, totals);
+                }
+            }
+        }
+        self.instances.add_rank(&rank, &places);
+    }
+
+    fn adopt(
+        &mut self,
+        rank: &Rank<'_>,
+        threads: Threads,
+        chosen: impl Fn(NodeId) -> bool,
+    ) -> Vec<Option<NodeId>> {
+        let places = self.tree.adopt(&rank.profile.tree, threads, chosen);
+        self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
+        places
+    }
+
+    /// Adds the whole-run values of a rank's threads; returns the places of their contexts.
+    fn add_threads<'v>(
+        &mut self,
+        rank: &Rank<'_>,
+        threads: Threads,
+        values: impl Iterator<Item = &'v (NodeId, NodeValue)>,
+    ) -> Vec<Option<NodeId>> {
+        let tree = &rank.profile.tree;
+        let mut own = vec![NodeValue::default(); tree.nodes.len()];
+        let mut present = vec![false; tree.nodes.len()];
+        for (node, value) in values {
+            own[*node as usize].add(value);
+            present[*node as usize] = true;
+        }
+        let own_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
+        let mut inclusive_ns = own_ns.clone();
+        for (index, node) in tree.nodes.iter().enumerate().rev() {
+            if let Some(parent) = node.parent {
+                inclusive_ns[parent as usize] += inclusive_ns[index];
+                present[parent as usize] |= present[index];
+            }
+        }
+        let labels = derived(tree, &rank.meanings, &own_ns);
+        let places = self.adopt(rank, threads, |node| present[node as usize]);
+        for (index, place) in places.iter().enumerate() {
+            let Some(place) = place else { continue };
+            let totals = &mut self.nodes[*place as usize];
+            let value = &own[index];
+            totals.inclusive.accumulate(inclusive_ns[index]);
+            if value.exclusive_ns > 0 || value.calls > 0 {
+                totals.exclusive.accumulate(value.exclusive_ns);
+            }
+            totals.run_delay_ns += value.run_delay_ns;
+            totals.calls += value.calls;
+            totals.derived = agreed(totals.derived, labels[index]);
+        }
+        places
+    }
+
+    /// What two groups of ranks are together.
+    pub fn combine(mut self, other: Self) -> Self {
+        let places = self.tree.merge(&other.tree);
+        self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
+        for (totals, place) in other.nodes.iter().zip(&places) {
+            let ours = &mut self.nodes[*place as usize];
+            ours.inclusive.combine(&totals.inclusive);
+            ours.exclusive.combine(&totals.exclusive);
+            ours.run_delay_ns += totals.run_delay_ns;
+            ours.calls += totals.calls;
+            ours.derived = agreed(ours.derived, totals.derived);
+        }
+        for (index, mut phase) in other.phases {
+            phase.move_to(&places);
+            match self.phases.get_mut(&index) {
+                Some(known) => known.combine(phase),
+                None => {
+                    self.phases.insert(index, phase);
+                }
+            }
+        }
+        self.instances.combine(other.instances, &places);
+        self.job.combine(other.job);
+        self
+    }
+}
+
+/// Marks a context and its callers.
+fn lineage(rank: &Rank<'_>, node: Option<NodeId>) -> Vec<bool> {
+    let nodes = &rank.profile.tree.nodes;
+    let mut marks = vec![false; nodes.len()];
+    for id in std::iter::successors(node, |id| nodes[*id as usize].parent) {
+        marks[id as usize] = true;
+    }
+    marks
+}
+
+fn phase_of_rank(
+    number: u32,
+    rank: &Rank<'_>,
+    phase: &PhaseProfile,
+    places: &[Option<NodeId>],
+) -> PhaseTotals {
+    let place = |node: NodeId| places[node as usize];
+    let mut nodes: BTreeMap<NodeId, PhaseNode> = BTreeMap::new();
+    let mut work_ns = 0;
+    for (node, work) in rank.phase_work(phase) {
+        work_ns += work.own_ns;
+        if let Some(node) = place(node) {
+            let totals = nodes.entry(node).or_default();
+            totals.inclusive.accumulate(work.inclusive_ns);
+            totals.own.accumulate(work.own_ns);
+        }
+    }
+    let delays = rank.run_delays(phase);
+    for (node, delay_ns) in &delays {
+        if let Some(node) = place(*node) {
+            nodes.entry(node).or_default().run_delay.accumulate(*delay_ns);
+        }
+    }
+    PhaseTotals {
+        named_by: number,
+        begins_after: phase.begins_after.and_then(place),
+        ends_in: phase.ends_in.and_then(place),
+        instances: phase.instances,
+        begin: Accumulator::from_iter([phase.first_begin_ns]),
+        duration: Accumulator::from_iter([phase.duration_ns]),
+        work: Accumulator::from_iter([work_ns]),
+        run_delay: Accumulator::from_iter([delays.values().sum()]),
+        sync: SyncTotals::of_rank(&rank.sync(phase)),
+        nodes,
+    }
+}
+
+impl SyncTotals {
+    fn of_rank(sync: &Sync) -> Self {
+        let by_label = Label::ALL.into_iter().zip(sync.by_label);
+        Self {
+            time: Accumulator::from_iter([sync.time_ns]),
+            calls: sync.calls,
+            bytes: sync.bytes,
+            by_label: by_label.filter(|(_, ns)| *ns > 0).collect(),
+        }
+    }
+
+    fn combine(&mut self, other: &Self) {
+        self.time.combine(&other.time);
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        for (label, ns) in &other.by_label {
+            *self.by_label.entry(*label).or_default() += ns;
+        }
+    }
+}
+
+impl PhaseTotals {
+    fn move_to(&mut self, places: &[NodeId]) {
+        let place = |node: NodeId| places[node as usize];
+        self.begins_after = self.begins_after.map(place);
+        self.ends_in = self.ends_in.map(place);
+        let nodes = std::mem::take(&mut self.nodes);
+        self.nodes = nodes.into_iter().map(|(node, totals)| (place(node), totals)).collect();
+    }
+
+    /// Takes in the same phase of other ranks, its contexts already those of this tree.
+    fn combine(&mut self, other: Self) {
+        if other.named_by < self.named_by {
+            self.named_by = other.named_by;
+            (self.begins_after, self.ends_in) = (other.begins_after, other.ends_in);
+        }
+        self.begin.combine(&other.begin);
+        self.duration.combine(&other.duration);
+        self.work.combine(&other.work);
+        self.run_delay.combine(&other.run_delay);
+        self.sync.combine(&other.sync);
+        for (node, theirs) in other.nodes {
+            let ours = self.nodes.entry(node).or_default();
+            ours.inclusive.combine(&theirs.inclusive);
+            ours.own.combine(&theirs.own);
+            ours.run_delay.combine(&theirs.run_delay);
+        }
+    }
+}
