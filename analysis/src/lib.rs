@@ -1,4 +1,6 @@
 //! Plimsoll's analysis: trees in; metrics, phases, losses and reports out.
 
+pub mod error;
 pub mod label;
+pub mod output;
 pub mod summary;
