@@ -3,4 +3,5 @@
 pub mod error;
 pub mod label;
 pub mod output;
+pub mod settings;
 pub mod summary;
