@@ -3,5 +3,6 @@
 pub mod error;
 pub mod label;
 pub mod output;
+pub mod report;
 pub mod settings;
 pub mod summary;
