@@ -1,1 +1,103 @@
-//! libplimsoll.so.
+//! libplimsoll.so: the symbols that the application calls.
+//!
+//! The only crate that defines symbols of the C library and of MPI. Each hook is a few lines that
+//! hand over to the agent, the collector or the analysis.
+//!
+//! # Design constraints
+//! - A hook that has nothing to do behaves as if it were not there; most jump to the real function
+//!   with the stack as they found it.
+//! - No panic of ours leaves a hook, and the application's exceptions pass through all of them.
+//! - A process that is not to be observed is left alone: its hooks find no observed process.
+
+mod ending;
+mod heap;
+mod job;
+mod loading;
+mod mpi_hooks;
+mod processes;
+mod real;
+mod report;
+mod say;
+mod signals;
+mod surroundings;
+mod threads;
+mod wrappers;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_agent::process;
+use plimsoll_analysis::settings::Settings;
+
+/// The library may observe this process, when it calls MPI_Init at the latest.
+static ALLOWED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+extern "C" fn constructor() {
+    let _ = std::panic::catch_unwind(|| {
+        real::resolve_all();
+        // SAFETY: no preconditions. A privileged program must not be influenced by its caller.
+        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+            return;
+        }
+        let Some(settings) = read_settings(false) else { return };
+        ALLOWED.store(true, Ordering::Relaxed);
+        if is_root(&settings) {
+            start(settings);
+        }
+    });
+}
+
+extern "C" fn destructor() {
+    let _ = std::panic::catch_unwind(|| {
+        if process::current().is_some_and(|observed| observed.is_own_process()) {
+            ending::by_exit();
+        }
+    });
+}
+
+/// The settings, unless they say that this process is to be left alone.
+fn read_settings(tell: bool) -> Option<Settings> {
+    let (settings, warnings) = Settings::from_env(std::env::vars_os());
+    if settings.disable {
+        return None;
+    }
+    say::set_verbosity(u32::from(settings.verbose));
+    if !settings.watches_program(&surroundings::executable()) {
+        return None;
+    }
+    if tell {
+        for warning in warnings {
+            say::warn(&warning.to_string());
+        }
+    }
+    Some(settings)
+}
+
+/// Whether this is the very process that the user started: the one that `plimsoll run` became, or,
+/// preloaded by hand, one whose parent does not carry the library. Launchers and shells are not.
+fn is_root(settings: &Settings) -> bool {
+    let first = match settings.root_pid {
+        Some(pid) => pid == std::process::id(),
+        None => !surroundings::parent_carries_library(),
+    };
+    first && !surroundings::is_launcher(&surroundings::executable())
+}
+
+fn start(settings: Settings) {
+    wrappers::REGIONS.store(settings.regions, Ordering::Relaxed);
+    job::begin(settings);
+}
+
+/// MPI_Init was entered: the process is observed from now on, if it was not before.
+fn begin_for_mpi() {
+    if ALLOWED.load(Ordering::Relaxed) && process::current().is_none() {
+        let _ = std::panic::catch_unwind(|| read_settings(false).map(start));
+    }
+}

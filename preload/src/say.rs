@@ -24,10 +24,18 @@ pub fn debug(line: impl FnOnce() -> String) {
     }
 }
 
+/// Says lines that carry our name already.
+pub fn block(lines: &str) {
+    if VERBOSE.load(Ordering::Relaxed) >= 1 {
+        // SAFETY: the text is as long as said.
+        unsafe { libc::syscall(libc::SYS_write, 2, lines.as_ptr(), lines.len()) };
+    }
+}
+
 /// One write per line, so that lines of several ranks do not mix. The raw call: a buffered stream
 /// would lose a line at exit, and the library's `write` is one of the calls that we observe.
 fn write_line(line: &str) {
-    let text = if line.starts_with("plimsoll: ") { format!("{line}\n") } else { format!("plimsoll: {line}\n") };
+    let text = format!("plimsoll: {line}\n");
     // SAFETY: the text is as long as said. Nothing can be done if stderr is closed.
     unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len()) };
 }

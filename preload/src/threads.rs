@@ -13,6 +13,10 @@ type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 mod c {
     use super::*;
     crate::real! {
+        /// Waits for a thread.
+        pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> libc::c_int
+    }
+    crate::real! {
     /// Creates a thread.
     pthread_create(
         thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t,
@@ -182,4 +186,10 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
         }
         Some(thread)
     }
+}
+
+/// Waits for a thread made by [`spawn`].
+pub fn join(thread: libc::pthread_t) {
+    // SAFETY: the thread is ours and joined once.
+    unsafe { c::pthread_join(thread, std::ptr::null_mut()) };
 }

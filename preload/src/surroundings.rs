@@ -1,0 +1,58 @@
+//! What the process is and where it runs.
+
+use std::ffi::CStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Path of the program.
+pub fn executable() -> PathBuf {
+    fs::read_link("/proc/self/exe").unwrap_or_default()
+}
+
+/// Arguments of the program, without its name. From /proc: std's are not set for a library.
+pub fn arguments() -> Vec<String> {
+    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let all = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
+    all.skip(1).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+}
+
+/// Name of the node.
+pub fn host() -> String {
+    let mut name = [0 as libc::c_char; 256];
+    // SAFETY: the buffer is one byte longer than said, so that it ends in a NUL.
+    unsafe {
+        libc::gethostname(name.as_mut_ptr(), name.len() - 1);
+        CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+    }
+}
+
+/// Numbers of the cores on which this process may run.
+pub fn cores() -> Vec<u32> {
+    // SAFETY: all-zero is an empty set; the kernel fills it in.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return Vec::new();
+        }
+        (0..libc::CPU_SETSIZE as u32).filter(|core| libc::CPU_ISSET(*core as usize, &set)).collect()
+    }
+}
+
+/// Whether the parent process carries the library too: then this process inherited it.
+pub fn parent_carries_library() -> bool {
+    // SAFETY: no preconditions.
+    let parent = unsafe { libc::getppid() };
+    fs::read_to_string(format!("/proc/{parent}/maps")).is_ok_and(|maps| maps.contains("/libplimsoll.so"))
+}
+
+/// Programs that start others and are not what the user wants to know about.
+const LAUNCHERS: [&str; 28] = [
+    "mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec.openmpi", "mpirun.openmpi",
+    "orterun", "prterun", "prun", "srun", "aprun", "jsrun", "flux", "hydra_pmi_proxy", "hydra_bstrap_proxy", "orted",
+    "prted", "slurmstepd", "ssh", "sh", "bash", "dash", "zsh", "env", "time", "timeout", "plimsoll",
+];
+
+/// Whether the program is a launcher or a shell.
+pub fn is_launcher(program: &Path) -> bool {
+    program.file_name().is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher))
+}
