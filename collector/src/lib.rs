@@ -1,3 +1,36 @@
 //! Plimsoll's collecting side: the rings of all threads of a node in, temporal context trees out.
+//!
+//! ```text
+//! attach -> drain -> replay -> account -> phases, rows -> snapshot -> profile
+//!                      tree, addresses <- symbols           contexts, shares
+//! ```
+//!
+//! # Design constraints
+//! - The collector lives in a process of the application: it starts no thread, never panics on what
+//!   a ring holds, and keeps structure, not history.
+//! - What the rings hold is hostile: a process may die in mid-write. What cannot be read is counted
+//!   as lost.
+//! - Time is partitioned: every stamp of a thread's run is booked in exactly one context.
 
+mod account;
+mod addresses;
+mod attach;
+mod clock;
+mod collector;
+mod contexts;
+mod drain;
+mod periods;
+mod phases;
+mod process;
 pub mod profile;
+mod replay;
+mod rows;
+mod shares;
+mod snapshot;
+mod symbols;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use attach::AttachError;
+pub use collector::{Collector, Options, ProcessKey};

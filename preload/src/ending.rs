@@ -3,10 +3,12 @@
 //! The process's own thread writes it: the thread that ends may be in a signal handler, in the
 //! middle of anything. It waits, for a bounded time.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use plimsoll_agent::process;
 
+use crate::doorbell::Doorbell;
 use crate::{job, loading};
 
 /// How the process ends: 0 not yet, [`EXIT`], [`ABORT`], or a signal's number.
@@ -14,12 +16,14 @@ static HOW: AtomicI32 = AtomicI32::new(0);
 const EXIT: i32 = -1;
 const ABORT: i32 = -2;
 
-/// 1 once the report is written, or cannot be.
-static DONE: AtomicU32 = AtomicU32::new(0);
+/// The report is written, or cannot be.
+static DONE: AtomicBool = AtomicBool::new(false);
+/// Rung then.
+static WRITTEN: Doorbell = Doorbell::new();
 
-/// Longest wait for the report, in seconds: a launcher that kills a job gives it little more.
-const SIGNAL_PATIENCE_S: i64 = 10;
-const EXIT_PATIENCE_S: i64 = 60;
+/// Longest wait for the report: a launcher that kills a job gives it little more.
+const SIGNAL_PATIENCE: Duration = Duration::from_secs(10);
+const EXIT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// In what words a summary says how the run ended.
 fn words(how: i32) -> String {
@@ -32,27 +36,27 @@ fn words(how: i32) -> String {
 
 /// A fatal signal was delivered. Async-signal-safe.
 pub fn by_signal(signal: i32) {
-    end(signal, SIGNAL_PATIENCE_S);
+    end(signal, SIGNAL_PATIENCE);
 }
 
 /// The process exits.
 pub fn by_exit() {
-    end(EXIT, EXIT_PATIENCE_S);
+    end(EXIT, EXIT_PATIENCE);
 }
 
 /// The process calls MPI_Abort.
 pub fn by_abort() {
-    end(ABORT, SIGNAL_PATIENCE_S);
+    end(ABORT, SIGNAL_PATIENCE);
 }
 
 /// The report is written already.
 pub fn finished() {
-    DONE.store(1, Ordering::Release);
+    DONE.store(true, Ordering::Release);
 }
 
 /// Whether the report is written, or is not ours to write.
 pub fn is_done() -> bool {
-    DONE.load(Ordering::Acquire) != 0
+    DONE.load(Ordering::Acquire)
 }
 
 /// Whether the process's own thread has to write the report now.
@@ -60,7 +64,7 @@ pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
 }
 
-fn end(how: i32, patience_s: i64) {
+fn end(how: i32, patience: Duration) {
     let Some(observed) = process::current() else { return };
     if is_done() || !job::has_thread() {
         return;
@@ -69,9 +73,13 @@ fn end(how: i32, patience_s: i64) {
     if HOW.compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         loading::wake();
     }
-    let timeout = libc::timespec { tv_sec: patience_s, tv_nsec: 0 };
-    // SAFETY: a word of ours and a timeout that outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, DONE.as_ptr(), libc::FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
+    let begin = Instant::now();
+    while !is_done() && begin.elapsed() < patience {
+        let seen = WRITTEN.rings();
+        if !is_done() {
+            WRITTEN.wait(seen, 100);
+        }
+    }
 }
 
 /// The body of the process's own thread: follows the loader, and writes the report of an end that
@@ -84,12 +92,11 @@ pub fn keep_house() {
         let _ = std::panic::catch_unwind(|| job::write_incomplete(&words));
     }
     finished();
-    // SAFETY: wakes who waits on a word of ours.
-    unsafe { libc::syscall(libc::SYS_futex, DONE.as_ptr(), libc::FUTEX_WAKE_PRIVATE, i32::MAX) };
+    WRITTEN.ring();
 }
 
 /// In a forked child: its end is its own.
 pub fn forget_in_child() {
     HOW.store(0, Ordering::Relaxed);
-    DONE.store(0, Ordering::Relaxed);
+    DONE.store(false, Ordering::Relaxed);
 }

@@ -196,8 +196,8 @@ impl Job {
     }
 
     fn stop_collector(&self, state: &mut State) {
-        self.collector.stop();
         if let Some(thread) = state.collecting.take() {
+            self.collector.stop();
             threads::join(thread);
         }
     }
@@ -343,7 +343,6 @@ impl Job {
         for (key, _) in std::mem::take(&mut state.ranks) {
             self.collector.detach(key);
         }
-        self.collector.restart();
         let me = self.introduce(observed, rank);
         let everyone = introduce(&node, me.clone()).map_err(|error| text(&error))?;
         let collected = everyone.map(|ranks| {

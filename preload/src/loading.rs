@@ -6,14 +6,14 @@
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plimsoll_agent::process;
 
+use crate::doorbell::Doorbell;
 use crate::real::Function;
 
-/// Counts calls of dlopen; the process's own thread sleeps on it.
-static NOTED: AtomicU32 = AtomicU32::new(0);
+/// Rung by every call of dlopen; the process's own thread sleeps on it.
+static NOTED: Doorbell = Doorbell::new();
 
 /// Times after a dlopen at which the loader's list is looked at, in milliseconds from the previous
 /// one: loading takes microseconds to seconds.
@@ -29,20 +29,14 @@ mod c {
 
 extern "C" fn note_dlopen() -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlopen");
-    note();
+    NOTED.ring();
     FUNCTION.get()
 }
 
 extern "C" fn note_dlmopen() -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlmopen");
-    note();
+    NOTED.ring();
     FUNCTION.get()
-}
-
-fn note() {
-    NOTED.fetch_add(1, Ordering::Release);
-    // SAFETY: wakes who sleeps on a word of ours.
-    unsafe { libc::syscall(libc::SYS_futex, NOTED.as_ptr(), libc::FUTEX_WAKE_PRIVATE, i32::MAX) };
 }
 
 macro_rules! loading_hook {
@@ -100,24 +94,12 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     }
 }
 
-/// Sleeps until dlopen is called again after `seen` calls, or `milliseconds` have passed. Returns
-/// the number of calls.
-fn wait_for_note(seen: u32, milliseconds: u64) -> u32 {
-    let timeout = libc::timespec {
-        tv_sec: (milliseconds / 1000) as libc::time_t,
-        tv_nsec: (milliseconds % 1000 * 1_000_000) as libc::c_long,
-    };
-    // SAFETY: the word and the timeout outlive the call.
-    unsafe { libc::syscall(libc::SYS_futex, NOTED.as_ptr(), libc::FUTEX_WAIT_PRIVATE, seen, &raw const timeout) };
-    NOTED.load(Ordering::Acquire)
-}
-
 /// The body of a thread that keeps the map of loaded code up to date, until `stop` says so.
 pub fn follow(stop: impl Fn() -> bool) {
-    let mut seen = NOTED.load(Ordering::Acquire);
+    let mut seen = NOTED.rings();
     let mut objects = loader_changes();
     while !stop() {
-        let noted = wait_for_note(seen, 60_000);
+        let noted = NOTED.wait(seen, 60_000);
         if noted == seen {
             continue;
         }
@@ -130,7 +112,7 @@ pub fn follow(stop: impl Fn() -> bool) {
                 objects = now;
                 observed.refresh_modules();
             }
-            if stop() || wait_for_note(seen, pause) != seen {
+            if stop() || NOTED.wait(seen, pause) != seen {
                 break;
             }
         }
@@ -139,7 +121,7 @@ pub fn follow(stop: impl Fn() -> bool) {
 
 /// Wakes the thread in [`follow`], so that it looks whether to stop.
 pub fn wake() {
-    note();
+    NOTED.ring();
 }
 
 /// How many objects were ever loaded and unloaded.

@@ -1,0 +1,326 @@
+//! The shared segment of one process, mapped: the only place that touches its memory.
+//!
+//! The content is hostile: whatever is read is a number to be checked, and nothing here trusts a
+//! count, an index or a length. The file itself is not: its size is checked once and its writers
+//! never shrink it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll_agent::record::VERSION;
+use plimsoll_agent::segment::{
+    ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_SLOTS, MAX_THREADS,
+    MODULES_OFFSET, ModuleEntry, Process, SlotCounters, THREADS_OFFSET, Thread, ThreadArea,
+    ThreadState, segment_bytes, thread_area_bytes, thread_offset,
+};
+
+/// Largest ring that a segment may ask us to map, in bytes.
+const MAX_RING_BYTES: usize = 1 << 30;
+
+/// Why a process's segment was not attached.
+#[derive(Debug)]
+pub enum AttachError {
+    /// The descriptor could not be opened, or its memory not mapped.
+    Unreachable(io::Error),
+    /// It is no memory file of ours, or one that is not ready.
+    NotASegment,
+    /// It was written by another version of the library.
+    OtherVersion(u32),
+    /// The process id or start time is another process's: the descriptor was reused.
+    OtherProcess,
+    /// Its sizes contradict each other.
+    WrongSize,
+    /// This collector already reads that process.
+    AlreadyAttached,
+}
+
+impl std::fmt::Display for AttachError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(error) => write!(
+                f,
+                "the process's samples cannot be reached ({error}); let each process collect itself"
+            ),
+            Self::NotASegment => write!(f, "the descriptor holds no samples of this library"),
+            Self::OtherVersion(version) => write!(
+                f,
+                "the process carries format {version} of the library, this is format {VERSION}; \
+                 preload the same library in all ranks"
+            ),
+            Self::OtherProcess => write!(f, "the samples belong to another process"),
+            Self::WrongSize => {
+                write!(f, "the sizes in the process's samples contradict each other")
+            }
+            Self::AlreadyAttached => write!(f, "the process is already collected here"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A shared mapping, unmapped when dropped.
+struct Mapping {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the mapping is shared memory; everything in it that another thread or process changes is
+// accessed through atomics, and ring bytes only between the published head and our own tail.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: &OwnedFd, offset: usize, length: usize, writable: bool) -> io::Result<Self> {
+        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: start.cast(), length })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours alone, and whoever holds references into it holds `self`.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// A loaded module, as the segment describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModuleInfo {
+    /// Runtime address minus address in the file.
+    pub(crate) bias: u64,
+    /// GNU build-id, empty if it has none.
+    pub(crate) build_id: Vec<u8>,
+    /// Path; not UTF-8 by promise.
+    pub(crate) path: Vec<u8>,
+}
+
+/// One process's segment: header and tables.
+pub(crate) struct Segment {
+    file: OwnedFd,
+    tables: Mapping,
+    ring_bytes: usize,
+}
+
+impl Segment {
+    /// Opens descriptor `fd` of process `pid`, which started at `start_time` (field 22 of
+    /// /proc/pid/stat).
+    pub(crate) fn open(pid: u32, fd: i32, start_time: u64) -> Result<Self, AttachError> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(format!("/proc/{pid}/fd/{fd}"))
+            .map_err(AttachError::Unreachable)?;
+        let metadata = file.metadata().map_err(AttachError::Unreachable)?;
+        let kind = metadata.file_type();
+        if !kind.is_file() || kind.is_fifo() || metadata.size() < THREADS_OFFSET as u64 {
+            return Err(AttachError::NotASegment);
+        }
+        let file = out_of_the_way(file.into());
+        let tables =
+            Mapping::new(&file, 0, THREADS_OFFSET, false).map_err(AttachError::Unreachable)?;
+        let mut segment = Self { file, tables, ring_bytes: 0 };
+        let header = segment.process();
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(AttachError::NotASegment);
+        }
+        let version = header.version.load(Ordering::Relaxed);
+        if version != VERSION {
+            return Err(AttachError::OtherVersion(version));
+        }
+        if header.pid.load(Ordering::Relaxed) != pid
+            || header.start_time.load(Ordering::Relaxed) != start_time
+        {
+            return Err(AttachError::OtherProcess);
+        }
+        let ring_bytes = header.ring_bytes.load(Ordering::Relaxed) as usize;
+        if !ring_bytes.is_power_of_two()
+            || !(4096..=MAX_RING_BYTES).contains(&ring_bytes)
+            || metadata.size() < segment_bytes(ring_bytes) as u64
+        {
+            return Err(AttachError::WrongSize);
+        }
+        segment.ring_bytes = ring_bytes;
+        Ok(segment)
+    }
+
+    /// The header.
+    pub(crate) fn process(&self) -> &Process {
+        // SAFETY: the mapping is page aligned, longer than the header, and lives as long as
+        // `self`; all fields are atomics, for which any bytes are valid.
+        unsafe { &*self.tables.start.cast::<Process>() }
+    }
+
+    /// Value, module number (index plus one) and flags of an interned address; `None` for an id
+    /// that was never announced.
+    pub(crate) fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
+        let index = id as usize;
+        if index == 0 || index >= MAX_ADDRESSES {
+            return None;
+        }
+        // SAFETY: the table of MAX_ADDRESSES atomics lies within the mapping, aligned by its
+        // offset; the index was checked.
+        let entry =
+            unsafe { &*self.tables.start.add(ADDRESSES_OFFSET).cast::<Address>().add(index) };
+        let value = entry.value.load(Ordering::Acquire);
+        (value != 0).then(|| {
+            (value, entry.module.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Number of entries of the module table that may be in use.
+    pub(crate) fn modules(&self) -> usize {
+        (self.process().modules.load(Ordering::Acquire) as usize).min(MAX_MODULES)
+    }
+
+    /// An entry of the module table.
+    pub(crate) fn module(&self, index: usize) -> Option<ModuleInfo> {
+        if index >= MAX_MODULES {
+            return None;
+        }
+        // SAFETY: the table of MAX_MODULES entries of atomics lies within the mapping, aligned by
+        // its offset; the index was checked.
+        let entry =
+            unsafe { &*self.tables.start.add(MODULES_OFFSET).cast::<ModuleEntry>().add(index) };
+        let path_bytes = (entry.path_bytes.load(Ordering::Acquire) as usize).min(MAX_PATH);
+        let build_id_bytes = (entry.build_id_bytes.load(Ordering::Acquire) as usize).min(20);
+        let read = |bytes: &[std::sync::atomic::AtomicU8]| {
+            bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>()
+        };
+        Some(ModuleInfo {
+            bias: entry.bias.load(Ordering::Relaxed),
+            build_id: read(&entry.build_id[..build_id_bytes]),
+            path: read(&entry.path[..path_bytes]),
+        })
+    }
+
+    /// Maps a thread's area.
+    pub(crate) fn area(&self, index: usize) -> io::Result<Area> {
+        if index >= MAX_THREADS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let offset = thread_offset(index, self.ring_bytes);
+        let length = thread_area_bytes(self.ring_bytes);
+        let mapping = Mapping::new(&self.file, offset, length, true)?;
+        Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
+    }
+}
+
+/// The application expects its own descriptors at the lowest numbers: ours goes to a high one.
+fn out_of_the_way(file: OwnedFd) -> OwnedFd {
+    for lowest in [512, 128, 64] {
+        // SAFETY: fcntl with F_DUPFD_CLOEXEC touches no memory.
+        let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+        if fd >= 0 {
+            // SAFETY: the descriptor is new and nobody else's.
+            return unsafe { OwnedFd::from_raw_fd(fd) };
+        }
+    }
+    file
+}
+
+/// One thread's area, mapped.
+#[derive(Clone)]
+pub(crate) struct Area {
+    mapping: Arc<Mapping>,
+    ring_bytes: usize,
+}
+
+impl Area {
+    fn layout(&self) -> &ThreadArea {
+        // SAFETY: the mapping is page aligned, holds a ThreadArea and the ring behind it, and
+        // lives as long as `self`; all fields are atomics, for which any bytes are valid.
+        unsafe { &*self.mapping.start.cast::<ThreadArea>() }
+    }
+
+    /// Its counters and state.
+    pub(crate) fn thread(&self) -> &Thread {
+        &self.layout().thread
+    }
+
+    /// Its region table's counters.
+    pub(crate) fn slots(&self) -> &[SlotCounters; MAX_SLOTS] {
+        &self.layout().slots
+    }
+
+    /// Bytes of its ring.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.ring_bytes as u64
+    }
+
+    /// Replaces `into` by the ring's bytes from position `from` on, `length` of them (at most the
+    /// ring's size). They must lie between tail and head.
+    pub(crate) fn copy(&self, from: u64, length: usize, into: &mut Vec<u8>) {
+        into.clear();
+        let length = length.min(self.ring_bytes);
+        into.reserve(length);
+        let start = (from & (self.ring_bytes as u64 - 1)) as usize;
+        let first = length.min(self.ring_bytes - start);
+        // SAFETY: both parts lie within the ring, which lies within the mapping behind the
+        // ThreadArea; `into` has room for them. The producer does not write between tail and head;
+        // if a hostile one does, the copied bytes are garbage, which the decoder expects.
+        unsafe {
+            let ring = self.mapping.start.add(size_of::<ThreadArea>());
+            std::ptr::copy_nonoverlapping(ring.add(start), into.as_mut_ptr(), first);
+            std::ptr::copy_nonoverlapping(ring, into.as_mut_ptr().add(first), length - first);
+            into.set_len(length);
+        }
+    }
+
+    /// Gives an ended thread's area back: its ring's memory to the system, the area to the process.
+    pub(crate) fn free(&self) {
+        // SAFETY: the ring is page aligned within the mapping. Its thread has ended, so nobody
+        // writes; punched pages read as zeros. Failure only costs memory.
+        unsafe {
+            let ring = self.mapping.start.add(size_of::<ThreadArea>());
+            libc::madvise(ring.cast(), self.ring_bytes, libc::MADV_REMOVE);
+        }
+        // Our reader has added these up: the area's next thread starts from zero.
+        let thread = self.thread();
+        for counter in [
+            &thread.samples,
+            &thread.lost,
+            &thread.truncated,
+            &thread.calls,
+            &thread.mpi_calls,
+            &thread.handler_ticks,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for slot in self.slots() {
+            let each: [&AtomicU64; 5] = [&slot.count, &slot.sum, &slot.min, &slot.max, &slot.bytes];
+            for counter in each {
+                if counter.load(Ordering::Relaxed) != 0 {
+                    counter.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+        thread.state.store(ThreadState::Free as u32, Ordering::Release);
+    }
+}

@@ -1,0 +1,171 @@
+//! The collector: all attached processes behind one lock, and the loop that reads them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::attach::AttachError;
+use crate::clock::thread_cpu_ns;
+use crate::process::{Process, Scratch};
+use crate::profile::ProcessProfile;
+use crate::symbols::Symbols;
+
+/// Longest and shortest time between two rounds.
+const CALM: Duration = Duration::from_millis(100);
+const BUSY: Duration = Duration::from_millis(2);
+/// A ring that was fuller than this makes the next round come sooner, in percent.
+const FULL_PERCENT: u64 = 25;
+/// Most addresses of a process that get their names in one round.
+const NAMES_PER_ROUND: usize = 256;
+
+/// Settings of a collector.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory that one process may take here, in bytes. A bound in kind: at it, deep contexts are
+    /// cut and fewer phase instances are kept whole.
+    pub memory_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { memory_bytes: 64 << 20 }
+    }
+}
+
+/// An attached process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessKey(u64);
+
+#[derive(Default)]
+struct State {
+    processes: BTreeMap<ProcessKey, Process>,
+    next_key: u64,
+    symbols: Symbols,
+    scratch: Scratch,
+    stopping: bool,
+    woken: bool,
+}
+
+/// Turns the records of a node's processes into profiles. One thread calls [`Collector::run`];
+/// everything else may be called from any thread meanwhile.
+pub struct Collector {
+    options: Options,
+    state: Mutex<State>,
+    wake: Condvar,
+    /// CPU time of the collecting thread, and of calls that did its work elsewhere.
+    run_cpu_ns: AtomicU64,
+    finish_cpu_ns: AtomicU64,
+}
+
+impl Collector {
+    /// A collector that reads nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            state: Mutex::new(State::default()),
+            wake: Condvar::new(),
+            run_cpu_ns: AtomicU64::new(0),
+            finish_cpu_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins to collect process `pid`, which started at `start_time` (field 22 of /proc/pid/stat)
+    /// and has its segment open as descriptor `fd`. A process must be read by one collector at a
+    /// time.
+    pub fn attach(&self, pid: u32, fd: i32, start_time: u64) -> Result<ProcessKey, AttachError> {
+        let mut state = self.state.lock();
+        if state.processes.values().any(|process| process.is(pid, start_time)) {
+            return Err(AttachError::AlreadyAttached);
+        }
+        let process = Process::attach(pid, fd, start_time, self.options.memory_bytes)?;
+        let key = ProcessKey(state.next_key);
+        state.next_key += 1;
+        state.processes.insert(key, process);
+        Ok(key)
+    }
+
+    /// Lets go of a process without a profile, so that another collector can take it over. That
+    /// one finds the process's whole run as long as no ring has wrapped around.
+    pub fn detach(&self, key: ProcessKey) {
+        self.state.lock().processes.remove(&key);
+    }
+
+    /// Reads the rings until [`Collector::stop`]: about every 100 ms, sooner while a ring fills
+    /// fast.
+    pub fn run(&self) {
+        let cpu_before = thread_cpu_ns();
+        let mut pause = CALM;
+        let mut state = self.state.lock();
+        while !state.stopping {
+            state.woken = false;
+            let fullest = state.round();
+            pause =
+                if fullest > FULL_PERCENT { (pause / 4).max(BUSY) } else { (pause * 2).min(CALM) };
+            let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
+            self.run_cpu_ns.store(cpu_ns, Ordering::Relaxed);
+            if !state.stopping && !state.woken {
+                self.wake.wait_for(&mut state, pause);
+            }
+        }
+        state.stopping = false;
+    }
+
+    /// Ends [`Collector::run`], also one that has yet to begin; it may be called again afterwards.
+    pub fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.wake.notify_all();
+    }
+
+    /// Makes [`Collector::run`] read the rings now.
+    pub fn flush(&self) {
+        self.state.lock().woken = true;
+        self.wake.notify_all();
+    }
+
+    /// Reads the rest of a process's records, accounts for what is still open, and returns its
+    /// profile; the process is detached. Also after the process has died. `None` for a key that is
+    /// not attached.
+    pub fn finish(&self, key: ProcessKey) -> Option<ProcessProfile> {
+        let cpu_before = thread_cpu_ns();
+        let mut state = self.state.lock();
+        let process = state.processes.remove(&key)?;
+        let State { scratch, symbols, .. } = &mut *state;
+        let profile = process.finish(scratch, symbols);
+        let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
+        self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+        Some(profile)
+    }
+
+    /// One round of [`Collector::run`], here and now.
+    #[cfg(test)]
+    pub(crate) fn round(&self) -> u64 {
+        self.state.lock().round()
+    }
+
+    /// CPU time of the collecting so far, in nanoseconds: the thread in [`Collector::run`], up to
+    /// its last round, and all calls of [`Collector::finish`].
+    pub fn cpu_ns(&self) -> u64 {
+        self.run_cpu_ns.load(Ordering::Relaxed) + self.finish_cpu_ns.load(Ordering::Relaxed)
+    }
+
+    /// Memory that contexts, values, names and symbols take now, in bytes, roughly.
+    pub fn memory_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let processes: u64 = state.processes.values().map(Process::memory_bytes).sum();
+        processes + state.symbols.bytes()
+    }
+}
+
+impl State {
+    fn round(&mut self) -> u64 {
+        let Self { processes, symbols, scratch, .. } = self;
+        let mut fullest = 0;
+        for process in processes.values_mut() {
+            fullest = fullest.max(process.drain(scratch));
+            process.name_some(NAMES_PER_ROUND, symbols);
+        }
+        fullest
+    }
+}

@@ -1,0 +1,164 @@
+//! From raw contexts to the user's: paths begin at main or at a thread's start routine, and call
+//! sites of one function are one context.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::addresses::{Addresses, Named, Role};
+use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
+use crate::tree::{IdMap, ROOT, RawId, Tree};
+
+/// Builds a [`ContextTree`] from the raw contexts that are asked for.
+pub(crate) struct Contexts<'a> {
+    tree: &'a Tree,
+    addresses: &'a Addresses,
+    out: ContextTree,
+    nodes: HashMap<(Option<NodeId>, u32, u64), NodeId>,
+    frames: HashMap<Frame, u32>,
+    known: IdMap<RawId, Option<NodeId>>,
+    /// Program entries: `_start`, which has no name in a stripped program, but is outermost and
+    /// calls libc's.
+    entries: HashSet<RawId>,
+}
+
+impl<'a> Contexts<'a> {
+    /// An empty tree over a process's raw one.
+    pub(crate) fn new(tree: &'a Tree, addresses: &'a Addresses) -> Self {
+        let role = |raw| addresses.named(tree.address(raw)).map(|named| named.role);
+        let entries = tree
+            .ids()
+            .filter(|raw| tree.depth(*raw) == 2 && role(*raw) == Some(Role::ProgramStart))
+            .map(|raw| tree.parent(raw))
+            .collect();
+        Self {
+            entries,
+            tree,
+            addresses,
+            out: ContextTree::default(),
+            nodes: HashMap::new(),
+            frames: HashMap::new(),
+            known: IdMap::default(),
+        }
+    }
+
+    /// The user's context of a raw one; `None` if it lies outside main or the start routine.
+    pub(crate) fn node(&mut self, raw: RawId) -> Option<NodeId> {
+        if let Some(node) = self.known.get(&raw) {
+            return *node;
+        }
+        let path = self.tree.path(raw);
+        let begin = self.begin(&path);
+        let mut parent = None;
+        let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
+        for place in path.get(begin..).unwrap_or_default() {
+            let frame = match self.named(*place) {
+                Some(named) => self.addresses.frame(named.frame).clone(),
+                None => unknown(),
+            };
+            let site = match frame.kind {
+                FrameKind::Mpi => self.named(caller).map_or(0, |named| named.offset),
+                _ => 0,
+            };
+            parent = Some(self.intern(parent, frame, site));
+            caller = *place;
+        }
+        self.known.insert(raw, parent);
+        parent
+    }
+
+    /// The context in which work between two raw siblings lies: theirs, if they are two places in
+    /// one function, else the one that calls both.
+    pub(crate) fn between(&mut self, one: RawId, other: RawId) -> Option<NodeId> {
+        let (first, second) = (self.node(one), self.node(other));
+        if first == second { first } else { self.node(self.tree.parent(one)) }
+    }
+
+    /// Where time of the communicating thread goes whose stack is not known: its outermost
+    /// context.
+    pub(crate) fn main(&mut self) -> NodeId {
+        let outermost = |node: &&(usize, &Node)| node.1.parent.is_none();
+        let nodes: Vec<(usize, &Node)> = self.out.nodes.iter().enumerate().collect();
+        let is_main =
+            |node: &&&(usize, &Node)| self.out.frames[node.1.frame as usize].function == "main";
+        let found = nodes
+            .iter()
+            .filter(outermost)
+            .find(|node| is_main(&node))
+            .or_else(|| nodes.iter().find(outermost))
+            .map(|(index, _)| *index as NodeId);
+        found.unwrap_or_else(|| self.intern(None, unknown(), 0))
+    }
+
+    /// The same for a thread that began in the start routine with this address id.
+    pub(crate) fn start_routine(&mut self, address: u32) -> NodeId {
+        let frame = match self.addresses.named(address) {
+            Some(named) => self.addresses.frame(named.frame).clone(),
+            None => unknown(),
+        };
+        self.intern(None, frame, 0)
+    }
+
+    /// The contexts so far.
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.out.nodes
+    }
+
+    /// The finished tree.
+    pub(crate) fn finish(self) -> ContextTree {
+        self.out
+    }
+
+    fn named(&self, raw: RawId) -> Option<&'a Named> {
+        self.addresses.named(self.tree.address(raw))
+    }
+
+    /// Number of frames at the outer end of a path that are not the program's.
+    fn begin(&self, path: &[RawId]) -> usize {
+        let mut begin = 0;
+        let mut before_main = true;
+        for (index, raw) in path.iter().enumerate() {
+            let role = self.named(*raw).map_or(Role::Inside, |named| named.role);
+            match role {
+                _ if self.entries.contains(raw) => begin = index + 1,
+                Role::ThreadStart if index == begin => {
+                    begin = index + 1;
+                    before_main = false;
+                }
+                Role::Outside | Role::ProgramStart if index == begin => begin = index + 1,
+                Role::Main if before_main => {
+                    begin = index;
+                    before_main = false;
+                }
+                _ => {}
+            }
+        }
+        begin
+    }
+
+    fn intern(&mut self, parent: Option<NodeId>, frame: Frame, site: u64) -> NodeId {
+        let frame = match self.frames.get(&frame) {
+            Some(index) => *index,
+            None => {
+                let index = self.out.frames.len() as u32;
+                self.out.frames.push(frame.clone());
+                self.frames.insert(frame, index);
+                index
+            }
+        };
+        let out = &mut self.out.nodes;
+        *self.nodes.entry((parent, frame, site)).or_insert_with(|| {
+            out.push(Node { parent, frame, site });
+            out.len() as NodeId - 1
+        })
+    }
+}
+
+fn unknown() -> Frame {
+    Frame {
+        kind: FrameKind::Function,
+        function: "[unknown]".to_owned(),
+        file: None,
+        line: None,
+        module: "[unknown]".to_owned(),
+        call: None,
+    }
+}

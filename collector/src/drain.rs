@@ -1,0 +1,194 @@
+//! Reading the rings: from bytes to replayed records. Whatever a ring holds, reading it ends at its
+//! head.
+
+use std::sync::atomic::Ordering;
+
+use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES, Record};
+use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
+
+use crate::addresses::Kind;
+use crate::attach::Area;
+use crate::process::{Life, Process, Scratch, Seat};
+use crate::replay::{Garbled, Replay, Window};
+
+/// Most bytes that are copied out of a ring at a time. A record fits many times.
+const CHUNK_BYTES: usize = 1 << 16;
+const _: () = assert!(CHUNK_BYTES > 2 * MAX_RECORD_BYTES);
+
+impl Process {
+    /// Reads what the threads have written; returns how full the fullest ring was, in percent.
+    pub(crate) fn drain(&mut self, scratch: &mut Scratch) -> u64 {
+        let used = self.segment.process().threads.load(Ordering::Acquire) as usize;
+        let used = used.min(MAX_THREADS);
+        if self.seats.len() < used {
+            self.seats.resize_with(used, || None);
+        }
+        let mut fullest = 0;
+        for index in 0..self.seats.len() {
+            let mut seat = match self.seats[index].take() {
+                Some(seat) => seat,
+                None => match self.segment.area(index) {
+                    Ok(area) => Seat { area, life: None },
+                    // Tried again in the next round; what is never mapped counts as unsampled.
+                    Err(_) => continue,
+                },
+            };
+            fullest = fullest.max(self.drain_seat(index, &mut seat, scratch));
+            self.seats[index] = Some(seat);
+        }
+        self.first_round = false;
+        fullest
+    }
+
+    fn drain_seat(&mut self, index: usize, seat: &mut Seat, scratch: &mut Scratch) -> u64 {
+        let thread = seat.area.thread();
+        // In this order: what is read later is at least as new, so that an ended thread's head is
+        // final, and all records up to the head were written under the begin that is read last.
+        let state = thread.state.load(Ordering::Acquire);
+        if state != ThreadState::Live as u32 && state != ThreadState::Ended as u32 {
+            seat.life = None;
+            return 0;
+        }
+        let generation = thread.generation.load(Ordering::Acquire);
+        let mut life = match seat.life.take() {
+            Some(life) if life.generation == generation => life,
+            _ => self.begin_life(&seat.area, generation),
+        };
+        let head = thread.head.load(Ordering::Acquire);
+        let window = self.window();
+        self.choose_main(index, &mut life);
+        if life.run != self.restarts {
+            life.run = self.restarts;
+            life.replay.restart();
+        }
+        let pending = head.wrapping_sub(life.position.max(life.history));
+        let full = pending.min(seat.area.ring_bytes()) * 100 / seat.area.ring_bytes();
+        self.read(index, &seat.area, &mut life, head, window, scratch);
+        if state == ThreadState::Ended as u32 {
+            let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
+            self.close_life(index, &seat.area, &mut life, last);
+            seat.area.free();
+        } else {
+            seat.life = Some(life);
+        }
+        full
+    }
+
+    /// A thread that is new here. Its stream is read from its beginning, even if another collector
+    /// has read a part, as long as all of it is still in the ring.
+    fn begin_life(&mut self, area: &Area, generation: u32) -> Life {
+        let thread = area.thread();
+        self.threads += 1;
+        let last_stamp = thread.last_stamp.load(Ordering::Acquire);
+        let head = thread.head.load(Ordering::Acquire);
+        let tail = thread.tail.load(Ordering::Acquire);
+        let nothing_written = head == tail && last_stamp != 0;
+        let mut replay = Replay::new(nothing_written.then_some(last_stamp));
+        let mut position = tail;
+        if self.first_round && tail != 0 {
+            replay = Replay::new(None);
+            if generation <= 1 && tail <= head && head <= area.ring_bytes() {
+                position = 0;
+            } else {
+                replay.lose();
+            }
+        }
+        let routine = thread.start_routine.load(Ordering::Relaxed);
+        let known = self.addresses.kind(routine, &self.segment) == Some(Kind::Code);
+        let routine = if known { routine } else { 0 };
+        Life { generation, position, history: tail, routine, run: self.restarts, replay }
+    }
+
+    /// Makes the thread in area `index` the communicating one if the header says so; a change of
+    /// that begins the run anew.
+    fn choose_main(&mut self, index: usize, life: &mut Life) {
+        let named = self.segment.process().main_thread.load(Ordering::Acquire) as usize;
+        if named != index || self.main.is_some_and(|(area, _)| area == index) {
+            return;
+        }
+        if self.main.is_some() {
+            self.restart();
+        }
+        self.main = Some((index, life.generation));
+        life.replay.begin_at(self.begin);
+    }
+
+    fn read(
+        &mut self,
+        index: usize,
+        area: &Area,
+        life: &mut Life,
+        head: u64,
+        window: Window,
+        scratch: &mut Scratch,
+    ) {
+        let thread = area.thread();
+        while life.position != head {
+            let pending = head.wrapping_sub(life.position);
+            let length = pending.min(CHUNK_BYTES as u64) as usize;
+            let in_history = life.position < life.history;
+            let result = if pending > area.ring_bytes() {
+                Err(Garbled)
+            } else {
+                area.copy(life.position, length, &mut scratch.bytes);
+                let overwritten =
+                    in_history && thread.head.load(Ordering::Acquire) > area.ring_bytes();
+                if overwritten { Err(Garbled) } else { self.decode(index, life, window, scratch) }
+            };
+            match result {
+                // A chunk may end inside a record, the stream may not.
+                Ok(used) if used == length || (used > 0 && pending > length as u64) => {
+                    life.position = life.position.wrapping_add(used as u64);
+                    self.counts.record_bytes += used as u64;
+                }
+                _ => {
+                    self.counts.lost += 1;
+                    life.replay.lose();
+                    if self.main == Some((index, life.generation)) {
+                        self.phases.lose();
+                    }
+                    if in_history {
+                        life.position = life.history;
+                    } else {
+                        life.position = head;
+                        life.history = life.history.min(head);
+                    }
+                }
+            }
+            if life.position >= life.history {
+                thread.tail.store(life.position, Ordering::Release);
+            }
+        }
+    }
+
+    /// Replays the whole records at the beginning of the scratch bytes; returns how many bytes
+    /// they take.
+    fn decode(
+        &mut self,
+        index: usize,
+        life: &mut Life,
+        window: Window,
+        scratch: &mut Scratch,
+    ) -> Result<usize, Garbled> {
+        let is_main = self.main == Some((index, life.generation));
+        let rate = self.rate();
+        let mut used = 0;
+        loop {
+            let (record, length) = match scratch.decoder.next(&scratch.bytes[used..]) {
+                Ok(Some(next)) => next,
+                Ok(None) | Err(DecodeError::Truncated) => return Ok(used),
+                Err(_) => return Err(Garbled),
+            };
+            used += length;
+            if is_main && matches!(record, Record::Lost { .. }) {
+                self.phases.lose();
+            }
+            let mut books = self.books(is_main, life.routine, window, rate);
+            if let Some(sync) = life.replay.apply(&record, &mut books)?
+                && is_main
+            {
+                self.phases.synchronise(sync);
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The phases of the thread that communicates: its run, cut at the global synchronisations
+//! (PPoPP20, 4.2). A phase is named by the call paths where it begins and ends; it recurs.
+
+use std::collections::HashMap;
+
+use crate::account::Account;
+use crate::replay::Sync;
+use crate::rows::Rows;
+use crate::tree::RawId;
+
+/// All instances of one phase.
+pub(crate) struct Phase {
+    /// Synchronisation after which it begins.
+    pub(crate) begins_after: Option<RawId>,
+    /// Synchronisation that ends it.
+    pub(crate) ends_in: Option<RawId>,
+    /// Index of the synchronisation that ends its first instance.
+    pub(crate) first_index: u64,
+    /// Number of instances.
+    pub(crate) instances: u64,
+    /// Stamp of the begin of its first instance.
+    pub(crate) first_begin: u64,
+    /// Values of all instances.
+    pub(crate) account: Account,
+}
+
+/// The run so far.
+pub(crate) struct Phases {
+    /// The running instance.
+    pub(crate) open: Account,
+    list: Vec<Phase>,
+    by_sites: HashMap<(Option<RawId>, Option<RawId>), u32>,
+    rows: Rows,
+    begin: u64,
+    after: Option<RawId>,
+    next_index: u64,
+    gap: bool,
+    syncs: u64,
+}
+
+impl Phases {
+    /// A run that begins at stamp `begin`; `next_index` is the index of the next synchronisation.
+    pub(crate) fn new(begin: u64, next_index: u64, row_bytes: usize) -> Self {
+        Self {
+            open: Account::default(),
+            list: Vec::new(),
+            by_sites: HashMap::new(),
+            rows: Rows::new(row_bytes),
+            begin,
+            after: None,
+            next_index,
+            gap: false,
+            syncs: 0,
+        }
+    }
+
+    /// Index of the next synchronisation.
+    pub(crate) fn next_index(&self) -> u64 {
+        self.next_index
+    }
+
+    /// Number of synchronisations.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs
+    }
+
+    /// A synchronisation returned: the running instance has ended.
+    pub(crate) fn synchronise(&mut self, sync: Sync) {
+        let missing = sync.index != self.next_index;
+        self.next_index = sync.index.saturating_add(1);
+        if !sync.counted {
+            return;
+        }
+        self.syncs += 1;
+        self.gap = false;
+        // An instance that spans lost synchronisations is not the same on the other ranks.
+        self.fold(Some(sync.node), sync.index, !missing);
+        self.after = Some(sync.node);
+        self.begin = sync.stamp;
+    }
+
+    /// Records were lost in the running instance: if no synchronisation follows that tells by its
+    /// index, the instance may be more than one.
+    pub(crate) fn lose(&mut self) {
+        self.gap = true;
+    }
+
+    /// The run has ended: what follows the last synchronisation is a phase, too.
+    pub(crate) fn end(&mut self) {
+        if !self.open.is_empty() || self.list.is_empty() {
+            let whole = !self.gap;
+            self.fold(None, self.next_index, whole);
+        }
+    }
+
+    /// All phases, by first end.
+    pub(crate) fn list(&self) -> &[Phase] {
+        &self.list
+    }
+
+    /// Single instances.
+    pub(crate) fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        let phases: u64 = self.list.iter().map(|phase| phase.account.bytes()).sum();
+        phases + self.open.bytes() + self.rows.bytes()
+    }
+
+    fn fold(&mut self, ends_in: Option<RawId>, index: u64, whole: bool) {
+        let key = (self.after, ends_in);
+        let list = &mut self.list;
+        let begin = self.begin;
+        let number = *self.by_sites.entry(key).or_insert_with(|| {
+            list.push(Phase {
+                begins_after: key.0,
+                ends_in,
+                first_index: index,
+                instances: 0,
+                first_begin: begin,
+                account: Account::default(),
+            });
+            list.len() as u32 - 1
+        });
+        if whole {
+            self.rows.offer(index, number, &self.open);
+        }
+        let phase = &mut self.list[number as usize];
+        phase.instances += 1;
+        phase.account.absorb(&mut self.open);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sync(index: u64, node: RawId) -> Sync {
+        Sync { index, node, stamp: 100 * (index + 1), counted: true }
+    }
+
+    #[test]
+    fn phases_recur_by_the_places_of_their_ends() {
+        let mut phases = Phases::new(0, 0, 1 << 20);
+        for index in 0..10 {
+            phases.open.pass(7);
+            phases.open.work(3, 7, 0);
+            phases.synchronise(sync(index, 5 + (index % 2) as RawId));
+        }
+        phases.end();
+        let found: Vec<_> = phases
+            .list()
+            .iter()
+            .map(|p| (p.begins_after, p.ends_in, p.first_index, p.instances, p.account.duration()))
+            .collect();
+        assert_eq!(
+            found,
+            [(None, Some(5), 0, 1, 7), (Some(5), Some(6), 1, 5, 35), (Some(6), Some(5), 2, 4, 28)]
+        );
+        assert_eq!(phases.list()[1].first_begin, 100);
+        assert_eq!(phases.rows().kept().len(), 10);
+    }
+
+    #[test]
+    fn an_instance_with_a_gap_is_counted_but_not_kept() {
+        let mut phases = Phases::new(0, 0, 1 << 20);
+        phases.synchronise(sync(0, 5));
+        phases.synchronise(sync(3, 5));
+        phases.lose();
+        phases.synchronise(sync(4, 5));
+        phases.lose();
+        phases.open.pass(1);
+        phases.end();
+        let kept: Vec<u64> = phases.rows().kept().iter().map(|row| row.index).collect();
+        assert_eq!(kept, [0, 4]);
+        assert_eq!(phases.list()[1].instances, 2);
+        assert_eq!((phases.list()[2].ends_in, phases.list()[2].first_index), (None, 5));
+        assert_eq!(phases.syncs(), 3);
+    }
+
+    #[test]
+    fn a_run_without_synchronisations_is_one_phase() {
+        let mut phases = Phases::new(0, 0, 1 << 20);
+        phases.end();
+        assert_eq!(phases.list().len(), 1);
+        assert_eq!((phases.list()[0].first_index, phases.list()[0].instances), (0, 1));
+        // What happened before the run began is not counted, but its index is remembered.
+        let mut phases = Phases::new(0, 0, 1 << 20);
+        phases.synchronise(Sync { counted: false, ..sync(0, 5) });
+        phases.synchronise(sync(1, 5));
+        assert_eq!((phases.list()[0].first_index, phases.syncs()), (1, 1));
+        assert_eq!(phases.rows().kept().len(), 1);
+    }
+}

@@ -1,0 +1,527 @@
+//! One thread's records, replayed: each timed record closes an interval, whose time is partitioned
+//! among contexts.
+//!
+//! A closed interval falls into three parts: the calls that were tallied in it, the work before
+//! the wrapped call that the record reports (all of it, if it reports none), and the time in that
+//! call. Work is known only from samples. What lies before a sample is the sample's; what follows
+//! one up to the next wrapped call is its, too (the nearest sample), as long as no phase ended
+//! between. Work that no sample vouches for is booked as a rest between the two call paths around
+//! it, and shared out when the whole phase is known.
+
+use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp};
+use plimsoll_agent::segment::MAX_SLOTS;
+
+use crate::account::{Account, Between};
+use crate::addresses::{Addresses, Kind};
+use crate::attach::Segment;
+use crate::clock::Rate;
+use crate::periods::Periods;
+use crate::tree::{ROOT, RawId, Tree};
+
+/// What counts: the run, in stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Begin of the run.
+    pub(crate) begin: u64,
+    /// End of the run; `u64::MAX` while it goes on.
+    pub(crate) end: u64,
+    /// No record can be later than this.
+    pub(crate) latest: u64,
+}
+
+impl Window {
+    fn clip(&self, stamp: u64) -> u64 {
+        stamp.max(self.begin).min(self.end.max(self.begin))
+    }
+
+    fn holds(&self, stamp: u64) -> bool {
+        (self.begin..=self.end).contains(&stamp)
+    }
+}
+
+/// What a replay reads and writes besides its own state.
+pub(crate) struct Books<'a> {
+    /// The process's segment, for addresses that are new.
+    pub(crate) segment: &'a Segment,
+    /// Its addresses.
+    pub(crate) addresses: &'a mut Addresses,
+    /// Its contexts.
+    pub(crate) tree: &'a mut Tree,
+    /// Where the thread's time is booked.
+    pub(crate) account: &'a mut Account,
+    /// Intervals between samples.
+    pub(crate) periods: &'a mut Periods,
+    /// Stacks that had to be cut.
+    pub(crate) cut: &'a mut u64,
+    /// What counts.
+    pub(crate) window: Window,
+    /// Length of a stamp.
+    pub(crate) rate: Rate,
+}
+
+/// A global synchronisation that returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sync {
+    /// Its index.
+    pub(crate) index: u64,
+    /// Its call path.
+    pub(crate) node: RawId,
+    /// When it returned.
+    pub(crate) stamp: u64,
+    /// Within the run.
+    pub(crate) counted: bool,
+}
+
+/// The records contradict themselves: the stream cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Garbled;
+
+/// A place in the tree, with the frames inside it that the tree does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    node: RawId,
+    cut: u32,
+}
+
+const NOWHERE: Place = Place { node: ROOT, cut: 0 };
+
+impl Place {
+    fn depth(self, tree: &Tree) -> u32 {
+        tree.depth(self.node).saturating_add(self.cut)
+    }
+
+    fn cut_to(self, tree: &Tree, depth: u32) -> Self {
+        let held = tree.depth(self.node);
+        if depth >= held {
+            Self { node: self.node, cut: self.cut.min(depth - held) }
+        } else {
+            Self { node: tree.at_depth(self.node, depth), cut: 0 }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Tallied {
+    node: RawId,
+    sum: u64,
+    count: u64,
+    bytes: u64,
+}
+
+/// Parts of a closed interval.
+struct Parts {
+    work: u64,
+    inside: u64,
+    /// The record itself lies within the run, and the measurement was not paused.
+    counted: bool,
+}
+
+/// The state of one thread's stream.
+pub(crate) struct Replay {
+    /// Stamp of the last timed record.
+    stamp: Option<u64>,
+    /// Up to where the thread's time has been booked: its birth, where that is known, and then the
+    /// latest of its stamps.
+    booked: Option<u64>,
+    place: Place,
+    slots: Vec<Option<Place>>,
+    tallied: Vec<Tallied>,
+    /// Context of the last sample, if it was outside wrapped calls and in this phase.
+    sampled: Option<RawId>,
+    /// The last timed record was a sample outside wrapped calls.
+    after_sample: bool,
+    /// Nothing was read since the stream began or was lost: slots announced now are relative to
+    /// the empty stack.
+    fresh: bool,
+    /// The stack is not known: nothing is read until a resynchronisation.
+    lost: bool,
+    /// Records are missing since the last timed record.
+    gap: bool,
+    paused: bool,
+    ended: bool,
+}
+
+impl Replay {
+    /// A stream that is read from its beginning. `born` is when the thread's time begins to count;
+    /// without it, its first record does.
+    pub(crate) fn new(born: Option<u64>) -> Self {
+        Self {
+            stamp: None,
+            booked: born,
+            place: NOWHERE,
+            slots: vec![None; MAX_SLOTS],
+            tallied: Vec::new(),
+            sampled: None,
+            after_sample: false,
+            fresh: true,
+            lost: false,
+            gap: false,
+            paused: false,
+            ended: false,
+        }
+    }
+
+    /// The thread's time counts from `begin` on: it is the one whose run is measured.
+    pub(crate) fn begin_at(&mut self, begin: u64) {
+        if self.stamp.is_none() {
+            self.booked = Some(begin);
+        }
+    }
+
+    /// Up to where the thread's time has been booked.
+    pub(crate) fn booked(&self) -> Option<u64> {
+        self.booked
+    }
+
+    /// Whether the thread's last record was read.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Forgets the stack, and ignores all records until the producer sends a whole one again.
+    pub(crate) fn lose(&mut self) {
+        self.forget();
+        self.lost = true;
+    }
+
+    /// The values so far were thrown away: the run begins anew.
+    pub(crate) fn restart(&mut self) {
+        self.sampled = None;
+    }
+
+    fn forget(&mut self) {
+        self.place = NOWHERE;
+        self.slots.fill(None);
+        self.tallied.clear();
+        self.sampled = None;
+        self.after_sample = false;
+        self.fresh = true;
+        self.gap = true;
+    }
+
+    /// Takes one record; says if it was a global synchronisation, and whether records were lost
+    /// before it.
+    pub(crate) fn apply(
+        &mut self,
+        record: &Record<'_>,
+        books: &mut Books<'_>,
+    ) -> Result<Option<Sync>, Garbled> {
+        if self.ended {
+            return Ok(None);
+        }
+        if let Record::Lost { .. } = record {
+            self.forget();
+            self.lost = false;
+            return Ok(None);
+        }
+        if self.lost {
+            if !resynchronises(record) {
+                return Ok(None);
+            }
+            self.lost = false;
+        }
+        match *record {
+            Record::Slot { slot, stack } => {
+                let path = self.moved(stack, books)?;
+                *self.slots.get_mut(slot as usize).ok_or(Garbled)? = Some(path);
+            }
+            Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
+            Record::Sample { stamp, stack, entered, off_cpu, .. } => {
+                self.sample(stamp, stack, entered, off_cpu, books)?;
+            }
+            Record::Exit { stamp, slot, kept, duration, bytes, sync, .. } => {
+                return self.exit(stamp, slot, kept, duration, bytes, sync, books);
+            }
+            Record::Pause { stamp } => {
+                self.stop(stamp, books)?;
+                self.paused = true;
+            }
+            Record::Resume { stamp } => {
+                self.stop(stamp, books)?;
+                self.paused = false;
+            }
+            Record::End { stamp } => {
+                self.stop(stamp, books)?;
+                self.ended = true;
+            }
+            Record::Lost { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// Calls through a slot that lie in the interval that is open.
+    pub(crate) fn tally(
+        &mut self,
+        slot: u32,
+        count: u64,
+        sum: u64,
+        bytes: u64,
+    ) -> Result<(), Garbled> {
+        let path = self.slots.get(slot as usize).copied().flatten().ok_or(Garbled)?;
+        // The time of a call that the tree cannot hold stays with the context that it holds.
+        let count = if path.cut == 0 { count } else { 0 };
+        self.tallied.push(Tallied { node: path.node, sum, count, bytes });
+        Ok(())
+    }
+
+    /// Accounts for what is still open when the run ends at `end`: work up to the entry of the
+    /// wrapped call that is open (its slot and the stamp of its entry), if one is, and that call.
+    pub(crate) fn close(&mut self, end: u64, open: Option<(u32, u64)>, books: &mut Books<'_>) {
+        if self.ended {
+            return;
+        }
+        let path = open.and_then(|(slot, _)| self.slots.get(slot as usize).copied().flatten());
+        let duration = match (path, open) {
+            (Some(_), Some((_, entry))) => end.saturating_sub(entry),
+            _ => 0,
+        };
+        let last = self.place;
+        let parts = self.pass(end, duration, books);
+        match path {
+            Some(path) => {
+                let kept = common(last.node, path.node, books.tree);
+                self.work_before(parts.work, self.between(path, kept, books.tree), books);
+                books.account.spend(path.node, parts.inside);
+            }
+            None => {
+                let context = books.tree.outside_calls(last.node);
+                self.work_before(parts.work, (context, context), books);
+            }
+        }
+        self.ended = true;
+    }
+
+    fn sample(
+        &mut self,
+        stamp: Stamp,
+        stack: Delta<'_>,
+        entered: Option<u64>,
+        off_cpu: Option<OffCpu>,
+        books: &mut Books<'_>,
+    ) -> Result<(), Garbled> {
+        let previous = self.stamp;
+        let now = self.advance(stamp, books.window.latest)?;
+        let kept = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
+        let place = self.moved(stack, books)?;
+        let parts = self.pass(now, entered.unwrap_or(0), books);
+        let between = self.between(place, kept, books.tree);
+        match entered {
+            Some(_) => {
+                self.work_before(parts.work, between, books);
+                books.account.spend(place.node, parts.inside);
+                self.sampled = None;
+                self.after_sample = false;
+            }
+            None => {
+                if self.gap {
+                    // What happened in a gap is not known: least of all that it all was here.
+                    books.account.rest((ROOT, ROOT), parts.work);
+                } else {
+                    let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns);
+                    books.account.work(place.node, parts.work, delay);
+                    if let (true, Some(previous)) = (self.after_sample, previous) {
+                        books.periods.add(now.saturating_sub(previous));
+                    }
+                }
+                self.sampled = Some(place.node);
+                self.after_sample = true;
+            }
+        }
+        if parts.counted {
+            books.account.sample(place.node);
+            self.count_begun(place, kept, stack.dropped > 0, books);
+        }
+        self.place = place;
+        self.settle();
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of one record")]
+    fn exit(
+        &mut self,
+        stamp: Stamp,
+        slot: u32,
+        kept: u32,
+        duration: u64,
+        bytes: u64,
+        sync: Option<u64>,
+        books: &mut Books<'_>,
+    ) -> Result<Option<Sync>, Garbled> {
+        let now = self.advance(stamp, books.window.latest)?;
+        let path = self.slots.get(slot as usize).copied().flatten().ok_or(Garbled)?;
+        let depth = self.place.depth(books.tree);
+        let kept = kept.min(depth).min(path.depth(books.tree));
+        let parts = self.pass(now, duration, books);
+        self.work_before(parts.work, self.between(path, kept, books.tree), books);
+        books.account.spend(path.node, parts.inside);
+        if parts.counted {
+            books.account.call(path.node, u64::from(path.cut == 0), bytes);
+            self.count_begun(path, kept, depth > kept, books);
+        }
+        self.place = path;
+        self.after_sample = false;
+        let counted = books.window.holds(now);
+        if sync.is_some() && counted {
+            self.sampled = None;
+        }
+        self.settle();
+        Ok(sync.map(|index| Sync { index, node: path.node, stamp: now, counted }))
+    }
+
+    /// A timed record without a stack.
+    fn stop(&mut self, stamp: Stamp, books: &mut Books<'_>) -> Result<(), Garbled> {
+        let now = self.advance(stamp, books.window.latest)?;
+        let parts = self.pass(now, 0, books);
+        let context = books.tree.outside_calls(self.place.node);
+        self.work_before(parts.work, (context, context), books);
+        self.after_sample = false;
+        self.settle();
+        Ok(())
+    }
+
+    /// Reads a stamp; a resynchronisation also clears what the stream said before it.
+    fn advance(&mut self, stamp: Stamp, latest: u64) -> Result<u64, Garbled> {
+        let now = match stamp {
+            Stamp::Delta(delta) => {
+                self.stamp.and_then(|last| last.checked_add(delta)).ok_or(Garbled)?
+            }
+            Stamp::Resync(now) => {
+                if !self.fresh {
+                    self.forget();
+                }
+                now
+            }
+        };
+        if now > latest {
+            return Err(Garbled);
+        }
+        self.stamp = Some(now);
+        Ok(now)
+    }
+
+    fn settle(&mut self) {
+        self.fresh = false;
+        self.gap = false;
+    }
+
+    /// Closes the interval that ends at `now`, in whose last `duration` a wrapped call was open:
+    /// books the tallied calls, and returns what is left.
+    fn pass(&mut self, now: u64, duration: u64, books: &mut Books<'_>) -> Parts {
+        let window = books.window;
+        let booked = self.booked.unwrap_or(now);
+        self.booked = Some(now.min(window.end).max(booked));
+        let from = window.clip(booked);
+        // Counters of two cores may differ a little: no time is booked twice.
+        let to = window.clip(now).max(from);
+        if self.paused {
+            books.account.pause(to - from);
+            self.tallied.clear();
+            return Parts { work: 0, inside: 0, counted: false };
+        }
+        let counted = window.holds(now);
+        books.account.pass(to - from);
+        let entry = now.saturating_sub(duration).clamp(from, to);
+        let tallied = self.book_tallied(entry - from, counted, books.account);
+        Parts { work: entry - from - tallied, inside: to - entry, counted }
+    }
+
+    /// Books the tallied calls, scaled down where they exceed the time they lie in (their sums are
+    /// rounded, and the run may begin between them).
+    fn book_tallied(&mut self, available: u64, counted: bool, account: &mut Account) -> u64 {
+        let total: u128 = self.tallied.iter().map(|tallied| u128::from(tallied.sum)).sum();
+        let scaled = |sum: u128| {
+            if total <= u128::from(available) { sum } else { sum * u128::from(available) / total }
+        };
+        let mut sum = 0u128;
+        for tallied in self.tallied.drain(..) {
+            let before = scaled(sum);
+            sum += u128::from(tallied.sum);
+            account.spend(tallied.node, (scaled(sum) - before) as u64);
+            if counted {
+                account.call(tallied.node, tallied.count, tallied.bytes);
+            }
+        }
+        scaled(sum) as u64
+    }
+
+    /// Work outside wrapped calls before one of them: the last sample's, if there is one.
+    fn work_before(&self, stamps: u64, between: Between, books: &mut Books<'_>) {
+        match self.sampled {
+            _ if self.gap => books.account.rest((ROOT, ROOT), stamps),
+            Some(node) => books.account.work(node, stamps, 0),
+            None => books.account.rest(between, stamps),
+        }
+    }
+
+    /// The contexts between which work lies that came before `next`, of whose frames `kept` are
+    /// those of the current stack. The frames inside these may be two places in one function: then
+    /// the work lies in it.
+    fn between(&self, next: Place, kept: u32, tree: &Tree) -> Between {
+        let one = tree.at_depth(self.place.node, kept.saturating_add(1));
+        let other = tree.at_depth(next.node, kept.saturating_add(1));
+        let siblings = tree.depth(one) == kept + 1 && tree.depth(other) == kept + 1;
+        if siblings && !tree.in_call(one) && !tree.in_call(other) {
+            return (one.min(other), one.max(other));
+        }
+        let common = tree.outside_calls(tree.at_depth(next.node, kept));
+        (common, common)
+    }
+
+    /// Counts the frames of a new stack that began since the last one. The outermost new one may
+    /// be a call that goes on at another place in its code, if others had to make room for it: so
+    /// counts are lower bounds. Wrapped calls are counted when they return.
+    fn count_begun(&self, place: Place, kept: u32, replaced: bool, books: &mut Books<'_>) {
+        let first = kept.saturating_add(1 + u32::from(replaced));
+        let mut node = place.node;
+        while books.tree.depth(node) >= first.max(1) {
+            let outer = books.tree.parent(node);
+            let is_call = books.tree.in_call(node) && !books.tree.in_call(outer);
+            if !is_call {
+                books.account.call(node, 1, 0);
+            }
+            node = outer;
+        }
+    }
+
+    /// The place that a difference leads to from the current one.
+    fn moved(&self, stack: Delta<'_>, books: &mut Books<'_>) -> Result<Place, Garbled> {
+        let depth = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
+        let mut place = self.place.cut_to(books.tree, depth);
+        for id in stack.added {
+            if place.cut == 0 {
+                let kind = books.addresses.kind(*id, books.segment);
+                let child =
+                    kind.and_then(|kind| books.tree.child(place.node, *id, kind == Kind::Call));
+                if let Some(node) = child {
+                    place.node = node;
+                    continue;
+                }
+                *books.cut += 1;
+            }
+            place.cut = place.cut.saturating_add(1);
+        }
+        Ok(place)
+    }
+}
+
+fn resynchronises(record: &Record<'_>) -> bool {
+    matches!(
+        record,
+        Record::Sample { stamp: Stamp::Resync(_), .. }
+            | Record::Exit { stamp: Stamp::Resync(_), .. }
+            | Record::Pause { stamp: Stamp::Resync(_) }
+            | Record::Resume { stamp: Stamp::Resync(_) }
+            | Record::End { stamp: Stamp::Resync(_) }
+    )
+}
+
+/// Depth of the innermost common context of two.
+fn common(one: RawId, other: RawId, tree: &Tree) -> u32 {
+    let mut depth = tree.depth(one).min(tree.depth(other));
+    let (mut one, mut other) = (tree.at_depth(one, depth), tree.at_depth(other, depth));
+    while one != other {
+        (one, other) = (tree.parent(one), tree.parent(other));
+        depth -= 1;
+    }
+    depth
+}

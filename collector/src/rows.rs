@@ -1,0 +1,139 @@
+//! Single phase instances kept whole: a bounded subset, the same on every rank.
+
+use crate::account::{Account, Between};
+use crate::profile::instance_level;
+use crate::tree::RawId;
+
+/// Most instances that are kept.
+const CAPACITY: usize = 1024;
+
+/// One instance.
+pub(crate) struct Row {
+    /// Index of the synchronisation that ends it.
+    pub(crate) index: u64,
+    /// Index of its phase.
+    pub(crate) phase: u32,
+    /// Its time, in stamps.
+    pub(crate) duration: u64,
+    /// Contexts with time in it.
+    pub(crate) nodes: Box<[RawId]>,
+    /// Their time less run delay, in stamps.
+    pub(crate) times: Box<[u64]>,
+    /// Its unsampled work.
+    pub(crate) rests: Box<[(Between, u64)]>,
+}
+
+impl Row {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.nodes.len() * 12 + self.rests.len() * size_of::<(Between, u64)>()
+    }
+}
+
+/// The kept instances. When they are too many, every second one (by a hash of its index, which is
+/// the same on every rank) is dropped.
+pub(crate) struct Rows {
+    level: u32,
+    rows: Vec<Row>,
+    bytes: usize,
+    capacity_bytes: usize,
+}
+
+impl Rows {
+    /// No rows yet, and never more than `capacity_bytes` of them.
+    pub(crate) fn new(capacity_bytes: usize) -> Self {
+        Self { level: 0, rows: Vec::new(), bytes: 0, capacity_bytes }
+    }
+
+    /// Offers an instance.
+    pub(crate) fn offer(&mut self, index: u64, phase: u32, account: &Account) {
+        if instance_level(index) < self.level {
+            return;
+        }
+        let mut nodes = Vec::new();
+        let mut times = Vec::new();
+        for (node, value) in account.values() {
+            if value.time > value.run_delay {
+                nodes.push(*node);
+                times.push(value.time - value.run_delay);
+            }
+        }
+        let row = Row {
+            index,
+            phase,
+            duration: account.duration(),
+            nodes: nodes.into(),
+            times: times.into(),
+            rests: account.rests().iter().map(|(between, time)| (*between, *time)).collect(),
+        };
+        self.bytes += row.bytes();
+        self.rows.push(row);
+        while self.rows.len() > CAPACITY
+            || (self.bytes > self.capacity_bytes && !self.rows.is_empty())
+        {
+            self.level += 1;
+            let level = self.level;
+            self.rows.retain(|row| instance_level(row.index) >= level);
+            self.bytes = self.rows.iter().map(Row::bytes).sum();
+        }
+    }
+
+    /// Lowest level that is kept.
+    pub(crate) fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// The kept instances, in the order in which they ended.
+    pub(crate) fn kept(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(nodes: u32) -> Account {
+        let mut account = Account::default();
+        for node in 1..=nodes {
+            account.pass(10);
+            account.work(node, 10, 4);
+        }
+        account
+    }
+
+    #[test]
+    fn a_full_table_keeps_exactly_the_instances_of_its_level() {
+        let mut rows = Rows::new(1 << 20);
+        let account = instance(2);
+        for index in 0..10_000 {
+            rows.offer(index, 0, &account);
+        }
+        assert!(rows.level() >= 3 && rows.kept().len() <= CAPACITY);
+        let kept: Vec<u64> = rows.kept().iter().map(|row| row.index).collect();
+        let wanted: Vec<u64> =
+            (0..10_000).filter(|index| instance_level(*index) >= rows.level()).collect();
+        assert_eq!(kept, wanted);
+        assert_eq!(rows.kept()[0].times.iter().sum::<u64>(), 12);
+        assert_eq!(rows.kept()[0].duration, 20);
+    }
+
+    #[test]
+    fn memory_bounds_rows_before_their_number_does() {
+        let mut rows = Rows::new(20_000);
+        let account = instance(100);
+        for index in 0..1000 {
+            rows.offer(index, 0, &account);
+            assert!(rows.bytes() <= 20_000);
+        }
+        assert!(rows.level() > 0 && !rows.kept().is_empty());
+        // A row that is larger than the bound ends the keeping of rows, not the program.
+        let mut rows = Rows::new(100);
+        rows.offer(1, 0, &account);
+        assert!(rows.kept().is_empty());
+    }
+}

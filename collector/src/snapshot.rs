@@ -1,0 +1,243 @@
+//! A process's run in the user's terms: raw phases that are one to the user are joined, rests are
+//! shared out, stamps become nanoseconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::account::{Account, Value};
+use crate::addresses::Addresses;
+use crate::clock::Rate;
+use crate::contexts::Contexts;
+use crate::phases::Phases;
+use crate::profile::{ContextTree, InstanceRow, InstanceRows, NodeId, NodeValue, PhaseProfile};
+use crate::shares::Shares;
+use crate::tree::{IdMap, Tree};
+
+/// What a finished run consists of.
+pub(crate) struct Run<'a> {
+    /// Its contexts.
+    pub(crate) tree: &'a Tree,
+    /// Their addresses, all named.
+    pub(crate) addresses: &'a Addresses,
+    /// Phases of the communicating thread, ended.
+    pub(crate) phases: &'a Phases,
+    /// Values of the other threads, by the address id of their start routine.
+    pub(crate) groups: &'a IdMap<u32, Account>,
+    /// Stamp of its begin.
+    pub(crate) begin: u64,
+    /// Length of a stamp.
+    pub(crate) rate: Rate,
+}
+
+/// A run in the user's terms: what [`crate::profile::ProcessProfile`] says of contexts.
+pub(crate) struct Picture {
+    pub(crate) tree: ContextTree,
+    pub(crate) phases: Vec<PhaseProfile>,
+    pub(crate) rows: InstanceRows,
+    pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
+}
+
+/// Values by the user's contexts.
+#[derive(Default)]
+struct Values {
+    values: BTreeMap<NodeId, Value>,
+    rests: BTreeMap<NodeId, u64>,
+}
+
+type Ends = (Option<NodeId>, Option<NodeId>);
+
+struct UserPhase {
+    ends: Ends,
+    first_index: u64,
+    first_begin: u64,
+    instances: u64,
+    values: Values,
+}
+
+/// Converts stamps to nanoseconds so that the parts of a whole sum up to the whole.
+struct Partition {
+    rate: Rate,
+    stamps: u64,
+}
+
+impl Partition {
+    fn take(&mut self, stamps: u64) -> u64 {
+        let before = self.rate.ns(self.stamps);
+        self.stamps = self.stamps.saturating_add(stamps);
+        self.rate.ns(self.stamps) - before
+    }
+}
+
+impl Values {
+    /// Adds an account. `outside` names the context for time outside all of the user's.
+    fn add<'c>(
+        &mut self,
+        account: &Account,
+        contexts: &mut Contexts<'c>,
+        outside: impl Fn(&mut Contexts<'c>) -> NodeId,
+    ) {
+        for (raw, value) in account.values() {
+            match contexts.node(*raw) {
+                Some(node) => self.values.entry(node).or_default().add(value),
+                None if value.time > 0 || value.samples > 0 => {
+                    // Its time is somebody's, but its calls are nobody's.
+                    let value = Value { calls: 0, bytes: 0, ..*value };
+                    self.values.entry(outside(contexts)).or_default().add(&value);
+                }
+                None => {}
+            }
+        }
+        for ((one, other), stamps) in account.rests() {
+            let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts));
+            *self.rests.entry(node).or_default() += stamps;
+        }
+    }
+
+    fn shares(&self, contexts: &Contexts<'_>) -> Shares {
+        let rests: BTreeSet<NodeId> = self.rests.keys().copied().collect();
+        let worked = self.values.iter().map(|(node, value)| (*node, value.work));
+        Shares::new(contexts.nodes(), &rests, worked)
+    }
+
+    fn share_out(&mut self, shares: &Shares) {
+        for (node, rest) in std::mem::take(&mut self.rests) {
+            shares.split(node, rest, |sharer, part| {
+                self.values.entry(sharer).or_default().time += part;
+            });
+        }
+    }
+
+    fn nanoseconds(&self, partition: &mut Partition) -> Vec<(NodeId, NodeValue)> {
+        let convert = |(node, value): (&NodeId, &Value)| {
+            let exclusive_ns = partition.take(value.time);
+            let value = NodeValue {
+                exclusive_ns,
+                run_delay_ns: partition.rate.ns(value.run_delay).min(exclusive_ns),
+                calls: value.calls,
+                bytes: value.bytes,
+                samples: value.samples,
+            };
+            (*node, value)
+        };
+        let something = |(_, value): &(NodeId, NodeValue)| *value != NodeValue::default();
+        self.values.iter().map(convert).filter(something).collect()
+    }
+}
+
+impl Run<'_> {
+    /// The run in the user's terms.
+    pub(crate) fn picture(&self) -> Picture {
+        let mut contexts = Contexts::new(self.tree, self.addresses);
+        let (mut phases, numbers) = self.join(&mut contexts);
+        let rows = self.rows(&phases, &numbers, &mut contexts);
+        let mut partition = Partition { rate: self.rate, stamps: 0 };
+        let phases: Vec<PhaseProfile> = phases
+            .iter_mut()
+            .map(|phase| {
+                let shares = phase.values.shares(&contexts);
+                phase.values.share_out(&shares);
+                let values = phase.values.nanoseconds(&mut partition);
+                PhaseProfile {
+                    begins_after: phase.ends.0,
+                    ends_in: phase.ends.1,
+                    first_index: phase.first_index,
+                    instances: phase.instances,
+                    first_begin_ns: self.rate.ns(phase.first_begin.saturating_sub(self.begin)),
+                    duration_ns: values.iter().map(|(_, value)| value.exclusive_ns).sum(),
+                    values,
+                }
+            })
+            .collect();
+        let other_threads = self.other_threads(&mut contexts);
+        Picture { tree: contexts.finish(), phases, rows, other_threads }
+    }
+
+    /// Phases whose ends are the same to the user are one. Also says which raw phase became which.
+    fn join(&self, contexts: &mut Contexts<'_>) -> (Vec<UserPhase>, Vec<u32>) {
+        // The communicating thread's contexts come first, so that its outermost one is known
+        // before time without a stack is given to it.
+        let list = self.phases.list();
+        for phase in list {
+            let mut raw: Vec<_> = phase.account.values().keys().copied().collect();
+            raw.sort_unstable();
+            for raw in raw {
+                contexts.node(raw);
+            }
+        }
+        let mut joined: Vec<UserPhase> = Vec::new();
+        let mut by_ends: BTreeMap<Ends, usize> = BTreeMap::new();
+        let mut numbers = Vec::new();
+        for phase in list {
+            let mut end = |raw: Option<_>| {
+                raw.map(|raw| contexts.node(raw).unwrap_or_else(|| contexts.main()))
+            };
+            let ends = (end(phase.begins_after), end(phase.ends_in));
+            let number = *by_ends.entry(ends).or_insert_with(|| {
+                joined.push(UserPhase {
+                    ends,
+                    first_index: phase.first_index,
+                    first_begin: phase.first_begin,
+                    instances: 0,
+                    values: Values::default(),
+                });
+                joined.len() - 1
+            });
+            let user = &mut joined[number];
+            user.instances += phase.instances;
+            user.values.add(&phase.account, contexts, Contexts::main);
+            numbers.push(number as u32);
+        }
+        (joined, numbers)
+    }
+
+    fn rows(
+        &self,
+        phases: &[UserPhase],
+        numbers: &[u32],
+        contexts: &mut Contexts<'_>,
+    ) -> InstanceRows {
+        let shares: Vec<Shares> =
+            phases.iter().map(|phase| phase.values.shares(contexts)).collect();
+        let rows = self.phases.rows();
+        let convert = |row: &crate::rows::Row| {
+            let phase = numbers[row.phase as usize];
+            let mut times: BTreeMap<NodeId, u64> = BTreeMap::new();
+            for (raw, time) in row.nodes.iter().zip(&row.times) {
+                let node = contexts.node(*raw).unwrap_or_else(|| contexts.main());
+                *times.entry(node).or_default() += time;
+            }
+            for ((one, other), rest) in &row.rests {
+                let node = contexts.between(*one, *other).unwrap_or_else(|| contexts.main());
+                shares[phase as usize].split(node, *rest, |sharer, part| {
+                    *times.entry(sharer).or_default() += part;
+                });
+            }
+            let mut partition = Partition { rate: self.rate, stamps: 0 };
+            InstanceRow {
+                index: row.index,
+                phase,
+                duration_ns: self.rate.ns(row.duration),
+                values: times.iter().map(|(node, time)| (*node, partition.take(*time))).collect(),
+            }
+        };
+        let mut converted: Vec<InstanceRow> = rows.kept().iter().map(convert).collect();
+        converted.sort_by_key(|row| row.index);
+        InstanceRows { level: rows.level(), rows: converted }
+    }
+
+    /// Threads with the same start routine share out their rests together: they do the same work.
+    fn other_threads(&self, contexts: &mut Contexts<'_>) -> Vec<(NodeId, NodeValue)> {
+        let mut all = Values::default();
+        let mut routines: Vec<_> = self.groups.iter().collect();
+        routines.sort_unstable_by_key(|(routine, _)| **routine);
+        for (routine, account) in routines {
+            let mut values = Values::default();
+            values.add(account, contexts, |contexts| contexts.start_routine(*routine));
+            let shares = values.shares(contexts);
+            values.share_out(&shares);
+            for (node, value) in values.values {
+                all.values.entry(node).or_default().add(&value);
+            }
+        }
+        all.nanoseconds(&mut Partition { rate: self.rate, stamps: 0 })
+    }
+}

@@ -1,0 +1,82 @@
+//! Names as the user wrote them: C++, Rust and Fortran, without parameters and return types.
+
+use cpp_demangle::DemangleOptions;
+
+/// Endings that compilers give to parts and copies of a function.
+const SUFFIXES: [&str; 7] =
+    [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".localalias"];
+
+/// The user's name of a symbol.
+pub(crate) fn demangle(symbol: &str) -> String {
+    let name = plain(symbol);
+    if let Some((module, function)) = fortran(name) {
+        return format!("{module}::{function}");
+    }
+    if (name.starts_with("_R") || is_legacy_rust(name))
+        && let Ok(rust) = rustc_demangle::try_demangle(name)
+    {
+        return format!("{rust:#}");
+    }
+    if name.starts_with("_Z")
+        && let Ok(cpp) = cpp_demangle::Symbol::new(name)
+        && let Ok(text) =
+            cpp.demangle_with_options(&DemangleOptions::new().no_params().no_return_type())
+    {
+        return text;
+    }
+    name.to_owned()
+}
+
+/// A symbol without its version and the compiler's suffixes.
+fn plain(symbol: &str) -> &str {
+    let name = match symbol.find('@') {
+        Some(at) if at > 0 => &symbol[..at],
+        _ => symbol,
+    };
+    let end = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min().unwrap_or(name.len());
+    if end == 0 { name } else { &name[..end] }
+}
+
+/// gfortran: `__module_MOD_function`.
+fn fortran(name: &str) -> Option<(&str, &str)> {
+    let (module, function) = name.strip_prefix("__")?.split_once("_MOD_")?;
+    (!module.is_empty() && !function.is_empty()).then_some((module, function))
+}
+
+/// Rust's old scheme is C++'s with a hash as last component: `17h0123456789abcdefE`.
+fn is_legacy_rust(name: &str) -> bool {
+    name.starts_with("_ZN")
+        && name.strip_suffix('E').is_some_and(|rest| {
+            rest.len() > 19
+                && rest.is_char_boundary(rest.len() - 19)
+                && rest[rest.len() - 19..].starts_with("17h")
+                && rest[rest.len() - 16..].bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_user_s() {
+        for (symbol, name) in [
+            ("main", "main"),
+            ("write@@GLIBC_2.2.5", "write"),
+            ("_ZN9LAMMPS_NS4PairC2EPNS_6LAMMPSE", "LAMMPS_NS::Pair::Pair"),
+            ("_Z3addIiET_S0_S0_", "add<int>"),
+            ("_ZN3foo3barEv", "foo::bar"),
+            ("_ZN3foo3barEv.constprop.0.isra.1", "foo::bar"),
+            ("solve.part.0.cold", "solve"),
+            ("__grid_MOD_advance", "grid::advance"),
+            ("MAIN__", "MAIN__"),
+            ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_Znot_mangled_at_all", "_Znot_mangled_at_all"),
+            (".cold", ".cold"),
+            ("", ""),
+        ] {
+            assert_eq!(demangle(symbol), name, "{symbol}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The functions of one ELF file: its symbols, and where functions begin when it has none.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
+use object::read::elf::ElfFile64;
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, SectionFlags, SymbolKind,
+};
+
+/// A function that has a name.
+#[derive(Debug)]
+struct Symbol {
+    start: u64,
+    end: u64,
+    /// Largest `end` of this symbol and all before it: ends the search outwards.
+    reach: u64,
+    name: Range<u32>,
+}
+
+/// Functions of one file, by the addresses in the file.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    symbols: Vec<Symbol>,
+    names: String,
+    /// Functions by their unwind table entries.
+    entries: Vec<Range<u64>>,
+}
+
+/// A symbol as found, before the choice among its aliases.
+struct Candidate<'a> {
+    start: u64,
+    size: u64,
+    section_end: u64,
+    local: bool,
+    name: &'a str,
+}
+
+impl Candidate<'_> {
+    /// Aliases of one address: what the user is likelier to know comes first.
+    fn rank(&self) -> (bool, usize, usize, &str) {
+        let underscores = self.name.len() - self.name.trim_start_matches('_').len();
+        (self.local, underscores, self.name.len(), self.name)
+    }
+}
+
+impl Table {
+    /// Reads a file's functions; `None` if it cannot be read, is no ELF file, or is not the build
+    /// that was loaded (`build_id` is empty where that is unknown).
+    ///
+    /// The file is read, not mapped: one that shrinks meanwhile must not raise SIGBUS in the
+    /// application.
+    pub(crate) fn read(path: &Path, build_id: &[u8]) -> Option<Self> {
+        if !path.metadata().ok()?.is_file() {
+            return None;
+        }
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        if let Ok(Some(found)) = elf.build_id()
+            && !build_id.is_empty()
+            && found != build_id
+        {
+            return None;
+        }
+        let mut table = Self::default();
+        table.take(candidates(&elf));
+        table.entries = unwind_entries(&elf).unwrap_or_default();
+        Some(table)
+    }
+
+    /// The symbol of the innermost function that holds `address`.
+    pub(crate) fn symbol(&self, address: u64) -> Option<&str> {
+        let after = self.symbols.partition_point(|symbol| symbol.start <= address);
+        self.symbols[..after]
+            .iter()
+            .rev()
+            .take_while(|symbol| symbol.reach > address)
+            .find(|symbol| symbol.end > address)
+            .map(|symbol| &self.names[symbol.name.start as usize..symbol.name.end as usize])
+    }
+
+    /// Where the function that holds `address` begins, by the unwind table.
+    pub(crate) fn start(&self, address: u64) -> Option<u64> {
+        let after = self.entries.partition_point(|entry| entry.start <= address);
+        let entry = self.entries[..after].last()?;
+        (entry.end > address).then_some(entry.start)
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.symbols.capacity() * size_of::<Symbol>()
+            + self.names.capacity()
+            + self.entries.capacity() * size_of::<Range<u64>>()) as u64
+    }
+
+    fn take(&mut self, mut candidates: Vec<Candidate<'_>>) {
+        candidates.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| a.rank().cmp(&b.rank())));
+        let ends = extents(&candidates);
+        let mut reach = 0;
+        for (group, end) in candidates.chunk_by(|a, b| a.start == b.start).zip(ends) {
+            let Some(end) = end else { continue };
+            let best = &group[0];
+            let from = self.names.len() as u32;
+            self.names.push_str(best.name);
+            let name = from..self.names.len() as u32;
+            reach = end.max(reach);
+            self.symbols.push(Symbol { start: best.start, end, reach, name });
+        }
+        self.symbols.shrink_to_fit();
+        self.names.shrink_to_fit();
+    }
+}
+
+/// Ends of the functions, one for each distinct start in `sorted`. A symbol without a size reaches
+/// to the next symbol, within its section, and is none at all inside a function that has a size.
+fn extents(sorted: &[Candidate<'_>]) -> Vec<Option<u64>> {
+    let groups: Vec<&[Candidate<'_>]> = sorted.chunk_by(|a, b| a.start == b.start).collect();
+    let mut sized_reach = 0;
+    let mut ends = Vec::with_capacity(groups.len());
+    for (index, group) in groups.iter().enumerate() {
+        let start = group[0].start;
+        let size = group.iter().map(|candidate| candidate.size).max().unwrap_or(0);
+        let end = if size > 0 {
+            Some(start.saturating_add(size))
+        } else if start < sized_reach {
+            None
+        } else {
+            let next = groups.get(index + 1).map_or(u64::MAX, |group| group[0].start);
+            Some(next.min(group[0].section_end))
+        };
+        if size > 0 {
+            sized_reach = sized_reach.max(start.saturating_add(size));
+        }
+        ends.push(end.filter(|end| *end > start));
+    }
+    ends
+}
+
+type Elf<'a> = ElfFile64<'a, Endianness, &'a ReadCache<File>>;
+
+fn candidates<'a>(elf: &Elf<'a>) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+        let code = match symbol.kind() {
+            SymbolKind::Text => true,
+            // Hand-written assembly often gives its labels no type.
+            SymbolKind::Unknown => symbol.is_global(),
+            _ => false,
+        };
+        if !code || symbol.is_undefined() {
+            continue;
+        }
+        let Some(section) = symbol.section_index().and_then(|i| elf.section_by_index(i).ok())
+        else {
+            continue;
+        };
+        let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
+        if sh_flags & u64::from(object::elf::SHF_EXECINSTR) == 0 {
+            continue;
+        }
+        let Ok(name) = symbol.name() else { continue };
+        if name.is_empty() || name.starts_with(".L") {
+            continue;
+        }
+        found.push(Candidate {
+            start: symbol.address(),
+            size: symbol.size(),
+            section_end: section.address().saturating_add(section.size()),
+            local: symbol.is_local(),
+            name,
+        });
+    }
+    found
+}
+
+/// Extents of all functions that have an entry in .eh_frame, by ascending address.
+fn unwind_entries(elf: &Elf<'_>) -> Option<Vec<Range<u64>>> {
+    let section = elf.section_by_name(".eh_frame")?;
+    let frames = EhFrame::new(section.data().ok()?, LittleEndian);
+    let address = |name| elf.section_by_name(name).map_or(0, |section| section.address());
+    let bases = BaseAddresses::default()
+        .set_eh_frame(section.address())
+        .set_text(address(".text"))
+        .set_got(address(".got"));
+    let mut found = Vec::new();
+    let mut entries = frames.entries(&bases);
+    // A damaged entry ends the walk; what was found before is still right.
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        if let Ok(fde) =
+            partial.parse(|frames, bases, offset| frames.cie_from_offset(bases, offset))
+        {
+            let start = fde.initial_address();
+            found.push(start..start.saturating_add(fde.len()));
+        }
+    }
+    found.sort_by_key(|range| (range.start, range.end));
+    found.dedup_by_key(|range| range.start);
+    found.shrink_to_fit();
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(symbols: &[(u64, u64, bool, &str)]) -> Table {
+        let mut table = Table::default();
+        table.take(
+            symbols
+                .iter()
+                .map(|(start, size, local, name)| Candidate {
+                    start: *start,
+                    size: *size,
+                    section_end: 0x1000,
+                    local: *local,
+                    name,
+                })
+                .collect(),
+        );
+        table
+    }
+
+    #[test]
+    fn an_address_beyond_a_symbol_is_not_that_symbol() {
+        let table = table(&[(0x100, 0x20, false, "f"), (0x140, 0x10, false, "g")]);
+        assert_eq!(table.symbol(0x0ff), None);
+        assert_eq!(table.symbol(0x100), Some("f"));
+        assert_eq!(table.symbol(0x11f), Some("f"));
+        assert_eq!(table.symbol(0x120), None);
+        assert_eq!(table.symbol(0x14f), Some("g"));
+        assert_eq!(table.symbol(0x150), None);
+    }
+
+    #[test]
+    fn labels_without_size_reach_to_the_next_symbol_but_not_into_functions() {
+        let table = table(&[
+            (0x100, 0, false, "_start"),
+            (0x140, 0x40, false, "f"),
+            (0x150, 0, false, "inside_f"),
+            (0xff0, 0, false, "last"),
+        ]);
+        assert_eq!(table.symbol(0x13f), Some("_start"));
+        assert_eq!(table.symbol(0x150), Some("f"));
+        assert_eq!(table.symbol(0x17f), Some("f"));
+        assert_eq!(table.symbol(0x180), None);
+        assert_eq!(table.symbol(0xfff), Some("last"));
+        assert_eq!(table.symbol(0x1000), None, "its section ends there");
+    }
+
+    #[test]
+    fn the_innermost_of_nested_functions_and_the_plainest_alias_win() {
+        let table = table(&[
+            (0x100, 0x100, false, "outer"),
+            (0x120, 0x10, false, "inner"),
+            (0x300, 0x10, true, "wr"),
+            (0x300, 0x10, false, "__write"),
+            (0x300, 0x10, false, "write"),
+        ]);
+        assert_eq!(table.symbol(0x125), Some("inner"));
+        assert_eq!(table.symbol(0x130), Some("outer"));
+        assert_eq!(table.symbol(0x300), Some("write"));
+    }
+}

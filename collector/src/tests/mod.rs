@@ -1,0 +1,87 @@
+//! Profiles of synthetic processes: what goes into the rings is known exactly, so what comes out
+//! is, too.
+
+mod partition;
+mod paths;
+mod phases;
+mod streams;
+mod subject;
+
+use crate::profile::{NodeValue, PhaseProfile, ProcessProfile};
+use crate::{Collector, Options};
+use subject::{STAMP_NS, Subject};
+
+/// Collects a subject from beginning to end.
+fn collect(subject: &Subject) -> ProcessProfile {
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    collector.finish(key).unwrap()
+}
+
+/// Functions from the outermost to the innermost frame.
+fn path(profile: &ProcessProfile, node: u32) -> Vec<String> {
+    let mut path = Vec::new();
+    let mut next = Some(node);
+    while let Some(at) = next {
+        let node = &profile.tree.nodes[at as usize];
+        path.push(profile.tree.frames[node.frame as usize].function.clone());
+        next = node.parent;
+    }
+    path.reverse();
+    path
+}
+
+/// The last two functions of a path, for short.
+fn short(profile: &ProcessProfile, node: u32) -> String {
+    let path = path(profile, node);
+    path[path.len().saturating_sub(2)..].join(">")
+}
+
+/// A phase's exclusive times in stamps, by path.
+fn times(profile: &ProcessProfile, phase: &PhaseProfile) -> Vec<(String, u64)> {
+    let mut times: Vec<(String, u64)> = phase
+        .values
+        .iter()
+        .filter(|(_, value)| value.exclusive_ns > 0)
+        .map(|(node, value)| (path(profile, *node).join(">"), value.exclusive_ns / STAMP_NS))
+        .collect();
+    times.sort();
+    times
+}
+
+/// The value of the context with this path in a phase.
+fn value(profile: &ProcessProfile, phase: &PhaseProfile, wanted: &str) -> NodeValue {
+    let mut sum = NodeValue::default();
+    for (node, value) in &phase.values {
+        if path(profile, *node).join(">") == wanted {
+            sum.add(value);
+        }
+    }
+    sum
+}
+
+fn pairs(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    expected.iter().map(|(path, time)| ((*path).to_owned(), *time)).collect()
+}
+
+/// Every stamp of the communicating thread's run is in exactly one context of one phase.
+fn assert_partition(profile: &ProcessProfile) {
+    let mut sum = 0;
+    for phase in &profile.phases {
+        let in_phase: u64 = phase.values.iter().map(|(_, value)| value.exclusive_ns).sum();
+        assert_eq!(in_phase, phase.duration_ns);
+        sum += in_phase;
+        for (node, value) in &phase.values {
+            assert!((*node as usize) < profile.tree.nodes.len());
+            assert!(value.run_delay_ns <= value.exclusive_ns);
+        }
+    }
+    assert_eq!(sum, profile.elapsed_ns);
+    for row in &profile.rows.rows {
+        assert!((row.phase as usize) < profile.phases.len());
+    }
+    for (index, node) in profile.tree.nodes.iter().enumerate() {
+        assert!(node.parent.is_none_or(|parent| (parent as usize) < index));
+        assert!((node.frame as usize) < profile.tree.frames.len());
+    }
+}

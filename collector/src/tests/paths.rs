@@ -1,0 +1,149 @@
+//! Where paths begin, and which call sites are one context. Names come from real modules: this
+//! test program and its C library.
+
+use std::ffi::CStr;
+
+use super::subject::{BEGIN, STAMP_NS, Subject};
+use super::{assert_partition, collect, path};
+use crate::profile::FrameKind;
+
+/// A function that lends its name and its addresses.
+#[inline(never)]
+extern "C" fn lender(x: u64) -> u64 {
+    std::hint::black_box(x).wrapping_mul(3) ^ std::hint::black_box(x)
+}
+
+/// Announces the module that holds a function of this process; returns its number.
+fn announce(subject: &mut Subject, function: usize) -> u32 {
+    // SAFETY: dladdr only writes to the structure it is given, and its name is the loader's.
+    let (name, base) = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        assert_ne!(libc::dladdr(function as *const libc::c_void, &mut info), 0);
+        (CStr::from_ptr(info.dli_fname).to_str().unwrap().to_owned(), info.dli_fbase as u64)
+    };
+    let own = std::env::current_exe().unwrap();
+    let path = if name.contains(".so") { name } else { own.to_str().unwrap().to_owned() };
+    subject.module(&path, base, &[])
+}
+
+/// Two return addresses in [`lender`].
+pub(super) fn two_places(subject: &mut Subject) -> (u32, u32) {
+    let start = lender as *const () as usize;
+    let module = announce(subject, start);
+    (subject.address(start as u64 + 2, module, 0), subject.address(start as u64 + 4, module, 0))
+}
+
+/// A symbol's address, by the loader.
+fn loaded(name: &CStr) -> usize {
+    // SAFETY: the name is a string, and no handle is involved.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    assert!(!found.is_null(), "{name:?} is not loaded");
+    found as usize
+}
+
+#[test]
+fn a_path_begins_at_main_or_at_the_start_routine() {
+    let mut subject = Subject::new(1 << 14);
+    let libc_start = loaded(c"__libc_start_main");
+    let libc_module = announce(&mut subject, libc_start);
+    let start_main = subject.address(libc_start as u64 + 1, libc_module, 0);
+    let libc_inner = subject.address(loaded(c"qsort") as u64 + 1, libc_module, 0);
+    let agent = subject.module("/nowhere/libplimsoll.so", 0, &[]);
+    let trampoline = subject.address(0x7500, agent, 0);
+    // A stripped program: `_start` and main have no names.
+    let (entry, main, work) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let routine = subject.code(0x4000);
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[entry, start_main, libc_inner, main, work]);
+    w.sample(BEGIN + 200, &[entry, start_main, libc_inner, main, work, libc_inner]);
+    w.sample(BEGIN + 250, &[entry, start_main]);
+    subject.begin_thread(1, routine);
+    let mut w = subject.writer(1);
+    w.sample(BEGIN, &[libc_inner, trampoline, routine]);
+    w.sample(BEGIN + 100, &[libc_inner, trampoline, routine, work]);
+    w.sample(BEGIN + 130, &[libc_inner]);
+    subject.end_at(BEGIN + 300);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    let found: Vec<(Vec<String>, u64)> = profile.phases[0]
+        .values
+        .iter()
+        .map(|(node, value)| (path(&profile, *node), value.exclusive_ns / STAMP_NS))
+        .collect();
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert!(found.contains(&(named(&["app+0x2000", "app+0x3000"]), 100)), "{found:?}");
+    assert!(found.contains(&(named(&["app+0x2000", "app+0x3000", "qsort"]), 100)), "{found:?}");
+    assert!(found.contains(&(named(&["app+0x2000"]), 100)), "outside of main is main's: {found:?}");
+    assert_eq!(found.len(), 3);
+    let others: Vec<(Vec<String>, u64)> = profile
+        .other_threads
+        .iter()
+        .map(|(node, value)| (path(&profile, *node), value.exclusive_ns / STAMP_NS))
+        .collect();
+    assert!(others.contains(&(named(&["app+0x4000", "app+0x3000"]), 100)), "{others:?}");
+    assert!(others.contains(&(named(&["app+0x4000"]), 200)), "{others:?}");
+}
+
+#[test]
+fn a_named_main_is_outermost_whatever_starts_it() {
+    let mut subject = Subject::new(1 << 14);
+    let starter = subject.code(0x1000);
+    let work = subject.code(0x3000);
+    unsafe extern "C" {
+        fn main() -> i32;
+    }
+    let main = main as *const () as usize;
+    let module = announce(&mut subject, main);
+    let main = subject.address(main as u64 + 1, module, 0);
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[starter, starter, main, work, main]);
+    subject.end_at(BEGIN + 100);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    let (node, _) = profile.phases[0].values.iter().find(|(_, v)| v.exclusive_ns > 0).unwrap();
+    assert_eq!(path(&profile, *node), ["main", "app+0x3000", "main"], "recursion stays nested");
+}
+
+#[test]
+fn call_sites_of_a_function_are_one_context_but_those_of_mpi_stay_apart() {
+    let mut subject = Subject::new(1 << 14);
+    let (here, there) = two_places(&mut subject);
+    let work = subject.code(0x3000);
+    let (barrier, read) = (subject.call("MPI_Barrier"), subject.call("read"));
+    subject.module("/usr/lib/x86_64/libmpi_mpifh.so.40", 0, &[]);
+    subject.module("/usr/lib/x86_64/libmpi.so.40", 0, &[]);
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[here, work]);
+    w.sample(BEGIN + 200, &[there, work]);
+    for (slot, place) in [here, there].into_iter().enumerate() {
+        w.slot(slot as u32, &[place, barrier]);
+        w.slot(slot as u32 + 2, &[place, read]);
+        w.exit(BEGIN + 300 + 200 * slot as u64, slot as u32, 100, None);
+        w.exit(BEGIN + 400 + 200 * slot as u64, slot as u32 + 2, 100, None);
+    }
+    subject.end_at(BEGIN + 600);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    let tree = &profile.tree;
+    let of = |function: &str| {
+        profile.phases[0]
+            .values
+            .iter()
+            .map(|(node, value)| (&tree.nodes[*node as usize], value))
+            .filter(|(node, _)| tree.frames[node.frame as usize].function == function)
+            .collect::<Vec<_>>()
+    };
+    let work = of("app+0x3000");
+    assert_eq!(work.len(), 1);
+    assert_eq!(work[0].1.exclusive_ns, 200 * STAMP_NS);
+    let reads = of("read");
+    assert_eq!((reads.len(), reads[0].1.calls, reads[0].0.site), (1, 2, 0));
+    assert_eq!(tree.frames[reads[0].0.frame as usize].kind, FrameKind::Function);
+    assert!(tree.frames[reads[0].0.frame as usize].call.is_some());
+    let barriers = of("MPI_Barrier");
+    assert_eq!(barriers.len(), 2);
+    assert_eq!(barriers[0].0.site.abs_diff(barriers[1].0.site), 2);
+    assert_eq!(barriers[0].0.parent, barriers[1].0.parent);
+    let frame = &tree.frames[barriers[0].0.frame as usize];
+    assert_eq!((frame.kind, frame.module.as_str()), (FrameKind::Mpi, "libmpi.so.40"));
+}

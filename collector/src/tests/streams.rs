@@ -1,0 +1,295 @@
+//! Rings that wrap, overflow, end, are reused, taken over, or hold garbage.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use plimsoll_agent::segment::ThreadState;
+use proptest::prelude::*;
+
+use super::subject::{BEGIN, STAMP_NS, Subject};
+use super::{assert_partition, collect, pairs, path, times};
+use crate::{AttachError, Collector, Options};
+
+#[test]
+fn a_ring_wraps_many_times() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, one, other) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    let mut w = subject.writer(0);
+    let mut fullest = 0;
+    for i in 1..=5000u64 {
+        w.sample(BEGIN + 100 * i, &[main, if i % 2 == 0 { one } else { other }]);
+        if i % 300 == 0 {
+            fullest = fullest.max(collector.round());
+        }
+    }
+    subject.end_at(BEGIN + 500_000);
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    assert!(fullest > 25, "the ring was {fullest} % full");
+    assert!(profile.collection.record_bytes > 4 * 4096);
+    assert_eq!(profile.collection.lost, 0);
+    assert_eq!(
+        times(&profile, &profile.phases[0]),
+        pairs(&[("app+0x1000>app+0x2000", 250_000), ("app+0x1000>app+0x3000", 250_000)])
+    );
+    assert_eq!(profile.effective_period_ns, 100 * STAMP_NS);
+}
+
+#[test]
+fn a_stream_is_read_on_after_a_loss() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let send = subject.call("MPI_Send");
+    let mut w = subject.writer(0);
+    w.slot(0, &[main, send]);
+    w.sample(BEGIN + 100, &[main, work]);
+    w.lose(5);
+    // The producer announces slots again, relative to the empty stack.
+    w.slot(0, &[main, work, send]);
+    w.exit(BEGIN + 500, 0, 100, None); // 300 in which nobody knows what happened
+    w.sample(BEGIN + 600, &[main, work]);
+    subject.area(0).thread.lost.store(5, Ordering::Relaxed);
+    subject.end_at(BEGIN + 600);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    assert_eq!(profile.collection.lost, 5);
+    assert_eq!(
+        times(&profile, &profile.phases[0]),
+        pairs(&[("app+0x1000>app+0x2000", 500), ("app+0x1000>app+0x2000>MPI_Send", 100)])
+    );
+}
+
+#[test]
+fn addresses_that_were_never_announced_cut_the_stack() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let unknown_call = subject.address(4000, 0, 0);
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[main, 77_777, work]);
+    w.sample(BEGIN + 200, &[main, 0, work, work]);
+    w.sample(BEGIN + 300, &[main, u32::MAX]);
+    w.sample(BEGIN + 400, &[main, work, unknown_call]);
+    w.sample(BEGIN + 500, &[main]);
+    subject.end_at(BEGIN + 500);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    assert_eq!(
+        times(&profile, &profile.phases[0]),
+        pairs(&[("app+0x1000", 400), ("app+0x1000>app+0x2000", 100)])
+    );
+    assert_eq!(profile.collection.lost, 4);
+}
+
+#[test]
+fn threads_come_and_go_in_one_area() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, routine, work) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    for life in 0..3 {
+        subject.begin_thread(1, routine);
+        let mut w = subject.writer(1);
+        let begin = BEGIN + 1000 * life;
+        w.sample(begin, &[routine]);
+        w.sample(begin + 100, &[routine, work]);
+        w.end(begin + 150);
+        subject.area(1).thread.samples.store(2, Ordering::Relaxed);
+        subject.end_thread(1);
+        collector.round();
+        let thread = &subject.area(1).thread;
+        assert_eq!(thread.state.load(Ordering::Acquire), ThreadState::Free as u32);
+        assert_eq!(thread.samples.load(Ordering::Relaxed), 0);
+    }
+    subject.begin_thread(1, routine);
+    let mut w = subject.writer(1);
+    w.sample(BEGIN + 5000, &[routine, work]);
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 1, &[main]);
+    subject.end_at(BEGIN + 5030);
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    assert_eq!((profile.threads, profile.collection.samples), (5, 6));
+    let [(outer, begun), (node, value)] = profile.other_threads[..] else {
+        panic!("{:?}", profile.other_threads)
+    };
+    assert_eq!(path(&profile, outer), ["app+0x2000"]);
+    assert_eq!((begun.calls, begun.samples, begun.exclusive_ns), (4, 3, 0));
+    assert_eq!(path(&profile, node), ["app+0x2000", "app+0x3000"]);
+    assert_eq!(value.exclusive_ns, (3 * 150 + 30) * STAMP_NS);
+    assert_eq!((value.samples, value.calls), (4, 4));
+}
+
+#[test]
+fn a_later_begin_throws_away_what_came_before() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, early, late) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let barrier = subject.call("MPI_Barrier");
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    let mut w = subject.writer(0);
+    w.slot(0, &[main, barrier]);
+    w.sample(BEGIN + 100, &[main, early]);
+    w.exit(BEGIN + 200, 0, 50, Some(0));
+    collector.round();
+    subject.header().begin_stamp.store(BEGIN + 300, Ordering::Release);
+    w.sample(BEGIN + 400, &[main, late]);
+    w.exit(BEGIN + 500, 0, 50, Some(1));
+    subject.end_at(BEGIN + 500);
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    assert_eq!(profile.elapsed_ns, 200 * STAMP_NS);
+    assert_eq!((profile.phases.len(), profile.syncs, profile.threads), (1, 1, 1));
+    assert_eq!((profile.phases[0].first_index, profile.rows.rows.len()), (1, 1));
+    assert_eq!(
+        times(&profile, &profile.phases[0]),
+        pairs(&[("app+0x1000>MPI_Barrier", 50), ("app+0x1000>app+0x3000", 150)])
+    );
+}
+
+#[test]
+fn another_collector_takes_over_and_sees_the_whole_run() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let send = subject.call("MPI_Send");
+    let first = Collector::new(Options::default());
+    let key = subject.attach(&first).unwrap();
+    assert!(matches!(subject.attach(&first), Err(AttachError::AlreadyAttached)));
+    let mut w = subject.writer(0);
+    w.slot(0, &[main, send]);
+    w.sample(BEGIN + 100, &[main, work]);
+    first.round();
+    first.detach(key);
+    assert!(first.finish(key).is_none());
+    w.exit(BEGIN + 300, 0, 150, None);
+    subject.end_at(BEGIN + 300);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    assert_eq!(profile.collection.lost, 0);
+    assert_eq!(
+        times(&profile, &profile.phases[0]),
+        pairs(&[("app+0x1000>MPI_Send", 150), ("app+0x1000>app+0x2000", 150)])
+    );
+}
+
+#[test]
+fn a_late_successor_waits_for_a_whole_stack() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work, other) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let first = Collector::new(Options::default());
+    let key = subject.attach(&first).unwrap();
+    let mut w = subject.writer(0);
+    for i in 1..=2000u64 {
+        w.sample(BEGIN + i, &[main, if i % 2 == 0 { work } else { other }]);
+        if i % 100 == 0 {
+            first.round();
+        }
+    }
+    first.detach(key);
+    w.sample(BEGIN + 3000, &[main, other]); // relative to a stack that nobody knows
+    w.lose(1);
+    w.sample(BEGIN + 4000, &[main, work]);
+    w.sample(BEGIN + 5000, &[main, work]);
+    subject.end_at(BEGIN + 5000);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    assert_eq!(
+        times(&profile, &profile.phases[0]),
+        pairs(&[("app+0x1000>app+0x2000", 5000)]),
+        "the unknown time goes to what was sampled"
+    );
+    assert_eq!(profile.phases[0].values.iter().map(|(_, value)| value.samples).sum::<u64>(), 2);
+}
+
+#[test]
+fn only_a_segment_of_the_named_process_is_attached() {
+    let subject = Subject::new(1 << 12);
+    let collector = Collector::new(Options::default());
+    let pid = std::process::id();
+    assert!(matches!(collector.attach(pid, 999_999, 0), Err(AttachError::Unreachable(_))));
+    assert!(collector.attach(pid, 0, 0).is_err());
+    let refused = |subject: &Subject| subject.attach(&collector).unwrap_err();
+    subject.header().start_time.fetch_add(1, Ordering::Relaxed);
+    assert!(matches!(refused(&subject), AttachError::OtherProcess));
+    subject.header().start_time.fetch_sub(1, Ordering::Relaxed);
+    subject.header().version.store(99, Ordering::Relaxed);
+    assert!(matches!(refused(&subject), AttachError::OtherVersion(99)));
+    subject.header().version.store(plimsoll_agent::record::VERSION, Ordering::Relaxed);
+    for ring_bytes in [0, 1, 4097, 1 << 13, 1 << 31] {
+        subject.header().ring_bytes.store(ring_bytes, Ordering::Relaxed);
+        assert!(matches!(refused(&subject), AttachError::WrongSize), "{ring_bytes}");
+    }
+    subject.header().magic.store(0, Ordering::Relaxed);
+    assert!(matches!(refused(&subject), AttachError::NotASegment));
+}
+
+#[test]
+fn the_collecting_thread_reads_until_it_is_stopped() {
+    let mut subject = Subject::new(1 << 12);
+    let main = subject.code(0x1000);
+    let collector = Arc::new(Collector::new(Options::default()));
+    let key = subject.attach(&collector).unwrap();
+    let thread = std::thread::spawn({
+        let collector = Arc::clone(&collector);
+        move || collector.run()
+    });
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[main]);
+    collector.flush();
+    let area = subject.area(0);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while area.thread.tail.load(Ordering::Acquire) != area.thread.head.load(Ordering::Acquire) {
+        assert!(Instant::now() < patience, "nobody reads the ring");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    subject.end_at(BEGIN + 200);
+    assert!(collector.memory_bytes() > 0);
+    let profile = collector.finish(key).unwrap();
+    collector.stop();
+    thread.join().unwrap();
+    assert_partition(&profile);
+    assert_eq!(times(&profile, &profile.phases[0]), pairs(&[("app+0x1000", 200)]));
+    assert!(collector.cpu_ns() > 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Garbage ends in counted losses; what the run's length says stays true.
+    #[test]
+    fn garbage_is_survived(
+        bytes in prop::collection::vec(any::<u8>(), 1..2000),
+        cut in 0usize..2000,
+        open_slot in any::<u32>(), open_stamp in any::<u64>(),
+        count in any::<u64>(), sum in any::<u64>(),
+        head in prop::option::of(any::<u64>()),
+        routine in any::<u32>(),
+    ) {
+        let mut subject = Subject::new(1 << 12);
+        let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+        let collector = Collector::new(Options::default());
+        let key = subject.attach(&collector).unwrap();
+        let mut w = subject.writer(0);
+        w.slot(0, &[main, work]);
+        w.sample(BEGIN + 100, &[main, work]);
+        subject.write(0, &bytes[..cut.min(bytes.len())]);
+        collector.round();
+        subject.begin_thread(1, routine);
+        subject.write(1, &bytes);
+        for area in [subject.area(0), subject.area(1)] {
+            area.thread.open_slot.store(open_slot, Ordering::Relaxed);
+            area.thread.open_stamp.store(open_stamp, Ordering::Relaxed);
+            area.slots[0].count.store(count, Ordering::Relaxed);
+            area.slots[0].sum.store(sum, Ordering::Relaxed);
+        }
+        if let Some(head) = head {
+            subject.area(1).thread.head.store(head, Ordering::Release);
+        }
+        subject.end_at(BEGIN + 5000);
+        let profile = collector.finish(key).unwrap();
+        assert_partition(&profile);
+        prop_assert_eq!(profile.elapsed_ns % STAMP_NS, 0);
+    }
+}

@@ -1,0 +1,180 @@
+//! The raw tree of calling contexts: nodes keyed by parent and address id, as the records name
+//! them. Call sites of one function are different nodes here; [`crate::contexts`] joins them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use plimsoll_agent::record::MAX_DEPTH;
+
+/// Index of a node of the raw tree.
+pub(crate) type RawId = u32;
+
+/// The root: the empty stack.
+pub(crate) const ROOT: RawId = 0;
+
+/// A map keyed by small integers that the records cannot choose freely.
+pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// Fibonacci hashing (Knuth, TAOCP 3, 6.4): ids are dense, so a multiplication spreads them.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // The rotation brings the well mixed high bits down to where tables index.
+        self.0 =
+            (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+struct RawNode {
+    parent: RawId,
+    address: u32,
+    depth: u32,
+    /// Depth of the outermost wrapped call on the path; 0 if there is none.
+    call_depth: u32,
+}
+
+/// The tree.
+pub(crate) struct Tree {
+    nodes: Vec<RawNode>,
+    children: IdMap<u64, RawId>,
+    capacity: usize,
+}
+
+impl Tree {
+    /// An empty tree that will hold at most `capacity` nodes.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0 };
+        Self { nodes: vec![root], children: IdMap::default(), capacity }
+    }
+
+    /// The child of `parent` for an address, made if it is new; `None` if the tree is full or the
+    /// stack too deep.
+    pub(crate) fn child(&mut self, parent: RawId, address: u32, is_call: bool) -> Option<RawId> {
+        let key = u64::from(parent) << 32 | u64::from(address);
+        if let Some(node) = self.children.get(&key) {
+            return Some(*node);
+        }
+        let outer = &self.nodes[parent as usize];
+        let depth = outer.depth + 1;
+        if self.nodes.len() >= self.capacity || depth as usize > MAX_DEPTH {
+            return None;
+        }
+        let call_depth = match outer.call_depth {
+            0 if is_call => depth,
+            call_depth => call_depth,
+        };
+        let node = self.nodes.len() as RawId;
+        self.nodes.push(RawNode { parent, address, depth, call_depth });
+        self.children.insert(key, node);
+        Some(node)
+    }
+
+    /// All contexts but the root, callers before those that they call.
+    pub(crate) fn ids(&self) -> std::ops::Range<RawId> {
+        1..self.nodes.len() as RawId
+    }
+
+    /// The context that called this one; the root's is the root.
+    pub(crate) fn parent(&self, node: RawId) -> RawId {
+        self.nodes[node as usize].parent
+    }
+
+    /// Its address id; 0 for the root.
+    pub(crate) fn address(&self, node: RawId) -> u32 {
+        self.nodes[node as usize].address
+    }
+
+    /// Number of frames on its path.
+    pub(crate) fn depth(&self, node: RawId) -> u32 {
+        self.nodes[node as usize].depth
+    }
+
+    /// The context of this path's outermost `depth` frames.
+    pub(crate) fn at_depth(&self, mut node: RawId, depth: u32) -> RawId {
+        while self.depth(node) > depth {
+            node = self.parent(node);
+        }
+        node
+    }
+
+    /// Whether a wrapped call lies on its path.
+    pub(crate) fn in_call(&self, node: RawId) -> bool {
+        self.nodes[node as usize].call_depth != 0
+    }
+
+    /// The innermost context of its path that is outside all wrapped calls.
+    pub(crate) fn outside_calls(&self, node: RawId) -> RawId {
+        match self.nodes[node as usize].call_depth {
+            0 => node,
+            call_depth => self.at_depth(node, call_depth - 1),
+        }
+    }
+
+    /// The contexts on its path, outermost first; it is the last.
+    pub(crate) fn path(&self, mut node: RawId) -> Vec<RawId> {
+        let mut path = Vec::with_capacity(self.depth(node) as usize);
+        while node != ROOT {
+            path.push(node);
+            node = self.parent(node);
+        }
+        path.reverse();
+        path
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.nodes.capacity() * size_of::<RawNode>() + self.children.capacity() * 20) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shared_and_calls_are_left() {
+        let mut tree = Tree::new(100);
+        let main = tree.child(ROOT, 7, false).unwrap();
+        let solve = tree.child(main, 8, false).unwrap();
+        let barrier = tree.child(solve, 1, true).unwrap();
+        let inner = tree.child(barrier, 9, false).unwrap();
+        assert_eq!(tree.child(main, 8, false), Some(solve));
+        assert_eq!(tree.path(inner), [main, solve, barrier, inner]);
+        assert_eq!(tree.outside_calls(inner), solve);
+        assert_eq!(tree.outside_calls(solve), solve);
+        assert!(tree.in_call(barrier) && !tree.in_call(solve));
+        assert_eq!(tree.at_depth(inner, 1), main);
+    }
+
+    #[test]
+    fn a_full_tree_and_a_deep_stack_are_refused() {
+        let mut tree = Tree::new(3);
+        let main = tree.child(ROOT, 7, false).unwrap();
+        tree.child(main, 8, false).unwrap();
+        assert_eq!(tree.child(main, 9, false), None);
+        assert!(tree.child(main, 8, false).is_some(), "known contexts stay reachable");
+
+        let mut tree = Tree::new(10_000);
+        let mut node = ROOT;
+        for _ in 0..MAX_DEPTH {
+            node = tree.child(node, 5, false).unwrap();
+        }
+        assert_eq!(tree.child(node, 5, false), None);
+    }
+}
