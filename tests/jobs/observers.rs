@@ -55,6 +55,9 @@ fn fast_sampling_interrupts_nothing() {
     let plain = job.run();
     let watched = job.watch(Watch::Run).options("--period 250us").run();
     assert_same(&plain, &watched);
+    // The subject burns 0.9 s: were it sampled rarely, this would prove nothing.
+    let samples = watched.summary().number("/collection/samples");
+    assert!(samples > 1000.0, "only {samples} samples");
 }
 
 #[test]

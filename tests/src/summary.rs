@@ -27,7 +27,7 @@ impl Summary {
             .unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
         let mut faults: Vec<_> = schema()
             .iter_errors(&value)
-            .map(|fault| format!("{}: {fault}", fault.instance_path))
+            .map(|fault| format!("{}: {fault}", fault.instance_path()))
             .collect();
         faults.extend(contradictions(&value));
         assert!(faults.is_empty(), "{}:\n{}", path.display(), faults.join("\n"));
