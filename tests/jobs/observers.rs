@@ -55,9 +55,10 @@ fn fast_sampling_interrupts_nothing() {
     let plain = job.run();
     let watched = job.watch(Watch::Run).options("--period 250us").run();
     assert_same(&plain, &watched);
-    // The subject burns 0.9 s: were it sampled rarely, this would prove nothing.
+    // The subject burns 0.8 s: were it hardly sampled, this would prove nothing. The timer that
+    // stands in for perf events reaches 250 Hz, however short the period.
     let samples = watched.summary().number("/collection/samples");
-    assert!(samples > 1000.0, "only {samples} samples");
+    assert!(samples > 100.0, "only {samples} samples");
 }
 
 #[test]
