@@ -12,36 +12,39 @@ fn with(name: &str, value: &str) -> Option<Outcome> {
     Some(job.variable(name, value).run().succeeded())
 }
 
-/// The one line that mentions the word.
+/// The one message that mentions the word.
 #[track_caller]
-fn only_line<'a>(job: &'a Outcome, word: &str) -> &'a str {
-    let lines: Vec<_> =
-        job.plimsoll_lines().into_iter().filter(|line| line.contains(word)).collect();
-    assert_eq!(lines.len(), 1, "not one line about {word}: {}", job.story());
-    lines[0]
+fn only_message(job: &Outcome, word: &str) -> String {
+    let mut messages = job.plimsoll_messages();
+    messages.retain(|message| message.contains(word));
+    assert_eq!(messages.len(), 1, "not one message about {word}: {}", job.story());
+    messages.remove(0)
 }
 
 #[test]
 fn an_unknown_name_is_warned_of_once() {
     let Some(job) = with("PLIMSOLL_PERIODE", "1ms") else { return };
-    only_line(&job, "PLIMSOLL_PERIODE");
+    only_message(&job, "PLIMSOLL_PERIODE");
     assert_eq!(job.summary().number("/run/period_us/asked"), 4000.0);
 }
 
 #[test]
 fn an_unreadable_value_is_warned_of_and_the_default_used() {
     let Some(job) = with("PLIMSOLL_PERIOD", "often") else { return };
-    let line = only_line(&job, "PLIMSOLL_PERIOD");
-    assert!(line.contains("often"), "the value is not named: {line}");
-    assert!(["ns", "us", "ms"].iter().all(|unit| line.contains(unit)), "what is expected? {line}");
+    let message = only_message(&job, "PLIMSOLL_PERIOD");
+    assert!(message.contains("often"), "the value is not named: {message}");
+    assert!(
+        ["ns", "us", "ms"].iter().all(|unit| message.contains(unit)),
+        "what is expected? {message}"
+    );
     assert_eq!(job.summary().number("/run/period_us/asked"), 4000.0);
 }
 
 #[test]
 fn what_later_versions_bring_is_named() {
     let Some(job) = with("PLIMSOLL_COUNTERS", "cycles") else { return };
-    let line = only_line(&job, "PLIMSOLL_COUNTERS");
-    assert!(line.contains("not yet"), "{line}");
+    let message = only_message(&job, "PLIMSOLL_COUNTERS");
+    assert!(message.contains("yet"), "{message}");
 }
 
 #[test]

@@ -43,6 +43,22 @@ impl Outcome {
         self.finished.stderr.lines().filter_map(|line| line.strip_prefix(PREFIX)).collect()
     }
 
+    /// What Plimsoll says on stderr, one entry a message: a line that begins with a blank continues
+    /// the one before.
+    pub fn plimsoll_messages(&self) -> Vec<String> {
+        let mut messages: Vec<String> = Vec::new();
+        for line in self.plimsoll_lines() {
+            match messages.last_mut() {
+                Some(message) if line.starts_with(' ') => {
+                    message.push(' ');
+                    message.push_str(line.trim_start());
+                }
+                _ => messages.push(line.to_owned()),
+            }
+        }
+        messages
+    }
+
     /// All other lines on stderr.
     pub fn other_lines(&self) -> Vec<&str> {
         self.finished.stderr.lines().filter(|line| !line.starts_with(PREFIX)).collect()
