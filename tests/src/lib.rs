@@ -1,1 +1,21 @@
-//! What the job tests share.
+//! What the job tests share: subjects are compiled, run as jobs, and their own truth is laid beside
+//! the summary that Plimsoll wrote about them.
+//!
+//! # Design constraints
+//! - One job at a time on the whole machine's cores: a second one would change what the first
+//!   measures ([`turn`]).
+//! - A job that hangs is ended with everything that it started, and what it printed is shown.
+//! - Nothing is left out silently: what a machine cannot run fails, or, where the user asked for
+//!   that, is named on stderr in a line that begins with `SKIPPED` ([`mpi`]).
+//! - The tests know the summary as JSON only, as a user's script does ([`summary`]).
+
+pub mod artifacts;
+pub mod job;
+pub mod mpi;
+pub mod outcome;
+pub mod process;
+pub mod scratch;
+pub mod subject;
+pub mod summary;
+pub mod truth;
+pub mod turn;

@@ -1,0 +1,86 @@
+//! However a program ends: its status is its own, and there is a report that says how it ended.
+
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::outcome::Outcome;
+
+/// Ways to end, and what the report of a process without MPI says of them.
+const ENDINGS: &[(&str, &[&str])] = &[
+    ("return", &["exit"]),
+    ("return3", &["exit"]),
+    ("exit0", &["exit"]),
+    ("exit3", &["exit"]),
+    ("_exit3", &["exit"]),
+    ("quick_exit3", &["exit"]),
+    ("abort", &["abort", "signal 6"]),
+    ("fault", &["signal 11"]),
+    ("terminated", &["signal 15"]),
+];
+
+fn pair(job: &Job) -> (Outcome, Outcome) {
+    (job.run(), job.clone().watch(Watch::Run).run())
+}
+
+#[test]
+fn a_process_ends_as_it_would_and_reports() {
+    for (ending, words) in ENDINGS {
+        let (plain, watched) = pair(&Job::alone("exits").arguments(ending));
+        assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+        let summary = watched.summary();
+        assert!(words.contains(&summary.text("/run/ended")), "{ending}: {}", summary.at("/run"));
+        let work_s = summary.of_function("work_before_the_end").mean_s;
+        assert!(work_s > 0.08, "{ending}: {work_s} s of 0.1 s of work are reported");
+    }
+}
+
+#[test]
+fn a_handler_of_the_program_has_the_last_word() {
+    let (plain, watched) = pair(&Job::alone("exits").arguments("caught"));
+    assert_eq!(plain.status().code(), Some(7));
+    assert_eq!(watched.status().code(), Some(7), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout());
+}
+
+#[test]
+fn orderly_ends_of_ranks_are_complete() {
+    for mpi in each_mpi() {
+        for ending in ["return", "exit0", "exit3", "_exit3", "quick_exit3"] {
+            let (plain, watched) = pair(&Job::ranks("exits", mpi, 2).arguments(ending));
+            assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+            assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.story());
+            let summary = watched.summary();
+            assert_eq!(summary.at("/run/complete"), true, "{mpi}, {ending}");
+            assert_eq!(summary.text("/run/ended"), "finalize", "{mpi}, {ending}");
+        }
+    }
+}
+
+#[test]
+fn ranks_without_finalize_report_what_they_have() {
+    for mpi in each_mpi() {
+        for (ending, words) in [
+            ("unfinalized", ["exit", "exit"]),
+            ("mpi_abort", ["abort", "abort"]),
+            ("abort", ["abort", "signal 6"]),
+            ("fault", ["signal 11", "signal 11"]),
+            ("terminated", ["signal 15", "signal 15"]),
+        ] {
+            let (plain, watched) = pair(&Job::ranks("exits", mpi, 2).arguments(ending));
+            assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+            assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.story());
+            let summaries = watched.summaries();
+            assert!(!summaries.is_empty(), "{mpi}, {ending}: no report: {}", watched.story());
+            for summary in &summaries {
+                assert_eq!(summary.at("/run/complete"), false, "{mpi}, {ending}");
+            }
+            // The launcher may end the second rank before it gets there by itself.
+            let told = summaries.iter().any(|summary| words.contains(&summary.text("/run/ended")));
+            assert!(told, "{mpi}, {ending}: {}", watched.story());
+        }
+    }
+}
+
+/// The subject's own lines: launchers print process ids and host names when a rank fails.
+fn own_lines(job: &Outcome) -> Vec<&str> {
+    job.stdout().lines().filter(|line| line.starts_with("exits: ")).collect()
+}

@@ -1,0 +1,100 @@
+//! A program cannot tell whether it is watched: same results, same status, same view of itself.
+
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+
+/// Everything that the program, or who started it, could notice.
+#[track_caller]
+fn assert_same(plain: &Outcome, watched: &Outcome) {
+    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+}
+
+/// Runs a job as it is and in each way of watching.
+#[track_caller]
+fn assert_unnoticed(job: &Job) {
+    let plain = job.run();
+    for watch in [Watch::Preload, Watch::Run] {
+        let watched = job.clone().watch(watch).run();
+        assert_same(&plain, &watched);
+        assert!(!watched.files().is_empty(), "not watched: {}", watched.story());
+    }
+}
+
+#[test]
+fn what_a_program_sees_of_itself() {
+    for part in [
+        "descriptors",
+        "mask",
+        "dispositions",
+        "stack",
+        "environment",
+        "limits",
+        "errno",
+        "interrupts",
+        "sleeps",
+        "profiling",
+    ] {
+        assert_unnoticed(&Job::alone("observes").arguments(part));
+    }
+    assert_unnoticed(&Job::alone("observes"));
+}
+
+#[test]
+fn what_a_rank_sees_of_itself() {
+    for mpi in each_mpi() {
+        assert_unnoticed(&Job::ranks("observes", mpi, 2));
+    }
+}
+
+#[test]
+fn fast_sampling_interrupts_nothing() {
+    let job = Job::alone("observes").arguments("errno interrupts sleeps");
+    let plain = job.run();
+    let watched = job.watch(Watch::Run).options("--period 250us").run();
+    assert_same(&plain, &watched);
+    // The subject burns 0.8 s: were it hardly sampled, this would prove nothing. The timer that
+    // stands in for perf events reaches 250 Hz, however short the period.
+    let samples = watched.summary().number("/collection/samples");
+    assert!(samples > 100.0, "only {samples} samples");
+}
+
+#[test]
+fn cancelled_threads() {
+    assert_unnoticed(&Job::alone("cancels"));
+}
+
+#[test]
+fn children_of_every_kind() {
+    assert_unnoticed(&Job::alone("children"));
+}
+
+#[test]
+fn subjects_without_mpi() {
+    for (subject, arguments) in
+        [("plain", "burn 10 10"), ("threads", "burn 5 10"), ("drap", "burn 10 10")]
+    {
+        assert_unnoticed(&Job::alone(subject).arguments(arguments));
+    }
+}
+
+#[test]
+fn subjects_with_mpi() {
+    for mpi in each_mpi() {
+        for subject in ["imbalance", "alternating", "balanced", "serial", "late", "sync_comms"] {
+            assert_unnoticed(&Job::ranks(subject, mpi, 2).arguments("burn 10 5 2"));
+        }
+        assert_unnoticed(&Job::ranks("threads", mpi, 2).arguments("burn 5 10 3 2"));
+        assert_unnoticed(&Job::ranks("oversubscribed", mpi, 2).arguments("burn 10 10"));
+        assert_unnoticed(&Job::ranks("libcalls", mpi, 2).arguments("burn 5 10"));
+    }
+}
+
+#[test]
+fn many_sleeping_ranks() {
+    if Mpi::OpenMpi.available() {
+        assert_unnoticed(&Job::ranks("imbalance", Mpi::OpenMpi, 16).arguments("sleep 10 10 3"));
+    }
+}

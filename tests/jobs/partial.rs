@@ -1,0 +1,46 @@
+//! One rank of two carries the library, the other does not. A collective that only one of them
+//! enters would hang; so nothing may be communicated, and the user must learn why.
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+
+fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
+    if !mpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", mpi, 2).arguments("burn 20 10 3");
+    let plain = job.run().succeeded();
+    let watched = job.watch(Watch::PreloadRank(preloaded)).run().succeeded();
+    assert_eq!(plain.stdout(), watched.stdout());
+    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+    let messages = watched.plimsoll_messages();
+    let told = messages.iter().any(|message| message.to_lowercase().contains("preload"));
+    assert!(told, "nothing says that a rank is without the library: {}", watched.story());
+    // One file for the process that carries it; the whole job cannot be told.
+    let summary = watched.summary();
+    assert_eq!(summary.at("/run/complete"), false);
+    assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
+    let work_s = summary.of_function("work_uneven").sum_s;
+    let own_s = 20.0 * 0.010 * if preloaded == 1 { 3.0 } else { 1.0 };
+    plimsoll_tests::truth::assert_within("work of its own rank", work_s, own_s, 0.10);
+}
+
+#[test]
+fn first_rank_of_mpich() {
+    assert_told_and_unhurt(Mpi::Mpich, 0);
+}
+
+#[test]
+fn second_rank_of_mpich() {
+    assert_told_and_unhurt(Mpi::Mpich, 1);
+}
+
+#[test]
+fn first_rank_of_open_mpi() {
+    assert_told_and_unhurt(Mpi::OpenMpi, 0);
+}
+
+#[test]
+fn second_rank_of_open_mpi() {
+    assert_told_and_unhurt(Mpi::OpenMpi, 1);
+}

@@ -1,0 +1,95 @@
+//! What a user finds after a run: a few lines on stderr, nothing on stdout, files by known names.
+
+use std::path::Path;
+
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::outcome::Outcome;
+
+fn jobs() -> Vec<Outcome> {
+    let job = |mpi| Job::ranks("imbalance", mpi, 2).arguments("burn 30 10 3").watch(Watch::Run);
+    each_mpi().map(|mpi| job(mpi).run().succeeded()).collect()
+}
+
+#[test]
+fn few_lines_on_stderr_end_with_the_report() {
+    for job in jobs() {
+        let lines = job.plimsoll_lines();
+        assert!((1..=20).contains(&lines.len()), "{} lines: {}", lines.len(), job.story());
+        let verdict = job.plimsoll_messages().join("\n");
+        assert!(verdict.contains("work_uneven"), "no cause is named:\n{verdict}");
+        let report = job.files_ending(".plimsoll.txt").remove(0);
+        let name = report.file_name().expect("a file has a name").to_string_lossy();
+        assert!(
+            lines.last().is_some_and(|last| last.contains(&*name)),
+            "the last line does not name {name}:\n{verdict}"
+        );
+    }
+}
+
+#[test]
+fn the_text_puts_the_verdict_first_and_fits_a_screen() {
+    for job in jobs() {
+        let text = job.text();
+        let beginning = text.lines().take(12).collect::<Vec<_>>().join("\n");
+        for word in ["imbalance", "work_uneven", "MPI_Allreduce"] {
+            assert!(beginning.contains(word), "{word} is not at the beginning:\n{text}");
+        }
+        assert!(text.lines().count() <= 50, "more than a screen:\n{text}");
+        // A batch log shows escape sequences as garbage.
+        assert!(!text.contains('\x1b'), "escape sequences in a file:\n{text}");
+    }
+}
+
+#[test]
+fn files_are_named_after_program_job_ranks_and_time() {
+    for job in jobs() {
+        for ending in ["txt", "json"] {
+            let files = job.files_ending(&format!(".plimsoll.{ending}"));
+            assert_eq!(files.len(), 1, "{}", job.story());
+            let name = files[0].file_name().expect("a file has a name").to_string_lossy();
+            let parts: Vec<_> = name.split('.').next().unwrap_or_default().split('_').collect();
+            let [program, job_id, ranks, time] = parts[..] else { panic!("{name}") };
+            assert_eq!((program, ranks), ("imbalance", "2p"), "{name}");
+            assert!(!job_id.is_empty() && is_time(time), "{name}");
+        }
+    }
+}
+
+/// YYYYMMDDThhmmss
+fn is_time(text: &str) -> bool {
+    let digits =
+        |part: &str, count| part.len() == count && part.bytes().all(|b| b.is_ascii_digit());
+    text.split_once('T').is_some_and(|(day, time)| digits(day, 8) && digits(time, 6))
+}
+
+#[test]
+fn a_second_run_overwrites_nothing() {
+    let name = "named-%e-%n";
+    let job = Job::alone("plain").arguments("burn 10 10").watch(Watch::Run);
+    let job = job.variable("PLIMSOLL_OUTPUT", name);
+    let first = job.run().succeeded();
+    let (before, read) = (first.files(), |path: &Path| std::fs::read(path).ok());
+    let contents: Vec<_> = before.iter().map(|path| read(path)).collect();
+    assert!(
+        before.iter().any(|path| path.to_string_lossy().contains("named-plain-1")),
+        "{before:?}"
+    );
+    let second = job.run_in(first.into_scratch()).succeeded();
+    assert!(second.files().len() > before.len(), "the second run left no report of its own");
+    for (path, content) in before.iter().zip(&contents) {
+        assert_eq!(&read(path), content, "{} was overwritten", path.display());
+    }
+}
+
+#[test]
+fn its_own_cost_is_told_and_small() {
+    for job in jobs() {
+        let summary = job.summary();
+        let elapsed_s = summary.number("/run/elapsed_s");
+        let collector_s = summary.number("/collection/collector_cpu_s");
+        let sampling_s = summary.number("/collection/sampling_cpu_s");
+        assert!(sampling_s > 0.0 && sampling_s < 0.05 * 2.0 * elapsed_s, "{sampling_s} s sampling");
+        assert!(collector_s > 0.0 && collector_s < 0.2 * elapsed_s, "{collector_s} s collecting");
+        assert!(summary.number("/collection/finalize_s") < 10.0);
+    }
+}

@@ -1,0 +1,139 @@
+//! The subjects by themselves: what the other tests take for the truth must be true without
+//! Plimsoll. Needs no library.
+
+use std::process::Command;
+
+use plimsoll_tests::job::{Job, each_mpi, required_command};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::subject::executable;
+use plimsoll_tests::truth::assert_within;
+use plimsoll_tests::turn::wait_for_turn;
+
+/// Sleeps are exact to the scheduler's delay, some tenths of a millisecond each.
+const SLEEP_TOLERANCE: f64 = 0.05;
+
+#[test]
+fn every_subject_compiles_with_every_mpi() {
+    let _turn = wait_for_turn();
+    for mpi in each_mpi() {
+        for subject in [
+            "alternating",
+            "balanced",
+            "exits",
+            "imbalance",
+            "late",
+            "libcalls",
+            "observes",
+            "oversubscribed",
+            "serial",
+            "sync_comms",
+            "threads",
+        ] {
+            executable(subject, Some(mpi));
+        }
+    }
+    for subject in ["cancels", "children", "drap", "exits", "observes", "plain", "threads"] {
+        executable(subject, None);
+    }
+}
+
+#[test]
+fn imbalance_is_the_time_that_the_slow_ranks_take_longer() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let arguments = "sleep 20 10 3";
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).run().succeeded();
+    let truth = job.truth();
+    // Two of eight ranks work 20 ms longer in each of 20 iterations.
+    assert_within(
+        "loss",
+        truth.number("expected_loss_s"),
+        20.0 * 0.020 * 6.0 / 8.0,
+        SLEEP_TOLERANCE,
+    );
+    assert_within("elapsed", truth.number("elapsed_s"), 20.0 * 0.040, SLEEP_TOLERANCE);
+    assert_eq!(truth.text("slow_ranks"), Some("6-7"));
+    assert_eq!(truth.numbers("work_s").len(), 8);
+    assert_eq!(job.stdout(), "imbalance: 8 ranks, 20 iterations, checksum 7560\n");
+}
+
+#[test]
+fn alternating_ranks_have_equal_totals() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job =
+        Job::ranks("alternating", Mpi::OpenMpi, 4).arguments("sleep 20 10 3").run().succeeded();
+    let truth = job.truth();
+    assert_within(
+        "loss",
+        truth.number("expected_loss_s"),
+        20.0 * 0.020 * 3.0 / 4.0,
+        SLEEP_TOLERANCE,
+    );
+    for work_s in truth.numbers("work_s") {
+        assert_within("work of a rank", work_s, 20.0 * 0.020 + 5.0 * 0.020, SLEEP_TOLERANCE);
+    }
+}
+
+#[test]
+fn late_and_serial_losses_are_gathered() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let late = Job::ranks("late", Mpi::OpenMpi, 4).arguments("sleep 10 10 3").run().succeeded();
+    let truth = late.truth();
+    assert_within(
+        "late",
+        truth.number("expected_loss_s"),
+        10.0 * 0.020 * 3.0 / 4.0,
+        SLEEP_TOLERANCE,
+    );
+    assert!(late.files().is_empty(), "notes are left: {:?}", late.files());
+    let serial = Job::ranks("serial", Mpi::OpenMpi, 4).arguments("sleep 10 10 3").run().succeeded();
+    let loss_s = serial.truth().number("expected_loss_s");
+    assert_within("serial", loss_s, 10.0 * 0.030 * 3.0 / 4.0, SLEEP_TOLERANCE);
+}
+
+#[test]
+fn burning_uses_the_cpu_time_it_promises() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("oversubscribed", mpi, 2).arguments("burn 10 20").run().succeeded();
+        for cpu_s in job.truth().numbers("cpu_s") {
+            assert_within("CPU time", cpu_s, 0.200, 0.05);
+        }
+    }
+    let truth = Job::alone("plain").arguments("burn 20 10").run().succeeded().truth();
+    assert!(truth.number("work_a_s") >= 0.400 && truth.number("work_b_s") >= 0.200);
+}
+
+#[test]
+fn drap_frames_are_there() {
+    let program = {
+        let _turn = wait_for_turn();
+        executable("drap", None)
+    };
+    let dump = Command::new(required_command("readelf", "binutils"))
+        .arg("--debug-dump=frames")
+        .arg(&program)
+        .output()
+        .expect("readelf was just found");
+    let dump = String::from_utf8_lossy(&dump.stdout);
+    // The procedure linkage table has one such rule of its own; four levels each add theirs, with
+    // the dereference that is the point of them.
+    let expressions = dump
+        .lines()
+        .filter(|line| line.contains("DW_CFA_def_cfa_expression") && line.contains("deref"))
+        .count();
+    assert!(expressions >= 4, "only {expressions} CFA expressions with a dereference:\n{dump}");
+}
+
+#[test]
+fn what_a_program_sees_of_itself_does_not_change_from_run_to_run() {
+    for subject in ["observes", "children", "cancels"] {
+        let (one, other) = (Job::alone(subject).run(), Job::alone(subject).run());
+        assert_eq!(one.status(), other.status());
+        assert_eq!(one.stdout(), other.stdout(), "{subject} prints what depends on the run");
+    }
+}

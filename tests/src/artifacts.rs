@@ -1,0 +1,66 @@
+//! Where the built things are: the workspace's target directory, `libplimsoll.so`, `plimsoll`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The library and the command under test.
+#[derive(Debug)]
+pub struct Artifacts {
+    /// `libplimsoll.so`.
+    pub library: PathBuf,
+    /// `plimsoll`.
+    pub command: PathBuf,
+}
+
+/// Root of the workspace.
+pub fn workspace_dir() -> &'static Path {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests)
+}
+
+/// The target directory that this test was built into: the one that holds cargo's cache tag.
+///
+/// # Panics
+/// If the test was moved out of a target directory.
+pub fn target_dir() -> &'static Path {
+    static TARGET: OnceLock<PathBuf> = OnceLock::new();
+    TARGET.get_or_init(|| {
+        let test = env::current_exe().expect("a test knows its own path");
+        test.ancestors()
+            .find(|directory| directory.join("CACHEDIR.TAG").exists())
+            .unwrap_or_else(|| panic!("{} is in no target directory", test.display()))
+            .to_owned()
+    })
+}
+
+/// Builds the library and the command, once per test binary, and says where they are. The release
+/// build is tested, for it is what users run; cargo's own lock keeps test binaries apart.
+///
+/// # Panics
+/// If the build fails or does not yield both.
+pub fn artifacts() -> &'static Artifacts {
+    static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
+    ARTIFACTS.get_or_init(|| {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--release", "-p", "plimsoll-preload", "-p", "plimsoll-analysis"])
+            .arg("--target-dir")
+            .arg(target_dir())
+            .current_dir(workspace_dir())
+            .output()
+            .expect("cargo ran this test, so it runs");
+        let messages = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "the library does not build:\n{messages}");
+        let release = target_dir().join("release");
+        let found = Artifacts {
+            library: release.join("libplimsoll.so"),
+            command: release.join("plimsoll"),
+        };
+        for path in [&found.library, &found.command] {
+            assert!(path.exists(), "the build yields no {}:\n{messages}", path.display());
+        }
+        found
+    })
+}

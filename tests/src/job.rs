@@ -1,0 +1,191 @@
+//! Describes a job and runs it: which subject, under which MPI, how many ranks, watched or not.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::artifacts::artifacts;
+use crate::mpi::Mpi;
+use crate::outcome::Outcome;
+use crate::scratch::Scratch;
+use crate::subject::executable;
+use crate::turn::wait_for_turn;
+use crate::{mpi, process};
+
+/// How Plimsoll comes into the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// Not at all: the subject as it is.
+    Off,
+    /// `plimsoll run -- ./subject` between launcher and program.
+    Run,
+    /// LD_PRELOAD, set by the launcher.
+    Preload,
+    /// LD_PRELOAD for this one of two ranks only, the other as it is.
+    PreloadRank(u32),
+}
+
+/// A job to be run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    subject: String,
+    mpi: Option<(Mpi, u32)>,
+    arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    options: Vec<OsString>,
+    watch: Watch,
+    limit: Duration,
+}
+
+impl Job {
+    /// A subject without MPI.
+    pub fn alone(subject: &str) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            mpi: None,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            options: Vec::new(),
+            watch: Watch::Off,
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    /// A subject in so many ranks.
+    pub fn ranks(subject: &str, mpi: Mpi, ranks: u32) -> Self {
+        Self { mpi: Some((mpi, ranks)), ..Self::alone(subject) }
+    }
+
+    /// The subject's arguments, separated by blanks.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &str) -> Self {
+        self.arguments = arguments.split_whitespace().map(OsString::from).collect();
+        self
+    }
+
+    /// Sets a variable in the environment of the launcher and, by it, of the ranks.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.variables.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds options of `plimsoll run`, separated by blanks.
+    #[must_use]
+    pub fn options(mut self, options: &str) -> Self {
+        self.options.extend(options.split_whitespace().map(OsString::from));
+        self
+    }
+
+    /// Says how Plimsoll comes in.
+    #[must_use]
+    pub const fn watch(mut self, watch: Watch) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// Runs it in a new directory and collects what came of it.
+    ///
+    /// # Panics
+    /// If it cannot be built or started, or hangs.
+    pub fn run(&self) -> Outcome {
+        self.run_in(Scratch::new(&self.subject))
+    }
+
+    /// Runs it in a directory where something lies already, say an earlier report.
+    ///
+    /// # Panics
+    /// As [`Job::run`].
+    pub fn run_in(&self, scratch: Scratch) -> Outcome {
+        let _turn = wait_for_turn();
+        let subject = executable(&self.subject, self.mpi.map(|(mpi, _)| mpi));
+        let truth = scratch.path().join("truth.json");
+        let mut command = self.command(&subject);
+        for name in inherited_settings() {
+            command.env_remove(name);
+        }
+        command.env("SUBJECT_TRUTH", &truth);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let shown = format!("{command:?}");
+        let finished = process::run(command, scratch.path(), self.limit);
+        Outcome::new(shown, finished, scratch)
+    }
+
+    fn command(&self, subject: &Path) -> Command {
+        let Some((mpi, ranks)) = self.mpi else { return self.command_alone(subject) };
+        let mut command = Command::new(mpi.launcher());
+        command.args(mpi.launcher_arguments());
+        if let Watch::PreloadRank(preloaded) = self.watch {
+            assert_eq!(ranks, 2, "a partly preloaded job has two ranks");
+            for rank in 0..ranks {
+                if rank > 0 {
+                    command.arg(":");
+                }
+                command.args(["-n", "1"]);
+                if rank == preloaded {
+                    command.arg("env").arg(preload_setting());
+                }
+                command.arg(subject).args(&self.arguments);
+            }
+            return command;
+        }
+        command.args(["-n", &ranks.to_string()]);
+        if self.watch == Watch::Preload {
+            command.args(mpi.set_variable("LD_PRELOAD", artifacts().library.clone().into()));
+        }
+        self.add_program(&mut command, subject);
+        command
+    }
+
+    fn command_alone(&self, subject: &Path) -> Command {
+        assert!(
+            !matches!(self.watch, Watch::PreloadRank(_)),
+            "only a job with ranks can be preloaded in part"
+        );
+        // Through env in every case, so that what the subject inherits is the same.
+        let mut command = Command::new("env");
+        if self.watch == Watch::Preload {
+            command.arg(preload_setting());
+        }
+        self.add_program(&mut command, subject);
+        command
+    }
+
+    fn add_program(&self, command: &mut Command, subject: &Path) {
+        if self.watch == Watch::Run {
+            command.arg(&artifacts().command).arg("run").args(&self.options).arg("--");
+        }
+        command.arg(subject).args(&self.arguments);
+    }
+}
+
+fn preload_setting() -> OsString {
+    let mut setting = OsString::from("LD_PRELOAD=");
+    setting.push(&artifacts().library);
+    setting
+}
+
+/// What the person who runs the tests has set for jobs of their own.
+fn inherited_settings() -> impl Iterator<Item = OsString> {
+    let ours = |name: &OsString| {
+        name == "LD_PRELOAD" || name.to_str().is_some_and(|name| name.starts_with("PLIMSOLL_"))
+    };
+    std::env::vars_os().map(|(name, _)| name).filter(ours)
+}
+
+/// Both MPIs, those that are available ([`Mpi::available`]).
+pub fn each_mpi() -> impl Iterator<Item = Mpi> {
+    [Mpi::Mpich, Mpi::OpenMpi].into_iter().filter(|mpi| mpi.available())
+}
+
+/// A command of the system that a test needs beside its job.
+///
+/// # Panics
+/// If it is not installed: says what provides it.
+pub fn required_command(name: &str, package: &str) -> PathBuf {
+    mpi::find_command(name)
+        .unwrap_or_else(|| panic!("{name} not found: install it with `apt-get install {package}`"))
+}

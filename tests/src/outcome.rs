@@ -1,0 +1,177 @@
+//! What came of a job: how it ended, what it printed, which files it left.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use crate::process::Finished;
+use crate::scratch::Scratch;
+use crate::summary::Summary;
+use crate::truth::Truth;
+
+/// What begins each of Plimsoll's lines on stderr.
+pub const PREFIX: &str = "plimsoll: ";
+
+/// The files of the job itself, not of Plimsoll.
+const OWN_FILES: &[&str] = &["stdout", "stderr", "truth.json"];
+
+/// The end of a job.
+#[derive(Debug)]
+pub struct Outcome {
+    command: String,
+    finished: Finished,
+    scratch: Scratch,
+}
+
+impl Outcome {
+    pub(crate) const fn new(command: String, finished: Finished, scratch: Scratch) -> Self {
+        Self { command, finished, scratch }
+    }
+
+    /// Exit status of the launcher, or of the subject if it ran without one.
+    pub const fn status(&self) -> ExitStatus {
+        self.finished.status
+    }
+
+    /// What the job wrote to stdout.
+    pub fn stdout(&self) -> &str {
+        &self.finished.stdout
+    }
+
+    /// Plimsoll's own lines on stderr, without their prefix.
+    pub fn plimsoll_lines(&self) -> Vec<&str> {
+        self.finished.stderr.lines().filter_map(|line| line.strip_prefix(PREFIX)).collect()
+    }
+
+    /// What Plimsoll says on stderr, one entry a message: a line that begins with a blank continues
+    /// the one before.
+    pub fn plimsoll_messages(&self) -> Vec<String> {
+        let mut messages: Vec<String> = Vec::new();
+        for line in self.plimsoll_lines() {
+            match messages.last_mut() {
+                Some(message) if line.starts_with(' ') => {
+                    message.push(' ');
+                    message.push_str(line.trim_start());
+                }
+                _ => messages.push(line.to_owned()),
+            }
+        }
+        messages
+    }
+
+    /// All other lines on stderr.
+    pub fn other_lines(&self) -> Vec<&str> {
+        self.finished.stderr.lines().filter(|line| !line.starts_with(PREFIX)).collect()
+    }
+
+    /// Processes that outlived the job.
+    pub fn left_behind(&self) -> &[String] {
+        &self.finished.left_behind
+    }
+
+    /// The job's working directory.
+    pub fn directory(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Gives the directory on, for another job in it.
+    pub fn into_scratch(self) -> Scratch {
+        self.scratch
+    }
+
+    /// All that is known, for the message of a failed assertion.
+    pub fn story(&self) -> String {
+        format!(
+            "{}\n{}\nstdout:\n{}\nstderr:\n{}\nfiles: {:?}",
+            self.command,
+            self.finished.status,
+            self.finished.stdout,
+            self.finished.stderr,
+            self.files()
+        )
+    }
+
+    /// Asserts that the job ended with status 0.
+    ///
+    /// # Panics
+    /// If it did not, with its story.
+    #[must_use]
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert!(self.finished.status.success(), "the job failed: {}", self.story());
+        self
+    }
+
+    /// What the subject says about itself.
+    ///
+    /// # Panics
+    /// If it wrote nothing.
+    #[track_caller]
+    pub fn truth(&self) -> Truth {
+        let path = self.directory().join("truth.json");
+        let text = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("no truth ({error}): {}", self.story()));
+        let value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("the truth is no JSON ({error}): {text}"));
+        Truth::new(value)
+    }
+
+    /// Everything in the job's directory that the job did not make by itself, also in folders.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.directory().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if folder != self.directory() || !is_own(&path) {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The files whose names end so.
+    pub fn files_ending(&self, ending: &str) -> Vec<PathBuf> {
+        let ends = |path: &PathBuf| path.to_string_lossy().ends_with(ending);
+        self.files().into_iter().filter(ends).collect()
+    }
+
+    /// All summaries, each checked ([`Summary::read`]).
+    ///
+    /// # Panics
+    /// If one of them is not what the interface promises.
+    #[track_caller]
+    pub fn summaries(&self) -> Vec<Summary> {
+        self.files_ending(".plimsoll.json").iter().map(|path| Summary::read(path)).collect()
+    }
+
+    /// The summary of a job that wrote one.
+    ///
+    /// # Panics
+    /// If it wrote none, or several, or not what the interface promises.
+    #[track_caller]
+    pub fn summary(&self) -> Summary {
+        let mut summaries = self.summaries();
+        assert_eq!(summaries.len(), 1, "not one summary: {}", self.story());
+        summaries.remove(0)
+    }
+
+    /// The text report of a job that wrote one.
+    ///
+    /// # Panics
+    /// If it wrote none, or several.
+    #[track_caller]
+    pub fn text(&self) -> String {
+        let files = self.files_ending(".plimsoll.txt");
+        assert_eq!(files.len(), 1, "not one text report: {}", self.story());
+        fs::read_to_string(&files[0]).expect("a report is text in UTF-8")
+    }
+}
+
+fn is_own(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| OWN_FILES.iter().any(|own| name == *own))
+}

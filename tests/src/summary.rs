@@ -1,0 +1,340 @@
+//! A summary as a script sees it: JSON, held against the schema and against its own numbers.
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::artifacts::workspace_dir;
+
+/// The summary of one job or process.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    value: Value,
+}
+
+impl Summary {
+    /// Reads a summary and holds it against the schema and against [`contradictions`].
+    ///
+    /// # Panics
+    /// If it is none, or breaks one of them.
+    #[track_caller]
+    pub fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+        let value: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
+        let mut faults: Vec<_> = schema()
+            .iter_errors(&value)
+            .map(|fault| format!("{}: {fault}", fault.instance_path()))
+            .collect();
+        faults.extend(contradictions(&value));
+        assert!(faults.is_empty(), "{}:\n{}", path.display(), faults.join("\n"));
+        Self { value }
+    }
+
+    /// The whole value.
+    pub const fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// What a JSON pointer points at.
+    ///
+    /// # Panics
+    /// If the summary has no such place.
+    #[track_caller]
+    pub fn at(&self, pointer: &str) -> &Value {
+        self.value.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in the summary"))
+    }
+
+    /// A number.
+    ///
+    /// # Panics
+    /// If there is none at that place.
+    #[track_caller]
+    pub fn number(&self, pointer: &str) -> f64 {
+        let value = self.at(pointer);
+        value.as_f64().unwrap_or_else(|| panic!("{pointer} is {value}, no number"))
+    }
+
+    /// A text.
+    ///
+    /// # Panics
+    /// If there is none at that place.
+    #[track_caller]
+    pub fn text(&self, pointer: &str) -> &str {
+        let value = self.at(pointer);
+        value.as_str().unwrap_or_else(|| panic!("{pointer} is {value}, no text"))
+    }
+
+    /// All losses, the worst first.
+    pub fn losses(&self) -> Vec<Loss<'_>> {
+        list(&self.value["losses"]).iter().map(Loss).collect()
+    }
+
+    /// The losses of one kind.
+    pub fn losses_of(&self, kind: &str) -> Vec<Loss<'_>> {
+        self.losses().into_iter().filter(|loss| loss.kind() == kind).collect()
+    }
+
+    /// The worst loss.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn worst(&self) -> Loss<'_> {
+        self.losses().into_iter().next().expect("the summary names no loss")
+    }
+
+    /// Mean inclusive seconds over ranks of all contexts of a function, and the calls of them.
+    pub fn of_function(&self, function: &str) -> FunctionTotals {
+        let mut totals = FunctionTotals::default();
+        for (index, node) in list(&self.value["tree"]["nodes"]).iter().enumerate() {
+            if self.node_function(index) == Some(function) {
+                totals.mean_s += node["inclusive"]["mean_s"].as_f64().unwrap_or(0.0);
+                totals.sum_s += node["inclusive"]["sum_s"].as_f64().unwrap_or(0.0);
+                totals.calls += node["calls"].as_f64().unwrap_or(0.0);
+                totals.calls_exact &= node["calls_exact"] == true;
+                totals.nodes.push(index);
+            }
+        }
+        totals
+    }
+
+    /// The functions from the outermost one to a node of the tree.
+    pub fn path_to(&self, node: usize) -> Vec<&str> {
+        let mut path = Vec::new();
+        let mut next = Some(node);
+        while let Some(index) = next {
+            path.extend(self.node_function(index));
+            next =
+                self.value["tree"]["nodes"][index]["parent"].as_u64().map(|index| index as usize);
+        }
+        path.reverse();
+        path
+    }
+
+    fn node_function(&self, node: usize) -> Option<&str> {
+        let tree = &self.value["tree"];
+        let frame = tree["nodes"][node]["frame"].as_u64()?;
+        tree["frames"][frame as usize]["function"].as_str()
+    }
+}
+
+/// A function's contexts taken together; they must not call each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionTotals {
+    /// Mean inclusive seconds over all ranks.
+    pub mean_s: f64,
+    /// Sum of inclusive seconds over all ranks.
+    pub sum_s: f64,
+    /// Calls, over all ranks.
+    pub calls: f64,
+    /// Whether all of these are exact.
+    pub calls_exact: bool,
+    /// Indices of the contexts.
+    pub nodes: Vec<usize>,
+}
+
+impl Default for FunctionTotals {
+    fn default() -> Self {
+        Self { mean_s: 0.0, sum_s: 0.0, calls: 0.0, calls_exact: true, nodes: Vec::new() }
+    }
+}
+
+/// One entry of `losses`.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss<'a>(&'a Value);
+
+impl<'a> Loss<'a> {
+    /// What kind of loss it is.
+    pub fn kind(&self) -> &'a str {
+        self.0["kind"].as_str().unwrap_or_default()
+    }
+
+    /// What the run would be shorter by.
+    pub fn seconds(&self) -> f64 {
+        self.0["seconds"].as_f64().unwrap_or(f64::NAN)
+    }
+
+    /// The function to blame first, as the subjects name theirs: the innermost `work_` function on
+    /// the first cause's path. What lies below it (the subjects' burning and sleeping, a system
+    /// call) is how it works.
+    pub fn first_cause(&self) -> Option<&'a str> {
+        function_path(&self.0["causes"][0]["path"])
+            .into_iter()
+            .rev()
+            .find(|function| function.starts_with("work_"))
+    }
+
+    /// The functions from the outermost to the call in which the others wait.
+    pub fn symptom_path(&self) -> Vec<&'a str> {
+        function_path(&self.0["symptom"]["path"])
+    }
+
+    /// A field of the loss.
+    pub fn field(&self, key: &str) -> &'a Value {
+        &self.0[key]
+    }
+}
+
+/// The functions of a path of frames; loops, inlined code and lines of one function count once.
+pub fn function_path(path: &Value) -> Vec<&str> {
+    let mut functions: Vec<&str> = Vec::new();
+    for function in list(path).iter().filter_map(|frame| frame["function"].as_str()) {
+        if functions.last() != Some(&function) {
+            functions.push(function);
+        }
+    }
+    functions
+}
+
+/// What a summary says that contradicts its other numbers; empty if all is well.
+pub fn contradictions(summary: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut check = |holds: bool, fault: &dyn Fn() -> String| {
+        if !holds {
+            faults.push(fault());
+        }
+    };
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let elapsed_s = number(&summary["run"]["elapsed_s"]);
+    let losses = list(&summary["losses"]);
+    for (index, loss) in losses.iter().enumerate() {
+        let (severity, seconds) = (number(&loss["severity"]), number(&loss["seconds"]));
+        check((severity * elapsed_s - seconds).abs() <= 0.01 * elapsed_s, &|| {
+            format!("losses[{index}]: {seconds} s of {elapsed_s} s are no severity of {severity}")
+        });
+        check(seconds > 0.0 && seconds <= elapsed_s, &|| {
+            format!("losses[{index}]: {seconds} s of {elapsed_s} s")
+        });
+        let worse = index.checked_sub(1).map(|before| number(&losses[before]["severity"]));
+        check(worse.is_none_or(|worse| severity <= worse), &|| {
+            format!("losses[{index}] is worse than the one before")
+        });
+        for place in std::iter::once(&loss["symptom"]).chain(list(&loss["causes"])) {
+            check(last_function(&place["path"]) == node_frame(summary, &place["node"]), &|| {
+                format!("losses[{index}]: node {} is not the end of its path", place["node"])
+            });
+        }
+    }
+    for (index, node) in list(&summary["tree"]["nodes"]).iter().enumerate() {
+        check(node_frame(summary, &index.into()).is_some(), &|| {
+            format!("node {index} has no frame")
+        });
+        let Some(parent) = node["parent"].as_u64() else { continue };
+        check(parent < index as u64, &|| format!("node {index} comes before its parent {parent}"));
+        let above = &summary["tree"]["nodes"][parent as usize];
+        let (inner, outer) =
+            (number(&node["inclusive"]["sum_s"]), number(&above["inclusive"]["sum_s"]));
+        check(inner <= outer * (1.0 + 1e-6) + 1e-6, &|| {
+            format!("node {index} takes {inner} s, but its parent {parent} only {outer} s")
+        });
+    }
+    for (name, value) in summary["efficiency"].as_object().into_iter().flatten() {
+        check((0.0..=1.0).contains(&value.as_f64().unwrap_or(0.0)), &|| {
+            format!("efficiency {name} is {value}")
+        });
+    }
+    faults
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn last_function(path: &Value) -> Option<&str> {
+    list(path).last()?["function"].as_str()
+}
+
+fn node_frame<'a>(summary: &'a Value, node: &Value) -> Option<&'a str> {
+    let tree = &summary["tree"];
+    let frame = tree["nodes"][node.as_u64()? as usize]["frame"].as_u64()?;
+    tree["frames"][frame as usize]["function"].as_str()
+}
+
+fn schema() -> &'static jsonschema::Validator {
+    static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let path = workspace_dir().join("analysis/schema/plimsoll-summary-1.schema.json");
+        let text = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("no schema {}: {error}", path.display()));
+        let schema = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
+        jsonschema::validator_for(&schema)
+            .unwrap_or_else(|error| panic!("{} is no schema: {error}", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn example() -> Value {
+        let path = json!([{"function": "main"}, {"function": "work_b"}]);
+        json!({
+            "run": {"elapsed_s": 10.0},
+            "efficiency": {"parallel": 0.8, "load_balance": 0.8, "communication": 1.0},
+            "losses": [{
+                "kind": "load_imbalance", "severity": 0.2, "seconds": 2.0,
+                "symptom": {"path": [{"function": "main"}, {"function": "MPI_Barrier"}], "node": 1},
+                "causes": [{"path": path, "node": 2}],
+            }],
+            "tree": {
+                "frames": [{"function": "main"}, {"function": "MPI_Barrier"}, {"function": "work_b"}],
+                "nodes": [
+                    {"parent": null, "frame": 0, "inclusive": {"sum_s": 20.0, "mean_s": 10.0}},
+                    {"parent": 0, "frame": 1, "inclusive": {"sum_s": 4.0, "mean_s": 2.0}, "calls": 6,
+                     "calls_exact": true},
+                    {"parent": 0, "frame": 2, "inclusive": {"sum_s": 16.0, "mean_s": 8.0}, "calls": 1,
+                     "calls_exact": false},
+                ],
+            },
+        })
+    }
+
+    #[test]
+    fn an_honest_summary_has_no_contradictions() {
+        assert_eq!(contradictions(&example()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn contradictions_are_found() {
+        for (pointer, wrong) in [
+            ("/losses/0/seconds", json!(5.0)),
+            ("/losses/0/severity", json!(0.9)),
+            ("/losses/0/causes/0/node", json!(1)),
+            ("/losses/0/symptom/node", json!(99)),
+            ("/tree/nodes/2/inclusive/sum_s", json!(21.0)),
+            ("/tree/nodes/1/parent", json!(2)),
+            ("/tree/nodes/1/frame", json!(7)),
+            ("/efficiency/parallel", json!(1.5)),
+        ] {
+            let mut summary = example();
+            *summary.pointer_mut(pointer).unwrap() = wrong;
+            assert!(!contradictions(&summary).is_empty(), "{pointer} goes unnoticed");
+        }
+    }
+
+    #[test]
+    fn losses_and_functions_are_read_as_named() {
+        let summary = Summary { value: example() };
+        let loss = summary.worst();
+        assert_eq!(loss.first_cause(), Some("work_b"));
+        assert_eq!(loss.symptom_path(), ["main", "MPI_Barrier"]);
+        assert_eq!(summary.losses_of("serialization").len(), 0);
+        let barrier = summary.of_function("MPI_Barrier");
+        assert_eq!((barrier.calls, barrier.calls_exact), (6.0, true));
+        assert_eq!(summary.path_to(2), ["main", "work_b"]);
+    }
+
+    #[test]
+    fn loops_of_one_function_count_once() {
+        let path =
+            json!([{"function": "main"}, {"function": "main", "kind": "loop"}, {"function": "f"}]);
+        assert_eq!(function_path(&path), ["main", "f"]);
+    }
+}
