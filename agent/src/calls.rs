@@ -51,6 +51,8 @@ pub enum Provider {
 pub struct Call {
     /// The symbol.
     pub name: &'static str,
+    /// The symbol, for the dynamic loader.
+    pub symbol: &'static core::ffi::CStr,
     /// Who provides it.
     pub provider: Provider,
     /// What it is for.
@@ -83,11 +85,19 @@ const fn index(word: i8) -> Option<u8> {
     if word < 0 { None } else { Some(word as u8) }
 }
 
+const fn symbol(name: &'static str) -> &'static core::ffi::CStr {
+    match core::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(symbol) => symbol,
+        Err(_) => panic!("a symbol holds no NUL"),
+    }
+}
+
 macro_rules! table {
     ($($provider:ident $name:ident $arity:literal $class:ident $comm:literal $count:literal $datatype:literal)*) => {
         /// All wrapped calls.
         pub const CALLS: &[Call] = &[$(Call {
             name: stringify!($name),
+            symbol: symbol(concat!(stringify!($name), "\0")),
             provider: Provider::$provider,
             class: CallClass::$class,
             arity: $arity,

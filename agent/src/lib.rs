@@ -11,6 +11,7 @@ pub mod calls;
 mod cfi;
 pub mod clock;
 mod descriptors;
+pub mod mapping;
 mod memory;
 mod modules;
 mod offcpu;

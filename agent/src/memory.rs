@@ -32,7 +32,8 @@ impl StackMemory {
         if address < self.low || address > self.high - 8 {
             return Err(());
         }
-        let readable = self.known || (self.page_is_readable(address) && self.page_is_readable(address + 7));
+        let readable =
+            self.known || (self.page_is_readable(address) && self.page_is_readable(address + 7));
         if !readable {
             return Err(());
         }

@@ -15,6 +15,7 @@ use crate::addresses::{Addresses, Published as PublishedAddresses};
 use crate::cfi::CfiScratch;
 use crate::clock::{Anchor, clock_ns, stamp, stamp_now, ticks_in};
 use crate::descriptors::Descriptors;
+use crate::mapping;
 use crate::modules::{self, LoadedModule, Snapshot};
 use crate::offcpu::OffCpuClock;
 use crate::record::Record;
@@ -111,22 +112,6 @@ pub fn current() -> Option<&'static Observed> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Zeroed private memory; null if there is none.
-fn map_zeroed(bytes: usize) -> *mut u8 {
-    // SAFETY: a fresh mapping.
-    let memory = unsafe {
-        libc::mmap(
-            null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if memory == libc::MAP_FAILED { null_mut() } else { memory.cast() }
-}
-
 fn errno() -> c_int {
     // SAFETY: errno's location is valid in every thread.
     unsafe { *libc::__errno_location() }
@@ -152,13 +137,12 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     };
     let segment =
         map_segment(descriptor, 0, THREADS_OFFSET).ok_or_else(|| StartError::Segment(errno()))?;
-    let addresses = map_zeroed(size_of::<Addresses>());
-    let alive = map_zeroed(4096);
+    let addresses = mapping::private(size_of::<Addresses>());
+    let alive = mapping::private(4096);
     if addresses.is_null() || alive.is_null() {
         return Err(StartError::Segment(errno()));
     }
-    // SAFETY: the page was just mapped.
-    unsafe { libc::madvise(alive.cast(), 4096, libc::MADV_WIPEONFORK) };
+    mapping::advise(alive, 4096, libc::MADV_WIPEONFORK);
     let rate = Anchor::rate_since(anchor);
     let observed = Box::leak(Box::new(Observed {
         period_ticks: ticks_in(config.period_ns, rate),
@@ -209,23 +193,12 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
 
 /// Maps a part of the segment; not inherited by forked children.
 fn map_segment(descriptor: c_int, offset: usize, bytes: usize) -> Option<*mut u8> {
-    // SAFETY: a fresh shared mapping of our own file.
-    let memory = unsafe {
-        libc::mmap(
-            null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            descriptor,
-            offset as libc::off_t,
-        )
-    };
-    if memory == libc::MAP_FAILED {
+    let memory = mapping::shared(descriptor, offset, bytes);
+    if memory.is_null() {
         return None;
     }
-    // SAFETY: the mapping was just made.
-    unsafe { libc::madvise(memory, bytes, libc::MADV_DONTFORK) };
-    Some(memory.cast())
+    mapping::advise(memory, bytes, libc::MADV_DONTFORK);
+    Some(memory)
 }
 
 /// Start of this process in clock ticks since boot; 0 if it cannot be read.
@@ -400,7 +373,7 @@ impl Observed {
 
     fn try_attach(&self, start_routine: u64) -> Option<()> {
         let header = self.header();
-        let block = map_zeroed(size_of::<ThreadBlock>() + HANDLER_STACK);
+        let block = mapping::private(size_of::<ThreadBlock>() + HANDLER_STACK);
         if block.is_null() {
             return None;
         }
@@ -409,7 +382,7 @@ impl Observed {
         let Some((index, area)) = self.claim_area() else {
             drop(guard);
             // SAFETY: the mapping was just made and nobody knows it.
-            unsafe { libc::munmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
+            unsafe { mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
             return None;
         };
         // SAFETY: the area was just mapped.
@@ -423,7 +396,7 @@ impl Observed {
         // initialise are written in place, since it is too large for the stack. The ring follows
         // its area, and both stay mapped until `detach_thread`.
         let state = unsafe {
-            libc::madvise(
+            mapping::advise(
                 block.cast(),
                 size_of::<ThreadBlock>() + HANDLER_STACK,
                 libc::MADV_WIPEONFORK,
@@ -442,7 +415,12 @@ impl Observed {
                 &raw const thread.head,
                 &raw const thread.tail,
             );
-            (&raw mut (*state).stream).write(Stream::new(ring, thread, &raw const header.reader, now));
+            (&raw mut (*state).stream).write(Stream::new(
+                ring,
+                thread,
+                &raw const header.reader,
+                now,
+            ));
             (&raw mut (*state).cache).write(RuleCache::new_in());
             (&raw mut (*state).scratch).write(CfiScratch::default());
             (&raw mut (*state).off_cpu).write(OffCpuClock::new(self.open_schedstat()));
@@ -485,7 +463,7 @@ impl Observed {
             }
             // Still being read by the collector.
             // SAFETY: the mapping was just made and nobody knows it.
-            unsafe { libc::munmap(area.cast_mut().cast(), bytes) };
+            unsafe { mapping::unmap(area.cast_mut().cast(), bytes) };
         }
         None
     }
@@ -526,8 +504,8 @@ impl Observed {
         unsafe {
             let state = (*block).state.get().cast::<State>();
             core::ptr::drop_in_place(&raw mut (*state).cache);
-            libc::munmap(area.cast_mut().cast(), thread_area_bytes(self.ring_bytes));
-            libc::munmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK);
+            mapping::unmap(area.cast_mut().cast(), thread_area_bytes(self.ring_bytes));
+            mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK);
         }
     }
 

@@ -33,7 +33,9 @@ impl Doorbell {
         };
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: the word and the timeout outlive the call.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), operation, seen, &raw const timeout) };
+        unsafe {
+            libc::syscall(libc::SYS_futex, self.0.as_ptr(), operation, seen, &raw const timeout)
+        };
         self.rings()
     }
 }

@@ -7,23 +7,68 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dlmalloc::Dlmalloc;
+use dlmalloc::{Allocator, Dlmalloc};
+use plimsoll_agent::mapping;
+
+/// Where the heap's memory comes from.
+struct Mappings;
+
+// SAFETY: hands out fresh mappings, and gives back those that it handed out.
+unsafe impl Allocator for Mappings {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        (mapping::private(size), size, 0)
+    }
+
+    fn remap(&self, at: *mut u8, old_size: usize, new_size: usize, can_move: bool) -> *mut u8 {
+        // SAFETY: dlmalloc passes a mapping that it got from here.
+        unsafe { mapping::resize(at, old_size, new_size, can_move) }
+    }
+
+    fn free_part(&self, at: *mut u8, old_size: usize, new_size: usize) -> bool {
+        // SAFETY: as above.
+        !unsafe { mapping::resize(at, old_size, new_size, false) }.is_null()
+    }
+
+    fn free(&self, at: *mut u8, size: usize) -> bool {
+        // SAFETY: as above.
+        unsafe { mapping::unmap(at, size) }
+    }
+
+    fn can_release_part(&self, _flags: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        4096
+    }
+}
 
 /// A heap behind a lock that allocates nothing itself.
 pub struct Heap {
     locked: AtomicBool,
-    heap: UnsafeCell<Dlmalloc>,
+    heap: UnsafeCell<Dlmalloc<Mappings>>,
 }
 
 // SAFETY: the heap is only touched with the lock held.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]
-static HEAP: Heap = Heap { locked: AtomicBool::new(false), heap: UnsafeCell::new(Dlmalloc::new()) };
+static HEAP: Heap = Heap {
+    locked: AtomicBool::new(false),
+    heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Mappings)),
+};
 
 impl Heap {
     fn lock(&self) {
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .locked
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             // SAFETY: no preconditions. The holder may be off its core.
             unsafe { libc::sched_yield() };
         }
@@ -33,7 +78,7 @@ impl Heap {
         self.locked.store(false, Ordering::Release);
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Mappings>) -> R) -> R {
         self.lock();
         // SAFETY: the lock is held.
         let result = work(unsafe { &mut *self.heap.get() });

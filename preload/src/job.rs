@@ -142,7 +142,8 @@ pub fn begin(settings: Settings) {
         ClockChoice::Cpu => ClockKind::Cpu,
         ClockChoice::Wall => ClockKind::Wall,
     };
-    let config = Config { period_ns: settings.period_ns, clock, sigaction: signals::real_sigaction };
+    let config =
+        Config { period_ns: settings.period_ns, clock, sigaction: signals::real_sigaction };
     threads::prepare_exit_watch();
     let observed = match process::start(&config) {
         Ok(observed) => observed,
@@ -276,7 +277,12 @@ pub fn around_mpi_init(definition: *const c_void, init: impl FnOnce() -> c_int) 
 }
 
 impl Job {
-    fn mpi_started(&'static self, observed: &'static Observed, definition: *const c_void, token: Option<Token>) {
+    fn mpi_started(
+        &'static self,
+        observed: &'static Observed,
+        definition: *const c_void,
+        token: Option<Token>,
+    ) {
         let mut state = self.state.lock();
         if state.mpi.is_some() || state.done {
             return;
@@ -303,7 +309,9 @@ impl Job {
         if present.processes == size {
             match self.come_together(observed, &library, rank, &mut state) {
                 Ok(together) => side.together = Some(together),
-                Err(reason) => side.apart = Some(format!("The ranks could not be compared: {reason}.")),
+                Err(reason) => {
+                    side.apart = Some(format!("The ranks could not be compared: {reason}."))
+                }
             }
         } else {
             side.apart = Some(format!(

@@ -126,7 +126,11 @@ pub fn wake() {
 
 /// How many objects were ever loaded and unloaded.
 fn loader_changes() -> (u64, u64) {
-    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, counts: *mut c_void) -> c_int {
+    unsafe extern "C" fn first(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        counts: *mut c_void,
+    ) -> c_int {
         // SAFETY: the loader's information, and the pair that `loader_changes` passes.
         unsafe { *counts.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
         1

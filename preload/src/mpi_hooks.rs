@@ -14,7 +14,10 @@ const FAILED: c_int = 15;
 fn real(name: &CStr, caller: usize) -> Option<*const c_void> {
     let definition = next_definition(name, caller as *const c_void);
     if definition.is_none() {
-        say::warn(&format!("the program calls {}, which no loaded library provides", name.to_string_lossy()));
+        say::warn(&format!(
+            "the program calls {}, which no loaded library provides",
+            name.to_string_lossy()
+        ));
     }
     definition
 }
@@ -50,7 +53,11 @@ with_caller! {
 
 /// # Safety
 /// As MPI_Init.
-unsafe extern "C-unwind" fn init(count: *mut c_int, values: *mut *mut *mut c_char, caller: usize) -> c_int {
+unsafe extern "C-unwind" fn init(
+    count: *mut c_int,
+    values: *mut *mut *mut c_char,
+    caller: usize,
+) -> c_int {
     let Some(definition) = real(c"MPI_Init", caller) else { return FAILED };
     job::around_mpi_init(definition, || {
         // SAFETY: MPI-3.1, 8.7: the function's type; the caller keeps its contract.
@@ -96,7 +103,8 @@ unsafe extern "C-unwind" fn abort(communicator: usize, code: c_int, caller: usiz
     };
     // SAFETY: MPI-3.1, 8.7: the function's type, the handle being a word.
     unsafe {
-        let function: unsafe extern "C-unwind" fn(usize, c_int) -> c_int = std::mem::transmute(definition);
+        let function: unsafe extern "C-unwind" fn(usize, c_int) -> c_int =
+            std::mem::transmute(definition);
         function(communicator, code)
     }
 }

@@ -54,7 +54,8 @@ fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
     observed.hold(true);
     // SAFETY: blocks our signal, takes a pending one without waiting, and restores the mask.
     let result = unsafe {
-        let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&mut ours);
         libc::sigaddset(&mut ours, SIGNAL);
         crate::signals::real_sigmask(libc::SIG_BLOCK, &ours, &mut before);

@@ -3,46 +3,48 @@
 //! Resolved in the constructor: a dlsym inside a hook may deadlock on the loader's lock. What is
 //! not loaded then (an MPI that comes by dlopen) is resolved when it is first called.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_agent::calls::{CALLS, CallId, Provider};
+use plimsoll_agent::calls::{CALLS, Call, CallId, Provider};
 use plimsoll_analysis::mpi::next_definition;
 
 /// Definitions of the wrapped calls, by call id.
-static CALL_DEFINITIONS: [AtomicUsize; CALLS.len() + 1] = [const { AtomicUsize::new(0) }; CALLS.len() + 1];
+static CALL_DEFINITIONS: [AtomicUsize; CALLS.len() + 1] =
+    [const { AtomicUsize::new(0) }; CALLS.len() + 1];
 
 /// Symbols with several versions, of which dlsym would give the oldest: the condition variables
 /// before glibc 2.3.2 had another layout.
-const VERSIONS: [(&str, &CStr); 2] = [
-    ("pthread_cond_wait", c"GLIBC_2.3.2"),
-    ("pthread_cond_timedwait", c"GLIBC_2.3.2"),
-];
+const VERSIONS: [(&str, &CStr); 2] =
+    [("pthread_cond_wait", c"GLIBC_2.3.2"), ("pthread_cond_timedwait", c"GLIBC_2.3.2")];
 
 /// Resolves what is loaded now.
 pub fn resolve_all() {
     for (at, call) in CALLS.iter().enumerate() {
-        if let Some(definition) = resolve_call(call.name, call.provider, std::ptr::null()) {
+        if let Some(definition) = resolve_call(call, std::ptr::null()) {
             CALL_DEFINITIONS[at + 1].store(definition as usize, Ordering::Relaxed);
         }
     }
 }
 
-fn resolve_call(name: &str, provider: Provider, caller: *const c_void) -> Option<*const c_void> {
-    let symbol = CString::new(name).ok()?;
-    if provider != Provider::Libc && !caller.is_null() {
-        return next_definition(&symbol, caller);
+/// Allocates nothing for functions of the C library: their hooks may be called before our
+/// constructor, from inside another library's hook of mmap.
+fn resolve_call(call: &Call, caller: *const c_void) -> Option<*const c_void> {
+    if call.provider != Provider::Libc && !caller.is_null() {
+        return next_definition(call.symbol, caller);
     }
-    let version = VERSIONS.iter().find(|(versioned, _)| *versioned == name).map(|(_, version)| *version);
-    resolve(&symbol, version)
+    let version =
+        VERSIONS.iter().find(|(versioned, _)| *versioned == call.name).map(|(_, version)| *version);
+    resolve(call.symbol, version)
 }
 
 /// The next definition of a symbol after ours.
 pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
     // SAFETY: C strings.
     let pointer = unsafe {
-        let versioned = version
-            .map_or(std::ptr::null_mut(), |version| libc::dlvsym(libc::RTLD_NEXT, symbol.as_ptr(), version.as_ptr()));
+        let versioned = version.map_or(std::ptr::null_mut(), |version| {
+            libc::dlvsym(libc::RTLD_NEXT, symbol.as_ptr(), version.as_ptr())
+        });
         if versioned.is_null() { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) } else { versioned }
     };
     (!pointer.is_null()).then_some(pointer.cast_const())
@@ -56,7 +58,7 @@ pub fn call(id: CallId, caller: *const c_void) -> *const c_void {
         return known as *const c_void;
     }
     let call = &CALLS[usize::from(id) - 1];
-    match resolve_call(call.name, call.provider, caller) {
+    match resolve_call(call, caller) {
         Some(definition) => {
             place.store(definition as usize, Ordering::Relaxed);
             definition

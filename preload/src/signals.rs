@@ -15,8 +15,17 @@ use crate::{ending, job};
 
 /// Signals whose default ends the process, in whose place a report is written.
 const FATAL: [c_int; 11] = [
-    libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTERM, libc::SIGINT,
-    libc::SIGXCPU, libc::SIGHUP, libc::SIGQUIT, libc::SIGSYS,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGABRT,
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGXCPU,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGSYS,
 ];
 
 /// Bit n: a handler of ours stands for signal n.
@@ -62,7 +71,11 @@ pub unsafe extern "C" fn real_sigaction(
 ///
 /// # Safety
 /// As pthread_sigmask.
-pub unsafe fn real_sigmask(how: c_int, new: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
+pub unsafe fn real_sigmask(
+    how: c_int,
+    new: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { c::pthread_sigmask(how, new, old) }
 }
@@ -188,8 +201,12 @@ pub unsafe extern "C-unwind" fn sigaction(
 /// # Safety
 /// As the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
-    let ours = OURS.load(Ordering::Relaxed) & if (1..64).contains(&signal) { bit(signal) } else { 0 } != 0;
+pub unsafe extern "C-unwind" fn signal(
+    signal: c_int,
+    handler: libc::sighandler_t,
+) -> libc::sighandler_t {
+    let ours =
+        OURS.load(Ordering::Relaxed) & if (1..64).contains(&signal) { bit(signal) } else { 0 } != 0;
     let sampling = signal == SIGNAL && !STEPPED_ASIDE.load(Ordering::Relaxed);
     // SAFETY: as the caller promises.
     unsafe {

@@ -42,14 +42,40 @@ pub fn cores() -> Vec<u32> {
 pub fn parent_carries_library() -> bool {
     // SAFETY: no preconditions.
     let parent = unsafe { libc::getppid() };
-    fs::read_to_string(format!("/proc/{parent}/maps")).is_ok_and(|maps| maps.contains("/libplimsoll.so"))
+    fs::read_to_string(format!("/proc/{parent}/maps"))
+        .is_ok_and(|maps| maps.contains("/libplimsoll.so"))
 }
 
 /// Programs that start others and are not what the user wants to know about.
 const LAUNCHERS: [&str; 28] = [
-    "mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec.openmpi", "mpirun.openmpi",
-    "orterun", "prterun", "prun", "srun", "aprun", "jsrun", "flux", "hydra_pmi_proxy", "hydra_bstrap_proxy", "orted",
-    "prted", "slurmstepd", "ssh", "sh", "bash", "dash", "zsh", "env", "time", "timeout", "plimsoll",
+    "mpiexec",
+    "mpirun",
+    "mpiexec.hydra",
+    "mpiexec.mpich",
+    "mpirun.mpich",
+    "mpiexec.openmpi",
+    "mpirun.openmpi",
+    "orterun",
+    "prterun",
+    "prun",
+    "srun",
+    "aprun",
+    "jsrun",
+    "flux",
+    "hydra_pmi_proxy",
+    "hydra_bstrap_proxy",
+    "orted",
+    "prted",
+    "slurmstepd",
+    "ssh",
+    "sh",
+    "bash",
+    "dash",
+    "zsh",
+    "env",
+    "time",
+    "timeout",
+    "plimsoll",
 ];
 
 /// Whether the program is a launcher or a shell.

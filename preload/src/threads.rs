@@ -33,9 +33,28 @@ struct Begin {
 
 /// Begins of library names whose threads are MPI's own: progress engines, event loops, transports.
 const HELPER_LIBRARIES: [&str; 22] = [
-    "libmpi", "libmpich", "libpmpi", "libopen-pal", "libopen-rte", "libpmix", "libprrte", "libevent", "libucs",
-    "libucp", "libuct", "libucm", "libfabric", "libpsm", "libibverbs", "librdmacm", "libpals", "libmca", "mca_",
-    "libhwloc", "libnuma", "libplimsoll",
+    "libmpi",
+    "libmpich",
+    "libpmpi",
+    "libopen-pal",
+    "libopen-rte",
+    "libpmix",
+    "libprrte",
+    "libevent",
+    "libucs",
+    "libucp",
+    "libuct",
+    "libucm",
+    "libfabric",
+    "libpsm",
+    "libibverbs",
+    "librdmacm",
+    "libpals",
+    "libmca",
+    "mca_",
+    "libhwloc",
+    "libnuma",
+    "libplimsoll",
 ];
 
 /// The hook. Called by the assembly below with the caller's address, which a Rust function cannot
@@ -56,11 +75,15 @@ unsafe extern "C-unwind" fn create(
         || job::inside_mpi_init();
     if plain {
         // SAFETY: as the caller promises.
-        return unsafe { c::pthread_create(thread, attributes, routine as *const c_void, argument) };
+        return unsafe {
+            c::pthread_create(thread, attributes, routine as *const c_void, argument)
+        };
     }
     let begin = Box::into_raw(Box::new(Begin { routine, argument }));
     // SAFETY: as the caller promises; the new thread takes the box.
-    let result = unsafe { c::pthread_create(thread, attributes, thread_entry as *const c_void, begin.cast()) };
+    let result = unsafe {
+        c::pthread_create(thread, attributes, thread_entry as *const c_void, begin.cast())
+    };
     if result != 0 {
         // SAFETY: no thread was created, so the box is still ours.
         drop(unsafe { Box::from_raw(begin) });
@@ -174,11 +197,13 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
     // SAFETY: all signals are blocked while the thread is created, and it inherits that; the new
     // thread takes the box.
     unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         crate::signals::real_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let mut thread = 0;
-        let result = c::pthread_create(&mut thread, std::ptr::null(), run as *const c_void, work.cast());
+        let result =
+            c::pthread_create(&mut thread, std::ptr::null(), run as *const c_void, work.cast());
         crate::signals::real_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         if result != 0 {
             drop(Box::from_raw(work));

@@ -90,7 +90,9 @@ unsafe extern "C" fn enter(call: u32, saved: *const usize) -> Entered {
         },
         ticks: ticks(),
     };
-    entered(usize::from(block.enter(|state| regions::enter(observed, state, &entry)).unwrap_or(false)))
+    entered(usize::from(
+        block.enter(|state| regions::enter(observed, state, &entry)).unwrap_or(false),
+    ))
 }
 
 /// Called by a stub after the real call, with its result.
@@ -105,14 +107,18 @@ unsafe extern "C" fn leave(call: u32, saved: *const usize, result: isize) {
     let (mut bytes, mut sync) = (0, false);
     if mpi {
         // MPI_SUCCESS is 0 in every ABI (int result).
-        if result as i32 == 0 && let Some(facts) = job::handle_facts() {
+        if result as i32 == 0
+            && let Some(facts) = job::handle_facts()
+        {
             // SAFETY: the table says where a call of this arity has its words; MPI accepted them.
             unsafe {
                 if let (Some(count), Some(datatype)) = (entry.count, entry.datatype) {
                     let count = u64::try_from(saved.argument(count) as i32).unwrap_or(0);
                     bytes = count * facts.type_bytes(saved.argument(datatype));
                 }
-                if entry.class == CallClass::CollectiveSync && let Some(communicator) = entry.communicator {
+                if entry.class == CallClass::CollectiveSync
+                    && let Some(communicator) = entry.communicator
+                {
                     sync = job::is_main_thread() && facts.is_world(saved.argument(communicator));
                 }
             }
@@ -121,7 +127,8 @@ unsafe extern "C" fn leave(call: u32, saved: *const usize, result: isize) {
         bytes = result as u64;
     }
     let Some(observed) = process::current() else { return };
-    observed.with_thread(|state| regions::exit(observed, state, saved.place(), now, bytes, sync, mpi));
+    observed
+        .with_thread(|state| regions::exit(observed, state, saved.place(), now, bytes, sync, mpi));
 }
 
 const COMM_FREE: CallId = id_of("MPI_Comm_free");
@@ -135,7 +142,8 @@ fn reads_descriptor(call: CallId) -> bool {
         let mut at = 0;
         while at < CALLS.len() {
             let entry = &CALLS[at];
-            let io = matches!(entry.class, CallClass::Io) && matches!(entry.provider, Provider::Libc);
+            let io =
+                matches!(entry.class, CallClass::Io) && matches!(entry.provider, Provider::Libc);
             // msync takes an address.
             readers[at + 1] = io && at + 1 != id_of("msync") as usize;
             at += 1;
@@ -258,7 +266,9 @@ unsafe extern "C" fn try_lock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int 
 /// As the C library's function.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C-unwind" fn pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int {
+pub unsafe extern "C-unwind" fn pthread_mutex_lock(
+    mutex: *mut libc::pthread_mutex_t,
+) -> libc::c_int {
     naked_asm!(
         ".cfi_startproc",
         "push rdi",
@@ -284,8 +294,14 @@ pub unsafe fn begin_region(call: CallId, place: *const usize) -> bool {
     let Some(observed) = process::current() else { return false };
     // SAFETY: promised by the caller.
     let (return_address, caller_rbp) = unsafe { (*place as u64, *place.sub(1) as u64) };
-    let entry =
-        Entry { call, place: place as u64, return_address, caller_rbp, descriptor: -1, ticks: ticks() };
+    let entry = Entry {
+        call,
+        place: place as u64,
+        return_address,
+        caller_rbp,
+        descriptor: -1,
+        ticks: ticks(),
+    };
     observed.with_thread(|state| regions::enter(observed, state, &entry)).unwrap_or(false)
 }
 

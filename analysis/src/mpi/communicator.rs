@@ -54,7 +54,11 @@ impl MpiCommunicator {
         // SAFETY: our own communicator, constants of this ABI.
         let code = unsafe {
             (self.library.functions.comm_split_type)(
-                self.handle, constants.shared, self.rank as c_int, constants.info_null, &mut handle,
+                self.handle,
+                constants.shared,
+                self.rank as c_int,
+                constants.info_null,
+                &mut handle,
             )
         };
         Self::new(self.library.clone(), handle, code, "MPI_Comm_split_type")
@@ -65,12 +69,22 @@ impl MpiCommunicator {
         let mut handle = 0;
         // SAFETY: our own communicator.
         let code = unsafe {
-            (self.library.functions.comm_split)(self.handle, color as c_int, self.rank as c_int, &mut handle)
+            (self.library.functions.comm_split)(
+                self.handle,
+                color as c_int,
+                self.rank as c_int,
+                &mut handle,
+            )
         };
         Self::new(self.library.clone(), handle, code, "MPI_Comm_split")
     }
 
-    fn new(library: Arc<Library>, handle: Handle, code: c_int, call: &'static str) -> Result<Self, MpiError> {
+    fn new(
+        library: Arc<Library>,
+        handle: Handle,
+        code: c_int,
+        call: &'static str,
+    ) -> Result<Self, MpiError> {
         check(code, call)?;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the communicator was just created.
@@ -87,8 +101,14 @@ impl MpiCommunicator {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the world is valid between MPI_Init and MPI_Finalize, where the caller is.
         unsafe {
-            check((library.functions.comm_rank)(library.constants.world, &mut rank), "MPI_Comm_rank")?;
-            check((library.functions.comm_size)(library.constants.world, &mut size), "MPI_Comm_size")?;
+            check(
+                (library.functions.comm_rank)(library.constants.world, &mut rank),
+                "MPI_Comm_rank",
+            )?;
+            check(
+                (library.functions.comm_size)(library.constants.world, &mut size),
+                "MPI_Comm_size",
+            )?;
         }
         Ok((rank as u32, size as u32))
     }
@@ -109,7 +129,12 @@ impl MpiCommunicator {
         // SAFETY: the buffer is as long as said.
         let code = unsafe {
             (self.library.functions.send)(
-                bytes.as_ptr().cast(), bytes.len() as c_int, self.library.constants.byte, to as c_int, TAG, self.handle,
+                bytes.as_ptr().cast(),
+                bytes.len() as c_int,
+                self.library.constants.byte,
+                to as c_int,
+                TAG,
+                self.handle,
             )
         };
         check(code, "MPI_Send")
@@ -119,8 +144,13 @@ impl MpiCommunicator {
         // SAFETY: the buffer is as long as said; no status is asked for.
         let code = unsafe {
             (self.library.functions.receive)(
-                bytes.as_mut_ptr().cast(), bytes.len() as c_int, self.library.constants.byte, from as c_int, TAG,
-                self.handle, self.library.constants.status_ignore,
+                bytes.as_mut_ptr().cast(),
+                bytes.len() as c_int,
+                self.library.constants.byte,
+                from as c_int,
+                TAG,
+                self.handle,
+                self.library.constants.status_ignore,
             )
         };
         check(code, "MPI_Recv")

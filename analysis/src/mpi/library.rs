@@ -50,13 +50,16 @@ pub(super) struct Functions {
     pub(super) comm_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
     pub(super) comm_dup: unsafe extern "C" fn(Handle, *mut Handle) -> c_int,
     pub(super) comm_split: unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int,
-    pub(super) comm_split_type: unsafe extern "C" fn(Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
+    pub(super) comm_split_type:
+        unsafe extern "C" fn(Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
     pub(super) comm_compare: unsafe extern "C" fn(Handle, Handle, *mut c_int) -> c_int,
     pub(super) comm_free: unsafe extern "C" fn(*mut Handle) -> c_int,
     pub(super) comm_set_errhandler: unsafe extern "C" fn(Handle, Handle) -> c_int,
     pub(super) barrier: unsafe extern "C" fn(Handle) -> c_int,
-    pub(super) send: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int,
-    pub(super) receive: unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, usize) -> c_int,
+    pub(super) send:
+        unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int,
+    pub(super) receive:
+        unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, usize) -> c_int,
     pub(super) type_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
 }
 
@@ -84,8 +87,12 @@ pub enum LibraryError {
 impl std::fmt::Display for LibraryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NotFound => write!(f, "the MPI library of this process was not found; is it linked statically?"),
-            Self::Missing(name) => write!(f, "the MPI library of this process does not provide {name}"),
+            Self::NotFound => {
+                write!(f, "the MPI library of this process was not found; is it linked statically?")
+            }
+            Self::Missing(name) => {
+                write!(f, "the MPI library of this process does not provide {name}")
+            }
         }
     }
 }
@@ -138,16 +145,23 @@ pub fn next_definition(name: &CStr, caller: *const c_void) -> Option<*const c_vo
     if !global.is_null() {
         return Some(global);
     }
-    let found = |pointer: *mut c_void| (!pointer.is_null() && !is_ours(pointer)).then_some(pointer.cast_const());
+    let found = |pointer: *mut c_void| {
+        (!pointer.is_null() && !is_ours(pointer)).then_some(pointer.cast_const())
+    };
     Object::holding(caller)
         .and_then(|(object, _)| found(object.symbol(name)))
         .or_else(|| loaded_mpi_objects().into_iter().find_map(|object| found(object.symbol(name))))
 }
 
 fn loaded_mpi_objects() -> Vec<Object> {
-    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, names: *mut c_void) -> c_int {
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        names: *mut c_void,
+    ) -> c_int {
         // SAFETY: the loader's information, and the vector that `loaded_mpi_objects` passes.
-        let (name, names) = unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *names.cast::<Vec<CString>>()) };
+        let (name, names) =
+            unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *names.cast::<Vec<CString>>()) };
         names.push(name.to_owned());
         0
     }
@@ -162,7 +176,8 @@ fn loaded_mpi_objects() -> Vec<Object> {
         })
         .filter_map(|name| {
             // SAFETY: a C string; RTLD_NOLOAD only takes a reference to what is loaded.
-            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+            let handle =
+                unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
             (!handle.is_null()).then_some(Object(handle))
         })
         .collect()
@@ -268,7 +283,8 @@ fn abi_major_version(object: Object) -> c_int {
     let (mut major, mut minor) = (-1, -1);
     // SAFETY: MPI-5, 20.3: two integers out, callable before MPI_Init.
     unsafe {
-        let function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = std::mem::transmute(pointer);
+        let function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
+            std::mem::transmute(pointer);
         function(&mut major, &mut minor);
     }
     major
@@ -284,10 +300,18 @@ fn library_version(object: Object) -> String {
     let mut length = 0;
     // SAFETY: MPI-3.1, 8.1.1: callable before MPI_Init; the buffer is larger than any ABI's limit.
     let text = unsafe {
-        let function: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int = std::mem::transmute(pointer);
+        let function: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
+            std::mem::transmute(pointer);
         function(text.as_mut_ptr(), &mut length);
         CStr::from_ptr(text.as_ptr())
     };
     let text = text.to_string_lossy();
-    text.lines().next().unwrap_or_default().split(", package").next().unwrap_or_default().trim().to_owned()
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .split(", package")
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }

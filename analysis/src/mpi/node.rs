@@ -23,13 +23,19 @@ pub struct NodeRank {
 
 /// Tells the node's first rank of all ranks, in the order of their ranks on the node; `None` on the
 /// others. Collective.
-pub fn introduce(node: &dyn Communicator, me: NodeRank) -> Result<Option<Vec<NodeRank>>, CommunicatorError> {
+pub fn introduce(
+    node: &dyn Communicator,
+    me: NodeRank,
+) -> Result<Option<Vec<NodeRank>>, CommunicatorError> {
     gather(node, me)
 }
 
 /// The node's first rank (which passes `Some`) tells for each rank whether it collects it. Returns
 /// the answer for this rank. Collective.
-pub fn distribute(node: &dyn Communicator, collected: Option<Vec<bool>>) -> Result<bool, CommunicatorError> {
+pub fn distribute(
+    node: &dyn Communicator,
+    collected: Option<Vec<bool>>,
+) -> Result<bool, CommunicatorError> {
     let collected = broadcast(node, Ok(collected))?;
     Ok(collected.get(node.rank() as usize).copied().unwrap_or(false))
 }

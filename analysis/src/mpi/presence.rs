@@ -28,7 +28,8 @@ impl Token {
     /// Leaves a token.
     pub fn leave() -> io::Result<Self> {
         let prefix = prefix();
-        let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+        let rank =
+            RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
         let name = format!("{prefix}{rank}-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
         Ok(Self { prefix, _socket: socket.into() })
@@ -53,7 +54,8 @@ pub struct Present {
 fn present(sockets: &str, prefix: &str) -> Present {
     let ours = |line: &'_ str| {
         let name = line.rsplit(' ').next()?.strip_prefix('@')?;
-        name.strip_prefix(prefix).map(|rest| rest.split('-').next().and_then(|rank| rank.parse().ok()))
+        name.strip_prefix(prefix)
+            .map(|rest| rest.split('-').next().and_then(|rank| rank.parse().ok()))
     };
     let ranks: Vec<Option<u32>> = sockets.lines().filter_map(ours).collect();
     Present { processes: ranks.len() as u32, lowest_rank: ranks.into_iter().flatten().min() }
@@ -63,15 +65,18 @@ fn present(sockets: &str, prefix: &str) -> Present {
 /// descend from.
 fn prefix() -> String {
     let launcher = launcher(std::process::id());
-    let job: Vec<String> = JOB_VARIABLES.iter().filter_map(|name| std::env::var(name).ok()).collect();
+    let job: Vec<String> =
+        JOB_VARIABLES.iter().filter_map(|name| std::env::var(name).ok()).collect();
     format!("plimsoll-{}-{}-{}-", launcher, start_time(launcher).unwrap_or(0), job.join("."))
 }
 
 /// The nearest ancestor that is not itself part of a rank (a shell or a tool around the program):
 /// one whose environment does not hold the rank.
 fn launcher(pid: u32) -> u32 {
-    let ranks: Vec<(String, String)> =
-        RANK_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+    let ranks: Vec<(String, String)> = RANK_VARIABLES
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+        .collect();
     let mut ancestor = parent(pid).unwrap_or(1);
     while ancestor > 1 && !ranks.is_empty() && environment_holds(ancestor, &ranks) {
         ancestor = parent(ancestor).unwrap_or(1);

@@ -1,0 +1,68 @@
+//! Mappings by raw system calls.
+//!
+//! Communication libraries patch the C library's mmap and munmap to watch registered memory (UCX's
+//! `ucm`), and call back into code that may allocate or lock: our memory is none of their business.
+
+use core::ptr::null_mut;
+
+fn checked(result: libc::c_long) -> *mut u8 {
+    if result == -1 { null_mut() } else { result as *mut u8 }
+}
+
+/// Zeroed private memory that is committed when touched; null if there is none.
+pub fn private(bytes: usize) -> *mut u8 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            null_mut::<u8>(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        )
+    })
+}
+
+/// A shared, writable mapping of a part of a file; null if it cannot be had.
+pub fn shared(descriptor: libc::c_int, offset: usize, bytes: usize) -> *mut u8 {
+    // SAFETY: a fresh mapping.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            null_mut::<u8>(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            descriptor,
+            offset,
+        )
+    })
+}
+
+/// Gives a mapping back; false if the kernel refuses.
+///
+/// # Safety
+/// The range is a mapping of ours that nobody uses any more.
+pub unsafe fn unmap(at: *mut u8, bytes: usize) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { libc::syscall(libc::SYS_munmap, at, bytes) == 0 }
+}
+
+/// Changes a mapping's size; null if that is not possible.
+///
+/// # Safety
+/// As [`unmap`], for what is cut off or moved.
+pub unsafe fn resize(at: *mut u8, bytes: usize, new_bytes: usize, may_move: bool) -> *mut u8 {
+    let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
+    // SAFETY: as the caller promises.
+    checked(unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags) })
+}
+
+/// Sets a property of a mapping of ours that changes nothing for those who use it now.
+pub fn advise(at: *mut u8, bytes: usize, advice: libc::c_int) {
+    // SAFETY: the kernel checks the range; the advices that we give do not change its content.
+    unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) };
+}
