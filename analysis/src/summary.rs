@@ -12,6 +12,7 @@ mod loss;
 mod run;
 mod structure;
 mod tree;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 

@@ -34,7 +34,7 @@ pub struct Run {
     pub complete: bool,
     /// How it ended: `finalize`, `exit`, `abort`, `signal 11`, ...
     pub ended: String,
-    /// Settings that differ from their defaults or matter for the numbers, by variable name.
+    /// Settings in effect, by variable name.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -1,0 +1,49 @@
+//! The job's id.
+
+use std::ffi::OsString;
+
+/// Variables that hold a batch system's job id: Slurm, PBS, LSF, Flux, PALS, Cobalt.
+const VARIABLES: [&str; 7] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOBID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "FLUX_JOB_ID",
+    "PALS_APID",
+    "COBALT_JOBID",
+];
+
+/// The batch system's job id, else the process id of the launcher, which is the same for all ranks
+/// that it started on a node.
+pub fn job_id(variable: impl Fn(&str) -> Option<OsString>, launcher_pid: u32) -> String {
+    let known = |name: &str| {
+        let value = variable(name)?.to_string_lossy().trim().to_owned();
+        (!value.is_empty()).then_some(value)
+    };
+    let batch = VARIABLES.iter().find_map(|name| known(name));
+    // SGE's JOB_ID is a common word: believed only where SGE's task id stands beside it.
+    let sge = || known("SGE_TASK_ID").and_then(|_| known("JOB_ID"));
+    batch.or_else(sge).unwrap_or_else(|| launcher_pid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_systems_come_before_the_launcher() {
+        let id = |environment: &[(&str, &str)]| {
+            let value = |name: &str| {
+                let found = environment.iter().find(|(other, _)| *other == name);
+                found.map(|(_, value)| value.into())
+            };
+            job_id(value, 77)
+        };
+        assert_eq!(id(&[]), "77");
+        assert_eq!(id(&[("SLURM_JOB_ID", "4711")]), "4711");
+        assert_eq!(id(&[("SLURM_JOB_ID", ""), ("PBS_JOBID", "12.server")]), "12.server");
+        assert_eq!(id(&[("PALS_APID", "f00"), ("PBS_JOBID", "12")]), "12");
+        assert_eq!(id(&[("JOB_ID", "a make job")]), "77");
+        assert_eq!(id(&[("JOB_ID", "9"), ("SGE_TASK_ID", "undefined")]), "9");
+    }
+}

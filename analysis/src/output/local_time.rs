@@ -1,0 +1,110 @@
+//! Local time: std knows none.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A point in time as the clock on the wall shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalTime {
+    year: i64,
+    month: i32,
+    day: i32,
+    hour: i32,
+    minute: i32,
+    second: i32,
+    offset_minutes: i64,
+}
+
+impl LocalTime {
+    /// Local time of a system time. It may read the time zone's file: not for signal handlers.
+    pub fn at(time: SystemTime) -> Self {
+        let unix_s = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
+        };
+        Self::from_unix(unix_s)
+    }
+
+    fn from_unix(unix_s: libc::time_t) -> Self {
+        // SAFETY: `tm` is integers and a pointer, for which all zeroes is a value.
+        let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live variables of this frame; unlike localtime(),
+        // localtime_r() writes nowhere else. On failure `parts` stays the zeroes that it was.
+        let known = !unsafe { libc::localtime_r(&unix_s, &mut parts) }.is_null();
+        // A failure (a year beyond 32 bits) leaves zeroes; a file's name needs a valid date.
+        if !known {
+            (parts.tm_year, parts.tm_mday) = (70, 1);
+        }
+        Self {
+            year: i64::from(parts.tm_year) + 1900,
+            month: parts.tm_mon + 1,
+            day: parts.tm_mday,
+            hour: parts.tm_hour,
+            minute: parts.tm_min,
+            second: parts.tm_sec,
+            offset_minutes: parts.tm_gmtoff / 60,
+        }
+    }
+
+    /// For file names: `20260301T093000`.
+    pub fn stamp(&self) -> String {
+        let Self { year, month, day, hour, minute, second, .. } = self;
+        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}")
+    }
+
+    /// RFC 3339: `2026-03-01T09:30:00+01:00`.
+    pub fn rfc3339(&self) -> String {
+        let Self { year, month, day, hour, minute, second, offset_minutes } = self;
+        let sign = if *offset_minutes < 0 { '-' } else { '+' };
+        let (hours, minutes) = (offset_minutes.abs() / 60, offset_minutes.abs() % 60);
+        format!(
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{sign}{hours:02}:{minutes:02}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the time zone: local time less its offset is UTC.
+    #[test]
+    fn local_time_is_utc_and_an_offset() {
+        for unix_s in [0, 951_782_400, 1_772_353_800, 4_102_444_799] {
+            let local = LocalTime::from_unix(unix_s);
+            let days = days_since_epoch(local.year, local.month.into(), local.day.into());
+            let seconds = days * 86_400
+                + i64::from(local.hour) * 3600
+                + i64::from(local.minute) * 60
+                + i64::from(local.second);
+            assert_eq!(seconds - local.offset_minutes * 60, unix_s);
+        }
+    }
+
+    fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+        let leap = |year: i64| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+        let lengths = [31, 28 + i64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let years: i64 = (1970..year).map(|year| 365 + i64::from(leap(year))).sum();
+        years + lengths[..month as usize - 1].iter().sum::<i64>() + day - 1
+    }
+
+    #[test]
+    fn forms_are_as_documented() {
+        let local = LocalTime {
+            year: 2026,
+            month: 3,
+            day: 1,
+            hour: 9,
+            minute: 30,
+            second: 5,
+            offset_minutes: -210,
+        };
+        assert_eq!(local.stamp(), "20260301T093005");
+        assert_eq!(local.rfc3339(), "2026-03-01T09:30:05-03:30");
+    }
+
+    #[test]
+    fn no_time_is_refused() {
+        assert_eq!(LocalTime::from_unix(i64::MAX).month, 1);
+        assert!(LocalTime::at(UNIX_EPOCH - std::time::Duration::from_secs(5)).year <= 1970);
+    }
+}

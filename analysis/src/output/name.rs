@@ -1,0 +1,199 @@
+//! Names of reports: what the user asked for, with the job's facts filled in.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::LocalTime;
+
+/// What a name may say about a job.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Path or name of the executable.
+    pub executable: &'a Path,
+    /// Job id ([`super::job_id`]).
+    pub job: &'a str,
+    /// Host name.
+    pub host: &'a str,
+    /// Process id.
+    pub pid: u32,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Begin of the run.
+    pub time: LocalTime,
+}
+
+/// Where a report is to go: its directory, and its name without number and extension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The name.
+    pub stem: OsString,
+}
+
+/// Longest part of a name that a fact may fill, in bytes: names end at 255.
+const MAX_PART_BYTES: usize = 64;
+
+impl Target {
+    /// Fills in a PLIMSOLL_OUTPUT. Without any `%`, with a `/` at the end, or where the result is an
+    /// existing directory, it is a directory; else a name, in which an extension that reports have
+    /// is taken off, so that `x.json` does not become `x.json.plimsoll.json`.
+    pub fn new(pattern: &OsStr, facts: &Facts) -> Self {
+        let expanded = PathBuf::from(OsString::from_vec(expand(pattern.as_bytes(), facts)));
+        let is_directory = !pattern.as_bytes().contains(&b'%')
+            || pattern.as_bytes().ends_with(b"/")
+            || expanded.is_dir();
+        match (is_directory, expanded.parent(), expanded.file_name()) {
+            (false, Some(parent), Some(name)) => {
+                Self { directory: not_empty(parent), stem: without_extension(name).into() }
+            }
+            _ => Self { directory: not_empty(&expanded), stem: default_stem(facts).into() },
+        }
+    }
+
+    /// The same name in another directory.
+    pub fn moved_to(&self, directory: &Path) -> Self {
+        Self { directory: directory.into(), stem: self.stem.clone() }
+    }
+}
+
+fn not_empty(path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { ".".into() } else { path.into() }
+}
+
+fn default_stem(facts: &Facts) -> String {
+    let Facts { ranks, time, .. } = facts;
+    format!("{}_{}_{ranks}p_{}", executable(facts), clean(facts.job), time.stamp())
+}
+
+fn executable(facts: &Facts) -> String {
+    clean(&facts.executable.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Whether every `%` is followed by a letter that has a meaning.
+pub fn is_pattern_valid(pattern: &OsStr) -> bool {
+    let mut bytes = pattern.as_bytes().iter();
+    while let Some(byte) = bytes.next() {
+        if *byte == b'%' && !bytes.next().is_some_and(|letter| b"ejhpnt%".contains(letter)) {
+            return false;
+        }
+    }
+    true
+}
+
+fn expand(pattern: &[u8], facts: &Facts) -> Vec<u8> {
+    let mut expanded = Vec::new();
+    let mut bytes = pattern.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte != b'%' {
+            expanded.push(byte);
+            continue;
+        }
+        let letter = bytes.next().copied();
+        let part = match letter {
+            Some(b'e') => executable(facts),
+            Some(b'j') => clean(facts.job),
+            Some(b'h') => clean(facts.host),
+            Some(b'p') => facts.pid.to_string(),
+            Some(b'n') => facts.ranks.to_string(),
+            Some(b't') => facts.time.stamp(),
+            Some(b'%') | None => "%".into(),
+            Some(_) => {
+                expanded.push(b'%');
+                expanded.extend(letter);
+                continue;
+            }
+        };
+        expanded.extend(part.into_bytes());
+    }
+    expanded
+}
+
+/// A fact as part of a name: letters, digits and `._+-`, never hidden, never an option.
+fn clean(text: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+    let mut clean: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    clean.truncate(MAX_PART_BYTES);
+    let clean = clean.trim_start_matches(['.', '-']);
+    if clean.is_empty() { "unknown".into() } else { clean.into() }
+}
+
+fn without_extension(name: &OsStr) -> &OsStr {
+    let bytes = name.as_bytes();
+    let endings: [&[u8]; 3] = [b".txt", b".json", b".html"];
+    let bytes = endings.iter().find_map(|ending| bytes.strip_suffix(*ending)).unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b".plimsoll").unwrap_or(bytes);
+    if bytes.is_empty() { name } else { OsStr::from_bytes(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn facts() -> Facts<'static> {
+        let time = LocalTime::at(SystemTime::now());
+        Facts {
+            executable: Path::new("/opt/my app/bin/lmp:mpi"),
+            job: "12[3].server",
+            host: "node-a.cluster",
+            pid: 99,
+            ranks: 16,
+            time,
+        }
+    }
+
+    fn target(pattern: &str) -> (String, String) {
+        let target = Target::new(OsStr::new(pattern), &facts());
+        (target.directory.to_str().unwrap().into(), target.stem.to_str().unwrap().into())
+    }
+
+    #[test]
+    fn directories_take_the_usual_name() {
+        let usual = format!("lmp_mpi_12_3_.server_16p_{}", facts().time.stamp());
+        for directory in [".", "results", "/tmp/results/", "/tmp"] {
+            assert_eq!(target(directory), (directory.into(), usual.clone()));
+        }
+        assert_eq!(target("out/%n/"), ("out/16/".into(), usual.clone()));
+        assert_eq!(target("/%%/../tmp"), ("/%/..".into(), "tmp".into()));
+        assert_eq!(target(""), (".".into(), usual));
+    }
+
+    #[test]
+    fn names_are_filled_in() {
+        let all = format!("lmp_mpi-12_3_.server-node-a.cluster-99-16-{}", facts().time.stamp());
+        assert_eq!(target("a/%e-%j-%h-%p-%n-%t"), ("a".into(), all));
+        assert_eq!(target("%n%%.plimsoll.json"), (".".into(), "16%".into()));
+        assert_eq!(target("%n.txt"), (".".into(), "16".into()));
+        assert_eq!(target("/r/%j/x"), ("/r/12_3_.server".into(), "x".into()));
+    }
+
+    #[test]
+    fn facts_cannot_lead_elsewhere() {
+        let mut facts = facts();
+        (facts.job, facts.host) = ("../../etc/passwd", "");
+        let target = Target::new(OsStr::new("d/%j-%h"), &facts);
+        assert_eq!(target.directory, Path::new("d"));
+        assert_eq!(target.stem, "_.._etc_passwd-unknown");
+    }
+
+    #[test]
+    fn letters_without_meaning_are_told() {
+        for (pattern, valid) in [("%e_%j%%", true), ("plain", true), ("%x", false), ("a%", false)] {
+            assert_eq!(is_pattern_valid(OsStr::new(pattern)), valid, "{pattern}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_job_id_is_a_name(job in "\\PC{0,100}") {
+            let cleaned = clean(&job);
+            prop_assert!(!cleaned.contains('/') && !cleaned.starts_with('.'));
+            prop_assert!((1..=MAX_PART_BYTES).contains(&cleaned.len()));
+        }
+    }
+}

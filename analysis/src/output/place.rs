@@ -1,0 +1,301 @@
+//! Writing reports: whole or not at all, replacing nothing, leaving nothing else behind.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::Target;
+use crate::error::Error;
+
+/// One report: what it says, and the end of its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// `txt` or `json`.
+    pub extension: &'a str,
+    /// What it says.
+    pub content: &'a [u8],
+}
+
+/// What was written.
+#[derive(Debug)]
+pub struct Written {
+    /// The files, in the order of the reports.
+    pub files: Vec<PathBuf>,
+    /// Why they are not where they were to go.
+    pub fallback: Option<Error>,
+}
+
+/// Where reports go that can go nowhere else.
+const FALLBACK: &str = "/tmp";
+/// Longest stem in bytes: with number and extension a name has at most 255.
+const MAX_STEM_BYTES: usize = 220;
+/// Reports of one name in one directory; beyond it something is wrong.
+const MAX_NUMBER: u32 = 100_000;
+
+/// Writes all reports of a run under one name, which gets a number where files of that name exist:
+/// `x.plimsoll.txt`, `x-2.plimsoll.txt`, ... Missing directories are created. Where that fails they
+/// go to /tmp.
+///
+/// # Errors
+/// [`Error::NoPlace`] where nothing could be written; then no file is left behind.
+pub fn write_reports(target: &Target, reports: &[Report]) -> Result<Written, Error> {
+    write_with_fallback(target, Path::new(FALLBACK), reports)
+}
+
+fn write_with_fallback(
+    target: &Target,
+    fallback: &Path,
+    reports: &[Report],
+) -> Result<Written, Error> {
+    let wanted = match write_all(target, reports) {
+        Ok(files) => return Ok(Written { files, fallback: None }),
+        Err(error) => error,
+    };
+    match write_all(&target.moved_to(fallback), reports) {
+        Ok(files) => Ok(Written { files, fallback: Some(wanted) }),
+        Err(fallback) => {
+            Err(Error::NoPlace { wanted: Box::new(wanted), fallback: Box::new(fallback) })
+        }
+    }
+}
+
+fn write_all(target: &Target, reports: &[Report]) -> Result<Vec<PathBuf>, Error> {
+    let stem = shortened(&target.stem);
+    fs::create_dir_all(&target.directory)
+        .map_err(|source| Error::Write { path: target.directory.clone(), source })?;
+    let mut drafts = Vec::new();
+    for report in reports {
+        drafts.push(Draft::write(&target.directory, &stem, report)?);
+    }
+    for number in 1..MAX_NUMBER {
+        if let Some(files) = publish_all(&drafts, &target.directory, &stem, number)? {
+            return Ok(files);
+        }
+    }
+    let source = io::Error::from(io::ErrorKind::AlreadyExists);
+    Err(Error::Write { path: target.directory.join(stem), source })
+}
+
+fn shortened(stem: &OsString) -> OsString {
+    let bytes = stem.as_bytes();
+    std::ffi::OsStr::from_bytes(&bytes[..bytes.len().min(MAX_STEM_BYTES)]).into()
+}
+
+/// Gives all drafts their names with this number; `None` if one of the names is taken.
+fn publish_all(
+    drafts: &[Draft],
+    directory: &Path,
+    stem: &OsString,
+    number: u32,
+) -> Result<Option<Vec<PathBuf>>, Error> {
+    let name = |draft: &Draft| {
+        let mut name = stem.clone();
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        name.push(format!(".plimsoll.{}", draft.extension));
+        directory.join(name)
+    };
+    let paths: Vec<PathBuf> = drafts.iter().map(name).collect();
+    let mut outcome = publish(&paths, |index| fs::hard_link(&drafts[index].path, &paths[index]));
+    if outcome.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
+        outcome = publish_without_links(drafts, &paths);
+    }
+    match outcome {
+        Ok(()) => Ok(Some(paths)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(source) => Err(Error::Write { path: directory.join(stem), source }),
+    }
+}
+
+/// Where there are no hard links, empty files take the names first: creating one is the test
+/// whether a name is free, and replacing it is atomic.
+fn publish_without_links(drafts: &[Draft], paths: &[PathBuf]) -> io::Result<()> {
+    publish(paths, |index| {
+        OpenOptions::new().write(true).create_new(true).open(&paths[index]).map(drop)
+    })?;
+    for (draft, path) in drafts.iter().zip(paths) {
+        if let Err(error) = fs::rename(&draft.path, path) {
+            withdraw(paths);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Takes one name after the other, or none of them.
+fn publish(paths: &[PathBuf], take: impl Fn(usize) -> io::Result<()>) -> io::Result<()> {
+    for index in 0..paths.len() {
+        if let Err(error) = take(index) {
+            withdraw(&paths[..index]);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Removes files that were published a moment ago, of which nobody was told.
+fn withdraw(paths: &[PathBuf]) {
+    for path in paths {
+        // Nothing can be done about a failure, and the caller reports the one that led here.
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// A report on disk under a name of no meaning, which vanishes with the value.
+struct Draft {
+    path: PathBuf,
+    extension: String,
+}
+
+impl Draft {
+    fn write(directory: &Path, stem: &OsString, report: &Report) -> Result<Self, Error> {
+        let extension = report.extension.to_owned();
+        for attempt in 0..MAX_NUMBER {
+            let mut name = OsString::from(".");
+            name.push(stem);
+            name.push(format!(".{}-{attempt}.{extension}.part", std::process::id()));
+            let path = directory.join(name);
+            let file = match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(source) => return Err(Error::Write { path: directory.into(), source }),
+            };
+            let draft = Self { path, extension };
+            return match fill(file, report.content) {
+                Ok(()) => Ok(draft),
+                Err(source) => Err(Error::Write { path: directory.into(), source }),
+            };
+        }
+        let source = io::Error::from(io::ErrorKind::AlreadyExists);
+        Err(Error::Write { path: directory.into(), source })
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn fill(mut file: File, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    // A full disk or a quota may show only here.
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const REPORTS: [Report; 2] = [
+        Report { extension: "txt", content: b"text" },
+        Report { extension: "json", content: b"{}" },
+    ];
+
+    fn target(directory: &Path) -> Target {
+        Target { directory: directory.into(), stem: "run".into() }
+    }
+
+    fn names(directory: &Path) -> BTreeSet<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn reports_of_a_run_share_a_name_that_was_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("not/there/yet");
+        for number in ["", "-2"] {
+            let written = write_reports(&target(&place), &REPORTS).unwrap();
+            let expected =
+                ["txt", "json"].map(|end| place.join(format!("run{number}.plimsoll.{end}")));
+            assert_eq!(written.files, expected);
+            assert!(written.fallback.is_none());
+        }
+        // One of the names is enough to pass over the number.
+        fs::write(place.join("run-3.plimsoll.json"), "mine").unwrap();
+        let written = write_reports(&target(&place), &REPORTS).unwrap();
+        assert_eq!(written.files[0], place.join("run-4.plimsoll.txt"));
+        assert_eq!(fs::read(place.join("run-3.plimsoll.json")).unwrap(), b"mine");
+        assert_eq!(fs::read(&written.files[0]).unwrap(), b"text");
+        assert_eq!(names(&place).len(), 7, "{:?}", names(&place));
+    }
+
+    #[test]
+    fn without_hard_links_it_is_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let drafts: Vec<Draft> = REPORTS
+            .iter()
+            .map(|report| Draft::write(directory.path(), &"run".into(), report).unwrap())
+            .collect();
+        let paths = ["a.txt", "a.json"].map(|name| directory.path().join(name));
+        fs::write(&paths[1], "mine").unwrap();
+        let refused = publish_without_links(&drafts, &paths).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert!(!paths[0].exists());
+        fs::remove_file(&paths[1]).unwrap();
+        publish_without_links(&drafts, &paths).unwrap();
+        drop(drafts);
+        assert_eq!(fs::read(&paths[1]).unwrap(), b"{}");
+        assert_eq!(names(directory.path()), BTreeSet::from(["a.json".into(), "a.txt".into()]));
+    }
+
+    #[test]
+    fn many_writers_of_one_name_lose_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = target(directory.path());
+        let contents: Vec<String> = (0..16).map(|writer| format!("writer {writer}")).collect();
+        std::thread::scope(|scope| {
+            for content in &contents {
+                let place = &place;
+                scope.spawn(move || {
+                    let report = |extension| Report { extension, content: content.as_bytes() };
+                    write_reports(place, &[report("txt"), report("json")]).unwrap();
+                });
+            }
+        });
+        let read = |end: &str| -> BTreeSet<String> {
+            let all = names(directory.path()).into_iter().filter(|name| name.ends_with(end));
+            all.map(|name| fs::read_to_string(directory.path().join(name)).unwrap()).collect()
+        };
+        let all: BTreeSet<String> = contents.iter().cloned().collect();
+        assert_eq!((read("txt"), read("json")), (all.clone(), all));
+        assert_eq!(names(directory.path()).len(), 32);
+    }
+
+    #[test]
+    fn what_cannot_be_written_goes_elsewhere_and_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let fallback = directory.path().join("fallback");
+        let written = write_with_fallback(&target(&file.join("x")), &fallback, &REPORTS).unwrap();
+        assert_eq!(written.files[0], fallback.join("run.plimsoll.txt"));
+        let message = written.fallback.unwrap().to_string();
+        assert!(message.ends_with("a part of its path is not a directory."), "{message}");
+
+        let error = write_with_fallback(&target(&file.join("x")), &file.join("y"), &REPORTS);
+        let message = error.unwrap_err().to_string();
+        assert!(message.ends_with("Set PLIMSOLL_OUTPUT to a directory that can be written."));
+    }
+
+    #[test]
+    fn a_full_disk_is_named() {
+        let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
+        let source = fill(full, b"text").unwrap_err();
+        let error = Error::Write { path: "/scratch".into(), source };
+        assert_eq!(error.to_string(), "/scratch cannot be written: the disk is full.");
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Target { directory: directory.path().into(), stem: "x".repeat(400).into() };
+        assert!(write_reports(&place, &REPORTS).unwrap().fallback.is_none());
+    }
+}

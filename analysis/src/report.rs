@@ -1,0 +1,17 @@
+//! Reports: views of a [`crate::summary::Summary`] for people.
+//!
+//! All are plain ASCII, so that they survive terminals, batch logs and mail.
+
+mod brief;
+mod page;
+mod phrase;
+mod sentence;
+mod text;
+mod tree;
+
+pub use brief::{BRIEF_LINES, brief};
+pub use text::{TEXT_LINES, text};
+pub use tree::tree;
+
+/// Columns of every report.
+pub const WIDTH: usize = 100;

@@ -1,0 +1,42 @@
+//! What is said on stderr when the job ends.
+
+use std::path::Path;
+
+use super::page::Page;
+use super::text::{headline, in_brief, irregular_end, verdict};
+use crate::summary::Summary;
+
+/// Most lines that a job may find in its stderr, warnings at its start included.
+pub const BRIEF_LINES: usize = 20;
+/// What each line begins with.
+const PREFIX: &str = "plimsoll: ";
+/// Losses that are told; all of them are in the report.
+const MAX_LOSSES: usize = 4;
+/// Notes that are told.
+const MAX_NOTES: usize = 3;
+
+/// The brief summary in at most `lines` lines (at least one), each with prefix and line end; the
+/// last names the report.
+pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
+    let mut page = Page::default();
+    page.paragraph("", &headline(summary), 2);
+    if let Some(end) = irregular_end(summary) {
+        page.paragraph("", &end, 2);
+    }
+    if summary.losses.is_empty() {
+        page.paragraph("", &verdict(summary), 2);
+    }
+    for (index, loss) in summary.losses.iter().take(MAX_LOSSES).enumerate() {
+        page.paragraph(&format!("{}. ", index + 1), &in_brief(summary, loss), 2);
+    }
+    for note in summary.notes.iter().take(MAX_NOTES) {
+        page.paragraph("note: ", note, 2);
+    }
+    page.truncate(lines.clamp(1, BRIEF_LINES) - 1);
+    let last = match report {
+        Some(path) => format!("report: {}", path.display()),
+        None => "no report was written".into(),
+    };
+    // A path is copied into a command: it is neither cut nor changed, but for line ends.
+    format!("{}{PREFIX}{}\n", page.text(PREFIX), last.replace('\n', "?"))
+}

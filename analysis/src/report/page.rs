@@ -1,0 +1,109 @@
+//! Lines of bounded width that hold nothing but printable ASCII.
+
+use super::WIDTH;
+
+/// Lines under construction.
+#[derive(Debug, Default)]
+pub struct Page {
+    lines: Vec<String>,
+}
+
+impl Page {
+    /// Appends one line, cut at the width.
+    pub fn line(&mut self, text: &str) {
+        let mut line = printable(text);
+        if line.len() > WIDTH {
+            line.truncate(WIDTH - 3);
+            line.push_str("...");
+        }
+        self.lines.push(line.trim_end().to_owned());
+    }
+
+    /// Appends a paragraph behind a label, broken between words, the further lines indented like
+    /// the first word. At most `most` lines, the last then ends in `...`.
+    pub fn paragraph(&mut self, label: &str, text: &str, most: usize) {
+        let indent = label.len();
+        let room = WIDTH.saturating_sub(indent);
+        let mut lines: Vec<String> = Vec::new();
+        for word in printable(text).split_ascii_whitespace() {
+            match lines.last_mut() {
+                Some(line) if line.len() + 1 + word.len() <= room => {
+                    line.push(' ');
+                    line.push_str(word);
+                }
+                _ => lines.push(word.to_owned()),
+            }
+        }
+        if lines.len() > most {
+            lines.truncate(most);
+            if let Some(last) = lines.last_mut() {
+                last.truncate(room.saturating_sub(4));
+                last.push_str(" ...");
+            }
+        }
+        for (index, line) in lines.iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            self.line(&format!("{label:indent$}{line}"));
+        }
+    }
+
+    /// Appends all lines of another page.
+    pub fn append(&mut self, mut other: Self) {
+        self.lines.append(&mut other.lines);
+    }
+
+    /// Keeps the first lines.
+    pub fn truncate(&mut self, lines: usize) {
+        self.lines.truncate(lines);
+    }
+
+    /// Number of lines.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// All lines, each behind a prefix.
+    pub fn text(&self, prefix: &str) -> String {
+        self.lines.iter().map(|line| format!("{prefix}{line}\n")).collect()
+    }
+}
+
+/// What a terminal must not interpret becomes `?`: names come from binaries, arguments and files.
+fn printable(text: &str) -> String {
+    let shown = |c: char| match c {
+        ' '..='~' => c,
+        '\n' | '\t' => ' ',
+        _ => '?',
+    };
+    text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pages_are_narrow_and_printable(label in "[a-z ]{0,20}", text in any::<String>(), most in 1usize..5) {
+            let mut page = Page::default();
+            page.paragraph(&label, &text, most);
+            page.line(&text);
+            prop_assert!(page.len() <= most + 1);
+            for line in page.text("").lines() {
+                prop_assert!(line.len() <= WIDTH);
+                prop_assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+            }
+        }
+    }
+
+    #[test]
+    fn paragraphs_hang_behind_their_label() {
+        let mut page = Page::default();
+        page.paragraph("do  ", &"word ".repeat(40), 2);
+        let lines: Vec<String> = page.text("").lines().map(str::to_owned).collect();
+        assert_eq!(lines[0], format!("do  {}", "word ".repeat(19).trim_end()));
+        assert!(lines[1].starts_with("    word") && lines[1].ends_with(" ..."), "{lines:?}");
+    }
+}

@@ -1,0 +1,213 @@
+//! Numbers, ranks, frames and paths in words.
+
+use crate::summary::{Frame, FrameKind, NodeOfRun};
+
+/// A time with three or four digits: `120.4 s`, `3.2 ms`.
+pub fn seconds(time_s: f64) -> String {
+    match time_s.abs() {
+        time if time >= 1000.0 => format!("{time_s:.0} s"),
+        time if time >= 10.0 => format!("{time_s:.1} s"),
+        time if time >= 0.1 => format!("{time_s:.2} s"),
+        time if time >= 1e-4 => format!("{:.1} ms", time_s * 1e3),
+        0.0 => "0 s".into(),
+        _ => format!("{:.1} us", time_s * 1e6),
+    }
+}
+
+/// A fraction in percent: `25 %`, `4.2 %`.
+pub fn percent(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    if percent.abs() >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+}
+
+/// A count, its digits in groups of three: `24,000`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A noun with its number: `1 rank`, `2 ranks`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
+/// Bytes in the largest binary unit that leaves a number above one: `375.0 MiB`.
+pub fn bytes(number: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| number >> shift > 0);
+    match unit {
+        Some((name, shift)) => format!("{:.1} {name}", number as f64 / (1u64 << shift) as f64),
+        None => counted(number, "byte"),
+    }
+}
+
+/// Longest rank list that is shown whole.
+const RANKS_LENGTH: usize = 30;
+
+/// Ranks as the subject of a sentence: `rank 0`, `ranks 0-3,8`, `all ranks`.
+pub fn ranks(list: &str, of: u32) -> String {
+    if rank_count(list) >= u64::from(of) && of > 1 {
+        return "all ranks".into();
+    }
+    let noun = if rank_count(list) == 1 { "rank" } else { "ranks" };
+    if list.is_empty() {
+        return "some ranks".into();
+    }
+    if list.len() <= RANKS_LENGTH {
+        return format!("{noun} {list}");
+    }
+    let end = list.char_indices().take_while(|(at, _)| *at < RANKS_LENGTH);
+    let cut = end.filter(|(_, c)| *c == ',').last().map_or(0, |(at, _)| at);
+    format!("{} ranks ({},...)", count(rank_count(list)), &list[..cut])
+}
+
+/// How many ranks a rank list names; parts that are no ranks count as none.
+pub fn rank_count(list: &str) -> u64 {
+    let part = |part: &str| {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
+        let step = step.parse::<u64>().ok().filter(|step| *step > 0)?;
+        Some(last.checked_sub(first)? / step + 1)
+    };
+    list.split(',').filter_map(part).sum()
+}
+
+/// The hosts of a job, the first few by name.
+pub fn hosts(nodes: &[NodeOfRun]) -> String {
+    const NAMED: usize = 4;
+    let names: Vec<&str> = nodes.iter().take(NAMED).map(|node| node.host.as_str()).collect();
+    let more = if nodes.len() > NAMED { ", ..." } else { "" };
+    match nodes {
+        [] => "an unknown node".into(),
+        [node] => node.host.clone(),
+        _ => format!("{} ({}{more})", counted(nodes.len() as u64, "node"), names.join(", ")),
+    }
+}
+
+/// The file name and line of a frame: `stencil.c:12`.
+fn place(frame: &Frame) -> Option<String> {
+    let file = frame.file.as_deref()?.rsplit('/').next()?;
+    Some(frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+}
+
+/// A frame as part of a path: its name, a loop by its place.
+pub fn frame(frame: &Frame) -> String {
+    let name = shortened(&frame.function);
+    match (frame.kind, place(frame)) {
+        (FrameKind::Loop, Some(place)) => format!("loop at {place}"),
+        (FrameKind::Loop, None) => format!("loop in {name}"),
+        (FrameKind::Line, Some(place)) => place,
+        (FrameKind::Line, None) => format!("line in {name}"),
+        (FrameKind::Inlined, _) => format!("{name} (inlined)"),
+        (FrameKind::Function | FrameKind::Mpi, _) => name,
+    }
+}
+
+/// A frame as the subject of a sentence: its name and place.
+pub fn frame_with_place(it: &Frame) -> String {
+    match (it.kind, place(it)) {
+        (FrameKind::Function | FrameKind::Inlined, Some(place)) => {
+            format!("{} ({place})", frame(it))
+        }
+        (FrameKind::Loop, Some(place)) => {
+            format!("the loop at {place} in {}", shortened(&it.function))
+        }
+        (FrameKind::Loop, None) => format!("a {}", frame(it)),
+        _ => frame(it),
+    }
+}
+
+/// The innermost frame of a path as the subject of a sentence.
+pub fn end_of(path: &[Frame]) -> String {
+    path.last().map_or_else(|| "an unknown place".into(), frame_with_place)
+}
+
+/// Longest name that is shown whole: two of them fit on a line.
+const NAME_LENGTH: usize = 44;
+
+/// Keeps the end of a qualified name: what stands in front of it are namespaces.
+fn shortened(name: &str) -> String {
+    let length = name.chars().count();
+    if length <= NAME_LENGTH {
+        return name.into();
+    }
+    let end: String = name.chars().skip(length - (NAME_LENGTH - 3)).collect();
+    // From a whole part of the name on, if there is one.
+    let part = end.find("::").map_or(end.as_str(), |at| &end[at..]);
+    format!("...{part}")
+}
+
+/// A path on one line: frames are left out in the middle until it fits.
+pub fn path(path: &[Frame], width: usize) -> String {
+    const ARROW: &str = " > ";
+    let names: Vec<String> = path.iter().map(frame).collect();
+    let whole = names.join(ARROW);
+    if whole.len() <= width || names.len() < 3 {
+        return whole;
+    }
+    // The outermost frame says where; the inner ones say what: those are kept.
+    let mut kept = names.len() - 1;
+    loop {
+        let inner = names[names.len() - kept..].join(ARROW);
+        let shown = format!("{}{ARROW}...{ARROW}{inner}", names[0]);
+        if shown.len() <= width || kept == 1 {
+            return shown;
+        }
+        kept -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str) -> Frame {
+        let module = "a.out".into();
+        Frame { kind: FrameKind::Function, function: name.into(), file: None, line: None, module }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let times = [0.0, 2.5e-6, 0.0032, 0.25, 12.345, 120.43, 7200.4].map(seconds);
+        assert_eq!(times, ["0 s", "2.5 us", "3.2 ms", "0.25 s", "12.3 s", "120.4 s", "7200 s"]);
+        assert_eq!([0.0042, 0.0996, 0.251].map(percent), ["0.4 %", "10 %", "25 %"]);
+        assert_eq!([7, 1000, 1_234_567].map(count), ["7", "1,000", "1,234,567"]);
+        assert_eq!([1, 2048, 375 << 20].map(bytes), ["1 byte", "2.0 KiB", "375.0 MiB"]);
+    }
+
+    #[test]
+    fn ranks_are_named_or_counted() {
+        assert_eq!(ranks("0", 4), "rank 0");
+        assert_eq!(ranks("0-2", 4), "ranks 0-2");
+        assert_eq!(ranks("0-3", 4), "all ranks");
+        assert_eq!(ranks("", 4), "some ranks");
+        let odd = "1,3,5,8,9,11,13,15,17,19,21,23,25,27";
+        assert_eq!(ranks(odd, 64), "14 ranks (1,3,5,8,9,11,13,15,17,19,21,...)");
+        assert_eq!(rank_count("0-3,8,16-30:2"), 13);
+        assert_eq!(rank_count("3-1,x,,4:0"), 0);
+    }
+
+    #[test]
+    fn names_keep_their_end() {
+        let name = "a_namespace::with_a_name::and_another::of_some::class_of_it::a_method";
+        assert_eq!(frame(&function(name)), "...::of_some::class_of_it::a_method");
+    }
+
+    #[test]
+    fn paths_keep_their_ends() {
+        let long: Vec<Frame> = (0..9).map(|level| function(&format!("level_{level}"))).collect();
+        assert_eq!(path(&long, 40), "level_0 > ... > level_7 > level_8");
+        assert_eq!(path(&long[..2], 5), "level_0 > level_1");
+        assert_eq!(path(&[], 5), "");
+        assert_eq!(path(&long, 3), "level_0 > ... > level_8");
+    }
+}

@@ -1,0 +1,242 @@
+//! The text summary: the verdict first, all of it on one screen.
+
+use super::page::Page;
+use super::phrase::{count, counted, hosts, path, percent, seconds};
+use super::sentence::{caused_by, further_causes, gist, seen_in};
+use super::{WIDTH, tree};
+use crate::summary::{Frame, Loss, MpiAbi, Summary};
+
+/// Most lines of a text summary.
+pub const TEXT_LINES: usize = 40;
+/// Lines of the tree in the summary of a run without losses.
+const TREE_LINES: usize = 14;
+/// Most notes that are shown.
+const MAX_NOTES: usize = 4;
+
+/// The text summary.
+pub fn text(summary: &Summary) -> String {
+    let mut page = head(summary);
+    let tail = tail(summary);
+    let room = TEXT_LINES - tail.len() - 1;
+    if summary.losses.is_empty() {
+        page.line("");
+        let lines = if has_mpi(summary) { TREE_LINES } else { TEXT_LINES };
+        page.append(tree::view(&summary.tree, lines.min(room - page.len())));
+    } else {
+        append_losses(&mut page, summary, room);
+    }
+    page.line("");
+    page.append(tail);
+    page.text("")
+}
+
+fn has_mpi(summary: &Summary) -> bool {
+    summary.run.mpi.abi != MpiAbi::None
+}
+
+/// The program's name without its directories.
+pub fn program(summary: &Summary) -> &str {
+    let executable = summary.run.executable.as_str();
+    executable.rsplit('/').next().unwrap_or(executable)
+}
+
+/// Job, ranks, nodes, time, efficiency.
+pub fn headline(summary: &Summary) -> String {
+    let run = &summary.run;
+    let elapsed = seconds(run.elapsed_s);
+    if !has_mpi(summary) {
+        let threads = counted(u64::from(run.threads), "thread");
+        return format!(
+            "{}: {threads} on {}, {elapsed}, no MPI",
+            program(summary),
+            hosts(&run.nodes)
+        );
+    }
+    let job = run.job.as_ref().map_or_else(String::new, |job| format!(", job {job}"));
+    let threads = if run.threads > run.ranks {
+        format!(" with {}", counted(u64::from(run.threads), "thread"))
+    } else {
+        String::new()
+    };
+    let efficiency = summary.efficiency.parallel.map_or_else(|| "unknown".into(), percent);
+    format!(
+        "{}{job}: {}{threads} on {}, {elapsed}, parallel efficiency {efficiency}",
+        program(summary),
+        counted(u64::from(run.ranks), "rank"),
+        hosts(&run.nodes)
+    )
+}
+
+/// What the run's end was, if it was not the regular one.
+pub fn irregular_end(summary: &Summary) -> Option<String> {
+    let run = &summary.run;
+    (!run.complete).then(|| {
+        format!("INCOMPLETE: the run ended by {}; this is what was measured until then.", run.ended)
+    })
+}
+
+/// The verdict in a sentence.
+pub fn verdict(summary: &Summary) -> String {
+    let elapsed_s = summary.run.elapsed_s;
+    let Some(first) = summary.losses.first() else {
+        return if !has_mpi(summary) {
+            "Without MPI there are no ranks to compare; this is where the time went.".into()
+        } else if summary.run.complete {
+            "No scalability loss found: none costs more than 1 % of the run time.".into()
+        } else {
+            "No scalability loss found in what was measured.".into()
+        };
+    };
+    let cost = format!(
+        "{} of {}, {}",
+        seconds(first.seconds),
+        seconds(elapsed_s),
+        percent(first.severity)
+    );
+    match summary.losses.len() {
+        1 => format!("One loss found: {} ({cost}).", first.kind),
+        number => format!("{number} losses found. The largest: {} ({cost}).", first.kind),
+    }
+}
+
+fn head(summary: &Summary) -> Page {
+    let mut page = Page::default();
+    page.paragraph("", &headline(summary), 2);
+    if let Some(end) = irregular_end(summary) {
+        page.paragraph("", &end, 2);
+    }
+    page.paragraph("", &verdict(summary), 2);
+    let efficiency = &summary.efficiency;
+    if let (Some(load), Some(communication)) = (efficiency.load_balance, efficiency.communication) {
+        page.line(&format!(
+            "Parallel efficiency = load balance {} x communication efficiency {}.",
+            percent(load),
+            percent(communication)
+        ));
+    }
+    if summary.losses.is_empty() && has_mpi(summary) && summary.run.complete {
+        page.line("To make it faster, speed up the work itself. Most of the time goes to:");
+    }
+    page
+}
+
+/// Appends as many losses as fit, the largest whatever its length.
+fn append_losses(page: &mut Page, summary: &Summary, room: usize) {
+    for (index, loss) in summary.losses.iter().enumerate() {
+        let block = block(summary, index + 1, loss);
+        let left = summary.losses.len() - index;
+        // One line is kept for the number of those that do not fit.
+        let needed = block.len() + if left > 1 { 2 } else { 0 };
+        if index > 0 && page.len() + needed > room {
+            let rest: f64 = summary.losses[index..].iter().map(|loss| loss.seconds).sum();
+            page.line("");
+            let losses = counted(left as u64, "smaller loss").replace("losss", "losses");
+            page.line(&format!(
+                "{losses} not shown ({} at most): see the JSON file.",
+                seconds(rest)
+            ));
+            return;
+        }
+        page.append(block);
+    }
+}
+
+fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
+    let mut page = Page::default();
+    page.line("");
+    let kind = loss.kind.to_string();
+    let (first, others) = kind.split_at(1);
+    page.line(&format!(
+        "{number}. {}{others}: {} lost, {} of the run time",
+        first.to_ascii_uppercase(),
+        seconds(loss.seconds),
+        percent(loss.severity),
+    ));
+    page.paragraph("   Seen in    ", &seen_in(summary, loss), 3);
+    append_path(&mut page, &loss.symptom.path);
+    if let Some(cause) = caused_by(summary, loss) {
+        page.paragraph("   Caused by  ", &cause, 3);
+        if let Some(first) = loss.causes.first() {
+            append_path(&mut page, &first.path);
+        }
+    }
+    if let Some(others) = further_causes(loss) {
+        page.paragraph("              ", &others, 2);
+    }
+    page.paragraph("   Advice     ", &loss.advice, 4);
+    page
+}
+
+/// A path of one frame would only repeat the name.
+fn append_path(page: &mut Page, frames: &[Frame]) {
+    const INDENT: &str = "              ";
+    if frames.len() > 1 {
+        page.line(&format!("{INDENT}{}", path(frames, WIDTH - INDENT.len())));
+    }
+}
+
+fn tail(summary: &Summary) -> Page {
+    let mut page = Page::default();
+    if !summary.losses.is_empty() {
+        page.paragraph("Run time   ", &run_times(summary), 3);
+    }
+    page.paragraph("Measured   ", &measured(summary), 3);
+    for note in summary.notes.iter().take(MAX_NOTES) {
+        page.paragraph("Note       ", note, 3);
+    }
+    if summary.notes.len() > MAX_NOTES {
+        let more = counted((summary.notes.len() - MAX_NOTES) as u64, "further note");
+        page.line(&format!("           {more}: see the JSON file."));
+    }
+    page
+}
+
+fn run_times(summary: &Summary) -> String {
+    const LISTED: usize = 6;
+    let mut times = format!("{} as measured", seconds(summary.run.elapsed_s));
+    for (index, loss) in summary.losses.iter().take(LISTED).enumerate() {
+        times.push_str(&format!("; {} without {}", seconds(loss.elapsed_without_s), index + 1));
+    }
+    if summary.losses.len() > 1 {
+        let all = seconds(summary.projection.elapsed_s);
+        times.push_str(&format!("; {all} without all losses"));
+    }
+    times
+}
+
+fn measured(summary: &Summary) -> String {
+    let collection = &summary.collection;
+    let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
+    let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
+    let overhead = if available_s > 0.0 {
+        format!("{:.2} %", 100.0 * (sampling_s + collecting_s) / available_s)
+    } else {
+        "unknown".into()
+    };
+    let lost = if collection.lost == 0 { "none".into() } else { count(collection.lost) };
+    let mut sentence = format!(
+        "{}, {lost} lost; overhead {overhead} of CPU time ({} sampling, {} collecting)",
+        counted(collection.samples, "sample"),
+        seconds(sampling_s),
+        seconds(collecting_s)
+    );
+    if let Some(finalize_s) = collection.finalize_s {
+        sentence.push_str(&format!("; {} for the analysis at the end", seconds(finalize_s)));
+    }
+    if collection.truncated > 0 {
+        let part = collection.truncated as f64 / collection.samples.max(1) as f64;
+        sentence.push_str(&format!("; {} of the call paths are partial", percent(part)));
+    }
+    if collection.unsampled_threads > 0 {
+        let threads = counted(collection.unsampled_threads, "thread");
+        sentence.push_str(&format!("; {threads} not sampled"));
+    }
+    sentence.push('.');
+    sentence
+}
+
+/// A loss on one line or two, for [`super::brief`].
+pub fn in_brief(summary: &Summary, loss: &Loss) -> String {
+    let (cost, part) = (seconds(loss.seconds), percent(loss.severity));
+    format!("{}, {cost} ({part}): {}", loss.kind, gist(summary, loss))
+}

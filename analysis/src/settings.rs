@@ -1,0 +1,221 @@
+//! The user's settings: what the environment says, read by one [`TABLE`].
+//!
+//! The preloaded library reads them before `main`: nothing here starts a thread, panics, or needs
+//! more than an allocator.
+
+mod glob;
+mod quantity;
+mod rank_filter;
+mod table;
+mod warning;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+pub use glob::Glob;
+pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
+pub use rank_filter::RankFilter;
+use table::Reading;
+pub use table::{
+    LIBRARY, MAX_PERIOD_NS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, ROOT_PID, State, TABLE,
+    Variable,
+};
+pub use warning::Warning;
+
+/// What drives the samples, as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockChoice {
+    /// The thread's time on the CPU.
+    Cpu,
+    /// Wall time.
+    Wall,
+}
+
+/// Which reports are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formats {
+    /// For reading.
+    pub text: bool,
+    /// For programs.
+    pub json: bool,
+}
+
+impl Default for Formats {
+    fn default() -> Self {
+        Self { text: true, json: true }
+    }
+}
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Sampling period.
+    pub period_ns: u64,
+    /// What drives the samples; wall time wherever regions are off.
+    pub clock: ClockChoice,
+    /// Directory or name of the reports ([`crate::output`]).
+    pub output: OsString,
+    /// Which reports are written.
+    pub formats: Formats,
+    /// Whether MPI and blocking calls are wrapped.
+    pub regions: bool,
+    /// Programs to watch; empty: all.
+    pub include: Vec<Glob>,
+    /// Programs to leave alone.
+    pub exclude: Vec<Glob>,
+    /// Ranks to watch.
+    pub ranks: RankFilter,
+    /// Most memory per rank.
+    pub memory_bytes: u64,
+    /// 0 silent, 1 a short summary, 2 debug.
+    pub verbose: u8,
+    /// Whether to do nothing at all.
+    pub disable: bool,
+    /// The process that `plimsoll run` became, if it was used.
+    pub root_pid: Option<u32>,
+    in_effect: BTreeMap<&'static str, String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let implemented = TABLE.iter().filter(|variable| variable.state == State::Implemented);
+        let with_default = implemented.filter(|variable| !variable.default.is_empty());
+        Self {
+            period_ns: 4_000_000,
+            clock: ClockChoice::Cpu,
+            output: ".".into(),
+            formats: Formats::default(),
+            regions: true,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            ranks: RankFilter::default(),
+            memory_bytes: 64 << 20,
+            verbose: 1,
+            disable: false,
+            root_pid: None,
+            in_effect: with_default
+                .map(|variable| (variable.name, variable.default.to_owned()))
+                .collect(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads an environment. Other programs' variables are passed over; where a name occurs twice
+    /// the first counts, as for getenv; an empty value is as good as none.
+    pub fn from_env(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> (Self, Vec<Warning>) {
+        let mut settings = Self::default();
+        let mut warnings = Vec::new();
+        let mut given: Vec<&'static str> = Vec::new();
+        for (name, value) in environment {
+            let name = name.to_string_lossy();
+            if !name.starts_with(PREFIX) {
+                continue;
+            }
+            let Some(variable) = TABLE.iter().find(|variable| variable.name == name) else {
+                let suggestion = closest(&name);
+                warnings.push(Warning::Unknown { name: name.into_owned(), suggestion });
+                continue;
+            };
+            if value.is_empty() || given.contains(&variable.name) {
+                continue;
+            }
+            given.push(variable.name);
+            warnings.extend(settings.take(variable, &value));
+        }
+        warnings.extend(settings.reconcile(given.contains(&"PLIMSOLL_CLOCK")));
+        (settings, warnings)
+    }
+
+    fn take(&mut self, variable: &'static Variable, value: &OsStr) -> Option<Warning> {
+        if variable.state == State::NotYet {
+            return Some(Warning::NotYet { what: variable.name.into() });
+        }
+        let shown = value.to_string_lossy().into_owned();
+        let (effective, warning) = match (variable.read)(self, value) {
+            Reading::Taken => (shown, None),
+            Reading::Unreadable => {
+                return Some(Warning::Unreadable { variable, value: shown });
+            }
+            Reading::Replaced { used, reason } => {
+                (used.clone(), Some(Warning::Replaced { variable, value: shown, used, reason }))
+            }
+            Reading::Partly { not_yet } => {
+                let what = format!("{}={shown}: {not_yet}", variable.name);
+                (shown, Some(Warning::NotYet { what }))
+            }
+        };
+        if variable.state == State::Implemented {
+            self.in_effect.insert(variable.name, effective);
+        }
+        warning
+    }
+
+    /// Samples on CPU time alone never see a wait: without regions only wall time does.
+    fn reconcile(&mut self, clock_given: bool) -> Option<Warning> {
+        if self.regions || self.clock == ClockChoice::Wall {
+            return None;
+        }
+        self.clock = ClockChoice::Wall;
+        self.in_effect.insert("PLIMSOLL_CLOCK", "wall".into());
+        let variable = TABLE.iter().find(|variable| variable.name == "PLIMSOLL_CLOCK")?;
+        let reason = "with PLIMSOLL_REGIONS=off only wall time shows waiting";
+        let warning =
+            Warning::Replaced { variable, value: "cpu".into(), used: "wall".into(), reason };
+        clock_given.then_some(warning)
+    }
+
+    /// Whether this program is to be watched.
+    pub fn watches_program(&self, program: &Path) -> bool {
+        let among = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(program));
+        (self.include.is_empty() || among(&self.include)) && !among(&self.exclude)
+    }
+
+    /// What is in effect, by variable: [`crate::summary::Run::settings`].
+    pub fn in_effect(&self) -> BTreeMap<String, String> {
+        self.in_effect.iter().map(|(&name, value)| (name.to_owned(), value.clone())).collect()
+    }
+}
+
+/// Reads one value as [`Settings::from_env`] would, and says what is wrong with it.
+pub fn check(variable: &'static Variable, value: &OsStr) -> Option<Warning> {
+    Settings::default().take(variable, value)
+}
+
+/// The name that was probably meant: at most two letters wrong, or a third of a short name's.
+fn closest(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches(PREFIX).to_ascii_uppercase();
+    let public = TABLE.iter().filter(|variable| variable.state != State::Internal);
+    let distances = public.map(|variable| {
+        let meant = variable.name.trim_start_matches(PREFIX);
+        (edit_distance(&name, meant), meant.len(), variable.name)
+    });
+    let (distance, length, meant) = distances.min()?;
+    (distance <= 2.min(length / 3)).then_some(meant)
+}
+
+/// Letters to insert, delete, replace or swap with their neighbour.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Globs over program names.
+
+use std::path::Path;
+
+/// A pattern: `*` is any text, `?` any character, `[a-c]` one of these, `[!a-c]` none of these.
+/// With a `/` in it, it is compared with the whole path of a program, else with its file name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob(Vec<char>);
+
+impl Glob {
+    /// A pattern; every text is one.
+    pub fn new(pattern: &str) -> Self {
+        Self(pattern.chars().collect())
+    }
+
+    /// Whether the pattern fits the program.
+    pub fn matches(&self, program: &Path) -> bool {
+        let subject = if self.0.contains(&'/') {
+            program.to_string_lossy()
+        } else {
+            program.file_name().unwrap_or_default().to_string_lossy()
+        };
+        matches(&self.0, &subject.chars().collect::<Vec<_>>())
+    }
+}
+
+/// Remembers only the last `*`: a later one makes an earlier one's other choices pointless, so the
+/// time stays bounded by the product of the lengths.
+fn matches(pattern: &[char], subject: &[char]) -> bool {
+    let (mut p, mut s) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while s < subject.len() {
+        if pattern.get(p) == Some(&'*') {
+            star = Some((p, s));
+            p += 1;
+        } else if let Some(width) = pattern.get(p..).and_then(|rest| one(rest, subject[s])) {
+            p += width;
+            s += 1;
+        } else if let Some((star_p, star_s)) = star {
+            (p, s) = (star_p + 1, star_s + 1);
+            star = Some((star_p, s));
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|&c| c == '*')
+}
+
+/// Compares the first element of a pattern with a character: the element's width if they fit.
+fn one(pattern: &[char], c: char) -> Option<usize> {
+    match pattern.first()? {
+        '?' => Some(1),
+        '[' => match class(pattern, c) {
+            Some((width, true)) => Some(width),
+            Some((_, false)) => None,
+            // A bracket that nothing closes stands for itself.
+            None => (c == '[').then_some(1),
+        },
+        &literal => (literal == c).then_some(1),
+    }
+}
+
+/// Width of a `[...]` and whether it holds `c`; `None` if it is not closed.
+fn class(pattern: &[char], c: char) -> Option<(usize, bool)> {
+    let negated = matches!(pattern.get(1), Some('!' | '^'));
+    let start = if negated { 2 } else { 1 };
+    // A closing bracket in first place is a member.
+    let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&c| c == ']')?;
+    let (mut found, mut at) = (false, start);
+    while at < end {
+        if at + 2 < end && pattern[at + 1] == '-' {
+            found |= (pattern[at]..=pattern[at + 2]).contains(&c);
+            at += 3;
+        } else {
+            found |= pattern[at] == c;
+            at += 1;
+        }
+    }
+    Some((end + 1, found != negated))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn patterns_fit() {
+        for (pattern, program, fits) in [
+            ("lmp*", "/usr/bin/lmp_mpi", true),
+            ("lmp*", "/usr/lmp/bin/cp", false),
+            ("/usr/*/lmp", "/usr/local/bin/lmp", true),
+            ("*", "x", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("run[0-9]", "run7", true),
+            ("run[!0-9]", "run7", false),
+            ("run[]x]", "run]", true),
+            ("run[7", "run[7", true),
+            ("*a*b*c", "xxaxxbxxc", true),
+            ("*a*b*c", "xxaxxbxxcx", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(Glob::new(pattern).matches(Path::new(program)), fits, "{pattern} {program}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_time() {
+        let pattern = "*a".repeat(200) + "b";
+        assert!(!Glob::new(&pattern).matches(Path::new(&"a".repeat(4000))));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(pattern in "[-a\\[\\]!*?^/]{0,12}", program in "[-a\\[\\]/]{0,12}") {
+            Glob::new(&pattern).matches(Path::new(&program));
+        }
+    }
+}

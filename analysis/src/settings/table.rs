@@ -1,0 +1,365 @@
+//! The table of all settings: one entry defines a variable's name, default, meaning, state and how
+//! it is read. Parsing, its messages, and the options and help of `plimsoll run` come from here.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use super::glob::Glob;
+use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
+use super::rank_filter::RankFilter;
+use super::{ClockChoice, Formats, Settings};
+use crate::output;
+
+/// Whether a variable has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has.
+    Implemented,
+    /// It is part of the contract, and a later version brings it.
+    NotYet,
+    /// Ours: set by `plimsoll run` or by those who work on Plimsoll, and in no list.
+    Internal,
+}
+
+/// What became of a value.
+pub(super) enum Reading {
+    /// It was taken.
+    Taken,
+    /// It could not be read.
+    Unreadable,
+    /// Another one was taken.
+    Replaced { used: String, reason: &'static str },
+    /// It was taken, but for this part of it, which has no effect so far.
+    Partly { not_yet: &'static str },
+}
+
+/// One setting.
+pub struct Variable {
+    /// Its name in the environment.
+    pub name: &'static str,
+    /// What holds when it is not set; empty: nothing.
+    pub default: &'static str,
+    /// Stands for the value in help.
+    pub placeholder: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+    /// What a value looks like: completes "expected ...".
+    pub expected: &'static str,
+    /// Whether it has an effect.
+    pub state: State,
+    pub(super) read: fn(&mut Settings, &OsStr) -> Reading,
+}
+
+impl Variable {
+    /// Its name as an option of `plimsoll run`, without dashes.
+    pub fn option(&self) -> String {
+        self.name.trim_start_matches(PREFIX).to_ascii_lowercase().replace('_', "-")
+    }
+}
+
+impl PartialEq for Variable {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for Variable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// What every name begins with.
+pub const PREFIX: &str = "PLIMSOLL_";
+
+/// Shortest sampling period: below it a job measures little but the measuring.
+pub const MIN_PERIOD_NS: u64 = 100_000;
+/// Longest sampling period: beyond it most runs have too few samples to tell anything.
+pub const MAX_PERIOD_NS: u64 = 10_000_000_000;
+/// Least memory for a rank: room for its smallest ring and a small tree.
+pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
+
+/// Where `plimsoll run` says which process it became.
+pub const ROOT_PID: &str = "PLIMSOLL_ROOT_PID";
+/// Where `plimsoll run` is told which library to preload.
+pub const LIBRARY: &str = "PLIMSOLL_LIBRARY";
+
+const BOOLEAN: &str = "on or off (also 1/0, true/false, yes/no)";
+const GLOBS: &str = "program names separated by commas, with * ? [a-z]";
+
+/// Every variable.
+pub static TABLE: [Variable; 18] = [
+    Variable {
+        name: "PLIMSOLL_PERIOD",
+        default: "4ms",
+        placeholder: "TIME",
+        meaning: "Sampling period, 100us to 10s; units ns, us, ms, s",
+        expected: "a time from 100us to 10s with its unit (ns, us, ms, s), such as 4ms",
+        state: State::Implemented,
+        read: read_period,
+    },
+    Variable {
+        name: "PLIMSOLL_CLOCK",
+        default: "cpu",
+        placeholder: "CLOCK",
+        meaning: "What drives the samples: cpu (time on the CPU) or wall (all time)",
+        expected: "cpu or wall",
+        state: State::Implemented,
+        read: |settings, value| {
+            settings.clock = match text(value).as_str() {
+                "cpu" => ClockChoice::Cpu,
+                "wall" => ClockChoice::Wall,
+                _ => return Reading::Unreadable,
+            };
+            Reading::Taken
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_OUTPUT",
+        default: ".",
+        placeholder: "PLACE",
+        meaning: "Where reports go: a directory, or a name with %e executable, %j job id, %h host, \
+                  %p pid, %n ranks, %t time; created if missing, never overwritten",
+        expected: "a directory, or a name with %e %j %h %p %n %t (%% is a percent sign)",
+        state: State::Implemented,
+        read: |settings, value| {
+            if !output::is_pattern_valid(value) {
+                return Reading::Unreadable;
+            }
+            settings.output = value.into();
+            Reading::Taken
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_FORMATS",
+        default: "text,json,html",
+        placeholder: "LIST",
+        meaning: "What is written: text, json (html: not yet)",
+        expected: "a list of text, json, html, separated by commas",
+        state: State::Implemented,
+        read: read_formats,
+    },
+    Variable {
+        name: "PLIMSOLL_TRACE",
+        default: "clusters",
+        placeholder: "WHAT",
+        meaning: "Spool of samples: off, clusters (one rank of each cluster is kept), all",
+        expected: "off, clusters or all",
+        state: State::NotYet,
+        read: nothing,
+    },
+    Variable {
+        name: "PLIMSOLL_COUNTERS",
+        default: "",
+        placeholder: "LIST",
+        meaning: "Perf events per call path: cycles, instructions, cache-misses, page-faults, ...",
+        expected: "a list of perf events, separated by commas",
+        state: State::NotYet,
+        read: nothing,
+    },
+    Variable {
+        name: "PLIMSOLL_THREADS",
+        default: "key",
+        placeholder: "HOW",
+        meaning: "How threads of a process are merged: sum, set, key, calltree, all",
+        expected: "sum, set, key, calltree or all",
+        state: State::NotYet,
+        read: nothing,
+    },
+    Variable {
+        name: "PLIMSOLL_LABELS",
+        default: "",
+        placeholder: "FILE",
+        meaning: "File with further rules from function names to labels",
+        expected: "a file",
+        state: State::NotYet,
+        read: nothing,
+    },
+    Variable {
+        name: "PLIMSOLL_MARKS",
+        default: "on",
+        placeholder: "ON|OFF",
+        meaning: "Return-address marks",
+        expected: BOOLEAN,
+        state: State::NotYet,
+        read: nothing,
+    },
+    Variable {
+        name: "PLIMSOLL_REGIONS",
+        default: "on",
+        placeholder: "ON|OFF",
+        meaning: "Wrappers of MPI and of blocking calls; off: samples only, on wall time",
+        expected: BOOLEAN,
+        state: State::Implemented,
+        read: |settings, value| match parse_boolean(&text(value)) {
+            Some(on) => {
+                settings.regions = on;
+                Reading::Taken
+            }
+            None => Reading::Unreadable,
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_INCLUDE",
+        default: "",
+        placeholder: "GLOBS",
+        meaning: "Programs to watch, and no others: names with * ? [a-z], separated by commas",
+        expected: GLOBS,
+        state: State::Implemented,
+        read: |settings, value| {
+            settings.include = globs(value);
+            Reading::Taken
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_EXCLUDE",
+        default: "",
+        placeholder: "GLOBS",
+        meaning: "Programs to leave alone, written likewise",
+        expected: GLOBS,
+        state: State::Implemented,
+        read: |settings, value| {
+            settings.exclude = globs(value);
+            Reading::Taken
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_RANKS",
+        default: "all",
+        placeholder: "RANKS",
+        meaning: "Ranks to watch: all, or a list such as 0-3,8,16-30:2",
+        expected: "all, or a list of ranks such as 0-3,8,16-30:2",
+        state: State::Implemented,
+        read: |settings, value| match RankFilter::parse(&text(value)) {
+            Some(ranks) => {
+                settings.ranks = ranks;
+                Reading::Taken
+            }
+            None => Reading::Unreadable,
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_MEMORY",
+        default: "64MiB",
+        placeholder: "SIZE",
+        meaning: "Most memory per rank; units KiB, MiB, GiB, KB, MB, GB",
+        expected: "a size with its unit (KiB, MiB, GiB, KB, MB, GB), such as 64MiB",
+        state: State::Implemented,
+        read: |settings, value| match parse_size_bytes(&text(value)) {
+            Some(bytes) if bytes < MIN_MEMORY_BYTES => {
+                settings.memory_bytes = MIN_MEMORY_BYTES;
+                Reading::Replaced { used: "1MiB".into(), reason: "that is too little" }
+            }
+            Some(bytes) => {
+                settings.memory_bytes = bytes;
+                Reading::Taken
+            }
+            None => Reading::Unreadable,
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_VERBOSE",
+        default: "1",
+        placeholder: "LEVEL",
+        meaning: "What is said on stderr: 0 nothing, 1 a short summary, 2 for debugging",
+        expected: "0, 1 or 2",
+        state: State::Implemented,
+        read: |settings, value| {
+            settings.verbose = match text(value).as_str() {
+                "0" => 0,
+                "1" => 1,
+                "2" => 2,
+                _ => return Reading::Unreadable,
+            };
+            Reading::Taken
+        },
+    },
+    Variable {
+        name: "PLIMSOLL_DISABLE",
+        default: "",
+        placeholder: "1",
+        meaning: "1: do nothing at all",
+        expected: "1 or 0",
+        state: State::Implemented,
+        read: |settings, value| match parse_boolean(&text(value)) {
+            Some(disable) => {
+                settings.disable = disable;
+                Reading::Taken
+            }
+            None => Reading::Unreadable,
+        },
+    },
+    Variable {
+        name: ROOT_PID,
+        default: "",
+        placeholder: "PID",
+        meaning: "Process id of what `plimsoll run` started",
+        expected: "a process id",
+        state: State::Internal,
+        read: |settings, value| match text(value).parse() {
+            Ok(pid) => {
+                settings.root_pid = Some(pid);
+                Reading::Taken
+            }
+            Err(_) => Reading::Unreadable,
+        },
+    },
+    Variable {
+        name: LIBRARY,
+        default: "",
+        placeholder: "FILE",
+        meaning: "The library that `plimsoll run` preloads, where it does not stand beside it",
+        expected: "a file",
+        state: State::Internal,
+        read: nothing,
+    },
+];
+
+fn text(value: &OsStr) -> String {
+    value.to_string_lossy().trim().to_ascii_lowercase()
+}
+
+fn nothing(_: &mut Settings, _: &OsStr) -> Reading {
+    Reading::Taken
+}
+
+fn read_period(settings: &mut Settings, value: &OsStr) -> Reading {
+    let Some(asked_ns) = parse_duration_ns(&text(value)) else { return Reading::Unreadable };
+    settings.period_ns = asked_ns.clamp(MIN_PERIOD_NS, MAX_PERIOD_NS);
+    if settings.period_ns == asked_ns {
+        return Reading::Taken;
+    }
+    let reason = if asked_ns < MIN_PERIOD_NS {
+        "so short a period would slow the program down"
+    } else {
+        "so long a period would leave too few samples"
+    };
+    Reading::Replaced { used: format_duration_ns(settings.period_ns), reason }
+}
+
+fn read_formats(settings: &mut Settings, value: &OsStr) -> Reading {
+    let (mut formats, mut html) = (Formats { text: false, json: false }, false);
+    for name in text(value).split(',').map(str::trim) {
+        match name {
+            "text" => formats.text = true,
+            "json" => formats.json = true,
+            "html" => html = true,
+            _ => return Reading::Unreadable,
+        }
+    }
+    // Who asks for the default list asks for nothing special.
+    let as_default = formats == Formats::default();
+    if formats != (Formats { text: false, json: false }) {
+        settings.formats = formats;
+    }
+    if html && !as_default {
+        Reading::Partly { not_yet: "the format html" }
+    } else {
+        Reading::Taken
+    }
+}
+
+fn globs(value: &OsStr) -> Vec<Glob> {
+    let list = value.to_string_lossy();
+    list.split(',').map(str::trim).filter(|glob| !glob.is_empty()).map(Glob::new).collect()
+}

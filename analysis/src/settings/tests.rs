@@ -1,0 +1,154 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(environment: &[(&str, &str)]) -> (Settings, Vec<String>) {
+    let pairs = environment.iter().map(|(name, value)| (name.into(), value.into()));
+    let (settings, warnings) = Settings::from_env(pairs);
+    (settings, warnings.iter().map(Warning::to_string).collect())
+}
+
+#[test]
+fn an_empty_environment_is_the_default() {
+    assert_eq!(read(&[("PATH", "/bin"), ("PLIMSOLL_PERIOD", "")]), (Settings::default(), vec![]));
+}
+
+/// The defaults in the table are the defaults in the struct, and can be read.
+#[test]
+fn every_default_says_what_holds_anyway() {
+    for variable in &TABLE {
+        if variable.state == State::Implemented && !variable.default.is_empty() {
+            let environment = [(variable.name, variable.default)];
+            assert_eq!(read(&environment), (Settings::default(), vec![]), "{}", variable.name);
+        }
+    }
+}
+
+#[test]
+fn values_are_taken() {
+    let (settings, warnings) = read(&[
+        ("PLIMSOLL_PERIOD", "1ms"),
+        ("PLIMSOLL_CLOCK", "WALL"),
+        ("PLIMSOLL_OUTPUT", "/scratch/%e-%j"),
+        ("PLIMSOLL_FORMATS", "json"),
+        ("PLIMSOLL_INCLUDE", "lmp*, cp2k*"),
+        ("PLIMSOLL_EXCLUDE", "*.debug"),
+        ("PLIMSOLL_RANKS", "0-3"),
+        ("PLIMSOLL_MEMORY", "16MiB"),
+        ("PLIMSOLL_VERBOSE", "2"),
+        ("PLIMSOLL_DISABLE", "yes"),
+        ("PLIMSOLL_ROOT_PID", "4711"),
+        ("PLIMSOLL_LIBRARY", "/opt/libplimsoll.so"),
+    ]);
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!((settings.period_ns, settings.clock), (1_000_000, ClockChoice::Wall));
+    assert_eq!(settings.output, "/scratch/%e-%j");
+    assert_eq!(settings.formats, Formats { text: false, json: true });
+    assert!(settings.watches_program(Path::new("/bin/lmp_mpi")));
+    assert!(!settings.watches_program(Path::new("/bin/lmp.debug")));
+    assert!(!settings.watches_program(Path::new("/bin/sh")));
+    assert!(settings.ranks.contains(3) && !settings.ranks.contains(4));
+    assert_eq!((settings.memory_bytes, settings.verbose), (16 << 20, 2));
+    assert!(settings.disable);
+    assert_eq!(settings.root_pid, Some(4711));
+    let in_effect = settings.in_effect();
+    assert_eq!(in_effect["PLIMSOLL_PERIOD"], "1ms");
+    assert_eq!(in_effect["PLIMSOLL_REGIONS"], "on");
+    assert!(!in_effect.contains_key(ROOT_PID));
+}
+
+#[test]
+fn what_cannot_be_read_leaves_the_default_and_says_what_is_expected() {
+    for variable in TABLE.iter().filter(|variable| variable.state == State::Implemented) {
+        if ["PLIMSOLL_INCLUDE", "PLIMSOLL_EXCLUDE"].contains(&variable.name) {
+            continue; // any text is a glob
+        }
+        let (settings, warnings) = read(&[(variable.name, "%wrong!")]);
+        assert_eq!(settings, Settings::default(), "{}", variable.name);
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains(variable.expected), "{warnings:?}");
+    }
+    assert_eq!(
+        read(&[("PLIMSOLL_PERIOD", "4")]).1,
+        ["PLIMSOLL_PERIOD=4 cannot be read: expected a time from 100us to 10s with its unit \
+          (ns, us, ms, s), such as 4ms; the default 4ms is used."]
+    );
+}
+
+#[test]
+fn periods_are_bounded() {
+    for (asked, period_ns, used) in [("1us", 100_000, "100us"), ("1000s", 10_000_000_000, "10s")] {
+        let (settings, warnings) = read(&[("PLIMSOLL_PERIOD", asked)]);
+        assert_eq!(settings.period_ns, period_ns);
+        assert_eq!(settings.in_effect()["PLIMSOLL_PERIOD"], used);
+        assert!(warnings.len() == 1 && warnings[0].ends_with(&format!("; {used} is used.")));
+    }
+    assert_eq!(read(&[("PLIMSOLL_PERIOD", "100us")]).1, Vec::<String>::new());
+}
+
+#[test]
+fn unknown_names_are_told_with_what_was_meant() {
+    for (name, meant) in [
+        ("PLIMSOLL_PERIDO", "did you mean PLIMSOLL_PERIOD?"),
+        ("PLIMSOLL_REGION", "did you mean PLIMSOLL_REGIONS?"),
+        ("PLIMSOLL_period", "did you mean PLIMSOLL_PERIOD?"),
+        ("PLIMSOLL_FROBNICATE", "`plimsoll run --help` lists all settings."),
+        ("PLIMSOLL_ROOT_PIT", "`plimsoll run --help` lists all settings."),
+    ] {
+        let (settings, warnings) = read(&[(name, "1")]);
+        assert_eq!(settings, Settings::default());
+        assert!(warnings.len() == 1 && warnings[0].ends_with(meant), "{warnings:?}");
+    }
+}
+
+#[test]
+fn what_a_later_version_brings_is_named_once() {
+    for variable in TABLE.iter().filter(|variable| variable.state == State::NotYet) {
+        let (settings, warnings) = read(&[(variable.name, "all")]);
+        assert_eq!(settings, Settings::default());
+        assert_eq!(warnings, [format!("{} is not implemented yet; ignored.", variable.name)]);
+    }
+}
+
+#[test]
+fn html_is_named_only_where_it_was_asked_for() {
+    let both = Formats::default();
+    for (list, formats, warned) in [
+        ("text,json,html", both, false),
+        ("html, json, TEXT", both, false),
+        ("text", Formats { text: true, json: false }, false),
+        ("html,json", Formats { text: false, json: true }, true),
+        ("html", both, true),
+    ] {
+        let (settings, warnings) = read(&[("PLIMSOLL_FORMATS", list)]);
+        assert_eq!((settings.formats, !warnings.is_empty()), (formats, warned), "{list}");
+    }
+}
+
+#[test]
+fn without_regions_the_clock_is_wall_time() {
+    let (settings, warnings) = read(&[("PLIMSOLL_REGIONS", "off")]);
+    assert_eq!((settings.clock, warnings.len()), (ClockChoice::Wall, 0));
+    let (settings, warnings) = read(&[("PLIMSOLL_REGIONS", "off"), ("PLIMSOLL_CLOCK", "cpu")]);
+    assert_eq!((settings.clock, warnings.len()), (ClockChoice::Wall, 1));
+}
+
+#[test]
+fn the_first_of_two_counts() {
+    let (settings, _) = read(&[("PLIMSOLL_PERIOD", "1ms"), ("PLIMSOLL_PERIOD", "2ms")]);
+    assert_eq!(settings.period_ns, 1_000_000);
+}
+
+proptest! {
+    #[test]
+    fn any_environment_is_read(which in 0..TABLE.len(), value in "\\PC{0,20}", name in "[A-Z_]{0,9}") {
+        read(&[(TABLE[which].name, &value), (&format!("PLIMSOLL_{name}"), &value)]);
+    }
+
+    #[test]
+    fn distances_are_distances(a in "[A-C]{0,6}", b in "[A-C]{0,6}") {
+        prop_assert_eq!(edit_distance(&a, &b), edit_distance(&b, &a));
+        prop_assert_eq!(edit_distance(&a, &b) == 0, a == b);
+        prop_assert!(edit_distance(&a, &b) <= a.len().max(b.len()));
+    }
+}
