@@ -1,5 +1,7 @@
 //! Advice: a loss in one or two sentences, with what to try.
 
+use std::cmp::Ordering::Equal;
+
 use plimsoll_collector::profile::NodeId;
 
 use crate::losses::Finding;
@@ -72,14 +74,10 @@ fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
         facts.finding.seconds,
         name(totals, facts.finding.symptom),
     );
-    let worst = totals
-        .job
-        .hosts
-        .iter()
-        .map(|(host, h)| (f64::from(h.busy_threads) / (h.cores.len().max(1) as f64), host, h))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let crowded = totals.job.hosts.iter().filter(|(_, host)| host.is_crowded());
+    let worst = crowded.max_by(|(_, a), (_, b)| a.load().partial_cmp(&b.load()).unwrap_or(Equal));
     match worst {
-        Some((load, host, at)) if load > 1.0 => format!(
+        Some((host, at)) => format!(
             "{} {} with {} busy {} {} {} on {host}. {wait} Start fewer ranks or threads on a \
              node, or give the job more cores.",
             at.ranks.len(),

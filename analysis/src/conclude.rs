@@ -39,7 +39,7 @@ impl Conclusion {
         Self { totals, matching, meanings, findings }
     }
 
-    /// What is left to ask the ranks; the answers go to [`summary`] in the same order.
+    /// What is left to ask the ranks; the answers go to [`summary()`] in the same order.
     pub fn queries(&self) -> Vec<Query> {
         self.findings.iter().flat_map(|f| f.slow.iter().chain(&f.waiting).cloned()).collect()
     }

@@ -9,28 +9,29 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::below;
 use crate::rank::{Rank, Work};
 
-/// Sum and maximum over ranks of a time in one instance; an absent rank is 0.
+/// Sum and maximum over ranks of a time in one instance; an absent rank is 0. There are as many as
+/// instances times contexts, so they are kept small: a sum of more than 584 years saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peak {
     /// Sum, in nanoseconds.
-    pub sum: u128,
+    pub sum: u64,
     /// Largest, in nanoseconds.
     pub max: u64,
 }
 
 impl Peak {
     fn of(value: u64) -> Self {
-        Self { sum: u128::from(value), max: value }
+        Self { sum: value, max: value }
     }
 
     fn combine(&mut self, other: &Self) {
-        self.sum += other.sum;
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
     /// Number of ranks times (maximum - mean).
     pub fn excess(&self, ranks: u32) -> u128 {
-        (u128::from(self.max) * u128::from(ranks)).saturating_sub(self.sum)
+        (u128::from(self.max) * u128::from(ranks)).saturating_sub(u128::from(self.sum))
     }
 }
 
@@ -71,16 +72,29 @@ impl Instance {
         self.wait_sum += other.wait_sum;
         self.wait_min = self.wait_min.min(other.wait_min);
         self.work.combine(&other.work);
-        self.nodes.extend(other.nodes);
-        // Two ascending runs: a stable sort merges them.
-        self.nodes.sort_by_key(|(node, _)| *node);
-        self.nodes.dedup_by(|(next, theirs), (node, ours)| {
-            if next == node {
-                ours.inclusive.combine(&theirs.inclusive);
-                ours.own.combine(&theirs.own);
+        combine_nodes(&mut self.nodes, other.nodes);
+    }
+}
+
+/// Adds theirs to ours, both by ascending node.
+fn combine_nodes(ours: &mut Vec<(NodeId, InstanceNode)>, theirs: Vec<(NodeId, InstanceNode)>) {
+    let mut at = 0;
+    let mut new = Vec::new();
+    for (node, values) in theirs {
+        // Mostly the ranks have the same contexts, and the next one is it.
+        at += ours[at..].iter().take_while(|(known, _)| *known < node).count();
+        match ours.get_mut(at) {
+            Some((known, sums)) if *known == node => {
+                sums.inclusive.combine(&values.inclusive);
+                sums.own.combine(&values.own);
             }
-            next == node
-        });
+            _ => new.push((node, values)),
+        }
+    }
+    if !new.is_empty() {
+        ours.append(&mut new);
+        // Two ascending runs: a stable sort merges them.
+        ours.sort_by_key(|(node, _)| *node);
     }
 }
 

@@ -22,6 +22,19 @@ pub struct Host {
     pub busy_threads: u32,
 }
 
+impl Host {
+    /// Threads that want a core for each core there is; `None` where the cores are not known.
+    pub fn load(&self) -> Option<f64> {
+        let cores = self.cores.len();
+        (cores > 0).then(|| f64::from(self.busy_threads) / cores as f64)
+    }
+
+    /// Whether more threads want a core than there are.
+    pub fn is_crowded(&self) -> bool {
+        self.load().is_some_and(|load| load > 1.0)
+    }
+}
+
 /// Sums over ranks, except where noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTotals {

@@ -4,6 +4,7 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
 use crate::imbalance::{Cause, PhaseImbalance};
+use crate::job::Host;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::queries::{Quantity, Query};
 use crate::rank::Owners;
@@ -134,7 +135,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
     let delay = &job.run_delay;
     let mean_ns = delay.mean(job.ranks.len());
     let elapsed_ns = job.elapsed_ns as f64;
-    let crowded = job.hosts.values().any(|host| host.busy_threads > host.cores.len() as u32);
+    let crowded = job.hosts.values().any(Host::is_crowded);
     let least = if crowded { LEAST_SEVERITY } else { LEAST_DELAY_UNCROWDED };
     if mean_ns <= least * elapsed_ns {
         return None;

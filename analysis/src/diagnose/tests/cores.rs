@@ -65,3 +65,11 @@ fn waiting_for_a_core_with_cores_enough_counts_when_it_is_much() {
     assert_eq!(only_loss(&summary).kind, LossKind::Oversubscription);
     assert!(only_loss(&summary).advice.contains("binding"));
 }
+
+#[test]
+fn cores_that_are_not_known_are_not_exceeded() {
+    let mut subject = Subject::new(2);
+    subject.cores = Vec::new();
+    subject.step(BARRIER, |_| vec![delayed("main/relax", 100 * MS, 3 * MS)]);
+    assert_eq!(verdict(&subject).losses, []);
+}

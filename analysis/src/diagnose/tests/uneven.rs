@@ -176,3 +176,24 @@ fn a_function_that_is_uneven_in_many_small_parts_is_the_cause_itself() {
     let summary = verdict(&subject);
     assert_eq!(causes(only_loss(&summary)), [("main/solve".to_owned(), 0.01)]);
 }
+
+#[test]
+fn only_uneven_work_that_is_waited_for_counts() {
+    let loss_of = |part: fn(u32) -> Vec<Doing>| {
+        let mut subject = Subject::new(4);
+        subject.step(BARRIER, part);
+        verdict(&subject).losses
+    };
+    // The others' wait for rank 0 is in a message, not in the barrier.
+    let waited_elsewhere = |rank| match rank {
+        0 => vec![doing("main/relax", 100 * MS)],
+        _ => vec![doing("main/relax", 50 * MS), doing("main/MPI_Recv", 50 * MS)],
+    };
+    assert_eq!(loss_of(waited_elsewhere), []);
+    // Rank 0 comes late mostly because of a message: more even work would not help with that.
+    let late_by_message = |rank| match rank {
+        0 => vec![doing("main/relax", 60 * MS), doing("main/MPI_Recv", 40 * MS)],
+        _ => vec![doing("main/relax", 50 * MS)],
+    };
+    assert_eq!(rounded(loss_of(late_by_message)[0].seconds), 0.0075);
+}
