@@ -60,24 +60,28 @@ impl Account {
     /// Time inside a wrapped call.
     pub(crate) fn spend(&mut self, node: RawId, stamps: u64) {
         if stamps > 0 {
-            self.entry(node).time += stamps;
+            self.entry(node).add(&Value { time: stamps, ..Value::default() });
         }
     }
 
     /// Time outside wrapped calls that a sample vouches for.
     pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64) {
         if stamps > 0 {
-            let value = self.entry(node);
-            value.time += stamps;
-            value.work += stamps;
-            value.run_delay += run_delay.min(stamps);
+            let run_delay = run_delay.min(stamps);
+            self.entry(node).add(&Value {
+                time: stamps,
+                work: stamps,
+                run_delay,
+                ..Value::default()
+            });
         }
     }
 
     /// Time outside wrapped calls that no sample vouches for.
     pub(crate) fn rest(&mut self, between: Between, stamps: u64) {
         if stamps > 0 {
-            *self.rests.entry(between).or_default() += stamps;
+            let rest = self.rests.entry(between).or_default();
+            *rest = rest.saturating_add(stamps);
         }
     }
 
@@ -88,9 +92,7 @@ impl Account {
 
     /// Calls of a context.
     pub(crate) fn call(&mut self, node: RawId, count: u64, bytes: u64) {
-        let value = self.entry(node);
-        value.calls = value.calls.saturating_add(count);
-        value.bytes = value.bytes.saturating_add(bytes);
+        self.entry(node).add(&Value { calls: count, bytes, ..Value::default() });
     }
 
     fn entry(&mut self, node: RawId) -> &mut Value {
@@ -104,10 +106,10 @@ impl Account {
             self.entry(node).add(&value);
         }
         for (between, stamps) in other.rests.drain() {
-            *self.rests.entry(between).or_default() += stamps;
+            self.rest(between, stamps);
         }
-        self.duration += std::mem::take(&mut other.duration);
-        self.paused += std::mem::take(&mut other.paused);
+        self.pass(std::mem::take(&mut other.duration));
+        self.pause(std::mem::take(&mut other.paused));
     }
 
     /// Values by context.

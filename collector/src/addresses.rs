@@ -117,7 +117,7 @@ impl Addresses {
         self.named.get(&id)
     }
 
-    /// Distinct frames.
+    /// A distinct frame, by its index.
     pub(crate) fn frame(&self, index: u32) -> &Frame {
         &self.frames[index as usize]
     }

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -138,8 +138,7 @@ impl Segment {
             .open(format!("/proc/{pid}/fd/{fd}"))
             .map_err(AttachError::Unreachable)?;
         let metadata = file.metadata().map_err(AttachError::Unreachable)?;
-        let kind = metadata.file_type();
-        if !kind.is_file() || kind.is_fifo() || metadata.size() < THREADS_OFFSET as u64 {
+        if !metadata.is_file() || metadata.size() < THREADS_OFFSET as u64 {
             return Err(AttachError::NotASegment);
         }
         let file = out_of_the_way(file.into());

@@ -8,8 +8,9 @@ use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
 
 use crate::addresses::Kind;
 use crate::attach::Area;
+use crate::books::{Garbled, Window};
 use crate::process::{Life, Process, Scratch, Seat};
-use crate::replay::{Garbled, Replay, Window};
+use crate::replay::Replay;
 
 /// Most bytes that are copied out of a ring at a time. A record fits many times.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -57,10 +58,6 @@ impl Process {
         let head = thread.head.load(Ordering::Acquire);
         let window = self.window();
         self.choose_main(index, &mut life);
-        if life.run != self.restarts {
-            life.run = self.restarts;
-            life.replay.restart();
-        }
         let pending = head.wrapping_sub(life.position.max(life.history));
         let full = pending.min(seat.area.ring_bytes()) * 100 / seat.area.ring_bytes();
         self.read(index, &seat.area, &mut life, head, window, scratch);
@@ -96,7 +93,7 @@ impl Process {
         let routine = thread.start_routine.load(Ordering::Relaxed);
         let known = self.addresses.kind(routine, &self.segment) == Some(Kind::Code);
         let routine = if known { routine } else { 0 };
-        Life { generation, position, history: tail, routine, run: self.restarts, replay }
+        Life { generation, position, history: tail, routine, replay }
     }
 
     /// Makes the thread in area `index` the communicating one if the header says so; a change of

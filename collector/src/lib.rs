@@ -15,12 +15,14 @@
 mod account;
 mod addresses;
 mod attach;
+mod books;
 mod clock;
 mod collector;
 mod contexts;
 mod drain;
 mod periods;
 mod phases;
+mod place;
 mod process;
 pub mod profile;
 mod replay;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::account::Account;
-use crate::replay::Sync;
+use crate::books::Sync;
 use crate::rows::Rows;
 use crate::tree::RawId;
 
@@ -39,8 +39,8 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// A run that begins at stamp `begin`; `next_index` is the index of the next synchronisation.
-    pub(crate) fn new(begin: u64, next_index: u64, row_bytes: usize) -> Self {
+    /// A run that begins at stamp `begin`, of which at most `row_bytes` of instances are kept whole.
+    pub(crate) fn new(begin: u64, row_bytes: usize) -> Self {
         Self {
             open: Account::default(),
             list: Vec::new(),
@@ -48,15 +48,16 @@ impl Phases {
             rows: Rows::new(row_bytes),
             begin,
             after: None,
-            next_index,
+            next_index: 0,
             gap: false,
             syncs: 0,
         }
     }
 
-    /// Index of the next synchronisation.
-    pub(crate) fn next_index(&self) -> u64 {
-        self.next_index
+    /// The run begins at another stamp: throws away all but where the synchronisations stand.
+    pub(crate) fn restart(&mut self, begin: u64, row_bytes: usize) {
+        let (next_index, gap) = (self.next_index, self.gap);
+        *self = Self { next_index, gap, ..Self::new(begin, row_bytes) };
     }
 
     /// Number of synchronisations.
@@ -68,11 +69,11 @@ impl Phases {
     pub(crate) fn synchronise(&mut self, sync: Sync) {
         let missing = sync.index != self.next_index;
         self.next_index = sync.index.saturating_add(1);
+        self.gap = false;
         if !sync.counted {
             return;
         }
         self.syncs += 1;
-        self.gap = false;
         // An instance that spans lost synchronisations is not the same on the other ranks.
         self.fold(Some(sync.node), sync.index, !missing);
         self.after = Some(sync.node);
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn phases_recur_by_the_places_of_their_ends() {
-        let mut phases = Phases::new(0, 0, 1 << 20);
+        let mut phases = Phases::new(0, 1 << 20);
         for index in 0..10 {
             phases.open.pass(7);
             phases.open.work(3, 7, 0);
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_instance_with_a_gap_is_counted_but_not_kept() {
-        let mut phases = Phases::new(0, 0, 1 << 20);
+        let mut phases = Phases::new(0, 1 << 20);
         phases.synchronise(sync(0, 5));
         phases.synchronise(sync(3, 5));
         phases.lose();
@@ -182,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_run_without_synchronisations_is_one_phase() {
-        let mut phases = Phases::new(0, 0, 1 << 20);
+        let mut phases = Phases::new(0, 1 << 20);
         phases.end();
         assert_eq!(phases.list().len(), 1);
         assert_eq!((phases.list()[0].first_index, phases.list()[0].instances), (0, 1));
         // What happened before the run began is not counted, but its index is remembered.
-        let mut phases = Phases::new(0, 0, 1 << 20);
+        let mut phases = Phases::new(0, 1 << 20);
         phases.synchronise(Sync { counted: false, ..sync(0, 5) });
         phases.synchronise(sync(1, 5));
         assert_eq!((phases.list()[0].first_index, phases.syncs()), (1, 1));

@@ -8,11 +8,12 @@ use plimsoll_agent::segment::ClockKind;
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::attach::{Area, AttachError, Segment};
+use crate::books::{Books, Window};
 use crate::clock::{Rate, stamp_now};
 use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::profile::{CollectionCounts, ProcessProfile};
-use crate::replay::{Books, Replay, Window};
+use crate::replay::Replay;
 use crate::snapshot::Run;
 use crate::symbols::Symbols;
 use crate::tree::{IdMap, ROOT, Tree};
@@ -40,8 +41,6 @@ pub(crate) struct Life {
     pub(crate) history: u64,
     /// Address id of its start routine; 0 if that is not known.
     pub(crate) routine: u32,
-    /// The run that it was last read in: [`Process::restarts`].
-    pub(crate) run: u32,
     pub(crate) replay: Replay,
 }
 
@@ -73,8 +72,6 @@ pub(crate) struct Process {
     /// Counters of the threads that have ended, and what was lost on this side.
     pub(crate) counts: CollectionCounts,
     handler_ticks: u64,
-    /// How often the run began anew.
-    pub(crate) restarts: u32,
     /// The first round finds streams that another collector may have begun to read.
     pub(crate) first_round: bool,
 }
@@ -101,14 +98,13 @@ impl Process {
             seats: Vec::new(),
             main: None,
             main_end: None,
-            phases: Phases::new(begin, 0, row_bytes),
+            phases: Phases::new(begin, row_bytes),
             groups: IdMap::default(),
             begin,
             row_bytes,
             threads: 0,
             counts: CollectionCounts::default(),
             handler_ticks: 0,
-            restarts: 0,
             first_round: true,
         })
     }
@@ -260,9 +256,8 @@ impl Process {
 
     /// Begins the run anew.
     pub(crate) fn restart(&mut self) {
-        self.phases = Phases::new(self.begin, self.phases.next_index(), self.row_bytes);
+        self.phases.restart(self.begin, self.row_bytes);
         self.groups.clear();
-        self.restarts += 1;
         let live = self.seats.iter().flatten().filter(|seat| seat.life.is_some()).count() as u32;
         // The thread that is just being read is out of its seat.
         self.threads = live + 1;

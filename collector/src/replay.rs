@@ -12,93 +12,9 @@ use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp};
 use plimsoll_agent::segment::MAX_SLOTS;
 
 use crate::account::{Account, Between};
-use crate::addresses::{Addresses, Kind};
-use crate::attach::Segment;
-use crate::clock::Rate;
-use crate::periods::Periods;
-use crate::tree::{ROOT, RawId, Tree};
-
-/// What counts: the run, in stamps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// Begin of the run.
-    pub(crate) begin: u64,
-    /// End of the run; `u64::MAX` while it goes on.
-    pub(crate) end: u64,
-    /// No record can be later than this.
-    pub(crate) latest: u64,
-}
-
-impl Window {
-    fn clip(&self, stamp: u64) -> u64 {
-        stamp.max(self.begin).min(self.end.max(self.begin))
-    }
-
-    fn holds(&self, stamp: u64) -> bool {
-        (self.begin..=self.end).contains(&stamp)
-    }
-}
-
-/// What a replay reads and writes besides its own state.
-pub(crate) struct Books<'a> {
-    /// The process's segment, for addresses that are new.
-    pub(crate) segment: &'a Segment,
-    /// Its addresses.
-    pub(crate) addresses: &'a mut Addresses,
-    /// Its contexts.
-    pub(crate) tree: &'a mut Tree,
-    /// Where the thread's time is booked.
-    pub(crate) account: &'a mut Account,
-    /// Intervals between samples.
-    pub(crate) periods: &'a mut Periods,
-    /// Stacks that had to be cut.
-    pub(crate) cut: &'a mut u64,
-    /// What counts.
-    pub(crate) window: Window,
-    /// Length of a stamp.
-    pub(crate) rate: Rate,
-}
-
-/// A global synchronisation that returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sync {
-    /// Its index.
-    pub(crate) index: u64,
-    /// Its call path.
-    pub(crate) node: RawId,
-    /// When it returned.
-    pub(crate) stamp: u64,
-    /// Within the run.
-    pub(crate) counted: bool,
-}
-
-/// The records contradict themselves: the stream cannot be read on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Garbled;
-
-/// A place in the tree, with the frames inside it that the tree does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    node: RawId,
-    cut: u32,
-}
-
-const NOWHERE: Place = Place { node: ROOT, cut: 0 };
-
-impl Place {
-    fn depth(self, tree: &Tree) -> u32 {
-        tree.depth(self.node).saturating_add(self.cut)
-    }
-
-    fn cut_to(self, tree: &Tree, depth: u32) -> Self {
-        let held = tree.depth(self.node);
-        if depth >= held {
-            Self { node: self.node, cut: self.cut.min(depth - held) }
-        } else {
-            Self { node: tree.at_depth(self.node, depth), cut: 0 }
-        }
-    }
-}
+use crate::books::{Books, Garbled, Sync};
+use crate::place::{NOWHERE, Place};
+use crate::tree::{ROOT, RawId};
 
 #[derive(Clone, Copy)]
 struct Tallied {
@@ -184,11 +100,6 @@ impl Replay {
         self.lost = true;
     }
 
-    /// The values so far were thrown away: the run begins anew.
-    pub(crate) fn restart(&mut self) {
-        self.sampled = None;
-    }
-
     fn forget(&mut self) {
         self.place = NOWHERE;
         self.slots.fill(None);
@@ -222,7 +133,7 @@ impl Replay {
         }
         match *record {
             Record::Slot { slot, stack } => {
-                let path = self.moved(stack, books)?;
+                let path = self.place.moved(stack, books)?;
                 *self.slots.get_mut(slot as usize).ok_or(Garbled)? = Some(path);
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
@@ -279,8 +190,8 @@ impl Replay {
         let parts = self.pass(end, duration, books);
         match path {
             Some(path) => {
-                let kept = common(last.node, path.node, books.tree);
-                self.work_before(parts.work, self.between(path, kept, books.tree), books);
+                let kept = last.common(path, books.tree);
+                self.work_before(parts.work, last.between(path, kept, books.tree), books);
                 books.account.spend(path.node, parts.inside);
             }
             None => {
@@ -302,9 +213,9 @@ impl Replay {
         let previous = self.stamp;
         let now = self.advance(stamp, books.window.latest)?;
         let kept = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
-        let place = self.moved(stack, books)?;
+        let place = self.place.moved(stack, books)?;
         let parts = self.pass(now, entered.unwrap_or(0), books);
-        let between = self.between(place, kept, books.tree);
+        let between = self.place.between(place, kept, books.tree);
         match entered {
             Some(_) => {
                 self.work_before(parts.work, between, books);
@@ -323,13 +234,13 @@ impl Replay {
                         books.periods.add(now.saturating_sub(previous));
                     }
                 }
-                self.sampled = Some(place.node);
+                self.sampled = books.window.holds(now).then_some(place.node);
                 self.after_sample = true;
             }
         }
         if parts.counted {
             books.account.sample(place.node);
-            self.count_begun(place, kept, stack.dropped > 0, books);
+            place.count_begun(kept, stack.dropped > 0, books.tree, books.account);
         }
         self.place = place;
         self.settle();
@@ -352,11 +263,11 @@ impl Replay {
         let depth = self.place.depth(books.tree);
         let kept = kept.min(depth).min(path.depth(books.tree));
         let parts = self.pass(now, duration, books);
-        self.work_before(parts.work, self.between(path, kept, books.tree), books);
+        self.work_before(parts.work, self.place.between(path, kept, books.tree), books);
         books.account.spend(path.node, parts.inside);
         if parts.counted {
             books.account.call(path.node, u64::from(path.cut == 0), bytes);
-            self.count_begun(path, kept, depth > kept, books);
+            path.count_begun(kept, depth > kept, books.tree, books.account);
         }
         self.place = path;
         self.after_sample = false;
@@ -410,6 +321,10 @@ impl Replay {
         let window = books.window;
         let booked = self.booked.unwrap_or(now);
         self.booked = Some(now.min(window.end).max(booked));
+        if booked < window.begin {
+            // The run has begun since: what was seen before says nothing of it.
+            self.sampled = None;
+        }
         let from = window.clip(booked);
         // Counters of two cores may differ a little: no time is booked twice.
         let to = window.clip(now).max(from);
@@ -452,56 +367,6 @@ impl Replay {
             None => books.account.rest(between, stamps),
         }
     }
-
-    /// The contexts between which work lies that came before `next`, of whose frames `kept` are
-    /// those of the current stack. The frames inside these may be two places in one function: then
-    /// the work lies in it.
-    fn between(&self, next: Place, kept: u32, tree: &Tree) -> Between {
-        let one = tree.at_depth(self.place.node, kept.saturating_add(1));
-        let other = tree.at_depth(next.node, kept.saturating_add(1));
-        let siblings = tree.depth(one) == kept + 1 && tree.depth(other) == kept + 1;
-        if siblings && !tree.in_call(one) && !tree.in_call(other) {
-            return (one.min(other), one.max(other));
-        }
-        let common = tree.outside_calls(tree.at_depth(next.node, kept));
-        (common, common)
-    }
-
-    /// Counts the frames of a new stack that began since the last one. The outermost new one may
-    /// be a call that goes on at another place in its code, if others had to make room for it: so
-    /// counts are lower bounds. Wrapped calls are counted when they return.
-    fn count_begun(&self, place: Place, kept: u32, replaced: bool, books: &mut Books<'_>) {
-        let first = kept.saturating_add(1 + u32::from(replaced));
-        let mut node = place.node;
-        while books.tree.depth(node) >= first.max(1) {
-            let outer = books.tree.parent(node);
-            let is_call = books.tree.in_call(node) && !books.tree.in_call(outer);
-            if !is_call {
-                books.account.call(node, 1, 0);
-            }
-            node = outer;
-        }
-    }
-
-    /// The place that a difference leads to from the current one.
-    fn moved(&self, stack: Delta<'_>, books: &mut Books<'_>) -> Result<Place, Garbled> {
-        let depth = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
-        let mut place = self.place.cut_to(books.tree, depth);
-        for id in stack.added {
-            if place.cut == 0 {
-                let kind = books.addresses.kind(*id, books.segment);
-                let child =
-                    kind.and_then(|kind| books.tree.child(place.node, *id, kind == Kind::Call));
-                if let Some(node) = child {
-                    place.node = node;
-                    continue;
-                }
-                *books.cut += 1;
-            }
-            place.cut = place.cut.saturating_add(1);
-        }
-        Ok(place)
-    }
 }
 
 fn resynchronises(record: &Record<'_>) -> bool {
@@ -513,15 +378,4 @@ fn resynchronises(record: &Record<'_>) -> bool {
             | Record::Resume { stamp: Stamp::Resync(_) }
             | Record::End { stamp: Stamp::Resync(_) }
     )
-}
-
-/// Depth of the innermost common context of two.
-fn common(one: RawId, other: RawId, tree: &Tree) -> u32 {
-    let mut depth = tree.depth(one).min(tree.depth(other));
-    let (mut one, mut other) = (tree.at_depth(one, depth), tree.at_depth(other, depth));
-    while one != other {
-        (one, other) = (tree.parent(one), tree.parent(other));
-        depth -= 1;
-    }
-    depth
 }

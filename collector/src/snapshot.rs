@@ -75,7 +75,10 @@ impl Values {
         contexts: &mut Contexts<'c>,
         outside: impl Fn(&mut Contexts<'c>) -> NodeId,
     ) {
-        for (raw, value) in account.values() {
+        // In order, so that the same records give the same tree.
+        let mut values: Vec<_> = account.values().iter().collect();
+        values.sort_unstable_by_key(|(raw, _)| **raw);
+        for (raw, value) in values {
             match contexts.node(*raw) {
                 Some(node) => self.values.entry(node).or_default().add(value),
                 None if value.time > 0 || value.samples > 0 => {
@@ -86,7 +89,9 @@ impl Values {
                 None => {}
             }
         }
-        for ((one, other), stamps) in account.rests() {
+        let mut rests: Vec<_> = account.rests().iter().collect();
+        rests.sort_unstable();
+        for ((one, other), stamps) in rests {
             let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts));
             *self.rests.entry(node).or_default() += stamps;
         }

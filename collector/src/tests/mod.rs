@@ -79,6 +79,7 @@ fn assert_partition(profile: &ProcessProfile) {
     assert_eq!(sum, profile.elapsed_ns);
     for row in &profile.rows.rows {
         assert!((row.phase as usize) < profile.phases.len());
+        assert!(row.values.iter().map(|(_, time)| time).sum::<u64>() <= row.duration_ns);
     }
     for (index, node) in profile.tree.nodes.iter().enumerate() {
         assert!(node.parent.is_none_or(|parent| (parent as usize) < index));

@@ -3,6 +3,8 @@
 
 use std::ffi::CStr;
 
+use object::{Object, ObjectSymbol};
+
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, path};
 use crate::profile::FrameKind;
@@ -13,14 +15,27 @@ extern "C" fn lender(x: u64) -> u64 {
     std::hint::black_box(x).wrapping_mul(3) ^ std::hint::black_box(x)
 }
 
-/// Announces the module that holds a function of this process; returns its number.
-fn announce(subject: &mut Subject, function: usize) -> u32 {
+/// Path and load address of the module that holds a function of this process.
+fn module_of(function: usize) -> (String, u64) {
     // SAFETY: dladdr only writes to the structure it is given, and its name is the loader's.
-    let (name, base) = unsafe {
+    unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         assert_ne!(libc::dladdr(function as *const libc::c_void, &mut info), 0);
         (CStr::from_ptr(info.dli_fname).to_str().unwrap().to_owned(), info.dli_fbase as u64)
-    };
+    }
+}
+
+/// Where this program's own `main`, which no Rust code can name, lies in its file.
+fn offset_of_main() -> u64 {
+    let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let main = elf.symbols().find(|symbol| symbol.name() == Ok("main")).unwrap();
+    main.address()
+}
+
+/// Announces the module that holds a function of this process; returns its number.
+fn announce(subject: &mut Subject, function: usize) -> u32 {
+    let (name, base) = module_of(function);
     let own = std::env::current_exe().unwrap();
     let path = if name.contains(".so") { name } else { own.to_str().unwrap().to_owned() };
     subject.module(&path, base, &[])
@@ -89,12 +104,9 @@ fn a_named_main_is_outermost_whatever_starts_it() {
     let mut subject = Subject::new(1 << 14);
     let starter = subject.code(0x1000);
     let work = subject.code(0x3000);
-    unsafe extern "C" {
-        fn main() -> i32;
-    }
-    let main = main as *const () as usize;
-    let module = announce(&mut subject, main);
-    let main = subject.address(main as u64 + 1, module, 0);
+    let module = announce(&mut subject, lender as *const () as usize);
+    let (_, base) = module_of(lender as *const () as usize);
+    let main = subject.address(base + offset_of_main() + 1, module, 0);
     let mut w = subject.writer(0);
     w.sample(BEGIN + 100, &[starter, starter, main, work, main]);
     subject.end_at(BEGIN + 100);

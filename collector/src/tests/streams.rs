@@ -226,6 +226,28 @@ fn only_a_segment_of_the_named_process_is_attached() {
 }
 
 #[test]
+fn a_process_that_dies_leaves_its_run_up_to_its_last_sign_of_life() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, send) = (subject.code(0x1000), subject.call("MPI_Send"));
+    let (mut child, start_time) = subject.hand_over();
+    let collector = Collector::new(Options::default());
+    let key = collector.attach(child.id(), 0, start_time).unwrap();
+    let mut w = subject.writer(0);
+    w.slot(0, &[main, send]);
+    w.sample(BEGIN + 100, &[main]);
+    let thread = &subject.area(0).thread;
+    thread.open_slot.store(1, Ordering::Relaxed);
+    thread.open_stamp.store(BEGIN + 150, Ordering::Relaxed);
+    collector.round();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    assert_eq!(profile.elapsed_ns, 150 * STAMP_NS);
+    assert_eq!(times(&profile, &profile.phases[0]), pairs(&[("app+0x1000", 150)]));
+}
+
+#[test]
 fn the_collecting_thread_reads_until_it_is_stopped() {
     let mut subject = Subject::new(1 << 12);
     let main = subject.code(0x1000);

@@ -54,7 +54,7 @@ impl Subject {
             (OwnedFd::from_raw_fd(fd), start.cast())
         };
         let known = HashMap::new();
-        let start_time = own_start_time();
+        let start_time = start_time_of("self");
         let mut subject =
             Self { file, start, length, ring_bytes, start_time, addresses: 1, known, modules: 0 };
         let header = subject.header();
@@ -75,6 +75,16 @@ impl Subject {
 
     pub(crate) fn attach(&self, collector: &Collector) -> Result<ProcessKey, AttachError> {
         collector.attach(std::process::id(), self.file.as_raw_fd(), self.start_time)
+    }
+
+    /// Gives the segment to another process, as its standard input.
+    pub(crate) fn hand_over(&self) -> (std::process::Child, u64) {
+        let stdin = self.file.try_clone().unwrap();
+        let child = std::process::Command::new("sleep").arg("600").stdin(stdin).spawn().unwrap();
+        let start_time = start_time_of(&child.id().to_string());
+        self.header().pid.store(child.id(), Ordering::Relaxed);
+        self.header().start_time.store(start_time, Ordering::Relaxed);
+        (child, start_time)
     }
 
     pub(crate) fn header(&self) -> &Process {
@@ -277,8 +287,8 @@ impl Writer<'_> {
     }
 }
 
-fn own_start_time() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+fn start_time_of(pid: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1;
     fields.split_whitespace().nth(19).unwrap().parse().unwrap()
 }

@@ -1,0 +1,68 @@
+//! What a stream is replayed into, and what it can say to the process.
+
+use crate::account::Account;
+use crate::addresses::Addresses;
+use crate::attach::Segment;
+use crate::clock::Rate;
+use crate::periods::Periods;
+use crate::tree::{RawId, Tree};
+
+/// What counts: the run, in stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Begin of the run.
+    pub(crate) begin: u64,
+    /// End of the run; `u64::MAX` while it goes on.
+    pub(crate) end: u64,
+    /// No record can be later than this.
+    pub(crate) latest: u64,
+}
+
+impl Window {
+    /// The nearest stamp within the run.
+    pub(crate) fn clip(&self, stamp: u64) -> u64 {
+        stamp.max(self.begin).min(self.end.max(self.begin))
+    }
+
+    /// Whether a stamp lies within the run.
+    pub(crate) fn holds(&self, stamp: u64) -> bool {
+        (self.begin..=self.end).contains(&stamp)
+    }
+}
+
+/// What a replay reads and writes besides its own state.
+pub(crate) struct Books<'a> {
+    /// The process's segment, for addresses that are new.
+    pub(crate) segment: &'a Segment,
+    /// Its addresses.
+    pub(crate) addresses: &'a mut Addresses,
+    /// Its contexts.
+    pub(crate) tree: &'a mut Tree,
+    /// Where the thread's time is booked.
+    pub(crate) account: &'a mut Account,
+    /// Intervals between samples.
+    pub(crate) periods: &'a mut Periods,
+    /// Stacks that had to be cut.
+    pub(crate) cut: &'a mut u64,
+    /// What counts.
+    pub(crate) window: Window,
+    /// Length of a stamp.
+    pub(crate) rate: Rate,
+}
+
+/// A global synchronisation that returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sync {
+    /// Its index.
+    pub(crate) index: u64,
+    /// Its call path.
+    pub(crate) node: RawId,
+    /// When it returned.
+    pub(crate) stamp: u64,
+    /// Within the run.
+    pub(crate) counted: bool,
+}
+
+/// The records contradict themselves: the stream cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Garbled;
