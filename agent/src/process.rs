@@ -19,12 +19,12 @@ use crate::mapping;
 use crate::modules::{self, LoadedModule, Snapshot};
 use crate::offcpu::OffCpuClock;
 use crate::record::Record;
-use crate::regions::flush_tallies;
+use crate::regions::{discard_tallies, flush_tallies};
 use crate::ring::Producer;
 use crate::segment::{
     ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_THREADS,
-    MODULES_OFFSET, ModuleEntry, Process, THREADS_OFFSET, ThreadArea, ThreadState, ring_bytes_for,
-    segment_bytes, thread_area_bytes, thread_offset,
+    MODULES_OFFSET, ModuleEntry, Process, THREADS_OFFSET, Thread, ThreadArea, ThreadState,
+    ring_bytes_for, segment_bytes, thread_area_bytes, thread_offset,
 };
 use crate::stream::Stream;
 use crate::thread::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
@@ -516,7 +516,12 @@ impl Observed {
         self.header().begin_stamp.store(stamp_now(), Ordering::Release);
         self.with_thread(|state| {
             self.header().main_thread.store(state.index, Ordering::Release);
-            state.area().thread.syncs.store(0, Ordering::Relaxed);
+            discard_tallies(state);
+            let Thread { syncs, samples, lost, truncated, calls, mpi_calls, handler_ticks, .. } =
+                &state.area().thread;
+            for counter in [syncs, samples, lost, truncated, calls, mpi_calls, handler_ticks] {
+                counter.store(0, Ordering::Relaxed);
+            }
         });
     }
 

@@ -123,6 +123,10 @@ fn call_frame(slot: &Slot, entered: u64) -> Frame {
 /// Notes that a wrapped call begins. False if it is not to be measured: it runs inside another
 /// wrapped call, or its path could not be found.
 pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
+    // Our own reads and writes are no part of the application.
+    if observed.is_own(entry.return_address) {
+        return false;
+    }
     let open = state.regions.open;
     if open.place != 0 {
         if entry.place < open.place {
@@ -216,6 +220,22 @@ pub fn flush_tallies(state: &mut State) {
     state.regions.dirty_count = 0;
 }
 
+/// Forgets what short calls have added: it belongs to no run.
+pub fn discard_tallies(state: &mut State) {
+    for at in 0..state.regions.dirty_count {
+        let slot = usize::from(state.regions.dirty[at]);
+        state.regions.slots[slot].dirty = false;
+        clear(&state.area().slots[slot]);
+    }
+    state.regions.dirty_count = 0;
+}
+
+fn clear(counters: &SlotCounters) {
+    counters.count.store(0, Ordering::Relaxed);
+    counters.sum.store(0, Ordering::Relaxed);
+    counters.bytes.store(0, Ordering::Relaxed);
+}
+
 fn flush_slot(state: &mut State, slot: usize) {
     let counters: &SlotCounters = &state.area().slots[slot];
     let count = counters.count.load(Ordering::Relaxed);
@@ -230,9 +250,7 @@ fn flush_slot(state: &mut State, slot: usize) {
         max: counters.max.load(Ordering::Relaxed) >> STAMP_SHIFT,
         bytes: counters.bytes.load(Ordering::Relaxed),
     };
-    counters.count.store(0, Ordering::Relaxed);
-    counters.sum.store(0, Ordering::Relaxed);
-    counters.bytes.store(0, Ordering::Relaxed);
+    clear(counters);
     let fitted = state.stream.write(&record);
     state.written(fitted);
 }

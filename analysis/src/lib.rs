@@ -8,6 +8,7 @@
 pub mod advice;
 pub mod agreement;
 pub mod canonical;
+pub mod cli;
 pub mod communicator;
 pub mod conclude;
 pub mod diagnose;

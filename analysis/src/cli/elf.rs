@@ -1,0 +1,99 @@
+//! Whether a program can be preloaded into: what the loader would decide, read from its file.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Why the library will not be in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// No PT_INTERP: no loader runs that would read LD_PRELOAD.
+    Static,
+    /// Set-user-id or set-group-id: the loader ignores LD_PRELOAD with a `/` in it (ld.so(8)).
+    Privileged,
+}
+
+/// Looks at a program. Scripts are fine, because their interpreter inherits the environment; what
+/// cannot be read or is no 64-bit little-endian ELF file is not judged.
+pub fn obstacle(program: &Path) -> Option<Obstacle> {
+    let mut file = File::open(program).ok()?;
+    let metadata = file.metadata().ok()?;
+    let start = headers(&mut file).ok()??;
+    if metadata.mode() & 0o6000 != 0 {
+        return Some(Obstacle::Privileged);
+    }
+    (!has_interpreter(&mut file, &start).ok()?).then_some(Obstacle::Static)
+}
+
+/// Where the program headers are: ELF-64 object file format, file header.
+struct ProgramHeaders {
+    offset: u64,
+    entry_bytes: u16,
+    entries: u16,
+}
+
+const PT_INTERP: u32 = 3;
+const HEADER_BYTES: usize = 64;
+
+fn headers(file: &mut File) -> io::Result<Option<ProgramHeaders>> {
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact(&mut header)?;
+    // Magic, ELFCLASS64, ELFDATA2LSB.
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return Ok(None);
+    }
+    let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let offset = u64::from(word(32)) | u64::from(word(34)) << 16 | u64::from(word(36)) << 32;
+    Ok(Some(ProgramHeaders { offset, entry_bytes: word(54), entries: word(56) }))
+}
+
+fn has_interpreter(file: &mut File, headers: &ProgramHeaders) -> io::Result<bool> {
+    for index in 0..headers.entries {
+        let offset = u64::from(index) * u64::from(headers.entry_bytes);
+        file.seek(SeekFrom::Start(headers.offset.saturating_add(offset)))?;
+        let mut kind = [0; 4];
+        file.read_exact(&mut kind)?;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn programs_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(obstacle(&own), None);
+
+        // The same program without its PT_INTERP entry is what a static one looks like.
+        let mut bytes = fs::read(&own).unwrap();
+        let entries = u16::from_le_bytes([bytes[56], bytes[57]]);
+        for index in 0..usize::from(entries) {
+            let at = 64 + index * 56;
+            if bytes[at..at + 4] == PT_INTERP.to_le_bytes() {
+                bytes[at] = 0;
+            }
+        }
+        let program = directory.path().join("static");
+        fs::write(&program, &bytes).unwrap();
+        assert_eq!(obstacle(&program), Some(Obstacle::Static));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert_eq!(obstacle(&program), Some(Obstacle::Privileged));
+
+        for content in [&b"#!/bin/sh\n"[..], &bytes[..40], &bytes[..70], b""] {
+            fs::write(&program, content).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(obstacle(&program), None);
+        }
+        assert_eq!(obstacle(Path::new("/nowhere")), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! `plimsoll report`: a summary file, printed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use clap::ArgMatches;
+
+use super::Failure;
+use crate::error::Error;
+use crate::report;
+use crate::summary::Summary;
+
+/// Exit status of a file that cannot be read or printed.
+const FAILED: u8 = 1;
+
+pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let file = matches.get_one::<OsString>("file").map_or(Path::new("-"), Path::new);
+    let json = read(file).map_err(|source| failure(&Error::Read { path: file.into(), source }))?;
+    let summary = Summary::from_json(&json).map_err(|error| Failure {
+        message: format!("{}: {error}", file.display()),
+        status: FAILED,
+    })?;
+    let json_wanted = matches.get_one::<String>("format").is_some_and(|format| format == "json");
+    let output = match (json_wanted, matches.get_flag("tree")) {
+        (true, _) => summary.to_json().map_err(|error| failure(&error))?,
+        (false, true) => report::tree(&summary).into_bytes(),
+        (false, false) => report::text(&summary).into_bytes(),
+    };
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(&output).and_then(|()| stdout.flush()) {
+        // Whoever reads only the first lines (`| head`) has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(source) => Err(failure(&Error::Write { path: "standard output".into(), source })),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    if file == Path::new("-") {
+        let mut json = Vec::new();
+        io::stdin().lock().read_to_end(&mut json)?;
+        return Ok(json);
+    }
+    fs::read(file)
+}
+
+fn failure(error: &Error) -> Failure {
+    Failure { message: error.to_string(), status: FAILED }
+}
