@@ -1,8 +1,8 @@
 //! Imbalance of work in a phase, and the contexts that cause it (PPoPP20, 5.3.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::instances::{Instance, Instances};
 use crate::rank::Owners;
@@ -10,7 +10,7 @@ use crate::totals::PhaseTotals;
 
 /// Instances shorter than this many sampling periods are too short to tell which function was slow
 /// in a single one of them.
-const PERIODS_PER_INSTANCE: f64 = 5.0;
+const PERIODS_PER_INSTANCE: f64 = 2.0;
 
 /// A cause explains at least this fraction of the symptom (PPoPP20, 5.3.1).
 pub const LEAST_SHARE: f64 = 0.1;
@@ -79,9 +79,11 @@ impl PhaseImbalance {
     }
 
     /// The contexts whose uneven work causes a loss of `loss_ns`, worst first.
-    pub fn causes(&self, owners: &Owners, loss_ns: f64) -> Vec<Cause> {
+    ///
+    /// `shared` are contexts that are not named themselves ([`shared_functions`]).
+    pub fn causes(&self, owners: &Owners, shared: &BTreeSet<NodeId>, loss_ns: f64) -> Vec<Cause> {
         let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
-        for node in self.nodes.keys() {
+        for node in self.nodes.keys().filter(|node| !shared.contains(node)) {
             inner.entry(owners.outer[*node as usize]).or_default().push(*node);
         }
         let mut walk =
@@ -93,6 +95,43 @@ impl PhaseImbalance {
         causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
         causes
     }
+}
+
+/// Of two callers, both must spend this fraction of the larger one's time in a function for it to
+/// be a tool of both.
+const SHARED: f64 = 0.05;
+
+/// Contexts of a phase whose function serves several functions side by side, as a kernel that both
+/// `assemble` and `solve` call: how long it takes is its caller's choice, so that the caller is
+/// what a user wants to hear of.
+pub fn shared_functions(
+    tree: &ContextTree,
+    owners: &Owners,
+    phase: &PhaseTotals,
+    ranks: u32,
+) -> BTreeSet<NodeId> {
+    type Uses = Vec<(NodeId, u32, f64)>;
+    let mut uses: BTreeMap<(NodeId, u32), Uses> = BTreeMap::new();
+    for (node, totals) in &phase.nodes {
+        let Some(caller) = owners.outer[*node as usize] else { continue };
+        let Some(outer) = owners.outer[caller as usize] else { continue };
+        let frame = |node: NodeId| tree.nodes[node as usize].frame;
+        let mean_ns = totals.inclusive.mean(ranks);
+        uses.entry((outer, frame(*node))).or_default().push((*node, frame(caller), mean_ns));
+    }
+    let mut shared = BTreeSet::new();
+    for users in uses.into_values() {
+        let most = users.iter().map(|(_, _, ns)| *ns).fold(0.0, f64::max);
+        let callers: BTreeSet<u32> = users
+            .iter()
+            .filter(|(_, _, ns)| *ns >= SHARED * most)
+            .map(|(_, caller, _)| *caller)
+            .collect();
+        if callers.len() > 1 {
+            shared.extend(users.into_iter().map(|(node, _, _)| node));
+        }
+    }
+    shared
 }
 
 /// A context that causes a loss.

@@ -3,7 +3,7 @@
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
-use crate::imbalance::{Cause, PhaseImbalance};
+use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
 use crate::job::Host;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::queries::{Quantity, Query};
@@ -82,7 +82,8 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
     if loss_ns <= LEAST_SEVERITY * totals.job.elapsed_ns as f64 {
         return None;
     }
-    let causes = imbalance.causes(owners, loss_ns);
+    let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
+    let causes = imbalance.causes(owners, &shared, loss_ns);
     // Uneven waiting that no uneven work explains is no load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
