@@ -1,19 +1,26 @@
 //! Lines of bounded width that hold nothing but printable ASCII.
 
-use super::WIDTH;
+/// Stands between a number and its unit: a space at which no line is broken.
+pub const TIED: char = '\u{a0}';
 
 /// Lines under construction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Page {
+    width: usize,
     lines: Vec<String>,
 }
 
 impl Page {
+    /// An empty page of this many columns.
+    pub fn new(width: usize) -> Self {
+        Self { width, lines: Vec::new() }
+    }
+
     /// Appends one line, cut at the width.
     pub fn line(&mut self, text: &str) {
-        let mut line = printable(text);
-        if line.len() > WIDTH {
-            line.truncate(WIDTH - 3);
+        let mut line = printable(text).replace(TIED, " ");
+        if line.len() > self.width {
+            line.truncate(self.width - 3);
             line.push_str("...");
         }
         self.lines.push(line.trim_end().to_owned());
@@ -23,15 +30,15 @@ impl Page {
     /// the first word. At most `most` lines, the last then ends in `...`.
     pub fn paragraph(&mut self, label: &str, text: &str, most: usize) {
         let indent = label.len();
-        let room = WIDTH.saturating_sub(indent);
+        let room = self.width.saturating_sub(indent);
         let mut lines: Vec<String> = Vec::new();
-        for word in printable(text).split_ascii_whitespace() {
+        for word in printable(text).split_ascii_whitespace().map(|word| word.replace(TIED, " ")) {
             match lines.last_mut() {
                 Some(line) if line.len() + 1 + word.len() <= room => {
                     line.push(' ');
-                    line.push_str(word);
+                    line.push_str(&word);
                 }
-                _ => lines.push(word.to_owned()),
+                _ => lines.push(word),
             }
         }
         if lines.len() > most {
@@ -71,7 +78,7 @@ impl Page {
 /// What a terminal must not interpret becomes `?`: names come from binaries, arguments and files.
 fn printable(text: &str) -> String {
     let shown = |c: char| match c {
-        ' '..='~' => c,
+        ' '..='~' | TIED => c,
         '\n' | '\t' => ' ',
         _ => '?',
     };
@@ -84,10 +91,12 @@ mod tests {
 
     use super::*;
 
+    const WIDTH: usize = 100;
+
     proptest! {
         #[test]
         fn pages_are_narrow_and_printable(label in "[a-z ]{0,20}", text in any::<String>(), most in 1usize..5) {
-            let mut page = Page::default();
+            let mut page = Page::new(WIDTH);
             page.paragraph(&label, &text, most);
             page.line(&text);
             prop_assert!(page.len() <= most + 1);
@@ -100,7 +109,7 @@ mod tests {
 
     #[test]
     fn paragraphs_hang_behind_their_label() {
-        let mut page = Page::default();
+        let mut page = Page::new(WIDTH);
         page.paragraph("do  ", &"word ".repeat(40), 2);
         let lines: Vec<String> = page.text("").lines().map(str::to_owned).collect();
         assert_eq!(lines[0], format!("do  {}", "word ".repeat(19).trim_end()));

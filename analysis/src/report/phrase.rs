@@ -1,23 +1,26 @@
 //! Numbers, ranks, frames and paths in words.
 
+use super::page::TIED;
 use crate::summary::{Frame, FrameKind, NodeOfRun};
 
 /// A time with three or four digits: `120.4 s`, `3.2 ms`.
 pub fn seconds(time_s: f64) -> String {
-    match time_s.abs() {
-        time if time >= 1000.0 => format!("{time_s:.0} s"),
-        time if time >= 10.0 => format!("{time_s:.1} s"),
-        time if time >= 0.1 => format!("{time_s:.2} s"),
-        time if time >= 1e-4 => format!("{:.1} ms", time_s * 1e3),
-        0.0 => "0 s".into(),
-        _ => format!("{:.1} us", time_s * 1e6),
-    }
+    let (number, unit) = match time_s.abs() {
+        time if time >= 1000.0 => (format!("{time_s:.0}"), "s"),
+        time if time >= 10.0 => (format!("{time_s:.1}"), "s"),
+        time if time >= 0.1 => (format!("{time_s:.2}"), "s"),
+        time if time >= 1e-4 => (format!("{:.1}", time_s * 1e3), "ms"),
+        0.0 => ("0".into(), "s"),
+        _ => (format!("{:.1}", time_s * 1e6), "us"),
+    };
+    format!("{number}{TIED}{unit}")
 }
 
 /// A fraction in percent: `25 %`, `4.2 %`.
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
-    if percent.abs() >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+    let digits = usize::from(percent.abs() < 9.95);
+    format!("{percent:.digits$}{TIED}%")
 }
 
 /// A count, its digits in groups of three: `24,000`.
@@ -44,7 +47,7 @@ pub fn bytes(number: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = units.iter().find(|(_, shift)| number >> shift > 0);
     match unit {
-        Some((name, shift)) => format!("{:.1} {name}", number as f64 / (1u64 << shift) as f64),
+        Some((name, shift)) => format!("{:.1}{TIED}{name}", number as f64 / (1u64 << shift) as f64),
         None => counted(number, "byte"),
     }
 }
@@ -178,10 +181,13 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let times = [0.0, 2.5e-6, 0.0032, 0.25, 12.345, 120.43, 7200.4].map(seconds);
+        let times = times.map(|time| time.replace(TIED, " "));
         assert_eq!(times, ["0 s", "2.5 us", "3.2 ms", "0.25 s", "12.3 s", "120.4 s", "7200 s"]);
-        assert_eq!([0.0042, 0.0996, 0.251].map(percent), ["0.4 %", "10 %", "25 %"]);
+        let parts = [0.0042, 0.0996, 0.251].map(|part| percent(part).replace(TIED, " "));
+        assert_eq!(parts, ["0.4 %", "10 %", "25 %"]);
         assert_eq!([7, 1000, 1_234_567].map(count), ["7", "1,000", "1,234,567"]);
-        assert_eq!([1, 2048, 375 << 20].map(bytes), ["1 byte", "2.0 KiB", "375.0 MiB"]);
+        let sizes = [1, 2048, 375 << 20].map(|size| bytes(size).replace(TIED, " "));
+        assert_eq!(sizes, ["1 byte", "2.0 KiB", "375.0 MiB"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The text summary: the verdict first, all of it on one screen.
 
-use super::page::Page;
+use super::page::{Page, TIED};
 use super::phrase::{count, counted, hosts, path, percent, seconds};
 use super::sentence::{caused_by, further_causes, gist, seen_in};
 use super::{WIDTH, tree};
@@ -16,21 +16,24 @@ const MAX_NOTES: usize = 4;
 /// The text summary.
 pub fn text(summary: &Summary) -> String {
     let mut page = head(summary);
-    let tail = tail(summary);
-    let room = TEXT_LINES - tail.len() - 1;
-    if summary.losses.is_empty() {
+    // The end is longest with all losses in it; then those that are shown are known.
+    let room = TEXT_LINES - tail(summary, summary.losses.len()).len() - 1;
+    let mut shown = 0;
+    if !summary.losses.is_empty() {
+        shown = append_losses(&mut page, summary, room);
+        page.truncate(room);
+    } else if !summary.tree.nodes.is_empty() {
         page.line("");
         let lines = if has_mpi(summary) { TREE_LINES } else { TEXT_LINES };
         page.append(tree::view(&summary.tree, lines.min(room - page.len())));
-    } else {
-        append_losses(&mut page, summary, room);
     }
     page.line("");
-    page.append(tail);
+    page.append(tail(summary, shown));
     page.text("")
 }
 
-fn has_mpi(summary: &Summary) -> bool {
+/// Whether the program used MPI.
+pub fn has_mpi(summary: &Summary) -> bool {
     summary.run.mpi.abi != MpiAbi::None
 }
 
@@ -79,7 +82,9 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
 pub fn verdict(summary: &Summary) -> String {
     let elapsed_s = summary.run.elapsed_s;
     let Some(first) = summary.losses.first() else {
-        return if !has_mpi(summary) {
+        return if summary.collection.samples == 0 {
+            "Nothing can be said: the run ended before the first sample was taken.".into()
+        } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
         } else if summary.run.complete {
             "No scalability loss found: none costs more than 1 % of the run time.".into()
@@ -100,28 +105,35 @@ pub fn verdict(summary: &Summary) -> String {
 }
 
 fn head(summary: &Summary) -> Page {
-    let mut page = Page::default();
+    let mut page = Page::new(WIDTH);
     page.paragraph("", &headline(summary), 2);
     if let Some(end) = irregular_end(summary) {
         page.paragraph("", &end, 2);
     }
     page.paragraph("", &verdict(summary), 2);
-    let efficiency = &summary.efficiency;
-    if let (Some(load), Some(communication)) = (efficiency.load_balance, efficiency.communication) {
+    let it = &summary.efficiency;
+    if let (Some(parallel), Some(load), Some(communication)) =
+        (it.parallel, it.load_balance, it.communication)
+    {
         page.line(&format!(
-            "Parallel efficiency = load balance {} x communication efficiency {}.",
+            "The ranks compute {} of the time: load balance {} x communication efficiency {}.",
+            percent(parallel),
             percent(load),
             percent(communication)
         ));
     }
-    if summary.losses.is_empty() && has_mpi(summary) && summary.run.complete {
+    if summary.losses.is_empty()
+        && has_mpi(summary)
+        && summary.run.complete
+        && summary.collection.samples > 0
+    {
         page.line("To make it faster, speed up the work itself. Most of the time goes to:");
     }
     page
 }
 
-/// Appends as many losses as fit, the largest whatever its length.
-fn append_losses(page: &mut Page, summary: &Summary, room: usize) {
+/// Appends as many losses as fit, the largest whatever its length, and returns their number.
+fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
     for (index, loss) in summary.losses.iter().enumerate() {
         let block = block(summary, index + 1, loss);
         let left = summary.losses.len() - index;
@@ -135,14 +147,15 @@ fn append_losses(page: &mut Page, summary: &Summary, room: usize) {
                 "{losses} not shown ({} at most): see the JSON file.",
                 seconds(rest)
             ));
-            return;
+            return index;
         }
         page.append(block);
     }
+    summary.losses.len()
 }
 
 fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
-    let mut page = Page::default();
+    let mut page = Page::new(WIDTH);
     page.line("");
     let kind = loss.kind.to_string();
     let (first, others) = kind.split_at(1);
@@ -175,27 +188,30 @@ fn append_path(page: &mut Page, frames: &[Frame]) {
     }
 }
 
-fn tail(summary: &Summary) -> Page {
-    let mut page = Page::default();
-    if !summary.losses.is_empty() {
-        page.paragraph("Run time   ", &run_times(summary), 3);
+fn tail(summary: &Summary, shown: usize) -> Page {
+    let mut page = Page::new(WIDTH);
+    if shown > 0 {
+        page.paragraph("Run time   ", &run_times(summary, shown), 3);
     }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {
-        page.paragraph("Note       ", note, 3);
+        page.paragraph("Note       ", note, 2);
     }
     if summary.notes.len() > MAX_NOTES {
         let more = counted((summary.notes.len() - MAX_NOTES) as u64, "further note");
         page.line(&format!("           {more}: see the JSON file."));
     }
+    if !summary.tree.nodes.is_empty() {
+        page.line("More       `plimsoll report --tree FILE.plimsoll.json` shows all call paths.");
+    }
     page
 }
 
-fn run_times(summary: &Summary) -> String {
-    const LISTED: usize = 6;
+fn run_times(summary: &Summary, shown: usize) -> String {
     let mut times = format!("{} as measured", seconds(summary.run.elapsed_s));
-    for (index, loss) in summary.losses.iter().take(LISTED).enumerate() {
-        times.push_str(&format!("; {} without {}", seconds(loss.elapsed_without_s), index + 1));
+    for (index, loss) in summary.losses.iter().take(shown).enumerate() {
+        let tied = format!(" without {}", index + 1).replace(' ', &TIED.to_string());
+        times.push_str(&format!("; {}{tied}", seconds(loss.elapsed_without_s)));
     }
     if summary.losses.len() > 1 {
         let all = seconds(summary.projection.elapsed_s);

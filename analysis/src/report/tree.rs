@@ -15,7 +15,7 @@ const MAX_INDENT: usize = 48;
 
 /// The whole tree, but for contexts below half a percent.
 pub fn tree(summary: &Summary) -> String {
-    let mut page = Page::default();
+    let mut page = Page::new(WIDTH);
     page.paragraph("", &headline(summary), 2);
     page.line("");
     page.append(view(&summary.tree, usize::MAX));
@@ -65,7 +65,7 @@ fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
             None => open.push((index, 0)),
         }
     }
-    let mut page = Page::default();
+    let mut page = Page::new(WIDTH);
     page.line("   seconds       %  calling context (mean over ranks, with all that it calls)");
     // The next to draw is the last: an own stack, because trees can be deeper than ours.
     open.reverse();

@@ -375,18 +375,23 @@ pub fn overfull() -> Summary {
     deep.push(function(long, Some(("riemann_solver_with_a_long_file_name.cpp", 1234))));
     deep.push(mpi("MPI_Allreduce"));
     let first = summary.losses[0].clone();
-    for number in 0..12 {
+    for number in 0..12u32 {
         let mut loss = first.clone();
-        loss.seconds = 20.0 - f64::from(number);
+        loss.seconds = 60.0 - f64::from(number);
         loss.severity = loss.seconds / summary.run.elapsed_s;
         loss.elapsed_without_s = summary.run.elapsed_s - loss.seconds;
         loss.symptom.path = deep.clone();
         loss.slow_ranks = (0..90).map(|rank| (rank * 7).to_string()).collect::<Vec<_>>().join(",");
         loss.causes = vec![loss.causes[0].clone(); 9];
-        summary.losses.push(loss);
+        loss.causes[0].path = deep[..41].to_vec();
+        loss.evened_out = true;
+        summary.losses.insert(number as usize, loss);
     }
+    summary.projection.elapsed_s = 1.5;
     summary.notes = (0..20).map(|number| format!("Note {number} about something.")).collect();
-    summary.notes.push("A name with \u{1b}[31mcolour\nand line end, and \u{e9}t\u{e9}.".into());
+    summary
+        .notes
+        .insert(1, "A name with \u{1b}[31mcolour\nand line end, and \u{e9}t\u{e9}.".into());
     summary
 }
 
