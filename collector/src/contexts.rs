@@ -54,6 +54,11 @@ impl<'a> Contexts<'a> {
                 Some(named) => self.addresses.frame(named.frame).clone(),
                 None => unknown(),
             };
+            // The library's own entry, under whichever of its names, is the call itself.
+            if parent.is_some_and(|call| self.is_entry_of(call, &frame)) {
+                caller = *place;
+                continue;
+            }
             let site = match frame.kind {
                 FrameKind::Mpi => self.named(caller).map_or(0, |named| named.offset),
                 _ => 0,
@@ -132,6 +137,14 @@ impl<'a> Contexts<'a> {
             }
         }
         begin
+    }
+
+    fn is_entry_of(&self, call: NodeId, frame: &Frame) -> bool {
+        let call = &self.out.frames[self.out.nodes[call as usize].frame as usize];
+        let name = frame.function.as_str();
+        call.kind == FrameKind::Mpi
+            && frame.kind == FrameKind::Function
+            && name.strip_prefix('P').unwrap_or(name) == call.function
     }
 
     fn intern(&mut self, parent: Option<NodeId>, frame: Frame, site: u64) -> NodeId {
