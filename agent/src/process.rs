@@ -525,9 +525,13 @@ impl Observed {
         });
     }
 
-    /// The observed run ends now: writes what the calling thread has not yet written.
+    /// The observed run ends now: writes what the calling thread has not yet written, and measures
+    /// it no more.
     pub fn end(&self) {
-        self.with_thread(flush_tallies);
+        self.with_thread(|state| {
+            flush_tallies(state);
+            state.muted = true;
+        });
         self.header().end_stamp.store(stamp_now(), Ordering::Release);
     }
 

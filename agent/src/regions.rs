@@ -135,7 +135,7 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
         // An outer frame enters a call: the open one was left by a longjmp or an exception.
         state.regions.open = Open::default();
     }
-    if state.paused {
+    if state.paused || state.muted {
         return false;
     }
     let slot = match find(state, entry) {

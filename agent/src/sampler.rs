@@ -62,7 +62,7 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
     let (errno, context, block) = unsafe { (*libc::__errno_location(), &*context, &*block) };
     if let Some(observed) = process::current() {
         block.enter(|state| {
-            if !state.paused {
+            if !(state.paused || state.muted) {
                 sample(observed, state, context, begin);
             }
             bump(&state.area().thread.handler_ticks, ticks().wrapping_sub(begin));

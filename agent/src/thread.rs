@@ -70,6 +70,8 @@ pub struct State {
     pub timer: Timer,
     /// The measurement is paused.
     pub paused: bool,
+    /// The run is over.
+    pub muted: bool,
 }
 
 impl State {

@@ -52,14 +52,42 @@ pub fn losses(totals: &Totals, owners: &Owners) -> Vec<Finding> {
     if totals.job.elapsed_ns == 0 {
         return Vec::new();
     }
-    let mut findings: Vec<Finding> = totals
-        .phases
-        .iter()
-        .filter_map(|(index, phase)| imbalance(totals, owners, *index, phase))
-        .chain(oversubscription(totals))
-        .collect();
+    let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
+    let all =
+        totals.phases.iter().filter_map(|(index, phase)| imbalance(totals, owners, *index, phase));
+    let mut findings = with_first_instances(all.collect(), totals);
+    findings.retain(|finding| finding.seconds * NS_PER_S > least_ns);
+    findings.extend(oversubscription(totals));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
+}
+
+/// The first instance of a loop begins elsewhere than the others, so it is a phase of its own. What
+/// it loses in the same synchronisation for the same first cause is the same loss, and is counted
+/// with the phase that recurs.
+fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
+    let instances = |finding: &Finding| totals.phases[&finding.phase].instances;
+    findings.sort_by_key(|finding| (std::cmp::Reverse(instances(finding)), finding.phase));
+    let mut kept: Vec<Finding> = Vec::new();
+    for finding in findings {
+        let same = |other: &&mut Finding| {
+            instances(other) > 1
+                && other.symptom == finding.symptom
+                && other.causes.first().map(|cause| cause.node)
+                    == finding.causes.first().map(|cause| cause.node)
+        };
+        match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
+            Some(recurring) => {
+                recurring.seconds += finding.seconds;
+                for cause in &mut recurring.causes {
+                    let first = finding.causes.iter().find(|other| other.node == cause.node);
+                    cause.ns += first.map_or(0.0, |other| other.ns);
+                }
+            }
+            None => kept.push(finding),
+        }
+    }
+    kept
 }
 
 /// What the run time would be without all losses, in seconds: losses count different seconds, and
@@ -79,9 +107,6 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
     let imbalance =
         PhaseImbalance::new((index, phase), &totals.instances, ranks, totals.job.period_ns);
     let loss_ns = imbalance.loss_ns();
-    if loss_ns <= LEAST_SEVERITY * totals.job.elapsed_ns as f64 {
-        return None;
-    }
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
     let causes = imbalance.causes(owners, &shared, loss_ns);
     // Uneven waiting that no uneven work explains is no load imbalance.

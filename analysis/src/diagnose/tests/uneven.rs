@@ -141,7 +141,7 @@ fn one_rank_that_works_while_all_others_wait_is_serialization() {
     let loss = &summary.losses[0];
     assert_eq!(loss.kind, LossKind::Serialization);
     assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("0", "1-3"));
-    assert_eq!(causes(loss), [("main/solve/factorise".to_owned(), rounded(0.045 * 9.0))]);
+    assert_eq!(causes(loss), [("main/solve/factorise".to_owned(), rounded(0.045 * 10.0))]);
     assert!(loss.advice.starts_with("Only rank 0 is in factorise"), "{}", loss.advice);
 }
 
@@ -157,8 +157,8 @@ fn causes_on_different_ranks_even_each_other_out() {
     let summary = verdict(&subject);
     let loss = &summary.losses[0];
     assert!(loss.evened_out);
-    assert_eq!(rounded(loss.seconds), rounded((120.0 - 97.5) * 9e-3));
-    let truth = [("main/a".to_owned(), 0.54), ("main/b".to_owned(), rounded(12.5 * 9e-3))];
+    assert_eq!(rounded(loss.seconds), rounded((120.0 - 97.5) * 10e-3));
+    let truth = [("main/a".to_owned(), 0.6), ("main/b".to_owned(), rounded(12.5 * 10e-3))];
     assert_eq!(causes(loss), truth);
     assert!(loss.advice.contains("partly even it out"));
 }
@@ -196,4 +196,27 @@ fn only_uneven_work_that_is_waited_for_counts() {
         _ => vec![doing("main/relax", 50 * MS)],
     };
     assert_eq!(rounded(loss_of(late_by_message)[0].seconds), 0.0075);
+}
+
+#[test]
+fn a_kernel_that_several_functions_use_is_not_the_cause_but_its_caller() {
+    let mut subject = Subject::new(4);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if rank == 3 { 80 } else { 20 };
+            vec![doing("main/even/spin", 20 * MS), doing("main/uneven/spin", slow_ms * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    assert_eq!(causes(&summary.losses[0]), [("main/uneven".to_owned(), 0.45)]);
+    // With one user only, the innermost function says most.
+    let mut subject = Subject::new(4);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if rank == 3 { 80 } else { 20 };
+            vec![doing("main/even", 20 * MS), doing("main/uneven/spin", slow_ms * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    assert_eq!(causes(&summary.losses[0]), [("main/uneven/spin".to_owned(), 0.45)]);
 }
