@@ -218,6 +218,22 @@ impl Observed {
         unsafe { &*self.segment.cast::<Process>() }
     }
 
+    /// Takes a descriptor out of the application's sight; -1 if that is not possible.
+    pub fn adopt_descriptor(&self, descriptor: c_int) -> c_int {
+        self.descriptors.adopt(descriptor).unwrap_or(-1)
+    }
+
+    /// The process is about to end in a way that a code of the application of this crate names
+    /// (never 0): asks its collector to report.
+    pub fn announce_ending(&self, how: u32) {
+        self.header().ending.store(how, Ordering::Release);
+    }
+
+    /// Whether the collector has reported since.
+    pub fn is_reported(&self) -> bool {
+        self.header().reported.load(Ordering::Acquire) != 0
+    }
+
     /// The descriptor of the segment, for a collector in another process.
     pub fn descriptor(&self) -> c_int {
         self.segment_descriptor
@@ -527,12 +543,19 @@ impl Observed {
 
     /// The observed run ends now: writes what the calling thread has not yet written, and measures
     /// it no more.
-    pub fn end(&self) {
-        self.with_thread(|state| {
-            flush_tallies(state);
+    ///
+    /// `at_last_record`: the run ended with the calling thread's last record, and nothing is to be
+    /// said of what followed it.
+    pub fn end(&self, at_last_record: bool) {
+        let last = self.with_thread(|state| {
+            if !at_last_record {
+                flush_tallies(state);
+            }
             state.muted = true;
+            state.stream.last_stamp()
         });
-        self.header().end_stamp.store(stamp_now(), Ordering::Release);
+        let end = last.filter(|_| at_last_record).unwrap_or_else(stamp_now);
+        self.header().end_stamp.store(end, Ordering::Release);
     }
 
     /// Stops sampling the calling thread and lets no further thread be attached: the run is over.

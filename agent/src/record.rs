@@ -84,7 +84,8 @@ pub enum Record<'a> {
         stack: Delta<'a>,
         /// Stamps since the open wrapped call was entered, if one is open. Its frame is in the stack.
         entered: Option<u64>,
-        /// Split of a long interval.
+        /// Where the interval went, if it is long; inside a wrapped call: the part of it that lies
+        /// before the call.
         off_cpu: Option<OffCpu>,
         /// Outer frames are missing.
         truncated: bool,
@@ -128,7 +129,7 @@ pub enum Record<'a> {
         bytes: u64,
         /// Index of the global synchronisation that it was: the same on every rank.
         sync: Option<u64>,
-        /// Split of the interval.
+        /// Where the part of the interval before the call went, if that is long.
         off_cpu: Option<OffCpu>,
     },
     /// The application paused the measurement (MPI_Pcontrol(0)).

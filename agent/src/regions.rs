@@ -13,7 +13,7 @@ use framehop::x86_64::UnwindRegsX86_64;
 use crate::calls::{CallId, STREAM};
 use crate::clock::stamp;
 use crate::process::Observed;
-use crate::record::{Record, STAMP_SHIFT};
+use crate::record::{OffCpu, Record, STAMP_SHIFT};
 use crate::segment::{MAX_SLOTS, SlotCounters};
 use crate::thread::{State, bump, difference, kept, set};
 use crate::unwind::{End, Frame, Frames, Start};
@@ -55,6 +55,8 @@ struct Open {
     entered: u64,
     /// A sample was taken inside.
     sampled: bool,
+    /// Where the time before it went, if that was long and is not yet recorded.
+    before: Option<OffCpu>,
 }
 
 /// A call as its wrapper sees it.
@@ -84,6 +86,8 @@ pub struct OpenCall<'t> {
     pub path: &'t [Frame],
     /// The frame of the call itself.
     pub frame: Frame,
+    /// Where the time before it went, if that was long and is not yet recorded.
+    pub before: Option<OffCpu>,
 }
 
 impl RegionTable {
@@ -98,12 +102,14 @@ impl RegionTable {
             return None;
         }
         self.open.sampled = true;
+        let before = self.open.before.take();
         let slot = &self.slots[usize::from(self.open.slot)];
         Some(OpenCall {
             frame: call_frame(slot, self.open.entered),
             place: self.open.place,
             entered: stamp(self.open.entered),
             path: slot.path.as_slice(),
+            before,
         })
     }
 
@@ -145,8 +151,16 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
             None => return false,
         },
     };
-    state.regions.open =
-        Open { slot: slot as u16, place: entry.place, entered: entry.ticks, sampled: false };
+    // Read now, since a reading after the call could not tell what happened before it.
+    let since_last = stamp(entry.ticks).saturating_sub(state.stream.last_stamp());
+    let before = (since_last > stamp(2 * observed.period_ticks)).then(|| state.off_cpu.read());
+    state.regions.open = Open {
+        slot: slot as u16,
+        place: entry.place,
+        entered: entry.ticks,
+        sampled: false,
+        before,
+    };
     let thread = &state.area().thread;
     thread.open_stamp.store(stamp(entry.ticks), Ordering::Relaxed);
     set(&thread.open_call, u32::from(entry.call));
@@ -176,7 +190,7 @@ pub fn exit(
     bump(&thread.mpi_calls, u64::from(mpi));
     let duration = ticks.saturating_sub(open.entered);
     let slot = usize::from(open.slot);
-    if !sync && !open.sampled && duration < observed.period_ticks {
+    if !sync && !open.sampled && open.before.is_none() && duration < observed.period_ticks {
         count(state, slot, duration, bytes);
         return;
     }
@@ -186,7 +200,11 @@ pub fn exit(
     state.taken.copy_from(call.path.as_slice());
     state.taken.push(call_frame(call, open.entered));
     let kept = kept(&state.current, state.taken.as_slice()) as u32;
-    let off_cpu = (duration >= 2 * observed.period_ticks).then(|| state.off_cpu.read());
+    if duration >= 2 * observed.period_ticks {
+        // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
+        // after it.
+        state.off_cpu.read();
+    }
     let sync = sync.then(|| {
         let syncs = &state.area().thread.syncs;
         let index = syncs.load(Ordering::Relaxed);
@@ -202,7 +220,7 @@ pub fn exit(
         duration,
         bytes,
         sync,
-        off_cpu,
+        off_cpu: open.before,
     };
     let fitted = state.stream.write(&record);
     core::mem::swap(&mut state.current, &mut state.taken);

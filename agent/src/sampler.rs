@@ -93,6 +93,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     };
     state.inner.reverse();
     let mut entered = None;
+    let mut before = None;
     let mut truncated = false;
     match state.regions.sample_open() {
         // Inside a wrapped call: its caller's frames are known, its own are whatever was found.
@@ -106,15 +107,15 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
                 state.taken.push(*frame);
             }
             entered = Some(now.saturating_sub(open.entered));
+            before = open.before;
         }
         None => {
             core::mem::swap(&mut state.taken, &mut state.inner);
             truncated = end == End::Truncated;
         }
     }
-    let off_cpu = (now.saturating_sub(state.stream.last_stamp())
-        > stamp(2 * observed.period_ticks))
-    .then(|| state.off_cpu.read());
+    let long = now.saturating_sub(state.stream.last_stamp()) > stamp(2 * observed.period_ticks);
+    let off_cpu = if entered.is_some() { before } else { long.then(|| state.off_cpu.read()) };
     flush_tallies_keeping_taken(state);
     let thread = &state.area().thread;
     bump(&thread.samples, 1);

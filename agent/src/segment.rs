@@ -104,6 +104,11 @@ pub struct Process {
     /// Counts the readers that have taken over: when it changes, every thread says everything again,
     /// beginning with [`crate::record::Record::Lost`].
     pub reader: AtomicU32,
+    /// Not 0: the process is about to end without MPI_Finalize, and waits for a report. The code is
+    /// the hooks' own.
+    pub ending: AtomicU32,
+    /// Set by the collector when it has reported.
+    pub reported: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
 }

@@ -44,6 +44,8 @@ struct State {
     next_key: u64,
     symbols: Symbols,
     scratch: Scratch,
+    /// Processes whose profile was taken, and which may wait to hear that it was used.
+    finished: Vec<Process>,
     stopping: bool,
     woken: bool,
 }
@@ -93,14 +95,21 @@ impl Collector {
     }
 
     /// Reads the rings until [`Collector::stop`]: about every 100 ms, sooner while a ring fills
-    /// fast.
-    pub fn run(&self) {
+    /// fast. `ending` is told, once, when a process announces that it ends before its time, with
+    /// the code that it gives; it must not call this collector.
+    pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
         let mut pause = CALM;
+        let mut told = false;
         let mut state = self.state.lock();
         while !state.stopping {
             state.woken = false;
             let fullest = state.round();
+            if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
+            {
+                told = true;
+                ending(code);
+            }
             pause =
                 if fullest > FULL_PERCENT { (pause / 4).max(BUSY) } else { (pause * 2).min(CALM) };
             let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
@@ -130,12 +139,21 @@ impl Collector {
     pub fn finish(&self, key: ProcessKey) -> Option<ProcessProfile> {
         let cpu_before = thread_cpu_ns();
         let mut state = self.state.lock();
-        let process = state.processes.remove(&key)?;
+        let mut process = state.processes.remove(&key)?;
         let State { scratch, symbols, .. } = &mut *state;
         let profile = process.finish(scratch, symbols);
+        state.finished.push(process);
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
         Some(profile)
+    }
+
+    /// Tells all processes whose profile was taken that a report has been made of it, and lets go
+    /// of them.
+    pub fn acknowledge(&self) {
+        for process in std::mem::take(&mut self.state.lock().finished) {
+            process.acknowledge();
+        }
     }
 
     /// One round of [`Collector::run`], here and now.

@@ -15,6 +15,8 @@ pub(crate) struct Contexts<'a> {
     nodes: HashMap<(Option<NodeId>, u32, u64), NodeId>,
     frames: HashMap<Frame, u32>,
     known: IdMap<RawId, Option<NodeId>>,
+    /// Raw contexts that are the library's own entry of a call, which counts its calls itself.
+    entries_of_calls: HashSet<RawId>,
     /// Program entries: `_start`, which has no name in a stripped program, but is outermost and
     /// calls libc's.
     entries: HashSet<RawId>,
@@ -37,6 +39,7 @@ impl<'a> Contexts<'a> {
             nodes: HashMap::new(),
             frames: HashMap::new(),
             known: IdMap::default(),
+            entries_of_calls: HashSet::new(),
         }
     }
 
@@ -57,6 +60,7 @@ impl<'a> Contexts<'a> {
             // The library's own entry, under whichever of its names, is the call itself.
             if parent.is_some_and(|call| self.is_entry_of(call, &frame)) {
                 caller = *place;
+                self.entries_of_calls.insert(*place);
                 continue;
             }
             let site = match frame.kind {
@@ -68,6 +72,11 @@ impl<'a> Contexts<'a> {
         }
         self.known.insert(raw, parent);
         parent
+    }
+
+    /// Whether the calls of a raw context whose [`Contexts::node`] is known count.
+    pub(crate) fn counts_calls(&self, raw: RawId) -> bool {
+        !self.entries_of_calls.contains(&raw)
     }
 
     /// The context in which work between two raw siblings lies: theirs, if they are two places in

@@ -120,7 +120,12 @@ impl Process {
     }
 
     /// Reads the rest, accounts for what is open, and returns the run.
-    pub(crate) fn finish(mut self, scratch: &mut Scratch, symbols: &mut Symbols) -> ProcessProfile {
+    /// Reads no more afterwards.
+    pub(crate) fn finish(
+        &mut self,
+        scratch: &mut Scratch,
+        symbols: &mut Symbols,
+    ) -> ProcessProfile {
         self.drain(scratch);
         let end = self.end();
         self.close_threads(end);
@@ -218,6 +223,17 @@ impl Process {
         add(&mut counts.truncated, &thread.truncated);
         add(&mut counts.mpi_calls, &thread.mpi_calls);
         add(&mut self.handler_ticks, &thread.handler_ticks);
+    }
+
+    /// The code with which the process announces that it ends before its time.
+    pub(crate) fn ending(&self) -> Option<u32> {
+        let code = self.segment.process().ending.load(Ordering::Acquire);
+        (code != 0).then_some(code)
+    }
+
+    /// Tells the process that a report has been made.
+    pub(crate) fn acknowledge(&self) {
+        self.segment.process().reported.store(1, Ordering::Release);
     }
 
     /// What a thread's stream is replayed into.

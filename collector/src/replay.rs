@@ -140,8 +140,8 @@ impl Replay {
             Record::Sample { stamp, stack, entered, off_cpu, .. } => {
                 self.sample(stamp, stack, entered, off_cpu, books)?;
             }
-            Record::Exit { stamp, slot, kept, duration, bytes, sync, .. } => {
-                return self.exit(stamp, slot, kept, duration, bytes, sync, books);
+            Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
+                return self.exit(stamp, slot, kept, duration, bytes, sync, off_cpu, books);
             }
             Record::Pause { stamp } => {
                 self.stop(stamp, books)?;
@@ -191,12 +191,12 @@ impl Replay {
         match path {
             Some(path) => {
                 let kept = last.common(path, books.tree);
-                self.work_before(parts.work, last.between(path, kept, books.tree), books);
+                self.work_before(parts.work, None, last.between(path, kept, books.tree), books);
                 books.account.spend(path.node, parts.inside);
             }
             None => {
                 let context = books.tree.outside_calls(last.node);
-                self.work_before(parts.work, (context, context), books);
+                self.work_before(parts.work, None, (context, context), books);
             }
         }
         self.ended = true;
@@ -218,7 +218,7 @@ impl Replay {
         let between = self.place.between(place, kept, books.tree);
         match entered {
             Some(_) => {
-                self.work_before(parts.work, between, books);
+                self.work_before(parts.work, off_cpu, between, books);
                 books.account.spend(place.node, parts.inside);
                 self.sampled = None;
                 self.after_sample = false;
@@ -256,6 +256,7 @@ impl Replay {
         duration: u64,
         bytes: u64,
         sync: Option<u64>,
+        off_cpu: Option<OffCpu>,
         books: &mut Books<'_>,
     ) -> Result<Option<Sync>, Garbled> {
         let now = self.advance(stamp, books.window.latest)?;
@@ -263,7 +264,8 @@ impl Replay {
         let depth = self.place.depth(books.tree);
         let kept = kept.min(depth).min(path.depth(books.tree));
         let parts = self.pass(now, duration, books);
-        self.work_before(parts.work, self.place.between(path, kept, books.tree), books);
+        let between = self.place.between(path, kept, books.tree);
+        self.work_before(parts.work, off_cpu, between, books);
         books.account.spend(path.node, parts.inside);
         if parts.counted {
             books.account.call(path.node, u64::from(path.cut == 0), bytes);
@@ -284,7 +286,7 @@ impl Replay {
         let now = self.advance(stamp, books.window.latest)?;
         let parts = self.pass(now, 0, books);
         let context = books.tree.outside_calls(self.place.node);
-        self.work_before(parts.work, (context, context), books);
+        self.work_before(parts.work, None, (context, context), books);
         self.after_sample = false;
         self.settle();
         Ok(())
@@ -360,11 +362,24 @@ impl Replay {
     }
 
     /// Work outside wrapped calls before one of them: the last sample's, if there is one.
-    fn work_before(&self, stamps: u64, between: Between, books: &mut Books<'_>) {
+    ///
+    /// Of it, the thread waited for a core as long as `off_cpu` says.
+    fn work_before(
+        &self,
+        stamps: u64,
+        off_cpu: Option<OffCpu>,
+        between: Between,
+        books: &mut Books<'_>,
+    ) {
+        let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns).min(stamps);
         match self.sampled {
             _ if self.gap => books.account.rest((ROOT, ROOT), stamps),
-            Some(node) => books.account.work(node, stamps, 0),
-            None => books.account.rest(between, stamps),
+            Some(node) => books.account.work(node, stamps, delay),
+            None => {
+                // Nobody worked while waiting for a core: that part is not shared out.
+                books.account.work(books.tree.parent(between.0), delay, delay);
+                books.account.rest(between, stamps - delay);
+            }
         }
     }
 }

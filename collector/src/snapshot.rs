@@ -80,7 +80,13 @@ impl Values {
         values.sort_unstable_by_key(|(raw, _)| **raw);
         for (raw, value) in values {
             match contexts.node(*raw) {
-                Some(node) => self.values.entry(node).or_default().add(value),
+                Some(node) if contexts.counts_calls(*raw) => {
+                    self.values.entry(node).or_default().add(value);
+                }
+                Some(node) => {
+                    let value = Value { calls: 0, bytes: 0, ..*value };
+                    self.values.entry(node).or_default().add(&value);
+                }
                 None if value.time > 0 || value.samples > 0 => {
                     // Its time is somebody's, but its calls are nobody's.
                     let value = Value { calls: 0, bytes: 0, ..*value };

@@ -22,8 +22,8 @@ static DONE: AtomicBool = AtomicBool::new(false);
 static WRITTEN: Doorbell = Doorbell::new();
 
 /// Longest wait for the report: a launcher that kills a job gives it little more.
-const SIGNAL_PATIENCE: Duration = Duration::from_secs(10);
-const EXIT_PATIENCE: Duration = Duration::from_secs(60);
+const SIGNAL_PATIENCE: Duration = Duration::from_secs(5);
+const EXIT_PATIENCE: Duration = Duration::from_secs(20);
 
 /// In what words a summary says how the run ended.
 fn words(how: i32) -> String {
@@ -49,6 +49,13 @@ pub fn by_abort() {
     end(ABORT, SIGNAL_PATIENCE);
 }
 
+/// A rank that this process collects is about to end in the way that it announced.
+pub fn by_rank(code: u32) {
+    if HOW.compare_exchange(0, code as i32, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        loading::wake();
+    }
+}
+
 /// The report is written already.
 pub fn finished() {
     DONE.store(true, Ordering::Release);
@@ -69,15 +76,17 @@ fn end(how: i32, patience: Duration) {
     if is_done() || !job::has_thread() {
         return;
     }
-    observed.end();
+    observed.end(false);
+    observed.announce_ending(how as u32);
     if HOW.compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         loading::wake();
     }
     let begin = Instant::now();
-    while !is_done() && begin.elapsed() < patience {
+    let reported = || is_done() && (!job::is_collected_elsewhere() || observed.is_reported());
+    while !reported() && begin.elapsed() < patience {
         let seen = WRITTEN.rings();
-        if !is_done() {
-            WRITTEN.wait(seen, 100);
+        if !reported() {
+            WRITTEN.wait(seen, 5);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 use parking_lot::Mutex;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::ClockKind;
+use plimsoll_analysis::communicator::Communicator;
 use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose, diagnose_alone};
 use plimsoll_analysis::mpi::node::{NodeRank, distribute, introduce};
 use plimsoll_analysis::mpi::presence::Token;
@@ -77,6 +78,7 @@ static FACTS: AtomicPtr<HandleFacts> = AtomicPtr::new(null_mut());
 /// Block of the thread that called MPI_Init.
 static MAIN_THREAD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
+static COLLECTED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 fn get() -> Option<&'static Job> {
     process::current()?;
@@ -113,12 +115,18 @@ pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.keeping_house.is_some()))
 }
 
+/// Whether another process of the node collects this one, and writes the report.
+pub fn is_collected_elsewhere() -> bool {
+    COLLECTED_ELSEWHERE.load(Ordering::Relaxed)
+}
+
 /// In a forked child: the job is the parent's.
 pub fn forget_in_child() {
     CURRENT.store(null_mut(), Ordering::Relaxed);
     FACTS.store(null_mut(), Ordering::Relaxed);
     MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
+    COLLECTED_ELSEWHERE.store(false, Ordering::Relaxed);
     ending::forget_in_child();
 }
 
@@ -193,7 +201,7 @@ impl Job {
 
     fn spawn_collector(&self) -> Option<libc::pthread_t> {
         let collector = self.collector.clone();
-        threads::spawn(Box::new(move || collector.run()))
+        threads::spawn(Box::new(move || collector.run(ending::by_rank)))
     }
 
     fn stop_collector(&self, state: &mut State) {
@@ -257,7 +265,8 @@ impl Job {
 /// Runs the real MPI_Init, defined at `definition`.
 pub fn around_mpi_init(definition: *const c_void, init: impl FnOnce() -> c_int) -> c_int {
     crate::begin_for_mpi();
-    let token = get().and_then(|_| match Token::leave() {
+    let hide = |socket| process::current().map_or(-1, |observed| observed.adopt_descriptor(socket));
+    let token = get().and_then(|_| match Token::leave(&hide) {
         Ok(token) => Some(token),
         Err(error) => {
             say::debug(|| format!("no token could be left: {error}"));
@@ -362,6 +371,7 @@ impl Job {
             self.collect(me, state);
         }
         let holds = !state.ranks.is_empty();
+        COLLECTED_ELSEWHERE.store(is_collected && node.rank() != 0, Ordering::Relaxed);
         if holds {
             state.collecting = self.spawn_collector();
         }
@@ -403,7 +413,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
             }
         });
     }
-    observed.end();
+    observed.end(together.is_some());
     observed.stop();
     match together {
         Some(together) => {
@@ -420,6 +430,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     }
     state.done = true;
     job.stop_collector(state);
+    job.collector.acknowledge();
     let house = state.keeping_house.take();
     drop(guard);
     ending::finished();
@@ -493,4 +504,5 @@ pub fn write_incomplete(ended: &str) {
         Some(side) => (side.size, Some(format!("rank{}", side.rank)), side.speaks),
     };
     job.write_alone(inputs, &info, entered, size, part.as_deref(), speaks);
+    job.collector.acknowledge();
 }

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -24,15 +24,24 @@ pub struct Token {
     _socket: OwnedFd,
 }
 
+/// Moves a descriptor out of the application's sight and returns its new number, or a negative one
+/// where that is not possible.
+pub type Hide<'a> = &'a dyn Fn(RawFd) -> RawFd;
+
 impl Token {
     /// Leaves a token.
-    pub fn leave() -> io::Result<Self> {
+    pub fn leave(hide: Hide<'_>) -> io::Result<Self> {
         let prefix = prefix();
         let rank =
             RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
         let name = format!("{prefix}{rank}-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-        Ok(Self { prefix, _socket: socket.into() })
+        let hidden = hide(socket.into_raw_fd());
+        if hidden < 0 {
+            return Err(io::Error::from(io::ErrorKind::QuotaExceeded));
+        }
+        // SAFETY: `hide` gave us a descriptor of our own.
+        Ok(Self { prefix, _socket: unsafe { OwnedFd::from_raw_fd(hidden) } })
     }
 
     /// Who of the job has left one on this node.
@@ -112,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_token_is_counted_until_it_is_dropped() {
-        let token = Token::leave().expect("abstract sockets exist on Linux");
+        let token = Token::leave(&|socket| socket).expect("abstract sockets exist on Linux");
         assert_eq!(token.count().expect("/proc is mounted").processes, 1);
         let prefix = token.prefix.clone();
         drop(token);

@@ -255,7 +255,7 @@ fn the_collecting_thread_reads_until_it_is_stopped() {
     let key = subject.attach(&collector).unwrap();
     let thread = std::thread::spawn({
         let collector = Arc::clone(&collector);
-        move || collector.run()
+        move || collector.run(|_| {})
     });
     let mut w = subject.writer(0);
     w.sample(BEGIN + 100, &[main]);
