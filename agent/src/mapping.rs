@@ -61,8 +61,11 @@ pub unsafe fn resize(at: *mut u8, bytes: usize, new_bytes: usize, may_move: bool
     checked(unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags) })
 }
 
-/// Sets a property of a mapping of ours that changes nothing for those who use it now.
-pub fn advise(at: *mut u8, bytes: usize, advice: libc::c_int) {
-    // SAFETY: the kernel checks the range; the advices that we give do not change its content.
+/// Sets a property of a mapping.
+///
+/// # Safety
+/// The range is a mapping of ours, and the advice does not change what its users find there.
+pub unsafe fn advise(at: *mut u8, bytes: usize, advice: libc::c_int) {
+    // SAFETY: as the caller promises.
     unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) };
 }

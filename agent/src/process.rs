@@ -142,7 +142,8 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     if addresses.is_null() || alive.is_null() {
         return Err(StartError::Segment(errno()));
     }
-    mapping::advise(alive, 4096, libc::MADV_WIPEONFORK);
+    // SAFETY: the page was just mapped.
+    unsafe { mapping::advise(alive, 4096, libc::MADV_WIPEONFORK) };
     let rate = Anchor::rate_since(anchor);
     let observed = Box::leak(Box::new(Observed {
         period_ticks: ticks_in(config.period_ns, rate),
@@ -197,7 +198,8 @@ fn map_segment(descriptor: c_int, offset: usize, bytes: usize) -> Option<*mut u8
     if memory.is_null() {
         return None;
     }
-    mapping::advise(memory, bytes, libc::MADV_DONTFORK);
+    // SAFETY: the mapping was just made.
+    unsafe { mapping::advise(memory, bytes, libc::MADV_DONTFORK) };
     Some(memory)
 }
 

@@ -82,8 +82,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(file: &OwnedFd, offset: usize, length: usize, writable: bool) -> io::Result<Self> {
-        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+    fn new(file: &OwnedFd, offset: usize, length: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe {
             libc::mmap(
@@ -142,8 +142,7 @@ impl Segment {
             return Err(AttachError::NotASegment);
         }
         let file = out_of_the_way(file.into());
-        let tables =
-            Mapping::new(&file, 0, THREADS_OFFSET, false).map_err(AttachError::Unreachable)?;
+        let tables = Mapping::new(&file, 0, THREADS_OFFSET).map_err(AttachError::Unreachable)?;
         let mut segment = Self { file, tables, ring_bytes: 0 };
         let header = segment.process();
         if header.magic.load(Ordering::Acquire) != MAGIC {
@@ -226,7 +225,7 @@ impl Segment {
         }
         let offset = thread_offset(index, self.ring_bytes);
         let length = thread_area_bytes(self.ring_bytes);
-        let mapping = Mapping::new(&self.file, offset, length, true)?;
+        let mapping = Mapping::new(&self.file, offset, length)?;
         Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
     }
 }

@@ -180,7 +180,7 @@ pub fn prepare_exit_watch() {
 fn watch_exit() {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key is valid; any value that is not null makes the destructor run.
-        unsafe { libc::pthread_setspecific(key, 1 as *const c_void) };
+        unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<c_void>()) };
     }
 }
 

@@ -43,24 +43,48 @@ pub(super) struct Constants {
     pub(super) identical: c_int,
 }
 
-/// Functions of the library that we call ourselves.
-#[derive(Clone, Copy)]
-pub(super) struct Functions {
-    pub(super) comm_rank: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
-    pub(super) comm_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
-    pub(super) comm_dup: unsafe extern "C" fn(Handle, *mut Handle) -> c_int,
-    pub(super) comm_split: unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int,
-    pub(super) comm_split_type:
-        unsafe extern "C" fn(Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
-    pub(super) comm_compare: unsafe extern "C" fn(Handle, Handle, *mut c_int) -> c_int,
-    pub(super) comm_free: unsafe extern "C" fn(*mut Handle) -> c_int,
-    pub(super) comm_set_errhandler: unsafe extern "C" fn(Handle, Handle) -> c_int,
-    pub(super) barrier: unsafe extern "C" fn(Handle) -> c_int,
-    pub(super) send:
-        unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int,
-    pub(super) receive:
-        unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, usize) -> c_int,
-    pub(super) type_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
+/// Declares the functions of the library that we call ourselves: name, symbol, arguments. All
+/// return an MPI error code.
+macro_rules! functions {
+    ($($name:ident $symbol:literal ($($argument:ty),*);)*) => {
+        /// Functions of the library that we call ourselves.
+        #[derive(Clone, Copy)]
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Functions {
+            /// Looks all of them up.
+            fn new(
+                get: impl Fn(&'static CStr) -> Result<*mut c_void, LibraryError>,
+            ) -> Result<Self, LibraryError> {
+                Ok(Self {
+                    // SAFETY: the MPI standard gives the function this type, handles being words.
+                    $($name: unsafe {
+                        std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($argument),*) -> c_int,
+                        >(get($symbol)?)
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    comm_rank c"PMPI_Comm_rank" (Handle, *mut c_int);
+    comm_size c"PMPI_Comm_size" (Handle, *mut c_int);
+    comm_dup c"PMPI_Comm_dup" (Handle, *mut Handle);
+    comm_split c"PMPI_Comm_split" (Handle, c_int, c_int, *mut Handle);
+    comm_split_type c"PMPI_Comm_split_type" (Handle, c_int, c_int, Handle, *mut Handle);
+    comm_compare c"PMPI_Comm_compare" (Handle, Handle, *mut c_int);
+    comm_free c"PMPI_Comm_free" (*mut Handle);
+    comm_set_errhandler c"PMPI_Comm_set_errhandler" (Handle, Handle);
+    barrier c"PMPI_Barrier" (Handle);
+    send c"PMPI_Send" (*const c_void, c_int, Handle, c_int, c_int, Handle);
+    receive c"PMPI_Recv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, usize);
+    type_size c"PMPI_Type_size" (Handle, *mut c_int);
 }
 
 /// The library.
@@ -197,24 +221,7 @@ impl Library {
             let missing = LibraryError::Missing(name.to_str().unwrap_or("a function"));
             if pointer.is_null() { Err(missing) } else { Ok(pointer) }
         };
-        // SAFETY: the MPI standard gives these functions these types, handles being words.
-        let functions = unsafe {
-            use std::mem::transmute;
-            Functions {
-                comm_rank: transmute::<*mut c_void, _>(get(c"PMPI_Comm_rank")?),
-                comm_size: transmute::<*mut c_void, _>(get(c"PMPI_Comm_size")?),
-                comm_dup: transmute::<*mut c_void, _>(get(c"PMPI_Comm_dup")?),
-                comm_split: transmute::<*mut c_void, _>(get(c"PMPI_Comm_split")?),
-                comm_split_type: transmute::<*mut c_void, _>(get(c"PMPI_Comm_split_type")?),
-                comm_compare: transmute::<*mut c_void, _>(get(c"PMPI_Comm_compare")?),
-                comm_free: transmute::<*mut c_void, _>(get(c"PMPI_Comm_free")?),
-                comm_set_errhandler: transmute::<*mut c_void, _>(get(c"PMPI_Comm_set_errhandler")?),
-                barrier: transmute::<*mut c_void, _>(get(c"PMPI_Barrier")?),
-                send: transmute::<*mut c_void, _>(get(c"PMPI_Send")?),
-                receive: transmute::<*mut c_void, _>(get(c"PMPI_Recv")?),
-                type_size: transmute::<*mut c_void, _>(get(c"PMPI_Type_size")?),
-            }
-        };
+        let functions = Functions::new(get)?;
         let (abi, constants) = constants(object, &path)?;
         let version = library_version(object);
         Ok(Self { abi, version, path, constants, functions })
@@ -283,8 +290,10 @@ fn abi_major_version(object: Object) -> c_int {
     let (mut major, mut minor) = (-1, -1);
     // SAFETY: MPI-5, 20.3: two integers out, callable before MPI_Init.
     unsafe {
-        let function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
-            std::mem::transmute(pointer);
+        let function = std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+        >(pointer);
         function(&mut major, &mut minor);
     }
     major
@@ -300,18 +309,16 @@ fn library_version(object: Object) -> String {
     let mut length = 0;
     // SAFETY: MPI-3.1, 8.1.1: callable before MPI_Init; the buffer is larger than any ABI's limit.
     let text = unsafe {
-        let function: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
-            std::mem::transmute(pointer);
+        let function = std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int,
+        >(pointer);
         function(text.as_mut_ptr(), &mut length);
         CStr::from_ptr(text.as_ptr())
     };
     let text = text.to_string_lossy();
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .split(", package")
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    // MPICH: "MPICH Version:\t4.0.2"; Open MPI: "Open MPI v4.1.4, package: ..., ident: ...".
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.split(", package").next().unwrap_or_default();
+    line.split_whitespace().filter(|word| *word != "Version:").collect::<Vec<_>>().join(" ")
 }
