@@ -1,6 +1,7 @@
 //! File descriptors that the application does not notice: high numbers, close-on-exec, few.
 
 use core::sync::atomic::{AtomicI32, Ordering};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Descriptors that are moved up start at this number if the limit allows: beyond what select()
 /// can name, low enough that the kernel's table stays small.
@@ -11,6 +12,20 @@ const SHARE: libc::rlim_t = 8;
 
 /// Most descriptors of ours, whatever the limit.
 const MOST: libc::rlim_t = 256;
+
+/// Moves an open file out of the application's sight: it gets a high number that closes on exec.
+/// Where that is not possible the file stays where it is.
+pub fn hide(file: OwnedFd) -> OwnedFd {
+    let lowest = Descriptors::new().lowest;
+    // SAFETY: duplicates an open descriptor.
+    let high =
+        unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    if high < 0 {
+        return file;
+    }
+    // SAFETY: the duplicate is nobody else's; the original closes with `file`.
+    unsafe { OwnedFd::from_raw_fd(high as libc::c_int) }
+}
 
 /// Counts our descriptors against a cap: the application must never run out because of us.
 pub struct Descriptors {

@@ -10,7 +10,7 @@ mod addresses;
 pub mod calls;
 mod cfi;
 pub mod clock;
-mod descriptors;
+pub mod descriptors;
 pub mod mapping;
 mod memory;
 mod modules;

@@ -1,7 +1,7 @@
 //! Where a long interval went: on the CPU, waiting for a core, or blocked.
 //!
-//! Read only when an interval is longer than two periods, or a long call has returned: the
-//! thread's CPU clock costs 200 ns, its scheduler statistics 300 ns.
+//! Read only when a sample is late, or before and after a long part of an interval: the thread's
+//! CPU clock costs 200 ns, its scheduler statistics 300 ns.
 
 use crate::clock::clock_ns;
 use crate::record::OffCpu;

@@ -76,6 +76,11 @@ impl core::error::Error for StartError {}
 pub struct Observed {
     /// Sampling period in ticks of the time stamp counter.
     pub period_ticks: u64,
+    /// An interval between two samples that is longer than this, in stamps, holds time off the CPU.
+    pub late_stamps: u64,
+    /// Part of an interval around a call that is worth a reading of the CPU clock, in stamps: a
+    /// reading takes half a microsecond.
+    pub part_stamps: u64,
     period_ns: u64,
     clock: ClockKind,
     segment: *mut u8,
@@ -147,6 +152,8 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     let rate = Anchor::rate_since(anchor);
     let observed = Box::leak(Box::new(Observed {
         period_ticks: ticks_in(config.period_ns, rate),
+        late_stamps: stamp(ticks_in(config.period_ns + config.period_ns / 8, rate)),
+        part_stamps: stamp(ticks_in(config.period_ns / 4, rate)),
         period_ns: config.period_ns,
         clock: config.clock,
         segment,

@@ -153,7 +153,7 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     };
     // Read now, since a reading after the call could not tell what happened before it.
     let since_last = stamp(entry.ticks).saturating_sub(state.stream.last_stamp());
-    let before = (since_last > stamp(2 * observed.period_ticks)).then(|| state.off_cpu.read());
+    let before = (since_last > observed.part_stamps).then(|| state.off_cpu.read());
     state.regions.open = Open {
         slot: slot as u16,
         place: entry.place,
@@ -190,7 +190,8 @@ pub fn exit(
     bump(&thread.mpi_calls, u64::from(mpi));
     let duration = ticks.saturating_sub(open.entered);
     let slot = usize::from(open.slot);
-    if !sync && !open.sampled && open.before.is_none() && duration < observed.period_ticks {
+    let alone = sync || open.sampled || open.before.is_some();
+    if !alone && duration < observed.period_ticks {
         count(state, slot, duration, bytes);
         return;
     }
@@ -200,7 +201,7 @@ pub fn exit(
     state.taken.copy_from(call.path.as_slice());
     state.taken.push(call_frame(call, open.entered));
     let kept = kept(&state.current, state.taken.as_slice()) as u32;
-    if duration >= 2 * observed.period_ticks {
+    if stamp(duration) > observed.part_stamps {
         // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
         // after it.
         state.off_cpu.read();

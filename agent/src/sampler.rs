@@ -114,8 +114,8 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
             truncated = end == End::Truncated;
         }
     }
-    let long = now.saturating_sub(state.stream.last_stamp()) > stamp(2 * observed.period_ticks);
-    let off_cpu = if entered.is_some() { before } else { long.then(|| state.off_cpu.read()) };
+    let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
+    let off_cpu = if entered.is_some() { before } else { late.then(|| state.off_cpu.read()) };
     flush_tallies_keeping_taken(state);
     let thread = &state.area().thread;
     bump(&thread.samples, 1);

@@ -16,6 +16,12 @@ use crate::segment::ClockKind;
 /// gprof and ITIMER_PROF (SIGPROF) work on beside us.
 pub const SIGNAL: libc::c_int = libc::SIGSTKFLT;
 
+/// The period that is set for an asked one: a little shorter, so that the samples do not keep step
+/// with a program whose rhythm is a multiple of the asked period.
+fn off_beat(period_ns: u64) -> u64 {
+    period_ns - period_ns / 127
+}
+
 /// How /proc names a perf event's descriptor.
 const PERF_DESCRIPTOR: &[u8] = b"perf_event";
 
@@ -39,6 +45,7 @@ impl Timer {
         tid: libc::pid_t,
         descriptors: &Descriptors,
     ) -> (Self, ClockKind) {
+        let period_ns = off_beat(period_ns);
         if wanted == ClockKind::Cpu
             && let Some(descriptor) = perf_event(period_ns, tid, descriptors)
         {
@@ -71,7 +78,7 @@ impl Timer {
         match self {
             Self::None => {}
             Self::Perf(descriptor) => enable(*descriptor, on),
-            Self::Posix(timer) => set_timer(*timer, if on { period_ns } else { 0 }),
+            Self::Posix(timer) => set_timer(*timer, if on { off_beat(period_ns) } else { 0 }),
         }
     }
 }

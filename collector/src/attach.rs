@@ -6,11 +6,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plimsoll_agent::descriptors::hide;
 use plimsoll_agent::record::VERSION;
 use plimsoll_agent::segment::{
     ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_SLOTS, MAX_THREADS,
@@ -141,7 +142,7 @@ impl Segment {
         if !metadata.is_file() || metadata.size() < THREADS_OFFSET as u64 {
             return Err(AttachError::NotASegment);
         }
-        let file = out_of_the_way(file.into());
+        let file = hide(file.into());
         let tables = Mapping::new(&file, 0, THREADS_OFFSET).map_err(AttachError::Unreachable)?;
         let mut segment = Self { file, tables, ring_bytes: 0 };
         let header = segment.process();
@@ -228,19 +229,6 @@ impl Segment {
         let mapping = Mapping::new(&self.file, offset, length)?;
         Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
     }
-}
-
-/// The application expects its own descriptors at the lowest numbers: ours goes to a high one.
-fn out_of_the_way(file: OwnedFd) -> OwnedFd {
-    for lowest in [512, 128, 64] {
-        // SAFETY: fcntl with F_DUPFD_CLOEXEC touches no memory.
-        let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
-        if fd >= 0 {
-            // SAFETY: the descriptor is new and nobody else's.
-            return unsafe { OwnedFd::from_raw_fd(fd) };
-        }
-    }
-    file
 }
 
 /// One thread's area, mapped.

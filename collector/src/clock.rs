@@ -1,31 +1,15 @@
-//! Clocks of the collecting side: the time stamp counter, its rate, and our own CPU time.
+//! Clocks of the collecting side: the rate of the time stamp counter, and our own CPU time.
 
+use plimsoll_agent::clock::{Anchor, clock_ns};
 use plimsoll_agent::record::STAMP_SHIFT;
 
 /// Shortest time since a process's anchor from which its rate is measured again: over less, the
 /// few ten nanoseconds between the two readings of an anchor weigh more than the first measurement.
 const REMEASURE_NS: u64 = 10_000_000;
 
-/// The stamp now. Counters of all cores of a node agree (invariant TSC).
-pub(crate) fn stamp_now() -> u64 {
-    ticks() >> STAMP_SHIFT
-}
-
-fn ticks() -> u64 {
-    // SAFETY: rdtsc is available in user mode on every x86-64 processor.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
 /// CPU time of the calling thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid for the call.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// How long a stamp is.
@@ -43,11 +27,11 @@ impl Rate {
 
     /// The rate between a process's anchor and now, which is exact; its own measurement if the
     /// anchor is too young, or is not of this node's clocks.
-    pub(crate) fn since(anchor_ticks: u64, anchor_ns: u64, ns_per_ticks_q32: u64) -> Self {
+    pub(crate) fn since(anchor: Anchor, ns_per_ticks_q32: u64) -> Self {
         let coarse = Self::coarse(ns_per_ticks_q32);
-        let (now_ticks, now_ns) = anchor();
-        let ns = now_ns.saturating_sub(anchor_ns);
-        let ticks = now_ticks.saturating_sub(anchor_ticks);
+        let now = Anchor::now();
+        let ns = now.ns.saturating_sub(anchor.ns);
+        let ticks = now.ticks.saturating_sub(anchor.ticks);
         if ns < REMEASURE_NS || ticks == 0 {
             return coarse;
         }
@@ -79,21 +63,6 @@ impl Rate {
     }
 }
 
-/// One moment on both clocks, in ticks and nanoseconds: of a few tries the one with the shortest
-/// window, so that an interruption between the readings does no harm.
-fn anchor() -> (u64, u64) {
-    let mut best = (u64::MAX, 0, 0);
-    for _ in 0..5 {
-        let before = ticks();
-        let ns = clock_ns(libc::CLOCK_MONOTONIC);
-        let window = ticks().saturating_sub(before);
-        if window < best.0 {
-            best = (window, before + window / 2, ns);
-        }
-    }
-    (best.1, best.2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,15 +78,17 @@ mod tests {
 
     #[test]
     fn the_rate_is_measured_again_when_the_anchor_is_old_enough() {
-        let (ticks, ns) = anchor();
+        let anchor = Anchor::now();
         std::thread::sleep(std::time::Duration::from_millis(30));
-        let (later_ticks, later_ns) = anchor();
-        let truth = ((u128::from(later_ns - ns) << 32) / u128::from(later_ticks - ticks)) as u64;
+        let later = Anchor::now();
+        let (ns, ticks) = (later.ns - anchor.ns, later.ticks - anchor.ticks);
+        let truth = ((u128::from(ns) << 32) / u128::from(ticks)) as u64;
         // A first measurement that was 1 % off is corrected ...
-        let exact = Rate::since(ticks, ns, truth + truth / 100);
+        let exact = Rate::since(anchor, truth + truth / 100);
         assert!(exact.ns_per_ticks_q32.abs_diff(truth) < truth / 1000);
         // ... and an anchor of another clock is not believed.
-        assert_eq!(Rate::since(ticks, u64::MAX / 2, 1 << 32), Rate::coarse(1 << 32));
-        assert_eq!(Rate::since(ticks, ns, truth * 3), Rate::coarse(truth * 3));
+        let foreign = Anchor { ns: u64::MAX / 2, ..anchor };
+        assert_eq!(Rate::since(foreign, 1 << 32), Rate::coarse(1 << 32));
+        assert_eq!(Rate::since(anchor, truth * 3), Rate::coarse(truth * 3));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use plimsoll_agent::clock::{Anchor, stamp_now};
 use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
 use plimsoll_agent::segment::ClockKind;
 
@@ -9,7 +10,7 @@ use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::attach::{Area, AttachError, Segment};
 use crate::books::{Books, Window};
-use crate::clock::{Rate, stamp_now};
+use crate::clock::Rate;
 use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::profile::{CollectionCounts, ProcessProfile};
@@ -286,11 +287,11 @@ impl Process {
 
     fn exact_rate(&self) -> Rate {
         let header = self.segment.process();
-        Rate::since(
-            header.anchor_ticks.load(Ordering::Relaxed),
-            header.anchor_ns.load(Ordering::Relaxed),
-            header.ns_per_ticks_q32.load(Ordering::Relaxed),
-        )
+        let anchor = Anchor {
+            ticks: header.anchor_ticks.load(Ordering::Relaxed),
+            ns: header.anchor_ns.load(Ordering::Relaxed),
+        };
+        Rate::since(anchor, header.ns_per_ticks_q32.load(Ordering::Relaxed))
     }
 
     /// Accounts for all threads that live when the run ends.

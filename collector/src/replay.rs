@@ -3,9 +3,9 @@
 //!
 //! A closed interval falls into three parts: the calls that were tallied in it, the work before
 //! the wrapped call that the record reports (all of it, if it reports none), and the time in that
-//! call. Work is known only from samples. What lies before a sample is the sample's; what follows
-//! one up to the next wrapped call is its, too (the nearest sample), as long as no phase ended
-//! between. Work that no sample vouches for is booked as a rest between the two call paths around
+//! call. Work is known only from samples, and belongs to the nearest one: between two neighbouring
+//! samples each has its half, between a sample and a wrapped call all is the sample's, as long as
+//! no phase ended between. Work that no sample vouches for is booked as a rest between the two call paths around
 //! it, and shared out when the whole phase is known.
 
 use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp};
@@ -229,7 +229,14 @@ impl Replay {
                     books.account.rest((ROOT, ROOT), parts.work);
                 } else {
                     let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns);
-                    books.account.work(place.node, parts.work, delay);
+                    // Of two neighbouring samples each has the half that is nearer to it.
+                    let nearer = self.sampled.filter(|_| self.after_sample);
+                    let (earlier, waited) =
+                        nearer.map_or((0, 0), |_| (parts.work / 2, delay.min(parts.work) / 2));
+                    if let Some(node) = nearer {
+                        books.account.work(node, earlier, waited);
+                    }
+                    books.account.work(place.node, parts.work - earlier, delay - waited);
                     if let (true, Some(previous)) = (self.after_sample, previous) {
                         books.periods.add(now.saturating_sub(previous));
                     }

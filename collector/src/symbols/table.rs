@@ -9,6 +9,7 @@ use object::read::elf::ElfFile64;
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, SectionFlags, SymbolKind,
 };
+use plimsoll_agent::descriptors::hide;
 
 /// A function that has a name.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Table {
         if !path.metadata().ok()?.is_file() {
             return None;
         }
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let cache = ReadCache::new(File::from(hide(File::open(path).ok()?.into())));
         let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
         if let Ok(Some(found)) = elf.build_id()
             && !build_id.is_empty()
