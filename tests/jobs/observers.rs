@@ -23,29 +23,41 @@ fn assert_unnoticed(job: &Job) {
     }
 }
 
+/// What `observes` looks at.
+const PARTS: [&str; 10] = [
+    "descriptors",
+    "mask",
+    "dispositions",
+    "stack",
+    "environment",
+    "limits",
+    "errno",
+    "interrupts",
+    "sleeps",
+    "profiling",
+];
+
 #[test]
 fn what_a_program_sees_of_itself() {
-    for part in [
-        "descriptors",
-        "mask",
-        "dispositions",
-        "stack",
-        "environment",
-        "limits",
-        "errno",
-        "interrupts",
-        "sleeps",
-        "profiling",
-    ] {
+    for part in PARTS {
         assert_unnoticed(&Job::alone("observes").arguments(part));
     }
     assert_unnoticed(&Job::alone("observes"));
 }
 
 #[test]
+fn what_a_program_inherits() {
+    let blocked = "--block-signal=USR1 --block-signal=STKFLT --ignore-signal=PIPE";
+    for signals in [blocked, "--default-signal=PIPE --ignore-signal=TERM"] {
+        assert_unnoticed(&Job::alone("observes").arguments("mask dispositions").inherits(signals));
+    }
+}
+
+#[test]
 fn what_a_rank_sees_of_itself() {
     for mpi in each_mpi() {
-        assert_unnoticed(&Job::ranks("observes", mpi, 2));
+        // With arguments, since Open MPI tells programs about theirs in the environment.
+        assert_unnoticed(&Job::ranks("observes", mpi, 2).arguments(&PARTS.join(" ")));
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Job {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     options: Vec<OsString>,
+    inherited: Vec<OsString>,
     watch: Watch,
     limit: Duration,
 }
@@ -47,6 +48,7 @@ impl Job {
             arguments: Vec::new(),
             variables: Vec::new(),
             options: Vec::new(),
+            inherited: Vec::new(),
             watch: Watch::Off,
             limit: Duration::from_secs(60),
         }
@@ -75,6 +77,14 @@ impl Job {
     #[must_use]
     pub fn options(mut self, options: &str) -> Self {
         self.options.extend(options.split_whitespace().map(OsString::from));
+        self
+    }
+
+    /// Options of env(1), separated by blanks: what a job without MPI inherits from its parent,
+    /// such as blocked and ignored signals.
+    #[must_use]
+    pub fn inherits(mut self, options: &str) -> Self {
+        self.inherited.extend(options.split_whitespace().map(OsString::from));
         self
     }
 
@@ -147,6 +157,7 @@ impl Job {
         );
         // Through env in every case, so that what the subject inherits is the same.
         let mut command = Command::new("env");
+        command.args(&self.inherited);
         if self.watch == Watch::Preload {
             command.arg(preload_setting());
         }

@@ -1,14 +1,16 @@
 //! `plimsoll run`: sets the environment and becomes the program.
 
+use std::collections::BTreeMap;
 use std::env;
+use std::ffi::CString;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::ArgMatches;
+use nix::unistd::execvpe;
 
 use super::elf::{Obstacle, obstacle};
 use super::options::PROGRAM;
@@ -22,36 +24,53 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Exit status where Plimsoll itself is not complete.
 const NO_LIBRARY: u8 = 1;
 
+/// Environment of the program.
+type Environment = BTreeMap<OsString, OsString>;
+
 /// Becomes the program; returns only if that failed.
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let mut words = matches.get_many::<OsString>(PROGRAM).into_iter().flatten();
-    let Some(program) = words.next() else {
+    let words: Vec<&OsString> =
+        matches.get_many::<OsString>(PROGRAM).into_iter().flatten().collect();
+    let Some(program) = words.first() else {
         return Err(Failure { message: "no program is given.".into(), status: USAGE });
     };
-    let mut command = Command::new(program);
-    command.args(words);
-    let mut disabled = env::var("PLIMSOLL_DISABLE").is_ok_and(|value| is_true(&value));
+    let mut environment: Environment = env::vars_os().collect();
     for variable in TABLE.iter().filter(|variable| variable.state != State::Internal) {
         if let Some(value) = matches.get_one::<OsString>(variable.name) {
-            command.env(variable.name, value);
-            if variable.name == "PLIMSOLL_DISABLE" {
-                disabled = is_true(&value.to_string_lossy());
-            }
+            environment.insert(variable.name.into(), value.clone());
         }
     }
+    let disabled = environment
+        .get(OsStr::new("PLIMSOLL_DISABLE"))
+        .is_some_and(|value| parse_boolean(&value.to_string_lossy()) == Some(true));
     if !disabled {
-        prepare(&mut command).map_err(|message| Failure { message, status: NO_LIBRARY })?;
+        prepare(&mut environment).map_err(|message| Failure { message, status: NO_LIBRARY })?;
         warn(program, matches);
     }
-    let error = command.exec();
-    Err(not_started(program, &error))
+    Err(not_started(program, &become_program(&words, &environment)))
 }
 
-fn is_true(value: &str) -> bool {
-    parse_boolean(value) == Some(true)
+/// Replaces this process by the program. The bare system interface, because std's would reset the
+/// signal mask and SIGPIPE's disposition, which the program inherits from its launcher.
+fn become_program(words: &[&OsString], environment: &Environment) -> io::Error {
+    let string = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
+    let words: Result<Vec<CString>, _> = words.iter().map(|word| string(word.as_bytes())).collect();
+    let pairs = environment.iter().map(|(name, value)| {
+        let mut pair = name.clone();
+        pair.push("=");
+        pair.push(value);
+        string(&pair.into_vec())
+    });
+    match (words, pairs.collect::<Result<Vec<CString>, _>>()) {
+        (Ok(words), Ok(pairs)) => match execvpe(&words[0], &words, &pairs) {
+            Err(errno) => errno.into(),
+            Ok(never) => match never {},
+        },
+        (Err(error), _) | (_, Err(error)) => error,
+    }
 }
 
-fn prepare(command: &mut Command) -> Result<(), String> {
+fn prepare(environment: &mut Environment) -> Result<(), String> {
     let own = env::current_exe().map_err(|error| {
         format!("the place of this command is unknown ({error}); set {LIBRARY} to libplimsoll.so.")
     })?;
@@ -59,7 +78,8 @@ fn prepare(command: &mut Command) -> Result<(), String> {
     let preload = library::preload(&library, env::var_os("LD_PRELOAD").as_deref())?;
     // exec keeps the process id: the library knows by it that this process is meant, and not one
     // of its children, which inherit the environment.
-    command.env("LD_PRELOAD", preload).env(ROOT_PID, std::process::id().to_string());
+    environment.insert("LD_PRELOAD".into(), preload);
+    environment.insert(ROOT_PID.into(), std::process::id().to_string().into());
     Ok(())
 }
 

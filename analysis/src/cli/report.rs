@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use clap::ArgMatches;
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::Failure;
 use crate::error::Error;
@@ -28,6 +29,9 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         (false, true) => report::tree(&summary).into_bytes(),
         (false, false) => report::text(&summary).into_bytes(),
     };
+    // A reader that goes away is to be an error of the write, not the death of this process.
+    // SAFETY: ignoring a signal installs no handler.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut stdout = io::stdout().lock();
     match stdout.write_all(&output).and_then(|()| stdout.flush()) {
         // Whoever reads only the first lines (`| head`) has seen enough.

@@ -72,6 +72,12 @@ pub fn ranks(list: &str, of: u32) -> String {
     format!("{} ranks ({},...)", count(rank_count(list)), &list[..cut])
 }
 
+/// Ranks that wait: `rank 0 waits`, `ranks 0-3,8 wait`.
+pub fn waiting(list: &str, of: u32) -> String {
+    let verb = if rank_count(list) == 1 { "waits" } else { "wait" };
+    format!("{} {verb}", ranks(list, of))
+}
+
 /// How many ranks a rank list names; parts that are no ranks count as none.
 pub fn rank_count(list: &str) -> u64 {
     let part = |part: &str| {
@@ -198,6 +204,8 @@ mod tests {
         assert_eq!(ranks("", 4), "some ranks");
         let odd = "1,3,5,8,9,11,13,15,17,19,21,23,25,27";
         assert_eq!(ranks(odd, 64), "14 ranks (1,3,5,8,9,11,13,15,17,19,21,...)");
+        assert_eq!(waiting("0", 4), "rank 0 waits");
+        assert_eq!(waiting("0,2", 4), "ranks 0,2 wait");
         assert_eq!(rank_count("0-3,8,16-30:2"), 13);
         assert_eq!(rank_count("3-1,x,,4:0"), 0);
     }

@@ -1,20 +1,22 @@
 //! A loss in sentences: where it shows and what brings it about.
 
-use super::phrase::{bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds};
+use super::phrase::{
+    bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
+};
 use crate::summary::{Cause, Label, Loss, LossKind, Summary};
 
 /// The whole loss in one sentence.
 pub fn gist(summary: &Summary, loss: &Loss) -> String {
     let of = summary.run.ranks;
-    let (slow, waiting) = (ranks(&loss.slow_ranks, of), ranks(&loss.waiting_ranks, of));
+    let (slow, waiting) = (ranks(&loss.slow_ranks, of), waiting(&loss.waiting_ranks, of));
     let place = end_of(&loss.symptom.path);
     let cause = loss.causes.first().map(|cause| end_of(&cause.path));
     match (loss.kind, cause) {
         (LossKind::LoadImbalance | LossKind::GroupImbalance, Some(cause)) => {
-            format!("{cause} takes longer on {slow}; {waiting} wait in {place}.")
+            format!("{cause} takes longer on {slow}; {waiting} in {place}.")
         }
         (LossKind::Serialization, Some(cause)) => {
-            format!("only {slow} works in {cause}; {waiting} wait in {place}.")
+            format!("only {slow} works in {cause}; {waiting} in {place}.")
         }
         (LossKind::Oversubscription, _) => format!("{}.", crowded(summary)),
         (LossKind::FrequentCommunication, Some(cause)) => {
@@ -23,20 +25,21 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
         (LossKind::LargeMessage | LossKind::LargeIo | LossKind::FrequentCommunication, _) => {
             format!("{}.", calls(loss))
         }
-        (LossKind::LockContention, _) => format!("{waiting} wait for a lock in {place}."),
-        _ => format!("{waiting} wait in {place}."),
+        (LossKind::LockContention, _) => format!("{waiting} for a lock in {place}."),
+        _ => format!("{waiting} in {place}."),
     }
 }
 
 /// Where it shows.
 pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
-    let waiting = ranks(&loss.waiting_ranks, summary.run.ranks);
+    let (of, list) = (summary.run.ranks, &loss.waiting_ranks);
+    let (waiters, waiting) = (ranks(list, of), waiting(list, of));
     let symptom = &loss.symptom;
     let place = end_of(&symptom.path);
     let (mean, max) = (seconds(symptom.mean_s), seconds(symptom.max_s));
     match loss.kind {
         LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization => {
-            format!("{place}, where {waiting} wait ({max} at most, {mean} on average)")
+            format!("{place}, where {waiting} ({max} at most, {mean} on average)")
         }
         LossKind::FrequentCommunication => {
             let poll = if loss.polling { "; they look whether something has arrived" } else { "" };
@@ -44,10 +47,10 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
         }
         LossKind::LargeMessage | LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
         LossKind::WaitForPartner => {
-            format!("{place}, where {waiting} wait for their partners ({mean} per rank)")
+            format!("{place}, where {waiting} for their partners ({mean} per rank)")
         }
         LossKind::LockContention => {
-            format!("{place}, where threads of {waiting} wait for a lock ({mean} per rank)")
+            format!("{place}, where threads of {waiters} wait for a lock ({mean} per rank)")
         }
         LossKind::Oversubscription => {
             format!("{place}: runnable threads wait there for a core ({max} on the worst rank)")
