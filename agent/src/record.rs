@@ -51,7 +51,8 @@ const BYTES: u8 = 0x10;
 pub struct OffCpu {
     /// On a core, user and kernel, in nanoseconds.
     pub cpu_ns: u64,
-    /// Runnable, waiting for a core, in nanoseconds.
+    /// Ready to run, waiting for a core (in a virtual machine, also its core for a real one), in
+    /// nanoseconds.
     pub run_delay_ns: u64,
 }
 
