@@ -7,30 +7,26 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::boxed::Box;
-use std::vec::Vec;
 
 use parking_lot::Mutex;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
-use crate::cfi::CfiScratch;
 use crate::clock::{Anchor, clock_ns, stamp, stamp_now, ticks_in};
 use crate::descriptors::Descriptors;
 use crate::mapping;
-use crate::modules::{self, LoadedModule, Snapshot};
-use crate::offcpu::OffCpuClock;
+use crate::modules;
 use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
-use crate::ring::Producer;
 use crate::segment::{
-    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_THREADS,
-    MODULES_OFFSET, ModuleEntry, Process, THREADS_OFFSET, Thread, ThreadArea, ThreadState,
-    ring_bytes_for, segment_bytes, thread_area_bytes, thread_offset,
+    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process,
+    THREADS_OFFSET, Thread, ThreadArea, ring_bytes_for, segment_bytes,
 };
-use crate::stream::Stream;
-use crate::thread::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
-use crate::timer::Timer;
+use crate::thread::{State, ThreadBlock};
 use crate::tls;
-use crate::unwind::{RuleCache, Unwinding};
+use crate::unwind::Unwinding;
+
+mod listing;
+mod threads;
 
 /// The C library's sigaction.
 pub type Sigaction =
@@ -300,240 +296,6 @@ impl Observed {
         .unwrap_or(0)
     }
 
-    /// Publishes the map of what is loaded now.
-    pub fn refresh_modules(&self) {
-        let _guard = self.lock.lock();
-        let mut loaded = modules::loaded();
-        self.list_modules(&mut loaded);
-        self.publish(Snapshot::new(loaded));
-    }
-
-    /// Runs `unload`, which may unmap libraries, while handlers see only the modules that it
-    /// cannot take away: the ones that were loaded with the program.
-    pub fn around_unload<R>(&self, unload: impl FnOnce() -> R) -> R {
-        {
-            let _guard = self.lock.lock();
-            let mut stay = modules::loaded();
-            self.list_modules(&mut stay);
-            stay.truncate(PERMANENT.load(Ordering::Relaxed) as usize);
-            self.publish(Snapshot::new(stay));
-        }
-        let result = unload();
-        self.refresh_modules();
-        result
-    }
-
-    fn publish(&self, snapshot: Snapshot) {
-        self.snapshots.replace(snapshot, |old| {
-            self.blocks.iter().any(|block| {
-                let block = block.load(Ordering::Acquire);
-                // SAFETY: blocks are unlisted under the lock, which the caller holds, before they
-                // are unmapped.
-                !block.is_null() && unsafe { (*block).hazard.load(Ordering::SeqCst) } == old
-            })
-        });
-    }
-
-    /// Gives each module its index in the segment's table, and marks those that are gone.
-    fn list_modules(&self, loaded: &mut [LoadedModule]) {
-        let header = self.header();
-        // SAFETY: the mapping holds the whole table.
-        let table = unsafe {
-            core::slice::from_raw_parts(
-                self.segment.add(MODULES_OFFSET).cast::<ModuleEntry>(),
-                MAX_MODULES,
-            )
-        };
-        let mut used = (header.modules.load(Ordering::Relaxed) as usize).min(MAX_MODULES);
-        PERMANENT
-            .compare_exchange(0, loaded.len() as u64, Ordering::Relaxed, Ordering::Relaxed)
-            .ok();
-        let mut listed = Vec::new();
-        for module in loaded.iter_mut() {
-            let known = table[..used].iter().position(|entry| {
-                entry.unloaded.load(Ordering::Relaxed) == 0
-                    && entry.start.load(Ordering::Relaxed) == module.start
-                    && entry.end.load(Ordering::Relaxed) == module.end
-                    && entry.build_id_bytes.load(Ordering::Relaxed) as usize
-                        == module.build_id.len().min(20)
-                    && entry
-                        .build_id
-                        .iter()
-                        .zip(&module.build_id)
-                        .all(|(a, b)| a.load(Ordering::Relaxed) == *b)
-            });
-            let index = match known {
-                Some(index) => index,
-                None if used < MAX_MODULES => {
-                    write_entry(&table[used], module);
-                    used += 1;
-                    used - 1
-                }
-                None => MAX_MODULES - 1,
-            };
-            module.index = index as u32;
-            listed.push(index);
-        }
-        for (index, entry) in table[..used].iter().enumerate() {
-            if entry.unloaded.load(Ordering::Relaxed) == 0 && !listed.contains(&index) {
-                entry.unloaded.store(1, Ordering::Relaxed);
-                let (start, end) =
-                    (entry.start.load(Ordering::Relaxed), entry.end.load(Ordering::Relaxed));
-                self.addresses.forget(start, end, &self.address_table());
-            }
-        }
-        header.modules.store(used as u32, Ordering::Release);
-    }
-
-    /// Begins to observe the calling thread. `start_routine`: where it began, 0 for the initial
-    /// thread. Does nothing if it is observed already; counts it if there is no room.
-    pub fn attach_thread(&self, start_routine: u64) {
-        if !tls::get().is_null() || self.stopped.load(Ordering::Relaxed) {
-            return;
-        }
-        if self.try_attach(start_routine).is_none() {
-            self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn try_attach(&self, start_routine: u64) -> Option<()> {
-        let header = self.header();
-        let block = mapping::private(size_of::<ThreadBlock>() + HANDLER_STACK);
-        if block.is_null() {
-            return None;
-        }
-        let block = block.cast::<ThreadBlock>();
-        let guard = self.lock.lock();
-        let Some((index, area)) = self.claim_area() else {
-            drop(guard);
-            // SAFETY: the mapping was just made and nobody knows it.
-            unsafe { mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
-            return None;
-        };
-        // SAFETY: the area was just mapped.
-        let thread = unsafe { &(*area).thread };
-        let now = stamp_now();
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
-        thread.tid.store(tid as u32, Ordering::Relaxed);
-        thread.last_stamp.store(now, Ordering::Relaxed);
-        // SAFETY: the block is ours alone and zeroed; the parts of the state that zeros do not
-        // initialise are written in place, since it is too large for the stack. The ring follows
-        // its area, and both stay mapped until `detach_thread`.
-        let state = unsafe {
-            mapping::advise(
-                block.cast(),
-                size_of::<ThreadBlock>() + HANDLER_STACK,
-                libc::MADV_WIPEONFORK,
-            );
-            (*block).handler_stack_top =
-                block.cast::<u8>().add(size_of::<ThreadBlock>() + HANDLER_STACK) as usize & !15;
-            let state = (*block).state.get().cast::<State>();
-            (&raw mut (*state).area).write(area);
-            (&raw mut (*state).index).write(index as u32);
-            (&raw mut (*state).tid).write(tid);
-            (&raw mut (*state).stack_bounds).write(stack_bounds());
-            let ring = area.cast::<u8>().add(size_of::<ThreadArea>()).cast_mut();
-            let ring = Producer::new(
-                ring,
-                self.ring_bytes,
-                &raw const thread.head,
-                &raw const thread.tail,
-            );
-            (&raw mut (*state).stream).write(Stream::new(
-                ring,
-                thread,
-                &raw const header.reader,
-                now,
-            ));
-            (&raw mut (*state).cache).write(RuleCache::new_in());
-            (&raw mut (*state).scratch).write(CfiScratch::default());
-            (&raw mut (*state).off_cpu).write(OffCpuClock::new(self.open_schedstat()));
-            (&raw mut (*state).timer).write(Timer::None);
-            &mut *state
-        };
-        self.blocks[index].store(block, Ordering::Release);
-        drop(guard);
-        if start_routine != 0 {
-            thread.start_routine.store(self.intern(state, start_routine), Ordering::Relaxed);
-        }
-        thread.generation.fetch_add(1, Ordering::Relaxed);
-        thread.state.store(ThreadState::Live as u32, Ordering::Release);
-        header.threads.fetch_max(index as u32 + 1, Ordering::Release);
-        // SAFETY: the block is complete.
-        unsafe { (*block).active.store(true, Ordering::Release) };
-        tls::set(block);
-        let (timer, clock) = Timer::start(self.clock, self.period_ns, tid, &self.descriptors);
-        if clock != self.clock {
-            header.clock.store(clock as u32, Ordering::Relaxed);
-        }
-        // SAFETY: the block is this thread's. The handler does not use the timer.
-        unsafe { (*block).enter(|state| state.timer = timer) };
-        Some(())
-    }
-
-    /// Takes a free thread area and maps it. The lock is held.
-    fn claim_area(&self) -> Option<(usize, *const ThreadArea)> {
-        let bytes = thread_area_bytes(self.ring_bytes);
-        for index in 0..MAX_THREADS {
-            if !self.blocks[index].load(Ordering::Acquire).is_null() {
-                continue;
-            }
-            let area =
-                map_segment(self.segment_descriptor, thread_offset(index, self.ring_bytes), bytes)?;
-            let area = area.cast::<ThreadArea>().cast_const();
-            // SAFETY: just mapped.
-            if unsafe { (*area).thread.state.load(Ordering::Acquire) } == ThreadState::Free as u32 {
-                return Some((index, area));
-            }
-            // Still being read by the collector.
-            // SAFETY: the mapping was just made and nobody knows it.
-            unsafe { mapping::unmap(area.cast_mut().cast(), bytes) };
-        }
-        None
-    }
-
-    fn open_schedstat(&self) -> c_int {
-        // SAFETY: a C string; the raw call, since the library's may be observed.
-        let descriptor = unsafe {
-            libc::syscall(
-                libc::SYS_openat,
-                libc::AT_FDCWD,
-                c"/proc/thread-self/schedstat".as_ptr(),
-                libc::O_RDONLY | libc::O_CLOEXEC,
-            )
-        };
-        self.descriptors.adopt(descriptor as c_int).unwrap_or(-1)
-    }
-
-    /// Ends the observation of the calling thread.
-    pub fn detach_thread(&self) {
-        let block = tls::get();
-        // SAFETY: the block is the calling thread's, mapped until the end of this function.
-        let Some(thread_block) = (unsafe { block.as_ref() }) else { return };
-        let closed = thread_block.enter(|state| {
-            state.timer.stop(&self.descriptors);
-            self.descriptors.release(state.off_cpu.descriptor(), b"schedstat");
-            flush_tallies(state);
-            let form = state.stream.stamp(stamp_now());
-            let _ = state.stream.write(&Record::End { stamp: form });
-            state.area().thread.state.store(ThreadState::Ended as u32, Ordering::Release);
-            (state.area, state.index)
-        });
-        let Some((area, index)) = closed else { return };
-        thread_block.active.store(false, Ordering::Release);
-        tls::set(null_mut());
-        let _guard = self.lock.lock();
-        self.blocks[index as usize].store(null_mut(), Ordering::Release);
-        // SAFETY: the thread's handler and wrappers do not run any more, and the block is unlisted.
-        unsafe {
-            let state = (*block).state.get().cast::<State>();
-            core::ptr::drop_in_place(&raw mut (*state).cache);
-            mapping::unmap(area.cast_mut().cast(), thread_area_bytes(self.ring_bytes));
-            mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK);
-        }
-    }
-
     /// The observed run begins now, on the calling thread: MPI_Init has returned. The reader may be
     /// another one than before.
     pub fn begin(&self) {
@@ -653,27 +415,4 @@ pub fn forget_in_child() {
     ALIVE.store(null_mut(), Ordering::Release);
     CURRENT.store(null_mut(), Ordering::Release);
     PERMANENT.store(0, Ordering::Relaxed);
-}
-
-fn write_entry(entry: &ModuleEntry, module: &LoadedModule) {
-    let resolved;
-    let path: &[u8] = if module.name.is_empty() {
-        use std::os::unix::ffi::OsStrExt;
-        resolved = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-        resolved.as_os_str().as_bytes()
-    } else {
-        &module.name
-    };
-    let path = if path.len() > MAX_PATH { &[] } else { path };
-    entry.bias.store(module.bias, Ordering::Relaxed);
-    entry.start.store(module.start, Ordering::Relaxed);
-    entry.end.store(module.end, Ordering::Relaxed);
-    for (place, byte) in entry.path.iter().zip(path) {
-        place.store(*byte, Ordering::Relaxed);
-    }
-    entry.path_bytes.store(path.len() as u32, Ordering::Relaxed);
-    for (place, byte) in entry.build_id.iter().zip(&module.build_id) {
-        place.store(*byte, Ordering::Relaxed);
-    }
-    entry.build_id_bytes.store(module.build_id.len().min(20) as u32, Ordering::Relaxed);
 }

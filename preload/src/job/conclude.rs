@@ -1,0 +1,170 @@
+//! The end: what was measured becomes a summary, over the job's MPI or alone.
+
+use std::time::Instant;
+
+use plimsoll_agent::process;
+use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose, diagnose_alone};
+use plimsoll_analysis::mpi::Abi;
+use plimsoll_analysis::summary::{Mpi, MpiAbi};
+
+use super::{Job, State, Together, get};
+use crate::{ending, loading, report, say, threads};
+
+/// MPI_Finalize was entered: gathers, diagnoses, writes. `measured` runs a wait as a measured call.
+pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
+    let (Some(job), Some(observed)) = (get(), process::current()) else { return };
+    let mut guard = job.state.lock();
+    let state = &mut *guard;
+    let Some(side) = state.mpi.as_mut().filter(|_| !state.done) else { return };
+    let entered = Instant::now();
+    let together = side.together.take();
+    let (rank, size, speaks) = (side.rank, side.size, side.speaks);
+    if let Some(together) = &together {
+        measured(&mut || {
+            if let Err(error) = together.world.barrier() {
+                say::debug(|| format!("waiting for the other ranks failed: {error}"));
+            }
+        });
+    }
+    observed.end(together.is_some());
+    observed.stop();
+    match together {
+        Some(together) => {
+            job.conclude(state, &together, entered, size);
+            for communicator in [together.holders, together.node, together.world] {
+                communicator.free();
+            }
+        }
+        None => {
+            let inputs = job.profiles(state);
+            let info = job.info(state, "finalize", size == 1);
+            job.write_alone(inputs, &info, entered, size, Some(&format!("rank{rank}")), speaks);
+        }
+    }
+    state.done = true;
+    job.stop_collector(state);
+    job.collector.acknowledge();
+    let house = state.keeping_house.take();
+    drop(guard);
+    ending::finished();
+    loading::wake();
+    if let Some(house) = house {
+        threads::join(house);
+    }
+}
+
+impl Job {
+    fn info(&self, state: &State, ended: &str, complete: bool) -> JobInfo {
+        let mpi = match &state.mpi {
+            Some(side) => Mpi {
+                library: Some(side.library.version.clone()),
+                abi: match side.library.abi {
+                    Abi::Mpich => MpiAbi::Mpich,
+                    Abi::OpenMpi => MpiAbi::OpenMpi,
+                    Abi::Standard => MpiAbi::Standard,
+                },
+            },
+            None => Mpi { library: None, abi: MpiAbi::None },
+        };
+        JobInfo {
+            executable: self.executable.clone(),
+            arguments: self.arguments.clone(),
+            job: Some(self.id.clone()),
+            started: self.started.rfc3339(),
+            mpi,
+            complete,
+            ended: ended.to_owned(),
+            settings: self.settings.in_effect(),
+            marks_off_reason: Some(String::from("return-address marks are not implemented yet")),
+            notes: state.mpi.iter().filter_map(|side| side.apart.clone()).collect(),
+        }
+    }
+
+    /// The profiles of the ranks that this process collects.
+    fn profiles(&self, state: &mut State) -> Vec<RankInput> {
+        let ranks = std::mem::take(&mut state.ranks);
+        let memory_bytes = self.collector.memory_bytes() / ranks.len().max(1) as u64;
+        let mut inputs: Vec<RankInput> = ranks
+            .into_iter()
+            .filter_map(|(key, rank)| {
+                let profile = self.collector.finish(key)?;
+                Some(RankInput {
+                    rank: rank.rank,
+                    host: self.host.clone(),
+                    cores: rank.cores,
+                    profile,
+                    cost: Cost { memory_bytes: Some(memory_bytes), ..Cost::default() },
+                })
+            })
+            .collect();
+        if let Some(host) = inputs.first_mut() {
+            host.cost.collector_cpu_ns = self.collector.cpu_ns();
+        }
+        inputs
+    }
+
+    fn conclude(&self, state: &mut State, together: &Together, entered: Instant, size: u32) {
+        if let Err(error) = together.node.barrier() {
+            say::warn(&format!("the ranks of this node did not come together: {error}"));
+        }
+        if !together.holds {
+            return;
+        }
+        let inputs = self.profiles(state);
+        let info = self.info(state, "finalize", true);
+        match diagnose(&together.holders, inputs, &info) {
+            Ok(Some(mut summary)) => {
+                summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
+                report::write(self, &summary, size, None, true);
+            }
+            Ok(None) => {}
+            Err(error) => say::warn(&format!("no summary: {error}")),
+        }
+    }
+
+    fn write_alone(
+        &self,
+        inputs: Vec<RankInput>,
+        info: &JobInfo,
+        entered: Instant,
+        size: u32,
+        part: Option<&str>,
+        speaks: bool,
+    ) {
+        match diagnose_alone(inputs, info) {
+            Ok(mut summary) => {
+                summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
+                report::write(self, &summary, size, part, speaks);
+            }
+            Err(error) if speaks => say::warn(&format!("no summary: {error}")),
+            Err(_) => {}
+        }
+    }
+}
+
+/// The process ends without MPI_Finalize: writes what this process holds. Runs on the process's
+/// own thread.
+pub fn write_incomplete(ended: &str) {
+    let Some(job) = get() else { return };
+    let entered = Instant::now();
+    let mut guard = job.state.lock();
+    let state = &mut *guard;
+    if state.done {
+        return;
+    }
+    state.done = true;
+    job.stop_collector(state);
+    let inputs = job.profiles(state);
+    if inputs.is_empty() {
+        return;
+    }
+    let regular = state.mpi.is_none() && ended == "exit";
+    let info = job.info(state, ended, regular);
+    let (size, part, speaks) = match &state.mpi {
+        None => (1, None, true),
+        Some(side) if inputs.len() == side.size as usize => (side.size, None, side.rank == 0),
+        Some(side) => (side.size, Some(format!("rank{}", side.rank)), side.speaks),
+    };
+    job.write_alone(inputs, &info, entered, size, part.as_deref(), speaks);
+    job.collector.acknowledge();
+}
