@@ -50,9 +50,10 @@ fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
     };
     format!(
         "{name} takes {max_s:.3} s on the slowest rank and {mean_s:.3} s on average; {} slow in \
-         it, and {} for them in {sync}.{others} Distribute its work more evenly.",
+         it, and {} for {} in {sync}.{others} Distribute its work more evenly.",
         ranks(facts.slow, "is", "are"),
         ranks(facts.waiting, "waits", "wait"),
+        plural(facts.slow.len(), "it", "them"),
     )
 }
 
