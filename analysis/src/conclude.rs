@@ -249,9 +249,9 @@ fn loss(
     }
 }
 
-/// The symptom of ranks that wait for each other: each rank's own call of the synchronisation.
+/// The symptom of ranks that wait for each other, in a synchronisation or in another call.
 fn synchronising(totals: &Totals, finding: &Finding, phase: &PhaseTotals) -> Symptom {
-    let sync = &phase.sync;
+    let sync = phase.wait(finding.symptom).unwrap_or(&phase.sync);
     let (calls, total_ns) = (sync.calls, sync.time.sum as f64);
     let fraction = |ns: u64| ns as f64 / total_ns;
     Symptom {

@@ -30,12 +30,11 @@ pub struct NodeImbalance {
 /// Imbalance in all instances of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseImbalance {
-    /// Uneven waiting in the ending synchronisation: imb_symptom, sum over instances of mean less
-    /// minimum, in nanoseconds.
-    pub symptom_ns: f64,
     /// Uneven work: sum over instances of maximum less mean, net of waiting for a core, in
-    /// nanoseconds.
-    pub work_ns: f64,
+    /// nanoseconds. Ranks leave an instance together, and what is not work in it is waiting and
+    /// communication: so this is also imb_symptom (mean less minimum of the waiting), wherever in
+    /// the instance ranks wait for the slow one.
+    pub loss_ns: f64,
     /// imb_cause of each context that answers for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
@@ -58,10 +57,6 @@ impl PhaseImbalance {
         }
         let per_kept = phase.instances as f64 / kept.len() as f64;
         let scale = per_kept / f64::from(ranks);
-        let symptom: u128 = kept
-            .iter()
-            .map(|i| i.wait_sum.saturating_sub(u128::from(i.wait_min) * u128::from(ranks)))
-            .sum();
         let work: u128 = kept.iter().map(|instance| instance.work.excess(ranks)).sum();
         let mean_ns = phase.duration.mean(ranks) / phase.instances.max(1) as f64;
         let nodes = if mean_ns < PERIODS_PER_INSTANCE * period_ns as f64 {
@@ -69,25 +64,23 @@ impl PhaseImbalance {
         } else {
             nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
         };
-        Self { symptom_ns: symptom as f64 * scale, work_ns: work as f64 * scale, nodes }
+        Self { loss_ns: work as f64 * scale, nodes }
     }
 
-    /// What the phase loses by uneven work, in nanoseconds. Waiting is uneven also where ranks wait
-    /// for a core and not for each other, so uneven work must confirm it.
-    pub fn loss_ns(&self) -> f64 {
-        self.symptom_ns.min(self.work_ns)
-    }
-
-    /// The contexts whose uneven work causes a loss of `loss_ns`, worst first.
+    /// The contexts whose uneven work causes the loss, worst first.
     ///
     /// `shared` are contexts that are not named themselves ([`shared_functions`]).
-    pub fn causes(&self, owners: &Owners, shared: &BTreeSet<NodeId>, loss_ns: f64) -> Vec<Cause> {
+    pub fn causes(&self, owners: &Owners, shared: &BTreeSet<NodeId>) -> Vec<Cause> {
         let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for node in self.nodes.keys().filter(|node| !shared.contains(node)) {
             inner.entry(owners.outer[*node as usize]).or_default().push(*node);
         }
-        let mut walk =
-            Walk { nodes: &self.nodes, inner, least_ns: LEAST_SHARE * loss_ns, causes: vec![] };
+        let mut walk = Walk {
+            nodes: &self.nodes,
+            inner,
+            least_ns: LEAST_SHARE * self.loss_ns,
+            causes: vec![],
+        };
         for node in walk.significant(None) {
             walk.visit(node, true);
         }
@@ -146,16 +139,11 @@ pub struct Cause {
 }
 
 fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
-    let time = &phase.sync.time;
     let nodes = phase.nodes.iter().map(|(node, totals)| {
         let inclusive_ns = totals.inclusive.imbalance(ranks);
         (*node, NodeImbalance { inclusive_ns, own_ns: totals.own.imbalance(ranks) })
     });
-    PhaseImbalance {
-        symptom_ns: (time.mean(ranks) - time.min(ranks) as f64).max(0.0),
-        work_ns: phase.work.imbalance(ranks),
-        nodes: nodes.collect(),
-    }
+    PhaseImbalance { loss_ns: phase.work.imbalance(ranks), nodes: nodes.collect() }
 }
 
 #[derive(Clone, Copy, Default)]

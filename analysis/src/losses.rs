@@ -103,12 +103,13 @@ pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
 /// Load imbalance of a phase, or serialization, its special case.
 fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) -> Option<Finding> {
     let ranks = totals.job.ranks.len();
-    let symptom = phase.ends_in.filter(|_| ranks > 1)?;
+    phase.ends_in.filter(|_| ranks > 1)?;
+    let (symptom, waits) = phase.waits_most(ranks)?;
     let imbalance =
         PhaseImbalance::new((index, phase), &totals.instances, ranks, totals.job.period_ns);
-    let loss_ns = imbalance.loss_ns();
+    let loss_ns = imbalance.loss_ns;
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
-    let causes = imbalance.causes(owners, &shared, loss_ns);
+    let causes = imbalance.causes(owners, &shared);
     // Uneven waiting that no uneven work explains is no load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
@@ -122,7 +123,15 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
         evened_out: sum > EVENED_OUT * loss_ns,
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
         slow: slow_query(totals, index, first, &time),
-        waiting: half_query(Quantity::Sync { phase: index }, phase.sync.time.max),
+        waiting: half_query(
+            if Some(symptom) == phase.ends_in {
+                Quantity::Sync { phase: index }
+            } else {
+                let path = path(&totals.tree.contexts, symptom);
+                Quantity::Wait { phase: index, path }
+            },
+            waits.time.max,
+        ),
         causes,
     })
 }
@@ -133,9 +142,12 @@ pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
     if cause.own { node.own } else { node.inclusive }
 }
 
+/// One rank is responsible for the work (PPoPP20, 5.1). Where most ranks are seen in the same
+/// function it is a part of the program that all go through, and some have less to do in it.
 fn is_serial(time: &Accumulator, ranks: u32) -> bool {
     let others = time.sum.saturating_sub(u128::from(time.max)) as f64;
-    time.max > 0 && others <= SERIAL_FRACTION * time.max as f64 * f64::from(ranks - 1)
+    let alone = time.ranks <= ranks / 2;
+    alone && time.max > 0 && others <= SERIAL_FRACTION * time.max as f64 * f64::from(ranks - 1)
 }
 
 /// Ranks at or above mean + (maximum - mean) / 2.

@@ -28,6 +28,13 @@ pub enum Quantity {
         /// First index of the phase.
         phase: u64,
     },
+    /// Any other context outside work, in a phase, with all that it calls.
+    Wait {
+        /// First index of the phase.
+        phase: u64,
+        /// Its call path.
+        path: Vec<Step>,
+    },
     /// Waiting for a core during work, in the whole run.
     RunDelay,
 }
@@ -81,6 +88,13 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
         }
         Quantity::Sync { phase: index } => {
             phase(*index).map_or(0, |phase| rank.sync(phase).time_ns)
+        }
+        Quantity::Wait { phase: index, path } => {
+            let node = find(&rank.profile.tree, path);
+            let time = phase(*index)
+                .zip(node)
+                .and_then(|(phase, node)| rank.waits(phase).get(&node).map(|wait| wait.time_ns));
+            time.unwrap_or(0)
         }
         Quantity::RunDelay => {
             let delay_ns = |phase: &PhaseProfile| rank.run_delays(phase).values().sum::<u64>();

@@ -36,12 +36,14 @@ pub struct Owners {
     pub of: Vec<Option<NodeId>>,
     /// For each context that answers, the next one outwards that does.
     pub outer: Vec<Option<NodeId>>,
+    /// For each context outside work, the outermost of those around it that are: the call.
+    pub wait: Vec<Option<NodeId>>,
 }
 
 impl Owners {
     /// Puts the work in a tree down to its contexts.
     pub fn new(tree: &ContextTree, meanings: &[Meaning]) -> Self {
-        let mut owners = Self { of: Vec::new(), outer: Vec::new() };
+        let mut owners = Self { of: Vec::new(), outer: Vec::new(), wait: Vec::new() };
         for (node, id) in tree.nodes.iter().zip(0..) {
             let outer = node.parent.and_then(|parent| owners.of[parent as usize]);
             let frame = &tree.frames[node.frame as usize];
@@ -55,6 +57,9 @@ impl Owners {
                 (true, false) => outer,
             });
             owners.outer.push(outer);
+            let around = node.parent.and_then(|parent| owners.wait[parent as usize]);
+            let waits = !meanings[id as usize].is_work();
+            owners.wait.push(waits.then_some(around.unwrap_or(id)));
         }
         owners
     }
@@ -155,16 +160,25 @@ impl<'a> Rank<'a> {
         delays
     }
 
+    /// Where a phase spends time outside work, by the outermost such context; the synchronisation
+    /// that ends it is left to [`Rank::sync`].
+    pub fn waits(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
+        let mut waits: BTreeMap<NodeId, Sync> = BTreeMap::new();
+        for (node, value) in &phase.values {
+            let Some(top) = self.owners.wait[*node as usize] else { continue };
+            if Some(top) != phase.ends_in {
+                waits.entry(top).or_default().add(*node, top, value, &self.meanings);
+            }
+        }
+        waits
+    }
+
     /// The synchronisation that ends a phase: its time and all that was counted in it.
     pub fn sync(&self, phase: &PhaseProfile) -> Sync {
         let inside = below(&self.profile.tree, phase.ends_in);
         let mut sync = Sync::default();
         for (node, value) in phase.values.iter().filter(|(node, _)| inside[*node as usize]) {
-            sync.time_ns += value.exclusive_ns;
-            sync.by_label[self.meanings[*node as usize].label as usize] += value.exclusive_ns;
-            if Some(*node) == phase.ends_in {
-                (sync.calls, sync.bytes) = (value.calls, value.bytes);
-            }
+            sync.add(*node, phase.ends_in.unwrap_or(*node), value, &self.meanings);
         }
         sync
     }
@@ -177,7 +191,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// What one rank spent in the synchronisation that ends a phase.
+/// What one rank spent in a call outside its work, such as the synchronisation that ends a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sync {
     /// Wall time.
@@ -188,6 +202,17 @@ pub struct Sync {
     pub bytes: u64,
     /// Its time by label, in the order of [`Label::ALL`].
     pub by_label: [u64; Label::ALL.len()],
+}
+
+impl Sync {
+    /// Adds a context at or below the call `top`.
+    fn add(&mut self, node: NodeId, top: NodeId, value: &NodeValue, meanings: &[Meaning]) {
+        self.time_ns += value.exclusive_ns;
+        self.by_label[meanings[node as usize].label as usize] += value.exclusive_ns;
+        if node == top {
+            (self.calls, self.bytes) = (value.calls, value.bytes);
+        }
+    }
 }
 
 /// All phases of a rank as one, for ranks that do not agree on their phases.

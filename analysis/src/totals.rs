@@ -46,7 +46,7 @@ pub struct PhaseNode {
     pub run_delay: Accumulator,
 }
 
-/// The synchronisation that ends a phase, each rank's own.
+/// The synchronisation that ends a phase, each rank's own; or another call outside work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncTotals {
     /// Wall time.
@@ -80,6 +80,8 @@ pub struct PhaseTotals {
     pub run_delay: Accumulator,
     /// The ending synchronisation.
     pub sync: SyncTotals,
+    /// Other calls outside work, by context.
+    pub waits: BTreeMap<NodeId, SyncTotals>,
     /// Contexts that answer for work.
     pub nodes: BTreeMap<NodeId, PhaseNode>,
 }
@@ -249,6 +251,11 @@ fn phase_of_rank(
         work: Accumulator::from_iter([work_ns]),
         run_delay: Accumulator::from_iter([delays.values().sum()]),
         sync: SyncTotals::of_rank(&rank.sync(phase)),
+        waits: rank
+            .waits(phase)
+            .iter()
+            .filter_map(|(node, wait)| Some((place(*node)?, SyncTotals::of_rank(wait))))
+            .collect(),
         nodes,
     }
 }
@@ -275,12 +282,31 @@ impl SyncTotals {
 }
 
 impl PhaseTotals {
+    /// Time outside work in a call: the ending synchronisation or another one.
+    pub fn wait(&self, call: NodeId) -> Option<&SyncTotals> {
+        if Some(call) == self.ends_in { Some(&self.sync) } else { self.waits.get(&call) }
+    }
+
+    /// The call in which ranks wait most unevenly (mean less minimum): where a slow rank shows. The
+    /// ending synchronisation, unless another one is far worse.
+    pub fn waits_most(&self, ranks: u32) -> Option<(NodeId, &SyncTotals)> {
+        const FAR: f64 = 2.0;
+        let uneven = |wait: &SyncTotals| wait.time.mean(ranks) - wait.time.min(ranks) as f64;
+        let ending = (self.ends_in?, &self.sync);
+        let other = self.waits.iter().map(|(node, wait)| (*node, wait));
+        let worst = other.max_by(|a, b| uneven(a.1).total_cmp(&uneven(b.1)).then(b.0.cmp(&a.0)));
+        let worse = worst.filter(|(_, wait)| uneven(wait) > FAR * uneven(&self.sync));
+        Some(worse.unwrap_or(ending))
+    }
+
     fn move_to(&mut self, places: &[NodeId]) {
         let place = |node: NodeId| places[node as usize];
         self.begins_after = self.begins_after.map(place);
         self.ends_in = self.ends_in.map(place);
         let nodes = std::mem::take(&mut self.nodes);
         self.nodes = nodes.into_iter().map(|(node, totals)| (place(node), totals)).collect();
+        let waits = std::mem::take(&mut self.waits);
+        self.waits = waits.into_iter().map(|(node, totals)| (place(node), totals)).collect();
     }
 
     /// Takes in the same phase of other ranks, its contexts already those of this tree.
@@ -294,6 +320,9 @@ impl PhaseTotals {
         self.work.combine(&other.work);
         self.run_delay.combine(&other.run_delay);
         self.sync.combine(&other.sync);
+        for (node, theirs) in other.waits {
+            self.waits.entry(node).or_default().combine(&theirs);
+        }
         for (node, theirs) in other.nodes {
             let ours = self.nodes.entry(node).or_default();
             ours.inclusive.combine(&theirs.inclusive);

@@ -178,18 +178,23 @@ fn a_function_that_is_uneven_in_many_small_parts_is_the_cause_itself() {
 }
 
 #[test]
-fn only_uneven_work_that_is_waited_for_counts() {
+fn a_loss_shows_where_the_ranks_wait_for_the_slow_one() {
     let loss_of = |part: fn(u32) -> Vec<Doing>| {
         let mut subject = Subject::new(4);
         subject.step(BARRIER, part);
         verdict(&subject).losses
     };
-    // The others' wait for rank 0 is in a message, not in the barrier.
+    // The others wait for rank 0 in a message, not in the barrier.
     let waited_elsewhere = |rank| match rank {
         0 => vec![doing("main/relax", 100 * MS)],
         _ => vec![doing("main/relax", 50 * MS), doing("main/MPI_Recv", 50 * MS)],
     };
-    assert_eq!(loss_of(waited_elsewhere), []);
+    let losses = loss_of(waited_elsewhere);
+    let shown = &losses[0].symptom;
+    assert_eq!(shown.path.last().unwrap().function, "MPI_Recv");
+    assert_eq!((rounded(shown.mean_s), rounded(shown.max_s)), (0.0375, 0.05));
+    assert_eq!(losses[0].waiting_ranks, "1-3");
+    assert_eq!(rounded(losses[0].seconds), 0.0375);
     // Rank 0 comes late mostly because of a message: more even work would not help with that.
     let late_by_message = |rank| match rank {
         0 => vec![doing("main/relax", 60 * MS), doing("main/MPI_Recv", 40 * MS)],
