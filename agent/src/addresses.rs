@@ -7,7 +7,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::calls::FIRST_CODE_ADDRESS;
-use crate::cfi::{CfiScratch, FrameRule, special_rule};
+use crate::cfi::{CfiScratch, FrameRule, judge};
+use crate::marks::{self, Markable};
 use crate::modules::Snapshot;
 use crate::plausible::{SIGNAL_RETURN, follows_call};
 use crate::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
@@ -68,6 +69,8 @@ pub struct Addresses {
     entries: [Entry; TABLE],
     rules: [core::cell::UnsafeCell<core::mem::MaybeUninit<FrameRule>>; MAX_RULES],
     rule_count: AtomicU32,
+    /// What may be marked, by id.
+    pub markable: Markable,
 }
 
 // SAFETY: entries are atomic; a rule is written once by the thread that reserved its index and
@@ -131,6 +134,7 @@ impl Addresses {
     ) -> Result<Interned, Refused> {
         let mut payload = 0;
         let mut module_number = 0;
+        let mut sensitive = false;
         if value >= FIRST_CODE_ADDRESS {
             let module = snapshot.find(value).ok_or(Refused::Implausible)?;
             let text = module.text;
@@ -142,7 +146,10 @@ impl Addresses {
                     return Err(Refused::Implausible);
                 }
             }
-            if let Some(rule) = special_rule(module, value - u64::from(!leaf), scratch) {
+            let code = judge(module, value - u64::from(!leaf), scratch);
+            sensitive =
+                code.raises || marks::is_sensitive(module) || snapshot.asks_for_caller(value);
+            if let Some(rule) = code.rule {
                 let index = self.rule_count.fetch_add(1, Ordering::Relaxed);
                 let place = self.rules.get(index as usize).ok_or(Refused::NoRoom)?;
                 // SAFETY: the index is ours alone, and no payload names it yet.
@@ -154,6 +161,9 @@ impl Addresses {
         let id =
             published.announce(value, module_number, if leaf { ADDRESS_IS_LEAF } else { 0 })?;
         payload |= u64::from(id);
+        if sensitive {
+            self.markable.deny(id);
+        }
         // Another thread may enter the same address meanwhile: then its id is as good, and ours
         // stays unused.
         loop {

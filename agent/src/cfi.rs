@@ -18,7 +18,9 @@ use crate::modules::{LoadedModule, UnwindTables};
 
 type Bytes = EndianSlice<'static, LittleEndian>;
 
-/// DWARF numbers of the registers that framehop follows by itself (System V ABI, 3.6.2).
+/// DWARF numbers of registers (System V ABI, 3.6.2).
+const RAX: Register = Register(0);
+const RDX: Register = Register(1);
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 
@@ -53,16 +55,30 @@ impl Default for CfiScratch {
     }
 }
 
-/// The rule for code at runtime address `address` (the address itself, not the return address
-/// after it), if framehop cannot step over its frame.
-pub fn special_rule(
-    module: &LoadedModule,
-    address: u64,
-    scratch: &mut CfiScratch,
-) -> Option<FrameRule> {
-    let tables = module.unwind?;
-    let row = row_for(&tables, address.wrapping_sub(module.bias), scratch)?;
-    let frames = section(&tables);
+/// What its call frame information says about a piece of code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// How to leave its frame, if framehop cannot step over it.
+    pub rule: Option<FrameRule>,
+    /// It belongs to a function that saves the registers in which a landing pad finds its exception
+    /// (rax and rdx, which no other function saves): an unwinder of exceptions, such as a libgcc
+    /// that was linked statically.
+    pub raises: bool,
+}
+
+/// Judges the code at runtime address `address` (the address itself, not the return address after
+/// it).
+pub fn judge(module: &LoadedModule, address: u64, scratch: &mut CfiScratch) -> Judgement {
+    let Some(tables) = module.unwind else { return Judgement::default() };
+    let Some(row) = row_for(&tables, address.wrapping_sub(module.bias), scratch) else {
+        return Judgement::default();
+    };
+    let saved = |register| matches!(row.register(register), Some(RegisterRule::Offset(_)));
+    Judgement { rule: special_rule(&tables, row), raises: saved(RAX) && saved(RDX) }
+}
+
+fn special_rule(tables: &UnwindTables, row: &UnwindTableRow<usize, Inline>) -> Option<FrameRule> {
+    let frames = section(tables);
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } if *register != RBP && *register != RSP => {
             Value::Sum(register.0, *offset)

@@ -56,6 +56,8 @@ pub struct UnwindTables {
 pub struct Snapshot {
     /// By ascending address.
     pub modules: Vec<LoadedModule>,
+    /// Functions that look at their return address, as ranges of addresses.
+    asking: Vec<core::ops::Range<u64>>,
     /// framehop over the same modules.
     pub unwinder: UnwinderX86_64<ImageBytes, MustNotAllocateDuringUnwind>,
 }
@@ -86,7 +88,12 @@ impl Snapshot {
                 sections,
             ));
         }
-        Self { modules, unwinder }
+        Self { modules, asking: asking_functions(), unwinder }
+    }
+
+    /// Whether `address` lies in a function of the loader that asks who calls it.
+    pub fn asks_for_caller(&self, address: u64) -> bool {
+        self.asking.iter().any(|function| function.contains(&address))
     }
 
     /// The module that holds the code at `address`.
@@ -96,6 +103,37 @@ impl Snapshot {
         let module = self.modules.get(after.checked_sub(1)?)?;
         (address < module.end).then_some(module)
     }
+}
+
+/// The loader's functions that resolve names on behalf of whoever called them (dlsym(3), dlopen(3)).
+fn asking_functions() -> Vec<core::ops::Range<u64>> {
+    // SAFETY: C strings; dladdr1 fills in both results, whose symbol is the loader's.
+    let range = |name: &CStr| unsafe {
+        let function = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let mut symbol: *mut c_void = core::ptr::null_mut();
+        if function.is_null()
+            || dladdr1(function, &mut info, &mut symbol, RTLD_DL_SYMENT) == 0
+            || symbol.is_null()
+        {
+            return None;
+        }
+        let start = function.addr() as u64;
+        Some(start..start + (*symbol.cast::<libc::Elf64_Sym>()).st_size)
+    };
+    [c"dlsym", c"dlvsym", c"dlopen", c"dlmopen", c"dlclose"].into_iter().filter_map(range).collect()
+}
+
+/// For [`dladdr1`]: the extra result is the symbol's table entry (dladdr(3)).
+const RTLD_DL_SYMENT: c_int = 1;
+
+unsafe extern "C" {
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut libc::Dl_info,
+        extra: *mut *mut c_void,
+        flags: c_int,
+    ) -> c_int;
 }
 
 /// The modules that are loaded now, without their index in the segment. Takes the loader's lock.

@@ -14,6 +14,8 @@ use crate::addresses::{Addresses, Published as PublishedAddresses};
 use crate::clock::{Anchor, clock_ns, stamp, stamp_now, ticks_in};
 use crate::descriptors::Descriptors;
 use crate::mapping;
+use crate::marks::Markable;
+use crate::marks::retreat::Reason;
 use crate::modules;
 use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
@@ -39,6 +41,8 @@ pub struct Config {
     pub period_ns: u64,
     /// What drives the samples, if it can be had.
     pub clock: ClockKind,
+    /// Return addresses may be marked.
+    pub marks: bool,
     /// The C library's sigaction: the application's may be ours.
     pub sigaction: Sigaction,
 }
@@ -184,6 +188,9 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.ns_per_ticks_q32.store(rate, Ordering::Relaxed);
     header.begin_stamp.store(stamp(anchor.ticks), Ordering::Relaxed);
     header.addresses.store(1, Ordering::Relaxed);
+    if !config.marks {
+        observed.retreat(Reason::Setting);
+    }
     observed.refresh_modules();
     header.magic.store(MAGIC, Ordering::Release);
     CURRENT.store(std::ptr::from_ref(observed).cast_mut(), Ordering::Release);
@@ -242,6 +249,23 @@ impl Observed {
     /// The descriptor of the segment, for a collector in another process.
     pub fn descriptor(&self) -> c_int {
         self.segment_descriptor
+    }
+
+    /// Whether return addresses are marked.
+    #[inline]
+    pub fn marks(&self) -> bool {
+        self.header().marks_off.load(Ordering::Relaxed) == 0
+    }
+
+    /// Marks no more return addresses, and says why; the first reason counts.
+    pub fn retreat(&self, reason: Reason) {
+        let off = &self.header().marks_off;
+        let _ = off.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// What may be marked.
+    pub(crate) fn markable(&self) -> &Markable {
+        &self.addresses.markable
     }
 
     /// Whether code at `address` is this library's.

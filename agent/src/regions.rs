@@ -12,6 +12,7 @@ use framehop::x86_64::UnwindRegsX86_64;
 
 use crate::calls::{CallId, STREAM};
 use crate::clock::stamp;
+use crate::marks::{self, Goal, stubs};
 use crate::process::Observed;
 use crate::record::{OffCpu, Record, STAMP_SHIFT};
 use crate::segment::{MAX_SLOTS, SlotCounters};
@@ -123,7 +124,7 @@ impl RegionTable {
 
 /// The frame of the call itself, on top of its caller's. Its place is unique to this one call.
 fn call_frame(slot: &Slot, entered: u64) -> Frame {
-    Frame { address: u64::from(slot.call), place: entered | 1, id: slot.call_id }
+    Frame { address: u64::from(slot.call), place: entered | 1, id: slot.call_id, stub: 0 }
 }
 
 /// Notes that a wrapped call begins. False if it is not to be measured: it runs inside another
@@ -200,7 +201,8 @@ pub fn exit(
     let call = &state.regions.slots[slot];
     state.taken.copy_from(call.path.as_slice());
     state.taken.push(call_frame(call, open.entered));
-    let kept = kept(&state.current, state.taken.as_slice()) as u32;
+    let compared = kept(&state.current, state.taken.as_slice());
+    let kept = marks::kept(state, state.live(), compared) as u32;
     if stamp(duration) > observed.part_stamps {
         // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
         // after it.
@@ -225,6 +227,7 @@ pub fn exit(
     };
     let fitted = state.stream.write(&record);
     core::mem::swap(&mut state.current, &mut state.taken);
+    marks::note(state);
     state.written(fitted);
 }
 
@@ -335,7 +338,7 @@ fn find(state: &State, entry: &Entry) -> Option<usize> {
                 // place, which is this call's, and the stack's upper end.
                 frame.place >= entry.place
                     && frame.place < state.stack_bounds.1
-                    && unsafe { *(frame.place as *const u64) } == frame.address
+                    && stubs::original(unsafe { *(frame.place as *const u64) }) == frame.address
             })
     })
 }
@@ -350,6 +353,7 @@ fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> Option<usize
         regs: UnwindRegsX86_64::new(entry.return_address, entry.place + 8, entry.caller_rbp),
         stack_bounds: state.stack_bounds,
         stop_at: u64::MAX,
+        goal: Goal::NONE,
     };
     let mut call = entry.call;
     if is_stream(entry.descriptor) {

@@ -9,6 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use crate::clock::{stamp, ticks};
+use crate::marks::{self, Goal, stubs};
 use crate::process::{self, Observed};
 use crate::record::Record;
 use crate::regions::flush_tallies;
@@ -74,43 +75,47 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
 
 /// Takes a sample of the thread, interrupted at `context`.
 fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, now_ticks: u64) {
-    let regs = interrupted(context);
-    let now = stamp(now_ticks);
-    let stop_at = state.regions.open_place().unwrap_or(u64::MAX);
-    let start = Start {
-        address: regs.ip(),
-        is_return: false,
-        place: 0,
-        regs,
-        stack_bounds: state.stack_bounds,
-        stop_at,
-    };
-    let Some(end) = observed.with_unwinding(state, |unwinding, walk| {
-        walk.inner.clear();
-        unwinding.walk(start, walk.inner)
-    }) else {
+    let interrupted_at = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    if stubs::contains(interrupted_at) {
+        // The thread is about to move its mark: nothing on its stack may be touched.
         return;
-    };
+    }
+    let now = stamp(now_ticks);
+    let Some(mut end) = walk(observed, state, context, marks::goal(state)) else { return };
+    let mut outside = None;
+    if end == End::Marked {
+        outside = marks::outside(state);
+        if outside.is_none() {
+            let Some(again) = walk(observed, state, context, Goal::NONE) else { return };
+            end = again;
+        }
+    }
+    marks::count(state, end);
     state.inner.reverse();
     let mut entered = None;
     let mut before = None;
     let mut truncated = false;
+    if let Some(outside) = outside {
+        state.taken.copy_from(&state.marked.as_slice()[..outside]);
+    } else {
+        state.taken.clear();
+    }
     match state.regions.sample_open() {
         // Inside a wrapped call: its caller's frames are known, its own are whatever was found.
         Some(open) => {
-            state.taken.copy_from(open.path);
-            state.taken.push(open.frame);
+            if outside.is_none() {
+                state.taken.copy_from(open.path);
+                state.taken.push(open.frame);
+            }
             let inner = state.inner.as_slice();
             let wrapper =
                 usize::from(inner.first().is_some_and(|frame| observed.is_own(frame.address)));
-            for frame in &inner[wrapper..] {
-                state.taken.push(*frame);
-            }
+            state.taken.extend(&inner[wrapper..]);
             entered = Some(now.saturating_sub(open.entered));
             before = open.before;
         }
         None => {
-            core::mem::swap(&mut state.taken, &mut state.inner);
+            state.taken.extend(state.inner.as_slice());
             truncated = end == End::Truncated;
         }
     }
@@ -121,13 +126,42 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     bump(&thread.samples, 1);
     bump(&thread.truncated, u64::from(truncated));
     let path = state.taken.as_slice();
-    let kept = kept(&state.current, path);
+    let kept = marks::kept(state, state.live(), kept(&state.current, path));
     let form = state.stream.stamp(now);
     let stack = difference(&state.current, path, kept, &mut state.ids);
     let fitted =
         state.stream.write(&Record::Sample { stamp: form, stack, entered, off_cpu, truncated });
     core::mem::swap(&mut state.current, &mut state.taken);
+    if fitted && end != End::Truncated && observed.marks() {
+        marks::plant(observed, state);
+    } else {
+        marks::forget(state);
+    }
     state.written(fitted);
+}
+
+/// Unwinds the interrupted stack into `state.inner`, innermost first, up to the open call or the
+/// mark.
+fn walk(
+    observed: &Observed,
+    state: &mut State,
+    context: &libc::ucontext_t,
+    goal: Goal,
+) -> Option<End> {
+    let regs = interrupted(context);
+    let start = Start {
+        address: regs.ip(),
+        is_return: false,
+        place: 0,
+        regs,
+        stack_bounds: state.stack_bounds,
+        stop_at: state.regions.open_place().unwrap_or(u64::MAX),
+        goal,
+    };
+    observed.with_unwinding(state, |unwinding, walk| {
+        walk.inner.clear();
+        unwinding.walk(start, walk.inner)
+    })
 }
 
 /// Tallies go before the sample that closes their interval; announcing a slot needs the room in

@@ -99,6 +99,8 @@ pub struct Process {
     pub threads: AtomicU32,
     /// Application threads that are not sampled because all areas were in use.
     pub unsampled_threads: AtomicU32,
+    /// Why return addresses are not marked, a [`crate::marks::retreat::Reason`]; 0 where they are.
+    pub marks_off: AtomicU32,
     /// Set when the application used the sampling signal itself and sampling stepped aside.
     pub stepped_aside: AtomicU32,
     /// Counts the readers that have taken over: when it changes, every thread says everything again,
@@ -188,6 +190,12 @@ pub struct Thread {
     pub lost: AtomicU64,
     /// Samples whose outer frames are missing.
     pub truncated: AtomicU64,
+    /// Return addresses marked.
+    pub marks_planted: AtomicU64,
+    /// Samples that found the mark where it was to be.
+    pub marks_hit: AtomicU64,
+    /// Samples that did not.
+    pub marks_stale: AtomicU64,
     /// Wrapped calls that returned.
     pub calls: AtomicU64,
     /// Of these, calls of MPI.

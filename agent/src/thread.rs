@@ -9,6 +9,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::cfi::CfiScratch;
+use crate::marks::{LiveMark, Since};
 use crate::modules::Snapshot;
 use crate::offcpu::OffCpuClock;
 use crate::record::{Delta, MAX_DEPTH};
@@ -26,6 +27,8 @@ pub const HANDLER_STACK: usize = 64 << 10;
 pub struct ThreadBlock {
     /// Upper end of the handler's stack; 0 in a forked child.
     pub handler_stack_top: usize,
+    /// The mark on the thread's stack, used by the stubs that the thread returns through.
+    pub mark: UnsafeCell<LiveMark>,
     /// The thread is observed: set last when the block is ready, cleared first when it goes.
     pub active: AtomicBool,
     /// Our own code runs on this thread: the handler must leave everything alone.
@@ -56,6 +59,12 @@ pub struct State {
     pub taken: Frames,
     /// Room for the part of it that lies inside a wrapped call.
     pub inner: Frames,
+    /// The stack when it was last marked.
+    pub marked: Frames,
+    /// The thread's mark, in its block.
+    pub mark: *mut LiveMark,
+    /// Where the mark stood when `current` was taken.
+    pub since: Since,
     /// Room for the ids of a stack's new frames.
     pub ids: [u32; MAX_DEPTH],
     /// Wrapped calls.
@@ -79,6 +88,13 @@ impl State {
     pub fn area(&self) -> &ThreadArea {
         // SAFETY: the area stays mapped until the thread has been detached, and the state with it.
         unsafe { &*self.area }
+    }
+
+    /// The thread's mark.
+    pub fn live(&self) -> &LiveMark {
+        // SAFETY: it lies in the thread's block, as this state does, and only the thread's own
+        // stubs write it, which do not run while our code does.
+        unsafe { &*self.mark }
     }
 
     /// After a record did not fit, the reader knows nothing: say everything again.

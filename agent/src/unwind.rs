@@ -10,6 +10,7 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 use crate::addresses::{Addresses, Published};
 use crate::calls::CallId;
 use crate::cfi::CfiScratch;
+use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::modules::Snapshot;
 use crate::record::MAX_DEPTH;
@@ -19,6 +20,7 @@ pub type RuleCache = CacheX86_64<MustNotAllocateDuringUnwind>;
 
 /// A frame of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Frame {
     /// The return address, or the program counter of the innermost frame.
     pub address: u64,
@@ -27,6 +29,8 @@ pub struct Frame {
     pub place: u64,
     /// The address's id.
     pub id: u32,
+    /// The stub of the return address, where it may be marked; else 0.
+    pub stub: u32,
 }
 
 /// Frames of one stack.
@@ -60,10 +64,22 @@ impl Frames {
         &self.frames[..self.length]
     }
 
+    /// The frames, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [Frame] {
+        &mut self.frames[..self.length]
+    }
+
     /// Replaces the frames; what does not fit is left out.
     pub fn copy_from(&mut self, frames: &[Frame]) {
         self.length = frames.len().min(MAX_DEPTH);
         self.frames[..self.length].copy_from_slice(&frames[..self.length]);
+    }
+
+    /// Appends frames; what does not fit is left out.
+    pub fn extend(&mut self, frames: &[Frame]) {
+        let room = frames.len().min(MAX_DEPTH - self.length);
+        self.frames[self.length..self.length + room].copy_from_slice(&frames[..room]);
+        self.length += room;
     }
 
     /// Turns innermost-first into outermost-first.
@@ -86,6 +102,8 @@ pub struct Start {
     pub stack_bounds: (u64, u64),
     /// Return addresses at or above this place on the stack are known already: stop before it.
     pub stop_at: u64,
+    /// The mark: what lies outside of it is known.
+    pub goal: Goal,
 }
 
 /// How an unwind ended.
@@ -95,6 +113,8 @@ pub enum End {
     Root,
     /// At `stop_at`.
     Known,
+    /// At the mark.
+    Marked,
     /// Outer frames are missing.
     Truncated,
 }
@@ -130,6 +150,10 @@ impl Unwinding<'_> {
         let mut innermost = !start.is_return;
         let mut place = start.place;
         loop {
+            // A stub at work has the return address in its own hands.
+            if innermost && stubs::contains(address) {
+                return End::Truncated;
+            }
             let Ok(interned) = self.addresses.intern(
                 address,
                 innermost,
@@ -151,7 +175,7 @@ impl Unwinding<'_> {
                 place = 0;
                 continue;
             }
-            if !frames.push(Frame { address, place, id: interned.id }) {
+            if !frames.push(Frame { address, place, id: interned.id, stub: 0 }) {
                 return End::Truncated;
             }
             let before = regs.sp();
@@ -173,15 +197,19 @@ impl Unwinding<'_> {
                         .map_err(|_| ())
                 }
             };
-            match next {
+            let caller = match next {
                 Ok(None) | Ok(Some(0)) => return End::Root,
-                Ok(Some(caller)) => address = caller,
+                Ok(Some(caller)) => caller,
                 Err(()) => return End::Truncated,
-            }
+            };
             place = regs.sp().wrapping_sub(8);
             if place >= start.stop_at {
                 return End::Known;
             }
+            if start.goal.is(place, caller) {
+                return End::Marked;
+            }
+            address = stubs::original(caller);
             // Only the innermost frame may stand still: a leaf that has pushed nothing yet still
             // gives up the word of its return address.
             if regs.sp() <= before {

@@ -65,7 +65,12 @@ fn outer(ms: u64) -> u64 {
 #[test]
 fn samples_carry_the_stack_and_the_handler_never_allocates() {
     const PERIOD_NS: u64 = 1_000_000;
-    let config = Config { period_ns: PERIOD_NS, clock: ClockKind::Cpu, sigaction: libc::sigaction };
+    let config = Config {
+        period_ns: PERIOD_NS,
+        clock: ClockKind::Cpu,
+        marks: true,
+        sigaction: libc::sigaction,
+    };
     let observed = process::start(&config).expect("observed");
     burn(20); // first signals, first rules in the caches
     WATCHED.set(true);

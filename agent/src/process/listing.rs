@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 use std::vec::Vec;
 
 use super::{Observed, PERMANENT};
+use crate::marks::retreat::Surroundings;
 use crate::modules::{self, LoadedModule, Snapshot};
 use crate::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
@@ -14,6 +15,9 @@ impl Observed {
         let mut loaded = modules::loaded();
         self.list_modules(&mut loaded);
         self.publish(Snapshot::new(loaded));
+        if let Some(reason) = Surroundings::REAL.reason() {
+            self.retreat(reason);
+        }
     }
 
     /// Runs `unload`, which may unmap libraries, while handlers see only the modules that it

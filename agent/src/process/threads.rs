@@ -66,6 +66,7 @@ impl Observed {
             let state = (*block).state.get().cast::<State>();
             (&raw mut (*state).area).write(area);
             (&raw mut (*state).index).write(index as u32);
+            (&raw mut (*state).mark).write((*block).mark.get());
             (&raw mut (*state).tid).write(tid);
             (&raw mut (*state).stack_bounds).write(stack_bounds());
             let ring = area.cast::<u8>().add(size_of::<ThreadArea>()).cast_mut();

@@ -1,0 +1,253 @@
+//! Return-address marks: which frames have stayed on the stack since the last sample.
+//!
+//! After a sample one return address on the stack is replaced by the address of a stub (the mark,
+//! see [`stubs`]). When the marked function returns, the stub moves the mark one frame outwards.
+//! At the next sample the mark stands at the innermost frame that has not returned: the least
+//! common ancestor of the two stacks. A comparison of the stacks alone cannot tell one call from
+//! two calls of the same function from the same place.
+//!
+//! The unwinder stops at the mark, since what lies outside of it is known.
+//!
+//! A mark is never lifted by restoring its word: an unwinder may be between two reads of it. It is
+//! forgotten instead, and its stub returns all the same. Nothing is marked while the unwinder of
+//! exceptions or the dynamic loader are on the stack, nor the three outermost frames, nor on a
+//! stack whose outer frames are missing.
+
+pub mod retreat;
+pub mod stubs;
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::calls::FIRST_CODE_ADDRESS;
+use crate::modules::LoadedModule;
+use crate::process::Observed;
+use crate::segment::MAX_ADDRESSES;
+use crate::thread::{State, bump};
+use crate::unwind::{End, Frame, Frames};
+
+use retreat::Reason;
+
+/// Outermost frames that are never marked: those that start threads and coroutines.
+const OUTERMOST: usize = 3;
+
+/// Frames outside the mark whose return addresses must still stand where they stood for the mark
+/// to be believed: runtimes that copy stacks bring stubs of other stacks to the same place.
+const WITNESSES: usize = 2;
+
+/// A thread's live mark; the stubs' code reads and writes it. All zeros: there is none.
+#[repr(C)]
+pub struct LiveMark {
+    /// Place of the marked return address on the stack; 0: nothing is marked.
+    pub place: u64,
+    /// Which of `frames` it belongs to; all ones when it went beyond the outermost.
+    pub index: u64,
+    /// The stack when the mark was set, outermost first.
+    pub frames: *const Frame,
+    /// Returns through the live mark.
+    pub passes: u64,
+    /// Returns through forgotten marks.
+    pub strays: u64,
+}
+
+/// What is known of the mark between two records of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Since {
+    /// Index of the mark when the thread's current stack was taken.
+    index: usize,
+    /// Returns through it until then.
+    passes: u64,
+}
+
+/// For each address id: the stub of its return address, or that it must not be marked.
+pub struct Markable([AtomicU32; MAX_ADDRESSES]);
+
+/// Not to be marked, and nothing that it calls.
+const DENIED: u32 = u32::MAX;
+
+impl Markable {
+    /// Forbids marks around an address.
+    pub fn deny(&self, id: u32) {
+        self.0[id as usize].store(DENIED, Ordering::Relaxed);
+    }
+
+    fn is_denied(&self, id: u32) -> bool {
+        self.0[id as usize].load(Ordering::Relaxed) == DENIED
+    }
+
+    /// The stub for the return address with this id; 0 if there is none.
+    #[inline]
+    fn stub(&self, id: u32, return_address: u64) -> Result<u32, Reason> {
+        match self.0[id as usize].load(Ordering::Relaxed) {
+            0 => {
+                let stub = stubs::create(return_address).ok_or(Reason::PoolExhausted)?;
+                self.0[id as usize].store(stub, Ordering::Relaxed);
+                Ok(stub)
+            }
+            DENIED => Ok(0),
+            stub => Ok(stub),
+        }
+    }
+}
+
+/// Libraries whose code looks at return addresses on the stack: the unwinders of exceptions, and
+/// the loader, which asks who calls it.
+pub fn is_sensitive(module: &LoadedModule) -> bool {
+    const NAMES: [&[u8]; 4] = [b"libgcc_s", b"ld-linux", b"ld-2", b"libunwind"];
+    let file = module.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    NAMES.iter().any(|name| file.starts_with(name))
+}
+
+/// What the unwinder needs to know of the mark.
+#[derive(Clone, Copy)]
+pub struct Goal {
+    place: u64,
+    stub: u64,
+}
+
+impl Goal {
+    /// No mark to look for.
+    pub const NONE: Self = Self { place: 0, stub: 0 };
+
+    /// Whether a return address that reads as `word` at `place` is the mark.
+    #[inline]
+    pub fn is(&self, place: u64, word: u64) -> bool {
+        place == self.place && word == self.stub && place != 0
+    }
+}
+
+/// The thread's mark as a goal of the unwinder, if it can be believed.
+pub fn goal(state: &State) -> Goal {
+    let live = state.live();
+    let frames = state.marked.as_slice();
+    let Some(frame) = frames.get(live.index as usize).filter(|_| live.place != 0) else {
+        return Goal::NONE;
+    };
+    if frame.place != live.place || frame.stub == 0 {
+        return Goal::NONE;
+    }
+    Goal { place: live.place, stub: stubs::address(frame.stub) }
+}
+
+/// Whether the return addresses outside the mark stand where they stood.
+///
+/// # Safety
+/// The unwinder has just read the mark at its place, so that the stack above it is the same.
+unsafe fn witnessed(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool {
+    let outside = frames[..index].iter().rev().filter(|frame| frame.address >= FIRST_CODE_ADDRESS);
+    outside.take(WITNESSES).all(|frame| {
+        frame.place >= bounds.0
+            && frame.place < bounds.1
+            // SAFETY: the place lies on the thread's own stack, further out than its frames.
+            && stubs::original(unsafe { *(frame.place as *const u64) }) == frame.address
+    })
+}
+
+/// How many of the marked stack's frames lie outside the mark, which the unwinder has just reached,
+/// the marked one included; `None` if the stack is not the one that was marked.
+pub fn outside(state: &State) -> Option<usize> {
+    let index = state.live().index as usize;
+    // SAFETY: the unwinder has reached the mark.
+    let same = unsafe { witnessed(state.marked.as_slice(), index, state.stack_bounds) };
+    same.then_some(index + 1)
+}
+
+/// Counts how the unwinder fared that looked for the mark.
+pub fn count(state: &State, end: End) {
+    let thread = &state.area().thread;
+    match end {
+        End::Marked => bump(&thread.marks_hit, 1),
+        End::Root if state.live().place != 0 => bump(&thread.marks_stale, 1),
+        _ => {}
+    }
+}
+
+/// Forgets the mark; its stub returns all the same.
+pub fn forget(state: &mut State) {
+    // SAFETY: the thread's own mark; no stub of the thread runs now.
+    unsafe { (*state.mark).place = 0 };
+    note(state);
+}
+
+/// How many outermost frames of a new stack are the same calls as in the thread's current one, at
+/// most, where a comparison of the two says `compared`.
+pub fn kept(state: &State, live: &LiveMark, compared: usize) -> usize {
+    let since = state.since;
+    if live.passes == since.passes {
+        return compared;
+    }
+    let at = since.index;
+    // Positions mean the same only while both stacks have the same frames outside.
+    let place = |frames: &Frames| frames.as_slice().get(at).map(|frame| frame.place);
+    if place(&state.current) != place(&state.marked) {
+        return compared;
+    }
+    let outside = if live.place != 0 { live.index as usize + 1 } else { at };
+    compared.min(outside)
+}
+
+/// Remembers where the mark stands now that the thread's current stack has changed.
+pub fn note(state: &mut State) {
+    let live = state.live();
+    state.since = Since { index: live.index as usize, passes: live.passes };
+}
+
+/// Marks the thread's current stack, which has just been unwound whole.
+pub fn plant(observed: &Observed, state: &mut State) {
+    // SAFETY: the thread's own mark; it is interrupted outside the stubs, which also use it.
+    let live = unsafe { &mut *state.mark };
+    let markable = observed.markable();
+    let frames = state.current.as_slice();
+    if frames.iter().any(|frame| markable.is_denied(frame.id)) {
+        // The unwinder of exceptions may be on its way: nothing is touched.
+        note(state);
+        return;
+    }
+    live.place = 0;
+    state.marked.copy_from(frames);
+    let marked = state.marked.as_mut_slice();
+    let mut innermost = None;
+    let last = marked.len().saturating_sub(1);
+    for (index, frame) in marked.iter_mut().enumerate().take(last).skip(OUTERMOST) {
+        let can = frame.place != 0
+            && frame.address >= FIRST_CODE_ADDRESS
+            && !observed.is_own(frame.address)
+            && frame.place >= state.stack_bounds.0
+            && frame.place < state.stack_bounds.1;
+        frame.stub = 0;
+        if !can {
+            continue;
+        }
+        match markable.stub(frame.id, frame.address) {
+            Ok(0) => {}
+            Ok(stub) => {
+                frame.stub = stub;
+                innermost = Some(index);
+            }
+            Err(reason) => {
+                observed.retreat(reason);
+                return;
+            }
+        }
+    }
+    if let Some(index) = innermost {
+        let frame = marked[index];
+        let word = frame.place as *mut u64;
+        let stub = stubs::address(frame.stub);
+        // SAFETY: the unwinder has just read the return address there; the thread is interrupted
+        // outside the stubs, and no unwinder of its own is on the stack.
+        let planted = unsafe {
+            let found = word.read_volatile();
+            let ours = found == frame.address || found == stub;
+            if ours {
+                word.write_volatile(stub);
+            }
+            ours
+        };
+        if planted {
+            (live.place, live.index) = (frame.place, index as u64);
+            bump(&state.area().thread.marks_planted, 1);
+        }
+    }
+    live.frames = state.marked.as_slice().as_ptr();
+    note(state);
+}
