@@ -21,7 +21,7 @@ use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
 use crate::segment::{
     ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process,
-    THREADS_OFFSET, Thread, ThreadArea, ring_bytes_for, segment_bytes,
+    THREADS_OFFSET, ThreadArea, ring_bytes_for, segment_bytes,
 };
 use crate::thread::{State, ThreadBlock};
 use crate::tls;
@@ -328,9 +328,19 @@ impl Observed {
         self.with_thread(|state| {
             self.header().main_thread.store(state.index, Ordering::Release);
             discard_tallies(state);
-            let Thread { syncs, samples, lost, truncated, calls, mpi_calls, handler_ticks, .. } =
-                &state.area().thread;
-            for counter in [syncs, samples, lost, truncated, calls, mpi_calls, handler_ticks] {
+            let thread = &state.area().thread;
+            for counter in [
+                &thread.syncs,
+                &thread.samples,
+                &thread.lost,
+                &thread.truncated,
+                &thread.marks_planted,
+                &thread.marks_hit,
+                &thread.marks_stale,
+                &thread.calls,
+                &thread.mpi_calls,
+                &thread.handler_ticks,
+            ] {
                 counter.store(0, Ordering::Relaxed);
             }
         });

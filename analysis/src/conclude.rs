@@ -1,5 +1,6 @@
 //! Conclusions from the totals of all ranks, and the summary that tells them.
 
+use plimsoll_agent::marks::retreat::Reason;
 use plimsoll_collector::profile::NodeId;
 
 use crate::advice::{Facts, advice};
@@ -61,7 +62,7 @@ pub fn summary(conclusion: &Conclusion, answers: &[RankSet], job: &JobInfo) -> S
     Summary {
         schema: SchemaVersion::V1,
         run: run(&totals.job, job),
-        collection: collection(&totals.job, job),
+        collection: collection(&totals.job),
         efficiency: efficiency(&totals.job, job),
         projection: Projection { elapsed_s: projected_s(totals, findings) },
         losses,
@@ -116,13 +117,13 @@ fn run(totals: &JobTotals, job: &JobInfo) -> Run {
     }
 }
 
-fn collection(totals: &JobTotals, job: &JobInfo) -> Collection {
+fn collection(totals: &JobTotals) -> Collection {
     let counts = &totals.counts;
     Collection {
         samples: counts.samples,
         lost: counts.lost,
         truncated: counts.truncated,
-        marks: Marks { off_reason: job.marks_off_reason.clone(), ..Marks::default() },
+        marks: marks(totals),
         mpi_calls: counts.mpi_calls,
         spool_bytes: counts.spool_bytes,
         record_bytes: counts.record_bytes,
@@ -133,6 +134,17 @@ fn collection(totals: &JobTotals, job: &JobInfo) -> Collection {
         memory_bytes: counts.memory_bytes,
         unsampled_threads: counts.unsampled_threads,
     }
+}
+
+fn marks(totals: &JobTotals) -> Marks {
+    let [planted, hit, stale] = totals.counts.marks;
+    let reasons = totals.marks_off.iter().filter_map(|(number, ranks)| {
+        let reason = Reason::from_number(*number)?;
+        let everywhere = ranks.len() == totals.ranks.len();
+        Some(if everywhere { reason.to_string() } else { format!("{reason} (rank {ranks})") })
+    });
+    let reasons: Vec<String> = reasons.collect();
+    Marks { planted, hit, stale, off_reason: (!reasons.is_empty()).then(|| reasons.join("; ")) }
 }
 
 /// POP's efficiencies: parallel = load balance x communication.

@@ -60,8 +60,6 @@ pub struct JobInfo {
     pub ended: String,
     /// Settings worth telling.
     pub settings: BTreeMap<String, String>,
-    /// Why no return addresses were marked; `None` where they were.
-    pub marks_off_reason: Option<String>,
     /// Sentences about what the measurement could not do.
     pub notes: Vec<String>,
 }

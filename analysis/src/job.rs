@@ -62,6 +62,8 @@ pub struct JobTotals {
     pub clock: String,
     /// Ranks on which the application took the sampling signal for itself.
     pub stepped_aside: RankSet,
+    /// Ranks whose return addresses were not marked, by the reason\'s number.
+    pub marks_off: BTreeMap<u32, RankSet>,
     /// Counters of the measurement.
     pub counts: Counts,
 }
@@ -69,6 +71,8 @@ pub struct JobTotals {
 /// What measuring cost and missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
+    /// Return-address marks: planted, hit, stale.
+    pub marks: [u64; 3],
     /// Samples.
     pub samples: u64,
     /// Records lost.
@@ -128,6 +132,10 @@ impl JobTotals {
             sampled_ns: u128::from(profile.effective_period_ns)
                 * u128::from(profile.collection.samples),
             clock: profile.clock.clone(),
+            marks_off: match profile.collection.marks_off {
+                0 => BTreeMap::new(),
+                reason => BTreeMap::from([(reason, RankSet::from_iter([input.rank]))]),
+            },
             counts: Counts::of_rank(&profile.collection, input),
         });
     }
@@ -157,6 +165,10 @@ impl JobTotals {
         // The names stand in the alphabet as in quality.
         self.clock = std::mem::take(&mut self.clock).max(other.clock);
         self.stepped_aside = self.stepped_aside.union(&other.stepped_aside);
+        for (reason, ranks) in other.marks_off {
+            let ours = self.marks_off.entry(reason).or_default();
+            *ours = ours.union(&ranks);
+        }
         self.counts.combine(&other.counts);
     }
 }
@@ -176,6 +188,7 @@ impl Counts {
     fn of_rank(counts: &CollectionCounts, input: &RankInput) -> Self {
         Self {
             samples: counts.samples,
+            marks: [counts.marks_planted, counts.marks_hit, counts.marks_stale],
             lost: counts.lost,
             truncated: counts.truncated,
             mpi_calls: counts.mpi_calls,
@@ -190,6 +203,9 @@ impl Counts {
 
     fn combine(&mut self, other: &Self) {
         self.samples += other.samples;
+        for (ours, theirs) in self.marks.iter_mut().zip(other.marks) {
+            *ours += theirs;
+        }
         self.lost += other.lost;
         self.truncated += other.truncated;
         self.mpi_calls += other.mpi_calls;

@@ -60,6 +60,8 @@ pub struct Settings {
     pub formats: Formats,
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
+    /// Whether return addresses are marked.
+    pub marks: bool,
     /// Programs to watch; empty: all.
     pub include: Vec<Glob>,
     /// Programs to leave alone.
@@ -87,6 +89,7 @@ impl Default for Settings {
             output: ".".into(),
             formats: Formats::default(),
             regions: true,
+            marks: true,
             include: Vec::new(),
             exclude: Vec::new(),
             ranks: RankFilter::default(),

@@ -295,6 +295,9 @@ impl Area {
             &thread.truncated,
             &thread.calls,
             &thread.mpi_calls,
+            &thread.marks_planted,
+            &thread.marks_hit,
+            &thread.marks_stale,
             &thread.handler_ticks,
         ] {
             counter.store(0, Ordering::Relaxed);

@@ -182,6 +182,7 @@ impl Process {
             clock: clock.to_owned(),
             collection: CollectionCounts {
                 sampling_cpu_ns: rate.ns_of_ticks(self.handler_ticks),
+                marks_off: header.marks_off.load(Ordering::Relaxed),
                 unsampled_threads: u64::from(unsampled),
                 stepped_aside: header.stepped_aside.load(Ordering::Relaxed) != 0,
                 ..self.counts
@@ -223,6 +224,9 @@ impl Process {
         add(&mut counts.lost, &thread.lost);
         add(&mut counts.truncated, &thread.truncated);
         add(&mut counts.mpi_calls, &thread.mpi_calls);
+        add(&mut counts.marks_planted, &thread.marks_planted);
+        add(&mut counts.marks_hit, &thread.marks_hit);
+        add(&mut counts.marks_stale, &thread.marks_stale);
         add(&mut self.handler_ticks, &thread.handler_ticks);
     }
 

@@ -157,6 +157,14 @@ pub struct CollectionCounts {
     pub record_bytes: u64,
     /// Time in the signal handler, in nanoseconds.
     pub sampling_cpu_ns: u64,
+    /// Return addresses marked.
+    pub marks_planted: u64,
+    /// Marks that the next sample found.
+    pub marks_hit: u64,
+    /// Marks that it did not find.
+    pub marks_stale: u64,
+    /// Why return addresses were not marked, a [`plimsoll_agent::marks::retreat::Reason`], or 0.
+    pub marks_off: u32,
     /// Threads that could not be sampled.
     pub unsampled_threads: u64,
     /// The application took the sampling signal for itself.

@@ -152,8 +152,12 @@ pub fn begin(settings: Settings) {
         ClockChoice::Cpu => ClockKind::Cpu,
         ClockChoice::Wall => ClockKind::Wall,
     };
-    let config =
-        Config { period_ns: settings.period_ns, clock, sigaction: signals::real_sigaction };
+    let config = Config {
+        period_ns: settings.period_ns,
+        clock,
+        marks: settings.marks,
+        sigaction: signals::real_sigaction,
+    };
     threads::prepare_exit_watch();
     let observed = match process::start(&config) {
         Ok(observed) => observed,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::calls::{self, CALLS, CallClass, CallId, Provider, id_of};
 use plimsoll_agent::clock::ticks;
+use plimsoll_agent::marks::stubs;
 use plimsoll_agent::regions::{self, Entry};
 use plimsoll_agent::{for_each_call, process};
 
@@ -54,7 +55,10 @@ impl Saved {
     /// The stub's frame is intact.
     unsafe fn caller(self) -> (u64, u64) {
         // SAFETY: the stub pushed rbp below its return address.
-        unsafe { (*self.0.add(FRAME / 8 + 1) as u64, *self.0.add(FRAME / 8) as u64) }
+        let (word, rbp) =
+            unsafe { (*self.0.add(FRAME / 8 + 1) as u64, *self.0.add(FRAME / 8) as u64) };
+        // A function whose own return is marked may end by jumping here.
+        (stubs::original(word), rbp)
     }
 }
 

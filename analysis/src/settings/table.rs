@@ -179,10 +179,16 @@ pub static TABLE: [Variable; 18] = [
         name: "PLIMSOLL_MARKS",
         default: "on",
         placeholder: "ON|OFF",
-        meaning: "Return-address marks",
+        meaning: "Return-address marks, by which calls between samples are told apart",
         expected: BOOLEAN,
-        state: State::NotYet,
-        read: nothing,
+        state: State::Implemented,
+        read: |settings, value| match parse_boolean(&text(value)) {
+            Some(on) => {
+                settings.marks = on;
+                Reading::Taken
+            }
+            None => Reading::Unreadable,
+        },
     },
     Variable {
         name: "PLIMSOLL_REGIONS",

@@ -75,7 +75,6 @@ impl Job {
             complete,
             ended: ended.to_owned(),
             settings: self.settings.in_effect(),
-            marks_off_reason: Some(String::from("return-address marks are not implemented yet")),
             notes: state.mpi.iter().filter_map(|side| side.apart.clone()).collect(),
         }
     }
