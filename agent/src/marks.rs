@@ -170,8 +170,8 @@ pub fn forget(state: &mut State) {
 
 /// How many outermost frames of a new stack are the same calls as in the thread's current one, at
 /// most, where a comparison of the two says `compared`.
-pub fn kept(state: &State, live: &LiveMark, compared: usize) -> usize {
-    let since = state.since;
+pub fn kept(state: &State, compared: usize) -> usize {
+    let (live, since) = (state.live(), state.since);
     if live.passes == since.passes {
         return compared;
     }

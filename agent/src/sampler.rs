@@ -75,8 +75,7 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
 
 /// Takes a sample of the thread, interrupted at `context`.
 fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, now_ticks: u64) {
-    let interrupted_at = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
-    if stubs::contains(interrupted_at) {
+    if stubs::contains(context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64) {
         // The thread is about to move its mark: nothing on its stack may be touched.
         return;
     }
@@ -91,19 +90,15 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
         }
     }
     marks::count(state, end);
-    state.inner.reverse();
+    let outside = outside.unwrap_or(0);
+    state.taken.copy_from(&state.marked.as_slice()[..outside]);
     let mut entered = None;
     let mut before = None;
     let mut truncated = false;
-    if let Some(outside) = outside {
-        state.taken.copy_from(&state.marked.as_slice()[..outside]);
-    } else {
-        state.taken.clear();
-    }
     match state.regions.sample_open() {
         // Inside a wrapped call: its caller's frames are known, its own are whatever was found.
         Some(open) => {
-            if outside.is_none() {
+            if outside == 0 {
                 state.taken.copy_from(open.path);
                 state.taken.push(open.frame);
             }
@@ -121,17 +116,17 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     }
     let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
     let off_cpu = if entered.is_some() { before } else { late.then(|| state.off_cpu.read()) };
-    flush_tallies_keeping_taken(state);
+    flush_tallies(state);
     let thread = &state.area().thread;
     bump(&thread.samples, 1);
     bump(&thread.truncated, u64::from(truncated));
     let path = state.taken.as_slice();
-    let kept = marks::kept(state, state.live(), kept(&state.current, path));
+    let kept = marks::kept(state, kept(&state.current, path));
     let form = state.stream.stamp(now);
     let stack = difference(&state.current, path, kept, &mut state.ids);
     let fitted =
         state.stream.write(&Record::Sample { stamp: form, stack, entered, off_cpu, truncated });
-    core::mem::swap(&mut state.current, &mut state.taken);
+    state.current.follow(path, kept);
     if fitted && end != End::Truncated && observed.marks() {
         marks::plant(observed, state);
     } else {
@@ -140,7 +135,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     state.written(fitted);
 }
 
-/// Unwinds the interrupted stack into `state.inner`, innermost first, up to the open call or the
+/// Unwinds the interrupted stack into `state.inner`, outermost first, up to the open call or the
 /// mark.
 fn walk(
     observed: &Observed,
@@ -160,16 +155,10 @@ fn walk(
     };
     observed.with_unwinding(state, |unwinding, walk| {
         walk.inner.clear();
-        unwinding.walk(start, walk.inner)
+        let end = unwinding.walk(start, walk.inner);
+        walk.inner.reverse();
+        end
     })
-}
-
-/// Tallies go before the sample that closes their interval; announcing a slot needs the room in
-/// which the sample's stack stands.
-fn flush_tallies_keeping_taken(state: &mut State) {
-    core::mem::swap(&mut state.taken, &mut state.inner);
-    flush_tallies(state);
-    core::mem::swap(&mut state.taken, &mut state.inner);
 }
 
 /// Installs the handler through `sigaction`, the C library's own.

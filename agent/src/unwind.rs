@@ -33,10 +33,11 @@ pub struct Frame {
     pub stub: u32,
 }
 
-/// Frames of one stack.
+/// Frames of one stack. The length stands first, so that a short stack touches one page.
+#[repr(C)]
 pub struct Frames {
-    frames: [Frame; MAX_DEPTH],
     length: usize,
+    frames: [Frame; MAX_DEPTH],
 }
 
 impl Frames {
@@ -69,17 +70,23 @@ impl Frames {
         &mut self.frames[..self.length]
     }
 
+    /// Appends frames; what does not fit is left out.
+    pub fn extend(&mut self, frames: &[Frame]) {
+        let room = frames.len().min(MAX_DEPTH - self.length);
+        self.frames[self.length..self.length + room].copy_from_slice(&frames[..room]);
+        self.length += room;
+    }
+
     /// Replaces the frames; what does not fit is left out.
     pub fn copy_from(&mut self, frames: &[Frame]) {
         self.length = frames.len().min(MAX_DEPTH);
         self.frames[..self.length].copy_from_slice(&frames[..self.length]);
     }
 
-    /// Appends frames; what does not fit is left out.
-    pub fn extend(&mut self, frames: &[Frame]) {
-        let room = frames.len().min(MAX_DEPTH - self.length);
-        self.frames[self.length..self.length + room].copy_from_slice(&frames[..room]);
-        self.length += room;
+    /// Replaces the frames by `path`, whose outermost `kept` are here already.
+    pub fn follow(&mut self, path: &[Frame], kept: usize) {
+        self.length = path.len().min(MAX_DEPTH);
+        self.frames[kept..self.length].copy_from_slice(&path[kept..self.length]);
     }
 
     /// Turns innermost-first into outermost-first.
