@@ -56,9 +56,18 @@ impl Token {
         Ok(Self { prefix, name, socket })
     }
 
-    /// Who of the job has left one where this process can see it.
+    /// Who of the job has left one where this process can see it. The kernel tells its sockets in
+    /// parts; one that closes meanwhile, of whatever program, may hide another. So they are read
+    /// until nothing new comes to light.
     pub fn company(&self) -> io::Result<Company> {
-        Ok(company(&fs::read_to_string("/proc/net/unix")?, &self.prefix))
+        let mut found = Company::default();
+        loop {
+            let size = found.size();
+            found.join(company(&fs::read_to_string("/proc/net/unix")?, &self.prefix));
+            if found.size() == size {
+                return Ok(found);
+            }
+        }
     }
 
     /// Whether this process is the first of the company.
@@ -106,6 +115,19 @@ pub struct Company {
 }
 
 impl Company {
+    fn join(&mut self, other: Self) {
+        let order = |name: &String| {
+            let mut parts = name.rsplit('-');
+            let process: Option<u32> = parts.next().and_then(|process| process.parse().ok());
+            let rank: Option<u32> = parts.next().and_then(|rank| rank.parse().ok());
+            // Ranks that are known come first.
+            (rank.is_none(), rank, process)
+        };
+        self.names.extend(other.names);
+        self.names.sort_by_key(order);
+        self.names.dedup();
+    }
+
     /// Number of processes.
     pub fn size(&self) -> u32 {
         self.names.len() as u32
@@ -114,16 +136,14 @@ impl Company {
 
 /// Abstract names are shown with a leading `@`, in the last column.
 fn company(sockets: &str, prefix: &str) -> Company {
-    let ours = |line: &'_ str| {
-        let name = line.rsplit(' ').next()?.strip_prefix('@')?;
-        let (rank, process) = name.strip_prefix(prefix)?.split_once('-')?;
-        // Ranks that are known come first.
-        let order = rank.parse::<u32>().map_or((1, 0), |rank| (0, rank));
-        Some((order, process.parse::<u32>().ok()?, name.to_owned()))
-    };
-    let mut found: Vec<_> = sockets.lines().filter_map(ours).collect();
-    found.sort();
-    Company { names: found.into_iter().map(|(_, _, name)| name).collect() }
+    let names = sockets.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
+    let ours = names.filter(|name| {
+        let rest = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
+        rest.is_some_and(|(_, process)| process.parse::<u32>().is_ok())
+    });
+    let mut company = Company::default();
+    company.join(Company { names: ours.map(str::to_owned).collect() });
+    company
 }
 
 /// Begin of the names of the tokens of this job: its launcher on this node, which all local ranks
