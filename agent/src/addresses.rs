@@ -16,6 +16,12 @@ use crate::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 const TABLE: usize = 2 * MAX_ADDRESSES;
 /// Longest probe before an address is given up.
 const PROBES: usize = 64;
+/// Probes near the addresses of the same stretch of code, before they go on elsewhere.
+const NEAR_PROBES: usize = 16;
+/// A stretch of code, in bytes as a power of two, whose addresses stand in one page of the table.
+const STRETCH: u32 = 10;
+/// Entries of the table in one page.
+const PAGE: usize = 4096 / size_of::<Entry>();
 /// Most frames with a rule of their own.
 const MAX_RULES: usize = 8192;
 
@@ -101,9 +107,7 @@ impl Addresses {
 
     #[inline]
     fn find(&self, key: u64) -> Found {
-        let mut at = slot_of(key);
-        for _ in 0..PROBES {
-            at &= TABLE - 1;
+        for at in probe(key) {
             let entry = &self.entries[at];
             match entry.key.load(Ordering::Acquire) {
                 0 => return Found::Room(at),
@@ -113,7 +117,7 @@ impl Addresses {
                         payload => Found::Payload(payload),
                     };
                 }
-                _ => at += 1,
+                _ => {}
             }
         }
         Found::Nothing
@@ -192,17 +196,26 @@ impl Addresses {
     }
 
     fn position(&self, key: u64) -> Option<usize> {
-        let first = slot_of(key);
-        (first..first + PROBES)
-            .map(|at| at & (TABLE - 1))
+        probe(key)
             .take_while(|at| self.entries[*at].key.load(Ordering::Acquire) != 0)
             .find(|at| self.entries[*at].key.load(Ordering::Acquire) == key)
     }
 }
 
-/// Where the probe for a key begins (Fibonacci hashing; Knuth, TAOCP 3, 6.4).
-fn slot_of(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (TABLE - 1)
+/// Where a key may stand, in the order in which one looks. First among the addresses of its stretch
+/// of code, so that a program touches as many pages of the table as it has stretches that are
+/// sampled; then, where a page is crowded, anywhere (Fibonacci hashing; Knuth, TAOCP 3, 6.4).
+#[inline]
+fn probe(key: u64) -> impl Iterator<Item = usize> {
+    let spread = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+    let address = key & !LEAF_KEY;
+    let within = ((address as usize & ((1 << STRETCH) - 1)) * PAGE) >> STRETCH;
+    let near = spread(address >> STRETCH) * PAGE + within;
+    let far = move || spread(key);
+    (0..PROBES).map(move |turn| {
+        let at = if turn < NEAR_PROBES { near + turn } else { far() + turn };
+        at & (TABLE - 1)
+    })
 }
 
 enum Found {

@@ -367,6 +367,7 @@ impl Observed {
     }
 
     /// Runs `work` on the calling thread's state with the handler held off.
+    #[inline]
     pub fn with_thread<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         // SAFETY: the block is the calling thread's.
         unsafe { tls::get().as_ref() }?.enter(work)

@@ -8,22 +8,24 @@
 
 use core::sync::atomic::Ordering;
 
-use framehop::x86_64::UnwindRegsX86_64;
-
-use crate::calls::{CallId, STREAM};
+use crate::calls::CallId;
 use crate::clock::stamp;
 use crate::process::Observed;
 use crate::record::{OffCpu, Record, STAMP_SHIFT};
 use crate::segment::{MAX_SLOTS, SlotCounters};
 use crate::thread::{State, bump, difference, kept, set};
-use crate::unwind::{End, Frame, Frames, Start};
+use crate::unwind::{Frame, Frames};
 
-/// Slots that a call may use: its hash and the next ones.
-const PROBES: usize = 4;
+mod paths;
+
+use paths::{find, unwind};
 
 /// A thread's table of call paths. All zeros is an empty table.
+///
+/// Paths stand apart from what is looked at more often: each takes pages of its own.
 pub struct RegionTable {
     slots: [Slot; MAX_SLOTS],
+    paths: [Frames; MAX_SLOTS],
     dirty: [u16; MAX_SLOTS],
     dirty_count: usize,
     /// Whose turn it is to be given up when all candidates are taken.
@@ -31,7 +33,7 @@ pub struct RegionTable {
     open: Open,
 }
 
-/// A call from one call path.
+/// A call from one call path: the frames of its caller, outermost first, without the call.
 struct Slot {
     /// 0: unused.
     call: CallId,
@@ -41,8 +43,8 @@ struct Slot {
     announced: bool,
     /// Listed in `dirty`.
     dirty: bool,
-    /// Frames of the caller, outermost first, without the call.
-    path: Frames,
+    /// All return addresses of its path lie on the thread's own stack, from the call's outwards.
+    on_stack: bool,
 }
 
 /// The call that is open.
@@ -103,12 +105,13 @@ impl RegionTable {
         }
         self.open.sampled = true;
         let before = self.open.before.take();
-        let slot = &self.slots[usize::from(self.open.slot)];
+        let at = usize::from(self.open.slot);
+        let slot = &self.slots[at];
         Some(OpenCall {
             frame: call_frame(slot, self.open.entered),
             place: self.open.place,
             entered: stamp(self.open.entered),
-            path: slot.path.as_slice(),
+            path: self.paths[at].as_slice(),
             before,
         })
     }
@@ -128,18 +131,15 @@ fn call_frame(slot: &Slot, entered: u64) -> Frame {
 
 /// Notes that a wrapped call begins. False if it is not to be measured: it runs inside another
 /// wrapped call, or its path could not be found.
+#[inline]
 pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
-    // Our own reads and writes are no part of the application.
-    if observed.is_own(entry.return_address) {
-        return false;
-    }
-    let open = state.regions.open;
-    if open.place != 0 {
-        if entry.place < open.place {
+    let open_place = state.regions.open.place;
+    if open_place != 0 {
+        if entry.place < open_place {
             return false;
         }
         // An outer frame enters a call: the open one was left by a longjmp or an exception.
-        state.regions.open = Open::default();
+        state.regions.open.place = 0;
     }
     if state.paused || state.muted {
         return false;
@@ -154,13 +154,12 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     // Read now, since a reading after the call could not tell what happened before it.
     let since_last = stamp(entry.ticks).saturating_sub(state.stream.last_stamp());
     let before = (since_last > observed.part_stamps).then(|| state.off_cpu.read());
-    state.regions.open = Open {
-        slot: slot as u16,
-        place: entry.place,
-        entered: entry.ticks,
-        sampled: false,
-        before,
-    };
+    let open = &mut state.regions.open;
+    open.slot = slot as u16;
+    open.place = entry.place;
+    open.entered = entry.ticks;
+    open.sampled = false;
+    open.before = before;
     let thread = &state.area().thread;
     thread.open_stamp.store(stamp(entry.ticks), Ordering::Relaxed);
     set(&thread.open_call, u32::from(entry.call));
@@ -169,6 +168,7 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
 }
 
 /// Notes that the call that returns to `place` ends. `sync`: it was a global synchronisation.
+#[inline]
 pub fn exit(
     observed: &Observed,
     state: &mut State,
@@ -178,30 +178,39 @@ pub fn exit(
     sync: bool,
     mpi: bool,
 ) {
-    let open = state.regions.open;
+    let open = &mut state.regions.open;
     if open.place != place {
         // The measurement stopped or the stack was changed meanwhile.
         return;
     }
-    state.regions.open = Open::default();
+    open.place = 0;
+    let slot = usize::from(open.slot);
+    let duration = ticks.saturating_sub(open.entered);
+    let alone = sync || open.sampled || open.before.is_some();
     let thread = &state.area().thread;
     set(&thread.open_slot, 0);
     bump(&thread.calls, 1);
     bump(&thread.mpi_calls, u64::from(mpi));
-    let duration = ticks.saturating_sub(open.entered);
-    let slot = usize::from(open.slot);
-    let alone = sync || open.sampled || open.before.is_some();
-    if !alone && duration < observed.period_ticks {
+    if alone || duration >= observed.period_ticks {
+        record_exit(observed, state, ticks, bytes, sync);
+    } else {
         count(state, slot, duration, bytes);
-        return;
     }
+}
+
+/// Writes a record of the call that was open.
+#[cold]
+#[inline(never)]
+fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, sync: bool) {
+    let open = state.regions.open;
+    let slot = usize::from(open.slot);
     flush_tallies(state);
     announce(state, slot);
-    let call = &state.regions.slots[slot];
-    state.taken.copy_from(call.path.as_slice());
-    state.taken.push(call_frame(call, open.entered));
-    let kept = kept(&state.current, state.taken.as_slice()) as u32;
-    if stamp(duration) > observed.part_stamps {
+    let regions = &state.regions;
+    state.taken.copy_from(regions.paths[slot].as_slice());
+    state.taken.push(call_frame(&regions.slots[slot], open.entered));
+    let kept = kept(&state.current, state.taken.as_slice());
+    if stamp(ticks.saturating_sub(open.entered)) > observed.part_stamps {
         // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
         // after it.
         state.off_cpu.read();
@@ -217,14 +226,14 @@ pub fn exit(
     let record = Record::Exit {
         stamp: state.stream.stamp(now),
         slot: slot as u32,
-        kept,
+        kept: kept as u32,
         duration,
         bytes,
         sync,
         off_cpu: open.before,
     };
     let fitted = state.stream.write(&record);
-    core::mem::swap(&mut state.current, &mut state.taken);
+    state.current.follow(state.taken.as_slice(), kept);
     state.written(fitted);
 }
 
@@ -274,6 +283,7 @@ fn flush_slot(state: &mut State, slot: usize) {
     state.written(fitted);
 }
 
+#[inline]
 fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     let counters = &state.area().slots[slot];
     let first = counters.count.load(Ordering::Relaxed) == 0;
@@ -291,117 +301,19 @@ fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     }
 }
 
-/// Tells the reader what a slot stands for, if it does not know.
+/// Tells the reader what a slot stands for, if it does not know. Leaves `taken` alone: the sample
+/// that closes the interval of the tallies may stand there.
 fn announce(state: &mut State, slot: usize) {
-    let (regions, current) = (&mut state.regions, &state.current);
-    let entry = &mut regions.slots[slot];
+    let entry = &mut state.regions.slots[slot];
     if entry.announced {
         return;
     }
     entry.announced = true;
-    state.taken.copy_from(entry.path.as_slice());
-    state.taken.push(Frame { id: entry.call_id, ..Frame::default() });
-    let kept = kept(current, state.taken.as_slice());
-    let stack = difference(current, state.taken.as_slice(), kept, &mut state.ids);
+    state.inner.copy_from(state.regions.paths[slot].as_slice());
+    state.inner.push(Frame { id: entry.call_id, ..Frame::default() });
+    let path = state.inner.as_slice();
+    let kept = kept(&state.current, path);
+    let stack = difference(&state.current, path, kept, &mut state.ids);
     let fitted = state.stream.write(&Record::Slot { slot: slot as u32, stack });
     state.written(fitted);
-}
-
-/// Where the slots for a call begin.
-fn first_slot(entry: &Entry) -> usize {
-    let mixed =
-        (entry.place ^ entry.return_address.rotate_left(20)).wrapping_add(u64::from(entry.call));
-    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
-}
-
-fn candidates(entry: &Entry) -> impl Iterator<Item = usize> + use<> {
-    let first = first_slot(entry);
-    (first..first + PROBES).map(|at| at % MAX_SLOTS)
-}
-
-/// The slot whose call path is still on the stack, word by word.
-#[inline]
-fn find(state: &State, entry: &Entry) -> Option<usize> {
-    // On another stack than the thread's own, the places of an old path may be gone.
-    if entry.place < state.stack_bounds.0 || entry.place >= state.stack_bounds.1 {
-        return None;
-    }
-    candidates(entry).find(|at| {
-        let slot = &state.regions.slots[*at];
-        slot.call & !STREAM == entry.call
-            && slot.path.as_slice().last().is_some_and(|caller| caller.place == entry.place)
-            && slot.path.as_slice().iter().rev().all(|frame| {
-                // SAFETY: the place lies on the thread's own stack, between the innermost frame's
-                // place, which is this call's, and the stack's upper end.
-                frame.place >= entry.place
-                    && frame.place < state.stack_bounds.1
-                    && unsafe { *(frame.place as *const u64) } == frame.address
-            })
-    })
-}
-
-/// Unwinds the call's path into a slot.
-#[cold]
-fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> Option<usize> {
-    let start = Start {
-        address: entry.return_address,
-        is_return: true,
-        place: entry.place,
-        regs: UnwindRegsX86_64::new(entry.return_address, entry.place + 8, entry.caller_rbp),
-        stack_bounds: state.stack_bounds,
-        stop_at: u64::MAX,
-    };
-    let mut call = entry.call;
-    if is_stream(entry.descriptor) {
-        call |= STREAM;
-    }
-    let call_id = observed.with_unwinding(state, |unwinding, walk| {
-        walk.taken.clear();
-        if unwinding.walk(start, walk.taken) == End::Truncated {
-            bump(&walk.area().thread.truncated, 1);
-        }
-        walk.taken.reverse();
-        unwinding.intern_call(call)
-    })??;
-    if state.taken.as_slice().is_empty() {
-        return None;
-    }
-    let same = |slot: &Slot| slot.call == call && slot.path.as_slice() == state.taken.as_slice();
-    if let Some(at) = candidates(entry).find(|at| same(&state.regions.slots[*at])) {
-        return Some(at);
-    }
-    let at = match candidates(entry).find(|at| state.regions.slots[*at].call == 0) {
-        Some(at) => at,
-        None => {
-            // All taken: give up the oldest of them by turns. Its counts must not be lost.
-            state.inner.copy_from(state.taken.as_slice());
-            flush_tallies(state);
-            state.taken.copy_from(state.inner.as_slice());
-            state.regions.turn = state.regions.turn.wrapping_add(1);
-            (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
-        }
-    };
-    let slot = &mut state.regions.slots[at];
-    slot.path.copy_from(state.taken.as_slice());
-    (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
-    Some(at)
-}
-
-/// Whether a descriptor is a socket, a pipe or a terminal. Leaves errno alone.
-fn is_stream(descriptor: libc::c_int) -> bool {
-    if descriptor < 0 {
-        return false;
-    }
-    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: errno's location is valid; the kernel fills in the status.
-    let mode = unsafe {
-        let errno = *libc::__errno_location();
-        let result = libc::syscall(libc::SYS_fstat, descriptor, status.as_mut_ptr());
-        *libc::__errno_location() = errno;
-        if result != 0 {
-            return false;
-        }
-        status.assume_init().st_mode & libc::S_IFMT
-    };
-    !matches!(mode, libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR)
 }

@@ -76,22 +76,24 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
 fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, now_ticks: u64) {
     let regs = interrupted(context);
     let now = stamp(now_ticks);
-    let stop_at = state.regions.open_place().unwrap_or(u64::MAX);
+    let open_place = state.regions.open_place();
     let start = Start {
         address: regs.ip(),
         is_return: false,
         place: 0,
         regs,
         stack_bounds: state.stack_bounds,
-        stop_at,
+        stop_at: open_place.unwrap_or(u64::MAX),
     };
     let Some(end) = observed.with_unwinding(state, |unwinding, walk| {
-        walk.inner.clear();
-        unwinding.walk(start, walk.inner)
+        let frames = if open_place.is_some() { &mut *walk.inner } else { &mut *walk.taken };
+        frames.clear();
+        let end = unwinding.walk(start, frames);
+        frames.reverse();
+        end
     }) else {
         return;
     };
-    state.inner.reverse();
     let mut entered = None;
     let mut before = None;
     let mut truncated = false;
@@ -109,14 +111,11 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
             entered = Some(now.saturating_sub(open.entered));
             before = open.before;
         }
-        None => {
-            core::mem::swap(&mut state.taken, &mut state.inner);
-            truncated = end == End::Truncated;
-        }
+        None => truncated = end == End::Truncated,
     }
     let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
     let off_cpu = if entered.is_some() { before } else { late.then(|| state.off_cpu.read()) };
-    flush_tallies_keeping_taken(state);
+    flush_tallies(state);
     let thread = &state.area().thread;
     bump(&thread.samples, 1);
     bump(&thread.truncated, u64::from(truncated));
@@ -126,16 +125,8 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     let stack = difference(&state.current, path, kept, &mut state.ids);
     let fitted =
         state.stream.write(&Record::Sample { stamp: form, stack, entered, off_cpu, truncated });
-    core::mem::swap(&mut state.current, &mut state.taken);
+    state.current.follow(path, kept);
     state.written(fitted);
-}
-
-/// Tallies go before the sample that closes their interval; announcing a slot needs the room in
-/// which the sample's stack stands.
-fn flush_tallies_keeping_taken(state: &mut State) {
-    core::mem::swap(&mut state.taken, &mut state.inner);
-    flush_tallies(state);
-    core::mem::swap(&mut state.taken, &mut state.inner);
 }
 
 /// Installs the handler through `sigaction`, the C library's own.

@@ -54,7 +54,7 @@ pub struct State {
     pub current: Frames,
     /// Room for the stack that is being taken.
     pub taken: Frames,
-    /// Room for the part of it that lies inside a wrapped call.
+    /// Room for the part of it that lies inside a wrapped call, and for the paths of slots.
     pub inner: Frames,
     /// Room for the ids of a stack's new frames.
     pub ids: [u32; MAX_DEPTH],
@@ -84,9 +84,14 @@ impl State {
     /// After a record did not fit, the reader knows nothing: say everything again.
     pub fn written(&mut self, fitted: bool) {
         if !fitted {
-            self.current.clear();
-            self.regions.announce_all_again();
+            self.forget_reader();
         }
+    }
+
+    #[cold]
+    fn forget_reader(&mut self) {
+        self.current.clear();
+        self.regions.announce_all_again();
     }
 }
 
@@ -138,7 +143,7 @@ impl ThreadBlock {
         // thread, the only other user, away until it is cleared again.
         let state = unsafe { (*self.state.get()).assume_init_mut() };
         if state.stream.reader_changed() {
-            state.written(false);
+            state.forget_reader();
         }
         let result = work(state);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);

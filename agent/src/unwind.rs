@@ -29,10 +29,11 @@ pub struct Frame {
     pub id: u32,
 }
 
-/// Frames of one stack.
+/// Frames of one stack. The length stands first, so that a short stack touches one page.
+#[repr(C)]
 pub struct Frames {
-    frames: [Frame; MAX_DEPTH],
     length: usize,
+    frames: [Frame; MAX_DEPTH],
 }
 
 impl Frames {
@@ -64,6 +65,12 @@ impl Frames {
     pub fn copy_from(&mut self, frames: &[Frame]) {
         self.length = frames.len().min(MAX_DEPTH);
         self.frames[..self.length].copy_from_slice(&frames[..self.length]);
+    }
+
+    /// Replaces the frames by `path`, whose outermost `kept` are here already.
+    pub fn follow(&mut self, path: &[Frame], kept: usize) {
+        self.length = path.len().min(MAX_DEPTH);
+        self.frames[kept..self.length].copy_from_slice(&path[kept..self.length]);
     }
 
     /// Turns innermost-first into outermost-first.

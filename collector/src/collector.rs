@@ -91,7 +91,12 @@ impl Collector {
     /// Lets go of a process without a profile, so that another collector can take it over. That
     /// one finds the process's whole run as long as no ring has wrapped around.
     pub fn detach(&self, key: ProcessKey) {
-        self.state.lock().processes.remove(&key);
+        let mut state = self.state.lock();
+        state.processes.remove(&key);
+        if state.processes.is_empty() {
+            // This process may collect nothing any more: symbol tables take megabytes.
+            state.symbols = Symbols::default();
+        }
     }
 
     /// Reads the rings until [`Collector::stop`]: about every 100 ms, sooner while a ring fills

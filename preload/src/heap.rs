@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dlmalloc::{Allocator, Dlmalloc};
 use plimsoll_agent::mapping;
 
+/// After a block of this many bytes is given back, whole free mappings go back to the system: a
+/// symbol table that was read is large, and not read again.
+const LARGE: usize = 256 << 10;
+
 /// Where the heap's memory comes from.
 struct Mappings;
 
@@ -101,7 +105,12 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller promises that the pointer came from here with this layout.
-        self.with(|heap| unsafe { heap.free(pointer, layout.size(), layout.align()) });
+        self.with(|heap| unsafe {
+            heap.free(pointer, layout.size(), layout.align());
+            if layout.size() >= LARGE {
+                heap.trim(0);
+            }
+        });
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {

@@ -1,0 +1,122 @@
+//! Which slot a wrapped call belongs to: the one whose path still stands on the stack, or else the
+//! one that its path is unwound into.
+
+use framehop::x86_64::UnwindRegsX86_64;
+
+use super::{Entry, flush_tallies};
+use crate::calls::STREAM;
+use crate::process::Observed;
+use crate::segment::MAX_SLOTS;
+use crate::thread::{State, bump};
+use crate::unwind::{End, Start};
+
+/// Slots that a call may use: its hash and the next ones.
+const PROBES: usize = 4;
+
+/// Where the slots for a call begin.
+fn first_slot(entry: &Entry) -> usize {
+    let mixed =
+        (entry.place ^ entry.return_address.rotate_left(20)).wrapping_add(u64::from(entry.call));
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
+}
+
+fn candidates(entry: &Entry) -> impl Iterator<Item = usize> + use<> {
+    let first = first_slot(entry);
+    (first..first + PROBES).map(|at| at % MAX_SLOTS)
+}
+
+/// The slot whose call path is still on the stack, word by word.
+#[inline]
+pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
+    // On another stack than the thread's own, the places of an old path may be gone.
+    if entry.place < state.stack_bounds.0 || entry.place >= state.stack_bounds.1 {
+        return None;
+    }
+    candidates(entry).find(|at| {
+        let slot = &state.regions.slots[*at];
+        let path = state.regions.paths[*at].as_slice();
+        slot.call & !STREAM == entry.call
+            && slot.on_stack
+            && path.last().is_some_and(|caller| caller.place == entry.place)
+            && path.iter().rev().all(|frame| {
+                // SAFETY: the slot says that the place lies on the thread's own stack, between the
+                // call's, which is this one's, and the stack's upper end.
+                unsafe { *(frame.place as *const u64) == frame.address }
+            })
+    })
+}
+
+/// Unwinds the call's path into a slot.
+#[cold]
+pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> Option<usize> {
+    // Our own reads and writes are no part of the application.
+    if observed.is_own(entry.return_address) {
+        return None;
+    }
+    let start = Start {
+        address: entry.return_address,
+        is_return: true,
+        place: entry.place,
+        regs: UnwindRegsX86_64::new(entry.return_address, entry.place + 8, entry.caller_rbp),
+        stack_bounds: state.stack_bounds,
+        stop_at: u64::MAX,
+    };
+    let mut call = entry.call;
+    if is_stream(entry.descriptor) {
+        call |= STREAM;
+    }
+    let call_id = observed.with_unwinding(state, |unwinding, walk| {
+        walk.taken.clear();
+        if unwinding.walk(start, walk.taken) == End::Truncated {
+            bump(&walk.area().thread.truncated, 1);
+        }
+        walk.taken.reverse();
+        unwinding.intern_call(call)
+    })??;
+    if state.taken.as_slice().is_empty() {
+        return None;
+    }
+    let same = |at: &usize| {
+        let regions = &state.regions;
+        regions.slots[*at].call == call && regions.paths[*at].as_slice() == state.taken.as_slice()
+    };
+    if let Some(at) = candidates(entry).find(same) {
+        return Some(at);
+    }
+    let at = match candidates(entry).find(|at| state.regions.slots[*at].call == 0) {
+        Some(at) => at,
+        None => {
+            // All taken: give up the oldest of them by turns. Its counts must not be lost.
+            flush_tallies(state);
+            state.regions.turn = state.regions.turn.wrapping_add(1);
+            (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
+        }
+    };
+    let path = state.taken.as_slice();
+    let (low, high) = state.stack_bounds;
+    let on_stack = low <= entry.place
+        && path.iter().all(|frame| entry.place <= frame.place && frame.place < high);
+    state.regions.paths[at].copy_from(path);
+    let slot = &mut state.regions.slots[at];
+    (slot.call, slot.call_id, slot.announced, slot.on_stack) = (call, call_id, false, on_stack);
+    Some(at)
+}
+
+/// Whether a descriptor is a socket, a pipe or a terminal. Leaves errno alone.
+fn is_stream(descriptor: libc::c_int) -> bool {
+    if descriptor < 0 {
+        return false;
+    }
+    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: errno's location is valid; the kernel fills in the status.
+    let mode = unsafe {
+        let errno = *libc::__errno_location();
+        let result = libc::syscall(libc::SYS_fstat, descriptor, status.as_mut_ptr());
+        *libc::__errno_location() = errno;
+        if result != 0 {
+            return false;
+        }
+        status.assume_init().st_mode & libc::S_IFMT
+    };
+    !matches!(mode, libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR)
+}

@@ -1,0 +1,107 @@
+//! What the signal handler takes by itself: from its own first to its own last instruction, without
+//! the kernel's delivery, which an empty handler pays as well.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use plimsoll_agent::process::Observed;
+
+use crate::row::Row;
+use crate::statistics::{least, percentile};
+use crate::watched::{self, depth, inside, interrupt};
+
+const SUBJECT: &str = "recursion";
+
+/// Own CPU per sample at two depths, with warm and with cold caches.
+pub fn rows(samples: usize) -> Vec<Row> {
+    // No sample but those that are asked for.
+    let observed = watched::start(3_600_000_000_000);
+    let delivery_ns = delivery_ns(samples);
+    let mut rows = Vec::new();
+    for frames in [25, 100] {
+        let mut warm = samples_ns(observed, frames, samples, &mut || {});
+        let name = |kind: &str| format!("own CPU per sample, depth {frames}, {kind}");
+        let p50 = percentile(&mut warm, 50);
+        let row = Row::new(&name("warm, p50"), SUBJECT, p50, "ns", delivery_ns);
+        rows.push(if frames == 25 { row.target(1000.0) } else { row });
+        let p99 = percentile(&mut warm, 99);
+        rows.push(Row::new(&name("warm, p99"), SUBJECT, p99, "ns", delivery_ns));
+        let mut other_data = vec![1u8; 8 << 20];
+        let mut chill = || {
+            for at in (0..other_data.len()).step_by(64) {
+                other_data[at] = other_data[at].wrapping_add(1);
+            }
+            black_box(&other_data);
+        };
+        let mut cold = samples_ns(observed, frames, samples / 20 + 1, &mut chill);
+        let p50 = percentile(&mut cold, 50);
+        rows.push(Row::new(&name("cold, p50"), SUBJECT, p50, "ns", delivery_ns));
+    }
+    observed.stop();
+    rows
+}
+
+/// Sending and handling the signal when the handler does nothing.
+fn delivery_ns(repetitions: usize) -> f64 {
+    let ours = watched::install_nothing();
+    let rounds = (0..repetitions / 50 + 1).map(|_| {
+        let begin = Instant::now();
+        for _ in 0..50 {
+            interrupt();
+        }
+        begin.elapsed().as_nanos() as f64 / 50.0
+    });
+    let shortest = least(rounds);
+    // SAFETY: the handler that stood there before.
+    unsafe { watched::install(&ours) };
+    shortest
+}
+
+/// Nanoseconds of each sample, `frames` deep. `between` runs before each.
+fn samples_ns(
+    observed: &'static Observed,
+    frames: usize,
+    samples: usize,
+    between: &mut dyn FnMut(),
+) -> Vec<f64> {
+    let tick_ns = watched::ns_per_tick(observed);
+    let thread = watched::thread(observed);
+    let mut sample_many = |calls: usize, samples: usize| {
+        let mut found = Vec::with_capacity(samples);
+        inside(calls, &mut || {
+            for sample in 0..samples {
+                between();
+                let before = thread.handler_ticks.load(Ordering::Relaxed);
+                // The innermost frames change from sample to sample, as they do in programs.
+                if sample % 2 == 0 {
+                    leaf_one()
+                } else {
+                    leaf_two()
+                }
+                let ticks = thread.handler_ticks.load(Ordering::Relaxed) - before;
+                found.push(ticks as f64 * tick_ns);
+                // In the reader's place: the ring never fills.
+                thread.tail.store(thread.head.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        });
+        found
+    };
+    sample_many(0, 1);
+    let calls = frames.saturating_sub(depth(observed));
+    sample_many(calls, 100);
+    assert_eq!(depth(observed), frames, "the stack is as deep as said");
+    sample_many(calls, samples)
+}
+
+#[inline(never)]
+fn leaf_one() {
+    interrupt();
+    black_box(());
+}
+
+#[inline(never)]
+fn leaf_two() {
+    interrupt();
+    black_box(());
+}

@@ -1,0 +1,86 @@
+//! What a program pays that does nothing: until its main begins, and over its whole life.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+
+use plimsoll_agent::clock::clock_ns;
+use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject::executable;
+use plimsoll_tests::turn::wait_for_turn;
+
+use crate::row::Row;
+use crate::statistics::least;
+
+/// Milliseconds of one life.
+struct Life {
+    wall_to_main: f64,
+    cpu_to_main: f64,
+    wall: f64,
+    cpu: f64,
+}
+
+/// Time added at the start and over the life of the subject `nothing`.
+pub fn rows(runs: usize) -> Vec<Row> {
+    let _turn = wait_for_turn();
+    let program = executable("nothing", None);
+    let scratch = Scratch::new("bench-life");
+    let mut bare = Vec::new();
+    let mut watched = Vec::new();
+    for _ in 0..runs {
+        let mut command = Command::new(&program);
+        bare.push(live(command.current_dir(scratch.path())));
+        let mut command = Command::new(&program);
+        command.current_dir(scratch.path()).env("LD_PRELOAD", &artifacts().library);
+        watched.push(live(command.env("PLIMSOLL_VERBOSE", "0")));
+    }
+    type Of = fn(&Life) -> f64;
+    let rows: [(&str, Of, Option<f64>); 4] = [
+        ("CPU added until main begins", |life| life.cpu_to_main, Some(10.0)),
+        ("time added until main begins", |life| life.wall_to_main, Some(10.0)),
+        ("CPU added to a whole life, report written", |life| life.cpu, None),
+        ("time added to a whole life, report written", |life| life.wall, None),
+    ];
+    rows.into_iter()
+        .map(|(name, of, target)| {
+            let shortest = least(bare.iter().map(of));
+            let row =
+                Row::new(name, "nothing", least(watched.iter().map(of)) - shortest, "ms", shortest);
+            target.map_or(row.clone(), |most| row.target(most))
+        })
+        .collect()
+}
+
+fn live(command: &mut Command) -> Life {
+    let begin = clock_ns(libc::CLOCK_MONOTONIC);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut text = String::new();
+    let mut stdout = child.stdout.take().expect("stdout is a pipe");
+    stdout.read_to_string(&mut text).expect("the subject prints text");
+    let cpu = wait(&mut child);
+    let wall = (clock_ns(libc::CLOCK_MONOTONIC) - begin) as f64 / 1e6;
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [main_ns, cpu_ns] = numbers[..] else { panic!("the subject printed {text:?}") };
+    Life { wall_to_main: main_ns / 1e6 - begin as f64 / 1e6, cpu_to_main: cpu_ns / 1e6, wall, cpu }
+}
+
+/// Waits for the child's end; returns its CPU time in milliseconds.
+fn wait(child: &mut Child) -> f64 {
+    let mut status = 0;
+    // SAFETY: all-zero is a valid rusage; wait4 fills in what it is given. The child is not waited
+    // for elsewhere.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert!(libc::wait4(child.id() as i32, &mut status, 0, &mut usage) > 0);
+        usage
+    };
+    let status = std::process::ExitStatus::from_raw(status);
+    assert!(status.success(), "the subject ended with {status}");
+    let ms = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
+    ms(usage.ru_utime) + ms(usage.ru_stime)
+}

@@ -1,0 +1,148 @@
+//! Measures what Plimsoll itself costs, each cost beside the same run without it or with something
+//! in its place that does nothing. Nothing is asserted: times on a shared machine prove little, a
+//! person reads them.
+//!
+//! usage: plimsoll-bench [--quick] [--json FILE] [PART...]
+//!
+//! Each part runs in a process of its own, since a process can be observed only once.
+
+mod calls;
+mod handler;
+mod jobs;
+mod life;
+mod rings;
+mod row;
+mod sampling;
+mod statistics;
+mod watched;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use plimsoll_tests::artifacts::{artifacts, target_dir};
+use row::Row;
+use serde_json::Value;
+
+/// The parts in the order of the table.
+const PARTS: &[&str] = &[
+    "handler",
+    "sampling-4ms",
+    "sampling-1ms",
+    "calls",
+    "bytes",
+    "collector-1",
+    "collector-16",
+    "collector-64",
+    "finalize-2",
+    "finalize-8",
+    "finalize-16",
+    "memory",
+    "start",
+];
+
+/// The rows of a part; `quick` measures just enough to show that it works.
+fn measure(part: &str, quick: bool) -> Vec<Row> {
+    let choose = |quickly: usize, thoroughly: usize| if quick { quickly } else { thoroughly };
+    match part {
+        "handler" => handler::rows(choose(50, 20_000)),
+        "sampling-4ms" => sampling::rows(4_000_000, choose(1, 60)),
+        "sampling-1ms" => sampling::rows(1_000_000, choose(1, 60)),
+        "calls" => calls::rows(choose(1, 5), choose(100, 20_000) as u32),
+        "bytes" => jobs::ring_rows(choose(2, 50) as u32),
+        "memory" => jobs::memory_rows(choose(1, 100) as u32, choose(1, 2)),
+        "start" => life::rows(choose(2, 40)),
+        _ => {
+            let Some((kind, Ok(number))) =
+                part.split_once('-').map(|(kind, number)| (kind, number.parse::<u32>()))
+            else {
+                panic!("there is no part {part}; there are {}", PARTS.join(" "));
+            };
+            let duration = Duration::from_millis(choose(200, 3000) as u64);
+            match kind {
+                "collector" => rings::rows(number as usize, duration),
+                "finalize" => jobs::finalize_rows(number, choose(1, 3)),
+                _ => panic!("there is no part {part}; there are {}", PARTS.join(" ")),
+            }
+        }
+    }
+}
+
+struct Arguments {
+    quick: bool,
+    /// This process is the one that measures the part.
+    measure: Option<String>,
+    json: PathBuf,
+    parts: Vec<String>,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let json = target_dir().join("bench").join("table.json");
+    let mut found = Arguments { quick: false, measure: None, json, parts: Vec::new() };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = |what: &str| words.next().ok_or(format!("{what} needs a value"));
+        match word.as_str() {
+            "--quick" => found.quick = true,
+            "--json" => found.json = value("--json")?.into(),
+            "--measure" => found.measure = Some(value("--measure")?),
+            option if option.starts_with('-') => return Err(format!("no option {option}")),
+            part => found.parts.push(part.to_owned()),
+        }
+    }
+    if found.parts.is_empty() {
+        found.parts = PARTS.iter().map(ToString::to_string).collect();
+    }
+    Ok(found)
+}
+
+/// Measures a part in a process of its own.
+fn in_child(part: &str, quick: bool) -> Result<Vec<Row>, String> {
+    let me = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(me);
+    command.args(["--measure", part]).stderr(Stdio::inherit());
+    if quick {
+        command.arg("--quick");
+    }
+    let output = command.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("measuring {part} ended with {}", output.status));
+    }
+    let rows: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let rows = rows.as_array().into_iter().flatten().filter_map(Row::from_json);
+    Ok(rows.collect())
+}
+
+fn run() -> Result<(), String> {
+    let arguments = arguments()?;
+    let as_json = |rows: &[Row]| Value::from_iter(rows.iter().map(Row::to_json));
+    if let Some(part) = &arguments.measure {
+        println!("{}", as_json(&measure(part, arguments.quick)));
+        return Ok(());
+    }
+    artifacts();
+    let mut rows = Vec::new();
+    for part in &arguments.parts {
+        eprintln!("measuring {part}");
+        rows.extend(in_child(part, arguments.quick)?);
+    }
+    if let Some(folder) = arguments.json.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+    }
+    let text = format!("{:#}\n", as_json(&rows));
+    std::fs::write(&arguments.json, text)
+        .map_err(|error| format!("{}: {error}", arguments.json.display()))?;
+    print!("{}", row::table(&rows));
+    println!("also in {}", arguments.json.display());
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("plimsoll-bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

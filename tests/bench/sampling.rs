@@ -1,0 +1,101 @@
+//! What sampling adds to a program that computes: the same work without samples, with the same
+//! timer and an empty handler, and with ours.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+
+use plimsoll_agent::process::Observed;
+
+use crate::row::Row;
+use crate::statistics::{median, percentile};
+use crate::watched::{self, burn, cpu_ns, depth, inside, interrupt};
+
+const SUBJECT: &str = "recursion, 25 deep";
+
+/// Work between two changes of the handler, in nanoseconds of CPU time.
+const STRETCH_NS: u64 = 40_000_000;
+
+/// CPU added at this sampling period; own CPU per sample and bytes per sample under the timer.
+pub fn rows(period_ns: u64, rounds: usize) -> Vec<Row> {
+    let observed = watched::start(period_ns);
+    interrupt();
+    let calls = 25usize.saturating_sub(depth(observed));
+    let period = format!("{} ms", period_ns / 1_000_000);
+    let mut rows = Vec::new();
+    inside(calls, &mut || {
+        rows = added(observed, &period, rounds);
+        rows.extend(under_the_timer(observed, &period, rounds));
+    });
+    observed.stop();
+    rows
+}
+
+fn added(observed: &'static Observed, period: &str, rounds: usize) -> Vec<Row> {
+    observed.pause(true);
+    let work = calibrate();
+    let thread = watched::thread(observed);
+    let (mut none, mut empty, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        observed.pause(true);
+        none.push(stretch(work));
+        observed.pause(false);
+        let handler = watched::install_nothing();
+        empty.push(stretch(work));
+        // SAFETY: the handler that stood there before.
+        unsafe { watched::install(&handler) };
+        ours.push(stretch(work));
+        thread.tail.store(thread.head.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    let per_second = |of: &[f64], over: &[f64]| {
+        let mut differences: Vec<f64> =
+            of.iter().zip(over).zip(&none).map(|((of, over), none)| (of - over) / none).collect();
+        median(&mut differences) * 1e6
+    };
+    let (over_empty, of_timer) = (per_second(&ours, &empty), per_second(&empty, &none));
+    let name = format!("CPU added over an empty handler, {period}");
+    vec![Row::new(&name, SUBJECT, over_empty, "us/s", of_timer)]
+}
+
+/// Own CPU per sample as the program meets it, and what a sample takes in the ring.
+fn under_the_timer(observed: &'static Observed, period: &str, rounds: usize) -> Vec<Row> {
+    let thread = watched::thread(observed);
+    let tick_ns = watched::ns_per_tick(observed);
+    let (head, samples) =
+        (thread.head.load(Ordering::Relaxed), thread.samples.load(Ordering::Relaxed));
+    let mut found = Vec::new();
+    let end = cpu_ns() + rounds as u64 * STRETCH_NS;
+    let mut before = thread.handler_ticks.load(Ordering::Relaxed);
+    while cpu_ns() < end {
+        for _ in 0..200 {
+            black_box(burn(4));
+            let now = thread.handler_ticks.load(Ordering::Relaxed);
+            if now != before {
+                found.push((now - before) as f64 * tick_ns);
+                before = now;
+            }
+        }
+    }
+    let taken = (thread.samples.load(Ordering::Relaxed) - samples).max(1);
+    let bytes = (thread.head.load(Ordering::Relaxed) - head) as f64 / taken as f64;
+    let name = |what: &str| format!("own CPU per sample under the {period} timer, {what}");
+    let (p50, p99) = (percentile(&mut found, 50), percentile(&mut found, 99));
+    vec![
+        Row::new(&name("p50"), SUBJECT, p50, "ns", 0.0),
+        Row::new(&name("p99"), SUBJECT, p99, "ns", 0.0),
+        Row::new(&format!("bytes per sample in the ring, {period}"), SUBJECT, bytes, "bytes", 0.0)
+            .target(8.0),
+    ]
+}
+
+fn stretch(work: u64) -> f64 {
+    let begin = cpu_ns();
+    black_box(burn(work));
+    (cpu_ns() - begin) as f64
+}
+
+/// Rounds of work that take [`STRETCH_NS`].
+fn calibrate() -> u64 {
+    let work = 20_000;
+    let shortest = (0..5).map(|_| stretch(work)).fold(f64::INFINITY, f64::min);
+    (work as f64 * STRETCH_NS as f64 / shortest.max(1.0)) as u64
+}
