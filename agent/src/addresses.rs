@@ -219,7 +219,6 @@ impl Addresses {
 fn probe(key: u64) -> impl Iterator<Item = usize> {
     let spread = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
     let address = key & !LEAF_KEY;
-    // Code is half as dense in addresses as in bytes, at most.
     let within = ((address as usize & ((1 << STRETCH) - 1)) * PAGE) >> STRETCH;
     let near = spread(address >> STRETCH) * PAGE + within;
     let far = move || spread(key);

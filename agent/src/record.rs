@@ -6,7 +6,8 @@
 //! so that the intervals partition the thread's life and no second is counted twice.
 //!
 //! Stacks are lists of address ids, outermost first, and travel as differences: how many of the
-//! innermost frames of the previous stack are gone, then the new ones. A frame that was not
+//! innermost frames of the previous stack are gone, how many are new (both in one byte where they
+//! are few), then the new ones. A frame that was not
 //! dropped is the same call still running, not merely the same function (PPoPP20, 3: the LCA).
 //! Ids are interned per process ([`crate::segment::Address`]); an address below
 //! [`crate::calls::FIRST_CODE_ADDRESS`] is a wrapped call.
@@ -34,6 +35,12 @@ const PAUSE: u8 = 5;
 const RESUME: u8 = 6;
 const END: u8 = 7;
 const LOST: u8 = 8;
+
+/// Two small numbers of frames share a byte; from this one on, the rest of it follows.
+const MANY: u32 = 15;
+
+/// Parts of an interval travel as nanoseconds shifted right by this: reading them takes longer.
+const OFF_CPU_SHIFT: u32 = 6;
 
 /// Flags shared by timed records.
 const RESYNC: u8 = 0x80;
@@ -205,8 +212,13 @@ impl<'b> Encoder<'b> {
     }
 
     fn stack(&mut self, stack: Delta<'_>) {
-        self.varint(u64::from(stack.dropped));
-        self.varint(stack.added.len() as u64);
+        let (dropped, added) = (stack.dropped, stack.added.len() as u32);
+        self.byte((dropped.min(MANY) << 4 | added.min(MANY)) as u8);
+        for number in [dropped, added] {
+            if number >= MANY {
+                self.varint(u64::from(number - MANY));
+            }
+        }
         for id in stack.added {
             self.varint(u64::from(*id));
         }
@@ -214,8 +226,8 @@ impl<'b> Encoder<'b> {
 
     fn off_cpu(&mut self, off_cpu: Option<OffCpu>) {
         if let Some(split) = off_cpu {
-            self.varint(split.cpu_ns);
-            self.varint(split.run_delay_ns);
+            self.varint(split.cpu_ns >> OFF_CPU_SHIFT);
+            self.varint(split.run_delay_ns >> OFF_CPU_SHIFT);
         }
     }
 
@@ -355,7 +367,8 @@ impl Cursor<'_> {
         if tag & OFF_CPU == 0 {
             return Ok(None);
         }
-        Ok(Some(OffCpu { cpu_ns: self.varint()?, run_delay_ns: self.varint()? }))
+        let mut ns = || self.varint()?.checked_mul(1 << OFF_CPU_SHIFT).ok_or(DecodeError::Overflow);
+        Ok(Some(OffCpu { cpu_ns: ns()?, run_delay_ns: ns()? }))
     }
 }
 
@@ -411,8 +424,12 @@ impl Decoder {
     }
 
     fn stack(&mut self, cursor: &mut Cursor<'_>) -> Result<(u32, usize), DecodeError> {
-        let dropped = cursor.small()?;
-        let count = usize::try_from(cursor.varint()?).map_err(|_| DecodeError::Overflow)?;
+        let both = u32::from(cursor.byte()?);
+        let mut number = |few: u32| match few {
+            MANY => cursor.small()?.checked_add(MANY).ok_or(DecodeError::Overflow),
+            few => Ok(few),
+        };
+        let (dropped, count) = (number(both >> 4)?, number(both & MANY)? as usize);
         for place in self.added.get_mut(..count).ok_or(DecodeError::TooDeep)? {
             *place = cursor.small()?;
         }
@@ -430,10 +447,10 @@ mod tests {
     }
 
     fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
-        prop::option::of(
-            (any::<u64>(), any::<u64>())
-                .prop_map(|(cpu_ns, run_delay_ns)| OffCpu { cpu_ns, run_delay_ns }),
-        )
+        prop::option::of((any::<u64>(), any::<u64>()).prop_map(|(cpu_ns, run_delay_ns)| OffCpu {
+            cpu_ns: cpu_ns >> OFF_CPU_SHIFT << OFF_CPU_SHIFT,
+            run_delay_ns: run_delay_ns >> OFF_CPU_SHIFT << OFF_CPU_SHIFT,
+        }))
     }
 
     proptest! {

@@ -5,7 +5,7 @@ mod local_time;
 mod name;
 mod place;
 
-pub use job::job_id;
+pub use job::{batch_job_id, job_id};
 pub use local_time::LocalTime;
-pub use name::{Facts, Target, is_pattern_valid};
+pub use name::{Facts, Target, is_pattern_valid, shared_directory};
 pub use place::{Report, Written, write_reports};

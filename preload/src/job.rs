@@ -18,6 +18,7 @@ use plimsoll_collector::{Collector, Options, ProcessKey};
 
 use crate::{ending, say, signals, surroundings, threads};
 
+mod attendance;
 mod conclude;
 mod start;
 

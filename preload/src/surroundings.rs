@@ -1,7 +1,8 @@
 //! What the process is and where it runs.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Path of the program.
@@ -23,6 +24,30 @@ pub fn host() -> String {
     unsafe {
         libc::gethostname(name.as_mut_ptr(), name.len() - 1);
         CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+    }
+}
+
+/// Kinds of file systems that a node has for itself (linux/magic.h): ext, XFS, Btrfs, F2FS, tmpfs,
+/// ramfs, overlay, ZFS.
+const LOCAL_FILE_SYSTEMS: [u32; 8] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0x2fc1_2fc1,
+];
+
+/// Whether a directory is on a file system that a node has for itself, as far as one can tell.
+pub fn is_local(directory: &Path) -> bool {
+    let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a C string; all-zero is a valid statfs, which the kernel fills in.
+    unsafe {
+        let mut system: libc::statfs = std::mem::zeroed();
+        libc::statfs(path.as_ptr(), &mut system) == 0
+            && LOCAL_FILE_SYSTEMS.contains(&(system.f_type as u32))
     }
 }
 

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use plimsoll_tests::artifacts::target_dir;
+use plimsoll_tests::artifacts::{artifacts, target_dir};
 use row::Row;
 use serde_json::Value;
 
@@ -120,6 +120,7 @@ fn run() -> Result<(), String> {
         println!("{}", as_json(&measure(part, arguments.quick)));
         return Ok(());
     }
+    artifacts();
     let mut rows = Vec::new();
     for part in &arguments.parts {
         eprintln!("measuring {part}");

@@ -1,11 +1,11 @@
 //! What the collector takes for a sample, by the number of threads that it reads.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use std::{process, thread};
 
-use plimsoll_agent::process::{Observed, start_time};
+use plimsoll_agent::process::start_time;
 use plimsoll_collector::{Collector, Options};
 
 use crate::row::Row;
@@ -13,69 +13,78 @@ use crate::watched::{self, inside, interrupt};
 
 const SUBJECT: &str = "threads that call and return";
 
-/// Collector CPU per sample of so many threads, sampled about every 4 ms, over `duration`. The
-/// baseline is the same collector while no thread is sampled, spread over as many samples.
+/// Collector CPU per sample of so many threads, sampled about every 4 ms, over `duration`, after
+/// the names of functions were looked up. The baseline is the same collector while no thread is
+/// sampled, spread over as many samples.
 pub fn rows(rings: usize, duration: Duration) -> Vec<Row> {
     let observed = watched::start(3_600_000_000_000);
     let collector = Collector::new(Options::default());
     let key = collector
         .attach(process::id(), observed.descriptor(), start_time())
         .unwrap_or_else(|error| panic!("{error}"));
-    let (sampling, ending) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (samples, idle_ns, busy_ns) = thread::scope(|scope| {
-        let threads: Vec<_> = (1..rings)
-            .map(|seed| {
-                let (sampling, ending) = (&sampling, &ending);
-                scope.spawn(move || {
-                    observed.attach_thread(0);
-                    let samples = wander(observed, seed as u64, sampling, ending);
-                    observed.detach_thread();
-                    samples
-                })
-            })
-            .collect();
+    let stage = Stage::default();
+    let (naming_ns, idle_ns, busy_ns, samples) = thread::scope(|scope| {
+        for seed in 1..rings {
+            let stage = &stage;
+            scope.spawn(move || {
+                observed.attach_thread(0);
+                wander(seed as u64, stage);
+                observed.detach_thread();
+            });
+        }
         scope.spawn(|| collector.run(|_| {}));
         let control = scope.spawn(|| {
-            thread::sleep(duration / 4);
-            let begin = collector.cpu_ns();
-            thread::sleep(duration);
-            let middle = collector.cpu_ns();
-            sampling.store(true, Ordering::Relaxed);
-            thread::sleep(duration);
-            ending.store(true, Ordering::Relaxed);
-            thread::sleep(Duration::from_millis(250));
-            (middle - begin, collector.cpu_ns() - middle)
+            let run = |sampling: bool, time: Duration| {
+                let begin = collector.cpu_ns();
+                stage.sampling.store(sampling, Ordering::Relaxed);
+                thread::sleep(time);
+                collector.cpu_ns() - begin
+            };
+            // Long enough that what was begun in one part does not reach into the next.
+            let rest = Duration::from_millis(250);
+            let naming_ns = run(true, duration / 2) + run(false, rest);
+            let idle_ns = run(false, duration);
+            let before = stage.samples.load(Ordering::Relaxed);
+            let busy_ns = run(true, duration) + run(false, rest);
+            let samples = stage.samples.load(Ordering::Relaxed) - before;
+            stage.over.store(true, Ordering::Relaxed);
+            collector.stop();
+            (naming_ns, idle_ns, busy_ns, samples)
         });
-        let mut samples = wander(observed, 0, &sampling, &ending);
-        for thread in threads {
-            samples += thread.join().expect("a thread that wanders comes back");
-        }
-        let (idle_ns, busy_ns) = control.join().expect("the control only sleeps");
-        collector.stop();
-        (samples, idle_ns, busy_ns)
+        wander(0, &stage);
+        control.join().expect("the control only sleeps")
     });
     let profile = collector.finish(key).expect("it was attached");
     assert_eq!(profile.collection.lost, 0, "no record was lost");
     let each = |ns: u64| ns as f64 / 1000.0 / samples.max(1) as f64;
     let plural = if rings == 1 { "ring" } else { "rings" };
-    let name = format!("collector CPU per sample, {rings} {plural}");
-    vec![Row::new(&name, SUBJECT, each(busy_ns), "us", each(idle_ns)).target(2.0)]
+    let name = |what: &str| format!("collector CPU {what}, {rings} {plural}");
+    let idle = each(idle_ns);
+    let naming = Row::new(&name("to name it all"), SUBJECT, naming_ns as f64 / 1e6, "ms", 0.0);
+    vec![Row::new(&name("per sample"), SUBJECT, each(busy_ns), "us", idle).target(2.0), naming]
 }
 
-/// Is sampled every 4 ms in some stack of a tree of calls; returns how often.
-fn wander(observed: &Observed, seed: u64, sampling: &AtomicBool, ending: &AtomicBool) -> u64 {
+/// What the threads are to do, and how many samples they have had.
+#[derive(Default)]
+struct Stage {
+    sampling: AtomicBool,
+    over: AtomicBool,
+    samples: AtomicU64,
+}
+
+/// Is sampled every 4 ms, in some stack of a tree of calls.
+fn wander(seed: u64, stage: &Stage) {
     let mut state = seed * 2 + 1;
-    let before = watched::thread(observed).samples.load(Ordering::Relaxed);
     inside(15, &mut || {
-        while !ending.load(Ordering::Relaxed) {
-            if sampling.load(Ordering::Relaxed) {
+        while !stage.over.load(Ordering::Relaxed) {
+            if stage.sampling.load(Ordering::Relaxed) {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 branch(3, state >> 40);
+                stage.samples.fetch_add(1, Ordering::Relaxed);
             }
             thread::sleep(Duration::from_millis(4));
         }
     });
-    watched::thread(observed).samples.load(Ordering::Relaxed) - before
 }
 
 /// A small tree of calls, `levels` deep, with three ways on at each level.

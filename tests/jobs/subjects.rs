@@ -19,6 +19,7 @@ fn every_subject_compiles_with_every_mpi() {
         for subject in [
             "alternating",
             "balanced",
+            "cheap_calls",
             "exits",
             "imbalance",
             "late",
@@ -28,11 +29,14 @@ fn every_subject_compiles_with_every_mpi() {
             "serial",
             "sync_comms",
             "threads",
+            "weighs",
         ] {
             executable(subject, Some(mpi));
         }
     }
-    for subject in ["cancels", "children", "drap", "exits", "observes", "plain", "threads"] {
+    for subject in
+        ["cancels", "children", "drap", "exits", "nothing", "observes", "plain", "threads"]
+    {
         executable(subject, None);
     }
 }

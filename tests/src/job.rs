@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::scratch::Scratch;
 use crate::subject::executable;
 use crate::turn::wait_for_turn;
-use crate::{mpi, process};
+use crate::{mpi, nodes, process};
 
 /// How Plimsoll comes into the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Watch {
     Preload,
     /// LD_PRELOAD for this one of two ranks only, the other as it is.
     PreloadRank(u32),
+    /// LD_PRELOAD for all ranks but this one.
+    PreloadAllBut(u32),
 }
 
 /// A job to be run.
@@ -31,6 +33,7 @@ pub enum Watch {
 pub struct Job {
     subject: String,
     mpi: Option<(Mpi, u32)>,
+    nodes: Option<u32>,
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     options: Vec<OsString>,
@@ -45,6 +48,7 @@ impl Job {
         Self {
             subject: subject.to_owned(),
             mpi: None,
+            nodes: None,
             arguments: Vec::new(),
             variables: Vec::new(),
             options: Vec::new(),
@@ -57,6 +61,13 @@ impl Job {
     /// A subject in so many ranks.
     pub fn ranks(subject: &str, mpi: Mpi, ranks: u32) -> Self {
         Self { mpi: Some((mpi, ranks)), ..Self::alone(subject) }
+    }
+
+    /// Puts the ranks on so many made nodes, the same number on each ([`crate::nodes`]).
+    #[must_use]
+    pub const fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = Some(nodes);
+        self
     }
 
     /// The subject's arguments, separated by blanks.
@@ -126,8 +137,10 @@ impl Job {
 
     fn command(&self, subject: &Path) -> Command {
         let Some((mpi, ranks)) = self.mpi else { return self.command_alone(subject) };
-        let mut command = Command::new(mpi.launcher());
-        command.args(mpi.launcher_arguments());
+        if self.watch != Watch::Off && self.nodes.is_some() {
+            assert_ne!(self.watch, Watch::Preload, "on made nodes the launcher sets no variables");
+        }
+        let mut command = self.launch(mpi, ranks);
         if let Watch::PreloadRank(preloaded) = self.watch {
             assert_eq!(ranks, 2, "a partly preloaded job has two ranks");
             for rank in 0..ranks {
@@ -142,11 +155,29 @@ impl Job {
             }
             return command;
         }
-        command.args(["-n", &ranks.to_string()]);
+        if self.nodes.is_none() {
+            command.args(["-n", &ranks.to_string()]);
+        }
         if self.watch == Watch::Preload {
             command.args(mpi.set_variable("LD_PRELOAD", artifacts().library.clone().into()));
         }
         self.add_program(&mut command, subject);
+        command
+    }
+
+    /// The launcher, up to where the numbers of ranks come; on made nodes these are in already.
+    fn launch(&self, mpi: Mpi, ranks: u32) -> Command {
+        let Some(nodes) = self.nodes else {
+            let mut command = Command::new(mpi.launcher());
+            command.args(mpi.launcher_arguments());
+            return command;
+        };
+        assert!(
+            ranks.is_multiple_of(nodes),
+            "{ranks} ranks are not as many on each of {nodes} nodes"
+        );
+        let mut command = Command::new(nodes::launcher());
+        command.arg(mpi.abi()).args([nodes, ranks / nodes].map(|number| number.to_string()));
         command
     }
 
@@ -169,9 +200,23 @@ impl Job {
         if self.watch == Watch::Run {
             command.arg(&artifacts().command).arg("run").args(&self.options).arg("--");
         }
+        if let Watch::PreloadAllBut(rank) = self.watch {
+            command.args(["sh", "-c", ALL_BUT_ONE, "sh"]).arg(rank.to_string());
+            command.arg(&artifacts().library);
+        }
         command.arg(subject).args(&self.arguments);
     }
 }
+
+/// Becomes the program, preloaded in all ranks but one: that rank, the library, the program.
+const ALL_BUT_ONE: &str = r#"
+one=$1 library=$2
+shift 2
+if [ "${PMIX_RANK:-$PMI_RANK}" != "$one" ]; then
+    export LD_PRELOAD="$library"
+fi
+exec "$@"
+"#;
 
 fn preload_setting() -> OsString {
     let mut setting = OsString::from("LD_PRELOAD=");

@@ -12,6 +12,7 @@
 pub mod artifacts;
 pub mod job;
 pub mod mpi;
+pub mod nodes;
 pub mod outcome;
 pub mod process;
 pub mod scratch;

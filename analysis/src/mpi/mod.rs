@@ -2,9 +2,11 @@
 
 mod communicator;
 mod handles;
+pub mod launch;
 mod library;
 pub mod node;
 pub mod presence;
+pub mod roll_call;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;

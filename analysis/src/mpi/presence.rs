@@ -1,27 +1,36 @@
 //! Do all ranks of the job carry the library? Found out without communicating.
 //!
 //! A collective on a world in which one rank is not preloaded would hang the job. So each rank
-//! leaves a token before the real MPI_Init and counts the tokens after it: MPI_Init returns on no
-//! rank before all have entered it. A token is a bound abstract Unix socket, which disappears with
-//! its process and leaves nothing behind.
+//! leaves a token before the real MPI_Init and looks for tokens after it: MPI_Init returns on no
+//! rank before all have entered it, so all that see the same tokens see them alike. A token is a
+//! bound abstract Unix socket, which disappears with its process and leaves nothing behind.
+//!
+//! Tokens are seen on the node only. The ranks that see each other's are a *company*, mostly those
+//! of one node; its first rank speaks for it among the companies ([`super::roll_call`]) and tells
+//! the others what came of it, by a message to their tokens. So a company is never of two minds: the
+//! others wait until they are told, or until the first rank's token is gone, which means that the
+//! process is, and with it the job.
 
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
-/// Variables by which launchers tell a process its rank.
-const RANK_VARIABLES: [&str; 4] = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
+use super::launch;
 
-/// Variables that tell jobs under one launcher apart.
-const JOB_VARIABLES: [&str; 3] = ["PMIX_NAMESPACE", "PMI_JOBID", "SLURM_STEP_ID"];
+/// How long a rank listens before it looks whether there is still somebody to be told by.
+const LISTENING: Duration = Duration::from_millis(500);
+/// Longest message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// A token of this process, until it is dropped.
 pub struct Token {
     prefix: String,
+    name: String,
     /// Held open: the name lives as long as the socket.
-    _socket: OwnedFd,
+    socket: UnixDatagram,
 }
 
 /// Moves a descriptor out of the application's sight and returns its new number, or a negative one
@@ -31,113 +40,168 @@ pub type Hide<'a> = &'a dyn Fn(RawFd) -> RawFd;
 impl Token {
     /// Leaves a token.
     pub fn leave(hide: Hide<'_>) -> io::Result<Self> {
-        let prefix = prefix();
-        let rank =
-            RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+        Self::leave_as(prefix(), &launch::told_rank().unwrap_or_default(), hide)
+    }
+
+    fn leave_as(prefix: String, rank: &str, hide: Hide<'_>) -> io::Result<Self> {
         let name = format!("{prefix}{rank}-{}", std::process::id());
-        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        socket.set_read_timeout(Some(LISTENING))?;
         let hidden = hide(socket.into_raw_fd());
         if hidden < 0 {
             return Err(io::Error::from(io::ErrorKind::QuotaExceeded));
         }
         // SAFETY: `hide` gave us a descriptor of our own.
-        Ok(Self { prefix, _socket: unsafe { OwnedFd::from_raw_fd(hidden) } })
+        let socket = unsafe { OwnedFd::from_raw_fd(hidden) }.into();
+        Ok(Self { prefix, name, socket })
     }
 
-    /// Who of the job has left one on this node.
-    pub fn count(&self) -> io::Result<Present> {
-        Ok(present(&fs::read_to_string("/proc/net/unix")?, &self.prefix))
+    /// Who of the job has left one where this process can see it. The kernel tells its sockets in
+    /// parts; one that closes meanwhile, of whatever program, may hide another. So they are read
+    /// until nothing new comes to light.
+    pub fn company(&self) -> io::Result<Company> {
+        let mut found = Company::default();
+        loop {
+            let size = found.size();
+            found.join(company(&fs::read_to_string("/proc/net/unix")?, &self.prefix));
+            if found.size() == size {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Whether this process is the first of the company.
+    pub fn leads(&self, company: &Company) -> bool {
+        company.names.first() == Some(&self.name)
+    }
+
+    /// The first of the company tells the others.
+    pub fn tell(&self, company: &Company, message: &str) {
+        let cut = (0..=message.len().min(MAX_MESSAGE_BYTES)).rev();
+        let end = cut.into_iter().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        for name in company.names.iter().filter(|name| **name != self.name) {
+            // Who cannot be told any more has ended.
+            let _ = SocketAddr::from_abstract_name(name)
+                .and_then(|address| self.socket.send_to_addr(&message.as_bytes()[..end], &address));
+        }
+    }
+
+    /// What the first of the company tells; `None` if its process has ended instead. What others
+    /// send, who could be anybody on the machine, is passed over.
+    pub fn listen(&self, company: &Company) -> Option<String> {
+        let first = company.names.first()?;
+        let mut message = vec![0; MAX_MESSAGE_BYTES];
+        loop {
+            if let Ok((length, sender)) = self.socket.recv_from(&mut message) {
+                if sender.as_abstract_name() == Some(first.as_bytes()) {
+                    message.truncate(length);
+                    return Some(String::from_utf8_lossy(&message).into_owned());
+                }
+                continue;
+            }
+            // Nothing came in time, or a signal did.
+            if self.company().is_ok_and(|now| !now.names.contains(first)) {
+                return None;
+            }
+        }
     }
 }
 
-/// The processes that have left a token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Present {
-    /// Their number.
-    pub processes: u32,
-    /// Lowest rank among them, as far as their launcher told them.
-    pub lowest_rank: Option<u32>,
+/// Processes that see each other's tokens: the same ones, in the same order, in each of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Company {
+    /// Names of the tokens, the lowest rank's first as far as the launcher told the ranks.
+    names: Vec<String>,
+}
+
+impl Company {
+    fn join(&mut self, other: Self) {
+        let order = |name: &String| {
+            let mut parts = name.rsplit('-');
+            let process: Option<u32> = parts.next().and_then(|process| process.parse().ok());
+            let rank: Option<u32> = parts.next().and_then(|rank| rank.parse().ok());
+            // Ranks that are known come first.
+            (rank.is_none(), rank, process)
+        };
+        self.names.extend(other.names);
+        self.names.sort_by_key(order);
+        self.names.dedup();
+    }
+
+    /// Number of processes.
+    pub fn size(&self) -> u32 {
+        self.names.len() as u32
+    }
 }
 
 /// Abstract names are shown with a leading `@`, in the last column.
-fn present(sockets: &str, prefix: &str) -> Present {
-    let ours = |line: &'_ str| {
-        let name = line.rsplit(' ').next()?.strip_prefix('@')?;
-        name.strip_prefix(prefix)
-            .map(|rest| rest.split('-').next().and_then(|rank| rank.parse().ok()))
-    };
-    let ranks: Vec<Option<u32>> = sockets.lines().filter_map(ours).collect();
-    Present { processes: ranks.len() as u32, lowest_rank: ranks.into_iter().flatten().min() }
+fn company(sockets: &str, prefix: &str) -> Company {
+    let names = sockets.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
+    let ours = names.filter(|name| {
+        let rest = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
+        rest.is_some_and(|(_, process)| process.parse::<u32>().is_ok())
+    });
+    let mut company = Company::default();
+    company.join(Company { names: ours.map(str::to_owned).collect() });
+    company
 }
 
 /// Begin of the names of the tokens of this job: its launcher on this node, which all local ranks
-/// descend from.
+/// descend from. Process ids mean something only in their namespace.
 fn prefix() -> String {
-    let launcher = launcher(std::process::id());
-    let job: Vec<String> =
-        JOB_VARIABLES.iter().filter_map(|name| std::env::var(name).ok()).collect();
-    format!("plimsoll-{}-{}-{}-", launcher, start_time(launcher).unwrap_or(0), job.join("."))
-}
-
-/// The nearest ancestor that is not itself part of a rank (a shell or a tool around the program):
-/// one whose environment does not hold the rank.
-fn launcher(pid: u32) -> u32 {
-    let ranks: Vec<(String, String)> = RANK_VARIABLES
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-        .collect();
-    let mut ancestor = parent(pid).unwrap_or(1);
-    while ancestor > 1 && !ranks.is_empty() && environment_holds(ancestor, &ranks) {
-        ancestor = parent(ancestor).unwrap_or(1);
-    }
-    ancestor
-}
-
-fn environment_holds(pid: u32, variables: &[(String, String)]) -> bool {
-    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
-    variables.iter().all(|(name, value)| {
-        let wanted = format!("{name}={value}");
-        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
-    })
-}
-
-/// Fields of /proc/pid/stat after the name, which may itself hold anything.
-fn stat_field(pid: u32, field: usize) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    stat_field(pid, 1).and_then(|pid| u32::try_from(pid).ok())
-}
-
-fn start_time(pid: u32) -> Option<u64> {
-    stat_field(pid, 19)
+    let launcher = launch::launcher();
+    let processes = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let processes: String =
+        processes.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let started = launch::start_time(launcher).unwrap_or(0);
+    format!("plimsoll-{processes}-{launcher}-{started}-{}-", launch::job_names().join("."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn token(name: &str, rank: &str) -> Token {
+        let prefix = format!("plimsoll-test-{name}-{}-", std::process::id());
+        Token::leave_as(prefix, rank, &|socket| socket).expect("abstract sockets exist on Linux")
+    }
+
     #[test]
-    fn a_token_is_counted_until_it_is_dropped() {
+    fn a_token_is_seen_until_it_is_dropped() {
         let token = Token::leave(&|socket| socket).expect("abstract sockets exist on Linux");
-        assert_eq!(token.count().expect("/proc is mounted").processes, 1);
+        let company_of_one = token.company().expect("/proc is mounted");
+        assert_eq!(company_of_one.size(), 1);
+        assert!(token.leads(&company_of_one));
         let prefix = token.prefix.clone();
         drop(token);
         let sockets = fs::read_to_string("/proc/net/unix").expect("/proc is mounted");
-        assert_eq!(present(&sockets, &prefix), Present::default());
+        assert_eq!(company(&sockets, &prefix), Company::default());
     }
 
     #[test]
     fn only_tokens_of_the_same_job_count() {
         let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
-            0000: 00000002 00000000 00000000 0002 01 1 @plimsoll-7-9--3-100\n\
+            0000: 00000002 00000000 00000000 0002 01 0 @plimsoll-7-9---99\n\
+            0000: 00000002 00000000 00000000 0002 01 1 @plimsoll-7-9--10-100\n\
             0000: 00000002 00000000 00000000 0002 01 2 @plimsoll-7-9--2-101\n\
             0000: 00000002 00000000 00000000 0002 01 3 @plimsoll-71-9--0-102\n\
-            0000: 00000002 00000000 00000000 0002 01 4 /run/plimsoll-7-9--103\n\
+            0000: 00000002 00000000 00000000 0002 01 4 /run/plimsoll-7-9--1-103\n\
             0000: 00000002 00000000 00000000 0002 01 5\n";
-        let found = present(sockets, "plimsoll-7-9--");
-        assert_eq!(found, Present { processes: 2, lowest_rank: Some(2) });
+        let found = company(sockets, "plimsoll-7-9--");
+        let names = ["plimsoll-7-9--2-101", "plimsoll-7-9--10-100", "plimsoll-7-9---99"];
+        assert_eq!(found, Company { names: names.map(str::to_owned).into() });
+    }
+
+    #[test]
+    fn the_others_hear_the_first_and_nobody_else() {
+        let (first, second) = (token("hear", "1"), token("hear", "2"));
+        let stranger = token("stranger", "0");
+        let company = first.company().expect("/proc is mounted");
+        assert!(first.leads(&company) && !second.leads(&company));
+        stranger.tell(&company, "a lie");
+        first.tell(&company, "the truth");
+        assert_eq!(second.listen(&company).as_deref(), Some("the truth"));
+        drop(first);
+        assert_eq!(second.listen(&company), None);
     }
 }

@@ -16,6 +16,11 @@ const VARIABLES: [&str; 7] = [
 /// The batch system's job id, else the process id of the launcher, which is the same for all ranks
 /// that it started on a node.
 pub fn job_id(variable: impl Fn(&str) -> Option<OsString>, launcher_pid: u32) -> String {
+    batch_job_id(variable).unwrap_or_else(|| launcher_pid.to_string())
+}
+
+/// The batch system's job id, if it is one's job.
+pub fn batch_job_id(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     let known = |name: &str| {
         let value = variable(name)?.to_string_lossy().trim().to_owned();
         (!value.is_empty()).then_some(value)
@@ -23,7 +28,7 @@ pub fn job_id(variable: impl Fn(&str) -> Option<OsString>, launcher_pid: u32) ->
     let batch = VARIABLES.iter().find_map(|name| known(name));
     // SGE's JOB_ID is a common word: believed only where SGE's task id stands beside it.
     let sge = || known("SGE_TASK_ID").and_then(|_| known("JOB_ID"));
-    batch.or_else(sge).unwrap_or_else(|| launcher_pid.to_string())
+    batch.or_else(sge)
 }
 
 #[cfg(test)]

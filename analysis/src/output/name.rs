@@ -71,6 +71,14 @@ fn executable(facts: &Facts) -> String {
     clean(&facts.executable.file_name().unwrap_or_default().to_string_lossy())
 }
 
+/// The part of a PLIMSOLL_OUTPUT that is the same for all processes of a job: the folders before
+/// the first name that holds a fact, for hosts and processes differ in some of them.
+pub fn shared_directory(pattern: &OsStr) -> PathBuf {
+    let is_fixed = |name: &OsStr| !name.as_bytes().contains(&b'%');
+    let fixed = Path::new(pattern).iter().take_while(|name| is_fixed(name)).collect::<PathBuf>();
+    not_empty(&fixed)
+}
+
 /// Whether every `%` is followed by a letter that has a meaning.
 pub fn is_pattern_valid(pattern: &OsStr) -> bool {
     let mut bytes = pattern.as_bytes().iter();
@@ -170,6 +178,19 @@ mod tests {
         assert_eq!(target("%n%%.plimsoll.json"), (".".into(), "16%".into()));
         assert_eq!(target("%n.txt"), (".".into(), "16".into()));
         assert_eq!(target("/r/%j/x"), ("/r/12_3_.server".into(), "x".into()));
+    }
+
+    #[test]
+    fn facts_are_not_in_what_all_processes_share() {
+        for (pattern, shared) in [
+            ("", "."),
+            ("results", "results"),
+            ("%e-%j", "."),
+            ("/scratch/me/%h/%e", "/scratch/me"),
+            ("a/100%%/b", "a"),
+        ] {
+            assert_eq!(shared_directory(OsStr::new(pattern)), Path::new(shared), "{pattern}");
+        }
     }
 
     #[test]

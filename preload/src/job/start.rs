@@ -10,6 +10,7 @@ use plimsoll_analysis::mpi::node::{NodeRank, distribute, introduce};
 use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
 
+use super::attendance::Attendance;
 use super::{
     COLLECTED_ELSEWHERE, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, State, Together, get,
 };
@@ -58,36 +59,32 @@ impl Job {
         };
         let Ok((rank, size)) = MpiCommunicator::place_in_world(&library) else { return };
         say::debug(|| format!("rank {rank} of {size} on {} ({:?})", library.version, library.abi));
-        let present = token.as_ref().and_then(|token| token.count().ok()).unwrap_or_default();
-        let mut side = MpiSide {
-            library: library.clone(),
-            rank,
-            size,
-            together: None,
-            apart: None,
-            speaks: rank == present.lowest_rank.unwrap_or(0),
-            _token: token,
-        };
-        if present.processes == size {
+        let Attendance { mut apart, speaks, token, post } =
+            Attendance::take(self, token, rank, size);
+        let mut together = None;
+        if apart.is_none() {
             match self.come_together(observed, &library, rank, &mut state) {
-                Ok(together) => side.together = Some(together),
-                Err(reason) => {
-                    side.apart = Some(format!("The ranks could not be compared: {reason}."))
-                }
+                Ok(communicators) => together = Some(communicators),
+                Err(reason) => apart = Some(format!("The ranks could not be compared: {reason}.")),
             }
         } else {
-            side.apart = Some(format!(
-                "Only {} of {size} ranks carry Plimsoll on this node, so ranks are not compared: each writes a \
-                 report of its own. Start all ranks with `plimsoll run` or LD_PRELOAD, on one node.",
-                present.processes
-            ));
             for (_, me) in &mut state.ranks {
                 me.rank = rank;
             }
         }
-        if let (true, Some(reason)) = (side.speaks, &side.apart) {
+        drop(post);
+        if let (true, Some(reason)) = (speaks, &apart) {
             say::warn(reason);
         }
+        let side = MpiSide {
+            library: library.clone(),
+            rank,
+            size,
+            together,
+            apart,
+            speaks,
+            _token: token,
+        };
         FACTS.store(Box::into_raw(Box::new(HandleFacts::new(library))), Ordering::Release);
         MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
         state.mpi = Some(side);

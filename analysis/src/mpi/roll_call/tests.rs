@@ -1,0 +1,165 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+const QUICK: Duration = Duration::from_millis(300);
+
+fn company(rank: u32, present: u32) -> Company {
+    Company { rank, present, expected: present }
+}
+
+/// Holds the roll call of a job of `size` ranks with one thread for each company, and drops no post
+/// before all have the verdict, as a job does that meets afterwards.
+fn hold_all(directory: &Path, size: u32, companies: &[Company], patience: Duration) -> Vec<bool> {
+    let calls: Vec<RollCall> = thread::scope(|scope| {
+        let held: Vec<_> = companies
+            .iter()
+            .map(|ours| scope.spawn(move || hold(directory, "job 1", *ours, size, patience)))
+            .collect();
+        held.into_iter().map(|held| held.join().unwrap().unwrap()).collect()
+    });
+    calls.iter().map(|call| call.together).collect()
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    list(directory).unwrap().into_iter().collect()
+}
+
+#[test]
+fn companies_that_are_complete_come_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("not/there/yet");
+    for companies in [vec![company(0, 4), company(4, 4)], (0..9).map(|c| company(c, 1)).collect()] {
+        let size = companies.iter().map(|company| company.present).sum();
+        let together = hold_all(&place, size, &companies, PATIENCE);
+        assert!(together.iter().all(|together| *together), "{together:?}");
+        assert!(names(&place).is_empty(), "{:?}", names(&place));
+    }
+}
+
+#[test]
+fn a_missing_rank_keeps_all_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    // Some rank of the second node; the whole second node; rank 0, and with it the call.
+    for companies in [
+        vec![company(0, 4), Company { rank: 4, present: 3, expected: 4 }, company(8, 4)],
+        vec![company(0, 4), company(8, 4)],
+        vec![Company { rank: 1, present: 3, expected: 4 }, company(4, 4), company(8, 4)],
+    ] {
+        let together = hold_all(directory.path(), 12, &companies, QUICK);
+        assert!(together.iter().all(|together| !together), "{together:?}");
+        assert!(names(directory.path()).is_empty(), "{:?}", names(directory.path()));
+    }
+}
+
+#[test]
+fn who_is_accounted_for_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let short = Company { rank: 4, present: 3, expected: 4 };
+    let begin = Instant::now();
+    let together = hold_all(directory.path(), 8, &[company(0, 4), short], Duration::from_secs(60));
+    assert_eq!(together, [false, false]);
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn directories_that_are_not_shared_keep_all_apart() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = hold(one.path(), "job 1", company(0, 4), 8, QUICK).unwrap();
+    let second = hold(other.path(), "job 1", company(4, 4), 8, QUICK).unwrap();
+    assert!(!first.together && !second.together && !second.lower_seen);
+    assert_eq!((first.present, second.present), (4, 4));
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    hold(&file.join("x"), "job 1", company(0, 1), 2, QUICK).unwrap_err();
+}
+
+#[test]
+fn the_lowest_company_speaks_where_rank_0_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let lower_seen = thread::scope(|scope| {
+        let held = [1, 4].map(|rank| {
+            let place = directory.path();
+            scope
+                .spawn(move || hold(place, "job 1", company(rank, 3), 8, QUICK).unwrap().lower_seen)
+        });
+        held.map(|held| held.join().unwrap())
+    });
+    assert_eq!(lower_seen, [false, true]);
+}
+
+/// What a run leaves that is killed between its answers and its verdict, or between that and the
+/// removal of its posts.
+fn abandoned(directory: &Path, verdict: Option<&str>) -> PathBuf {
+    let prefix = format!(".plimsoll-{:016x}-8-", fingerprint("job 1"));
+    let post = Post::make(directory, &prefix, 0).unwrap();
+    let path = post.path.clone();
+    std::mem::forget(post);
+    File::create_new(path.join("here-4-4-4-0123456789abcdef")).unwrap();
+    if let Some(verdict) = verdict {
+        symlink(verdict, path.join(VERDICT)).unwrap();
+    }
+    path
+}
+
+#[test]
+fn an_earlier_run_that_was_killed_answers_for_nobody() {
+    for verdict in [None, Some(TOGETHER), Some(APART)] {
+        let directory = tempfile::tempdir().unwrap();
+        abandoned(directory.path(), verdict);
+        let alone = hold_all(directory.path(), 8, &[company(0, 4)], QUICK);
+        assert_eq!(alone, [false], "rank 0 counts a dead node: {verdict:?}");
+        let alone = hold_all(directory.path(), 8, &[company(4, 4)], QUICK);
+        assert_eq!(alone, [false], "a node believes a dead call: {verdict:?}");
+    }
+}
+
+#[test]
+fn an_earlier_run_that_was_killed_is_in_nobodys_way() {
+    for verdict in [None, Some(TOGETHER), Some(APART)] {
+        let directory = tempfile::tempdir().unwrap();
+        let old = abandoned(directory.path(), verdict);
+        let companies = [company(0, 4), company(4, 4)];
+        assert_eq!(hold_all(directory.path(), 8, &companies, PATIENCE), [true, true]);
+        // It might still be running; later it is known not to be.
+        assert!(old.exists());
+        let long_ago = SystemTime::now() - 2 * MAX_AGE;
+        File::open(&old).unwrap().set_modified(long_ago).unwrap();
+        assert_eq!(hold_all(directory.path(), 8, &companies, PATIENCE), [true, true]);
+        assert!(names(directory.path()).is_empty(), "{:?}", names(directory.path()));
+    }
+}
+
+#[test]
+fn jobs_side_by_side_do_not_mix() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let together = thread::scope(|scope| {
+        let parts = [("job 1", 0), ("job 1", 1), ("job 2", 0), ("job 2", 1)].map(|(job, rank)| {
+            scope.spawn(move || hold(place, job, company(rank, 1), 2, PATIENCE).unwrap())
+        });
+        parts.map(|part| part.join().unwrap()).map(|call| call.together)
+    });
+    assert_eq!(together, [true; 4]);
+}
+
+#[test]
+fn the_first_verdict_is_everyones() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..100 {
+        let call = Post::make(directory.path(), ".plimsoll-race-", round).unwrap();
+        let verdicts: BTreeSet<&str> = thread::scope(|scope| {
+            let racers = [TOGETHER, APART, APART, APART].map(|wanted| {
+                let call = &call;
+                scope.spawn(move || settle(&call.path, call, wanted))
+            });
+            racers.map(|racer| racer.join().unwrap()).into_iter().collect()
+        });
+        assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    }
+}
