@@ -1,6 +1,6 @@
 //! MPI_Init: finds out who is there, and lets each node's first rank collect the node.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,8 +15,13 @@ use super::{
 };
 use crate::say;
 
-/// Runs the real MPI_Init, defined at `definition`.
-pub fn around_mpi_init(definition: *const c_void, init: impl FnOnce() -> c_int) -> c_int {
+/// Runs the real MPI_Init, defined at `definition`, which says whether it succeeded.
+pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, bool)) -> R {
+    // A Fortran layer that calls the C function, or a program that calls it again: this rank's
+    // token must stay one.
+    if INSIDE_MPI_INIT.load(Ordering::Relaxed) || get().is_some_and(Job::has_mpi) {
+        return init().0;
+    }
     crate::begin_for_mpi();
     let hide = |socket| process::current().map_or(-1, |observed| observed.adopt_descriptor(socket));
     let token = get().and_then(|_| match Token::leave(&hide) {
@@ -27,18 +32,22 @@ pub fn around_mpi_init(definition: *const c_void, init: impl FnOnce() -> c_int) 
         }
     });
     INSIDE_MPI_INIT.store(true, Ordering::Relaxed);
-    let code = init();
+    let (result, succeeded) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
-    if code == 0
+    if succeeded
         && let Some(job) = get()
         && let Some(observed) = process::current()
     {
         job.mpi_started(observed, definition, token);
     }
-    code
+    result
 }
 
 impl Job {
+    fn has_mpi(&self) -> bool {
+        self.state.try_lock().is_none_or(|state| state.mpi.is_some() || state.done)
+    }
+
     fn mpi_started(
         &'static self,
         observed: &'static Observed,
