@@ -14,6 +14,7 @@ use crate::stubs::{Frame, Noted};
 ///
 /// # Safety
 /// The frame is of a Fortran call that has just begun.
+#[inline(never)]
 pub unsafe fn note(frame: &Frame) -> Noted {
     let call = frame.entry();
     // SAFETY: the table says which arguments are counts and handles. By the standard they are
@@ -43,7 +44,7 @@ pub unsafe fn note(frame: &Frame) -> Noted {
 /// The frame is of a call that has just returned `result`.
 pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, bool) {
     let call = frame.entry();
-    let fortran = frame.symbol().convention != Convention::C;
+    let fortran = !frame.is_c();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
         if !succeeded(frame, result) {
@@ -84,7 +85,7 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
 /// # Safety
 /// As [`finished`].
 pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
-    if frame.symbol().convention == Convention::C {
+    if frame.is_c() {
         return result == 0;
     }
     let before = match frame.entry().name {

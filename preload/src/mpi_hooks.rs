@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use plimsoll_agent::calls::{CallId, Convention, id_of};
+use plimsoll_agent::calls::{CallId, id_of};
 
 use crate::stubs::Frame;
 use crate::{ending, job, message, real, say, wrappers};
@@ -63,7 +63,7 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
     let call = frame.call();
     let caller = frame.return_address as *const c_void;
     // Multi-precision libraries have functions like mpi_init, too.
-    if frame.symbol().convention != Convention::C && real::find(INIT, 0, caller).is_none() {
+    if !frame.is_c() && real::find(INIT, 0, caller).is_none() {
         return Real::of(frame).map_or(FAILED, |real| real.call());
     }
     if call == ABORT {
@@ -102,10 +102,7 @@ fn control(frame: &Frame) {
     // SAFETY: the level is the first argument, in Fortran a reference.
     let level = unsafe {
         let word = frame.argument(0);
-        match frame.symbol().convention {
-            Convention::C => Some(word as c_int),
-            _ => (word as *const c_int).as_ref().copied(),
-        }
+        if frame.is_c() { Some(word as c_int) } else { (word as *const c_int).as_ref().copied() }
     };
     match level {
         Some(0) => job::pause(true),

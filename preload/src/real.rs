@@ -74,12 +74,8 @@ pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
 /// The definition of a wrapped call, called by this spelling; `caller` is an address in the code
 /// that calls it.
 #[inline]
-pub fn call(
-    id: CallId,
-    spelling: usize,
-    convention: Convention,
-    caller: *const c_void,
-) -> *const c_void {
+pub fn call(id: CallId, spelling: usize, caller: *const c_void) -> *const c_void {
+    let convention = if spelling == 0 { Convention::C } else { SYMBOLS[spelling].convention };
     let place = &CALL_DEFINITIONS[convention as usize][usize::from(id)];
     match place.load(Ordering::Relaxed) {
         0 => find(id, spelling, caller).unwrap_or(missing as *const c_void),

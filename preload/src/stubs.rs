@@ -43,8 +43,15 @@ pub struct Noted {
 
 impl Frame {
     /// Which call.
+    #[inline]
     pub fn call(&self) -> CallId {
-        (self.code & 0xffff) as CallId
+        call_of(self.code)
+    }
+
+    /// Whether it is a call in C, not in Fortran.
+    #[inline]
+    pub fn is_c(&self) -> bool {
+        self.spelling() == 0
     }
 
     /// Its entry in the table.
@@ -59,7 +66,7 @@ impl Frame {
 
     /// Index of that symbol.
     pub fn spelling(&self) -> usize {
-        (self.code >> 16) as usize
+        spelling_of(self.code)
     }
 
     /// Place of the return address.
@@ -82,6 +89,18 @@ impl Frame {
             },
         }
     }
+}
+
+/// Which call a stub's code stands for.
+#[inline]
+pub fn call_of(code: u32) -> CallId {
+    (code & 0xffff) as CallId
+}
+
+/// Index of its symbol among [`SYMBOLS`].
+#[inline]
+pub fn spelling_of(code: u32) -> usize {
+    (code >> 16) as usize
 }
 
 /// What the body learns before the real call.
@@ -113,7 +132,8 @@ macro_rules! save {
         mov [rsp + 32], r8
         mov [rsp + 40], r9
         mov [rsp + {code}], r11d
-        mov rdi, rsp"
+        mov rdi, rsp
+        mov esi, r11d"
     };
 }
 

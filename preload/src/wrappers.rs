@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::calls::{CALLS, CallClass, CallId, Convention, Provider, id_of};
+use plimsoll_agent::calls::{CALLS, CallClass, CallId, Provider, id_of};
 use plimsoll_agent::clock::ticks;
 use plimsoll_agent::process;
 use plimsoll_agent::regions::{self, Entry};
 
-use crate::stubs::{Entered, Frame};
+use crate::stubs::{Entered, Frame, call_of, spelling_of};
 use crate::{job, message, real};
 
 /// PLIMSOLL_REGIONS: calls are measured.
@@ -19,15 +19,15 @@ real! {
     pthread_mutex_trylock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int
 }
 
-/// Called by a stub before the real call.
+/// Called by a stub before the real call. Its code comes in a register, too, since all waits for
+/// it.
 ///
 /// # Safety
-/// The frame is a stub's.
-pub unsafe extern "C" fn enter(frame: &mut Frame) -> Entered {
-    let call = frame.call();
-    let convention = frame.symbol().convention;
+/// The frame is a stub's, and the code its code.
+pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
+    let (call, spelling) = (call_of(code), spelling_of(code));
     let caller = frame.return_address as *const c_void;
-    let function = real::call(call, frame.spelling(), convention, caller);
+    let function = real::call(call, spelling, caller);
     let unmeasured = Entered { function, measured: 0 };
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured;
@@ -55,18 +55,15 @@ pub unsafe extern "C" fn enter(frame: &mut Frame) -> Entered {
     if !measured {
         return unmeasured;
     }
-    let call = frame.entry();
-    if convention != Convention::C {
+    let entry = &CALLS[usize::from(call) - 1];
+    let mut words = entry.arity;
+    if spelling != 0 {
+        // ierror and the lengths of texts follow.
+        words += 1 + entry.text;
         // SAFETY: a Fortran call of this function.
         frame.noted = unsafe { message::note(frame) };
     }
-    Entered { function, measured: 1 + words(call.arity, call.text, convention).saturating_sub(6) }
-}
-
-/// Machine words that a call passes: in Fortran ierror and the lengths of texts follow C's.
-fn words(arity: u8, text: u8, convention: Convention) -> usize {
-    let hidden = if convention == Convention::C { 0 } else { 1 + text };
-    usize::from(arity + hidden)
+    Entered { function, measured: 1 + usize::from(words).saturating_sub(6) }
 }
 
 /// Called by a stub after the real call, with its result.

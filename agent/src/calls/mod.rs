@@ -2,7 +2,7 @@
 //!
 //! Each entry names the symbol, the number of machine words it takes (all arguments travel as
 //! words, so one wrapper serves every MPI ABI), its class, and where the communicator and the
-//! message size stand among its arguments. `CALLS.md` shows it with its labels. An MPI function is
+//! message size stand among its arguments. `analysis/CALLS.md` shows it with its labels. An MPI function is
 //! one call, by whichever of its symbols it is called ([`Symbol`]).
 //!
 //! In a recorded stack a wrapped call is a frame whose "address" is its [`CallId`]: no code lies

@@ -1,6 +1,6 @@
-// The calls that Plimsoll wraps: the one list that wrappers, labels and the documentation come from.
-// `include!`d by `calls.rs`, `CALLS.md` shows it with its labels, and a test holds it against the
-// mpi.h of installed MPIs.
+// The calls that Plimsoll wraps: the one list that wrappers, labels and documentation come from.
+// `mod.rs` includes it, `analysis/CALLS.md` shows it with its labels, and a test holds it against
+// the mpi.h of installed MPIs.
 //
 //     name class words text communicator count datatype in_place
 //

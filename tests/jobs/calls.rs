@@ -1,0 +1,95 @@
+//! Every call is counted once, in whatever language it is made and whatever layers of the library
+//! it passes: Open MPI's Fortran interface calls PMPI itself, MPICH's calls MPI again.
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::summary::Summary;
+
+const RANKS: f64 = 2.0;
+const ITERATIONS: f64 = 25.0;
+
+fn watched(mpi: Mpi, how: &str) -> Option<(Summary, bool)> {
+    if !mpi.available() {
+        return None;
+    }
+    let job = Job::ranks("languages", mpi, 2).arguments(&format!("burn 25 0 1 {how}"));
+    let plain = job.run().succeeded();
+    let watched = job.watch(Watch::Run).run().succeeded();
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    let large_counts = watched.truth().number("large_counts") != 0.0;
+    Some((watched.summary(), large_counts))
+}
+
+#[track_caller]
+fn assert_calls(summary: &Summary, calls: &[(&str, f64)]) {
+    let mut all = 0.0;
+    for (function, per_rank) in calls {
+        let found = summary.of_function(function);
+        assert_eq!(found.calls, per_rank * RANKS, "calls of {function}");
+        assert!(found.calls_exact, "calls of {function}");
+        all += found.calls;
+    }
+    assert_eq!(summary.number("/collection/mpi_calls"), all, "other calls were counted, too");
+    assert_eq!(summary.at("/run/complete"), true);
+}
+
+fn assert_counted_in_c(mpi: Mpi) {
+    let Some((summary, large_counts)) = watched(mpi, "c") else { return };
+    let mut calls = vec![
+        ("MPI_Barrier", ITERATIONS),
+        ("MPI_Allreduce", ITERATIONS),
+        ("MPI_Sendrecv", ITERATIONS),
+        ("MPI_Iprobe", ITERATIONS),
+        ("MPI_Allgather", ITERATIONS),
+        ("MPI_Gather", ITERATIONS),
+        ("MPI_Ibarrier", ITERATIONS),
+        ("MPI_Wait", ITERATIONS),
+        ("MPI_File_open", 1.0),
+        ("MPI_File_close", 1.0),
+        ("MPI_Finalize", 1.0),
+    ];
+    if large_counts {
+        calls.extend([("MPI_Allreduce_c", ITERATIONS), ("MPI_Sendrecv_c", ITERATIONS)]);
+    }
+    assert_calls(&summary, &calls);
+}
+
+fn assert_counted_in_fortran(mpi: Mpi) {
+    let Some((summary, _)) = watched(mpi, "fortran") else { return };
+    assert_calls(
+        &summary,
+        &[
+            ("MPI_Barrier", ITERATIONS),
+            ("MPI_Allreduce", ITERATIONS),
+            ("MPI_Sendrecv", ITERATIONS),
+            ("MPI_Iprobe", ITERATIONS),
+            ("MPI_File_open", 1.0),
+            ("MPI_File_close", 1.0),
+            ("MPI_Finalize", 1.0),
+        ],
+    );
+    assert_eq!(
+        summary.path_to(summary.of_function("MPI_Barrier").nodes[0])[..2],
+        ["main", "in_fortran"]
+    );
+}
+
+#[test]
+fn c_under_mpich() {
+    assert_counted_in_c(Mpi::Mpich);
+}
+
+#[test]
+fn c_under_open_mpi() {
+    assert_counted_in_c(Mpi::OpenMpi);
+}
+
+#[test]
+fn fortran_under_mpich() {
+    assert_counted_in_fortran(Mpi::Mpich);
+}
+
+#[test]
+fn fortran_under_open_mpi() {
+    assert_counted_in_fortran(Mpi::OpenMpi);
+}
