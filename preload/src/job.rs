@@ -22,7 +22,7 @@ mod conclude;
 mod start;
 
 pub use conclude::{finalize, write_incomplete};
-pub use start::around_mpi_init;
+pub use start::{Session, around_mpi_init, around_session_init};
 
 /// The job, as long as this process is observed.
 pub struct Job {
@@ -56,6 +56,8 @@ struct MpiSide {
     library: Arc<Library>,
     rank: u32,
     size: u32,
+    /// It began with a session, and MPI_Init was not called: there is no MPI_COMM_WORLD.
+    by_session: bool,
     /// Our communicators, if all ranks carry the library.
     together: Option<Together>,
     /// Why not, else.

@@ -12,6 +12,7 @@ use crate::{ending, job, message, real, say, wrappers};
 
 const INIT: CallId = id_of("MPI_Init");
 const INIT_THREAD: CallId = id_of("MPI_Init_thread");
+const SESSION_INIT: CallId = id_of("MPI_Session_init");
 const FINALIZE: CallId = id_of("MPI_Finalize");
 const ABORT: CallId = id_of("MPI_Abort");
 const PCONTROL: CallId = id_of("MPI_Pcontrol");
@@ -85,6 +86,13 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
             };
             job::around_mpi_init(real.definition, init)
         }
+        SESSION_INIT => {
+            let init = || {
+                let result = real.call();
+                (result, real.succeeded(result).then(|| session(frame)).flatten())
+            };
+            job::around_session_init(real.definition, init)
+        }
         FINALIZE => {
             job::finalize(|wait| wrappers::as_region(frame, true, wait));
             real.call()
@@ -95,6 +103,13 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
         }
         _ => real.call(),
     }
+}
+
+/// Where a successful MPI_Session_init has put the session.
+fn session(frame: &Frame) -> Option<job::Session> {
+    // SAFETY: the session is the third argument.
+    let handle = unsafe { frame.argument(2) } as *const c_void;
+    (!handle.is_null()).then_some(job::Session { handle, fortran: !frame.is_c() })
 }
 
 /// MPI_Pcontrol: 0 pauses the measurement, 1 resumes it; other levels are not ours.

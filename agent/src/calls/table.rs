@@ -222,7 +222,7 @@ table! {
         MPI_Intercomm_create_from_groups Communication 8 1 _ _ _ _
         MPI_Intercomm_merge Communication 3 0 _ _ _ _
         MPI_Type_free Communication 1 0 _ _ _ _
-        // Processes that come and go.
+        // Sessions and processes that come and go.
         MPI_Comm_accept Communication 5 1 3 _ _ _
         MPI_Comm_connect Communication 5 1 3 _ _ _
         MPI_Comm_disconnect Communication 1 0 _ _ _ _
@@ -232,6 +232,7 @@ table! {
         MPI_Lookup_name Communication 3 2 _ _ _ _
         MPI_Open_port Communication 2 1 _ _ _ _
         MPI_Publish_name Communication 3 2 _ _ _ _
+        MPI_Session_finalize Communication 1 0 _ _ _ _
         MPI_Unpublish_name Communication 3 2 _ _ _ _
         // Files.
         MPI_File_close Io 1 0 _ _ _ _
@@ -259,7 +260,6 @@ table! {
         MPI_Abort Communication 2 0 _ _ _ _
         MPI_Pcontrol Communication 1 0 _ _ _ _
         MPI_Session_init Communication 3 0 _ _ _ _
-        MPI_Session_finalize Communication 1 0 _ _ _ _
     }
     libc {
         read Io 3 0 _ 2 _ _

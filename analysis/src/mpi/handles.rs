@@ -45,14 +45,18 @@ pub struct HandleFacts {
     sizes: Memory,
     fortran_worlds: Memory,
     fortran_sizes: Memory,
+    /// MPI_COMM_WORLD exists: the program called MPI_Init.
+    has_world: bool,
     /// What Fortran's MPI_IN_PLACE may be, if that is known.
     in_place: Vec<usize>,
 }
 
 impl HandleFacts {
-    /// Nothing known yet.
-    pub fn new(library: Arc<Library>) -> Self {
+    /// Nothing known yet. `has_world`: MPI_COMM_WORLD exists, since the program called MPI_Init
+    /// and not just for a session.
+    pub fn new(library: Arc<Library>, has_world: bool) -> Self {
         Self {
+            has_world,
             worlds: Memory::new(),
             sizes: Memory::new(),
             fortran_worlds: Memory::new(),
@@ -65,6 +69,9 @@ impl HandleFacts {
     /// Whether the communicator holds all ranks of the world in the world's order
     /// (MPI_Comm_compare: identical or congruent, MPI-3.1, 6.4.1). It must be valid.
     pub fn is_world(&self, communicator: Handle) -> bool {
+        if !self.has_world {
+            return false;
+        }
         let communicator = self.handle(communicator);
         let constants = &self.library.constants;
         if communicator == constants.world {

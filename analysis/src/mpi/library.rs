@@ -98,6 +98,7 @@ pub struct Library {
     pub(super) constants: Constants,
     pub(super) functions: Functions,
     pub(super) fortran: FortranHandles,
+    object: Object,
 }
 
 /// How a handle in Fortran, an integer, becomes one in C (MPI-3.1, 17.2.4).
@@ -158,6 +159,11 @@ impl std::error::Error for LibraryError {}
 /// An object handle of the dynamic loader that is kept for good.
 #[derive(Clone, Copy)]
 struct Object(*mut c_void);
+
+// SAFETY: the dynamic loader's handles may be used by any thread.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
 
 impl Object {
     /// The loaded object that holds `address`, and its path.
@@ -257,7 +263,12 @@ impl Library {
         let (abi, constants) = constants(object, &path)?;
         let version = library_version(object);
         let fortran = FortranHandles::new(object);
-        Ok(Self { abi, version, path, constants, functions, fortran })
+        Ok(Self { abi, version, path, constants, functions, fortran, object })
+    }
+
+    /// A function of the library's that not every MPI has; null where it is missing.
+    pub(super) fn symbol(&self, name: &CStr) -> *mut c_void {
+        self.object.symbol(name)
     }
 
     /// Addresses that MPI_IN_PLACE may have in Fortran: variables of Open MPI's and MPICH's.

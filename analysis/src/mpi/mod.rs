@@ -5,6 +5,7 @@ mod handles;
 mod library;
 pub mod node;
 pub mod presence;
+mod sessions;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;
