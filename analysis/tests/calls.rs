@@ -26,7 +26,7 @@ fn label(call: &Call) -> Label {
 
 fn note(class: CallClass) -> &'static str {
     match class {
-        CallClass::Polling => ", which look for progress and return at once",
+        CallClass::Polling => ": calls that look for progress and return at once",
         CallClass::Sleep => ": sleeping by the program's own wish, its work off the CPU",
         CallClass::Io => "; reads and writes of sockets, pipes and terminals: wait_resource",
         _ => "",
