@@ -7,6 +7,7 @@ mod library;
 pub mod node;
 pub mod presence;
 pub mod roll_call;
+mod sessions;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;

@@ -7,7 +7,7 @@ use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose, diagnose_a
 use plimsoll_analysis::mpi::Abi;
 use plimsoll_analysis::summary::{Mpi, MpiAbi};
 
-use super::{Job, State, Together, get};
+use super::{Job, MpiSide, State, Together, get};
 use crate::{ending, loading, report, say, threads};
 
 /// MPI_Finalize was entered: gathers, diagnoses, writes. `measured` runs a wait as a measured call.
@@ -15,7 +15,9 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     let (Some(job), Some(observed)) = (get(), process::current()) else { return };
     let mut guard = job.state.lock();
     let state = &mut *guard;
-    let Some(side) = state.mpi.as_mut().filter(|_| !state.done) else { return };
+    let Some(side) = state.mpi.as_mut().filter(|side| !side.by_session && !state.done) else {
+        return;
+    };
     let entered = Instant::now();
     let together = side.together.take();
     let (rank, size, speaks) = (side.rank, side.size, side.speaks);
@@ -158,7 +160,13 @@ pub fn write_incomplete(ended: &str) {
     if inputs.is_empty() {
         return;
     }
-    let regular = state.mpi.is_none() && ended == "exit";
+    let by_session = state.mpi.as_ref().filter(|side| side.by_session);
+    if let Some(MpiSide { speaks: true, apart: Some(reason), .. }) = by_session {
+        say::warn(reason);
+    }
+    // An exit is the regular end of what is not begun by MPI_Init.
+    let alone = by_session.map_or(state.mpi.is_none(), |side| side.size == 1);
+    let regular = alone && ended == "exit";
     let info = job.info(state, ended, regular);
     let (size, part, speaks) = match &state.mpi {
         None => (1, None, true),
