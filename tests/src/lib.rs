@@ -19,3 +19,4 @@ pub mod subject;
 pub mod summary;
 pub mod truth;
 pub mod turn;
+pub mod wheels;

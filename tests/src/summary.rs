@@ -159,13 +159,17 @@ impl<'a> Loss<'a> {
     }
 
     /// The function to blame first, as the subjects name theirs: the innermost `work_` function on
-    /// the first cause's path. What lies below it (the subjects' burning and sleeping, a system
-    /// call) is how it works.
+    /// the first cause's path, with the names around it (`work::work_uneven`). What lies below it
+    /// (the subjects' burning and sleeping, a system call) is how it works.
     pub fn first_cause(&self) -> Option<&'a str> {
+        function_path(&self.0["causes"][0]["path"]).into_iter().rev().find(|function| {
+            function.rsplit("::").next().is_some_and(|name| name.starts_with("work_"))
+        })
+    }
+
+    /// The functions from the outermost to the first cause.
+    pub fn cause_path(&self) -> Vec<&'a str> {
         function_path(&self.0["causes"][0]["path"])
-            .into_iter()
-            .rev()
-            .find(|function| function.starts_with("work_"))
     }
 
     /// The functions from the outermost to the call in which the others wait.
