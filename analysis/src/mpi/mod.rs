@@ -3,9 +3,11 @@
 mod communicator;
 mod handles;
 mod library;
+mod linked;
 pub mod node;
 pub mod presence;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;
 pub use library::{Abi, Handle, Library, LibraryError, next_definition};
+pub use linked::is_linked_in;
