@@ -14,5 +14,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "local: %s\n", plugin || argc > 1 ? dlerror() : "no plugin is named");
         return 2;
     }
-    return plugin_main(argc - 1, argv + 1);
+    int status = plugin_main(argc - 1, argv + 1);
+    KEEP_FRAME(); /* without it this frame is gone */
+    return status;
 }

@@ -102,6 +102,18 @@ impl Summary {
         totals
     }
 
+    /// The modules, programs or libraries, that hold a function of that name.
+    pub fn modules_of(&self, function: &str) -> Vec<String> {
+        let frames = list(&self.value["tree"]["frames"]).iter();
+        let mut modules: Vec<String> = frames
+            .filter(|frame| frame["function"] == function)
+            .filter_map(|frame| frame["module"].as_str().map(str::to_owned))
+            .collect();
+        modules.sort();
+        modules.dedup();
+        modules
+    }
+
     /// The functions from the outermost one to a node of the tree.
     pub fn path_to(&self, node: usize) -> Vec<&str> {
         let mut path = Vec::new();
