@@ -72,8 +72,10 @@ fn assert_found(mpi: Mpi, job: &Outcome) -> (String, String) {
     let worst = summary.worst();
     assert_eq!(worst.kind(), "load_imbalance", "{worst:?}");
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.10);
-    assert_eq!(worst.symptom_path().last().copied(), truth.text("symptom"), "{worst:?}");
-    assert_eq!(Some(worst.field("slow_ranks").as_str().unwrap_or("")), truth.text("slow_ranks"));
+    // mpi4py calls the functions with large counts (MPI-4, 2.5.8) where its MPI has them.
+    let symptom = worst.symptom_path().last().map(|name| name.strip_suffix("_c").unwrap_or(name));
+    assert_eq!(symptom, truth.text("symptom"), "{worst:?}");
+    assert_eq!(worst.field("slow_ranks").as_str(), truth.text("slow_ranks"), "{worst:?}");
     assert_eq!(worst.first_cause(), truth.text("cause"), "{worst:?}");
     // The functions of a script are data of its interpreter, whose own names depend on its build.
     let cause = worst.first_cause().map_or(UNNAMED.to_owned(), |cause| format!("`{cause}`"));
