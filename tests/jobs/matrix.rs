@@ -87,7 +87,8 @@ fn cell(mpi: Mpi, form: Form) -> Cell {
     if !exists(mpi, form) {
         return Cell::None;
     }
-    if let Some(reason) = mpi.why_unavailable() {
+    let no_python = || if form == Form::Python { mpi.why_no_python() } else { None };
+    if let Some(reason) = mpi.why_unavailable().or_else(no_python) {
         return Cell::Skipped(reason);
     }
     let attempt = || assert_found(mpi, &diagnose(mpi, form));

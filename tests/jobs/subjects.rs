@@ -21,18 +21,23 @@ fn every_subject_compiles_with_every_mpi() {
             "balanced",
             "exits",
             "imbalance",
+            "init_never",
+            "init_twice",
             "late",
             "libcalls",
             "observes",
             "oversubscribed",
+            "partner",
             "serial",
+            "spawns",
             "sync_comms",
             "threads",
         ] {
             executable(subject, Form::C, Some(mpi));
         }
     }
-    for subject in ["cancels", "children", "drap", "exits", "observes", "plain", "threads"] {
+    for subject in ["cancels", "children", "drap", "exits", "local", "observes", "plain", "threads"]
+    {
         executable(subject, Form::C, None);
     }
 }

@@ -116,11 +116,6 @@ impl Mpi {
         }
     }
 
-    /// Whether it has MPI_Session_init (MPI-4, 11.3).
-    pub const fn has_sessions(self) -> bool {
-        !matches!(self, Self::OpenMpi)
-    }
-
     /// Its compiler wrapper of that name: `mpicc`, `mpicxx` or `mpifort`.
     pub fn compiler(self, name: &str) -> PathBuf {
         match self.origin() {
@@ -190,6 +185,14 @@ impl Mpi {
              {SKIP_VARIABLE}=1 to run the tests that need no {self}"
         );
         Some(format!("{missing} not found"))
+    }
+
+    /// Why mpi4py is not there for it, unless it is. The wheels' environments hold both.
+    pub fn why_no_python(self) -> Option<String> {
+        match self.origin() {
+            Origin::Packages { .. } => wheels::unavailable(wheels::SYSTEM),
+            Origin::Wheel { .. } => None,
+        }
     }
 
     /// Variables that its launcher and its ranks need.
