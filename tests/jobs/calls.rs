@@ -111,7 +111,7 @@ fn sessions_are_known_and_each_process_tells_its_part() {
     if !Mpi::Mpich.available() {
         return;
     }
-    let job = Job::ranks("sessions", Mpi::Mpich, 2).arguments("sleep 10 10 1 alone");
+    let job = Job::ranks("session_calls", Mpi::Mpich, 2).arguments("sleep 10 10 1 alone");
     let plain = job.run();
     if plain.stdout().is_empty() {
         plimsoll_tests::mpi::skip("this MPICH has no sessions");
@@ -119,7 +119,7 @@ fn sessions_are_known_and_each_process_tells_its_part() {
     }
     let watched = job.watch(Watch::Run).run().succeeded();
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    let told = watched.plimsoll_messages().iter().any(|message| message.contains("sessions"));
+    let told = watched.plimsoll_messages().iter().any(|message| message.contains("session_calls"));
     assert!(told, "nothing says why ranks are not compared: {}", watched.story());
     let summaries = watched.summaries();
     assert_eq!(summaries.len(), 2, "{}", watched.story());
@@ -135,7 +135,7 @@ fn mpi_init_after_a_session_begins_the_whole_job() {
     if !Mpi::Mpich.available() {
         return;
     }
-    let job = Job::ranks("sessions", Mpi::Mpich, 2).arguments("sleep 10 10 1 init");
+    let job = Job::ranks("session_calls", Mpi::Mpich, 2).arguments("sleep 10 10 1 init");
     let plain = job.run();
     if plain.stdout().is_empty() {
         plimsoll_tests::mpi::skip("this MPICH has no sessions");

@@ -66,8 +66,11 @@ impl HandleFacts {
         }
     }
 
-    /// Whether the communicator holds all ranks of the world in the world's order
-    /// (MPI_Comm_compare: identical or congruent, MPI-3.1, 6.4.1). It must be valid.
+    /// Whether the communicator holds all ranks of the world in the world's order, and no others
+    /// (MPI-3.1, 6.4.1: identical or congruent). It must be valid.
+    ///
+    /// The groups are compared, not the communicators: objects of different sessions must not meet
+    /// in one call (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
     pub fn is_world(&self, communicator: Handle) -> bool {
         if !self.has_world {
             return false;
@@ -78,13 +81,25 @@ impl HandleFacts {
             return true;
         }
         let ask = || {
-            let mut result = -1;
-            // SAFETY: both communicators are valid; the call is local.
+            let functions = &self.library.functions;
+            let mut inter = 0;
+            // SAFETY: the communicator is valid; the call is local.
+            let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
+            // The group of an intercommunicator is only its local side.
+            if code != 0 || inter != 0 {
+                return 0;
+            }
+            let (mut group, mut world, mut result) = (0, 0, -1);
+            // SAFETY: both communicators are valid, and the groups are ours; all calls are local.
             let code = unsafe {
-                (self.library.functions.comm_compare)(communicator, constants.world, &mut result)
+                (functions.comm_group)(communicator, &mut group);
+                (functions.comm_group)(constants.world, &mut world);
+                let code = (functions.group_compare)(group, world, &mut result);
+                (functions.group_free)(&mut group);
+                (functions.group_free)(&mut world);
+                code
             };
-            let same = result == constants.identical || result == constants.identical + 1;
-            u32::from(code == 0 && same)
+            u32::from(code == 0 && result == constants.identical)
         };
         self.worlds.get(communicator, ask) == 1
     }

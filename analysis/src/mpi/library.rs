@@ -78,7 +78,10 @@ functions! {
     comm_dup c"PMPI_Comm_dup" (Handle, *mut Handle);
     comm_split c"PMPI_Comm_split" (Handle, c_int, c_int, *mut Handle);
     comm_split_type c"PMPI_Comm_split_type" (Handle, c_int, c_int, Handle, *mut Handle);
-    comm_compare c"PMPI_Comm_compare" (Handle, Handle, *mut c_int);
+    comm_test_inter c"PMPI_Comm_test_inter" (Handle, *mut c_int);
+    comm_group c"PMPI_Comm_group" (Handle, *mut Handle);
+    group_compare c"PMPI_Group_compare" (Handle, Handle, *mut c_int);
+    group_free c"PMPI_Group_free" (*mut Handle);
     comm_free c"PMPI_Comm_free" (*mut Handle);
     comm_set_errhandler c"PMPI_Comm_set_errhandler" (Handle, Handle);
     barrier c"PMPI_Barrier" (Handle);
