@@ -13,6 +13,7 @@ use calls::{CALLS, LONGEST_SYMBOL, Provider, SYMBOLS};
 fn main() {
     println!("cargo::rerun-if-changed=../agent/src/calls");
     let mut stubs = String::new();
+    let mut unexported = String::new();
     for (index, call) in CALLS.iter().enumerate() {
         let body = if call.provider == Provider::Own { "hooked" } else { "measured" };
         for (spelling, symbol) in SYMBOLS.iter().enumerate() {
@@ -21,11 +22,22 @@ fn main() {
             // A hook of its own stands before its stub.
             if symbol.belongs_to(call) && name != "pthread_mutex_lock" {
                 let id = index + 1;
-                writeln!(stubs, "stub!({name}, {id}, {spelling}, {body});")
+                let in_c = spelling == 0;
+                let kind = if in_c && call.is_recent() { "unexported_stub" } else { "stub" };
+                writeln!(stubs, "{kind}!({name}, {id}, {spelling}, {body});")
                     .expect("a string takes all");
+                if kind == "unexported_stub" {
+                    writeln!(unexported, "    ({id}, {name}),").expect("a string takes all");
+                }
             }
         }
     }
+    writeln!(
+        stubs,
+        "/// Stubs that are not exported, by their calls.\n\
+         pub const UNEXPORTED: &[(CallId, unsafe extern \"C-unwind\" fn())] = &[\n{unexported}];"
+    )
+    .expect("a string takes all");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     fs::write(out.join("stubs.rs"), stubs).expect("cargo's own directory is writable");
 }

@@ -230,6 +230,17 @@ macro_rules! stub {
     };
 }
 
+/// A stub that no name leads to; calls are redirected to it where there is something to wrap.
+macro_rules! unexported_stub {
+    ($symbol:ident, $id:literal, $spelling:literal, $body:ident) => {
+        #[allow(non_snake_case, reason = "named after its call")]
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $symbol() {
+            stub_body!($id, $spelling, $body)
+        }
+    };
+}
+
 // One line for each symbol, written by build.rs.
 include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
 

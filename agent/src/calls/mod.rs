@@ -8,6 +8,7 @@
 //! In a recorded stack a wrapped call is a frame whose "address" is its [`CallId`]: no code lies
 //! below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
 
+mod recent;
 mod symbols;
 
 pub use symbols::{Convention, LONGEST_SYMBOL, SYMBOLS, Symbol};
