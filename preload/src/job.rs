@@ -20,9 +20,11 @@ use crate::{ending, say, signals, surroundings, threads};
 
 mod attendance;
 mod conclude;
+mod session;
 mod start;
 
 pub use conclude::{finalize, write_incomplete};
+pub use session::{Session, around_session_init};
 pub use start::around_mpi_init;
 
 /// The job, as long as this process is observed.
@@ -57,6 +59,8 @@ struct MpiSide {
     library: Arc<Library>,
     rank: u32,
     size: u32,
+    /// It began with a session, and MPI_Init was not called: there is no MPI_COMM_WORLD.
+    by_session: bool,
     /// Our communicators, if all ranks carry the library.
     together: Option<Together>,
     /// Why not, else.

@@ -14,12 +14,15 @@ mod ending;
 mod heap;
 mod job;
 mod loading;
+mod message;
 mod mpi_hooks;
 mod processes;
 mod real;
+mod redirect;
 mod report;
 mod say;
 mod signals;
+mod stubs;
 mod surroundings;
 mod threads;
 mod wrappers;
@@ -50,6 +53,7 @@ extern "C" fn constructor() {
         }
         let Some((settings, warnings)) = read_settings() else { return };
         ALLOWED.store(true, Ordering::Relaxed);
+        redirect::redirect_calls();
         if is_root(&settings) {
             start(settings, &warnings);
         }
@@ -118,7 +122,11 @@ fn start(settings: Settings, warnings: &[Warning]) {
 
 /// MPI_Init was entered: the process is observed from now on, if it was not before.
 fn begin_for_mpi() {
-    if ALLOWED.load(Ordering::Relaxed) && process::current().is_none() {
+    if !ALLOWED.load(Ordering::Relaxed) {
+        return;
+    }
+    let _ = std::panic::catch_unwind(redirect::redirect_calls);
+    if process::current().is_none() {
         let _ = std::panic::catch_unwind(|| {
             if let Some((settings, warnings)) = read_settings() {
                 start(settings, &warnings);

@@ -11,6 +11,7 @@ use plimsoll_agent::process;
 
 use crate::doorbell::Doorbell;
 use crate::real::Function;
+use crate::redirect;
 
 /// Rung by every call of dlopen; the process's own thread sleeps on it.
 static NOTED: Doorbell = Doorbell::new();
@@ -111,6 +112,7 @@ pub fn follow(stop: impl Fn() -> bool) {
             {
                 objects = now;
                 observed.refresh_modules();
+                redirect::redirect_calls();
             }
             if stop() || NOTED.wait(seen, pause) != seen {
                 break;

@@ -1,178 +1,127 @@
-//! MPI_Init, MPI_Finalize, MPI_Abort, MPI_Pcontrol.
+//! The calls that begin and end MPI, and MPI_Pcontrol, in C and in Fortran.
+//!
+//! A Fortran layer may call the C function of the same name, which comes here again; the inner call
+//! is then passed on as it is.
 
-use std::arch::naked_asm;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
-use plimsoll_agent::calls::id_of;
-use plimsoll_analysis::mpi::next_definition;
+use plimsoll_agent::calls::{CallId, id_of};
 
-use crate::{ending, job, say};
+use crate::stubs::Frame;
+use crate::{ending, job, message, real, say, wrappers};
+
+const INIT: CallId = id_of("MPI_Init");
+const INIT_THREAD: CallId = id_of("MPI_Init_thread");
+const SESSION_INIT: CallId = id_of("MPI_Session_init");
+const FINALIZE: CallId = id_of("MPI_Finalize");
+const ABORT: CallId = id_of("MPI_Abort");
+const PCONTROL: CallId = id_of("MPI_Pcontrol");
 
 /// MPI_ERR_OTHER of every ABI is at least this; it is not MPI_SUCCESS.
-const FAILED: c_int = 15;
+const FAILED: isize = 15;
 
-fn real(name: &CStr, caller: usize) -> Option<*const c_void> {
-    let definition = next_definition(name, caller as *const c_void);
-    if definition.is_none() {
-        say::warn(&format!(
-            "the program calls {}, which no loaded library provides",
-            name.to_string_lossy()
-        ));
+/// The real function behind a hook, with the application's arguments. All are words, and none of
+/// these functions takes more than fit into registers.
+struct Real<'f> {
+    frame: &'f Frame,
+    definition: *const c_void,
+}
+
+impl<'f> Real<'f> {
+    fn of(frame: &'f Frame) -> Option<Self> {
+        let caller = frame.return_address() as *const c_void;
+        let definition = real::find(frame.call(), frame.spelling(), caller);
+        if definition.is_none() {
+            let name = frame.entry().name;
+            say::warn(&format!("the program calls {name}, which no loaded library provides"));
+        }
+        definition.map(|definition| Self { frame, definition })
     }
-    definition
-}
 
-/// Defines an exported hook that passes its arguments and, as the last one, its caller's address
-/// to a function of ours: a Rust function cannot know its caller.
-macro_rules! with_caller {
-    ($(#[$meta:meta])* $name:ident($register:literal) -> $hook:ident) => {
-        $(#[$meta])*
-        ///
-        /// # Safety
-        /// As the MPI function of this name.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C-unwind" fn $name() {
-            naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {hook}", hook = sym $hook)
-        }
-    };
-}
-
-with_caller! {
-    /// MPI_Init.
-    MPI_Init("rdx") -> init
-}
-with_caller! {
-    /// MPI_Init_thread.
-    MPI_Init_thread("r8") -> init_thread
-}
-with_caller! {
-    /// MPI_Abort.
-    MPI_Abort("rdx") -> abort
-}
-
-/// # Safety
-/// As MPI_Init.
-unsafe extern "C-unwind" fn init(
-    count: *mut c_int,
-    values: *mut *mut *mut c_char,
-    caller: usize,
-) -> c_int {
-    let Some(definition) = real(c"MPI_Init", caller) else { return FAILED };
-    job::around_mpi_init(definition, || {
-        // SAFETY: MPI-3.1, 8.7: the function's type; the caller keeps its contract.
+    fn call(&self) -> isize {
+        type Words = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> isize;
+        // SAFETY: MPI-4.1, 11.2: all arguments are words, of which the function reads as many as
+        // it has; the frame holds six, as the application passed them.
         unsafe {
-            let function: unsafe extern "C-unwind" fn(*mut c_int, *mut *mut *mut c_char) -> c_int =
-                std::mem::transmute(definition);
-            function(count, values)
+            let function = std::mem::transmute::<*const c_void, Words>(self.definition);
+            let argument = |index| self.frame.argument(index);
+            function(argument(0), argument(1), argument(2), argument(3), argument(4), argument(5))
         }
-    })
-}
+    }
 
-/// # Safety
-/// As MPI_Init_thread.
-unsafe extern "C-unwind" fn init_thread(
-    count: *mut c_int,
-    values: *mut *mut *mut c_char,
-    required: c_int,
-    provided: *mut c_int,
-    caller: usize,
-) -> c_int {
-    let Some(definition) = real(c"MPI_Init_thread", caller) else { return FAILED };
-    job::around_mpi_init(definition, || {
-        // SAFETY: MPI-3.1, 12.4.3: the function's type; the caller keeps its contract.
-        unsafe {
-            let function: unsafe extern "C-unwind" fn(
-                *mut c_int,
-                *mut *mut *mut c_char,
-                c_int,
-                *mut c_int,
-            ) -> c_int = std::mem::transmute(definition);
-            function(count, values, required, provided)
-        }
-    })
-}
-
-/// # Safety
-/// As MPI_Abort.
-unsafe extern "C-unwind" fn abort(communicator: usize, code: c_int, caller: usize) -> c_int {
-    ending::by_abort();
-    let Some(definition) = real(c"MPI_Abort", caller) else {
-        // SAFETY: no preconditions.
-        unsafe { libc::abort() }
-    };
-    // SAFETY: MPI-3.1, 8.7: the function's type, the handle being a word.
-    unsafe {
-        let function: unsafe extern "C-unwind" fn(usize, c_int) -> c_int =
-            std::mem::transmute(definition);
-        function(communicator, code)
+    /// Whether the call that returned `result` succeeded.
+    fn succeeded(&self, result: isize) -> bool {
+        // SAFETY: the call has returned; ierror is where the table says.
+        unsafe { message::succeeded(self.frame, result as c_int) }
     }
 }
 
-/// MPI_Finalize. The assembly keeps a frame, so that the wait for the other ranks is measured as a
-/// call of the application.
+/// Called by the stubs of these functions.
 ///
 /// # Safety
-/// As the MPI function.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C-unwind" fn MPI_Finalize() -> c_int {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "lea rdi, [rbp + 8]",
-        "call {finalize}",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-        finalize = sym finalize,
-    )
-}
-
-/// # Safety
-/// As MPI_Finalize; `place` is where its return address lies, above the caller's rbp.
-unsafe extern "C-unwind" fn finalize(place: *const usize) -> c_int {
-    const CALL: u16 = id_of("MPI_Finalize");
-    // SAFETY: promised by the assembly.
-    let caller = unsafe { *place };
-    let Some(definition) = real(c"MPI_Finalize", caller) else { return FAILED };
-    job::finalize(|wait| {
-        // SAFETY: promised by the assembly.
-        let measured = unsafe { crate::wrappers::begin_region(CALL, place) };
-        wait();
-        if measured {
-            crate::wrappers::end_region(CALL, place, true);
+/// The frame is a stub's.
+pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
+    let call = frame.call();
+    let caller = frame.return_address() as *const c_void;
+    // Multi-precision libraries have functions like mpi_init, too.
+    if !frame.is_c() && real::find(INIT, 0, caller).is_none() {
+        return Real::of(frame).map_or(FAILED, |real| real.call());
+    }
+    if call == ABORT {
+        ending::by_abort();
+    }
+    let Some(real) = Real::of(frame) else {
+        if call == ABORT {
+            // SAFETY: no preconditions.
+            unsafe { libc::abort() }
         }
-    });
-    // SAFETY: MPI-3.1, 8.7: the function's type.
-    unsafe {
-        let function: unsafe extern "C-unwind" fn() -> c_int = std::mem::transmute(definition);
-        function()
+        // By the standard it does nothing (MPI-4.1, 15.2.4), and a library may leave it out.
+        return if call == PCONTROL { 0 } else { FAILED };
+    };
+    match call {
+        INIT | INIT_THREAD => {
+            let init = || {
+                let result = real.call();
+                (result, real.succeeded(result))
+            };
+            job::around_mpi_init(real.definition, init)
+        }
+        SESSION_INIT => {
+            let init = || {
+                let result = real.call();
+                (result, real.succeeded(result).then(|| session(frame)).flatten())
+            };
+            job::around_session_init(real.definition, init)
+        }
+        FINALIZE => {
+            job::finalize(|wait| wrappers::as_region(frame, true, wait));
+            real.call()
+        }
+        PCONTROL => {
+            control(frame);
+            real.call()
+        }
+        _ => real.call(),
     }
 }
 
-/// MPI_Pcontrol: 0 pauses the measurement, 1 resumes it; other levels are not ours. The real one
-/// does nothing by the standard (MPI-3.1, 14.2.4), but another tool may stand behind us.
-///
-/// # Safety
-/// As the MPI function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Pcontrol(level: c_int) -> c_int {
+/// Where a successful MPI_Session_init has put the session.
+fn session(frame: &Frame) -> Option<job::Session> {
+    // SAFETY: the session is the third argument.
+    let handle = unsafe { frame.argument(2) } as *const c_void;
+    (!handle.is_null()).then_some(job::Session { handle, fortran: !frame.is_c() })
+}
+
+/// MPI_Pcontrol: 0 pauses the measurement, 1 resumes it; other levels are not ours.
+fn control(frame: &Frame) {
+    // SAFETY: the level is the first argument, in Fortran a reference.
+    let level = unsafe {
+        let word = frame.argument(0);
+        if frame.is_c() { Some(word as c_int) } else { (word as *const c_int).as_ref().copied() }
+    };
     match level {
-        0 => job::pause(true),
-        1 => job::pause(false),
+        Some(0) => job::pause(true),
+        Some(1) => job::pause(false),
         _ => {}
-    }
-    let Some(definition) = next_definition(c"MPI_Pcontrol", std::ptr::null()) else { return 0 };
-    // SAFETY: the function's type, without its variable arguments, of which the standard defines
-    // none.
-    unsafe {
-        let function: unsafe extern "C-unwind" fn(c_int) -> c_int = std::mem::transmute(definition);
-        function(level)
     }
 }

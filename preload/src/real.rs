@@ -6,36 +6,57 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_agent::calls::{CALLS, Call, CallId, Provider};
+use plimsoll_agent::calls::{
+    CALLS, Call, CallId, Convention, LONGEST_SYMBOL, Provider, SYMBOLS, Symbol, id_of,
+};
 use plimsoll_analysis::mpi::next_definition;
 
-/// Definitions of the wrapped calls, by call id.
-static CALL_DEFINITIONS: [AtomicUsize; CALLS.len() + 1] =
-    [const { AtomicUsize::new(0) }; CALLS.len() + 1];
+/// Definitions of the wrapped calls, by convention and call id.
+static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =
+    [const { [const { AtomicUsize::new(0) }; CALLS.len() + 1] }; Convention::COUNT];
+
+/// Calls by whose symbols one sees whether a library with MPI's functions of a spelling is loaded.
+const PROBES: [CallId; 3] = [id_of("MPI_Init"), id_of("MPI_Send"), id_of("MPI_Send_c")];
 
 /// Symbols with several versions, of which dlsym would give the oldest: the condition variables
 /// before glibc 2.3.2 had another layout.
 const VERSIONS: [(&str, &CStr); 2] =
     [("pthread_cond_wait", c"GLIBC_2.3.2"), ("pthread_cond_timedwait", c"GLIBC_2.3.2")];
 
-/// Resolves what is loaded now.
+/// Resolves what is loaded now. Of each spelling of MPI's functions one or two are tried first:
+/// most programs use one, if any, and a symbol that exists nowhere takes longest to look up.
 pub fn resolve_all() {
-    for (at, call) in CALLS.iter().enumerate() {
-        if let Some(definition) = resolve_call(call, std::ptr::null()) {
-            CALL_DEFINITIONS[at + 1].store(definition as usize, Ordering::Relaxed);
+    for (spelling, symbol) in SYMBOLS.iter().enumerate() {
+        let probed = PROBES.iter().map(|id| &CALLS[usize::from(*id) - 1]);
+        let loaded = probed
+            .filter(|call| symbol.belongs_to(call))
+            .any(|call| resolve_call(call, symbol, std::ptr::null()).is_some());
+        for (at, call) in CALLS.iter().enumerate() {
+            if (loaded || spelling == 0 && call.provider == Provider::Libc)
+                && symbol.belongs_to(call)
+            {
+                let place = &CALL_DEFINITIONS[symbol.convention as usize][at + 1];
+                if place.load(Ordering::Relaxed) == 0
+                    && let Some(definition) = resolve_call(call, symbol, std::ptr::null())
+                {
+                    place.store(definition as usize, Ordering::Relaxed);
+                }
+            }
         }
     }
 }
 
 /// Allocates nothing for functions of the C library: their hooks may be called before our
 /// constructor, from inside another library's hook of mmap.
-fn resolve_call(call: &Call, caller: *const c_void) -> Option<*const c_void> {
+fn resolve_call(call: &Call, symbol: &Symbol, caller: *const c_void) -> Option<*const c_void> {
+    let mut room = [0; LONGEST_SYMBOL];
+    let name = symbol.spell(call, &mut room);
     if call.provider != Provider::Libc && !caller.is_null() {
-        return next_definition(call.symbol, caller);
+        return next_definition(name, caller);
     }
     let version =
         VERSIONS.iter().find(|(versioned, _)| *versioned == call.name).map(|(_, version)| *version);
-    resolve(call.symbol, version)
+    resolve(name, version)
 }
 
 /// The next definition of a symbol after ours.
@@ -50,20 +71,30 @@ pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
     (!pointer.is_null()).then_some(pointer.cast_const())
 }
 
-/// The definition of a wrapped call; `caller` is an address in the code that calls it.
-pub fn call(id: CallId, caller: *const c_void) -> *const c_void {
-    let place = &CALL_DEFINITIONS[usize::from(id)];
-    let known = place.load(Ordering::Relaxed);
-    if known != 0 {
-        return known as *const c_void;
+/// The definition of a wrapped call, called by this spelling; `caller` is an address in the code
+/// that calls it.
+#[inline]
+pub fn call(id: CallId, spelling: usize, caller: *const c_void) -> *const c_void {
+    let convention = if spelling == 0 { Convention::C } else { SYMBOLS[spelling].convention };
+    let place = &CALL_DEFINITIONS[convention as usize][usize::from(id)];
+    match place.load(Ordering::Relaxed) {
+        0 => find(id, spelling, caller).unwrap_or(missing as *const c_void),
+        known => known as *const c_void,
     }
-    let call = &CALLS[usize::from(id) - 1];
-    match resolve_call(call, caller) {
-        Some(definition) => {
+}
+
+/// Looks for what was not loaded when we were.
+#[cold]
+pub fn find(id: CallId, spelling: usize, caller: *const c_void) -> Option<*const c_void> {
+    let (call, symbol) = (&CALLS[usize::from(id) - 1], &SYMBOLS[spelling]);
+    let place = &CALL_DEFINITIONS[symbol.convention as usize][usize::from(id)];
+    match place.load(Ordering::Relaxed) {
+        0 => {
+            let definition = resolve_call(call, symbol, caller)?;
             place.store(definition as usize, Ordering::Relaxed);
-            definition
+            Some(definition)
         }
-        None => missing as *const c_void,
+        known => Some(known as *const c_void),
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use plimsoll_agent::clock::clock_ns;
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::scratch::Scratch;
-use plimsoll_tests::subject::executable;
+use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::wait_for_turn;
 
 use crate::row::Row;
@@ -24,7 +24,7 @@ struct Life {
 /// Time added at the start and over the life of the subject `nothing`.
 pub fn rows(runs: usize) -> Vec<Row> {
     let _turn = wait_for_turn();
-    let program = executable("nothing", None);
+    let program = executable("nothing", Form::C, None);
     let scratch = Scratch::new("bench-life");
     let mut bare = Vec::new();
     let mut watched = Vec::new();

@@ -14,7 +14,8 @@ use plimsoll_agent::timer::SIGNAL;
 /// # Panics
 /// If it cannot be observed.
 pub fn start(period_ns: u64) -> &'static Observed {
-    let config = Config { period_ns, clock: ClockKind::Cpu, sigaction: libc::sigaction };
+    let config =
+        Config { period_ns, clock: ClockKind::Cpu, marks: true, sigaction: libc::sigaction };
     process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
 

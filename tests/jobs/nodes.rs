@@ -15,8 +15,8 @@ const TOLERANCE: f64 = 0.10;
 /// Ranks per node: MPICH is too slow with more ranks than cores.
 const fn ranks_per_node(mpi: Mpi) -> u32 {
     match mpi {
-        Mpi::Mpich => 1,
         Mpi::OpenMpi => 4,
+        _ => 1,
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use plimsoll_tests::job::{Job, each_mpi, required_command};
 use plimsoll_tests::mpi::Mpi;
-use plimsoll_tests::subject::executable;
+use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::truth::assert_within;
 use plimsoll_tests::turn::wait_for_turn;
 
@@ -22,22 +22,26 @@ fn every_subject_compiles_with_every_mpi() {
             "cheap_calls",
             "exits",
             "imbalance",
+            "init_never",
+            "init_twice",
             "late",
             "libcalls",
             "observes",
             "oversubscribed",
+            "partner",
             "serial",
+            "spawns",
             "sync_comms",
             "threads",
             "weighs",
         ] {
-            executable(subject, Some(mpi));
+            executable(subject, Form::C, Some(mpi));
         }
     }
     for subject in
-        ["cancels", "children", "drap", "exits", "nothing", "observes", "plain", "threads"]
+        ["cancels", "children", "drap", "exits", "local", "nothing", "observes", "plain", "threads"]
     {
-        executable(subject, None);
+        executable(subject, Form::C, None);
     }
 }
 
@@ -116,7 +120,7 @@ fn burning_uses_the_cpu_time_it_promises() {
 fn drap_frames_are_there() {
     let program = {
         let _turn = wait_for_turn();
-        executable("drap", None)
+        executable("drap", Form::C, None)
     };
     let dump = Command::new(required_command("readelf", "binutils"))
         .arg("--debug-dump=frames")

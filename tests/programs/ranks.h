@@ -81,7 +81,7 @@ static inline void write_gathered(const struct claim *claim, const double *all_s
     FILE *file = open_truth(claim->subject);
     if (!file)
         return;
-    double *totals_s = allocate((size_t)ranks, sizeof(double));
+    double *totals_s = (double *)allocate((size_t)ranks, sizeof(double));
     for (int r = 0; r < ranks; r++)
         for (int i = 0; i < iterations; i++)
             totals_s[r] += all_s[r * iterations + i];
@@ -102,7 +102,7 @@ static inline void write_gathered(const struct claim *claim, const double *all_s
  * that it adds no synchronisation of all ranks to the run. */
 static inline void write_truth(const struct claim *claim, const double *work_s, int iterations)
 {
-    double *all_s = allocate((size_t)ranks * (size_t)iterations, sizeof(double));
+    double *all_s = (double *)allocate((size_t)ranks * (size_t)iterations, sizeof(double));
     MPI_Gather(work_s, iterations, MPI_DOUBLE, all_s, iterations, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     if (rank == 0)
         write_gathered(claim, all_s, iterations, wall_s() - begin_s);

@@ -1,7 +1,7 @@
 //! Describes a job and runs it: which subject, under which MPI, how many ranks, watched or not.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::artifacts::artifacts;
 use crate::mpi::Mpi;
 use crate::outcome::Outcome;
 use crate::scratch::Scratch;
-use crate::subject::executable;
+use crate::subject::{Form, Program, program};
 use crate::turn::wait_for_turn;
 use crate::{mpi, nodes, process};
 
@@ -32,8 +32,11 @@ pub enum Watch {
 #[derive(Clone, Debug)]
 pub struct Job {
     subject: String,
+    form: Form,
     mpi: Option<(Mpi, u32)>,
     nodes: Option<u32>,
+    /// Further programs of the same world, and their ranks.
+    partners: Vec<(String, u32)>,
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     options: Vec<OsString>,
@@ -47,8 +50,10 @@ impl Job {
     pub fn alone(subject: &str) -> Self {
         Self {
             subject: subject.to_owned(),
+            form: Form::C,
             mpi: None,
             nodes: None,
+            partners: Vec::new(),
             arguments: Vec::new(),
             variables: Vec::new(),
             options: Vec::new(),
@@ -67,6 +72,21 @@ impl Job {
     #[must_use]
     pub const fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = Some(nodes);
+        self
+    }
+
+    /// Says in which language the subject is written and how it comes to its MPI, if not in C and
+    /// by a shared library.
+    #[must_use]
+    pub const fn form(mut self, form: Form) -> Self {
+        self.form = form;
+        self
+    }
+
+    /// Adds ranks that run another subject, with the same arguments, in the same world.
+    #[must_use]
+    pub fn and(mut self, subject: &str, ranks: u32) -> Self {
+        self.partners.push((subject.to_owned(), ranks));
         self
     }
 
@@ -111,7 +131,8 @@ impl Job {
     /// # Panics
     /// If it cannot be built or started, or hangs.
     pub fn run(&self) -> Outcome {
-        self.run_in(Scratch::new(&self.subject))
+        let name = self.subject.rsplit('/').next().unwrap_or_default();
+        self.run_in(Scratch::new(name))
     }
 
     /// Runs it in a directory where something lies already, say an earlier report.
@@ -120,22 +141,24 @@ impl Job {
     /// As [`Job::run`].
     pub fn run_in(&self, scratch: Scratch) -> Outcome {
         let _turn = wait_for_turn();
-        let subject = executable(&self.subject, self.mpi.map(|(mpi, _)| mpi));
+        let made = |subject: &str| program(subject, self.form, self.mpi.map(|(mpi, _)| mpi));
+        let subject = made(&self.subject);
+        let partners: Vec<_> =
+            self.partners.iter().map(|(subject, ranks)| (made(subject), *ranks)).collect();
         let truth = scratch.path().join("truth.json");
-        let mut command = self.command(&subject);
+        let mut command = self.command(&subject, &partners);
         for name in inherited_settings() {
             command.env_remove(name);
         }
         command.env("SUBJECT_TRUTH", &truth);
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.envs(subject.variables.iter().map(|(name, value)| (name, value)));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let shown = format!("{command:?}");
         let finished = process::run(command, scratch.path(), self.limit);
         Outcome::new(shown, finished, scratch)
     }
 
-    fn command(&self, subject: &Path) -> Command {
+    fn command(&self, subject: &Program, partners: &[(Program, u32)]) -> Command {
         let Some((mpi, ranks)) = self.mpi else { return self.command_alone(subject) };
         if self.watch != Watch::Off && self.nodes.is_some() {
             assert_ne!(self.watch, Watch::Preload, "on made nodes the launcher sets no variables");
@@ -151,17 +174,15 @@ impl Job {
                 if rank == preloaded {
                     command.arg("env").arg(preload_setting());
                 }
-                command.arg(subject).args(&self.arguments);
+                command.args(&subject.command).args(&self.arguments);
             }
             return command;
         }
-        if self.nodes.is_none() {
-            command.args(["-n", &ranks.to_string()]);
+        self.add_ranks(&mut command, mpi, subject, ranks);
+        for (partner, ranks) in partners {
+            command.arg(":");
+            self.add_ranks(&mut command, mpi, partner, *ranks);
         }
-        if self.watch == Watch::Preload {
-            command.args(mpi.set_variable("LD_PRELOAD", artifacts().library.clone().into()));
-        }
-        self.add_program(&mut command, subject);
         command
     }
 
@@ -181,7 +202,17 @@ impl Job {
         command
     }
 
-    fn command_alone(&self, subject: &Path) -> Command {
+    fn add_ranks(&self, command: &mut Command, mpi: Mpi, subject: &Program, ranks: u32) {
+        if self.watch == Watch::Preload {
+            command.args(mpi.set_variable("LD_PRELOAD", artifacts().library.clone().into()));
+        }
+        if self.nodes.is_none() {
+            command.args(["-n", &ranks.to_string()]);
+        }
+        self.add_program(command, subject);
+    }
+
+    fn command_alone(&self, subject: &Program) -> Command {
         assert!(
             !matches!(self.watch, Watch::PreloadRank(_)),
             "only a job with ranks can be preloaded in part"
@@ -196,7 +227,7 @@ impl Job {
         command
     }
 
-    fn add_program(&self, command: &mut Command, subject: &Path) {
+    fn add_program(&self, command: &mut Command, subject: &Program) {
         if self.watch == Watch::Run {
             command.arg(&artifacts().command).arg("run").args(&self.options).arg("--");
         }
@@ -204,7 +235,7 @@ impl Job {
             command.args(["sh", "-c", ALL_BUT_ONE, "sh"]).arg(rank.to_string());
             command.arg(&artifacts().library);
         }
-        command.arg(subject).args(&self.arguments);
+        command.args(&subject.command).args(&self.arguments);
     }
 }
 
@@ -232,7 +263,7 @@ fn inherited_settings() -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(ours)
 }
 
-/// Both MPIs, those that are available ([`Mpi::available`]).
+/// The distribution's MPIs, those that are available ([`Mpi::available`]).
 pub fn each_mpi() -> impl Iterator<Item = Mpi> {
     [Mpi::Mpich, Mpi::OpenMpi].into_iter().filter(|mpi| mpi.available())
 }

@@ -20,3 +20,4 @@ pub mod subject;
 pub mod summary;
 pub mod truth;
 pub mod turn;
+pub mod wheels;

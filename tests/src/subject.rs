@@ -1,5 +1,6 @@
 //! Compiles the subjects: the programs with a known truth in `tests/programs/`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,24 +8,96 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::artifacts::{target_dir, workspace_dir};
-use crate::mpi::Mpi;
+use crate::mpi::{Mpi, find_command};
 
-const FLAGS: &[&str] = &["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
+const C_FLAGS: &[&str] = &["-std=c11", "-O2", "-g", "-pthread"];
+/// The C interface only: the bindings for C++ have left the standard (MPI-3, 16.1).
+/// Handlers of faults may throw.
+const CXX_FLAGS: &[&str] = &[
+    "-std=c++17",
+    "-O2",
+    "-g",
+    "-pthread",
+    "-fnon-call-exceptions",
+    "-DOMPI_SKIP_MPICXX",
+    "-DMPICH_SKIP_MPICXX",
+];
+/// gfortran has no attribute that keeps a function as it is. mpif.h declares what nobody uses.
+const FORTRAN_FLAGS: &[&str] = &["-O1", "-g", "-fno-inline", "-Wno-unused-parameter"];
 
-/// The executable of a subject, compiled for an MPI or, with `None`, without any. Compiled anew
-/// when a source in `tests/programs/` is younger. To be called in one's turn ([`crate::turn`]), so
-/// that no other test compiles into the same file.
+/// In which language a subject is written, and how it comes to its MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// C, with MPI as a shared library.
+    C,
+    /// C++, calling the C interface.
+    Cxx,
+    /// Fortran with `include 'mpif.h'`.
+    MpifH,
+    /// Fortran with `use mpi`.
+    UseMpi,
+    /// Fortran with `use mpi_f08`.
+    UseMpiF08,
+    /// Rust through the crate `mpi`.
+    Rust,
+    /// Python through mpi4py.
+    Python,
+    /// C in a shared object that a program without MPI loads by dlopen with RTLD_LOCAL.
+    Plugin,
+    /// C with MPI linked statically, the C library not.
+    StaticMpi,
+    /// A program that the distribution brings, found by its name.
+    Installed,
+}
+
+/// What is to be started: the program, what its arguments begin with, and what it needs in its
+/// environment.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) variables: Vec<(&'static str, OsString)>,
+}
+
+/// A subject made ready for an MPI or, with `None`, without any. Compiled anew when a source in
+/// `tests/programs/` is younger. To be called in one's turn ([`crate::turn`]), so that no other test
+/// compiles into the same file.
 ///
 /// # Panics
 /// If it does not compile without warnings.
-pub fn executable(name: &str, mpi: Option<Mpi>) -> PathBuf {
+pub fn program(name: &str, form: Form, mpi: Option<Mpi>) -> Program {
+    let variables = mpi.map(Mpi::variables).unwrap_or_default();
+    let command = match (form, mpi) {
+        (Form::Python, Some(mpi)) => {
+            let script = programs_dir().join(name).with_extension("py");
+            let variables = [variables, mpi.python_variables()].concat();
+            return Program { command: vec![mpi.python().into(), script.into()], variables };
+        }
+        (Form::Installed, _) => vec![
+            find_command(name)
+                .unwrap_or_else(|| panic!("{name} is not installed: scripts/test does that"))
+                .into(),
+        ],
+        (Form::Plugin, _) => {
+            vec![executable("local", Form::C, None).into(), executable(name, form, mpi).into()]
+        }
+        _ => vec![executable(name, form, mpi).into()],
+    };
+    Program { command, variables }
+}
+
+/// The file of a subject that is compiled; else as [`program`].
+///
+/// # Panics
+/// As [`program`].
+pub fn executable(name: &str, form: Form, mpi: Option<Mpi>) -> PathBuf {
     static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    let folder = mpi.map_or("alone", Mpi::abi);
-    let executable = target_dir().join("subjects").join(folder).join(name);
+    let folder = target_dir().join("subjects").join(mpi.map_or("alone", Mpi::folder));
+    let executable = folder.join(format!("{name}{}", form.suffix()));
     let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !built.contains(&executable) {
         if !is_current(&executable) {
-            compile(name, mpi, &executable);
+            form.compile(name, mpi, &executable);
         }
         built.push(executable.clone());
     }
@@ -43,33 +116,130 @@ fn modified(path: &Path) -> Option<SystemTime> {
 /// flags in this file.
 fn is_current(executable: &Path) -> bool {
     let Some(compiled) = modified(executable) else { return false };
-    let sources = fs::read_dir(programs_dir()).into_iter().flatten().flatten();
-    let mut sources: Vec<_> = sources.map(|entry| entry.path()).collect();
-    sources.push(workspace_dir().join("tests/src/subject.rs"));
-    sources.iter().all(|source| modified(source).is_some_and(|changed| changed < compiled))
+    let mut sources = vec![workspace_dir().join("tests/src/subject.rs")];
+    for folder in ["", "marks", "rust-imbalance/src"].map(|folder| programs_dir().join(folder)) {
+        sources.extend(fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path()));
+    }
+    sources
+        .iter()
+        .filter(|source| source.is_file())
+        .all(|source| modified(source).is_some_and(|changed| changed < compiled))
 }
 
-fn compile(name: &str, mpi: Option<Mpi>, executable: &Path) {
-    let source = programs_dir().join(name).with_extension("c");
-    let folder = executable.parent().expect("subjects lie in a folder");
-    fs::create_dir_all(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    // Compiled beside and renamed: an interrupted compiler leaves nothing that looks current.
-    let unfinished = executable.with_extension("part");
-    let compiler = mpi.map_or_else(|| "gcc".to_owned(), Mpi::compiler);
-    let mut command = Command::new(&compiler);
-    command.args(FLAGS).arg(&source).arg("-o").arg(&unfinished);
-    if mpi.is_none() {
-        command.arg("-DSUBJECT_NO_MPI");
+impl Form {
+    /// What tells the files of one subject apart.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::C | Self::Python | Self::Installed => "",
+            Self::Cxx => "-cxx",
+            Self::MpifH => "-mpif-h",
+            Self::UseMpi => "-use-mpi",
+            Self::UseMpiF08 => "-use-mpi-f08",
+            Self::Rust => "-rust",
+            Self::Plugin => ".so",
+            Self::StaticMpi => "-static-mpi",
+        }
     }
-    let output = command
+
+    fn compile(self, name: &str, mpi: Option<Mpi>, executable: &Path) {
+        let folder = executable.parent().expect("subjects lie in a folder");
+        fs::create_dir_all(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        // Compiled beside and renamed: an interrupted compiler leaves nothing that looks current.
+        let unfinished = executable.with_extension("part");
+        let source = programs_dir().join(name);
+        let wrapper = |wrapper: &str| match mpi {
+            Some(mpi) => Command::new(mpi.compiler(wrapper)),
+            None => Command::new("gcc"),
+        };
+        let command = match self {
+            Self::Python | Self::Installed => panic!("{name} is not compiled"),
+            Self::Rust => {
+                build_with_cargo(name, wrapper("mpicc"), folder, &unfinished);
+                fs::rename(&unfinished, executable).expect("both are in one folder");
+                return;
+            }
+            Self::Cxx => {
+                let mut command = match mpi {
+                    Some(_) => wrapper("mpicxx"),
+                    None => Command::new("g++"),
+                };
+                command.args(CXX_FLAGS).args(WARNINGS).arg(source.with_extension("cpp"));
+                command
+            }
+            Self::MpifH | Self::UseMpi | Self::UseMpiF08 => {
+                let mut command = wrapper("mpifort");
+                command.args(FORTRAN_FLAGS).args(["-Wall", "-Werror"]).arg(match self {
+                    Self::MpifH => "-DSUBJECT_MPIF_H",
+                    Self::UseMpi => "-DSUBJECT_USE_MPI",
+                    _ => "-DSUBJECT_USE_MPI_F08",
+                });
+                // Where the compiler leaves the subject's own module files.
+                command.arg("-J").arg(folder).arg(source.with_extension("F90"));
+                command
+            }
+            Self::C | Self::Plugin | Self::StaticMpi => {
+                let mut command = wrapper("mpicc");
+                command.args(C_FLAGS).args(WARNINGS).arg(source.with_extension("c"));
+                if mpi.is_none() {
+                    command.arg("-DSUBJECT_NO_MPI");
+                }
+                if self == Self::Plugin {
+                    command.args(["-shared", "-fPIC", "-Dmain=plugin_main"]);
+                }
+                if self == Self::StaticMpi {
+                    command.args(static_mpich());
+                }
+                command
+            }
+        };
+        compile(command, &unfinished);
+        fs::rename(&unfinished, executable)
+            .unwrap_or_else(|error| panic!("{}: {error}", executable.display()));
+    }
+}
+
+fn compile(mut command: Command, executable: &Path) {
+    let output = command.arg("-o").arg(executable).output().unwrap_or_else(|error| {
+        panic!("{command:?} does not run ({error}): scripts/test installs the compilers")
+    });
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Builds a subject that is a cargo package of its own, for the MPI of that compiler.
+fn build_with_cargo(name: &str, compiler: Command, folder: &Path, executable: &Path) {
+    let package = format!("rust-{name}");
+    let target = folder.join(&package);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--manifest-path"])
+        .arg(programs_dir().join(&package).join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .env("MPICC", compiler.get_program())
         .output()
-        .unwrap_or_else(|error| panic!("{compiler} does not run ({error}): install gcc"));
-    assert!(
-        output.status.success(),
-        "{} does not compile with {compiler}:\n{}",
-        source.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    fs::rename(&unfinished, executable)
-        .unwrap_or_else(|error| panic!("{}: {error}", executable.display()));
+        .expect("cargo ran this test, so it runs");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{package} does not build:\n{messages}");
+    fs::copy(target.join("release").join(&package), executable)
+        .unwrap_or_else(|error| panic!("{package}: {error}"));
+}
+
+/// Debian's MPICH as an archive, and what it needs itself, from what it says to pkg-config.
+fn static_mpich() -> Vec<String> {
+    let find = |under: &str| {
+        let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        folders.map(|folder| folder.path().join(under)).find(|path| path.exists())
+    };
+    let archive = find("libmpich.a").expect("libmpich-dev brings the archive");
+    let description = find("pkgconfig/mpich.pc").and_then(|path| fs::read_to_string(path).ok());
+    let description = description.expect("libmpich-dev brings its description");
+    let needed =
+        description.lines().filter_map(|line| line.strip_prefix("Libs:")).flat_map(|line| {
+            line.split_whitespace().filter(|word| word.starts_with("-l") && *word != "-lmpich")
+        });
+    // First, so that the wrapper's own -lmpich finds nothing left to provide.
+    std::iter::once(archive.display().to_string())
+        .chain(needed.map(str::to_owned))
+        .chain(["-lm".to_owned(), "-Wl,--as-needed".to_owned()])
+        .collect()
 }

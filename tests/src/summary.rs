@@ -102,6 +102,18 @@ impl Summary {
         totals
     }
 
+    /// The modules, programs or libraries, that hold a function of that name.
+    pub fn modules_of(&self, function: &str) -> Vec<String> {
+        let frames = list(&self.value["tree"]["frames"]).iter();
+        let mut modules: Vec<String> = frames
+            .filter(|frame| frame["function"] == function)
+            .filter_map(|frame| frame["module"].as_str().map(str::to_owned))
+            .collect();
+        modules.sort();
+        modules.dedup();
+        modules
+    }
+
     /// The functions from the outermost one to a node of the tree.
     pub fn path_to(&self, node: usize) -> Vec<&str> {
         let mut path = Vec::new();
@@ -159,13 +171,17 @@ impl<'a> Loss<'a> {
     }
 
     /// The function to blame first, as the subjects name theirs: the innermost `work_` function on
-    /// the first cause's path. What lies below it (the subjects' burning and sleeping, a system
-    /// call) is how it works.
+    /// the first cause's path, with the names around it (`work::work_uneven`). What lies below it
+    /// (the subjects' burning and sleeping, a system call) is how it works.
     pub fn first_cause(&self) -> Option<&'a str> {
+        function_path(&self.0["causes"][0]["path"]).into_iter().rev().find(|function| {
+            function.rsplit("::").next().is_some_and(|name| name.starts_with("work_"))
+        })
+    }
+
+    /// The functions from the outermost to the first cause.
+    pub fn cause_path(&self) -> Vec<&'a str> {
         function_path(&self.0["causes"][0]["path"])
-            .into_iter()
-            .rev()
-            .find(|function| function.starts_with("work_"))
     }
 
     /// The functions from the outermost to the call in which the others wait.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::library::{Handle, Library};
+use super::library::{Abi, Handle, Library};
 
 /// Handles that are remembered, of each sort.
 const PLACES: usize = 64;
@@ -43,35 +43,70 @@ pub struct HandleFacts {
     library: Arc<Library>,
     worlds: Memory,
     sizes: Memory,
+    fortran_worlds: Memory,
+    fortran_sizes: Memory,
+    /// MPI_COMM_WORLD exists: the program called MPI_Init.
+    has_world: bool,
+    /// What Fortran's MPI_IN_PLACE may be, if that is known.
+    in_place: Vec<usize>,
 }
 
 impl HandleFacts {
-    /// Nothing known yet.
-    pub fn new(library: Arc<Library>) -> Self {
-        Self { library, worlds: Memory::new(), sizes: Memory::new() }
+    /// Nothing known yet. `has_world`: MPI_COMM_WORLD exists, since the program called MPI_Init
+    /// and not just for a session.
+    pub fn new(library: Arc<Library>, has_world: bool) -> Self {
+        Self {
+            has_world,
+            worlds: Memory::new(),
+            sizes: Memory::new(),
+            fortran_worlds: Memory::new(),
+            fortran_sizes: Memory::new(),
+            in_place: library.fortran_in_place(),
+            library,
+        }
     }
 
-    /// Whether the communicator holds all ranks of the world in the world's order
-    /// (MPI_Comm_compare: identical or congruent, MPI-3.1, 6.4.1). It must be valid.
+    /// Whether the communicator holds all ranks of the world in the world's order, and no others
+    /// (MPI-3.1, 6.4.1: identical or congruent). It must be valid.
+    ///
+    /// The groups are compared, not the communicators: objects of different sessions must not meet
+    /// in one call (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
     pub fn is_world(&self, communicator: Handle) -> bool {
+        if !self.has_world {
+            return false;
+        }
+        let communicator = self.handle(communicator);
         let constants = &self.library.constants;
         if communicator == constants.world {
             return true;
         }
         let ask = || {
-            let mut result = -1;
-            // SAFETY: both communicators are valid; the call is local.
+            let functions = &self.library.functions;
+            let mut inter = 0;
+            // SAFETY: the communicator is valid; the call is local.
+            let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
+            // The group of an intercommunicator is only its local side.
+            if code != 0 || inter != 0 {
+                return 0;
+            }
+            let (mut group, mut world, mut result) = (0, 0, -1);
+            // SAFETY: both communicators are valid, and the groups are ours; all calls are local.
             let code = unsafe {
-                (self.library.functions.comm_compare)(communicator, constants.world, &mut result)
+                (functions.comm_group)(communicator, &mut group);
+                (functions.comm_group)(constants.world, &mut world);
+                let code = (functions.group_compare)(group, world, &mut result);
+                (functions.group_free)(&mut group);
+                (functions.group_free)(&mut world);
+                code
             };
-            let same = result == constants.identical || result == constants.identical + 1;
-            u32::from(code == 0 && same)
+            u32::from(code == 0 && result == constants.identical)
         };
         self.worlds.get(communicator, ask) == 1
     }
 
     /// Bytes of one element of the datatype, which must be valid; 0 if MPI does not say.
     pub fn type_bytes(&self, datatype: Handle) -> u64 {
+        let datatype = self.handle(datatype);
         let ask = || {
             let mut bytes: c_int = 0;
             // SAFETY: the datatype is valid; the call is local.
@@ -81,10 +116,43 @@ impl HandleFacts {
         u64::from(self.sizes.get(datatype, ask))
     }
 
+    /// [`Self::is_world`], of a handle in Fortran.
+    pub fn fortran_is_world(&self, communicator: c_int) -> bool {
+        let functions = &self.library.fortran;
+        let ask = || u32::from(self.is_world(functions.communicator(communicator)));
+        self.fortran_worlds.get(communicator as u32 as usize, ask) == 1
+    }
+
+    /// [`Self::type_bytes`], of a handle in Fortran.
+    pub fn fortran_type_bytes(&self, datatype: c_int) -> u64 {
+        let functions = &self.library.fortran;
+        let ask = || {
+            let bytes = self.type_bytes(functions.datatype(datatype));
+            u32::try_from(bytes).unwrap_or(0)
+        };
+        self.fortran_sizes.get(datatype as u32 as usize, ask).into()
+    }
+
+    /// Whether a buffer is MPI_IN_PLACE: one of two addresses that no buffer has, in all ABIs.
+    pub fn is_in_place(&self, buffer: usize) -> bool {
+        matches!(buffer, 1 | usize::MAX)
+    }
+
+    /// Whether a buffer may be Fortran's MPI_IN_PLACE, a variable of the library's.
+    pub fn fortran_may_be_in_place(&self, buffer: usize) -> bool {
+        self.in_place.is_empty() || self.in_place.contains(&buffer)
+    }
+
     /// The application freed a handle, whose value may come back with another meaning.
     pub fn forget(&self) {
-        self.worlds.clear();
-        self.sizes.clear();
+        for memory in [&self.worlds, &self.sizes, &self.fortran_worlds, &self.fortran_sizes] {
+            memory.clear();
+        }
+    }
+
+    /// A handle as an argument word: where it is an int, the upper half of the word is anything.
+    fn handle(&self, word: Handle) -> Handle {
+        if self.library.abi == Abi::Mpich { word as u32 as Handle } else { word }
     }
 }
 

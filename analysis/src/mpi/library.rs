@@ -78,7 +78,10 @@ functions! {
     comm_dup c"PMPI_Comm_dup" (Handle, *mut Handle);
     comm_split c"PMPI_Comm_split" (Handle, c_int, c_int, *mut Handle);
     comm_split_type c"PMPI_Comm_split_type" (Handle, c_int, c_int, Handle, *mut Handle);
-    comm_compare c"PMPI_Comm_compare" (Handle, Handle, *mut c_int);
+    comm_test_inter c"PMPI_Comm_test_inter" (Handle, *mut c_int);
+    comm_group c"PMPI_Comm_group" (Handle, *mut Handle);
+    group_compare c"PMPI_Group_compare" (Handle, Handle, *mut c_int);
+    group_free c"PMPI_Group_free" (*mut Handle);
     comm_free c"PMPI_Comm_free" (*mut Handle);
     comm_set_errhandler c"PMPI_Comm_set_errhandler" (Handle, Handle);
     barrier c"PMPI_Barrier" (Handle);
@@ -97,6 +100,39 @@ pub struct Library {
     pub path: String,
     pub(super) constants: Constants,
     pub(super) functions: Functions,
+    pub(super) fortran: FortranHandles,
+    object: Object,
+}
+
+/// How a handle in Fortran, an integer, becomes one in C (MPI-3.1, 17.2.4).
+#[derive(Clone, Copy)]
+pub(super) struct FortranHandles {
+    communicator: Option<unsafe extern "C" fn(c_int) -> Handle>,
+    datatype: Option<unsafe extern "C" fn(c_int) -> Handle>,
+}
+
+impl FortranHandles {
+    /// MPICH has no such functions: its handles are the same integers.
+    fn new(object: Object) -> Self {
+        let function = |name: &CStr| {
+            let pointer = object.symbol(name);
+            // SAFETY: the standard gives these functions this type, handles being words.
+            (!pointer.is_null()).then(|| unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> Handle>(pointer)
+            })
+        };
+        Self { communicator: function(c"PMPI_Comm_f2c"), datatype: function(c"PMPI_Type_f2c") }
+    }
+
+    pub(super) fn communicator(&self, handle: c_int) -> Handle {
+        // SAFETY: a local function that takes any integer.
+        self.communicator.map_or(handle as u32 as Handle, |function| unsafe { function(handle) })
+    }
+
+    pub(super) fn datatype(&self, handle: c_int) -> Handle {
+        // SAFETY: as above.
+        self.datatype.map_or(handle as u32 as Handle, |function| unsafe { function(handle) })
+    }
 }
 
 /// Why the MPI library of this process cannot be used for the reduction.
@@ -126,6 +162,11 @@ impl std::error::Error for LibraryError {}
 /// An object handle of the dynamic loader that is kept for good.
 #[derive(Clone, Copy)]
 struct Object(*mut c_void);
+
+// SAFETY: the dynamic loader's handles may be used by any thread.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
 
 impl Object {
     /// The loaded object that holds `address`, and its path.
@@ -224,7 +265,35 @@ impl Library {
         let functions = Functions::new(get)?;
         let (abi, constants) = constants(object, &path)?;
         let version = library_version(object);
-        Ok(Self { abi, version, path, constants, functions })
+        let fortran = FortranHandles::new(object);
+        Ok(Self { abi, version, path, constants, functions, fortran, object })
+    }
+
+    /// A function of the library's that not every MPI has; null where it is missing.
+    pub(super) fn symbol(&self, name: &CStr) -> *mut c_void {
+        self.object.symbol(name)
+    }
+
+    /// Addresses that MPI_IN_PLACE may have in Fortran: variables of Open MPI's and MPICH's.
+    pub(super) fn fortran_in_place(&self) -> Vec<usize> {
+        const NAMES: [(&CStr, usize); 6] = [
+            (c"mpi_fortran_in_place_", 0),
+            (c"mpi_fortran_in_place", 0),
+            (c"mpi_fortran_in_place__", 0),
+            (c"MPI_FORTRAN_IN_PLACE", 0),
+            (c"MPIR_F08_MPI_IN_PLACE", 0),
+            // The second integer of a common block of mpif.h.
+            (c"mpipriv1_", size_of::<c_int>()),
+        ];
+        let mut addresses = Vec::new();
+        for (name, offset) in NAMES {
+            // SAFETY: a C string.
+            let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
+            if address != 0 {
+                addresses.push(address + offset);
+            }
+        }
+        addresses
     }
 }
 

@@ -4,10 +4,13 @@ mod communicator;
 mod handles;
 pub mod launch;
 mod library;
+mod linked;
 pub mod node;
 pub mod presence;
 pub mod roll_call;
+mod sessions;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;
 pub use library::{Abi, Handle, Library, LibraryError, next_definition};
+pub use linked::is_linked_in;

@@ -1,21 +1,25 @@
 //! The end: what was measured becomes a summary, over the job's MPI or alone.
 
+use std::fs::File;
+use std::path::Path;
 use std::time::Instant;
 
-use plimsoll_agent::process;
+use plimsoll_agent::{descriptors, process};
 use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose, diagnose_alone};
-use plimsoll_analysis::mpi::Abi;
+use plimsoll_analysis::mpi::{Abi, is_linked_in};
 use plimsoll_analysis::summary::{Mpi, MpiAbi};
 
-use super::{Job, State, Together, get};
-use crate::{ending, loading, report, say, threads};
+use super::{Job, MpiSide, State, Together, get};
+use crate::{ending, loading, report, say, surroundings, threads};
 
 /// MPI_Finalize was entered: gathers, diagnoses, writes. `measured` runs a wait as a measured call.
 pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     let (Some(job), Some(observed)) = (get(), process::current()) else { return };
     let mut guard = job.state.lock();
     let state = &mut *guard;
-    let Some(side) = state.mpi.as_mut().filter(|_| !state.done) else { return };
+    let Some(side) = state.mpi.as_mut().filter(|side| !side.by_session && !state.done) else {
+        return;
+    };
     let entered = Instant::now();
     let together = side.together.take();
     let (rank, size, speaks) = (side.rank, side.size, side.speaks);
@@ -157,13 +161,41 @@ pub fn write_incomplete(ended: &str) {
     if inputs.is_empty() {
         return;
     }
-    let regular = state.mpi.is_none() && ended == "exit";
-    let info = job.info(state, ended, regular);
+    let by_session = state.mpi.as_ref().filter(|side| side.by_session);
+    if let Some(MpiSide { speaks: true, apart: Some(reason), .. }) = by_session {
+        say::warn(reason);
+    }
+    let unseen = state.mpi.is_none().then(|| why_unseen(&job.executable)).flatten();
+    // An exit is the regular end of what is not begun by MPI_Init.
+    let alone = by_session.map_or(state.mpi.is_none(), |side| side.size == 1);
+    let regular = alone && unseen.is_none() && ended == "exit";
+    let mut info = job.info(state, ended, regular);
+    let told_rank = surroundings::rank_told_by_launcher();
+    if let Some(reason) = unseen {
+        if told_rank.is_none_or(|rank| rank == 0) {
+            say::warn(&reason);
+        }
+        info.notes.push(reason);
+    }
     let (size, part, speaks) = match &state.mpi {
-        None => (1, None, true),
+        // Processes that a launcher started together, and that are nothing to each other for us.
+        None => {
+            (1, told_rank.map(|rank| format!("rank{rank}")), told_rank.is_none_or(|rank| rank == 0))
+        }
         Some(side) if inputs.len() == side.size as usize => (side.size, None, side.rank == 0),
         Some(side) => (side.size, Some(format!("rank{}", side.rank)), side.speaks),
     };
     job.write_alone(inputs, &info, entered, size, part.as_deref(), speaks);
     job.collector.acknowledge();
+}
+
+/// Why no MPI was seen in a process that has one.
+fn why_unseen(executable: &str) -> Option<String> {
+    let hide = |file: File| File::from(descriptors::hide(file.into()));
+    is_linked_in(Path::new(executable), hide).then(|| {
+        String::from(
+            "MPI is linked statically into this program, where it cannot be watched: each process \
+             writes a report of its own. Link the shared library to have ranks compared.",
+        )
+    })
 }

@@ -1,6 +1,6 @@
 //! MPI_Init: finds out who is there, and lets each node's first rank collect the node.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,8 +16,13 @@ use super::{
 };
 use crate::say;
 
-/// Runs the real MPI_Init, defined at `definition`.
-pub fn around_mpi_init(definition: *const c_void, init: impl FnOnce() -> c_int) -> c_int {
+/// Runs the real MPI_Init, defined at `definition`, which says whether it succeeded.
+pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, bool)) -> R {
+    // A Fortran layer that calls the C function, or a program that calls it again: this rank's
+    // token must stay one.
+    if INSIDE_MPI_INIT.load(Ordering::Relaxed) || get().is_some_and(Job::has_mpi) {
+        return init().0;
+    }
     crate::begin_for_mpi();
     let hide = |socket| process::current().map_or(-1, |observed| observed.adopt_descriptor(socket));
     let token = get().and_then(|_| match Token::leave(&hide) {
@@ -28,18 +33,29 @@ pub fn around_mpi_init(definition: *const c_void, init: impl FnOnce() -> c_int) 
         }
     });
     INSIDE_MPI_INIT.store(true, Ordering::Relaxed);
-    let code = init();
+    let (result, succeeded) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
-    if code == 0
+    if succeeded
         && let Some(job) = get()
         && let Some(observed) = process::current()
     {
         job.mpi_started(observed, definition, token);
     }
-    code
+    result
+}
+
+impl State {
+    /// MPI_Init was called.
+    fn has_mpi(&self) -> bool {
+        self.mpi.as_ref().is_some_and(|side| !side.by_session)
+    }
 }
 
 impl Job {
+    fn has_mpi(&self) -> bool {
+        self.state.try_lock().is_none_or(|state| state.has_mpi() || state.done)
+    }
+
     fn mpi_started(
         &'static self,
         observed: &'static Observed,
@@ -47,7 +63,7 @@ impl Job {
         token: Option<Token>,
     ) {
         let mut state = self.state.lock();
-        if state.mpi.is_some() || state.done {
+        if state.has_mpi() || state.done {
             return;
         }
         let library = match Library::detect(definition) {
@@ -80,12 +96,13 @@ impl Job {
             library: library.clone(),
             rank,
             size,
+            by_session: false,
             together,
             apart,
             speaks,
             _token: token,
         };
-        FACTS.store(Box::into_raw(Box::new(HandleFacts::new(library))), Ordering::Release);
+        FACTS.store(Box::into_raw(Box::new(HandleFacts::new(library, true))), Ordering::Release);
         MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
         state.mpi = Some(side);
         if !self.settings.ranks.contains(rank) {

@@ -1,0 +1,170 @@
+//! The symbols of an MPI function: C's, and those that Fortran compilers and MPI's Fortran
+//! interfaces make of it (MPI-4.1, 19.1.5).
+
+use super::{Call, Provider};
+
+/// Bytes that hold every symbol and its NUL.
+pub const LONGEST_SYMBOL: usize = 64;
+
+/// How the arguments travel. Symbols of one convention are names of one definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Convention {
+    /// By value.
+    C = 0,
+    /// `mpif.h` and `use mpi`: by reference, then ierror, then the lengths of texts; handles are
+    /// integers.
+    Fortran = 1,
+    /// `use mpi_f08`: the same words; ierror may be absent, which is a null pointer.
+    F08 = 2,
+    /// `use mpi_f08` with TS 29113: buffers are descriptors, which begin with the address.
+    F08Descriptors = 3,
+}
+
+impl Convention {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+}
+
+/// One way to spell a function's symbol.
+#[derive(Clone, Copy, Debug)]
+pub struct Symbol {
+    /// The convention of what bears it.
+    pub convention: Convention,
+    case: Case,
+    suffix: &'static str,
+    /// Of large-count functions only, whose own `_c` it replaces.
+    of: Of,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    AsIs,
+    Lower,
+    Upper,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    All,
+    IntCounts,
+    LargeCounts,
+    /// `use mpi` has these functions twice, for two types of their address (MPI-4.1, 12.2.2).
+    Windows,
+}
+
+const fn spelling(convention: Convention, case: Case, suffix: &'static str, of: Of) -> Symbol {
+    Symbol { convention, case, suffix, of }
+}
+
+/// All spellings; of one convention, the commonest first. The large-count ones of mpi_f08 are those
+/// of MPICH, of Open MPI and of the standard.
+pub const SYMBOLS: [Symbol; 20] = {
+    use Case::{AsIs, Lower, Upper};
+    use Convention::{C, F08, F08Descriptors, Fortran};
+    use Of::{All, IntCounts, LargeCounts, Windows};
+    [
+        spelling(C, AsIs, "", All),
+        spelling(Fortran, Lower, "_", IntCounts),
+        spelling(Fortran, Lower, "", IntCounts),
+        spelling(Fortran, Lower, "__", IntCounts),
+        spelling(Fortran, Upper, "", IntCounts),
+        spelling(Fortran, Lower, "_cptr_", Windows),
+        spelling(Fortran, Lower, "_cptr", Windows),
+        spelling(Fortran, Lower, "_cptr__", Windows),
+        spelling(Fortran, Upper, "_CPTR", Windows),
+        spelling(F08, Lower, "_f08_", IntCounts),
+        spelling(F08, Lower, "_f08", IntCounts),
+        spelling(F08Descriptors, Lower, "_f08ts_", IntCounts),
+        spelling(F08Descriptors, Lower, "_f08ts", IntCounts),
+        spelling(F08, Lower, "_f08_large_", LargeCounts),
+        spelling(F08, Lower, "_f08_c_", LargeCounts),
+        spelling(F08, Lower, "_c_f08_", LargeCounts),
+        spelling(F08Descriptors, Lower, "_f08ts_large_", LargeCounts),
+        spelling(F08Descriptors, Lower, "_f08ts_c_", LargeCounts),
+        spelling(F08Descriptors, Lower, "_c_f08ts_", LargeCounts),
+        spelling(F08Descriptors, Lower, "_c_f08ts", LargeCounts),
+    ]
+};
+
+impl Symbol {
+    /// Whether the call is known by this spelling.
+    pub fn belongs_to(&self, call: &Call) -> bool {
+        let mpi = call.provider != Provider::Libc;
+        match self.of {
+            Of::All => true,
+            Of::IntCounts => mpi && !call.large_count,
+            Of::LargeCounts => mpi && call.large_count,
+            Of::Windows => matches!(call.name, "MPI_Win_allocate" | "MPI_Win_allocate_shared"),
+        }
+    }
+
+    /// The symbol of a call, without allocating: text and NUL in `room`.
+    pub fn spell<'r>(
+        &self,
+        call: &Call,
+        room: &'r mut [u8; LONGEST_SYMBOL],
+    ) -> &'r core::ffi::CStr {
+        let name = match self.of {
+            Of::LargeCounts => call.name.strip_suffix("_c").unwrap_or(call.name),
+            _ => call.name,
+        };
+        let bytes = name.bytes().chain(self.suffix.bytes());
+        // The last byte stays NUL.
+        room.fill(0);
+        for (place, byte) in room[..LONGEST_SYMBOL - 1].iter_mut().zip(bytes) {
+            *place = match self.case {
+                Case::AsIs => byte,
+                Case::Lower => byte.to_ascii_lowercase(),
+                Case::Upper => byte.to_ascii_uppercase(),
+            };
+        }
+        core::ffi::CStr::from_bytes_until_nul(room).unwrap_or(c"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CALLS, call, id_of};
+    use super::*;
+
+    fn symbols(name: &str) -> Vec<String> {
+        let call = call(id_of(name)).unwrap();
+        let mut room = [0; LONGEST_SYMBOL];
+        SYMBOLS
+            .iter()
+            .filter(|symbol| symbol.belongs_to(call))
+            .map(|symbol| symbol.spell(call, &mut room).to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn a_function_has_the_symbols_of_all_languages() {
+        assert_eq!(
+            symbols("MPI_Send"),
+            [
+                "MPI_Send",
+                "mpi_send_",
+                "mpi_send",
+                "mpi_send__",
+                "MPI_SEND",
+                "mpi_send_f08_",
+                "mpi_send_f08",
+                "mpi_send_f08ts_",
+                "mpi_send_f08ts",
+            ]
+        );
+        assert_eq!(symbols("MPI_Send_c")[..2], ["MPI_Send_c", "mpi_send_f08_large_"]);
+        assert!(symbols("MPI_Win_allocate").contains(&"mpi_win_allocate_cptr_".to_owned()));
+        assert_eq!(symbols("poll"), ["poll"]);
+    }
+
+    #[test]
+    fn no_two_functions_share_a_symbol_and_none_is_cut_off() {
+        let mut all: Vec<String> = CALLS.iter().flat_map(|call| symbols(call.name)).collect();
+        assert!(all.iter().all(|symbol| symbol.len() + 1 < LONGEST_SYMBOL));
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

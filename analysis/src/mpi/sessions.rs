@@ -1,0 +1,58 @@
+//! A process's place in a job that uses sessions (MPI-4.1, 11.3): the world as a process set.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+
+use super::library::{Abi, Handle, Library};
+
+impl Library {
+    /// Rank and size of the process set `mpi://WORLD`, asked of a session of the application's.
+    /// Local; `None` if the library does not say.
+    ///
+    /// # Safety
+    /// `session` points to the handle of a valid session, in C or, if so said, in Fortran.
+    pub unsafe fn place_in_session(
+        &self,
+        session: *const c_void,
+        fortran: bool,
+    ) -> Option<(u32, u32)> {
+        type FromSession = unsafe extern "C" fn(Handle, *const c_char, *mut Handle) -> c_int;
+        type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+        let function = |name: &CStr| {
+            let pointer = self.symbol(name);
+            (!pointer.is_null()).then_some(pointer)
+        };
+        // SAFETY: MPI-4.1, 11.3.1 and 7.3.1: the functions' types, handles being words; the session
+        // is valid, and the group that it gives is ours and given back.
+        unsafe {
+            let session = match (fortran, self.abi) {
+                (true, _) => {
+                    let integer = session.cast::<c_int>().read();
+                    match function(c"PMPI_Session_f2c") {
+                        Some(convert) => transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn(c_int) -> Handle,
+                        >(convert)(integer),
+                        None => integer as u32 as Handle,
+                    }
+                }
+                (false, Abi::Mpich) => session.cast::<u32>().read() as Handle,
+                (false, _) => session.cast::<Handle>().read(),
+            };
+            let from_session: FromSession =
+                transmute::<*mut c_void, FromSession>(function(c"PMPI_Group_from_session_pset")?);
+            let rank_in = transmute::<*mut c_void, Ask>(function(c"PMPI_Group_rank")?);
+            let size_of = transmute::<*mut c_void, Ask>(function(c"PMPI_Group_size")?);
+            let free = transmute::<*mut c_void, unsafe extern "C" fn(*mut Handle) -> c_int>(
+                function(c"PMPI_Group_free")?,
+            );
+            let (mut group, mut rank, mut size) = (0, -1, -1);
+            if from_session(session, c"mpi://WORLD".as_ptr(), &mut group) != 0 {
+                return None;
+            }
+            let known = rank_in(group, &mut rank) == 0 && size_of(group, &mut size) == 0;
+            free(&mut group);
+            known.then_some((u32::try_from(rank).ok()?, u32::try_from(size).ok()?))
+        }
+    }
+}

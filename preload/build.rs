@@ -1,0 +1,43 @@
+//! Writes the list of stubs: one for each symbol of each call in the agent's table.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::{env, fs};
+
+#[path = "../agent/src/calls/mod.rs"]
+#[allow(dead_code, unused_imports)] // the table is read here, and used in the agent
+mod calls;
+
+use calls::{CALLS, LONGEST_SYMBOL, Provider, SYMBOLS};
+
+fn main() {
+    println!("cargo::rerun-if-changed=../agent/src/calls");
+    let mut stubs = String::new();
+    let mut unexported = String::new();
+    for (index, call) in CALLS.iter().enumerate() {
+        let body = if call.provider == Provider::Own { "hooked" } else { "measured" };
+        for (spelling, symbol) in SYMBOLS.iter().enumerate() {
+            let mut room = [0; LONGEST_SYMBOL];
+            let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
+            // A hook of its own stands before its stub.
+            if symbol.belongs_to(call) && name != "pthread_mutex_lock" {
+                let id = index + 1;
+                let in_c = spelling == 0;
+                let kind = if in_c && call.is_recent() { "unexported_stub" } else { "stub" };
+                writeln!(stubs, "{kind}!({name}, {id}, {spelling}, {body});")
+                    .expect("a string takes all");
+                if kind == "unexported_stub" {
+                    writeln!(unexported, "    ({id}, {name}),").expect("a string takes all");
+                }
+            }
+        }
+    }
+    writeln!(
+        stubs,
+        "/// Stubs that are not exported, by their calls.\n\
+         pub const UNEXPORTED: &[(CallId, unsafe extern \"C-unwind\" fn())] = &[\n{unexported}];"
+    )
+    .expect("a string takes all");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    fs::write(out.join("stubs.rs"), stubs).expect("cargo's own directory is writable");
+}

@@ -1,0 +1,130 @@
+//! What a call's arguments say about its message: how many bytes, and whether it synchronised the
+//! world. In C the arguments are the values; in Fortran they are references, read when the call
+//! begins, since the caller's variables may change meanwhile.
+
+use std::ffi::c_int;
+
+use plimsoll_agent::calls::{Call, CallClass, Convention};
+use plimsoll_analysis::mpi::HandleFacts;
+
+use crate::job;
+use crate::stubs::{Frame, Noted};
+
+/// Reads what a Fortran call passes by reference.
+///
+/// # Safety
+/// The frame is of a Fortran call that has just begun.
+#[inline(never)]
+pub unsafe fn note(frame: &Frame) -> Noted {
+    let call = frame.entry();
+    // SAFETY: the table says which arguments are counts and handles. By the standard they are
+    // references to an INTEGER, to a handle that holds one, or to an INTEGER(MPI_COUNT_KIND).
+    unsafe {
+        let integer = |word: Option<u8>| {
+            word.and_then(|word| (frame.argument(word) as *const c_int).as_ref()).copied()
+        };
+        let count = match call.count {
+            Some(word) if call.large_count => {
+                let count = (frame.argument(word) as *const i64).as_ref().copied();
+                count.unwrap_or(0)
+            }
+            word => integer(word).unwrap_or(0).into(),
+        };
+        Noted {
+            count: u64::try_from(count).unwrap_or(0),
+            datatype: integer(call.datatype).unwrap_or(0),
+            communicator: integer(call.communicator).unwrap_or(0),
+        }
+    }
+}
+
+/// Bytes of a call's message and whether it synchronised the world, after it has returned.
+///
+/// # Safety
+/// The frame is of a call that has just returned `result`.
+pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, bool) {
+    let call = frame.entry();
+    let fortran = !frame.is_c();
+    // SAFETY: the frame is intact, and MPI has accepted the arguments.
+    unsafe {
+        if !succeeded(frame, result) {
+            return (0, false);
+        }
+        let bytes = match (call.count, call.datatype) {
+            (Some(count), Some(datatype)) => {
+                let count = if fortran { frame.noted.count } else { c_count(frame, call, count) };
+                // Without elements the datatype may be none, and in place it is ignored: MPI must
+                // not be asked about it.
+                if count == 0 || is_in_place(frame, call, facts) {
+                    0
+                } else if fortran {
+                    count.saturating_mul(facts.fortran_type_bytes(frame.noted.datatype))
+                } else {
+                    count.saturating_mul(facts.type_bytes(frame.argument(datatype)))
+                }
+            }
+            _ => 0,
+        };
+        let sync = match call.communicator {
+            Some(word) if call.class == CallClass::CollectiveSync && job::is_main_thread() => {
+                if fortran {
+                    facts.fortran_is_world(frame.noted.communicator)
+                } else {
+                    facts.is_world(frame.argument(word))
+                }
+            }
+            _ => false,
+        };
+        (bytes, sync)
+    }
+}
+
+/// Whether an MPI call succeeded (MPI_SUCCESS is 0 in every ABI): C returns an int, Fortran writes
+/// ierror, which may be absent in mpi_f08.
+///
+/// # Safety
+/// As [`finished`].
+pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
+    if frame.is_c() {
+        return result == 0;
+    }
+    let before = match frame.entry().name {
+        // Fortran has no argc and argv.
+        "MPI_Init" => 0,
+        "MPI_Init_thread" => 2,
+        _ => frame.entry().arity,
+    };
+    // SAFETY: ierror follows the other arguments.
+    let ierror = unsafe { (frame.argument(before) as *const c_int).as_ref() };
+    ierror.is_none_or(|code| *code == 0)
+}
+
+/// # Safety
+/// As [`finished`]; `word` is the count's.
+unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
+    // SAFETY: promised by the caller.
+    let count = unsafe { frame.argument(word) };
+    let count = if call.large_count { count as i64 } else { (count as c_int).into() };
+    u64::try_from(count).unwrap_or(0)
+}
+
+/// Whether the buffer is MPI_IN_PLACE, so that its count and datatype mean nothing.
+///
+/// # Safety
+/// As [`finished`].
+unsafe fn is_in_place(frame: &Frame, call: &Call, facts: &HandleFacts) -> bool {
+    let Some(word) = call.in_place else { return false };
+    // SAFETY: the buffer is an argument; a descriptor begins with the address (Fortran 2018,
+    // 18.5.3).
+    unsafe {
+        let buffer = frame.argument(word);
+        match frame.symbol().convention {
+            Convention::C => facts.is_in_place(buffer),
+            Convention::Fortran | Convention::F08 => facts.fortran_may_be_in_place(buffer),
+            Convention::F08Descriptors => match (buffer as *const usize).as_ref() {
+                Some(address) => facts.fortran_may_be_in_place(*address),
+                None => true,
+            },
+        }
+    }
+}

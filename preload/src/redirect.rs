@@ -1,0 +1,211 @@
+//! Wraps functions of MPI that not every MPI has, where they are.
+//!
+//! A wrapper that is exported under a function's name makes the function exist: a program that asks
+//! (by a weak reference, as mpi4py does) would find it under an MPI that has none. So the wrappers
+//! of recent functions carry no name. Instead, the entries of a module's global offset table that
+//! lead to such a function are made to lead to its wrapper (System V ABI for x86-64, 4.4 and 5.2):
+//! after the program's start, after a dlopen, and when MPI begins.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use plimsoll_agent::calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
+use plimsoll_analysis::mpi::next_definition;
+
+use crate::stubs::UNEXPORTED;
+
+/// Relocations of table entries that hold a function's address (System V ABI, table 4.9).
+const R_X86_64_64: u64 = 1;
+const R_X86_64_GLOB_DAT: u64 = 6;
+const R_X86_64_JUMP_SLOT: u64 = 7;
+
+const PAGE: usize = 4096;
+
+/// One redirection at a time: tables are made writable for a moment.
+static LOCK: Mutex<()> = Mutex::new(());
+
+/// A relocation with its addend (gABI, chapter 4, Relocation).
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Relocation {
+    offset: u64,
+    info: u64,
+    addend: i64,
+}
+
+/// A module's tables, as its dynamic section names them.
+#[derive(Default)]
+struct Tables {
+    symbols: u64,
+    strings: u64,
+    lists: [(u64, u64); 2],
+}
+
+/// A function and the wrapper that its calls are to reach.
+struct Target {
+    name: &'static [u8],
+    definition: usize,
+    wrapper: usize,
+}
+
+/// Redirects the calls of all modules that are loaded now.
+pub fn redirect_calls() {
+    let _guard = LOCK.lock();
+    let targets = targets();
+    if !targets.is_empty() {
+        // SAFETY: the callback gets the list, which outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw const targets).cast_mut().cast()) };
+    }
+}
+
+/// What is there to be wrapped, by ascending name. Looked up before the loader's list of modules
+/// is locked, since the lookup takes another lock of the loader's first.
+fn targets() -> Vec<Target> {
+    let definition = |name: &CStr| next_definition(name, std::ptr::null());
+    if definition(c"MPI_Init").is_none() {
+        return Vec::new();
+    }
+    let target = |(id, wrapper): &(CallId, unsafe extern "C-unwind" fn())| {
+        let call = &CALLS[usize::from(*id) - 1];
+        let mut room = [0; LONGEST_SYMBOL];
+        let definition = definition(SYMBOLS[0].spell(call, &mut room))? as usize;
+        Some(Target { name: call.name.as_bytes(), definition, wrapper: *wrapper as usize })
+    };
+    let mut targets: Vec<Target> = UNEXPORTED.iter().filter_map(target).collect();
+    targets.sort_unstable_by_key(|target| target.name);
+    targets
+}
+
+/// Called by the loader for each module.
+///
+/// # Safety
+/// `info` is the loader's, `targets` the list of [`redirect_calls`].
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    targets: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader describes a module that stays mapped during the call.
+    unsafe {
+        let (info, targets) = (&*info, &*targets.cast::<Vec<Target>>());
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        let own = visit as *const () as u64;
+        let holds = |address: u64| {
+            headers.iter().any(|header| {
+                let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+                header.p_type == libc::PT_LOAD
+                    && start <= address
+                    && address - start < header.p_memsz
+            })
+        };
+        if !holds(own)
+            && let Some(tables) = tables(info.dlpi_addr, headers)
+        {
+            for (list, bytes) in tables.lists {
+                for at in 0..bytes as usize / size_of::<Relocation>() {
+                    let relocation = (list as *const Relocation).add(at).read();
+                    redirect(info.dlpi_addr, &tables, &relocation, targets, &holds);
+                }
+            }
+        }
+    }
+    0
+}
+
+/// # Safety
+/// The headers are those of a loaded module.
+unsafe fn tables(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
+    const DT_STRTAB: i64 = 5;
+    const DT_SYMTAB: i64 = 6;
+    const DT_RELA: i64 = 7;
+    const DT_RELASZ: i64 = 8;
+    const DT_JMPREL: i64 = 23;
+    const DT_PLTRELSZ: i64 = 2;
+    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+    let mut entry = bias.wrapping_add(dynamic.p_vaddr) as *const (i64, u64);
+    let mut tables = Tables::default();
+    loop {
+        // SAFETY: the section ends with a tag of 0.
+        let (tag, value) = unsafe { entry.read() };
+        // The C library adds the bias in place, but not in tables that it cannot write.
+        let address = if value < bias { value.wrapping_add(bias) } else { value };
+        match tag {
+            0 => break,
+            DT_STRTAB => tables.strings = address,
+            DT_SYMTAB => tables.symbols = address,
+            DT_RELA => tables.lists[0].0 = address,
+            DT_RELASZ => tables.lists[0].1 = value,
+            DT_JMPREL => tables.lists[1].0 = address,
+            DT_PLTRELSZ => tables.lists[1].1 = value,
+            _ => {}
+        }
+        // SAFETY: as above.
+        entry = unsafe { entry.add(1) };
+    }
+    tables.lists.iter_mut().filter(|(list, _)| *list == 0).for_each(|(_, bytes)| *bytes = 0);
+    (tables.symbols != 0 && tables.strings != 0).then_some(tables)
+}
+
+/// # Safety
+/// The tables and the relocation are those of a module that is loaded at `bias`; `holds` knows its
+/// addresses.
+unsafe fn redirect(
+    bias: u64,
+    tables: &Tables,
+    relocation: &Relocation,
+    targets: &[Target],
+    holds: &impl Fn(u64) -> bool,
+) {
+    let kind = relocation.info & 0xffff_ffff;
+    if ![R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT].contains(&kind)
+        || (kind == R_X86_64_64 && relocation.addend != 0)
+    {
+        return;
+    }
+    // SAFETY: the relocation names a symbol of the module's table, and the symbol a string.
+    let name = unsafe {
+        let symbol =
+            (tables.symbols as *const libc::Elf64_Sym).add((relocation.info >> 32) as usize);
+        CStr::from_ptr((tables.strings + u64::from((*symbol).st_name)) as *const libc::c_char)
+    };
+    let name = name.to_bytes();
+    if !name.starts_with(b"MPI_") {
+        return;
+    }
+    let Ok(at) = targets.binary_search_by_key(&name, |target| target.name) else { return };
+    let target = &targets[at];
+    let entry = bias.wrapping_add(relocation.offset);
+    // SAFETY: the loader has written the entry, which is aligned; where it stays read-only
+    // afterwards (RELRO), it is made writable for the moment.
+    unsafe {
+        let entry = &*(entry as *const AtomicUsize);
+        let value = entry.load(Ordering::Acquire);
+        // Not bound yet, the entry leads back into the module's own code.
+        if value != target.definition && !(kind == R_X86_64_JUMP_SLOT && holds(value as u64)) {
+            return;
+        }
+        let page = (std::ptr::from_ref(entry) as usize & !(PAGE - 1)) as *mut c_void;
+        let writable = is_writable(std::ptr::from_ref(entry) as u64);
+        if !writable && libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            return;
+        }
+        entry.store(target.wrapper, Ordering::Release);
+        if !writable {
+            libc::mprotect(page, PAGE, libc::PROT_READ);
+        }
+    }
+}
+
+/// Whether the page of an address is mapped for writing, by the process's own list.
+fn is_writable(address: u64) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let holds = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let start = u64::from_str_radix(start, 16).ok()?;
+        let end = u64::from_str_radix(end, 16).ok()?;
+        (start <= address && address < end).then(|| rest.as_bytes().get(1) == Some(&b'w'))
+    };
+    maps.lines().find_map(holds).unwrap_or(false)
+}

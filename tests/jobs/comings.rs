@@ -1,0 +1,182 @@
+//! The ways in which MPI comes into a program: late, twice, never, by dlopen, by another program of
+//! the same world, by a spawned world, statically.
+
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
+use plimsoll_tests::summary::Summary;
+use plimsoll_tests::truth::assert_within;
+
+const ARGUMENTS: &str = "sleep 40 10 3";
+
+fn pair(job: &Job) -> (Outcome, Outcome) {
+    let (plain, watched) = (job.run(), job.clone().watch(Watch::Run).run());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    (plain, watched)
+}
+
+/// The subject's loss is the worst one, and its cause is `cause`.
+fn assert_found(job: &Outcome, mpi: Mpi, cause: &str) -> Summary {
+    let (summary, truth) = (job.summary(), job.truth());
+    let worst = summary.worst();
+    assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
+    assert_eq!(summary.at("/run/complete"), true);
+    assert_eq!(worst.first_cause(), Some(cause), "{worst:?}");
+    assert_eq!(worst.field("slow_ranks").as_str(), truth.text("slow_ranks"), "{worst:?}");
+    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.10);
+    assert_within("elapsed", summary.number("/run/elapsed_s"), truth.number("elapsed_s"), 0.05);
+    summary
+}
+
+#[test]
+fn loaded_by_a_plugin_that_nobody_else_sees() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(Form::Plugin);
+        let (_, watched) = pair(&job.arguments(ARGUMENTS));
+        let summary = assert_found(&watched, mpi, "work_uneven");
+        let path = summary.worst().cause_path();
+        assert_eq!(path[..2], ["main", "plugin_main"], "{path:?}");
+    }
+}
+
+#[test]
+fn initialised_late_the_run_counts_from_there() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("init_twice", mpi, mpi.ranks()).arguments(ARGUMENTS);
+        let (_, watched) = pair(&job);
+        // The subject's own elapsed time begins when MPI_Init returns.
+        assert_found(&watched, mpi, "work_uneven");
+    }
+}
+
+#[test]
+fn a_refused_second_initialisation_changes_nothing() {
+    for mpi in each_mpi() {
+        let arguments = format!("{ARGUMENTS} again");
+        let (plain, watched) = pair(&Job::ranks("init_twice", mpi, 2).arguments(&arguments));
+        if plain.status().success() {
+            assert!(plain.stdout().contains("second MPI_Init: refused"), "{}", plain.story());
+            assert_found(&watched, mpi, "work_uneven");
+        } else {
+            // Open MPI ends the job, whatever its error handlers say: so the run is cut short.
+            assert_eq!(mpi, Mpi::OpenMpi, "{}", plain.story());
+            for summary in watched.summaries() {
+                assert_eq!(summary.at("/run/complete"), false, "{}", watched.story());
+            }
+        }
+    }
+}
+
+#[test]
+fn never_initialised_it_is_a_program_without_mpi() {
+    for mpi in each_mpi() {
+        // One rank: all that there is to say about it is in one report.
+        let job = Job::ranks("init_never", mpi, 1).arguments("burn 20 10");
+        let (_, watched) = pair(&job);
+        let summary = watched.summary();
+        assert_eq!(summary.text("/run/mpi/abi"), "none");
+        assert!(summary.at("/run/mpi/library").is_null());
+        assert_eq!(summary.text("/run/ended"), "exit");
+        assert_eq!(summary.at("/run/complete"), true);
+        let work_s = summary.of_function("work_alone").mean_s;
+        assert_within("work", work_s, watched.truth().number("work_s"), 0.10);
+    }
+}
+
+#[test]
+fn two_programs_of_one_world_are_one_job() {
+    for mpi in each_mpi() {
+        let half = mpi.ranks() / 2;
+        let job = Job::ranks("imbalance", mpi, half).and("partner", half).arguments(ARGUMENTS);
+        let (_, watched) = pair(&job);
+        let summary = assert_found(&watched, mpi, "work_of_partner");
+        assert_eq!(summary.number("/run/ranks"), f64::from(2 * half));
+        let program = |path: &str| path.rsplit('/').next().map(str::to_owned);
+        assert_eq!(program(summary.text("/run/executable")).as_deref(), Some("imbalance"));
+        // Each function is known to be of its own program.
+        for (function, expected) in [("work_uneven", "imbalance"), ("work_of_partner", "partner")] {
+            let modules = summary.modules_of(function);
+            assert_eq!(modules.len(), 1, "{function}: {modules:?}");
+            assert_eq!(program(&modules[0]).as_deref(), Some(expected), "{function}");
+        }
+    }
+}
+
+/// Children are a world of their own, so a job of their own. Who preloads the ranks through the
+/// launcher preloads what they spawn as well, if the launcher passes its settings on.
+fn assert_two_jobs(mpi: Mpi) {
+    if !mpi.available() {
+        return;
+    }
+    let job = Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS);
+    let plain = job.run().succeeded();
+    let watched = job.watch(Watch::Preload).run().succeeded();
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    let summaries = watched.summaries();
+    assert_eq!(summaries.len(), 2, "{}", watched.story());
+    for (ours, theirs) in [("work_of_parent", "work_of_child"), ("work_of_child", "work_of_parent")]
+    {
+        let of_these = |summary: &&Summary| !summary.of_function(ours).nodes.is_empty();
+        let found: Vec<_> = summaries.iter().filter(of_these).collect();
+        assert_eq!(found.len(), 1, "{mpi}, {ours}: {}", watched.story());
+        assert_eq!(found[0].number("/run/ranks"), 2.0);
+        assert_eq!(found[0].at("/run/complete"), true);
+        assert_eq!(found[0].worst().first_cause(), Some(ours), "{}", watched.story());
+        assert!(found[0].of_function(theirs).nodes.is_empty(), "{}", watched.story());
+    }
+}
+
+#[test]
+fn ranks_that_open_mpi_spawns_are_a_job_of_their_own() {
+    assert_two_jobs(Mpi::OpenMpi);
+}
+
+/// Its launcher starts them beside their parents, by the same process.
+#[test]
+fn ranks_that_mpich_spawns_are_a_job_of_their_own() {
+    assert_two_jobs(Mpi::MpichWheel);
+}
+
+/// What `plimsoll run` sets is not in the environment that launchers give to spawned processes.
+#[test]
+fn ranks_that_spawn_are_diagnosed_without_their_children() {
+    for mpi in [Mpi::OpenMpi, Mpi::MpichWheel, Mpi::OpenMpiWheel] {
+        if !mpi.available() {
+            continue;
+        }
+        let (_, watched) = pair(&Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS));
+        let summary = watched.summary();
+        assert_eq!(summary.at("/run/complete"), true);
+        assert_eq!(summary.worst().first_cause(), Some("work_of_parent"), "{}", watched.story());
+        let loss_s = watched.truth().number("expected_loss_s");
+        assert_within("seconds", summary.worst().seconds(), loss_s, 0.10);
+    }
+}
+
+#[test]
+fn linked_statically_each_process_reports_and_says_why() {
+    if !Mpi::Mpich.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::Mpich, 2).form(Form::StaticMpi).arguments(ARGUMENTS);
+    let (_, watched) = pair(&job);
+    let messages = watched.plimsoll_messages();
+    let told = messages.iter().filter(|it| it.starts_with("MPI is linked statically")).count();
+    assert_eq!(told, 1, "{}", watched.story());
+    let summaries = watched.summaries();
+    assert_eq!(summaries.len(), 2, "{}", watched.story());
+    let (mut works_s, mut truths_s) = (Vec::new(), watched.truth().numbers("work_s"));
+    for summary in &summaries {
+        assert_eq!(summary.text("/run/mpi/abi"), "none");
+        assert_eq!(summary.at("/run/complete"), false);
+        let (even, uneven) = (summary.of_function("work_even"), summary.of_function("work_uneven"));
+        works_s.push(even.sum_s + uneven.sum_s);
+    }
+    works_s.sort_by(f64::total_cmp);
+    truths_s.sort_by(f64::total_cmp);
+    for (found_s, truth_s) in works_s.iter().zip(truths_s) {
+        assert_within("work of one rank", *found_s, truth_s, 0.10);
+    }
+}

@@ -1,0 +1,186 @@
+//! Every MPI with every language: the same load imbalance is found in each, by one library. The
+//! table of what was found is printed, and stands in the README.
+
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{env, fs};
+
+use plimsoll_tests::artifacts::workspace_dir;
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::{Mpi, skip};
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
+use plimsoll_tests::truth::assert_within;
+
+/// Set to write the table into the README instead of comparing it.
+const WRITE_VARIABLE: &str = "PLIMSOLL_TESTS_WRITE_MATRIX";
+
+const LANGUAGES: [(Form, &str); 7] = [
+    (Form::C, "C"),
+    (Form::Cxx, "C++"),
+    (Form::MpifH, "mpif.h"),
+    (Form::UseMpi, "use mpi"),
+    (Form::UseMpiF08, "use mpi_f08"),
+    (Form::Rust, "Rust"),
+    (Form::Python, "Python"),
+];
+
+/// What stands in a cell where an MPI has no such interface.
+const NONE: &str = "–";
+
+/// What stands where the loss and its ranks were found, but no function can be named.
+const UNNAMED: &str = "✓";
+
+/// Whether an MPI has an interface for a language. The wheels carry no Fortran modules; the Rust
+/// bindings want the headers of a whole installation; mpi4py's wheel knows MPICH's and Open MPI's ABI.
+const fn exists(mpi: Mpi, form: Form) -> bool {
+    match form {
+        Form::MpifH | Form::UseMpi | Form::UseMpiF08 | Form::Rust => {
+            matches!(mpi, Mpi::Mpich | Mpi::OpenMpi)
+        }
+        Form::Python => !matches!(mpi, Mpi::MpichWheelStandard | Mpi::IntelStandard),
+        _ => true,
+    }
+}
+
+/// One cell of the table, after its job.
+enum Cell {
+    None,
+    /// The library and the cause that the summary names.
+    Found {
+        library: String,
+        cause: String,
+    },
+    Skipped(String),
+    Failed(String),
+}
+
+fn diagnose(mpi: Mpi, form: Form) -> Outcome {
+    let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(form).arguments("sleep 40 10 3");
+    job.watch(Watch::Run).run().succeeded()
+}
+
+/// Holds a summary against the truth. Returns the library's name and the function to blame.
+fn assert_found(mpi: Mpi, job: &Outcome) -> (String, String) {
+    let summary = job.summary();
+    let truth = job.truth();
+    assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
+    let library = summary.text("/run/mpi/library");
+    assert!(library.starts_with(mpi.library()), "{library} for {mpi}");
+    assert_eq!(summary.number("/run/ranks"), truth.number("ranks"));
+    assert_eq!(summary.at("/run/complete"), true);
+    let worst = summary.worst();
+    assert_eq!(worst.kind(), "load_imbalance", "{worst:?}");
+    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.10);
+    // mpi4py calls the functions with large counts (MPI-4, 2.5.8) where its MPI has them.
+    let symptom = worst.symptom_path().last().map(|name| name.strip_suffix("_c").unwrap_or(name));
+    assert_eq!(symptom, truth.text("symptom"), "{worst:?}");
+    assert_eq!(worst.field("slow_ranks").as_str(), truth.text("slow_ranks"), "{worst:?}");
+    assert_eq!(worst.first_cause(), truth.text("cause"), "{worst:?}");
+    // The functions of a script are data of its interpreter, whose own names depend on its build.
+    let cause = worst.first_cause().map_or(UNNAMED.to_owned(), |cause| format!("`{cause}`"));
+    assert!(!worst.cause_path().is_empty(), "{worst:?}");
+    (library.to_owned(), cause)
+}
+
+fn cell(mpi: Mpi, form: Form) -> Cell {
+    if !exists(mpi, form) {
+        return Cell::None;
+    }
+    let no_python = || if form == Form::Python { mpi.why_no_python() } else { None };
+    if let Some(reason) = mpi.why_unavailable().or_else(no_python) {
+        return Cell::Skipped(reason);
+    }
+    let attempt = || assert_found(mpi, &diagnose(mpi, form));
+    match catch_unwind(AssertUnwindSafe(attempt)) {
+        Ok((library, cause)) => Cell::Found { library, cause },
+        Err(panic) => Cell::Failed(
+            panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default(),
+        ),
+    }
+}
+
+/// The table in the README's format: one row an MPI, one column a language.
+fn table(rows: &[(Mpi, Vec<Cell>)]) -> String {
+    let mut text = String::from("| |");
+    for (_, language) in LANGUAGES {
+        let _ = write!(text, " {language} |");
+    }
+    text.push_str("\n|---|");
+    text.push_str(&"---|".repeat(LANGUAGES.len()));
+    for (mpi, cells) in rows {
+        let _ = write!(text, "\n| {mpi} |");
+        for cell in cells {
+            let shown = match cell {
+                Cell::None => NONE.to_owned(),
+                Cell::Found { cause, .. } => cause.clone(),
+                Cell::Skipped(_) => "SKIPPED".to_owned(),
+                Cell::Failed(_) => "FAILED".to_owned(),
+            };
+            let _ = write!(text, " {shown} |");
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// The README's table, cell by cell, is what was found; cells that were skipped are not judged.
+fn assert_current(found: &str) {
+    let path = workspace_dir().join("README.md");
+    let readme = fs::read_to_string(&path).expect("the project has a README");
+    let (begin, end) = ("<!-- matrix -->\n", "<!-- end of matrix -->");
+    let (before, rest) = readme.split_once(begin).expect("the README has a place for the table");
+    let (written, after) = rest.split_once(end).expect("the table in the README ends");
+    if env::var_os(WRITE_VARIABLE).is_some() {
+        fs::write(&path, format!("{before}{begin}{found}{end}{after}"))
+            .expect("the README can be written");
+        return;
+    }
+    let cells = |table: &str| -> Vec<Vec<String>> {
+        let row = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect();
+        table.lines().map(row).collect()
+    };
+    let (found_cells, written_cells) = (cells(found), cells(written));
+    let same = found_cells.len() == written_cells.len()
+        && found_cells
+            .iter()
+            .flatten()
+            .zip(written_cells.iter().flatten())
+            .all(|(new, old)| new == old || new == "SKIPPED");
+    assert!(same, "the README shows another table; {WRITE_VARIABLE}=1 writes this one:\n{found}");
+}
+
+#[test]
+fn one_library_serves_every_mpi_in_every_language() {
+    let mut rows = Vec::new();
+    for mpi in Mpi::ALL {
+        let cells: Vec<Cell> = LANGUAGES.iter().map(|(form, _)| cell(mpi, *form)).collect();
+        rows.push((mpi, cells));
+    }
+    let table = table(&rows);
+    let mut failures = String::new();
+    let mut libraries = String::new();
+    for (mpi, cells) in &rows {
+        for (cell, (_, language)) in cells.iter().zip(LANGUAGES) {
+            match cell {
+                Cell::Failed(message) => {
+                    let _ = writeln!(failures, "\n== {mpi}, {language}: {message}");
+                }
+                Cell::Skipped(reason) => skip(&format!("{mpi}, {language}: {reason}")),
+                Cell::Found { .. } | Cell::None => {}
+            }
+        }
+        let library = cells.iter().find_map(|cell| match cell {
+            Cell::Found { library, .. } => Some(library.as_str()),
+            _ => None,
+        });
+        let _ = writeln!(libraries, "{mpi}: {}", library.unwrap_or("nothing found"));
+    }
+    plimsoll_tests::mpi::tell(&format!("{table}{libraries}"));
+    assert!(failures.is_empty(), "{failures}");
+    assert_current(&table);
+}

@@ -1,0 +1,35 @@
+//! Sessions (MPI-4, 11.3), besides MPI_Init or instead of it.
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::truth::assert_within;
+
+fn assert_found(how: &str) {
+    for mpi in [Mpi::Mpich, Mpi::MpichWheel, Mpi::MpichWheelStandard, Mpi::OpenMpiWheel] {
+        if !mpi.available() {
+            continue;
+        }
+        let job = Job::ranks("sessions", mpi, 2).arguments(&format!("sleep 40 10 3 {how}"));
+        let plain = job.run().succeeded();
+        let watched = job.watch(Watch::Run).run().succeeded();
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+        let (summary, truth) = (watched.summary(), watched.truth());
+        let worst = summary.worst();
+        assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
+        assert_eq!(summary.number("/run/ranks"), 2.0);
+        assert_eq!(summary.at("/run/complete"), true);
+        assert_eq!(worst.first_cause(), Some("work_uneven"), "{mpi}: {worst:?}");
+        assert_eq!(worst.field("slow_ranks"), "1", "{mpi}: {worst:?}");
+        assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.10);
+    }
+}
+
+#[test]
+fn besides_mpi_init() {
+    assert_found("besides");
+}
+
+#[test]
+fn instead_of_mpi_init() {
+    assert_found("instead");
+}
