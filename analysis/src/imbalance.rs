@@ -30,11 +30,13 @@ pub struct NodeImbalance {
 /// Imbalance in all instances of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseImbalance {
+    /// Uneven waiting in the ending synchronisation: imb_symptom, sum over instances of mean less
+    /// minimum, in nanoseconds.
+    pub symptom_ns: f64,
     /// Uneven work: sum over instances of maximum less mean, net of waiting for a core, in
     /// nanoseconds. Ranks leave an instance together, and what is not work in it is waiting and
-    /// communication: so this is also imb_symptom (mean less minimum of the waiting), wherever in
-    /// the instance ranks wait for the slow one.
-    pub loss_ns: f64,
+    /// communication: so this is what uneven waiting anywhere in it adds up to.
+    pub work_ns: f64,
     /// imb_cause of each context that answers for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
@@ -57,6 +59,10 @@ impl PhaseImbalance {
         }
         let per_kept = phase.instances as f64 / kept.len() as f64;
         let scale = per_kept / f64::from(ranks);
+        let symptom: u128 = kept
+            .iter()
+            .map(|i| i.wait_sum.saturating_sub(u128::from(i.wait_min) * u128::from(ranks)))
+            .sum();
         let work: u128 = kept.iter().map(|instance| instance.work.excess(ranks)).sum();
         let mean_ns = phase.duration.mean(ranks) / phase.instances.max(1) as f64;
         let nodes = if mean_ns < PERIODS_PER_INSTANCE * period_ns as f64 {
@@ -64,7 +70,14 @@ impl PhaseImbalance {
         } else {
             nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
         };
-        Self { loss_ns: work as f64 * scale, nodes }
+        Self { symptom_ns: symptom as f64 * scale, work_ns: work as f64 * scale, nodes }
+    }
+
+    /// What is lost by uneven work and shows in the ending synchronisation, in nanoseconds. Waiting
+    /// is uneven also where ranks wait for a core and not for each other, so uneven work must
+    /// confirm it.
+    pub fn ending_ns(&self) -> f64 {
+        self.symptom_ns.min(self.work_ns)
     }
 
     /// The contexts whose uneven work causes the loss, worst first.
@@ -78,7 +91,7 @@ impl PhaseImbalance {
         let mut walk = Walk {
             nodes: &self.nodes,
             inner,
-            least_ns: LEAST_SHARE * self.loss_ns,
+            least_ns: LEAST_SHARE * self.work_ns,
             causes: vec![],
         };
         for node in walk.significant(None) {
@@ -143,7 +156,12 @@ fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
         let inclusive_ns = totals.inclusive.imbalance(ranks);
         (*node, NodeImbalance { inclusive_ns, own_ns: totals.own.imbalance(ranks) })
     });
-    PhaseImbalance { loss_ns: phase.work.imbalance(ranks), nodes: nodes.collect() }
+    let time = &phase.sync.time;
+    PhaseImbalance {
+        symptom_ns: (time.mean(ranks) - time.min(ranks) as f64).max(0.0),
+        work_ns: phase.work.imbalance(ranks),
+        nodes: nodes.collect(),
+    }
 }
 
 #[derive(Clone, Copy, Default)]

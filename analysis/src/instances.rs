@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{InstanceRow, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::below;
 use crate::rank::{Rank, Work};
 
 /// Sum and maximum over ranks of a time in one instance; an absent rank is 0. There are as many as
@@ -50,6 +51,10 @@ pub struct Instance {
     pub phase: u64,
     /// How many ranks hold it.
     pub ranks: u32,
+    /// Sum over ranks of the wait in the ending synchronisation, in nanoseconds.
+    pub wait_sum: u128,
+    /// The least of them.
+    pub wait_min: u64,
     /// All work, net of waiting for a core.
     pub work: Peak,
     // By ascending node.
@@ -64,6 +69,8 @@ impl Instance {
 
     fn combine(&mut self, other: Self) {
         self.ranks += other.ranks;
+        self.wait_sum += other.wait_sum;
+        self.wait_min = self.wait_min.min(other.wait_min);
         self.work.combine(&other.work);
         combine_nodes(&mut self.nodes, other.nodes);
     }
@@ -100,10 +107,16 @@ pub struct Instances {
 impl Instances {
     /// Takes in the instances that one rank kept; `places` are its contexts' canonical nodes.
     pub fn add_rank(&mut self, rank: &Rank<'_>, places: &[Option<NodeId>]) {
+        // A few synchronisations end all instances: the contexts below each are found once.
+        let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
         let mut scratch = rank.scratch();
         for (row, phase) in rank.rows() {
+            let inside = inside
+                .entry(phase.ends_in)
+                .or_insert_with(|| below(&rank.profile.tree, phase.ends_in));
+            let wait_ns = wait_ns(row, inside);
             let work = rank.row_work(row, &mut scratch);
-            self.add(row.index, instance_of_rank(phase.first_index, &work, places));
+            self.add(row.index, instance_of_rank(phase.first_index, wait_ns, &work, places));
         }
     }
 
@@ -135,7 +148,21 @@ impl Instances {
     }
 }
 
-fn instance_of_rank(phase: u64, work: &[(NodeId, Work)], places: &[Option<NodeId>]) -> Instance {
+/// What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a core,
+/// and a waiter that yields its core has much of that: taken from its own row, its wait would be
+/// too short. Waiting for a core elsewhere then counts as wait here, which the comparison with the
+/// imbalance of work corrects ([`crate::imbalance::PhaseImbalance::ending_ns`]).
+fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
+    let elsewhere = row.values.iter().filter(|(node, _)| !inside[*node as usize]);
+    row.duration_ns.saturating_sub(elsewhere.map(|(_, ns)| ns).sum())
+}
+
+fn instance_of_rank(
+    phase: u64,
+    wait_ns: u64,
+    work: &[(NodeId, Work)],
+    places: &[Option<NodeId>],
+) -> Instance {
     let place = |(node, work): &(NodeId, Work)| {
         let (inclusive, own) = (Peak::of(work.inclusive_ns), Peak::of(work.own_ns));
         Some((places[*node as usize]?, InstanceNode { inclusive, own }))
@@ -145,6 +172,8 @@ fn instance_of_rank(phase: u64, work: &[(NodeId, Work)], places: &[Option<NodeId
     Instance {
         phase,
         ranks: 1,
+        wait_sum: u128::from(wait_ns),
+        wait_min: wait_ns,
         work: Peak::of(work.iter().map(|(_, work)| work.own_ns).sum()),
         nodes,
     }

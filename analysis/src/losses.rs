@@ -9,7 +9,7 @@ use crate::metrics::{Accumulator, NS_PER_S};
 use crate::queries::{Quantity, Query};
 use crate::rank::Owners;
 use crate::summary::LossKind;
-use crate::totals::{PhaseTotals, Totals};
+use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
 /// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
 const LEAST_SEVERITY: f64 = 0.01;
@@ -54,7 +54,7 @@ pub fn losses(totals: &Totals, owners: &Owners) -> Vec<Finding> {
     }
     let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
     let all =
-        totals.phases.iter().filter_map(|(index, phase)| imbalance(totals, owners, *index, phase));
+        totals.phases.iter().flat_map(|(index, phase)| imbalance(totals, owners, *index, phase));
     let mut findings = with_first_instances(all.collect(), totals);
     findings.retain(|finding| finding.seconds * NS_PER_S > least_ns);
     findings.extend(oversubscription(totals));
@@ -100,21 +100,57 @@ pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
     (elapsed_s - lost_s).max(work_s.min(elapsed_s))
 }
 
-/// Load imbalance of a phase, or serialization, its special case.
-fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) -> Option<Finding> {
+/// Load imbalance of a phase, or serialization, its special case: what shows in the ending
+/// synchronisation, and what shows before it, in messages and smaller synchronisations.
+fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) -> Vec<Finding> {
     let ranks = totals.job.ranks.len();
-    phase.ends_in.filter(|_| ranks > 1)?;
-    let (symptom, waits) = phase.waits_most(ranks)?;
+    let Some(ending) = phase.ends_in.filter(|_| ranks > 1) else { return Vec::new() };
     let imbalance =
         PhaseImbalance::new((index, phase), &totals.instances, ranks, totals.job.period_ns);
-    let loss_ns = imbalance.loss_ns;
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
     let causes = imbalance.causes(owners, &shared);
+    let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
+    let finding = |ns: f64, symptom: NodeId| {
+        let mut causes = causes.clone();
+        if ns < imbalance.work_ns {
+            // Of several causes the one that weighs as much as the loss is most likely its own.
+            let distance = |cause: &Cause| (cause.ns - ns).abs();
+            causes.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.node.cmp(&b.node)));
+        }
+        uneven(totals, (index, phase), (ns, symptom), causes)
+    };
+    let (ending_ns, work_ns) = (imbalance.ending_ns(), imbalance.work_ns);
+    let before_ns = work_ns - ending_ns;
+    let before = phase.waits_most(ranks).filter(|_| before_ns > least_ns);
+    let parts = match before.filter(|(_, wait)| uneven_ns(wait, ranks) > SHOWN * before_ns) {
+        Some((before, _)) if ending_ns > least_ns => vec![(ending_ns, ending), (before_ns, before)],
+        Some((before, _)) => vec![(work_ns, before)],
+        None => vec![(ending_ns, ending)],
+    };
+    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom)).collect()
+}
+
+/// Uneven waiting in a call must be at least this fraction of a loss that is said to show there.
+const SHOWN: f64 = 0.1;
+
+/// A loss of so many nanoseconds that shows in `symptom`, from its causes, the most likely first.
+fn uneven(
+    totals: &Totals,
+    (index, phase): (u64, &PhaseTotals),
+    (loss_ns, symptom): (f64, NodeId),
+    causes: Vec<Cause>,
+) -> Option<Finding> {
+    let ranks = totals.job.ranks.len();
     // Uneven waiting that no uneven work explains is no load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
     let sum: f64 = causes.iter().map(|cause| cause.ns).sum();
     let serial = is_serial(&time, ranks);
+    let quantity = if Some(symptom) == phase.ends_in {
+        Quantity::Sync { phase: index }
+    } else {
+        Quantity::Wait { phase: index, path: path(&totals.tree.contexts, symptom) }
+    };
     Some(Finding {
         kind: if serial { LossKind::Serialization } else { LossKind::LoadImbalance },
         phase: index,
@@ -123,15 +159,7 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
         evened_out: sum > EVENED_OUT * loss_ns,
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
         slow: slow_query(totals, index, first, &time),
-        waiting: half_query(
-            if Some(symptom) == phase.ends_in {
-                Quantity::Sync { phase: index }
-            } else {
-                let path = path(&totals.tree.contexts, symptom);
-                Quantity::Wait { phase: index, path }
-            },
-            waits.time.max,
-        ),
+        waiting: half_query(quantity, phase.wait(symptom)?.time.max),
         causes,
     })
 }

@@ -281,22 +281,23 @@ impl SyncTotals {
     }
 }
 
+/// Mean less minimum of the time in a call, in nanoseconds.
+pub fn uneven_ns(wait: &SyncTotals, ranks: u32) -> f64 {
+    wait.time.mean(ranks) - wait.time.min(ranks) as f64
+}
+
 impl PhaseTotals {
     /// Time outside work in a call: the ending synchronisation or another one.
     pub fn wait(&self, call: NodeId) -> Option<&SyncTotals> {
         if Some(call) == self.ends_in { Some(&self.sync) } else { self.waits.get(&call) }
     }
 
-    /// The call in which ranks wait most unevenly (mean less minimum): where a slow rank shows. The
-    /// ending synchronisation, unless another one is far worse.
+    /// The call before the ending synchronisation in which ranks wait most unevenly.
     pub fn waits_most(&self, ranks: u32) -> Option<(NodeId, &SyncTotals)> {
-        const FAR: f64 = 2.0;
-        let uneven = |wait: &SyncTotals| wait.time.mean(ranks) - wait.time.min(ranks) as f64;
-        let ending = (self.ends_in?, &self.sync);
-        let other = self.waits.iter().map(|(node, wait)| (*node, wait));
-        let worst = other.max_by(|a, b| uneven(a.1).total_cmp(&uneven(b.1)).then(b.0.cmp(&a.0)));
-        let worse = worst.filter(|(_, wait)| uneven(wait) > FAR * uneven(&self.sync));
-        Some(worse.unwrap_or(ending))
+        let waits = self.waits.iter().map(|(node, wait)| (*node, wait));
+        waits.max_by(|a, b| {
+            uneven_ns(a.1, ranks).total_cmp(&uneven_ns(b.1, ranks)).then(b.0.cmp(&a.0))
+        })
     }
 
     fn move_to(&mut self, places: &[NodeId]) {

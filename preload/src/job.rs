@@ -23,8 +23,8 @@ mod conclude;
 mod session;
 mod start;
 
-pub use conclude::{finalize, write_incomplete};
-pub use session::{Session, around_session_init};
+pub use conclude::{finalize, finalize_session, write_incomplete};
+pub use session::{Session, around_session_init, made_from_group};
 pub use start::around_mpi_init;
 
 /// The job, as long as this process is observed.
@@ -67,8 +67,8 @@ struct MpiSide {
     apart: Option<String>,
     /// This process speaks for the job.
     speaks: bool,
-    /// Keeps this rank's token until every rank has counted.
-    _token: Option<Token>,
+    /// This rank's token, kept until every rank has counted.
+    token: Option<Token>,
 }
 
 /// Communicators of our own.
@@ -97,6 +97,11 @@ fn get() -> Option<&'static Job> {
 pub fn handle_facts() -> Option<&'static HandleFacts> {
     // SAFETY: set from a leaked box, never freed.
     unsafe { FACTS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Nothing is known about handles any more.
+fn forget_handles() {
+    FACTS.store(null_mut(), Ordering::Release);
 }
 
 /// The application freed a communicator or a datatype.

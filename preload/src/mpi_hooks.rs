@@ -13,6 +13,7 @@ use crate::{ending, job, message, real, say, wrappers};
 const INIT: CallId = id_of("MPI_Init");
 const INIT_THREAD: CallId = id_of("MPI_Init_thread");
 const SESSION_INIT: CallId = id_of("MPI_Session_init");
+const SESSION_FINALIZE: CallId = id_of("MPI_Session_finalize");
 const FINALIZE: CallId = id_of("MPI_Finalize");
 const ABORT: CallId = id_of("MPI_Abort");
 const PCONTROL: CallId = id_of("MPI_Pcontrol");
@@ -95,6 +96,10 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
         }
         FINALIZE => {
             job::finalize(|wait| wrappers::as_region(frame, true, wait));
+            real.call()
+        }
+        SESSION_FINALIZE => {
+            job::finalize_session(|wait| wrappers::as_region(frame, true, wait));
             real.call()
         }
         PCONTROL => {

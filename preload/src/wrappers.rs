@@ -28,7 +28,9 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     let (call, spelling) = (call_of(code), spelling_of(code));
     let caller = frame.return_address() as *const c_void;
     let function = real::call(call, spelling, caller);
-    let unmeasured = Entered { function, measured: 0 };
+    // One call is followed whether or not it is measured: what comes of it is the same on all ranks.
+    let followed = spelling == 0 && call == COMM_CREATE_FROM_GROUP;
+    let unmeasured = Entered { function, measured: usize::from(followed) };
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured;
     }
@@ -86,8 +88,13 @@ pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
     let Some(observed) = process::current() else { return };
     observed
         .with_thread(|state| regions::exit(observed, state, frame.place(), now, bytes, sync, mpi));
+    if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
+        // SAFETY: the fifth argument is where the communicator was put.
+        job::made_from_group(unsafe { frame.argument(4) } as *const c_void);
+    }
 }
 
+const COMM_CREATE_FROM_GROUP: CallId = id_of("MPI_Comm_create_from_group");
 const COMM_FREE: CallId = id_of("MPI_Comm_free");
 const COMM_DISCONNECT: CallId = id_of("MPI_Comm_disconnect");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");

@@ -232,7 +232,6 @@ table! {
         MPI_Lookup_name Communication 3 2 _ _ _ _
         MPI_Open_port Communication 2 1 _ _ _ _
         MPI_Publish_name Communication 3 2 _ _ _ _
-        MPI_Session_finalize Communication 1 0 _ _ _ _
         MPI_Unpublish_name Communication 3 2 _ _ _ _
         // Files.
         MPI_File_close Io 1 0 _ _ _ _
@@ -260,6 +259,7 @@ table! {
         MPI_Abort Communication 2 0 _ _ _ _
         MPI_Pcontrol Communication 1 0 _ _ _ _
         MPI_Session_init Communication 3 0 _ _ _ _
+        MPI_Session_finalize CollectiveSync 1 0 _ _ _ _
     }
     libc {
         read Io 3 0 _ 2 _ _

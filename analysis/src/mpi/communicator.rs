@@ -40,12 +40,20 @@ pub struct MpiCommunicator {
 }
 
 impl MpiCommunicator {
-    /// A duplicate of the world. Collective: every rank of the job must call it.
-    pub fn world(library: Arc<Library>) -> Result<Self, MpiError> {
+    /// A duplicate of a communicator of all ranks. Collective: every rank of the job must call it.
+    ///
+    /// # Safety
+    /// The communicator is valid.
+    pub unsafe fn duplicate(library: Arc<Library>, of_all: Handle) -> Result<Self, MpiError> {
         let mut handle = 0;
-        // SAFETY: the world is valid between MPI_Init and MPI_Finalize, where the caller is.
-        let code = unsafe { (library.functions.comm_dup)(library.constants.world, &mut handle) };
+        // SAFETY: as the caller promises.
+        let code = unsafe { (library.functions.comm_dup)(of_all, &mut handle) };
         Self::new(library, handle, code, "MPI_Comm_dup")
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
     }
 
     /// The ranks that share memory with this one. Collective.
@@ -94,6 +102,17 @@ impl MpiCommunicator {
             check((library.functions.comm_size)(handle, &mut size), "MPI_Comm_size")?;
         }
         Ok(Self { library, handle, rank: rank as u32, size: size as u32 })
+    }
+
+    /// Number of ranks of a communicator of the application's. Local.
+    ///
+    /// # Safety
+    /// It is valid.
+    pub unsafe fn size_of(library: &Library, communicator: Handle) -> Option<u32> {
+        let mut size = 0;
+        // SAFETY: as the caller promises.
+        let code = unsafe { (library.functions.comm_size)(communicator, &mut size) };
+        u32::try_from(size).ok().filter(|_| code == 0)
     }
 
     /// Rank and size of the application's world. Local.

@@ -45,18 +45,18 @@ pub struct HandleFacts {
     sizes: Memory,
     fortran_worlds: Memory,
     fortran_sizes: Memory,
-    /// MPI_COMM_WORLD exists: the program called MPI_Init.
-    has_world: bool,
+    /// A communicator of all ranks; `None` if a session has made none yet.
+    world: Option<Handle>,
     /// What Fortran's MPI_IN_PLACE may be, if that is known.
     in_place: Vec<usize>,
 }
 
 impl HandleFacts {
-    /// Nothing known yet. `has_world`: MPI_COMM_WORLD exists, since the program called MPI_Init
-    /// and not just for a session.
-    pub fn new(library: Arc<Library>, has_world: bool) -> Self {
+    /// Nothing known yet. `world` is MPI_COMM_WORLD, which exists when the program has called
+    /// MPI_Init, or a communicator of the same ranks that outlives these facts.
+    pub fn new(library: Arc<Library>, world: Option<Handle>) -> Self {
         Self {
-            has_world,
+            world,
             worlds: Memory::new(),
             sizes: Memory::new(),
             fortran_worlds: Memory::new(),
@@ -72,12 +72,10 @@ impl HandleFacts {
     /// The groups are compared, not the communicators: objects of different sessions must not meet
     /// in one call (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
     pub fn is_world(&self, communicator: Handle) -> bool {
-        if !self.has_world {
-            return false;
-        }
+        let Some(of_all) = self.world else { return false };
         let communicator = self.handle(communicator);
         let constants = &self.library.constants;
-        if communicator == constants.world {
+        if communicator == of_all {
             return true;
         }
         let ask = || {
@@ -93,7 +91,7 @@ impl HandleFacts {
             // SAFETY: both communicators are valid, and the groups are ours; all calls are local.
             let code = unsafe {
                 (functions.comm_group)(communicator, &mut group);
-                (functions.comm_group)(constants.world, &mut world);
+                (functions.comm_group)(of_all, &mut world);
                 let code = (functions.group_compare)(group, world, &mut result);
                 (functions.group_free)(&mut group);
                 (functions.group_free)(&mut world);

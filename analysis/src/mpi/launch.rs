@@ -6,8 +6,11 @@ use std::fs;
 /// Variables by which launchers tell a process its rank.
 const RANK_VARIABLES: [&str; 4] = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
 
-/// Variables that tell jobs under one launcher apart, and are the same on all nodes of a job.
-const JOB_VARIABLES: [&str; 3] = ["PMIX_NAMESPACE", "PMI_JOBID", "SLURM_STEP_ID"];
+/// Variables that tell jobs under one launcher apart, and are the same on all nodes of a job. Hydra
+/// starts the processes of MPI_Comm_spawn beside their parents, and tells them only that they are
+/// spawned and how many.
+const JOB_VARIABLES: [&str; 5] =
+    ["PMIX_NAMESPACE", "PMI_JOBID", "SLURM_STEP_ID", "PMI_SPAWNED", "PMI_SIZE"];
 
 /// Variables that hold the number of the job's ranks on this node: Open MPI, Hydra (MPICH, Intel),
 /// MVAPICH, Cray.

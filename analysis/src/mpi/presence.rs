@@ -16,9 +16,12 @@ use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::launch;
+
+/// The first of a company asks the other nodes before it tells, which takes seconds at most.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// How long a rank listens before it looks whether there is still somebody to be told by.
 const LISTENING: Duration = Duration::from_millis(500);
@@ -86,12 +89,14 @@ impl Token {
         }
     }
 
-    /// What the first of the company tells; `None` if its process has ended instead. What others
-    /// send, who could be anybody on the machine, is passed over.
+    /// What the first of the company tells; `None` if its process has ended instead, or says nothing
+    /// for so long that it cannot be of this job. What others send, who could be anybody on the
+    /// machine, is passed over.
     pub fn listen(&self, company: &Company) -> Option<String> {
         let first = company.names.first()?;
         let mut message = vec![0; MAX_MESSAGE_BYTES];
-        loop {
+        let begin = Instant::now();
+        while begin.elapsed() < LONGEST_SILENCE {
             if let Ok((length, sender)) = self.socket.recv_from(&mut message) {
                 if sender.as_abstract_name() == Some(first.as_bytes()) {
                     message.truncate(length);
@@ -104,6 +109,7 @@ impl Token {
                 return None;
             }
         }
+        None
     }
 }
 

@@ -6,6 +6,25 @@ use std::mem::transmute;
 use super::library::{Abi, Handle, Library};
 
 impl Library {
+    /// MPI_COMM_WORLD, which is valid from MPI_Init to MPI_Finalize.
+    pub fn world(&self) -> Handle {
+        self.constants.world
+    }
+
+    /// The handle that stands at an address, as MPI writes it in C.
+    ///
+    /// # Safety
+    /// There is one.
+    pub unsafe fn handle_at(&self, place: *const c_void) -> Handle {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.abi {
+                Abi::Mpich => place.cast::<u32>().read() as Handle,
+                Abi::OpenMpi | Abi::Standard => place.cast::<Handle>().read(),
+            }
+        }
+    }
+
     /// Rank and size of the process set `mpi://WORLD`, asked of a session of the application's.
     /// Local; `None` if the library does not say.
     ///
@@ -36,8 +55,7 @@ impl Library {
                         None => integer as u32 as Handle,
                     }
                 }
-                (false, Abi::Mpich) => session.cast::<u32>().read() as Handle,
-                (false, _) => session.cast::<Handle>().read(),
+                (false, _) => self.handle_at(session),
             };
             let from_session: FromSession =
                 transmute::<*mut c_void, FromSession>(function(c"PMPI_Group_from_session_pset")?);

@@ -17,9 +17,14 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     let (Some(job), Some(observed)) = (get(), process::current()) else { return };
     let mut guard = job.state.lock();
     let state = &mut *guard;
-    let Some(side) = state.mpi.as_mut().filter(|side| !side.by_session && !state.done) else {
+    let together = |side: &MpiSide| !side.by_session || side.together.is_some();
+    let Some(side) = state.mpi.as_mut().filter(|side| together(side) && !state.done) else {
         return;
     };
+    if side.by_session {
+        // They rest on a communicator of ours, which is freed below.
+        super::forget_handles();
+    }
     let entered = Instant::now();
     let together = side.together.take();
     let (rank, size, speaks) = (side.rank, side.size, side.speaks);
@@ -54,6 +59,15 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     loading::wake();
     if let Some(house) = house {
         threads::join(house);
+    }
+}
+
+/// MPI_Session_finalize was entered: as [`finalize`], if the session has brought the ranks together.
+/// The standard lets it wait for the others, as MPI_Finalize does (MPI-4.1, 11.3.1).
+pub fn finalize_session(measured: impl FnOnce(&mut dyn FnMut())) {
+    let by_session = |state: &State| state.mpi.as_ref().is_some_and(|side| side.by_session);
+    if get().is_some_and(|job| by_session(&job.state.lock())) {
+        finalize(measured);
     }
 }
 

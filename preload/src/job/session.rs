@@ -1,13 +1,21 @@
-//! MPI_Session_init in place of MPI_Init: each process tells its own part.
+//! Sessions in place of MPI_Init (MPI-4.1, 11.3).
+//!
+//! A session makes no collective promise: a rank may begin one when others have ended theirs. But
+//! a communicator of all ranks is made by all of them, each of which has begun its session before:
+//! when the first one is there, the ranks come together as they do in MPI_Init. Until then, each
+//! process tells its own part when it ends.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::process::{self, Observed};
-use plimsoll_analysis::mpi::{HandleFacts, Library};
+use plimsoll_analysis::mpi::presence::Token;
+use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
 
-use super::{FACTS, INSIDE_MPI_INIT, Job, MpiSide, get};
+use super::attendance::Attendance;
+use super::start::leave_token;
+use super::{FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, get};
 use crate::say;
 
 /// Runs the real MPI_Session_init, defined at `definition`, which says where the session's handle
@@ -20,11 +28,12 @@ pub fn around_session_init<R>(
         return init().0;
     }
     crate::begin_for_mpi();
+    let token = get().and_then(|_| leave_token());
     INSIDE_MPI_INIT.store(true, Ordering::Relaxed);
     let (result, session) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
     if let (Some(session), Some(job), Some(observed)) = (session, get(), process::current()) {
-        job.session_started(observed, definition, session);
+        job.session_started(observed, definition, session, token);
     }
     result
 }
@@ -37,10 +46,23 @@ pub struct Session {
     pub fortran: bool,
 }
 
+/// MPI_Comm_create_from_group has put a new communicator at `made`.
+pub fn made_from_group(made: *const c_void) {
+    if let (Some(job), Some(observed)) = (get(), process::current())
+        && !made.is_null()
+    {
+        job.communicator_made(observed, made);
+    }
+}
+
 impl Job {
-    /// A session makes no collective promise: a rank may begin one when others have ended theirs.
-    /// So nothing can be communicated, and each process tells its own part when it ends.
-    fn session_started(&self, observed: &Observed, definition: *const c_void, session: Session) {
+    fn session_started(
+        &self,
+        observed: &Observed,
+        definition: *const c_void,
+        session: Session,
+        token: Option<Token>,
+    ) {
         let mut state = self.state.lock();
         if state.mpi.is_some() || state.done {
             return;
@@ -55,7 +77,7 @@ impl Job {
             me.rank = rank;
         }
         FACTS.store(
-            Box::into_raw(Box::new(HandleFacts::new(library.clone(), false))),
+            Box::into_raw(Box::new(HandleFacts::new(library.clone(), None))),
             Ordering::Release,
         );
         state.mpi = Some(MpiSide {
@@ -66,16 +88,65 @@ impl Job {
             together: None,
             apart: (size > 1).then(|| {
                 String::from(
-                    "The program uses MPI sessions without MPI_Init, so ranks are not compared: each writes a \
-                     report of its own.",
+                    "The program uses MPI sessions without MPI_Init and makes no communicator of all ranks from \
+                     them, so ranks are not compared: each writes a report of its own.",
                 )
             }),
             speaks: rank == 0,
-            _token: None,
+            token,
         });
         if !self.settings.ranks.contains(rank) {
             observed.stop();
         }
+    }
+
+    /// A communicator was made from a group. Collective if it holds all ranks, and the first such.
+    fn communicator_made(&'static self, observed: &'static Observed, made: *const c_void) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let (library, rank, size, token) = match state.mpi.as_mut() {
+            Some(side) if side.by_session && side.together.is_none() && !state.done => {
+                (side.library.clone(), side.rank, side.size, side.token.take())
+            }
+            _ => return,
+        };
+        // SAFETY: MPI has just made the communicator and put its handle there.
+        let of_all = unsafe { library.handle_at(made) };
+        // SAFETY: the communicator is valid.
+        if unsafe { MpiCommunicator::size_of(&library, of_all) } != Some(size) {
+            if let Some(side) = &mut state.mpi {
+                side.token = token;
+            }
+            return;
+        }
+        let Attendance { mut apart, speaks, token, post } =
+            Attendance::take(self, token, rank, size);
+        let mut together = None;
+        if apart.is_none() {
+            // SAFETY: as above; all ranks are here.
+            match unsafe { self.come_together(observed, (&library, of_all), rank, state) } {
+                Ok(communicators) => together = Some(communicators),
+                Err(reason) => apart = Some(format!("The ranks could not be compared: {reason}.")),
+            }
+        }
+        drop(post);
+        if let Some(together) = &together {
+            let facts = HandleFacts::new(library, Some(together.world.handle()));
+            FACTS.store(Box::into_raw(Box::new(facts)), Ordering::Release);
+            MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
+        }
+        let came_together = together.is_some();
+        if let Some(side) = &mut state.mpi {
+            (side.together, side.apart, side.speaks, side.token) = (together, apart, speaks, token);
+        }
+        if came_together {
+            observed.begin();
+        }
+    }
+
+    /// The token that a session has left, for MPI_Init to count.
+    pub(super) fn token_of_session(&self) -> Option<Token> {
+        self.state.lock().mpi.as_mut()?.token.take()
     }
 
     fn knows_mpi(&self) -> bool {

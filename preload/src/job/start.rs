@@ -8,7 +8,7 @@ use plimsoll_agent::process::{self, Observed};
 use plimsoll_analysis::communicator::Communicator;
 use plimsoll_analysis::mpi::node::{NodeRank, distribute, introduce};
 use plimsoll_analysis::mpi::presence::Token;
-use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
+use plimsoll_analysis::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 
 use super::attendance::Attendance;
 use super::{
@@ -24,14 +24,7 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
         return init().0;
     }
     crate::begin_for_mpi();
-    let hide = |socket| process::current().map_or(-1, |observed| observed.adopt_descriptor(socket));
-    let token = get().and_then(|_| match Token::leave(&hide) {
-        Ok(token) => Some(token),
-        Err(error) => {
-            say::debug(|| format!("no token could be left: {error}"));
-            None
-        }
-    });
+    let token = get().and_then(|job| job.token_of_session().or_else(leave_token));
     INSIDE_MPI_INIT.store(true, Ordering::Relaxed);
     let (result, succeeded) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
@@ -44,10 +37,22 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
     result
 }
 
+/// Lets the other ranks know that this one carries the library.
+pub(super) fn leave_token() -> Option<Token> {
+    let hide = |socket| process::current().map_or(-1, |observed| observed.adopt_descriptor(socket));
+    match Token::leave(&hide) {
+        Ok(token) => Some(token),
+        Err(error) => {
+            say::debug(|| format!("no token could be left: {error}"));
+            None
+        }
+    }
+}
+
 impl State {
-    /// MPI_Init was called.
+    /// MPI_Init was called, or a session has brought the ranks together before.
     fn has_mpi(&self) -> bool {
-        self.mpi.as_ref().is_some_and(|side| !side.by_session)
+        self.mpi.as_ref().is_some_and(|side| !side.by_session || side.together.is_some())
     }
 }
 
@@ -79,7 +84,9 @@ impl Job {
             Attendance::take(self, token, rank, size);
         let mut together = None;
         if apart.is_none() {
-            match self.come_together(observed, &library, rank, &mut state) {
+            let world = library.world();
+            // SAFETY: the world is valid from MPI_Init on.
+            match unsafe { self.come_together(observed, (&library, world), rank, &mut state) } {
                 Ok(communicators) => together = Some(communicators),
                 Err(reason) => apart = Some(format!("The ranks could not be compared: {reason}.")),
             }
@@ -100,9 +107,12 @@ impl Job {
             together,
             apart,
             speaks,
-            _token: token,
+            token,
         };
-        FACTS.store(Box::into_raw(Box::new(HandleFacts::new(library, true))), Ordering::Release);
+        FACTS.store(
+            Box::into_raw(Box::new(HandleFacts::new(library.clone(), Some(library.world())))),
+            Ordering::Release,
+        );
         MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
         state.mpi = Some(side);
         if !self.settings.ranks.contains(rank) {
@@ -112,15 +122,20 @@ impl Job {
     }
 
     /// Makes our communicators and lets each node's first rank collect the node. Collective.
-    fn come_together(
+    ///
+    /// # Safety
+    /// `of_all` is a valid communicator of all ranks.
+    pub(super) unsafe fn come_together(
         &self,
         observed: &Observed,
-        library: &Arc<Library>,
+        (library, of_all): (&Arc<Library>, Handle),
         rank: u32,
         state: &mut State,
     ) -> Result<Together, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let world = MpiCommunicator::world(library.clone()).map_err(|error| text(&error))?;
+        // SAFETY: as the caller promises.
+        let world = unsafe { MpiCommunicator::duplicate(library.clone(), of_all) };
+        let world = world.map_err(|error| text(&error))?;
         let node = world.node().map_err(|error| text(&error))?;
         // A collector takes over when the one before has let go.
         self.stop_collector(state);
