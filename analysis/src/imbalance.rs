@@ -15,6 +15,9 @@ const PERIODS_PER_INSTANCE: f64 = 2.0;
 /// A cause explains at least this fraction of the symptom (PPoPP20, 5.3.1).
 pub const LEAST_SHARE: f64 = 0.1;
 
+/// Causes add up to this many times the loss: they even each other out in part.
+const EVENED_OUT: f64 = 1.1;
+
 /// A function's imbalance is that of the functions that it calls if they hold this fraction of it.
 const EXPLAINED: f64 = 0.7;
 
@@ -78,6 +81,12 @@ impl PhaseImbalance {
     /// confirm it.
     pub fn ending_ns(&self) -> f64 {
         self.symptom_ns.min(self.work_ns)
+    }
+
+    /// Whether causes add up to more than all that uneven work costs: they lie on different ranks
+    /// and even each other out in part.
+    pub fn evened_out(&self, causes: &[Cause]) -> bool {
+        causes.iter().map(|cause| cause.ns).sum::<f64>() > EVENED_OUT * self.work_ns
     }
 
     /// The contexts whose uneven work causes the loss, worst first.

@@ -18,8 +18,6 @@ const LEAST_SEVERITY: f64 = 0.01;
 const LEAST_DELAY_UNCROWDED: f64 = 0.05;
 /// The others do at most this fraction of the one rank's work: the run is serial there.
 const SERIAL_FRACTION: f64 = 0.1;
-/// Causes add up to this many times the loss: they even each other out in part.
-const EVENED_OUT: f64 = 1.1;
 /// If the totals of a cause are less uneven than this fraction of its instances, ranks take turns.
 const TURNS_FRACTION: f64 = 0.5;
 
@@ -117,7 +115,10 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
             let distance = |cause: &Cause| (cause.ns - ns).abs();
             causes.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.node.cmp(&b.node)));
         }
-        uneven(totals, (index, phase), (ns, symptom), causes)
+        // Causes that add up to more than is lost even each other out.
+        let evened_out = imbalance.evened_out(&causes);
+        let finding = uneven(totals, (index, phase), (ns, symptom), causes)?;
+        Some(Finding { evened_out, ..finding })
     };
     let (ending_ns, work_ns) = (imbalance.ending_ns(), imbalance.work_ns);
     let before_ns = work_ns - ending_ns;
@@ -144,7 +145,6 @@ fn uneven(
     // Uneven waiting that no uneven work explains is no load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
-    let sum: f64 = causes.iter().map(|cause| cause.ns).sum();
     let serial = is_serial(&time, ranks);
     let quantity = if Some(symptom) == phase.ends_in {
         Quantity::Sync { phase: index }
@@ -156,7 +156,7 @@ fn uneven(
         phase: index,
         seconds: loss_ns / NS_PER_S,
         symptom,
-        evened_out: sum > EVENED_OUT * loss_ns,
+        evened_out: false,
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
         slow: slow_query(totals, index, first, &time),
         waiting: half_query(quantity, phase.wait(symptom)?.time.max),
