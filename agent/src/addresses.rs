@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::calls::FIRST_CODE_ADDRESS;
 use crate::cfi::{CfiScratch, FrameRule, judge};
 use crate::marks::{self, Markable};
-use crate::modules::Snapshot;
+use crate::modules::{Snapshot, asks_for_caller};
 use crate::plausible::{SIGNAL_RETURN, follows_call};
 use crate::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 
@@ -151,8 +151,7 @@ impl Addresses {
                 }
             }
             let code = judge(module, value - u64::from(!leaf), scratch);
-            sensitive =
-                code.raises || marks::is_sensitive(module) || snapshot.asks_for_caller(value);
+            sensitive = code.delicate || marks::is_sensitive(module) || asks_for_caller(value);
             if let Some(rule) = code.rule {
                 let index = self.rule_count.fetch_add(1, Ordering::Relaxed);
                 let place = self.rules.get(index as usize).ok_or(Refused::NoRoom)?;

@@ -60,21 +60,23 @@ impl Default for CfiScratch {
 pub struct Judgement {
     /// How to leave its frame, if framehop cannot step over it.
     pub rule: Option<FrameRule>,
-    /// It belongs to a function that saves the registers in which a landing pad finds its exception
-    /// (rax and rdx, which no other function saves): an unwinder of exceptions, such as a libgcc
-    /// that was linked statically.
-    pub raises: bool,
+    /// Return addresses around it must be left alone. Either it belongs to a function that saves
+    /// the registers in which a landing pad finds its exception (rax and rdx, which no other function
+    /// saves): an unwinder of exceptions, such as a libgcc that was linked statically. Or nothing is
+    /// known about its frame, as of code whose runtime walks its own stacks.
+    pub delicate: bool,
 }
 
 /// Judges the code at runtime address `address` (the address itself, not the return address after
 /// it).
 pub fn judge(module: &LoadedModule, address: u64, scratch: &mut CfiScratch) -> Judgement {
-    let Some(tables) = module.unwind else { return Judgement::default() };
+    let unknown = Judgement { rule: None, delicate: true };
+    let Some(tables) = module.unwind else { return unknown };
     let Some(row) = row_for(&tables, address.wrapping_sub(module.bias), scratch) else {
-        return Judgement::default();
+        return unknown;
     };
     let saved = |register| matches!(row.register(register), Some(RegisterRule::Offset(_)));
-    Judgement { rule: special_rule(&tables, row), raises: saved(RAX) && saved(RDX) }
+    Judgement { rule: special_rule(&tables, row), delicate: saved(RAX) && saved(RDX) }
 }
 
 fn special_rule(tables: &UnwindTables, row: &UnwindTableRow<usize, Inline>) -> Option<FrameRule> {

@@ -56,8 +56,6 @@ pub struct UnwindTables {
 pub struct Snapshot {
     /// By ascending address.
     pub modules: Vec<LoadedModule>,
-    /// Functions that look at their return address, as ranges of addresses.
-    asking: Vec<core::ops::Range<u64>>,
     /// framehop over the same modules.
     pub unwinder: UnwinderX86_64<ImageBytes, MustNotAllocateDuringUnwind>,
 }
@@ -88,12 +86,7 @@ impl Snapshot {
                 sections,
             ));
         }
-        Self { modules, asking: asking_functions(), unwinder }
-    }
-
-    /// Whether `address` lies in a function of the loader that asks who calls it.
-    pub fn asks_for_caller(&self, address: u64) -> bool {
-        self.asking.iter().any(|function| function.contains(&address))
+        Self { modules, unwinder }
     }
 
     /// The module that holds the code at `address`.
@@ -105,7 +98,8 @@ impl Snapshot {
     }
 }
 
-/// The loader's functions that resolve names on behalf of whoever called them (dlsym(3), dlopen(3)).
+/// The loader's functions that resolve names on behalf of whoever called them (dlsym(3), dlopen(3)),
+/// as ranges of addresses. Takes the loader's lock.
 fn asking_functions() -> Vec<core::ops::Range<u64>> {
     // SAFETY: C strings; dladdr1 fills in both results, whose symbol is the loader's.
     let range = |name: &CStr| unsafe {
@@ -122,6 +116,19 @@ fn asking_functions() -> Vec<core::ops::Range<u64>> {
         Some(start..start + (*symbol.cast::<libc::Elf64_Sym>()).st_size)
     };
     [c"dlsym", c"dlvsym", c"dlopen", c"dlmopen", c"dlclose"].into_iter().filter_map(range).collect()
+}
+
+static ASKING: std::sync::OnceLock<Vec<core::ops::Range<u64>>> = std::sync::OnceLock::new();
+
+/// Finds the functions that [`asks_for_caller`] knows. To be called without a lock of ours: the
+/// loader's is held by threads that wait for ours in a constructor.
+pub fn find_asking_functions() {
+    ASKING.get_or_init(asking_functions);
+}
+
+/// Whether `address` lies in a function of the loader that asks who calls it.
+pub fn asks_for_caller(address: u64) -> bool {
+    ASKING.get().is_some_and(|functions| functions.iter().any(|f| f.contains(&address)))
 }
 
 /// For [`dladdr1`]: the extra result is the symbol's table entry (dladdr(3)).

@@ -188,6 +188,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.ns_per_ticks_q32.store(rate, Ordering::Relaxed);
     header.begin_stamp.store(stamp(anchor.ticks), Ordering::Relaxed);
     header.addresses.store(1, Ordering::Relaxed);
+    modules::find_asking_functions();
     if !config.marks {
         observed.retreat(Reason::Setting);
     }

@@ -51,9 +51,10 @@ struct Target {
 
 /// Redirects the calls of all modules that are loaded now.
 pub fn redirect_calls() {
-    let _guard = LOCK.lock();
+    // Before the lock: the lookup takes the loader's, which a thread may hold that comes here next.
     let targets = targets();
     if !targets.is_empty() {
+        let _guard = LOCK.lock();
         // SAFETY: the callback gets the list, which outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw const targets).cast_mut().cast()) };
     }

@@ -20,17 +20,20 @@ pub fn workspace_dir() -> &'static Path {
     tests.parent().unwrap_or(tests)
 }
 
-/// The target directory that this test was built into: the one that holds cargo's cache tag.
+/// The target directory that this executable was built into: tests lie in `<target>/<profile>/deps`,
+/// commands in `<target>/<profile>`.
 ///
 /// # Panics
-/// If the test was moved out of a target directory.
+/// If the executable lies in the root of the file system.
 pub fn target_dir() -> &'static Path {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
     TARGET.get_or_init(|| {
-        let test = env::current_exe().expect("a test knows its own path");
-        test.ancestors()
-            .find(|directory| directory.join("CACHEDIR.TAG").exists())
-            .unwrap_or_else(|| panic!("{} is in no target directory", test.display()))
+        let executable = env::current_exe().expect("an executable knows its own path");
+        let depth = if executable.parent().is_some_and(|p| p.ends_with("deps")) { 3 } else { 2 };
+        executable
+            .ancestors()
+            .nth(depth)
+            .unwrap_or_else(|| panic!("{} is in no target directory", executable.display()))
             .to_owned()
     })
 }

@@ -11,10 +11,14 @@ use crate::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 impl Observed {
     /// Publishes the map of what is loaded now.
     pub fn refresh_modules(&self) {
-        let _guard = self.lock.lock();
-        let mut loaded = modules::loaded();
-        self.list_modules(&mut loaded);
-        self.publish(Snapshot::new(loaded));
+        {
+            let _guard = self.lock.lock();
+            let mut loaded = modules::loaded();
+            self.list_modules(&mut loaded);
+            self.publish(Snapshot::new(loaded));
+        }
+        // Takes the loader's lock, which a thread may hold that waits for ours: in a dlclose from a
+        // constructor.
         if let Some(reason) = Surroundings::REAL.reason() {
             self.retreat(reason);
         }
