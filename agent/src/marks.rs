@@ -19,13 +19,26 @@ pub mod stubs;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::calls::FIRST_CODE_ADDRESS;
+use crate::clock::ticks;
 use crate::modules::LoadedModule;
 use crate::process::Observed;
 use crate::segment::MAX_ADDRESSES;
 use crate::thread::{State, bump};
-use crate::unwind::{End, Frame, Frames};
+use crate::unwind::{End, Frame, Frames, Path};
 
 use retreat::Reason;
+
+/// Whether return addresses are marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// One after each sample, at the innermost frame that can be marked.
+    On,
+    /// None.
+    Off,
+    /// As often as not somewhere else, so that stubs return everywhere, and each stack that a mark
+    /// shortened is unwound a second time without it: for checking Plimsoll itself.
+    Verify,
+}
 
 /// Outermost frames that are never marked: those that start threads and coroutines.
 const OUTERMOST: usize = 3;
@@ -108,6 +121,11 @@ impl Goal {
     /// No mark to look for.
     pub const NONE: Self = Self { place: 0, stub: 0 };
 
+    /// Where the marked return address lies on the stack; 0 without a mark.
+    pub fn place(&self) -> u64 {
+        self.place
+    }
+
     /// Whether a return address that reads as `word` at `place` is the mark.
     #[inline]
     pub fn is(&self, place: u64, word: u64) -> bool {
@@ -181,7 +199,12 @@ pub fn kept(state: &State, compared: usize) -> usize {
     if place(&state.current) != place(&state.marked) {
         return compared;
     }
-    let outside = if live.place != 0 { live.index as usize + 1 } else { at };
+    // The frame that the mark went to has not returned, all further in have. Beyond the outermost
+    // that can be marked nothing is known but that this one has returned.
+    let outside = match usize::try_from(live.index).ok().and_then(|index| index.checked_add(1)) {
+        Some(outside) => outside,
+        None => state.marked.as_slice().iter().position(|frame| frame.stub != 0).unwrap_or(at),
+    };
     compared.min(outside)
 }
 
@@ -191,63 +214,78 @@ pub fn note(state: &mut State) {
     state.since = Since { index: live.index as usize, passes: live.passes };
 }
 
-/// Marks the thread's current stack, which has just been unwound whole.
+/// Marks the thread's current stack, which has just been unwound whole, or up to the mark.
+///
+/// Its outermost `state.common` frames are those that were marked before: only the others are
+/// looked at.
 pub fn plant(observed: &Observed, state: &mut State) {
     // SAFETY: the thread's own mark; it is interrupted outside the stubs, which also use it.
     let live = unsafe { &mut *state.mark };
     let markable = observed.markable();
-    let frames = state.current.as_slice();
-    if frames.iter().any(|frame| markable.is_denied(frame.id)) {
+    let known = state.common;
+    let new = &state.current.as_slice()[known..];
+    if new.iter().any(|frame| markable.is_denied(frame.id)) {
         // The unwinder of exceptions may be on its way: nothing is touched.
         note(state);
         return;
     }
-    live.place = 0;
-    state.marked.copy_from(frames);
+    state.marked.follow(Path { outer: state.current.as_slice(), inner: &[] }, known);
+    state.common = state.marked.as_slice().len();
+    live.frames = state.marked.as_slice().as_ptr();
+    let mut innermost = (live.place != 0 && known > 0).then_some(live.index as usize);
     let marked = state.marked.as_mut_slice();
-    let mut innermost = None;
-    let last = marked.len().saturating_sub(1);
-    for (index, frame) in marked.iter_mut().enumerate().take(last).skip(OUTERMOST) {
-        let can = frame.place != 0
-            && frame.address >= FIRST_CODE_ADDRESS
-            && !observed.is_own(frame.address)
+    for (index, frame) in marked.iter_mut().enumerate().skip(known) {
+        let can = index >= OUTERMOST
             && frame.place >= state.stack_bounds.0
-            && frame.place < state.stack_bounds.1;
-        frame.stub = 0;
-        if !can {
-            continue;
-        }
-        match markable.stub(frame.id, frame.address) {
-            Ok(0) => {}
-            Ok(stub) => {
-                frame.stub = stub;
-                innermost = Some(index);
-            }
-            Err(reason) => {
+            && frame.place < state.stack_bounds.1
+            && frame.address >= FIRST_CODE_ADDRESS
+            && !observed.is_own(frame.address);
+        frame.stub = match can.then(|| markable.stub(frame.id, frame.address)) {
+            None => 0,
+            Some(Ok(stub)) => stub,
+            Some(Err(reason)) => {
                 observed.retreat(reason);
+                forget(state);
                 return;
             }
+        };
+        if frame.stub != 0 {
+            innermost = Some(index);
         }
     }
+    if observed.verifies_marks() {
+        innermost = innermost.map(|index| anywhere(marked, index));
+    }
+    live.place = 0;
     if let Some(index) = innermost {
         let frame = marked[index];
         let word = frame.place as *mut u64;
         let stub = stubs::address(frame.stub);
-        // SAFETY: the unwinder has just read the return address there; the thread is interrupted
-        // outside the stubs, and no unwinder of its own is on the stack.
+        // SAFETY: the unwinder has just read the return address there, now or when the frame was
+        // marked; the thread is interrupted outside the stubs, and no unwinder of its own is on the
+        // stack.
         let planted = unsafe {
             let found = word.read_volatile();
-            let ours = found == frame.address || found == stub;
-            if ours {
+            if found == frame.address {
                 word.write_volatile(stub);
             }
-            ours
+            found == frame.address || found == stub
         };
         if planted {
             (live.place, live.index) = (frame.place, index as u64);
             bump(&state.area().thread.marks_planted, 1);
         }
     }
-    live.frames = state.marked.as_slice().as_ptr();
     note(state);
+}
+
+/// A frame that can be marked, at random, for checks: so that stubs return everywhere. As often as
+/// not the innermost.
+fn anywhere(marked: &[Frame], innermost: usize) -> usize {
+    let random = ticks().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    if random & 1 == 0 {
+        return innermost;
+    }
+    let most = (random >> 1) as usize % (innermost + 1);
+    marked[..=most].iter().rposition(|frame| frame.stub != 0).unwrap_or(innermost)
 }

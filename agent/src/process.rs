@@ -14,8 +14,8 @@ use crate::addresses::{Addresses, Published as PublishedAddresses};
 use crate::clock::{Anchor, clock_ns, stamp, stamp_now, ticks_in};
 use crate::descriptors::Descriptors;
 use crate::mapping;
-use crate::marks::Markable;
 use crate::marks::retreat::Reason;
+use crate::marks::{Markable, Marks, stubs};
 use crate::modules;
 use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
@@ -25,7 +25,7 @@ use crate::segment::{
 };
 use crate::thread::{State, ThreadBlock};
 use crate::tls;
-use crate::unwind::Unwinding;
+use crate::unwind::{Frames, Unwinding};
 
 mod listing;
 mod threads;
@@ -42,7 +42,7 @@ pub struct Config {
     /// What drives the samples, if it can be had.
     pub clock: ClockKind,
     /// Return addresses may be marked.
-    pub marks: bool,
+    pub marks: Marks,
     /// The C library's sigaction: the application's may be ours.
     pub sigaction: Sigaction,
 }
@@ -90,6 +90,7 @@ pub struct Observed {
     snapshots: modules::Published,
     blocks: [AtomicPtr<ThreadBlock>; MAX_THREADS],
     own_text: (u64, u64),
+    verifies_marks: bool,
     descriptors: Descriptors,
     lock: Mutex<()>,
     stopped: AtomicBool,
@@ -164,6 +165,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         snapshots: modules::Published::none(),
         blocks: [const { AtomicPtr::new(null_mut()) }; MAX_THREADS],
         own_text: (0, 0),
+        verifies_marks: config.marks == Marks::Verify,
         descriptors,
         lock: Mutex::new(()),
         stopped: AtomicBool::new(false),
@@ -189,8 +191,10 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.begin_stamp.store(stamp(anchor.ticks), Ordering::Relaxed);
     header.addresses.store(1, Ordering::Relaxed);
     modules::find_asking_functions();
-    if !config.marks {
+    if config.marks == Marks::Off {
         observed.retreat(Reason::Setting);
+    } else {
+        stubs::prepare();
     }
     observed.refresh_modules();
     header.magic.store(MAGIC, Ordering::Release);
@@ -252,6 +256,12 @@ impl Observed {
         self.segment_descriptor
     }
 
+    /// Whether every stack that a mark or an open call shortened is held against the whole one.
+    #[inline]
+    pub fn verifies_marks(&self) -> bool {
+        self.verifies_marks
+    }
+
     /// Whether return addresses are marked.
     #[inline]
     pub fn marks(&self) -> bool {
@@ -304,7 +314,12 @@ impl Observed {
             cache: &mut state.cache,
             scratch: &mut state.scratch,
         };
-        let mut walk = Walk { taken: &mut state.taken, inner: &mut state.inner, area: state.area };
+        let mut walk = Walk {
+            found: &mut state.found,
+            whole: &mut state.whole,
+            stack_bounds: state.stack_bounds,
+            area: state.area,
+        };
         let result = work(&mut unwinding, &mut walk);
         hazard.store(null_mut(), Ordering::Release);
         Some(result)
@@ -338,6 +353,8 @@ impl Observed {
                 &thread.marks_planted,
                 &thread.marks_hit,
                 &thread.marks_stale,
+                &thread.marks_verified,
+                &thread.marks_mismatched,
                 &thread.calls,
                 &thread.mpi_calls,
                 &thread.handler_ticks,
@@ -430,10 +447,12 @@ static PERMANENT: AtomicU64 = AtomicU64::new(0);
 
 /// Parts of the thread's state that a walk fills.
 pub(crate) struct Walk<'s> {
-    /// Room for the stack that is being taken.
-    pub taken: &'s mut crate::unwind::Frames,
-    /// Room for the part of it inside a wrapped call.
-    pub inner: &'s mut crate::unwind::Frames,
+    /// [`State::found`].
+    pub found: &'s mut Frames,
+    /// [`State::whole`].
+    pub whole: &'s mut Frames,
+    /// [`State::stack_bounds`].
+    pub stack_bounds: (u64, u64),
     area: *const ThreadArea,
 }
 

@@ -15,7 +15,7 @@ use crate::process::Observed;
 use crate::record::{OffCpu, Record, STAMP_SHIFT};
 use crate::segment::{MAX_SLOTS, SlotCounters};
 use crate::thread::{State, bump, difference, kept, set};
-use crate::unwind::{Frame, Frames};
+use crate::unwind::{Frame, Frames, Path};
 
 mod paths;
 
@@ -79,42 +79,41 @@ pub struct Entry {
     pub ticks: u64,
 }
 
-/// What the open call means to a sample taken inside it.
+/// Where the open call stands on the stack.
 pub struct OpenCall<'t> {
     /// Place of its return address.
     pub place: u64,
-    /// Stamp of its entry.
-    pub entered: u64,
     /// Frames of its caller, outermost first.
     pub path: &'t [Frame],
     /// The frame of the call itself.
     pub frame: Frame,
-    /// Where the time before it went, if that was long and is not yet recorded.
-    pub before: Option<OffCpu>,
 }
 
 impl RegionTable {
-    /// Place of the open call's return address.
-    pub fn open_place(&self) -> Option<u64> {
-        (self.open.place != 0).then_some(self.open.place)
+    /// The open call, if there is one.
+    pub fn open_call(&self) -> Option<OpenCall<'_>> {
+        let Open { place, slot, entered, .. } = self.open;
+        let at = usize::from(slot);
+        (place != 0).then(|| OpenCall {
+            place,
+            path: self.paths[at].as_slice(),
+            frame: call_frame(&self.slots[at], entered),
+        })
     }
 
-    /// The open call, if there is one. Marks it as sampled.
-    pub fn sample_open(&mut self) -> Option<OpenCall<'_>> {
+    /// The open call was left by a jump or an exception.
+    pub fn leave(&mut self) {
+        self.open.place = 0;
+    }
+
+    /// A sample is taken inside the open call: stamp of its entry, and where the time before it
+    /// went, if that was long and is not yet recorded.
+    pub fn sample_open(&mut self) -> Option<(u64, Option<OffCpu>)> {
         if self.open.place == 0 {
             return None;
         }
         self.open.sampled = true;
-        let before = self.open.before.take();
-        let at = usize::from(self.open.slot);
-        let slot = &self.slots[at];
-        Some(OpenCall {
-            frame: call_frame(slot, self.open.entered),
-            place: self.open.place,
-            entered: stamp(self.open.entered),
-            path: self.paths[at].as_slice(),
-            before,
-        })
+        Some((stamp(self.open.entered), self.open.before.take()))
     }
 
     /// After a loss the reader knows no slot any more.
@@ -208,9 +207,9 @@ fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, s
     flush_tallies(state);
     announce(state, slot);
     let regions = &state.regions;
-    state.taken.copy_from(regions.paths[slot].as_slice());
-    state.taken.push(call_frame(&regions.slots[slot], open.entered));
-    let kept = marks::kept(state, kept(&state.current, state.taken.as_slice()));
+    let call = call_frame(&regions.slots[slot], open.entered);
+    let path = Path { outer: regions.paths[slot].as_slice(), inner: &[call] };
+    let kept = marks::kept(state, kept(&state.current, path, 0));
     if stamp(ticks.saturating_sub(open.entered)) > observed.part_stamps {
         // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
         // after it.
@@ -234,7 +233,9 @@ fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, s
         off_cpu: open.before,
     };
     let fitted = state.stream.write(&record);
-    state.current.follow(state.taken.as_slice(), kept);
+    let path = Path { outer: state.regions.paths[slot].as_slice(), inner: &[call] };
+    state.current.follow(path, kept);
+    state.common = state.common.min(kept);
     marks::note(state);
     state.written(fitted);
 }
@@ -303,18 +304,16 @@ fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     }
 }
 
-/// Tells the reader what a slot stands for, if it does not know. Leaves `taken` alone: the sample
-/// that closes the interval of the tallies may stand there.
+/// Tells the reader what a slot stands for, if it does not know.
 fn announce(state: &mut State, slot: usize) {
     let entry = &mut state.regions.slots[slot];
     if entry.announced {
         return;
     }
     entry.announced = true;
-    state.inner.copy_from(state.regions.paths[slot].as_slice());
-    state.inner.push(Frame { id: entry.call_id, ..Frame::default() });
-    let path = state.inner.as_slice();
-    let kept = kept(&state.current, path);
+    let call = Frame { id: entry.call_id, ..Frame::default() };
+    let path = Path { outer: state.regions.paths[slot].as_slice(), inner: &[call] };
+    let kept = kept(&state.current, path, 0);
     let stack = difference(&state.current, path, kept, &mut state.ids);
     let fitted = state.stream.write(&Record::Slot { slot: slot as u32, stack });
     state.written(fitted);

@@ -8,13 +8,14 @@
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
+use crate::calls::FIRST_CODE_ADDRESS;
 use crate::clock::{stamp, ticks};
 use crate::marks::{self, Goal, stubs};
 use crate::process::{self, Observed};
-use crate::record::Record;
-use crate::regions::flush_tallies;
+use crate::record::{MAX_DEPTH, Record};
+use crate::regions::{RegionTable, flush_tallies};
 use crate::thread::{State, ThreadBlock, bump, difference, kept};
-use crate::unwind::{End, Start, interrupted};
+use crate::unwind::{End, Frame, Frames, Path, Start, Unwinding, interrupted};
 
 /// Entry of the signal handler, for sigaction with SA_SIGINFO, SA_ONSTACK and SA_RESTART.
 ///
@@ -80,53 +81,29 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
         return;
     }
     let now = stamp(now_ticks);
-    let Some(mut end) = walk(observed, state, context, marks::goal(state)) else { return };
-    let mut outside = None;
-    if end == End::Marked {
-        outside = marks::outside(state);
-        if outside.is_none() {
-            let Some(again) = walk(observed, state, context, Goal::NONE) else { return };
-            end = again;
-        }
+    flush_tallies(state);
+    let Some((end, outside)) = walk(observed, state, context) else { return };
+    if observed.verifies_marks() {
+        verify(observed, state, context, end, outside);
     }
-    marks::count(state, end);
-    let outside = outside.unwrap_or(0);
-    state.taken.copy_from(&state.marked.as_slice()[..outside]);
-    let mut entered = None;
-    let mut before = None;
-    let mut truncated = false;
-    match state.regions.sample_open() {
-        // Inside a wrapped call: its caller's frames are known, its own are whatever was found.
-        Some(open) => {
-            if outside == 0 {
-                state.taken.copy_from(open.path);
-                state.taken.push(open.frame);
-            }
-            let inner = state.inner.as_slice();
-            let wrapper =
-                usize::from(inner.first().is_some_and(|frame| observed.is_own(frame.address)));
-            state.taken.extend(&inner[wrapper..]);
-            entered = Some(now.saturating_sub(open.entered));
-            before = open.before;
-        }
-        None => {
-            state.taken.extend(state.inner.as_slice());
-            truncated = end == End::Truncated;
-        }
-    }
+    let (entered, before) = match state.regions.sample_open() {
+        Some((entered, before)) => (Some(now.saturating_sub(entered)), before),
+        None => (None, None),
+    };
+    let truncated = end == End::Truncated && entered.is_none();
     let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
     let off_cpu = if entered.is_some() { before } else { late.then(|| state.off_cpu.read()) };
-    flush_tallies(state);
     let thread = &state.area().thread;
     bump(&thread.samples, 1);
     bump(&thread.truncated, u64::from(truncated));
-    let path = state.taken.as_slice();
-    let kept = marks::kept(state, kept(&state.current, path));
-    let form = state.stream.stamp(now);
+    let path = path(&state.marked, &state.regions, &state.found, outside);
+    let known = outside.min(state.common);
+    let kept = marks::kept(state, kept(&state.current, path, known));
+    let stamp = state.stream.stamp(now);
     let stack = difference(&state.current, path, kept, &mut state.ids);
-    let fitted =
-        state.stream.write(&Record::Sample { stamp: form, stack, entered, off_cpu, truncated });
+    let fitted = state.stream.write(&Record::Sample { stamp, stack, entered, off_cpu, truncated });
     state.current.follow(path, kept);
+    state.common = outside;
     if fitted && end != End::Truncated && observed.marks() {
         marks::plant(observed, state);
     } else {
@@ -135,30 +112,136 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     state.written(fitted);
 }
 
-/// Unwinds the interrupted stack into `state.inner`, outermost first, up to the open call or the
-/// mark.
+/// The stack that was walked over: outside of what was found lie the outermost `outside` frames of
+/// the marked stack, or, if that is none, the frames outside the open call.
+fn path<'s>(
+    marked: &'s Frames,
+    regions: &'s RegionTable,
+    found: &'s Frames,
+    outside: usize,
+) -> Path<'s> {
+    let outer = match regions.open_call() {
+        Some(open) if outside == 0 => open.path,
+        _ => &marked.as_slice()[..outside],
+    };
+    Path { outer, inner: found.as_slice() }
+}
+
+/// Unwinds the interrupted stack into `state.found`, outermost first: up to the mark, or to the open
+/// call, whose own frame is then the outermost, or to its end.
+///
+/// Returns how it ended, and how many frames of the marked stack lie outside of what was found;
+/// `None` if the process cannot unwind yet.
 fn walk(
     observed: &Observed,
     state: &mut State,
     context: &libc::ucontext_t,
+) -> Option<(End, usize)> {
+    let mut open = open_return(state, context);
+    let mut goal = marks::goal(state);
+    let (end, outside) = loop {
+        let stop = open.map_or(NOWHERE, |open| (open.place, open.address));
+        let end = observed.with_unwinding(state, |unwinding, walk| {
+            unwind(unwinding, walk.stack_bounds, context, stop, goal, walk.found)
+        })?;
+        if end == End::Left {
+            state.regions.leave();
+            open = None;
+            continue;
+        }
+        if end != End::Marked {
+            break (end, 0);
+        }
+        // A stack that has grown too deep to be kept is cut at its outer end, as any other.
+        if let Some(outside) = marks::outside(state)
+            && outside + state.found.as_slice().len() < MAX_DEPTH
+        {
+            break (end, outside);
+        }
+        goal = Goal::NONE;
+    };
+    marks::count(state, end);
+    if let Some(open) = state.regions.open_call()
+        && (outside == 0 || goal.place() >= open.place)
+    {
+        let frame = open.frame;
+        // The wrapper of the call is ours; the call stands for it.
+        if state.found.as_slice().last().is_some_and(|frame| observed.is_own(frame.address)) {
+            state.found.pop();
+        }
+        state.found.push(frame);
+    }
+    state.found.reverse();
+    Some((end, outside))
+}
+
+/// Of no open call.
+const NOWHERE: (u64, u64) = (u64::MAX, 0);
+
+/// Where the open call returns to, if that lies on the stack that the thread uses now.
+fn open_return(state: &State, context: &libc::ucontext_t) -> Option<Frame> {
+    let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
+    let own = |place: u64| place >= state.stack_bounds.0 && place < state.stack_bounds.1;
+    let caller = *state.regions.open_call()?.path.last()?;
+    (own(caller.place) == own(sp)).then_some(caller)
+}
+
+/// Unwinds the stack that was interrupted at `context` into `frames`, innermost first.
+fn unwind(
+    unwinding: &mut Unwinding<'_>,
+    stack_bounds: (u64, u64),
+    context: &libc::ucontext_t,
+    (stop_at, stop_address): (u64, u64),
     goal: Goal,
-) -> Option<End> {
+    frames: &mut Frames,
+) -> End {
     let regs = interrupted(context);
     let start = Start {
         address: regs.ip(),
         is_return: false,
         place: 0,
         regs,
-        stack_bounds: state.stack_bounds,
-        stop_at: state.regions.open_place().unwrap_or(u64::MAX),
+        stack_bounds,
+        stop_at,
+        stop_address,
         goal,
     };
-    observed.with_unwinding(state, |unwinding, walk| {
-        walk.inner.clear();
-        let end = unwinding.walk(start, walk.inner);
-        walk.inner.reverse();
-        end
-    })
+    frames.clear();
+    unwinding.walk(start, frames)
+}
+
+/// Holds a stack of which a part was known, for a mark or an open call, against the whole stack,
+/// unwound without either.
+#[cold]
+fn verify(
+    observed: &Observed,
+    state: &mut State,
+    context: &libc::ucontext_t,
+    end: End,
+    outside: usize,
+) {
+    if !matches!(end, End::Marked | End::Known) {
+        return;
+    }
+    let whole = observed.with_unwinding(state, |unwinding, walk| {
+        unwind(unwinding, walk.stack_bounds, context, NOWHERE, Goal::NONE, walk.whole)
+    });
+    state.whole.reverse();
+    // An open call stands in the path as a frame, in place of its wrapper.
+    let is_code =
+        |frame: &&Frame| frame.address >= FIRST_CODE_ADDRESS && !observed.is_own(frame.address);
+    let step = |frame: &Frame| (frame.address, frame.place);
+    let path = path(&state.marked, &state.regions, &state.found, outside);
+    let right = whole == Some(End::Root)
+        && path.frames_beyond(0).filter(is_code).map(step).eq(state
+            .whole
+            .as_slice()
+            .iter()
+            .filter(is_code)
+            .map(step));
+    let thread = &state.area().thread;
+    bump(&thread.marks_verified, 1);
+    bump(&thread.marks_mismatched, u64::from(!right));
 }
 
 /// Installs the handler through `sigaction`, the C library's own.

@@ -196,6 +196,10 @@ pub struct Thread {
     pub marks_hit: AtomicU64,
     /// Samples that did not.
     pub marks_stale: AtomicU64,
+    /// Shortened stacks that were held against the whole one.
+    pub marks_verified: AtomicU64,
+    /// Of these, the ones that differed.
+    pub marks_mismatched: AtomicU64,
     /// Wrapped calls that returned.
     pub calls: AtomicU64,
     /// Of these, calls of MPI.

@@ -17,7 +17,7 @@ use crate::regions::RegionTable;
 use crate::segment::ThreadArea;
 use crate::stream::Stream;
 use crate::timer::Timer;
-use crate::unwind::{Frame, Frames, RuleCache};
+use crate::unwind::{Frame, Frames, Path, RuleCache};
 
 /// Bytes of the stack on which the handler runs: unwinding needs 17.5 KB at most.
 pub const HANDLER_STACK: usize = 64 << 10;
@@ -55,12 +55,14 @@ pub struct State {
     pub stream: Stream,
     /// The stack as the reader knows it, outermost first.
     pub current: Frames,
-    /// Room for the stack that is being taken.
-    pub taken: Frames,
-    /// Room for the part of it that lies inside a wrapped call, and for the paths of slots.
-    pub inner: Frames,
+    /// Room for what a walk over the stack finds.
+    pub found: Frames,
     /// The stack when it was last marked.
     pub marked: Frames,
+    /// How many outermost frames `current` and `marked` have in common, at least.
+    pub common: usize,
+    /// Room for the stack that marks are checked against.
+    pub whole: Frames,
     /// The thread's mark, in its block.
     pub mark: *mut LiveMark,
     /// Where the mark stood when `current` was taken.
@@ -107,30 +109,34 @@ impl State {
     #[cold]
     fn forget_reader(&mut self) {
         self.current.clear();
+        self.common = 0;
         self.regions.announce_all_again();
     }
 }
 
-/// How many outermost frames of `path` are the same calls as in `current`.
-pub fn kept(current: &Frames, path: &[Frame]) -> usize {
+/// How many outermost frames of `path` are the same calls as in `current`, as far as the places of
+/// their return addresses tell. Of the first `known` this is known.
+pub fn kept(current: &Frames, path: Path<'_>, known: usize) -> usize {
     let same = |(old, new): &(&Frame, &Frame)| {
         old.place == new.place && old.id == new.id && old.place != 0
     };
-    current.as_slice().iter().zip(path).take_while(same).count()
+    let current = &current.as_slice()[known..];
+    known + current.iter().zip(path.frames_beyond(known)).take_while(same).count()
 }
 
 /// The difference from `current` to `path`, of which `kept` frames stay. `ids` is room.
 pub fn difference<'i>(
     current: &Frames,
-    path: &[Frame],
+    path: Path<'_>,
     kept: usize,
     ids: &'i mut [u32; MAX_DEPTH],
 ) -> Delta<'i> {
-    let new = &path[kept..];
-    for (id, frame) in ids.iter_mut().zip(new) {
+    let mut new = 0;
+    for (id, frame) in ids.iter_mut().zip(path.frames_beyond(kept)) {
         *id = frame.id;
+        new += 1;
     }
-    Delta { dropped: (current.as_slice().len() - kept) as u32, added: &ids[..new.len()] }
+    Delta { dropped: (current.as_slice().len() - kept) as u32, added: &ids[..new] }
 }
 
 /// Adds to a counter that only this thread writes.

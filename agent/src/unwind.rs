@@ -70,28 +70,54 @@ impl Frames {
         &mut self.frames[..self.length]
     }
 
-    /// Appends frames; what does not fit is left out.
-    pub fn extend(&mut self, frames: &[Frame]) {
-        let room = frames.len().min(MAX_DEPTH - self.length);
-        self.frames[self.length..self.length + room].copy_from_slice(&frames[..room]);
-        self.length += room;
+    /// Takes the last frame away.
+    pub fn pop(&mut self) {
+        self.length = self.length.saturating_sub(1);
     }
 
     /// Replaces the frames; what does not fit is left out.
     pub fn copy_from(&mut self, frames: &[Frame]) {
-        self.length = frames.len().min(MAX_DEPTH);
-        self.frames[..self.length].copy_from_slice(&frames[..self.length]);
+        self.follow(Path { outer: frames, inner: &[] }, 0);
     }
 
-    /// Replaces the frames by `path`, whose outermost `kept` are here already.
-    pub fn follow(&mut self, path: &[Frame], kept: usize) {
-        self.length = path.len().min(MAX_DEPTH);
-        self.frames[kept..self.length].copy_from_slice(&path[kept..self.length]);
+    /// Replaces the frames by `path`, whose outermost `kept` are here already. What does not fit is
+    /// left out.
+    pub fn follow(&mut self, path: Path<'_>, kept: usize) {
+        self.length = kept;
+        for piece in path.beyond(kept) {
+            let end = MAX_DEPTH.min(self.length + piece.len());
+            let room = &mut self.frames[self.length..end];
+            room.copy_from_slice(&piece[..room.len()]);
+            self.length = end;
+        }
     }
 
     /// Turns innermost-first into outermost-first.
     pub fn reverse(&mut self) {
         self.frames[..self.length].reverse();
+    }
+}
+
+/// A stack in two pieces, outermost first.
+#[derive(Clone, Copy)]
+pub struct Path<'p> {
+    /// The outer frames, which were known before.
+    pub outer: &'p [Frame],
+    /// The frames inside of them.
+    pub inner: &'p [Frame],
+}
+
+impl<'p> Path<'p> {
+    /// What lies inside the outermost `kept` frames, in its pieces.
+    pub fn beyond(self, kept: usize) -> [&'p [Frame]; 2] {
+        let inside = kept.saturating_sub(self.outer.len());
+        [self.outer.get(kept..).unwrap_or_default(), self.inner.get(inside..).unwrap_or_default()]
+    }
+
+    /// The frames inside the outermost `kept`.
+    pub fn frames_beyond(self, kept: usize) -> impl Iterator<Item = &'p Frame> {
+        let [outer, inner] = self.beyond(kept);
+        outer.iter().chain(inner)
     }
 }
 
@@ -107,8 +133,11 @@ pub struct Start {
     pub regs: UnwindRegsX86_64,
     /// The thread's own stack.
     pub stack_bounds: (u64, u64),
-    /// Return addresses at or above this place on the stack are known already: stop before it.
+    /// The return address at this place is the open call's, and what lies outside is known; all
+    /// ones if there is none.
     pub stop_at: u64,
+    /// That return address.
+    pub stop_address: u64,
     /// The mark: what lies outside of it is known.
     pub goal: Goal,
 }
@@ -120,6 +149,9 @@ pub enum End {
     Root,
     /// At `stop_at`.
     Known,
+    /// Beyond `stop_at`, where nothing returns to `stop_address`: the call was left by a jump or an
+    /// exception.
+    Left,
     /// At the mark.
     Marked,
     /// Outer frames are missing.
@@ -210,13 +242,14 @@ impl Unwinding<'_> {
                 Err(()) => return End::Truncated,
             };
             place = regs.sp().wrapping_sub(8);
-            if place >= start.stop_at {
-                return End::Known;
-            }
             if start.goal.is(place, caller) {
                 return End::Marked;
             }
             address = stubs::original(caller);
+            if place >= start.stop_at {
+                let open = place == start.stop_at && address == start.stop_address;
+                return if open { End::Known } else { End::Left };
+            }
             // Only the innermost frame may stand still: a leaf that has pushed nothing yet still
             // gives up the word of its return address.
             if regs.sp() <= before {

@@ -68,7 +68,7 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
     let config = Config {
         period_ns: PERIOD_NS,
         clock: ClockKind::Cpu,
-        marks: true,
+        marks: plimsoll_agent::marks::Marks::On,
         sigaction: libc::sigaction,
     };
     let observed = process::start(&config).expect("observed");

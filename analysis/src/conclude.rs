@@ -137,14 +137,15 @@ fn collection(totals: &JobTotals) -> Collection {
 }
 
 fn marks(totals: &JobTotals) -> Marks {
-    let [planted, hit, stale] = totals.counts.marks;
+    let [planted, hit, stale, verified, mismatched] = totals.counts.marks;
     let reasons = totals.marks_off.iter().filter_map(|(number, ranks)| {
         let reason = Reason::from_number(*number)?;
         let everywhere = ranks.len() == totals.ranks.len();
         Some(if everywhere { reason.to_string() } else { format!("{reason} (rank {ranks})") })
     });
     let reasons: Vec<String> = reasons.collect();
-    Marks { planted, hit, stale, off_reason: (!reasons.is_empty()).then(|| reasons.join("; ")) }
+    let off_reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+    Marks { planted, hit, stale, verified, mismatched, off_reason }
 }
 
 /// POP's efficiencies: parallel = load balance x communication.

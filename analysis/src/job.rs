@@ -71,8 +71,8 @@ pub struct JobTotals {
 /// What measuring cost and missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Return-address marks: planted, hit, stale.
-    pub marks: [u64; 3],
+    /// Return-address marks: planted, hit, stale; stacks verified, mismatched.
+    pub marks: [u64; 5],
     /// Samples.
     pub samples: u64,
     /// Records lost.
@@ -188,7 +188,13 @@ impl Counts {
     fn of_rank(counts: &CollectionCounts, input: &RankInput) -> Self {
         Self {
             samples: counts.samples,
-            marks: [counts.marks_planted, counts.marks_hit, counts.marks_stale],
+            marks: [
+                counts.marks_planted,
+                counts.marks_hit,
+                counts.marks_stale,
+                counts.marks_verified,
+                counts.marks_mismatched,
+            ],
             lost: counts.lost,
             truncated: counts.truncated,
             mpi_calls: counts.mpi_calls,

@@ -14,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 pub use glob::Glob;
+use plimsoll_agent::marks::Marks;
 pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 pub use rank_filter::RankFilter;
 use table::Reading;
@@ -61,7 +62,7 @@ pub struct Settings {
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
     /// Whether return addresses are marked.
-    pub marks: bool,
+    pub marks: Marks,
     /// Programs to watch; empty: all.
     pub include: Vec<Glob>,
     /// Programs to leave alone.
@@ -89,7 +90,7 @@ impl Default for Settings {
             output: ".".into(),
             formats: Formats::default(),
             regions: true,
-            marks: true,
+            marks: Marks::On,
             include: Vec::new(),
             exclude: Vec::new(),
             ranks: RankFilter::default(),

@@ -298,6 +298,8 @@ impl Area {
             &thread.marks_planted,
             &thread.marks_hit,
             &thread.marks_stale,
+            &thread.marks_verified,
+            &thread.marks_mismatched,
             &thread.handler_ticks,
         ] {
             counter.store(0, Ordering::Relaxed);

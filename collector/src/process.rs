@@ -227,6 +227,8 @@ impl Process {
         add(&mut counts.marks_planted, &thread.marks_planted);
         add(&mut counts.marks_hit, &thread.marks_hit);
         add(&mut counts.marks_stale, &thread.marks_stale);
+        add(&mut counts.marks_verified, &thread.marks_verified);
+        add(&mut counts.marks_mismatched, &thread.marks_mismatched);
         add(&mut self.handler_ticks, &thread.handler_ticks);
     }
 

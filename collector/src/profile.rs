@@ -163,6 +163,10 @@ pub struct CollectionCounts {
     pub marks_hit: u64,
     /// Marks that it did not find.
     pub marks_stale: u64,
+    /// Stacks that a mark or an open call shortened, held against the whole one.
+    pub marks_verified: u64,
+    /// Of these, the ones that differed.
+    pub marks_mismatched: u64,
     /// Why return addresses were not marked, a [`plimsoll_agent::marks::retreat::Reason`], or 0.
     pub marks_off: u32,
     /// Threads that could not be sampled.

@@ -5,6 +5,8 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use plimsoll_agent::clock::ticks;
+use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::Observed;
 
 use crate::row::Row;
@@ -14,17 +16,22 @@ use crate::watched::{self, depth, inside, interrupt};
 const SUBJECT: &str = "recursion";
 
 /// Own CPU per sample at two depths, with warm and with cold caches.
-pub fn rows(samples: usize) -> Vec<Row> {
+pub fn rows(samples: usize, marks: Marks) -> Vec<Row> {
     // No sample but those that are asked for.
-    let observed = watched::start(3_600_000_000_000);
+    let observed = watched::start(3_600_000_000_000, marks);
     let delivery_ns = delivery_ns(samples);
     let mut rows = Vec::new();
+    let how = if marks == Marks::On { "marked" } else { "unmarked" };
     for frames in [25, 100] {
         let mut warm = samples_ns(observed, frames, samples, &mut || {});
-        let name = |kind: &str| format!("own CPU per sample, depth {frames}, {kind}");
+        let name = |kind: &str| format!("own CPU per sample, {how}, depth {frames}, {kind}");
         let p50 = percentile(&mut warm, 50);
         let row = Row::new(&name("warm, p50"), SUBJECT, p50, "ns", delivery_ns);
-        rows.push(if frames == 25 { row.target(1000.0) } else { row });
+        rows.push(match (marks, frames) {
+            (Marks::On, _) => row.target(300.0),
+            (_, 25) => row.target(1000.0),
+            _ => row,
+        });
         let p99 = percentile(&mut warm, 99);
         rows.push(Row::new(&name("warm, p99"), SUBJECT, p99, "ns", delivery_ns));
         let mut other_data = vec![1u8; 8 << 20];
@@ -38,8 +45,39 @@ pub fn rows(samples: usize) -> Vec<Row> {
         let p50 = percentile(&mut cold, 50);
         rows.push(Row::new(&name("cold, p50"), SUBJECT, p50, "ns", delivery_ns));
     }
+    if marks == Marks::On {
+        rows.push(pass_row(observed, samples / 20 + 1));
+    }
     observed.stop();
     rows
+}
+
+/// What a return through a mark takes longer than a return without.
+fn pass_row(observed: &'static Observed, rounds: usize) -> Row {
+    const CALLS: usize = 100;
+    let tick_ns = watched::ns_per_tick(observed);
+    let passes = || observed.with_thread(|state| state.live().passes).unwrap_or(0);
+    let returning = |mark: bool| {
+        let mut begin = 0;
+        inside(CALLS, &mut || {
+            if mark {
+                interrupt();
+            }
+            begin = ticks();
+        });
+        (ticks() - begin) as f64 * tick_ns
+    };
+    returning(true);
+    let mut passed = 0;
+    let (mut marked, mut plain) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..rounds {
+        plain = plain.min(returning(false));
+        let before = passes();
+        marked = marked.min(returning(true));
+        passed = passes() - before;
+    }
+    let each_ns = (marked - plain) / passed.max(1) as f64;
+    Row::new("a return through a mark", SUBJECT, each_ns, "ns", plain / CALLS as f64).target(15.0)
 }
 
 /// Sending and handling the signal when the handler does nothing.

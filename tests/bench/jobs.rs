@@ -55,7 +55,7 @@ pub fn ring_rows(iterations: u32) -> Vec<Row> {
     let bytes = of("record_bytes") / of("samples").max(1.0);
     vec![
         Row::new("bytes per sample in the ring, whole job", "plain", bytes, "bytes", 0.0)
-            .target(8.0),
+            .target(4.0),
     ]
 }
 

@@ -20,13 +20,15 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use plimsoll_agent::marks::Marks;
 use plimsoll_tests::artifacts::{artifacts, target_dir};
 use row::Row;
 use serde_json::Value;
 
 /// The parts in the order of the table.
 const PARTS: &[&str] = &[
-    "handler",
+    "handler-marked",
+    "handler-unmarked",
     "sampling-4ms",
     "sampling-1ms",
     "calls",
@@ -45,7 +47,8 @@ const PARTS: &[&str] = &[
 fn measure(part: &str, quick: bool) -> Vec<Row> {
     let choose = |quickly: usize, thoroughly: usize| if quick { quickly } else { thoroughly };
     match part {
-        "handler" => handler::rows(choose(50, 20_000)),
+        "handler-marked" => handler::rows(choose(50, 20_000), Marks::On),
+        "handler-unmarked" => handler::rows(choose(50, 20_000), Marks::Off),
         "sampling-4ms" => sampling::rows(4_000_000, choose(1, 60)),
         "sampling-1ms" => sampling::rows(1_000_000, choose(1, 60)),
         "calls" => calls::rows(choose(1, 5), choose(100, 20_000) as u32),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use std::{process, thread};
 
+use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::start_time;
 use plimsoll_collector::{Collector, Options};
 
@@ -17,7 +18,7 @@ const SUBJECT: &str = "threads that call and return";
 /// the names of functions were looked up. The baseline is the same collector while no thread is
 /// sampled, spread over as many samples.
 pub fn rows(rings: usize, duration: Duration) -> Vec<Row> {
-    let observed = watched::start(3_600_000_000_000);
+    let observed = watched::start(3_600_000_000_000, Marks::On);
     let collector = Collector::new(Options::default());
     let key = collector
         .attach(process::id(), observed.descriptor(), start_time())

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::clock::clock_ns;
+use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::{ClockKind, Thread};
 use plimsoll_agent::timer::SIGNAL;
@@ -13,9 +14,8 @@ use plimsoll_agent::timer::SIGNAL;
 ///
 /// # Panics
 /// If it cannot be observed.
-pub fn start(period_ns: u64) -> &'static Observed {
-    let config =
-        Config { period_ns, clock: ClockKind::Cpu, marks: true, sigaction: libc::sigaction };
+pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
+    let config = Config { period_ns, clock: ClockKind::Cpu, marks, sigaction: libc::sigaction };
     process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -37,6 +37,11 @@ pub fn thread(observed: &Observed) -> &'static Thread {
 /// Frames of the last stack.
 pub fn depth(observed: &Observed) -> usize {
     observed.with_thread(|state| state.current.as_slice().len()).unwrap_or(0)
+}
+
+/// Frames that the last sample had to unwind.
+pub fn unwound(observed: &Observed) -> usize {
+    observed.with_thread(|state| state.found.as_slice().len()).unwrap_or(0)
 }
 
 /// Sends the sampling signal to the calling thread; it is handled before this returns.

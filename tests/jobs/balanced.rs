@@ -16,7 +16,7 @@ fn assert_nothing_found(job: &Outcome) {
 fn two_burning_ranks_are_balanced_and_efficient() {
     for mpi in each_mpi() {
         let job = Job::ranks("balanced", mpi, 2).arguments("burn 40 10").watch(Watch::Run);
-        let job = job.run().succeeded();
+        let job = job.needs_all_cores().run().succeeded();
         assert_nothing_found(&job);
         let summary = job.summary();
         let parallel = summary.number("/efficiency/parallel");
@@ -34,7 +34,7 @@ fn eight_sleeping_ranks_are_balanced() {
         return;
     }
     let job = Job::ranks("balanced", Mpi::OpenMpi, 8).arguments("sleep 40 10").watch(Watch::Run);
-    assert_nothing_found(&job.run().succeeded());
+    assert_nothing_found(&job.needs_all_cores().run().succeeded());
 }
 
 #[test]

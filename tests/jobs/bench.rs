@@ -14,7 +14,7 @@ fn the_benchmark_prints_a_table_and_writes_it_as_json() {
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll-bench"))
         .args(["--quick", "--json"])
         .arg(&file)
-        .args(["handler", "collector-1", "bytes"])
+        .args(["handler-marked", "handler-unmarked", "collector-1", "bytes"])
         .output()
         .expect("the benchmark was built with this test");
     let messages = String::from_utf8_lossy(&output.stderr);

@@ -14,7 +14,7 @@ fn diagnosed(subject: &str, mpi: Mpi, ranks: u32, mode: &str) -> Option<Outcome>
         return None;
     }
     let job = Job::ranks(subject, mpi, ranks).arguments(&format!("{mode} 40 10 3"));
-    Some(job.watch(Watch::Run).run().succeeded())
+    Some(job.watch(Watch::Run).needs_all_cores().run().succeeded())
 }
 
 /// The worst loss is of that kind, as large as the subject says, and for the reason it says.

@@ -22,6 +22,7 @@ fn run(input_file: &str, variables: &str) -> Outcome {
         .arguments(&format!("-in {} -log none {variables}", input.display()))
         .variable("OMP_NUM_THREADS", "1")
         .watch(Watch::Run)
+        .needs_all_cores()
         .run()
         .succeeded()
 }

@@ -1,20 +1,44 @@
-//! Return-address marks: programs that do unusual things with their stacks do not notice them.
+//! Return-address marks: programs that do unusual things with their stacks do not notice them, the
+//! stacks that marks shorten are the whole ones, and they tell one call from many.
 
-use plimsoll_tests::job::{Job, Watch};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job::{Job, Watch, required_command};
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::subject::Form;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject::{Form, executable};
+use plimsoll_tests::turn::wait_for_turn;
 
-/// The trials, and how long each of theirs runs.
-const TRIALS: [(&str, Form); 4] = [
+/// The trials.
+const TRIALS: [(&str, Form); 8] = [
     ("marks/exceptions", Form::Cxx),
+    ("marks/exceptions", Form::CxxStaticRuntime),
     ("marks/returns", Form::Cxx),
     ("marks/jumps", Form::C),
     ("marks/endings", Form::C),
+    ("marks/plugins", Form::C),
+    ("marks/panics", Form::Rust),
+    ("marks/fortran", Form::Fortran),
 ];
-const TRIAL_S: &str = "0.1";
+/// CPU time for each of their parts, in seconds.
+const TRIAL_S: f64 = 0.05;
 
-fn trial((subject, form): (&str, Form)) -> Job {
-    Job::alone(subject).form(form).variable("TRIAL_S", TRIAL_S)
+fn trial((subject, form): (&str, Form), seconds: f64) -> Job {
+    let job = Job::alone(subject).form(form).variable("TRIAL_S", seconds.to_string());
+    if subject != "marks/plugins" {
+        return job;
+    }
+    let plugin = {
+        let _turn = wait_for_turn();
+        executable("marks/own_plugin", Form::Library, None)
+    };
+    let other = plugin.with_file_name("other_plugin.so");
+    fs::copy(&plugin, &other).expect("the folder of subjects can be written");
+    job.arguments(&format!("{} {}", plugin.display(), other.display()))
 }
 
 #[track_caller]
@@ -23,32 +47,141 @@ fn assert_right(plain: &Outcome, watched: &Outcome) {
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
 }
 
+fn plain(subject: (&str, Form)) -> Outcome {
+    let plain = trial(subject, TRIAL_S).run().succeeded();
+    assert!(!plain.stdout().contains("WRONG"), "{}", plain.story());
+    plain
+}
+
+/// A counter of the marks of a run.
+fn count(watched: &Outcome, what: &str) -> f64 {
+    watched.summary().number(&format!("/collection/marks/{what}"))
+}
+
 #[test]
 fn trials_end_as_without_marks_at_every_rate() {
     for subject in TRIALS {
-        let plain = trial(subject).run().succeeded();
-        assert!(!plain.stdout().contains("WRONG"), "{}", plain.story());
+        let plain = plain(subject);
         for period in ["4ms", "1ms", "125us"] {
-            let watched =
-                trial(subject).watch(Watch::Run).options(&format!("--period {period}")).run();
+            let options = format!("--period {period}");
+            let watched = trial(subject, TRIAL_S).watch(Watch::Run).options(&options).run();
             assert_right(&plain, &watched);
-            let summary = watched.summary();
-            assert!(summary.at("/collection/marks/off_reason").is_null(), "{}", watched.story());
-            let count = |what: &str| summary.number(&format!("/collection/marks/{what}"));
-            let samples = summary.number("/collection/samples");
-            assert!(count("planted") > 0.0 && count("planted") <= samples, "{}", watched.story());
-            assert!(count("hit") > 0.0, "{}", watched.story());
+            let reason = watched.summary().at("/collection/marks/off_reason").is_null();
+            assert!(reason, "{}", watched.story());
+            let samples = watched.summary().number("/collection/samples");
+            let planted = count(&watched, "planted");
+            assert!(planted > 0.0 && planted <= samples, "{}", watched.story());
+            assert!(count(&watched, "hit") > 0.0, "{}", watched.story());
         }
+        assert_verified(&plain, subject, TRIAL_S);
+    }
+}
+
+/// Marks stand anywhere, and the stacks that they shorten are the whole ones. Returns the counters
+/// of that run.
+fn assert_verified(plain: &Outcome, subject: (&str, Form), seconds: f64) -> [f64; 4] {
+    let job = trial(subject, seconds).watch(Watch::Run);
+    let watched = job.options("--marks verify --period 125us").run();
+    assert_right(plain, &watched);
+    let counters = ["planted", "hit", "stale", "verified"].map(|what| count(&watched, what));
+    assert!(counters[3] > 50.0, "{}", watched.story());
+    assert_eq!(count(&watched, "mismatched"), 0.0, "{}", watched.story());
+    counters
+}
+
+#[test]
+#[ignore = "takes minutes: scripts/soak"]
+fn soak() {
+    let minutes = std::env::var("SOAK_MINUTES").ok().and_then(|text| text.parse::<f64>().ok());
+    let minutes = minutes.expect("SOAK_MINUTES is a number");
+    let end = Instant::now() + Duration::from_secs_f64(60.0 * minutes);
+    let plain = TRIALS.map(plain);
+    let mut totals = [0.0; 4];
+    let mut rounds = 0;
+    while Instant::now() < end {
+        for (subject, plain) in TRIALS.into_iter().zip(&plain) {
+            let counters = assert_verified(plain, subject, 1.0);
+            for (total, counter) in totals.iter_mut().zip(counters) {
+                *total += counter;
+            }
+        }
+        rounds += 1;
+        let [planted, hit, stale, verified] = totals;
+        println!(
+            "{rounds} rounds: {planted} marks planted, {hit} met, {stale} stale; {verified} stacks \
+             verified, all right"
+        );
     }
 }
 
 #[test]
 fn marks_can_be_switched_off() {
-    let subject = TRIALS[1];
-    let plain = trial(subject).run().succeeded();
-    let watched = trial(subject).watch(Watch::Run).options("--marks off --period 1ms").run();
+    let subject = TRIALS[2];
+    let plain = plain(subject);
+    let job = trial(subject, TRIAL_S).watch(Watch::Run).options("--marks off --period 1ms");
+    let watched = job.run();
     assert_right(&plain, &watched);
     let summary = watched.summary();
     assert_eq!(summary.number("/collection/marks/planted"), 0.0);
     assert_eq!(summary.text("/collection/marks/off_reason"), "PLIMSOLL_MARKS is off");
+}
+
+#[test]
+fn nothing_is_marked_before_a_foreign_unwinder() {
+    let subject = ("marks/exceptions", Form::CxxForeignUnwinder);
+    let plain = plain(subject);
+    let watched = trial(subject, TRIAL_S).watch(Watch::Run).options("--period 1ms").run();
+    assert_right(&plain, &watched);
+    let summary = watched.summary();
+    assert_eq!(summary.number("/collection/marks/planted"), 0.0, "{}", watched.story());
+    let reason = summary.text("/collection/marks/off_reason");
+    assert!(reason.contains("exceptions are unwound by a library"), "{reason}");
+}
+
+/// Calls of `f` that a run of the subject shows.
+fn calls_of_f(arguments: &str, marks: &str) -> f64 {
+    let job = Job::alone("marks/instances").arguments(arguments).watch(Watch::Run);
+    let job = job.options(&format!("--marks {marks}")).needs_all_cores().run().succeeded();
+    job.summary().of_function("f").calls
+}
+
+#[test]
+fn one_long_call_is_told_from_many_short_ones() {
+    let many = calls_of_f("calls 200 20", "on");
+    assert!((many - 200.0).abs() <= 2.0, "{many} of 200 calls");
+    assert_eq!(calls_of_f("stay 200 20", "on"), 1.0);
+    // The stacks alone look the same.
+    assert_eq!(calls_of_f("calls 200 20", "off"), calls_of_f("stay 200 20", "off"));
+}
+
+#[test]
+fn a_debugger_sees_through_a_mark() {
+    let debugger = required_command("gdb", "gdb");
+    artifacts();
+    let _turn = wait_for_turn();
+    let scratch = Scratch::new("gdb");
+    let subject = executable("marks/instances", Form::C, None);
+    let mut child = Command::new(&subject)
+        .args(["stay", "100", "40"])
+        .current_dir(scratch.path())
+        .env("LD_PRELOAD", &artifacts().library)
+        .env("PLIMSOLL_PERIOD", "1ms")
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the subject runs");
+    thread::sleep(Duration::from_millis(500));
+    let debugged = Command::new(debugger)
+        .args(["-batch", "-ex", "thread 1", "-ex", "backtrace", "-p", &child.id().to_string()])
+        .env_remove("DEBUGINFOD_URLS")
+        .output()
+        .expect("the debugger runs");
+    let _ = child.kill();
+    let _ = child.wait();
+    let shown = String::from_utf8_lossy(&debugged.stdout);
+    let story = format!("{shown}\n{}", String::from_utf8_lossy(&debugged.stderr));
+    let frames: Vec<&str> = shown.lines().filter(|line| line.starts_with('#')).collect();
+    let [.., f, mark, main] = frames.as_slice() else { panic!("{story}") };
+    assert!(f.contains(" f (") && f.contains("instances.c"), "{story}");
+    assert!(mark.contains("plimsoll_mark"), "{story}");
+    assert!(main.contains(" main (") && main.contains("instances.c"), "{story}");
 }

@@ -11,6 +11,7 @@
 
 pub mod artifacts;
 pub mod job;
+pub mod load;
 pub mod mpi;
 pub mod nodes;
 pub mod outcome;

@@ -21,11 +21,22 @@ pub struct Outcome {
     command: String,
     finished: Finished,
     scratch: Scratch,
+    others: f64,
 }
 
 impl Outcome {
-    pub(crate) const fn new(command: String, finished: Finished, scratch: Scratch) -> Self {
-        Self { command, finished, scratch }
+    pub(crate) const fn new(
+        command: String,
+        finished: Finished,
+        scratch: Scratch,
+        others: f64,
+    ) -> Self {
+        Self { command, finished, scratch, others }
+    }
+
+    /// How many cores others kept busy while the job ran, on average.
+    pub const fn others(&self) -> f64 {
+        self.others
     }
 
     /// Exit status of the launcher, or of the subject if it ran without one.

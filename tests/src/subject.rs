@@ -33,18 +33,26 @@ pub enum Form {
     C,
     /// C++, calling the C interface.
     Cxx,
+    /// C++ with the libraries of compiler and language linked statically.
+    CxxStaticRuntime,
+    /// C++ whose exceptions nongnu libunwind unwinds, in place of the compiler's library.
+    CxxForeignUnwinder,
+    /// Fortran without MPI.
+    Fortran,
     /// Fortran with `include 'mpif.h'`.
     MpifH,
     /// Fortran with `use mpi`.
     UseMpi,
     /// Fortran with `use mpi_f08`.
     UseMpiF08,
-    /// Rust through the crate `mpi`.
+    /// Rust through the crate `mpi`; without an MPI, a single file.
     Rust,
     /// Python through mpi4py.
     Python,
     /// C in a shared object that a program without MPI loads by dlopen with RTLD_LOCAL.
     Plugin,
+    /// A shared object in C that the subject loads.
+    Library,
     /// C with MPI linked statically, the C library not.
     StaticMpi,
     /// A program that the distribution brings, found by its name.
@@ -132,11 +140,14 @@ impl Form {
         match self {
             Self::C | Self::Python | Self::Installed => "",
             Self::Cxx => "-cxx",
+            Self::CxxStaticRuntime => "-cxx-static-runtime",
+            Self::CxxForeignUnwinder => "-cxx-foreign-unwinder",
+            Self::Fortran => "-fortran",
             Self::MpifH => "-mpif-h",
             Self::UseMpi => "-use-mpi",
             Self::UseMpiF08 => "-use-mpi-f08",
             Self::Rust => "-rust",
-            Self::Plugin => ".so",
+            Self::Plugin | Self::Library => ".so",
             Self::StaticMpi => "-static-mpi",
         }
     }
@@ -153,17 +164,37 @@ impl Form {
         };
         let command = match self {
             Self::Python | Self::Installed => panic!("{name} is not compiled"),
+            Self::Rust if mpi.is_none() => {
+                let mut command = Command::new("rustc");
+                command.args(["--edition", "2024", "-O", "-g"]).arg(source.with_extension("rs"));
+                command
+            }
             Self::Rust => {
                 build_with_cargo(name, wrapper("mpicc"), folder, &unfinished);
                 fs::rename(&unfinished, executable).expect("both are in one folder");
                 return;
             }
-            Self::Cxx => {
+            Self::Cxx | Self::CxxStaticRuntime | Self::CxxForeignUnwinder => {
                 let mut command = match mpi {
                     Some(_) => wrapper("mpicxx"),
                     None => Command::new("g++"),
                 };
                 command.args(CXX_FLAGS).args(WARNINGS).arg(source.with_extension("cpp"));
+                match self {
+                    Self::CxxStaticRuntime => {
+                        command.args(["-static-libgcc", "-static-libstdc++"]);
+                    }
+                    Self::CxxForeignUnwinder => {
+                        command.args(["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+                    }
+                    _ => {}
+                }
+                command
+            }
+            Self::Fortran => {
+                let mut command = Command::new("gfortran");
+                command.args(FORTRAN_FLAGS).args(["-Wall", "-Werror"]);
+                command.arg("-J").arg(folder).arg(source.with_extension("F90"));
                 command
             }
             Self::MpifH | Self::UseMpi | Self::UseMpiF08 => {
@@ -177,11 +208,14 @@ impl Form {
                 command.arg("-J").arg(folder).arg(source.with_extension("F90"));
                 command
             }
-            Self::C | Self::Plugin | Self::StaticMpi => {
+            Self::C | Self::Plugin | Self::Library | Self::StaticMpi => {
                 let mut command = wrapper("mpicc");
                 command.args(C_FLAGS).args(WARNINGS).arg(source.with_extension("c"));
                 if mpi.is_none() {
                     command.arg("-DSUBJECT_NO_MPI");
+                }
+                if self == Self::Library {
+                    command.args(["-shared", "-fPIC"]);
                 }
                 if self == Self::Plugin {
                     command.args(["-shared", "-fPIC", "-Dmain=plugin_main"]);

@@ -242,9 +242,26 @@ const INSTALL_CONTEXT: c_int = 7;
 const CONTINUE_UNWIND: c_int = 8;
 
 unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        visit: extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
     fn _Unwind_SetGR(context: *mut c_void, register: c_int, value: usize);
     fn _Unwind_SetIP(context: *mut c_void, value: usize);
+}
+
+/// Makes the unwinder's library ready for [`personality`]. A program that has linked another copy of
+/// it statically unwinds with that one, and it is here that this one would set registers of which it
+/// has not yet learnt the sizes.
+pub fn prepare() {
+    extern "C" fn stop(_context: *mut c_void, _argument: *mut c_void) -> c_int {
+        /// `_URC_NORMAL_STOP`.
+        const STOP: c_int = 4;
+        STOP
+    }
+    // SAFETY: the visitor looks at nothing.
+    unsafe { _Unwind_Backtrace(stop, core::ptr::null_mut()) };
 }
 
 /// Personality routine of the stubs. Phase 2 recognises the frame that catches by its canonical

@@ -62,6 +62,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         regs: UnwindRegsX86_64::new(entry.return_address, entry.place + 8, entry.caller_rbp),
         stack_bounds: state.stack_bounds,
         stop_at: u64::MAX,
+        stop_address: 0,
         goal: Goal::NONE,
     };
     let mut call = entry.call;
@@ -69,19 +70,19 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         call |= STREAM;
     }
     let call_id = observed.with_unwinding(state, |unwinding, walk| {
-        walk.taken.clear();
-        if unwinding.walk(start, walk.taken) == End::Truncated {
+        walk.found.clear();
+        if unwinding.walk(start, walk.found) == End::Truncated {
             bump(&walk.area().thread.truncated, 1);
         }
-        walk.taken.reverse();
+        walk.found.reverse();
         unwinding.intern_call(call)
     })??;
-    if state.taken.as_slice().is_empty() {
+    if state.found.as_slice().is_empty() {
         return None;
     }
     let same = |at: &usize| {
         let regions = &state.regions;
-        regions.slots[*at].call == call && regions.paths[*at].as_slice() == state.taken.as_slice()
+        regions.slots[*at].call == call && regions.paths[*at].as_slice() == state.found.as_slice()
     };
     if let Some(at) = candidates(entry).find(same) {
         return Some(at);
@@ -95,7 +96,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
             (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
         }
     };
-    let path = state.taken.as_slice();
+    let path = state.found.as_slice();
     let (low, high) = state.stack_bounds;
     let on_stack = low <= entry.place
         && path.iter().all(|frame| entry.place <= frame.place && frame.place < high);

@@ -4,6 +4,8 @@
 use std::ffi::OsStr;
 use std::fmt;
 
+use plimsoll_agent::marks::Marks;
+
 use super::glob::Glob;
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
@@ -178,16 +180,19 @@ pub static TABLE: [Variable; 18] = [
     Variable {
         name: "PLIMSOLL_MARKS",
         default: "on",
-        placeholder: "ON|OFF",
-        meaning: "Return-address marks, by which calls between samples are told apart",
-        expected: BOOLEAN,
+        placeholder: "HOW",
+        meaning: "Return-address marks, which tell one call from many: on, off, or verify (slow)",
+        expected: "on, off or verify",
         state: State::Implemented,
-        read: |settings, value| match parse_boolean(&text(value)) {
-            Some(on) => {
-                settings.marks = on;
-                Reading::Taken
-            }
-            None => Reading::Unreadable,
+        read: |settings, value| {
+            let value = text(value);
+            settings.marks = match parse_boolean(&value) {
+                Some(true) => Marks::On,
+                Some(false) => Marks::Off,
+                None if value.eq_ignore_ascii_case("verify") => Marks::Verify,
+                None => return Reading::Unreadable,
+            };
+            Reading::Taken
         },
     },
     Variable {

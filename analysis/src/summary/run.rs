@@ -133,6 +133,12 @@ pub struct Marks {
     pub hit: u64,
     /// Marks that had become stale.
     pub stale: u64,
+    /// With PLIMSOLL_MARKS=verify: stacks that were unwound a second time without help.
+    #[serde(default)]
+    pub verified: u64,
+    /// Of these, the ones that differed.
+    #[serde(default)]
+    pub mismatched: u64,
     /// Why marks were not used; `None` where they were.
     pub off_reason: Option<String>,
 }

@@ -1,0 +1,54 @@
+/* Code of one's own that comes and goes by dlopen and dlclose, also while another thread runs in
+ * another copy of it. usage: plugins PLUGIN OTHER_PLUGIN */
+#include "trial.h"
+
+#include <dlfcn.h>
+
+typedef uint32_t plugin_work_t(int depth, uint32_t seed, uint32_t (*work)(uint32_t));
+
+enum { DEPTH = 12 };
+
+static const char *paths[2];
+
+static FRAME bool load_work_unload(const char *path, uint32_t seed)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return false;
+    plugin_work_t *plugin_work;
+    *(void **)&plugin_work = dlsym(library, "plugin_work");
+    uint32_t found = plugin_work(DEPTH, seed, toil);
+    return dlclose(library) == 0 && found == toil(seed) + DEPTH;
+}
+
+/* The two are loaded at the same addresses, one after the other. */
+static FRAME bool by_turns(uint32_t round)
+{
+    return load_work_unload(paths[round % 2], round) && load_work_unload(paths[1 - round % 2], round);
+}
+
+static FRAME void *in_thread(void *seed)
+{
+    return load_work_unload(paths[1], *(uint32_t *)seed) ? seed : NULL;
+}
+
+static FRAME bool beside_a_thread(uint32_t round)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, in_thread, &round) != 0)
+        return false;
+    bool good = load_work_unload(paths[0], round);
+    void *result = NULL;
+    return pthread_join(thread, &result) == 0 && result == &round && good;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    paths[0] = argv[1];
+    paths[1] = argv[2];
+    attempt("plugins by turns", by_turns);
+    attempt("plugins beside a thread", beside_a_thread);
+    return verdict();
+}
