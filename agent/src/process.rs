@@ -76,6 +76,8 @@ impl core::error::Error for StartError {}
 pub struct Observed {
     /// Sampling period in ticks of the time stamp counter.
     pub period_ticks: u64,
+    /// Sampling period in stamps.
+    pub period_stamps: u64,
     /// An interval between two samples that is longer than this, in stamps, holds time off the CPU.
     pub late_stamps: u64,
     /// Part of an interval around a call that is worth a reading of the CPU clock, in stamps: a
@@ -153,6 +155,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     let rate = Anchor::rate_since(anchor);
     let observed = Box::leak(Box::new(Observed {
         period_ticks: ticks_in(config.period_ns, rate),
+        period_stamps: stamp(ticks_in(config.period_ns, rate)),
         late_stamps: stamp(ticks_in(config.period_ns + config.period_ns / 8, rate)),
         part_stamps: stamp(ticks_in(config.period_ns / 4, rate)),
         period_ns: config.period_ns,
@@ -182,6 +185,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.pid.store(std::process::id(), Ordering::Relaxed);
     header.start_time.store(start_time(), Ordering::Relaxed);
     header.period_ns.store(config.period_ns, Ordering::Relaxed);
+    header.period_stamps.store(observed.period_stamps, Ordering::Relaxed);
     header.clock.store(config.clock as u32, Ordering::Relaxed);
     header.ring_bytes.store(ring_bytes as u32, Ordering::Relaxed);
     header.anchor_ticks.store(anchor.ticks, Ordering::Relaxed);

@@ -5,6 +5,9 @@
 //! [`STAMP_SHIFT`]. A *timed* record closes the interval since the thread's previous timed record,
 //! so that the intervals partition the thread's life and no second is counted twice.
 //!
+//! Most samples come one period after the one before, with a few new frames: a *tick* says so in its
+//! tag, one byte for how much later it came, and the frames.
+//!
 //! Stacks are lists of address ids, outermost first, and travel as differences: how many of the
 //! innermost frames of the previous stack are gone, how many are new (both in one byte where they
 //! are few), then the new ones. A frame that was not
@@ -35,6 +38,16 @@ const PAUSE: u8 = 5;
 const RESUME: u8 = 6;
 const END: u8 = 7;
 const LOST: u8 = 8;
+/// From here on: ticks, the numbers of whose frames share the rest of the tag.
+const TICK: u8 = 9;
+
+/// A tick's delay travels in stamps shifted right by this: a good microsecond.
+pub const DELAY_SHIFT: u32 = 6;
+
+/// From this number of dropped and of added frames on, the rest follows a tick's tag.
+const TICK_DROPPED: u32 = 7;
+const TICK_ADDED: u32 = 13;
+const _: () = assert!((TICK_DROPPED + 1) * (TICK_ADDED + 1) <= (16 - TICK as u32) * 16);
 
 /// Two small numbers of frames share a byte; from this one on, the rest of it follows.
 const MANY: u32 = 15;
@@ -97,6 +110,14 @@ pub enum Record<'a> {
         off_cpu: Option<OffCpu>,
         /// Outer frames are missing.
         truncated: bool,
+    },
+    /// The thread was seen in this stack, outside all wrapped calls, a sampling period after its
+    /// previous timed record and a little more.
+    Tick {
+        /// How much more (or less), in stamps shifted right by [`DELAY_SHIFT`].
+        delay: i8,
+        /// The stack.
+        stack: Delta<'a>,
     },
     /// Slot `slot` of the region table now stands for this stack (whose last frame is the call).
     /// The current stack does not change.
@@ -163,6 +184,12 @@ pub enum Record<'a> {
     },
 }
 
+/// Stamp of a tick: the last timed record's, `period` stamps, and the delay. `None` if there is no
+/// such stamp.
+pub fn tick_stamp(last: u64, period: u64, delay: i8) -> Option<u64> {
+    last.checked_add(period)?.checked_add_signed(i64::from(delay) << DELAY_SHIFT)
+}
+
 impl Record<'_> {
     /// Whether the record closes an interval.
     pub fn is_timed(&self) -> bool {
@@ -224,6 +251,21 @@ impl<'b> Encoder<'b> {
         }
     }
 
+    fn tick(&mut self, delay: i8, stack: Delta<'_>) {
+        let (dropped, added) = (stack.dropped, stack.added.len() as u32);
+        let shape = dropped.min(TICK_DROPPED) * (TICK_ADDED + 1) + added.min(TICK_ADDED);
+        self.byte((TICK + (shape >> 4) as u8) | (shape as u8) << 4);
+        self.byte(delay as u8);
+        for (number, most) in [(dropped, TICK_DROPPED), (added, TICK_ADDED)] {
+            if number >= most {
+                self.varint(u64::from(number - most));
+            }
+        }
+        for id in stack.added {
+            self.varint(u64::from(*id));
+        }
+    }
+
     fn off_cpu(&mut self, off_cpu: Option<OffCpu>) {
         if let Some(split) = off_cpu {
             self.varint(split.cpu_ns >> OFF_CPU_SHIFT);
@@ -247,6 +289,7 @@ impl<'b> Encoder<'b> {
                 }
                 self.off_cpu(off_cpu);
             }
+            Record::Tick { delay, stack } => self.tick(delay, stack),
             Record::Slot { slot, stack } => {
                 self.byte(SLOT);
                 self.varint(u64::from(slot));
@@ -358,6 +401,14 @@ impl Cursor<'_> {
         u32::try_from(self.varint()?).map_err(|_| DecodeError::Overflow)
     }
 
+    /// A number that was written as `few` where it is less than `many`.
+    fn number(&mut self, few: u32, many: u32) -> Result<u32, DecodeError> {
+        if few < many {
+            return Ok(few);
+        }
+        self.small()?.checked_add(many).ok_or(DecodeError::Overflow)
+    }
+
     fn stamp(&mut self, tag: u8) -> Result<Stamp, DecodeError> {
         let value = self.varint()?;
         Ok(if tag & RESYNC != 0 { Stamp::Resync(value) } else { Stamp::Delta(value) })
@@ -418,6 +469,16 @@ impl Decoder {
             RESUME => Record::Resume { stamp: cursor.stamp(tag)? },
             END => Record::End { stamp: cursor.stamp(tag)? },
             LOST => Record::Lost { records: cursor.varint()? },
+            TICK..=0x0f => {
+                let shape = u32::from(tag & 0x0f) - u32::from(TICK);
+                let shape = shape << 4 | u32::from(tag >> 4);
+                let delay = cursor.byte()? as i8;
+                let (dropped, added) = (shape / (TICK_ADDED + 1), shape % (TICK_ADDED + 1));
+                let dropped = cursor.number(dropped, TICK_DROPPED)?;
+                let added = cursor.number(added, TICK_ADDED)?;
+                let count = self.frames(&mut cursor, added)?;
+                Record::Tick { delay, stack: Delta { dropped, added: &self.added[..count] } }
+            }
             _ => return Err(DecodeError::UnknownTag(tag)),
         };
         Ok(Some((record, cursor.at)))
@@ -425,15 +486,18 @@ impl Decoder {
 
     fn stack(&mut self, cursor: &mut Cursor<'_>) -> Result<(u32, usize), DecodeError> {
         let both = u32::from(cursor.byte()?);
-        let mut number = |few: u32| match few {
-            MANY => cursor.small()?.checked_add(MANY).ok_or(DecodeError::Overflow),
-            few => Ok(few),
-        };
-        let (dropped, count) = (number(both >> 4)?, number(both & MANY)? as usize);
+        let dropped = cursor.number(both >> 4, MANY)?;
+        let added = cursor.number(both & MANY, MANY)?;
+        Ok((dropped, self.frames(cursor, added)?))
+    }
+
+    /// Reads the ids of so many frames.
+    fn frames(&mut self, cursor: &mut Cursor<'_>, count: u32) -> Result<usize, DecodeError> {
+        let count = count as usize;
         for place in self.added.get_mut(..count).ok_or(DecodeError::TooDeep)? {
             *place = cursor.small()?;
         }
-        Ok((dropped, count))
+        Ok(count)
     }
 }
 
@@ -464,12 +528,15 @@ mod tests {
             numbers in any::<[u32; 4]>(),
             min in any::<u32>(), spread in any::<u32>(), sum in any::<u64>(), bytes in any::<u64>(),
             truncated in any::<bool>(),
+            delay in any::<i8>(),
         ) {
             let [slot, dropped, kept, count] = numbers;
             let stack = Delta { dropped, added: &added };
             let (min, max) = (u64::from(min), u64::from(min) + u64::from(spread));
             let records = [
                 Record::Sample { stamp, stack, entered, off_cpu, truncated },
+                Record::Tick { delay, stack },
+                Record::Tick { delay, stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] } },
                 Record::Slot { slot, stack },
                 Record::Tally { slot, count: u64::from(count), sum, min, max, bytes },
                 Record::Exit { stamp, slot, kept, duration: sum, bytes, sync, off_cpu },

@@ -99,9 +99,15 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     let path = path(&state.marked, &state.regions, &state.found, outside);
     let known = outside.min(state.common);
     let kept = marks::kept(state, kept(&state.current, path, known));
-    let stamp = state.stream.stamp(now);
     let stack = difference(&state.current, path, kept, &mut state.ids);
-    let fitted = state.stream.write(&Record::Sample { stamp, stack, entered, off_cpu, truncated });
+    let plain = entered.is_none() && off_cpu.is_none() && !truncated;
+    let fitted = match plain.then(|| state.stream.delay(now, observed.period_stamps)).flatten() {
+        Some(delay) => state.stream.write(&Record::Tick { delay, stack }),
+        None => {
+            let stamp = state.stream.stamp(now);
+            state.stream.write(&Record::Sample { stamp, stack, entered, off_cpu, truncated })
+        }
+    };
     state.current.follow(path, kept);
     state.common = outside;
     if fitted && end != End::Truncated && observed.marks() {

@@ -75,6 +75,8 @@ pub struct Process {
     pub start_time: AtomicU64,
     /// Sampling period in nanoseconds.
     pub period_ns: AtomicU64,
+    /// Sampling period in stamps.
+    pub period_stamps: AtomicU64,
     /// A [`ClockKind`].
     pub clock: AtomicU32,
     /// Bytes of each thread's ring: a power of two.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::record::{Encoder, MAX_RECORD_BYTES, Record, Stamp};
+use crate::record::{DELAY_SHIFT, Encoder, MAX_RECORD_BYTES, Record, Stamp, tick_stamp};
 use crate::ring::Producer;
 use crate::segment::Thread;
 use crate::thread::bump;
@@ -75,6 +75,19 @@ impl Stream {
         self.last_stamp = stamp;
         self.thread().last_stamp.store(stamp, Ordering::Relaxed);
         form
+    }
+
+    /// By how much more than `period` stamps `stamp` follows the last timed record, in the unit of
+    /// [`Record::Tick`], if a tick can say that. The tick must be written.
+    pub fn delay(&mut self, stamp: u64, period: u64) -> Option<i8> {
+        if self.resync {
+            return None;
+        }
+        let late = stamp.checked_sub(self.last_stamp)?.wrapping_sub(period).cast_signed();
+        let delay = i8::try_from(late >> DELAY_SHIFT).ok()?;
+        self.last_stamp = tick_stamp(self.last_stamp, period, delay)?;
+        self.thread().last_stamp.store(self.last_stamp, Ordering::Relaxed);
+        Some(delay)
     }
 
     /// Writes a record. False if it, or the note of an earlier loss, did not fit: from then on the

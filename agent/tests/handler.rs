@@ -127,7 +127,12 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
         value >= function as u64 && value < function as u64 + 400
     };
     while let Some((record, length)) = decoder.next(rest).expect("our own stream is sound") {
-        if let Record::Sample { stack: delta, truncated, .. } = record {
+        let sample = match record {
+            Record::Sample { stack, truncated, .. } => Some((stack, truncated)),
+            Record::Tick { stack, .. } => Some((stack, false)),
+            _ => None,
+        };
+        if let Some((delta, truncated)) = sample {
             stack.truncate(stack.len() - delta.dropped as usize);
             stack.extend_from_slice(delta.added);
             samples += 1;

@@ -48,6 +48,8 @@ pub(crate) struct Books<'a> {
     pub(crate) window: Window,
     /// Length of a stamp.
     pub(crate) rate: Rate,
+    /// Sampling period in stamps.
+    pub(crate) period: u64,
 }
 
 /// A global synchronisation that returned.

@@ -251,6 +251,7 @@ impl Process {
         window: Window,
         rate: Rate,
     ) -> Books<'_> {
+        let period = self.segment.process().period_stamps.load(Ordering::Relaxed);
         let account =
             if is_main { &mut self.phases.open } else { self.groups.entry(routine).or_default() };
         Books {
@@ -262,6 +263,7 @@ impl Process {
             cut: &mut self.counts.lost,
             window,
             rate,
+            period,
         }
     }
 

@@ -8,7 +8,7 @@
 //! no phase ended between. Work that no sample vouches for is booked as a rest between the two call paths around
 //! it, and shared out when the whole phase is known.
 
-use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp};
+use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_agent::segment::MAX_SLOTS;
 
 use crate::account::{Account, Between};
@@ -139,6 +139,12 @@ impl Replay {
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
             Record::Sample { stamp, stack, entered, off_cpu, .. } => {
                 self.sample(stamp, stack, entered, off_cpu, books)?;
+            }
+            Record::Tick { delay, stack } => {
+                let last = self.stamp.ok_or(Garbled)?;
+                let now = tick_stamp(last, books.period, delay).ok_or(Garbled)?;
+                let stamp = Stamp::Delta(now.checked_sub(last).ok_or(Garbled)?);
+                self.sample(stamp, stack, None, None, books)?;
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 return self.exit(stamp, slot, kept, duration, bytes, sync, off_cpu, books);

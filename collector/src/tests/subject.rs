@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_agent::calls::id_of;
 use plimsoll_agent::record::{
-    Delta, Encoder, MAX_RECORD_BYTES, OffCpu, Record, STAMP_SHIFT, Stamp, VERSION,
+    Delta, Encoder, MAX_RECORD_BYTES, OffCpu, Record, STAMP_SHIFT, Stamp, VERSION, tick_stamp,
 };
 use plimsoll_agent::segment::{
     ADDRESS_IS_LEAF, ADDRESSES_OFFSET, Address, MAGIC, MODULES_OFFSET, ModuleEntry, Process,
@@ -18,6 +18,9 @@ use crate::{Collector, ProcessKey};
 
 /// Nanoseconds of a stamp in synthetic processes: their counters run at 1 GHz.
 pub(crate) const STAMP_NS: u64 = 1 << STAMP_SHIFT;
+
+/// The sampling period, in stamps.
+pub(crate) const PERIOD: u64 = 100;
 
 /// Stamp at which synthetic runs begin.
 pub(crate) const BEGIN: u64 = 1000;
@@ -61,7 +64,8 @@ impl Subject {
         header.version.store(VERSION, Ordering::Relaxed);
         header.pid.store(std::process::id(), Ordering::Relaxed);
         header.start_time.store(start_time, Ordering::Relaxed);
-        header.period_ns.store(100 * STAMP_NS, Ordering::Relaxed);
+        header.period_ns.store(PERIOD * STAMP_NS, Ordering::Relaxed);
+        header.period_stamps.store(PERIOD, Ordering::Relaxed);
         header.ring_bytes.store(ring_bytes as u32, Ordering::Relaxed);
         // An anchor in the future is not believed, so that the coarse rate below is exact.
         header.anchor_ns.store(u64::MAX / 2, Ordering::Relaxed);
@@ -240,6 +244,16 @@ impl Writer<'_> {
         let delta = Delta { dropped: (self.stack.len() - kept) as u32, added: &stack[kept..] };
         let stamp = self.stamp(now);
         self.put(&Record::Sample { stamp, stack: delta, entered, off_cpu, truncated: false });
+        self.stack = stack.to_vec();
+    }
+
+    /// A sample so much later than a period after the record before it.
+    pub(crate) fn tick(&mut self, delay: i8, stack: &[u32]) {
+        let kept = self.kept(stack);
+        let delta = Delta { dropped: (self.stack.len() - kept) as u32, added: &stack[kept..] };
+        let last = self.last.expect("a tick follows a timed record");
+        self.last = tick_stamp(last, PERIOD, delay);
+        self.put(&Record::Tick { delay, stack: delta });
         self.stack = stack.to_vec();
     }
 
