@@ -11,7 +11,7 @@ use plimsoll_agent::process::Observed;
 
 use crate::row::Row;
 use crate::statistics::{least, percentile};
-use crate::watched::{self, depth, inside, interrupt};
+use crate::watched::{self, depth, inside, interrupt, interrupt_in_leaf};
 
 const SUBJECT: &str = "recursion";
 
@@ -112,11 +112,7 @@ fn samples_ns(
                 between();
                 let before = thread.handler_ticks.load(Ordering::Relaxed);
                 // The innermost frames change from sample to sample, as they do in programs.
-                if sample % 2 == 0 {
-                    leaf_one()
-                } else {
-                    leaf_two()
-                }
+                interrupt_in_leaf(sample);
                 let ticks = thread.handler_ticks.load(Ordering::Relaxed) - before;
                 found.push(ticks as f64 * tick_ns);
                 // In the reader's place: the ring never fills.
@@ -130,16 +126,4 @@ fn samples_ns(
     sample_many(calls, 100);
     assert_eq!(depth(observed), frames, "the stack is as deep as said");
     sample_many(calls, samples)
-}
-
-#[inline(never)]
-fn leaf_one() {
-    interrupt();
-    black_box(());
-}
-
-#[inline(never)]
-fn leaf_two() {
-    interrupt();
-    black_box(());
 }

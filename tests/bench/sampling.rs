@@ -1,15 +1,14 @@
 //! What sampling adds to a program that computes: the same work without samples, with the same
 //! timer and an empty handler, and with ours.
 
-use std::hint::black_box;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::Observed;
 
 use crate::row::Row;
 use crate::statistics::{median, percentile};
-use crate::watched::{self, burn, cpu_ns, depth, inside, interrupt};
+use crate::watched::{self, cpu_ns, depth, interrupt};
 
 const SUBJECT: &str = "recursion, 25 deep";
 
@@ -22,29 +21,26 @@ pub fn rows(period_ns: u64, rounds: usize) -> Vec<Row> {
     interrupt();
     let calls = 25usize.saturating_sub(depth(observed));
     let period = format!("{} ms", period_ns / 1_000_000);
-    let mut rows = Vec::new();
-    inside(calls, &mut || {
-        rows = added(observed, &period, rounds);
-        rows.extend(under_the_timer(observed, &period, rounds));
-    });
+    let mut rows = added(observed, calls, &period, rounds);
+    rows.extend(under_the_timer(observed, calls, &period, rounds));
     observed.stop();
     rows
 }
 
-fn added(observed: &'static Observed, period: &str, rounds: usize) -> Vec<Row> {
+fn added(observed: &'static Observed, calls: usize, period: &str, rounds: usize) -> Vec<Row> {
     observed.pause(true);
-    let work = calibrate();
+    let work = calibrate(calls);
     let thread = watched::thread(observed);
     let (mut none, mut empty, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         observed.pause(true);
-        none.push(stretch(work));
+        none.push(stretch(calls, work));
         observed.pause(false);
         let handler = watched::install_nothing();
-        empty.push(stretch(work));
+        empty.push(stretch(calls, work));
         // SAFETY: the handler that stood there before.
         unsafe { watched::install(&handler) };
-        ours.push(stretch(work));
+        ours.push(stretch(calls, work));
         thread.tail.store(thread.head.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     let per_second = |of: &[f64], over: &[f64]| {
@@ -58,29 +54,27 @@ fn added(observed: &'static Observed, period: &str, rounds: usize) -> Vec<Row> {
 }
 
 /// Own CPU per sample as the program meets it, and what a sample takes in the ring.
-fn under_the_timer(observed: &'static Observed, period: &str, rounds: usize) -> Vec<Row> {
+fn under_the_timer(
+    observed: &'static Observed,
+    calls: usize,
+    period: &str,
+    rounds: usize,
+) -> Vec<Row> {
     let thread = watched::thread(observed);
     let tick_ns = watched::ns_per_tick(observed);
     let (head, samples) =
         (thread.head.load(Ordering::Relaxed), thread.samples.load(Ordering::Relaxed));
+    let work = calibrate(calls);
     let mut found = Vec::new();
-    let mut unwound = 0;
-    let end = cpu_ns() + rounds as u64 * STRETCH_NS;
-    let mut before = thread.handler_ticks.load(Ordering::Relaxed);
-    while cpu_ns() < end {
-        for _ in 0..200 {
-            black_box(burn(4));
-            let now = thread.handler_ticks.load(Ordering::Relaxed);
-            if now != before {
-                found.push((now - before) as f64 * tick_ns);
-                unwound += watched::unwound(observed);
-                before = now;
-            }
-        }
+    let mut unwound = Vec::new();
+    for _ in 0..rounds {
+        let rises = watched::burn(calls, work, &thread.handler_ticks, Vec::with_capacity(1000));
+        found.extend(rises.into_iter().map(|ticks| ticks as f64 * tick_ns));
+        unwound.push(watched::unwound(observed) as f64);
     }
     let taken = (thread.samples.load(Ordering::Relaxed) - samples).max(1);
     let bytes = (thread.head.load(Ordering::Relaxed) - head) as f64 / taken as f64;
-    let frames = unwound as f64 / found.len().max(1) as f64;
+    let frames = median(&mut unwound);
     let name = |what: &str| format!("own CPU per sample under the {period} timer, {what}");
     let (p50, p99) = (percentile(&mut found, 50), percentile(&mut found, 99));
     vec![
@@ -92,15 +86,16 @@ fn under_the_timer(observed: &'static Observed, period: &str, rounds: usize) -> 
     ]
 }
 
-fn stretch(work: u64) -> f64 {
+fn stretch(calls: usize, work: u64) -> f64 {
+    let nothing = AtomicU64::new(0);
     let begin = cpu_ns();
-    black_box(burn(work));
+    watched::burn(calls, work, &nothing, Vec::new());
     (cpu_ns() - begin) as f64
 }
 
 /// Rounds of work that take [`STRETCH_NS`].
-fn calibrate() -> u64 {
+fn calibrate(calls: usize) -> u64 {
     let work = 20_000;
-    let shortest = (0..5).map(|_| stretch(work)).fold(f64::INFINITY, f64::min);
+    let shortest = (0..5).map(|_| stretch(calls, work)).fold(f64::INFINITY, f64::min);
     (work as f64 * STRETCH_NS as f64 / shortest.max(1.0)) as u64
 }

@@ -1,20 +1,27 @@
 //! This very process as the subject: the agent is linked in, and observes it.
 
-use std::ffi::c_int;
-use std::hint::black_box;
-use std::sync::atomic::Ordering;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::transmute;
+use std::os::unix::ffi::OsStringExt;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::clock::clock_ns;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::{ClockKind, Thread};
 use plimsoll_agent::timer::SIGNAL;
+use plimsoll_tests::subject::{Form, executable};
+use plimsoll_tests::turn::wait_for_turn;
 
 /// Begins to observe this process, once in its life.
 ///
 /// # Panics
 /// If it cannot be observed.
 pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
+    // Before its modules are listed.
+    frames();
     let config = Config { period_ns, clock: ClockKind::Cpu, marks, sigaction: libc::sigaction };
     process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -84,36 +91,91 @@ pub fn cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+type Work = extern "C" fn(*mut c_void);
+
+/// The library of functions to be sampled in (`tests/programs/frames.c`).
+struct Frames {
+    inside: extern "C" fn(u64, Work, *mut c_void),
+    leaves: [extern "C" fn(Work, *mut c_void); 2],
+    burn: Work,
+}
+
+/// Loads it, once.
+fn frames() -> &'static Frames {
+    static FRAMES: OnceLock<Frames> = OnceLock::new();
+    FRAMES.get_or_init(|| {
+        let path = {
+            let _turn = wait_for_turn();
+            executable("frames", Form::Library, None)
+        };
+        let path = CString::new(path.into_os_string().into_vec()).expect("a path has no zeros");
+        // SAFETY: the library has no constructors, and is never unloaded.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null(), "{path:?} cannot be loaded");
+        let find = |name: &CStr| {
+            // SAFETY: the library is loaded.
+            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+            assert!(!found.is_null(), "{name:?} is missing");
+            found
+        };
+        // SAFETY: the types are those of the library's source.
+        unsafe {
+            Frames {
+                inside: transmute::<*mut c_void, extern "C" fn(u64, Work, *mut c_void)>(find(
+                    c"inside",
+                )),
+                leaves: [c"leaf_one", c"leaf_two"].map(|name| {
+                    transmute::<*mut c_void, extern "C" fn(Work, *mut c_void)>(find(name))
+                }),
+                burn: transmute::<*mut c_void, Work>(find(c"burn")),
+            }
+        }
+    })
+}
+
+/// Calls `work`, whose address is `argument`.
+extern "C" fn call(argument: *mut c_void) {
+    // SAFETY: `inside` passes a pointer to a reference that lives as long as it runs.
+    unsafe { (*argument.cast::<&mut dyn FnMut()>())() }
+}
+
 /// Runs `work` inside so many calls.
-#[inline(never)]
-pub fn inside<R>(calls: usize, work: &mut dyn FnMut() -> R) -> R {
-    let result = if calls == 0 { work() } else { inside(calls - 1, black_box(work)) };
-    black_box(());
-    result
+pub fn inside(calls: usize, mut work: &mut dyn FnMut()) {
+    (frames().inside)(calls as u64, call, (&raw mut work).cast());
 }
 
-/// Works for so many rounds, in one of two functions by turns.
-#[inline(never)]
-pub fn burn(rounds: u64) -> u64 {
-    let mut value = 1;
-    for round in 0..rounds {
-        value = if round & 64 == 0 { multiply(value) } else { shift(value) };
+/// Interrupts itself in one of two functions.
+pub fn interrupt_in_leaf(which: usize) {
+    extern "C" fn work(_: *mut c_void) {
+        interrupt();
     }
-    value
+    (frames().leaves[which % 2])(work, null_mut());
 }
 
-#[inline(never)]
-fn multiply(mut value: u64) -> u64 {
-    for _ in 0..50 {
-        value = black_box(value.wrapping_mul(6_364_136_223_846_793_005) + 1);
-    }
-    value
+/// What [`burn`] gives the library, as in its source.
+#[repr(C)]
+struct Watched {
+    rounds: u64,
+    counter: *const AtomicU64,
+    rises: *mut u64,
+    room: u64,
+    count: u64,
+    result: u64,
 }
 
-#[inline(never)]
-fn shift(mut value: u64) -> u64 {
-    for _ in 0..50 {
-        value = black_box(value ^ value << 13 ^ value >> 7) + 1;
-    }
-    value
+/// Works for so many rounds inside so many calls, in one of two functions by turns. Returns by how
+/// much the counter rose each time that it did, as far as there is room.
+pub fn burn(calls: usize, rounds: u64, counter: &AtomicU64, mut rises: Vec<u64>) -> Vec<u64> {
+    let mut watched = Watched {
+        rounds,
+        counter,
+        rises: rises.as_mut_ptr(),
+        room: rises.capacity() as u64,
+        count: 0,
+        result: 0,
+    };
+    (frames().inside)(calls as u64, frames().burn, (&raw mut watched).cast());
+    // SAFETY: the library has written so many, within the capacity.
+    unsafe { rises.set_len(watched.count as usize) };
+    rises
 }
