@@ -16,6 +16,10 @@ const LEAST_SEVERITY: f64 = 0.01;
 /// Waiting for a core beyond this fraction of the run is a loss even where the job's own threads
 /// do not exceed its cores.
 const LEAST_DELAY_UNCROWDED: f64 = 0.05;
+/// Beside waiting for cores, another loss must be at least this fraction of it: how long a rank
+/// waited for a core is read between samples, and what a single instance is wrong by in that looks
+/// like uneven work.
+const LEAST_BESIDE_DELAY: f64 = 0.05;
 /// The others do at most this fraction of the one rank's work: the run is serial there.
 const SERIAL_FRACTION: f64 = 0.1;
 /// If the totals of a cause are less uneven than this fraction of its instances, ranks take turns.
@@ -50,12 +54,15 @@ pub fn losses(totals: &Totals, owners: &Owners) -> Vec<Finding> {
     if totals.job.elapsed_ns == 0 {
         return Vec::new();
     }
-    let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
+    let delay = oversubscription(totals);
+    let delay_s: f64 = delay.iter().map(|finding| finding.seconds).sum();
+    let least_s = LEAST_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S;
+    let least_s = least_s.max(LEAST_BESIDE_DELAY * delay_s);
     let all =
         totals.phases.iter().flat_map(|(index, phase)| imbalance(totals, owners, *index, phase));
     let mut findings = with_first_instances(all.collect(), totals);
-    findings.retain(|finding| finding.seconds * NS_PER_S > least_ns);
-    findings.extend(oversubscription(totals));
+    findings.retain(|finding| finding.seconds > least_s);
+    findings.extend(delay);
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
 }
@@ -108,9 +115,9 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
     let causes = imbalance.causes(owners, &shared);
     let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
-    let finding = |ns: f64, symptom: NodeId| {
+    let finding = |ns: f64, symptom: NodeId, alone: bool| {
         let mut causes = causes.clone();
-        if ns < imbalance.work_ns {
+        if !alone {
             // Of several causes the one that weighs as much as the loss is most likely its own.
             let distance = |cause: &Cause| (cause.ns - ns).abs();
             causes.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.node.cmp(&b.node)));
@@ -128,7 +135,8 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
         Some((before, _)) => vec![(work_ns, before)],
         None => vec![(ending_ns, ending)],
     };
-    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom)).collect()
+    let alone = parts.len() == 1;
+    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
 }
 
 /// Uneven waiting in a call must be at least this fraction of a loss that is said to show there.
