@@ -15,6 +15,8 @@ use std::vec::Vec;
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 
+use crate::segment::VDSO;
+
 /// Bytes of a module's image. Valid while the snapshot that holds it is published or in use.
 pub type ImageBytes = &'static [u8];
 
@@ -215,7 +217,11 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
         .next()
         .unwrap_or_default();
     // SAFETY: the loader's names are C strings.
-    let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().to_vec();
+    let mut name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().to_vec();
+    // SAFETY: getauxval has no preconditions.
+    if bias == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } && bias != 0 {
+        name = VDSO.as_bytes().to_vec();
+    }
     let text = if text_bytes.is_some() { image(start, end - start) } else { &[] };
     Some(LoadedModule { start, end, bias, name, build_id, text, unwind, index: 0 })
 }

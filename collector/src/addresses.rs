@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
-use plimsoll_agent::segment::ADDRESS_IS_LEAF;
+use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
 
 use crate::attach::Segment;
 use crate::profile::{Frame, FrameKind};
@@ -146,7 +146,7 @@ impl Addresses {
                 let function = match symbols.function(module.key, at) {
                     Ok(name) => name,
                     // The kernel's page has no file to read symbols from.
-                    Err(_) if module.name == "[vdso]" => module.name.clone(),
+                    Err(_) if module.name == VDSO => module.name.clone(),
                     Err(start) => format!("{}+{start:#x}", module.name),
                 };
                 (function, module.name.clone(), offset)

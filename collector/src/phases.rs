@@ -99,6 +99,12 @@ impl Phases {
         &self.list
     }
 
+    /// Time in which the measurement was paused, also after the last phase.
+    pub(crate) fn paused(&self) -> u64 {
+        let phases: u64 = self.list.iter().map(|phase| phase.account.paused()).sum();
+        phases + self.open.paused()
+    }
+
     /// Single instances.
     pub(crate) fn rows(&self) -> &Rows {
         &self.rows

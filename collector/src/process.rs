@@ -158,7 +158,7 @@ impl Process {
             rate,
         };
         let picture = run.picture();
-        let paused: u64 = self.phases.list().iter().map(|phase| phase.account.paused()).sum();
+        let paused = self.phases.paused();
         // The run is that of the communicating thread; others may outlive it.
         let end = self.main_end.unwrap_or(end);
         let elapsed = end.saturating_sub(self.begin).saturating_sub(paused);

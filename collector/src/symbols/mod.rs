@@ -118,13 +118,32 @@ mod tests {
     }
 
     #[test]
+    fn the_kernels_code_has_names_without_a_file() {
+        // SAFETY: getauxval has no preconditions.
+        let bias = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+        // SAFETY: C strings; the kernel's library is always loaded.
+        let function = unsafe {
+            let library =
+                libc::dlopen(c"linux-vdso.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            assert!(!library.is_null());
+            libc::dlsym(library, c"__vdso_clock_gettime".as_ptr())
+        };
+        let mut symbols = Symbols::default();
+        let module = symbols.module(PathBuf::from("[vdso]"), Vec::new());
+        let name = symbols.function(module, function.addr() as u64 - bias + 1);
+        assert_eq!(name.as_deref(), Ok("clock_gettime"));
+        let other = symbols.module(PathBuf::from("[vdso]"), vec![0xaa; 20]);
+        assert_eq!(symbols.function(other, 5), Err(5));
+    }
+
+    #[test]
     fn another_build_and_a_missing_file_give_no_names() {
         let (path, bias) = loaded(libc::getpid as *const () as usize);
         let address = libc::getpid as *const () as u64 - bias;
         let mut symbols = Symbols::default();
         let other = symbols.module(path, vec![0xaa; 20]);
         assert_eq!(symbols.function(other, address), Err(address));
-        for path in ["/nonexistent/lib.so", "[vdso]", "", "/proc/self/maps", "/dev/zero"] {
+        for path in ["/nonexistent/lib.so", "", "/proc/self/maps", "/dev/zero"] {
             let none = symbols.module(PathBuf::from(path), Vec::new());
             assert_eq!(symbols.function(none, 5), Err(5), "{path}");
         }

@@ -7,9 +7,10 @@ use std::path::Path;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::read::elf::ElfFile64;
 use object::{
-    Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, SectionFlags, SymbolKind,
+    Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, SectionFlags, SymbolKind,
 };
 use plimsoll_agent::descriptors::hide;
+use plimsoll_agent::segment::VDSO;
 
 /// A function that has a name.
 #[derive(Debug)]
@@ -54,11 +55,17 @@ impl Table {
     /// The file is read, not mapped: one that shrinks meanwhile must not raise SIGBUS in the
     /// application.
     pub(crate) fn read(path: &Path, build_id: &[u8]) -> Option<Self> {
+        if path.as_os_str() == VDSO {
+            return Self::of(&ElfFile64::parse(vdso()?).ok()?, build_id);
+        }
         if !path.metadata().ok()?.is_file() {
             return None;
         }
         let cache = ReadCache::new(File::from(hide(File::open(path).ok()?.into())));
-        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        Self::of(&ElfFile64::parse(&cache).ok()?, build_id)
+    }
+
+    fn of<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>, build_id: &[u8]) -> Option<Self> {
         if let Ok(Some(found)) = elf.build_id()
             && !build_id.is_empty()
             && found != build_id
@@ -66,8 +73,8 @@ impl Table {
             return None;
         }
         let mut table = Self::default();
-        table.take(candidates(&elf));
-        table.entries = unwind_entries(&elf).unwrap_or_default();
+        table.take(candidates(elf));
+        table.entries = unwind_entries(elf).unwrap_or_default();
         Some(table)
     }
 
@@ -139,9 +146,24 @@ fn extents(sorted: &[Candidate<'_>]) -> Vec<Option<u64>> {
     ends
 }
 
-type Elf<'a> = ElfFile64<'a, Endianness, &'a ReadCache<File>>;
+type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-fn candidates<'a>(elf: &Elf<'a>) -> Vec<Candidate<'a>> {
+/// The kernel's code in this process, which has no file: that of another process of the node is the
+/// same if its build-id is.
+fn vdso() -> Option<&'static [u8]> {
+    // SAFETY: getauxval has no preconditions.
+    let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
+    let (low, high) = line.split_whitespace().next()?.split_once('-')?;
+    let [low, high] = [low, high].map(|address| u64::from_str_radix(address, 16).ok());
+    let (low, high) = (low?, high?);
+    // SAFETY: the kernel has mapped it there, readable, for the life of the process.
+    (low == start && high > low)
+        .then(|| unsafe { std::slice::from_raw_parts(low as *const u8, (high - low) as usize) })
+}
+
+fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
     let mut found = Vec::new();
     for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
         let code = match symbol.kind() {
@@ -177,7 +199,7 @@ fn candidates<'a>(elf: &Elf<'a>) -> Vec<Candidate<'a>> {
 }
 
 /// Extents of all functions that have an entry in .eh_frame, by ascending address.
-fn unwind_entries(elf: &Elf<'_>) -> Option<Vec<Range<u64>>> {
+fn unwind_entries<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Option<Vec<Range<u64>>> {
     let section = elf.section_by_name(".eh_frame")?;
     let frames = EhFrame::new(section.data().ok()?, LittleEndian);
     let address = |name| elf.section_by_name(name).map_or(0, |section| section.address());

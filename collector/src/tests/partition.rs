@@ -9,6 +9,7 @@ use crate::{Collector, Options};
 #[derive(Clone, Debug)]
 enum Step {
     Sample { after: u64, stack: Vec<u8>, run_delay: Option<u64> },
+    Tick { delay: i8, stack: Vec<u8> },
     Inside { after: u64, slot: u8, entered: u64 },
     Exit { after: u64, slot: u8, duration: u64, sync: bool },
     Tally { slot: u8, count: u64, sum: u64 },
@@ -24,6 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (after.clone(), stack(), prop::option::of(0u64..600))
             .prop_map(|(after, stack, run_delay)| Step::Sample { after, stack, run_delay }),
+        2 => (-1i8..5, stack()).prop_map(|(delay, stack)| Step::Tick { delay, stack }),
         2 => (after.clone(), slot.clone(), 0u64..500)
             .prop_map(|(after, slot, entered)| Step::Inside { after, slot, entered }),
         4 => (after.clone(), slot.clone(), 0u64..500, any::<bool>())
@@ -82,6 +84,12 @@ proptest! {
                     });
                     w.sample_as(now, &code(stack), None, off_cpu);
                 }
+                // A tick counts from the last record: nothing may have happened since.
+                Step::Tick { delay, stack } if w.last() == Some(now) => {
+                    w.tick(*delay, &code(stack));
+                    now = w.last().unwrap();
+                }
+                Step::Tick { .. } => {}
                 Step::Inside { after, slot, entered } => {
                     now += after;
                     let inside = path(*slot, &slots[usize::from(*slot)]);

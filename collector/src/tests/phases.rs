@@ -256,6 +256,22 @@ fn a_pause_and_what_lies_outside_the_run_are_not_counted() {
 }
 
 #[test]
+fn a_pause_after_the_last_phase_is_not_counted() {
+    let mut subject = Subject::new(1 << 14);
+    let s = stacks(&mut subject);
+    let mut w = subject.writer(0);
+    w.slot(1, &s.first_barrier);
+    w.sample(BEGIN + 100, &s.work);
+    w.exit(BEGIN + 200, 1, 50, Some(0));
+    w.pause(BEGIN + 200);
+    w.resume(BEGIN + 300);
+    subject.end_at(BEGIN + 300);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    assert_eq!((profile.phases.len(), profile.elapsed_ns), (1, 200 * STAMP_NS));
+}
+
+#[test]
 fn run_delay_belongs_to_work_only_and_never_exceeds_it() {
     let mut subject = Subject::new(1 << 14);
     let s = stacks(&mut subject);

@@ -219,6 +219,11 @@ impl Writer<'_> {
         assert!(self.subject.write(self.index, bytes), "the ring is full");
     }
 
+    /// Stamp of the last timed record; `None` after a loss.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.last
+    }
+
     fn stamp(&mut self, now: u64) -> Stamp {
         let stamp = self.last.map_or(Stamp::Resync(now), |last| Stamp::Delta(now - last));
         self.last = Some(now);
