@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
 
-use crate::attach::Segment;
 use crate::profile::{Frame, FrameKind};
 use crate::symbols::{ModuleKey, Symbols};
+use crate::tables::Tables;
 use crate::tree::IdMap;
 
 /// What an address id stands for.
@@ -78,11 +78,11 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// What `id` stands for; `None` if it was never announced or is a call that this build does
     /// not know.
-    pub(crate) fn kind(&mut self, id: u32, segment: &Segment) -> Option<Kind> {
+    pub(crate) fn kind(&mut self, id: u32, tables: &dyn Tables) -> Option<Kind> {
         let raw = match self.seen.get(&id) {
             Some(raw) => *raw,
             None => {
-                let (value, module, flags) = segment.address(id)?;
+                let (value, module, flags) = tables.address(id)?;
                 let raw = Raw { value, module, leaf: flags & ADDRESS_IS_LEAF != 0 };
                 if value < FIRST_CODE_ADDRESS {
                     call(value as CallId)?;
@@ -95,17 +95,22 @@ impl Addresses {
         Some(if raw.value < FIRST_CODE_ADDRESS { Kind::Call } else { Kind::Code })
     }
 
+    /// Whether `id` was announced as code.
+    pub(crate) fn is_code(&mut self, id: u32, tables: &dyn Tables) -> bool {
+        self.kind(id, tables) == Some(Kind::Code)
+    }
+
     /// Names up to `limit` of the addresses that have none yet; false when all have one.
     pub(crate) fn name_some(
         &mut self,
         limit: usize,
-        segment: &Segment,
+        tables: &dyn Tables,
         symbols: &mut Symbols,
     ) -> bool {
         for _ in 0..limit {
             let Some(id) = self.waiting.pop() else { return false };
             if let Some(raw) = self.seen.get(&id).copied() {
-                let named = self.name(raw, segment, symbols);
+                let named = self.name(raw, tables, symbols);
                 self.named.insert(id, named);
             }
         }
@@ -130,14 +135,12 @@ impl Addresses {
             + 2 * (frames + self.frames.capacity() * size_of::<Frame>())) as u64
     }
 
-    fn name(&mut self, raw: Raw, segment: &Segment, symbols: &mut Symbols) -> Named {
+    fn name(&mut self, raw: Raw, tables: &dyn Tables, symbols: &mut Symbols) -> Named {
         if raw.value < FIRST_CODE_ADDRESS {
-            return self.name_call(raw.value as CallId, segment);
+            return self.name_call(raw.value as CallId, tables);
         }
-        let module = self
-            .modules
-            .entry(raw.module)
-            .or_insert_with(|| describe(raw.module, segment, symbols));
+        let module =
+            self.modules.entry(raw.module).or_insert_with(|| describe(raw.module, tables, symbols));
         let (function, module_name, offset) = match module {
             Some(module) => {
                 let offset = raw.value.wrapping_sub(module.bias);
@@ -165,7 +168,7 @@ impl Addresses {
         Named { frame: self.intern(frame), offset, role }
     }
 
-    fn name_call(&mut self, id: CallId, segment: &Segment) -> Named {
+    fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
         let entry = call(id);
         let mpi = entry.is_some_and(|entry| entry.provider != Provider::Libc);
         let frame = Frame {
@@ -173,7 +176,7 @@ impl Addresses {
             function: entry.map_or("[unknown]", |entry| entry.name).to_owned(),
             file: None,
             line: None,
-            module: if mpi { mpi_library(segment) } else { String::from("libc.so.6") },
+            module: if mpi { mpi_library(tables) } else { String::from("libc.so.6") },
             call: Some(id),
         };
         Named { frame: self.intern(frame), offset: 0, role: Role::Inside }
@@ -190,8 +193,8 @@ impl Addresses {
     }
 }
 
-fn describe(number: u32, segment: &Segment, symbols: &mut Symbols) -> Option<Module> {
-    let info = segment.module(number.checked_sub(1)? as usize)?;
+fn describe(number: u32, tables: &dyn Tables, symbols: &mut Symbols) -> Option<Module> {
+    let info = tables.module(number.checked_sub(1)? as usize)?;
     let name = file_name(&info.path);
     let path = PathBuf::from(OsStr::from_bytes(&info.path));
     Some(Module { name, bias: info.bias, key: symbols.module(path, info.build_id) })
@@ -207,9 +210,9 @@ fn file_name(path: &[u8]) -> String {
 }
 
 /// File name of the loaded MPI library; its interfaces for other languages load it, too.
-fn mpi_library(segment: &Segment) -> String {
-    let names: Vec<String> = (0..segment.modules())
-        .filter_map(|index| segment.module(index))
+fn mpi_library(tables: &dyn Tables) -> String {
+    let names: Vec<String> = (0..tables.modules())
+        .filter_map(|index| tables.module(index))
         .map(|module| file_name(&module.path))
         .collect();
     ["libmpi.so", "libmpich.so", "libmpi_abi.so"]

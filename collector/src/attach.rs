@@ -19,6 +19,8 @@ use plimsoll_agent::segment::{
     ThreadState, segment_bytes, thread_area_bytes, thread_offset,
 };
 
+use crate::tables::{ModuleInfo, Tables};
+
 /// Largest ring that a segment may ask us to map, in bytes.
 const MAX_RING_BYTES: usize = 1 << 30;
 
@@ -110,17 +112,6 @@ impl Drop for Mapping {
     }
 }
 
-/// A loaded module, as the segment describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ModuleInfo {
-    /// Runtime address minus address in the file.
-    pub(crate) bias: u64,
-    /// GNU build-id, empty if it has none.
-    pub(crate) build_id: Vec<u8>,
-    /// Path; not UTF-8 by promise.
-    pub(crate) path: Vec<u8>,
-}
-
 /// One process's segment: header and tables.
 pub(crate) struct Segment {
     file: OwnedFd,
@@ -176,9 +167,20 @@ impl Segment {
         unsafe { &*self.tables.start.cast::<Process>() }
     }
 
-    /// Value, module number (index plus one) and flags of an interned address; `None` for an id
-    /// that was never announced.
-    pub(crate) fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
+    /// Maps a thread's area.
+    pub(crate) fn area(&self, index: usize) -> io::Result<Area> {
+        if index >= MAX_THREADS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let offset = thread_offset(index, self.ring_bytes);
+        let length = thread_area_bytes(self.ring_bytes);
+        let mapping = Mapping::new(&self.file, offset, length)?;
+        Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
+    }
+}
+
+impl Tables for Segment {
+    fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
         let index = id as usize;
         if index == 0 || index >= MAX_ADDRESSES {
             return None;
@@ -193,13 +195,11 @@ impl Segment {
         })
     }
 
-    /// Number of entries of the module table that may be in use.
-    pub(crate) fn modules(&self) -> usize {
+    fn modules(&self) -> usize {
         (self.process().modules.load(Ordering::Acquire) as usize).min(MAX_MODULES)
     }
 
-    /// An entry of the module table.
-    pub(crate) fn module(&self, index: usize) -> Option<ModuleInfo> {
+    fn module(&self, index: usize) -> Option<ModuleInfo> {
         if index >= MAX_MODULES {
             return None;
         }
@@ -217,17 +217,6 @@ impl Segment {
             build_id: read(&entry.build_id[..build_id_bytes]),
             path: read(&entry.path[..path_bytes]),
         })
-    }
-
-    /// Maps a thread's area.
-    pub(crate) fn area(&self, index: usize) -> io::Result<Area> {
-        if index >= MAX_THREADS {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let offset = thread_offset(index, self.ring_bytes);
-        let length = thread_area_bytes(self.ring_bytes);
-        let mapping = Mapping::new(&self.file, offset, length)?;
-        Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
     }
 }
 

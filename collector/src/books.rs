@@ -2,9 +2,9 @@
 
 use crate::account::Account;
 use crate::addresses::Addresses;
-use crate::attach::Segment;
 use crate::clock::Rate;
 use crate::periods::Periods;
+use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
 
 /// What counts: the run, in stamps.
@@ -32,8 +32,8 @@ impl Window {
 
 /// What a replay reads and writes besides its own state.
 pub(crate) struct Books<'a> {
-    /// The process's segment, for addresses that are new.
-    pub(crate) segment: &'a Segment,
+    /// What the numbers in records stand for.
+    pub(crate) tables: &'a dyn Tables,
     /// Its addresses.
     pub(crate) addresses: &'a mut Addresses,
     /// Its contexts.

@@ -3,13 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES, Record};
+use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES};
 use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
 
-use crate::addresses::Kind;
 use crate::attach::Area;
 use crate::books::{Garbled, Window};
-use crate::process::{Life, Process, Scratch, Seat};
+use crate::process::{Life, Process, Scratch, Seat, setting};
 use crate::replay::Replay;
 
 /// Most bytes that are copied out of a ring at a time. A record fits many times.
@@ -58,12 +57,13 @@ impl Process {
         let head = thread.head.load(Ordering::Acquire);
         let window = self.window();
         self.choose_main(index, &mut life);
-        let pending = head.wrapping_sub(life.position.max(life.history));
+        life.thread.is_main = self.main == Some((index, life.generation));
+        let pending = head.wrapping_sub(life.position.max(life.read_before));
         let full = pending.min(seat.area.ring_bytes()) * 100 / seat.area.ring_bytes();
-        self.read(index, &seat.area, &mut life, head, window, scratch);
+        self.read(&seat.area, &mut life, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
-            self.close_life(index, &seat.area, &mut life, last);
+            self.close_life(&seat.area, &mut life, last);
             seat.area.free();
         } else {
             seat.life = Some(life);
@@ -75,7 +75,6 @@ impl Process {
     /// has read a part, as long as all of it is still in the ring.
     fn begin_life(&mut self, area: &Area, generation: u32) -> Life {
         let thread = area.thread();
-        self.threads += 1;
         let last_stamp = thread.last_stamp.load(Ordering::Acquire);
         let head = thread.head.load(Ordering::Acquire);
         let tail = thread.tail.load(Ordering::Acquire);
@@ -91,9 +90,8 @@ impl Process {
             }
         }
         let routine = thread.start_routine.load(Ordering::Relaxed);
-        let known = self.addresses.kind(routine, &self.segment) == Some(Kind::Code);
-        let routine = if known { routine } else { 0 };
-        Life { generation, position, history: tail, routine, replay }
+        let thread = self.history.thread(routine, replay, &self.segment);
+        Life { generation, position, read_before: tail, thread }
     }
 
     /// Makes the thread in area `index` the communicating one if the header says so; a change of
@@ -104,15 +102,14 @@ impl Process {
             return;
         }
         if self.main.is_some() {
-            self.restart();
+            self.restart(self.history.begin());
         }
         self.main = Some((index, life.generation));
-        life.replay.begin_at(self.begin);
+        life.thread.replay.begin_at(self.history.begin());
     }
 
     fn read(
         &mut self,
-        index: usize,
         area: &Area,
         life: &mut Life,
         head: u64,
@@ -123,36 +120,31 @@ impl Process {
         while life.position != head {
             let pending = head.wrapping_sub(life.position);
             let length = pending.min(CHUNK_BYTES as u64) as usize;
-            let in_history = life.position < life.history;
+            let again = life.position < life.read_before;
             let result = if pending > area.ring_bytes() {
                 Err(Garbled)
             } else {
                 area.copy(life.position, length, &mut scratch.bytes);
-                let overwritten =
-                    in_history && thread.head.load(Ordering::Acquire) > area.ring_bytes();
-                if overwritten { Err(Garbled) } else { self.decode(index, life, window, scratch) }
+                let overwritten = again && thread.head.load(Ordering::Acquire) > area.ring_bytes();
+                if overwritten { Err(Garbled) } else { self.decode(life, window, scratch) }
             };
             match result {
                 // A chunk may end inside a record, the stream may not.
                 Ok(used) if used == length || (used > 0 && pending > length as u64) => {
                     life.position = life.position.wrapping_add(used as u64);
-                    self.counts.record_bytes += used as u64;
+                    self.history.counts.record_bytes += used as u64;
                 }
                 _ => {
-                    self.counts.lost += 1;
-                    life.replay.lose();
-                    if self.main == Some((index, life.generation)) {
-                        self.phases.lose();
-                    }
-                    if in_history {
-                        life.position = life.history;
+                    self.history.lose(&mut life.thread);
+                    if again {
+                        life.position = life.read_before;
                     } else {
                         life.position = head;
-                        life.history = life.history.min(head);
+                        life.read_before = life.read_before.min(head);
                     }
                 }
             }
-            if life.position >= life.history {
+            if life.position >= life.read_before {
                 thread.tail.store(life.position, Ordering::Release);
             }
         }
@@ -162,13 +154,11 @@ impl Process {
     /// they take.
     fn decode(
         &mut self,
-        index: usize,
         life: &mut Life,
         window: Window,
         scratch: &mut Scratch,
     ) -> Result<usize, Garbled> {
-        let is_main = self.main == Some((index, life.generation));
-        let rate = self.rate();
+        let setting = setting(&self.segment, window);
         let mut used = 0;
         loop {
             let (record, length) = match scratch.decoder.next(&scratch.bytes[used..]) {
@@ -177,15 +167,7 @@ impl Process {
                 Err(_) => return Err(Garbled),
             };
             used += length;
-            if is_main && matches!(record, Record::Lost { .. }) {
-                self.phases.lose();
-            }
-            let mut books = self.books(is_main, life.routine, window, rate);
-            if let Some(sync) = life.replay.apply(&record, &mut books)?
-                && is_main
-            {
-                self.phases.synchronise(sync);
-            }
+            self.history.apply(&mut life.thread, &record, &setting)?;
         }
     }
 }

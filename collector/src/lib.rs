@@ -20,6 +20,7 @@ mod clock;
 mod collector;
 mod contexts;
 mod drain;
+mod history;
 mod periods;
 mod phases;
 mod place;
@@ -30,6 +31,7 @@ mod rows;
 mod shares;
 mod snapshot;
 mod symbols;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -41,7 +41,7 @@ impl Place {
         let mut place = self.cut_to(books.tree, depth);
         for id in stack.added {
             if place.cut == 0 {
-                let kind = books.addresses.kind(*id, books.segment);
+                let kind = books.addresses.kind(*id, books.tables);
                 let child =
                     kind.and_then(|kind| books.tree.child(place.node, *id, kind == Kind::Call));
                 if let Some(node) = child {

@@ -1,0 +1,304 @@
+//! What the records of one process have come to so far: its contexts, its phases, its times.
+//!
+//! A history knows nothing of where records come from. Whoever reads them says what holds for the
+//! process meanwhile ([`Setting`]), and in the end what the process knew beside its records.
+
+use plimsoll_agent::record::Record;
+use plimsoll_agent::segment::ClockKind;
+
+use crate::account::Account;
+use crate::addresses::Addresses;
+use crate::books::{Books, Garbled, Window};
+use crate::clock::Rate;
+use crate::periods::Periods;
+use crate::phases::Phases;
+use crate::profile::{CollectionCounts, ProcessProfile};
+use crate::replay::Replay;
+use crate::snapshot::Run;
+use crate::symbols::Symbols;
+use crate::tables::Tables;
+use crate::tree::{IdMap, ROOT, Tree};
+
+/// Memory that a raw context takes with its values, in bytes: for the bound on their number.
+const CONTEXT_BYTES: u64 = 256;
+
+/// The history of a process.
+pub(crate) struct History {
+    addresses: Addresses,
+    tree: Tree,
+    periods: Periods,
+    phases: Phases,
+    /// Values of the other threads, by the address id of their start routine.
+    groups: IdMap<u32, Account>,
+    begin: u64,
+    /// When the communicating thread ended, or the run did.
+    main_end: Option<u64>,
+    row_bytes: usize,
+    /// Threads that lived in the run.
+    threads: u32,
+    /// Counters of the threads that have ended, and what was lost on this side.
+    pub(crate) counts: CollectionCounts,
+    handler_ticks: u64,
+}
+
+/// One thread in the history of its process.
+pub(crate) struct ThreadHistory {
+    /// Address id of its start routine; 0 if that is not known.
+    pub(crate) routine: u32,
+    /// It is the communicating thread.
+    pub(crate) is_main: bool,
+    pub(crate) replay: Replay,
+}
+
+/// What holds for a process while its records are read.
+pub(crate) struct Setting<'a> {
+    /// What the numbers in them stand for.
+    pub(crate) tables: &'a dyn Tables,
+    /// What counts.
+    pub(crate) window: Window,
+    /// Length of a stamp, as the process measured it: good enough to compare durations.
+    pub(crate) rate: Rate,
+    /// Sampling period in stamps.
+    pub(crate) period: u64,
+}
+
+/// What a thread knew at its end, or knows at the end of the run, beside its records.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastWords {
+    /// Calls that no record tells of: slot, their number, their time in stamps, their bytes.
+    pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
+    /// Slot of the wrapped call that is open, and the stamp of its entry.
+    pub(crate) open: Option<(u32, u64)>,
+    /// Its counters.
+    pub(crate) counters: ThreadCounters,
+}
+
+/// Counters of a thread, as in its area of the segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThreadCounters {
+    pub(crate) samples: u64,
+    pub(crate) lost: u64,
+    pub(crate) truncated: u64,
+    pub(crate) mpi_calls: u64,
+    pub(crate) marks_planted: u64,
+    pub(crate) marks_hit: u64,
+    pub(crate) marks_stale: u64,
+    pub(crate) marks_verified: u64,
+    pub(crate) marks_mismatched: u64,
+    pub(crate) handler_ticks: u64,
+}
+
+/// What a process knows of itself at the end of its run.
+pub(crate) struct Facts {
+    /// Asked sampling period in nanoseconds.
+    pub(crate) period_ns: u64,
+    /// What drove the samples.
+    pub(crate) clock: ClockKind,
+    /// Length of a stamp, exactly.
+    pub(crate) rate: Rate,
+    /// Why return addresses were not marked; 0 where they were.
+    pub(crate) marks_off: u32,
+    /// Threads that could not be sampled.
+    pub(crate) unsampled_threads: u64,
+    /// The application took the sampling signal for itself.
+    pub(crate) stepped_aside: bool,
+}
+
+impl History {
+    /// A history that begins at stamp `begin`, with a bound on the memory for it.
+    pub(crate) fn new(begin: u64, memory_bytes: u64) -> Self {
+        let contexts = (memory_bytes / 2 / CONTEXT_BYTES).clamp(1 << 10, 1 << 26) as usize;
+        let row_bytes = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX);
+        Self {
+            addresses: Addresses::default(),
+            tree: Tree::new(contexts),
+            periods: Periods::default(),
+            phases: Phases::new(begin, row_bytes),
+            groups: IdMap::default(),
+            begin,
+            main_end: None,
+            row_bytes,
+            threads: 0,
+            counts: CollectionCounts::default(),
+            handler_ticks: 0,
+        }
+    }
+
+    /// Stamp of its begin.
+    pub(crate) fn begin(&self) -> u64 {
+        self.begin
+    }
+
+    /// Begins anew at stamp `begin`, with so many threads.
+    pub(crate) fn restart(&mut self, begin: u64, threads: u32) {
+        self.begin = begin;
+        self.phases.restart(begin, self.row_bytes);
+        self.groups.clear();
+        self.threads = threads;
+    }
+
+    /// A thread begins. `routine`: address id of its start routine.
+    pub(crate) fn thread(
+        &mut self,
+        routine: u32,
+        replay: Replay,
+        tables: &dyn Tables,
+    ) -> ThreadHistory {
+        self.threads += 1;
+        let known = self.addresses.is_code(routine, tables);
+        ThreadHistory { routine: if known { routine } else { 0 }, is_main: false, replay }
+    }
+
+    /// Takes a record of a thread.
+    pub(crate) fn apply(
+        &mut self,
+        thread: &mut ThreadHistory,
+        record: &Record<'_>,
+        setting: &Setting<'_>,
+    ) -> Result<(), Garbled> {
+        if thread.is_main && matches!(record, Record::Lost { .. }) {
+            self.phases.lose();
+        }
+        let mut books = self.books(thread.is_main, thread.routine, setting);
+        if let Some(sync) = thread.replay.apply(record, &mut books)?
+            && thread.is_main
+        {
+            self.phases.synchronise(sync);
+        }
+        Ok(())
+    }
+
+    /// Records of a thread could not be read: it is ignored until it sends a whole one again.
+    pub(crate) fn lose(&mut self, thread: &mut ThreadHistory) {
+        self.counts.lost += 1;
+        thread.replay.lose();
+        if thread.is_main {
+            self.phases.lose();
+        }
+    }
+
+    /// A thread has ended, or the run has, at stamp `end`: accounts for what its records do not
+    /// say, and adds its counters up.
+    pub(crate) fn close(
+        &mut self,
+        thread: &mut ThreadHistory,
+        last: &LastWords,
+        end: u64,
+        setting: &Setting<'_>,
+    ) {
+        if !thread.replay.ended() {
+            for (slot, count, sum, bytes) in &last.tallies {
+                let unknown = thread.replay.tally(*slot, *count, *sum, *bytes).is_err();
+                self.counts.lost += u64::from(unknown);
+            }
+        }
+        let mut books = self.books(thread.is_main, thread.routine, setting);
+        thread.replay.close(end, last.open, &mut books);
+        if thread.is_main {
+            self.main_end = thread.replay.booked();
+        }
+        self.count(&last.counters);
+    }
+
+    fn count(&mut self, counters: &ThreadCounters) {
+        let counts = &mut self.counts;
+        for (sum, counter) in [
+            (&mut counts.samples, counters.samples),
+            (&mut counts.lost, counters.lost),
+            (&mut counts.truncated, counters.truncated),
+            (&mut counts.mpi_calls, counters.mpi_calls),
+            (&mut counts.marks_planted, counters.marks_planted),
+            (&mut counts.marks_hit, counters.marks_hit),
+            (&mut counts.marks_stale, counters.marks_stale),
+            (&mut counts.marks_verified, counters.marks_verified),
+            (&mut counts.marks_mismatched, counters.marks_mismatched),
+            (&mut self.handler_ticks, counters.handler_ticks),
+        ] {
+            *sum = sum.saturating_add(counter);
+        }
+    }
+
+    /// The run has ended at stamp `end`, and all its threads are closed. `has_main`: one of them
+    /// was the communicating one.
+    pub(crate) fn finish(&mut self, has_main: bool, end: u64) {
+        if !has_main {
+            let length = end.saturating_sub(self.begin);
+            self.phases.open.pass(length);
+            self.phases.open.rest((ROOT, ROOT), length);
+        }
+        self.phases.end();
+    }
+
+    /// Names some of the new addresses; false when all have names.
+    pub(crate) fn name_some(
+        &mut self,
+        limit: usize,
+        tables: &dyn Tables,
+        symbols: &mut Symbols,
+    ) -> bool {
+        self.addresses.name_some(limit, tables, symbols)
+    }
+
+    /// The finished run, which ended at stamp `end`; all addresses are named.
+    pub(crate) fn profile(&self, end: u64, facts: &Facts) -> ProcessProfile {
+        let rate = facts.rate;
+        let run = Run {
+            tree: &self.tree,
+            addresses: &self.addresses,
+            phases: &self.phases,
+            groups: &self.groups,
+            begin: self.begin,
+            rate,
+        };
+        let picture = run.picture();
+        // The run is that of the communicating thread; others may outlive it.
+        let end = self.main_end.unwrap_or(end);
+        let elapsed = end.saturating_sub(self.begin).saturating_sub(self.phases.paused());
+        let clock = match facts.clock {
+            ClockKind::Cpu => "cpu",
+            ClockKind::Timer => "timer",
+            ClockKind::Wall => "wall",
+        };
+        ProcessProfile {
+            tree: picture.tree,
+            phases: picture.phases,
+            rows: picture.rows,
+            other_threads: picture.other_threads,
+            threads: self.threads,
+            syncs: self.phases.syncs(),
+            elapsed_ns: rate.ns(elapsed),
+            period_ns: facts.period_ns,
+            effective_period_ns: rate.ns(self.periods.typical()),
+            clock: clock.to_owned(),
+            collection: CollectionCounts {
+                sampling_cpu_ns: rate.ns_of_ticks(self.handler_ticks),
+                marks_off: facts.marks_off,
+                unsampled_threads: facts.unsampled_threads,
+                stepped_aside: facts.stepped_aside,
+                ..self.counts
+            },
+        }
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        let groups: u64 = self.groups.values().map(Account::bytes).sum();
+        self.tree.bytes() + self.addresses.bytes() + self.phases.bytes() + groups
+    }
+
+    fn books<'h>(&'h mut self, is_main: bool, routine: u32, setting: &Setting<'h>) -> Books<'h> {
+        let account =
+            if is_main { &mut self.phases.open } else { self.groups.entry(routine).or_default() };
+        Books {
+            tables: setting.tables,
+            addresses: &mut self.addresses,
+            tree: &mut self.tree,
+            account,
+            periods: &mut self.periods,
+            cut: &mut self.counts.lost,
+            window: setting.window,
+            rate: setting.rate,
+            period: setting.period,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What the numbers in a process's records stand for.
+
+/// A loaded module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModuleInfo {
+    /// Runtime address minus address in the file.
+    pub(crate) bias: u64,
+    /// GNU build-id, empty if it has none.
+    pub(crate) build_id: Vec<u8>,
+    /// Path; not UTF-8 by promise.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Interned addresses and modules of a process: its segment, while it runs.
+pub(crate) trait Tables {
+    /// Value, module number (index plus one) and flags of an interned address; `None` for an id
+    /// that was never announced.
+    fn address(&self, id: u32) -> Option<(u64, u32, u32)>;
+
+    /// Number of entries of the module table that may be in use.
+    fn modules(&self) -> usize;
+
+    /// An entry of the module table.
+    fn module(&self, index: usize) -> Option<ModuleInfo>;
+}
