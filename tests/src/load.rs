@@ -9,40 +9,46 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     at: Instant,
-    idle_s: f64,
+    cores: Option<Cores>,
     ours_s: f64,
+}
+
+/// What the system says of its cores.
+#[derive(Clone, Copy, Debug)]
+struct Cores {
+    number: usize,
+    /// Time that they together were idle or waiting for a disk, in seconds.
+    idle_s: f64,
 }
 
 impl Moment {
     /// Now. Processes that were started from here count as ours when they have ended.
-    ///
-    /// # Panics
-    /// If the system does not say.
     pub fn now() -> Self {
-        Self { at: Instant::now(), idle_s: idle_s(), ours_s: ours_s() }
+        Self { at: Instant::now(), cores: Cores::now(), ours_s: ours_s() }
     }
 
-    /// How many cores others have kept busy since, on average.
+    /// How many cores others have kept busy since, on average; 0 where the system does not say.
     pub fn others_since(self) -> f64 {
         let now = Self::now();
-        let cores = fs::read_to_string("/proc/stat").map_or(0, |stat| {
-            stat.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1)
-        });
+        let (Some(before), Some(after)) = (self.cores, now.cores) else { return 0.0 };
         let elapsed_s = (now.at - self.at).as_secs_f64();
-        let busy = cores as f64 - (now.idle_s - self.idle_s) / elapsed_s;
+        let busy = after.number as f64 - (after.idle_s - before.idle_s) / elapsed_s;
         busy - (now.ours_s - self.ours_s) / elapsed_s
     }
 }
 
-/// Time that the cores together were idle or waiting for a disk (proc(5)).
-fn idle_s() -> f64 {
-    let stat = fs::read_to_string("/proc/stat").expect("the system has a /proc");
-    let mut fields = stat.lines().next().unwrap_or_default().split_ascii_whitespace();
-    let [idle, disk] = [4, 0].map(|skipped| {
-        fields.nth(skipped).and_then(|field| field.parse::<f64>().ok()).expect("as in proc(5)")
-    });
-    // SAFETY: sysconf has no preconditions.
-    (idle + disk) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
+impl Cores {
+    /// From /proc/stat (proc(5)).
+    fn now() -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let number = stat.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?;
+        let mut fields = stat.lines().next()?.split_ascii_whitespace();
+        let idle: f64 = fields.nth(4)?.parse().ok()?;
+        let disk: f64 = fields.next()?.parse().ok()?;
+        // SAFETY: sysconf has no preconditions.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+        Some(Self { number, idle_s: (idle + disk) / ticks })
+    }
 }
 
 /// CPU time of this process and of those of its descendants that have ended and been waited for.
