@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::calls::FIRST_CODE_ADDRESS;
 use crate::clock::ticks;
 use crate::modules::LoadedModule;
-use crate::process::Observed;
+use crate::process::{self, Observed};
 use crate::segment::MAX_ADDRESSES;
 use crate::thread::{State, bump};
 use crate::unwind::{End, Frame, Frames, Path};
@@ -184,6 +184,27 @@ pub fn forget(state: &mut State) {
     // SAFETY: the thread's own mark; no stub of the thread runs now.
     unsafe { (*state.mark).place = 0 };
     note(state);
+}
+
+/// An unwinder of exceptions that is not understood has met a mark: the thread's is taken away,
+/// which is safe here because the unwinder has read it, and no more are planted.
+pub fn lift() {
+    let Some(observed) = process::current() else { return };
+    observed.retreat(Reason::UnknownUnwinder);
+    observed.with_thread(|state| {
+        let goal = goal(state);
+        if goal.place == 0 {
+            return;
+        }
+        let word = goal.place as *mut u64;
+        // SAFETY: the mark stands on the thread's own stack, in a frame that has not returned.
+        unsafe {
+            if word.read_volatile() == goal.stub {
+                word.write_volatile(stubs::original(goal.stub));
+            }
+        }
+        forget(state);
+    });
 }
 
 /// How many outermost frames of a new stack are the same calls as in the thread's current one, at

@@ -15,6 +15,7 @@ use std::vec::Vec;
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 
+use crate::clock::clock_ns;
 use crate::segment::VDSO;
 
 /// Bytes of a module's image. Valid while the snapshot that holds it is published or in use.
@@ -253,6 +254,10 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// How long a thread is waited for that uses an old snapshot, in nanoseconds. A thread that is off
+/// its core for longer may be stopped, or may have left our code by a jump.
+const PATIENCE_NS: u64 = 2_000_000_000;
+
 /// The published snapshot.
 pub struct Published(AtomicPtr<Snapshot>);
 
@@ -277,18 +282,24 @@ impl Published {
     }
 
     /// Publishes `snapshot` and frees the one it replaces, once `in_use` says that no thread uses
-    /// it. Callers serialise themselves.
-    pub fn replace(&self, snapshot: Snapshot, in_use: impl Fn(*mut Snapshot) -> bool) {
+    /// it. False if one does not stop to within [`PATIENCE_NS`]; then it is never freed. Callers
+    /// serialise themselves.
+    pub fn replace(&self, snapshot: Snapshot, in_use: impl Fn(*mut Snapshot) -> bool) -> bool {
         let old = self.0.swap(Box::into_raw(Box::new(snapshot)), Ordering::SeqCst);
         if old.is_null() {
-            return;
+            return true;
         }
+        let begin = clock_ns(libc::CLOCK_MONOTONIC);
         while in_use(old) {
+            if clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(begin) > PATIENCE_NS {
+                return false;
+            }
             // SAFETY: no preconditions. A handler takes microseconds, unless it is off its core.
             unsafe { libc::sched_yield() };
         }
         // SAFETY: `old` came from `Box::into_raw`, is no longer published, and nobody uses it.
         drop(unsafe { Box::from_raw(old) });
+        true
     }
 }
 

@@ -63,7 +63,8 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
     // SAFETY: errno's location is valid in every thread; context and block as promised.
     let (errno, context, block) = unsafe { (*libc::__errno_location(), &*context, &*block) };
     if let Some(observed) = process::current() {
-        block.enter(|state| {
+        let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
+        block.enter_at(sp, |state| {
             if !(state.paused || state.muted) {
                 sample(observed, state, context, begin);
             }
@@ -260,7 +261,9 @@ pub fn install(sigaction: process::Sigaction) -> libc::sigaction {
         let mut previous: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler_entry as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        libc::sigfillset(&mut action.sa_mask);
+        // All of them, also the one that cancels a thread at once, which sigfillset(3) leaves out: a
+        // handler that was left half-way would be missed by those who wait for it.
+        (&raw mut action.sa_mask).write_bytes(0xff, 1);
         sigaction(crate::timer::SIGNAL, &action, &mut previous);
         previous
     }

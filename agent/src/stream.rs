@@ -48,6 +48,13 @@ impl Stream {
         }
     }
 
+    /// What was begun last may not have been written: the stream begins anew. The caller must forget
+    /// what the reader knew.
+    pub fn break_off(&mut self) {
+        self.broken = true;
+        self.resync = true;
+    }
+
     /// Whether another reader has taken over since the last time that this was asked. Then the
     /// stream begins anew: the caller must forget what the reader knew.
     pub fn reader_changed(&mut self) -> bool {
@@ -56,8 +63,7 @@ impl Stream {
         let changed = reader != self.reader;
         if changed {
             self.reader = reader;
-            self.broken = true;
-            self.resync = true;
+            self.break_off();
         }
         changed
     }

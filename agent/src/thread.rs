@@ -31,8 +31,9 @@ pub struct ThreadBlock {
     pub mark: UnsafeCell<LiveMark>,
     /// The thread is observed: set last when the block is ready, cleared first when it goes.
     pub active: AtomicBool,
-    /// Our own code runs on this thread: the handler must leave everything alone.
-    pub busy: AtomicBool,
+    /// Our own code runs on this thread, from this place on the application's stack inwards: the
+    /// handler must leave everything alone. 0: it does not.
+    pub busy: AtomicU64,
     /// The application believes that it has blocked the sampling signal.
     pub signal_hidden: AtomicBool,
     /// The snapshot that this thread uses now.
@@ -156,10 +157,20 @@ impl ThreadBlock {
     /// observed, or our own code already runs on it.
     #[inline]
     pub fn enter<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
-        if !self.active.load(Ordering::Relaxed) || self.busy.load(Ordering::Relaxed) {
+        self.enter_at(stack_pointer(), work)
+    }
+
+    /// As [`ThreadBlock::enter`], where the application's stack pointer is `sp`.
+    #[inline]
+    pub fn enter_at<R>(&self, sp: u64, work: impl FnOnce(&mut State) -> R) -> Option<R> {
+        if !self.active.load(Ordering::Relaxed) {
             return None;
         }
-        self.busy.store(true, Ordering::Relaxed);
+        let busy = self.busy.load(Ordering::Relaxed);
+        if busy != 0 && !self.was_left(busy, sp) {
+            return None;
+        }
+        self.busy.store(sp, Ordering::Relaxed);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         // SAFETY: `active` says that the state is initialised; `busy` keeps the handler of this
         // thread, the only other user, away until it is cleared again.
@@ -169,9 +180,48 @@ impl ThreadBlock {
         }
         let result = work(state);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
-        self.busy.store(false, Ordering::Relaxed);
+        self.busy.store(0, Ordering::Relaxed);
         Some(result)
     }
+
+    /// Whether our own code, which began to run at `busy` on the stack, was left by a jump out of a
+    /// signal handler or by a cancellation, now that the stack pointer is `sp`: it would lie further
+    /// in. On other stacks than the thread's own nothing can be said. If so, what it left behind is
+    /// put in order.
+    #[cold]
+    fn was_left(&self, busy: u64, sp: u64) -> bool {
+        // SAFETY: `active` says that the state is initialised; our own code does not run.
+        let state = unsafe { (*self.state.get()).assume_init_mut() };
+        let (low, high) = state.stack_bounds;
+        let left = low <= busy && busy < sp && sp < high;
+        if left {
+            self.hazard.store(core::ptr::null_mut(), Ordering::Release);
+            // A record may have been begun and not written.
+            state.stream.break_off();
+            state.forget_reader();
+            state.regions.leave();
+            // SAFETY: the thread's own mark; no stub of the thread runs now.
+            unsafe { (*state.mark).place = 0 };
+        }
+        left
+    }
+
+    /// The thread ends: whatever of our own code was left on it does not run any more.
+    pub fn settle(&self) {
+        self.busy.store(0, Ordering::Relaxed);
+        self.hazard.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// The stack pointer, here.
+#[inline(always)]
+fn stack_pointer() -> u64 {
+    let sp: u64;
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags))
+    };
+    sp
 }
 
 /// A thread's own stack: lowest and one past the highest address; (0, 0) if unknown.

@@ -77,6 +77,16 @@ fn trials_end_as_without_marks_at_every_rate() {
     }
 }
 
+#[test]
+fn a_thread_that_jumps_out_of_our_code_is_sampled_on() {
+    // Ten parts, of which one spends its time in the kernel, where no sample falls.
+    let parts = 9.0;
+    let job = trial(("marks/jumps", Form::C), TRIAL_S).watch(Watch::Run);
+    let watched = job.options("--period 1ms").run().succeeded();
+    let samples = watched.summary().number("/collection/samples");
+    assert!(samples > 0.6 * parts * TRIAL_S / 1e-3, "{samples} samples\n{}", watched.story());
+}
+
 /// Marks stand anywhere, and the stacks that they shorten are the whole ones. Returns the counters
 /// of that run.
 fn assert_verified(plain: &Outcome, subject: (&str, Form), seconds: f64) -> [f64; 4] {
@@ -136,6 +146,21 @@ fn nothing_is_marked_before_a_foreign_unwinder() {
     assert_eq!(summary.number("/collection/marks/planted"), 0.0, "{}", watched.story());
     let reason = summary.text("/collection/marks/off_reason");
     assert!(reason.contains("exceptions are unwound by a library"), "{reason}");
+}
+
+#[test]
+fn an_unwinder_that_nobody_knew_of_is_let_pass() {
+    let subject = ("marks/exceptions", Form::CxxUnknownUnwinder);
+    let plain = plain(subject);
+    for period in ["1ms", "125us"] {
+        let options = format!("--period {period}");
+        let watched = trial(subject, TRIAL_S).watch(Watch::Run).options(&options).run();
+        assert_right(&plain, &watched);
+        let summary = watched.summary();
+        assert!(summary.number("/collection/marks/planted") > 0.0, "{}", watched.story());
+        let reason = summary.text("/collection/marks/off_reason");
+        assert_eq!(reason, "exceptions are unwound by code that is not understood");
+    }
 }
 
 /// Calls of `f` that a run of the subject shows.

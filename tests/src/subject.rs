@@ -37,6 +37,8 @@ pub enum Form {
     CxxStaticRuntime,
     /// C++ whose exceptions nongnu libunwind unwinds, in place of the compiler's library.
     CxxForeignUnwinder,
+    /// C++ with all libraries linked statically, and LLVM's libunwind among them.
+    CxxUnknownUnwinder,
     /// Fortran without MPI.
     Fortran,
     /// Fortran with `include 'mpif.h'`.
@@ -142,6 +144,7 @@ impl Form {
             Self::Cxx => "-cxx",
             Self::CxxStaticRuntime => "-cxx-static-runtime",
             Self::CxxForeignUnwinder => "-cxx-foreign-unwinder",
+            Self::CxxUnknownUnwinder => "-cxx-unknown-unwinder",
             Self::Fortran => "-fortran",
             Self::MpifH => "-mpif-h",
             Self::UseMpi => "-use-mpi",
@@ -174,7 +177,10 @@ impl Form {
                 fs::rename(&unfinished, executable).expect("both are in one folder");
                 return;
             }
-            Self::Cxx | Self::CxxStaticRuntime | Self::CxxForeignUnwinder => {
+            Self::Cxx
+            | Self::CxxStaticRuntime
+            | Self::CxxForeignUnwinder
+            | Self::CxxUnknownUnwinder => {
                 let mut command = match mpi {
                     Some(_) => wrapper("mpicxx"),
                     None => Command::new("g++"),
@@ -183,6 +189,12 @@ impl Form {
                 match self {
                     Self::CxxStaticRuntime => {
                         command.args(["-static-libgcc", "-static-libstdc++"]);
+                    }
+                    Self::CxxUnknownUnwinder => {
+                        command.args(["-static-libgcc", "-static-libstdc++"]);
+                        // All of it, before GCC's own.
+                        command.arg("-Wl,--whole-archive,--allow-multiple-definition");
+                        command.arg(llvm_unwinder()).arg("-Wl,--no-whole-archive");
                     }
                     Self::CxxForeignUnwinder => {
                         command.args(["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
@@ -256,6 +268,16 @@ fn build_with_cargo(name: &str, compiler: Command, folder: &Path, executable: &P
     assert!(output.status.success(), "{package} does not build:\n{messages}");
     fs::copy(target.join("release").join(&package), executable)
         .unwrap_or_else(|error| panic!("{package}: {error}"));
+}
+
+/// LLVM's libunwind as an archive, of whatever version is installed.
+fn llvm_unwinder() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    versions
+        .filter(|folder| folder.file_name().to_string_lossy().starts_with("llvm-"))
+        .map(|folder| folder.path().join("lib/libunwind.a"))
+        .find(|path| path.exists())
+        .expect("scripts/test installs libunwind-14-dev")
 }
 
 /// Debian's MPICH as an archive, and what it needs itself, from what it says to pkg-config.

@@ -14,15 +14,23 @@ pub enum Reason {
     ForeignUnwinder = 3,
     /// All stubs are in use.
     PoolExhausted = 4,
+    /// Exceptions are unwound by code that is not understood.
+    UnknownUnwinder = 5,
 }
 
 impl Reason {
     /// The reason of a number that a segment holds; `None` for 0, which says that marks are used,
     /// and for what this build does not know.
     pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Setting, Self::ShadowStack, Self::ForeignUnwinder, Self::PoolExhausted]
-            .into_iter()
-            .find(|reason| *reason as u32 == number)
+        [
+            Self::Setting,
+            Self::ShadowStack,
+            Self::ForeignUnwinder,
+            Self::PoolExhausted,
+            Self::UnknownUnwinder,
+        ]
+        .into_iter()
+        .find(|reason| *reason as u32 == number)
     }
 }
 
@@ -34,6 +42,7 @@ impl core::fmt::Display for Reason {
             Self::ForeignUnwinder => {
                 "exceptions are unwound by a library that does not know how to pass a mark"
             }
+            Self::UnknownUnwinder => "exceptions are unwound by code that is not understood",
             Self::PoolExhausted => "more distinct return addresses than marks are made for",
         })
     }
@@ -113,7 +122,7 @@ mod tests {
         assert_eq!(with(|| (0, 1), gcc), Some(Reason::ShadowStack));
         let nongnu = || Some(b"/usr/lib/libunwind.so.8".to_vec());
         assert_eq!(with(none, nongnu), Some(Reason::ForeignUnwinder));
-        for number in 1..=4 {
+        for number in 1..=5 {
             assert_eq!(Reason::from_number(number).map(|reason| reason as u32), Some(number));
         }
         assert_eq!(Reason::from_number(0), None);

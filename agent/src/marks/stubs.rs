@@ -268,6 +268,9 @@ pub fn prepare() {
 /// frame address and meets the stub first, whose address is the same. The stub then lets the
 /// unwind begin anew in its caller, as if nothing stood between.
 ///
+/// An unwinder whose contexts are not GCC's, linked statically, so that nobody could know of it
+/// before, is let pass: it asks in phase 1 already, and finds no mark on its way in phase 2.
+///
 /// # Safety
 /// To be called by the unwinder.
 unsafe extern "C" fn personality(
@@ -277,16 +280,51 @@ unsafe extern "C" fn personality(
     exception: *mut c_void,
     context: *mut c_void,
 ) -> c_int {
+    // SAFETY: the context is the unwinder's; one of GCC's says that it is at a stub.
+    let stub = unsafe { _Unwind_GetIP(context) } as u64;
+    if !contains(stub) {
+        super::lift();
+        return CONTINUE_UNWIND;
+    }
     if actions & CLEANUP_PHASE == 0 || actions & HANDLER_FRAME == 0 {
         return CONTINUE_UNWIND;
     }
-    // SAFETY: the context is the unwinder's. Registers 0 and 1 are rax and rdx, which every
-    // landing pad gets (System V ABI, 6.2.5).
+    // SAFETY: as above. Registers 0 and 1 are rax and rdx, which every landing pad gets (System V
+    // ABI, 6.2.5).
     unsafe {
-        let stub = _Unwind_GetIP(context) as u64;
         _Unwind_SetGR(context, 0, exception.addr());
         _Unwind_SetGR(context, 1, original(stub) as usize);
         _Unwind_SetIP(context, (&raw const plimsoll_mark_landing).addr());
     }
     INSTALL_CONTEXT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unwinders_that_are_not_understood_are_let_pass() {
+        // More than any context holds; its instruction pointer is no stub's.
+        let mut context = [0u64; 128];
+        for actions in [1, CLEANUP_PHASE, CLEANUP_PHASE | HANDLER_FRAME] {
+            // SAFETY: of the context only the instruction pointer is read.
+            let answer = unsafe {
+                personality(1, actions, 0, core::ptr::null_mut(), context.as_mut_ptr().cast())
+            };
+            assert_eq!(answer, CONTINUE_UNWIND);
+        }
+        assert_eq!(context, [0; 128]);
+    }
+
+    #[test]
+    fn a_stub_stands_for_its_return_address() {
+        let stub = create(0x1234_5678).expect("stubs are left");
+        let word = address(stub);
+        assert!(contains(word));
+        assert_eq!(original(word), 0x1234_5678);
+        for other in [word + 1, word - 1, word + STRIDE * STUBS as u64, 0x1234_5678, 0] {
+            assert_eq!(original(other), other);
+        }
+    }
 }

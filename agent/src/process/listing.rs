@@ -25,21 +25,22 @@ impl Observed {
     }
 
     /// Runs `unload`, which may unmap libraries, while handlers see only the modules that it
-    /// cannot take away: the ones that were loaded with the program.
-    pub fn around_unload<R>(&self, unload: impl FnOnce() -> R) -> R {
-        {
+    /// cannot take away: the ones that were loaded with the program. `None` without running it if a
+    /// thread does not let go of what it sees: libraries may stay loaded for longer than they must.
+    pub fn around_unload<R>(&self, unload: impl FnOnce() -> R) -> Option<R> {
+        let hidden = {
             let _guard = self.lock.lock();
             let mut stay = modules::loaded();
             self.list_modules(&mut stay);
             stay.truncate(PERMANENT.load(Ordering::Relaxed) as usize);
-            self.publish(Snapshot::new(stay));
-        }
-        let result = unload();
+            self.publish(Snapshot::new(stay))
+        };
+        let result = hidden.then(unload);
         self.refresh_modules();
         result
     }
 
-    fn publish(&self, snapshot: Snapshot) {
+    fn publish(&self, snapshot: Snapshot) -> bool {
         self.snapshots.replace(snapshot, |old| {
             self.blocks.iter().any(|block| {
                 let block = block.load(Ordering::Acquire);
@@ -47,7 +48,7 @@ impl Observed {
                 // are unmapped.
                 !block.is_null() && unsafe { (*block).hazard.load(Ordering::SeqCst) } == old
             })
-        });
+        })
     }
 
     /// Gives each module its index in the segment's table, and marks those that are gone.

@@ -147,6 +147,7 @@ impl Observed {
         let block = tls::get();
         // SAFETY: the block is the calling thread's, mapped until the end of this function.
         let Some(thread_block) = (unsafe { block.as_ref() }) else { return };
+        thread_block.settle();
         let closed = thread_block.enter(|state| {
             state.timer.stop(&self.descriptors);
             self.descriptors.release(state.off_cpu.descriptor(), b"schedstat");

@@ -3,8 +3,11 @@
 #include "trial.h"
 
 #include <alloca.h>
+#include <dlfcn.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <ucontext.h>
 
 static _Thread_local jmp_buf target;
@@ -50,6 +53,24 @@ static FRAME bool jump_out_of_a_handler(uint32_t round)
     }
     sigaction(SIGUSR2, &previous, NULL);
     return got == 4;
+}
+
+/* A call that is interrupted wherever it is, and left. Whoever unloads a library meanwhile must not
+ * wait for it. */
+static FRAME bool jump_out_of_calls(uint32_t round)
+{
+    struct sigaction action = {.sa_handler = jump_from_handler}, previous;
+    struct itimerval soon = {.it_value = {0, 100 + round % 97}};
+    sigaction(SIGALRM, &action, &previous);
+    int got = sigsetjmp(escape, 1);
+    if (got == 0) {
+        setitimer(ITIMER_REAL, &soon, NULL);
+        for (;;)
+            poll(NULL, 0, 0);
+    }
+    sigaction(SIGALRM, &previous, NULL);
+    void *library = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
+    return got == 4 && library && dlclose(library) == 0;
 }
 
 #define STACK_BYTES 65536
@@ -245,6 +266,7 @@ int main(void)
 {
     attempt("longjmp", jump_out);
     attempt("longjmp out of a handler", jump_out_of_a_handler);
+    attempt("longjmp out of calls", jump_out_of_calls);
     attempt("coroutines", coroutines);
     attempt("coroutines in another thread", coroutines_in_another_thread);
     attempt("copied stacks", copied_stacks);

@@ -10,6 +10,15 @@ enum { DEPTH = 12 };
 
 static const char *paths[2];
 
+/* Longer than loading takes. */
+static FRAME uint32_t work(uint32_t seed)
+{
+    for (int i = 0; i < 50; i++)
+        seed = toil(seed);
+    STAY();
+    return seed;
+}
+
 static FRAME bool load_work_unload(const char *path, uint32_t seed)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -17,8 +26,8 @@ static FRAME bool load_work_unload(const char *path, uint32_t seed)
         return false;
     plugin_work_t *plugin_work;
     *(void **)&plugin_work = dlsym(library, "plugin_work");
-    uint32_t found = plugin_work(DEPTH, seed, toil);
-    return dlclose(library) == 0 && found == toil(seed) + DEPTH;
+    uint32_t found = plugin_work(DEPTH, seed, work);
+    return dlclose(library) == 0 && found == work(seed) + DEPTH;
 }
 
 /* The two are loaded at the same addresses, one after the other. */
