@@ -200,7 +200,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     } else {
         stubs::prepare();
     }
-    observed.refresh_modules();
+    observed.notice_modules();
     header.magic.store(MAGIC, Ordering::Release);
     CURRENT.store(std::ptr::from_ref(observed).cast_mut(), Ordering::Release);
     // SAFETY: the page was just mapped.

@@ -112,7 +112,7 @@ pub fn follow(stop: impl Fn() -> bool) {
                 && let Some(observed) = process::current()
             {
                 objects = now;
-                observed.refresh_modules();
+                observed.notice_modules();
                 redirect::redirect_calls();
             }
             if stop() || NOTED.wait(seen, pause) != seen {

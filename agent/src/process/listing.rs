@@ -9,19 +9,23 @@ use crate::modules::{self, LoadedModule, Snapshot};
 use crate::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
 impl Observed {
-    /// Publishes the map of what is loaded now.
-    pub fn refresh_modules(&self) {
-        {
-            let _guard = self.lock.lock();
-            let mut loaded = modules::loaded();
-            self.list_modules(&mut loaded);
-            self.publish(Snapshot::new(loaded));
-        }
-        // Takes the loader's lock, which a thread may hold that waits for ours: in a dlclose from a
-        // constructor.
+    /// Libraries may have been loaded: publishes the map of what is loaded now, and looks whether
+    /// marks are still safe among them.
+    pub fn notice_modules(&self) {
+        self.refresh_modules();
+        // Without our lock: it takes the loader's, which a thread may hold that waits for ours, in a
+        // dlclose from a constructor.
         if let Some(reason) = Surroundings::REAL.reason() {
             self.retreat(reason);
         }
+    }
+
+    /// Publishes the map of what is loaded now.
+    fn refresh_modules(&self) {
+        let _guard = self.lock.lock();
+        let mut loaded = modules::loaded();
+        self.list_modules(&mut loaded);
+        self.publish(Snapshot::new(loaded));
     }
 
     /// Runs `unload`, which may unmap libraries, while handlers see only the modules that it

@@ -13,7 +13,7 @@ static const char *paths[2];
 /* Longer than loading takes. */
 static FRAME uint32_t work(uint32_t seed)
 {
-    for (int i = 0; i < 50; i++)
+    for (int i = 0; i < 3000; i++)
         seed = toil(seed);
     STAY();
     return seed;
