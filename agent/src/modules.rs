@@ -61,9 +61,16 @@ pub struct Snapshot {
     pub modules: Vec<LoadedModule>,
     /// framehop over the same modules.
     pub unwinder: UnwinderX86_64<ImageBytes, MustNotAllocateDuringUnwind>,
+    /// Other modules are loaded, whose code may be on a stack, but must not be looked at.
+    pub hides: bool,
 }
 
 impl Snapshot {
+    /// A snapshot of `modules`, which are not all.
+    pub fn hiding_others(modules: Vec<LoadedModule>) -> Self {
+        Self { hides: true, ..Self::new(modules) }
+    }
+
     /// A snapshot of `modules`.
     pub fn new(mut modules: Vec<LoadedModule>) -> Self {
         modules.sort_by_key(|module| module.start);
@@ -89,7 +96,7 @@ impl Snapshot {
                 sections,
             ));
         }
-        Self { modules, unwinder }
+        Self { modules, unwinder, hides: false }
     }
 
     /// The module that holds the code at `address`.

@@ -8,7 +8,7 @@ use framehop::x86_64::{CacheX86_64, Reg, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
 use crate::addresses::{Addresses, Published};
-use crate::calls::CallId;
+use crate::calls::{CallId, FIRST_CODE_ADDRESS};
 use crate::cfi::CfiScratch;
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
@@ -215,6 +215,12 @@ impl Unwinding<'_> {
                 continue;
             }
             if !frames.push(Frame { address, place, id: interned.id, stub: 0 }) {
+                return End::Truncated;
+            }
+            if self.snapshot.hides
+                && address >= FIRST_CODE_ADDRESS
+                && self.snapshot.find(address).is_none()
+            {
                 return End::Truncated;
             }
             let before = regs.sp();

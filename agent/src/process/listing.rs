@@ -37,7 +37,7 @@ impl Observed {
             let mut stay = modules::loaded();
             self.list_modules(&mut stay);
             stay.truncate(PERMANENT.load(Ordering::Relaxed) as usize);
-            self.publish(Snapshot::new(stay))
+            self.publish(Snapshot::hiding_others(stay))
         };
         let result = hidden.then(unload);
         self.refresh_modules();
