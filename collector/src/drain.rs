@@ -57,7 +57,7 @@ impl Process {
         let head = thread.head.load(Ordering::Acquire);
         let window = self.window();
         self.choose_main(index, &mut life);
-        life.thread.is_main = self.main == Some((index, life.generation));
+        life.thread.is_main = self.is_main(index, &life);
         let pending = head.wrapping_sub(life.position.max(life.read_before));
         let full = pending.min(seat.area.ring_bytes()) * 100 / seat.area.ring_bytes();
         self.read(&seat.area, &mut life, head, window, scratch);

@@ -118,6 +118,11 @@ impl Process {
         }
     }
 
+    /// Whether the thread that lives in area `index` is the communicating one.
+    pub(crate) fn is_main(&self, index: usize, life: &Life) -> bool {
+        self.main == Some((index, life.generation))
+    }
+
     /// A thread has ended, or the run has, at stamp `end`.
     pub(crate) fn close_life(&mut self, area: &Area, life: &mut Life, end: u64) {
         let window = self.window();
@@ -168,6 +173,8 @@ impl Process {
         for index in 0..self.seats.len() {
             let Some(mut seat) = self.seats[index].take() else { continue };
             if let Some(life) = seat.life.as_mut() {
+                // Another thread may have become the communicating one since it was read.
+                life.thread.is_main = self.is_main(index, life);
                 self.close_life(&seat.area, life, end);
             }
             self.seats[index] = Some(seat);
