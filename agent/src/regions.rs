@@ -233,7 +233,6 @@ fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, s
         off_cpu: open.before,
     };
     let fitted = state.stream.write(&record);
-    let path = Path { outer: state.regions.paths[slot].as_slice(), inner: &[call] };
     state.current.follow(path, kept);
     state.common = state.common.min(kept);
     marks::note(state);

@@ -12,7 +12,7 @@
 //! field that both sides touch is atomic. Readers must treat the content as hostile: a process may
 //! die in mid-write.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::record::VERSION;
 
@@ -216,6 +216,27 @@ pub struct Thread {
     pub last_stamp: AtomicU64,
     /// Most recent global synchronisation's index plus one: the number of them.
     pub syncs: AtomicU64,
+}
+
+impl Thread {
+    /// Sets to zero what is counted over a run.
+    pub fn clear_counters(&self) {
+        for counter in [
+            &self.samples,
+            &self.lost,
+            &self.truncated,
+            &self.calls,
+            &self.mpi_calls,
+            &self.marks_planted,
+            &self.marks_hit,
+            &self.marks_stale,
+            &self.marks_verified,
+            &self.marks_mismatched,
+            &self.handler_ticks,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// One entry of a region table: calls of one wrapped call from one call path, since the last

@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::cfi::CfiScratch;
-use crate::marks::{LiveMark, Since};
+use crate::marks::{self, LiveMark, Since};
 use crate::modules::Snapshot;
 use crate::offcpu::OffCpuClock;
 use crate::record::{Delta, MAX_DEPTH};
@@ -200,8 +200,7 @@ impl ThreadBlock {
             state.stream.break_off();
             state.forget_reader();
             state.regions.leave();
-            // SAFETY: the thread's own mark; no stub of the thread runs now.
-            unsafe { (*state.mark).place = 0 };
+            marks::forget(state);
         }
         left
     }

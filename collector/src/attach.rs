@@ -278,21 +278,7 @@ impl Area {
         }
         // Our reader has added these up: the area's next thread starts from zero.
         let thread = self.thread();
-        for counter in [
-            &thread.samples,
-            &thread.lost,
-            &thread.truncated,
-            &thread.calls,
-            &thread.mpi_calls,
-            &thread.marks_planted,
-            &thread.marks_hit,
-            &thread.marks_stale,
-            &thread.marks_verified,
-            &thread.marks_mismatched,
-            &thread.handler_ticks,
-        ] {
-            counter.store(0, Ordering::Relaxed);
-        }
+        thread.clear_counters();
         for slot in self.slots() {
             let each: [&AtomicU64; 5] = [&slot.count, &slot.sum, &slot.min, &slot.max, &slot.bytes];
             for counter in each {

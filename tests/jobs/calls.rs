@@ -106,20 +106,26 @@ fn fortran_under_open_mpi() {
     assert_counted_in_fortran(Mpi::OpenMpi);
 }
 
-#[test]
-fn calls_on_a_communicator_of_a_session_are_counted() {
+/// A job that uses sessions besides MPI_Init, or instead of it; `None` where MPI has none.
+fn with_sessions(how: &str) -> Option<Summary> {
     if !Mpi::Mpich.available() {
-        return;
+        return None;
     }
-    let job = Job::ranks("session_calls", Mpi::Mpich, 2).arguments("sleep 10 10 1 alone");
+    let job = Job::ranks("session_calls", Mpi::Mpich, 2);
+    let job = job.arguments(&format!("sleep 10 10 1 {how}"));
     let plain = job.run();
     if plain.stdout().is_empty() {
         plimsoll_tests::mpi::skip("this MPICH has no sessions");
-        return;
+        return None;
     }
     let watched = job.watch(Watch::Run).run().succeeded();
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    let summary = watched.summary();
+    Some(watched.summary())
+}
+
+#[test]
+fn calls_on_a_communicator_of_a_session_are_counted() {
+    let Some(summary) = with_sessions("alone") else { return };
     assert_eq!(summary.text("/run/mpi/abi"), "mpich");
     assert_eq!(summary.text("/run/ended"), "finalize");
     let calls = call_nodes(&summary, "MPI_Allreduce");
@@ -128,18 +134,7 @@ fn calls_on_a_communicator_of_a_session_are_counted() {
 
 #[test]
 fn mpi_init_after_a_session_begins_the_whole_job() {
-    if !Mpi::Mpich.available() {
-        return;
-    }
-    let job = Job::ranks("session_calls", Mpi::Mpich, 2).arguments("sleep 10 10 1 init");
-    let plain = job.run();
-    if plain.stdout().is_empty() {
-        plimsoll_tests::mpi::skip("this MPICH has no sessions");
-        return;
-    }
-    let watched = job.watch(Watch::Run).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    let summary = watched.summary();
+    let Some(summary) = with_sessions("init") else { return };
     assert_eq!(summary.number("/run/ranks"), 2.0);
     assert_eq!(summary.at("/run/complete"), true);
 }

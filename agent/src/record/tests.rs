@@ -1,0 +1,73 @@
+//! Every record is read back as written, and anything else is refused.
+
+use super::*;
+use proptest::prelude::*;
+
+fn stamp() -> impl Strategy<Value = Stamp> {
+    prop_oneof![any::<u64>().prop_map(Stamp::Delta), any::<u64>().prop_map(Stamp::Resync)]
+}
+
+fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
+    prop::option::of((any::<u64>(), any::<u64>()).prop_map(|(cpu_ns, run_delay_ns)| OffCpu {
+        cpu_ns: cpu_ns >> OFF_CPU_SHIFT << OFF_CPU_SHIFT,
+        run_delay_ns: run_delay_ns >> OFF_CPU_SHIFT << OFF_CPU_SHIFT,
+    }))
+}
+
+proptest! {
+    #[test]
+    fn every_record_is_read_back_as_written(
+        stamp in stamp(),
+        off_cpu in off_cpu(),
+        entered in prop::option::of(any::<u64>()),
+        sync in prop::option::of(any::<u64>()),
+        added in prop::collection::vec(any::<u32>(), 0..MAX_DEPTH),
+        numbers in any::<[u32; 4]>(),
+        min in any::<u32>(), spread in any::<u32>(), sum in any::<u64>(), bytes in any::<u64>(),
+        truncated in any::<bool>(),
+        delay in any::<i8>(),
+    ) {
+        let [slot, dropped, kept, count] = numbers;
+        let stack = Delta { dropped, added: &added };
+        let (min, max) = (u64::from(min), u64::from(min) + u64::from(spread));
+        let records = [
+            Record::Sample { stamp, stack, entered, off_cpu, truncated },
+            Record::Tick { delay, stack },
+            Record::Tick { delay, stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] } },
+            Record::Slot { slot, stack },
+            Record::Tally { slot, count: u64::from(count), sum, min, max, bytes },
+            Record::Exit { stamp, slot, kept, duration: sum, bytes, sync, off_cpu },
+            Record::Pause { stamp },
+            Record::Resume { stamp },
+            Record::End { stamp },
+            Record::Lost { records: sum },
+        ];
+        let mut decoder = Decoder::default();
+        for record in &records {
+            let mut buffer = vec![0; MAX_RECORD_BYTES];
+            let mut encoder = Encoder::new(&mut buffer);
+            let bytes = encoder.put(record).expect("MAX_RECORD_BYTES is enough");
+            prop_assert_eq!(decoder.next(bytes), Ok(Some((*record, bytes.len()))));
+            for end in 1..bytes.len().min(40) {
+                prop_assert_eq!(decoder.next(&bytes[..end]), Err(DecodeError::Truncated));
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+        let mut decoder = Decoder::default();
+        let mut rest = &bytes[..];
+        while let Ok(Some((_, length))) = decoder.next(rest) {
+            prop_assert!(length > 0);
+            rest = &rest[length..];
+        }
+    }
+}
+
+#[test]
+fn a_record_that_does_not_fit_is_refused() {
+    let mut buffer = [0; 4];
+    let record = Record::Lost { records: u64::MAX };
+    assert_eq!(Encoder::new(&mut buffer).put(&record), None);
+}
