@@ -272,6 +272,26 @@ fn a_pause_after_the_last_phase_is_not_counted() {
 }
 
 #[test]
+fn the_thread_that_becomes_the_communicating_one_makes_the_run() {
+    let mut subject = Subject::new(1 << 14);
+    let s = stacks(&mut subject);
+    let collector = crate::Collector::new(crate::Options::default());
+    let key = subject.attach(&collector).unwrap();
+    subject.writer(0).sample(BEGIN + 100, &s.more);
+    collector.round();
+    subject.begin_thread(1, 0);
+    subject.writer(1).sample(BEGIN + 300, &s.work);
+    subject.header().main_thread.store(1, Ordering::Release);
+    // The thread before it is read first, and has not heard of that.
+    subject.end_at(BEGIN + 400);
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    let only: Vec<String> =
+        times(&profile, &profile.phases[0]).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(only, ["app+0x1000>app+0x2000"]);
+}
+
+#[test]
 fn run_delay_belongs_to_work_only_and_never_exceeds_it() {
     let mut subject = Subject::new(1 << 14);
     let s = stacks(&mut subject);
