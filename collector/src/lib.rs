@@ -29,6 +29,7 @@ mod replay;
 mod rows;
 mod shares;
 mod snapshot;
+pub mod spool;
 mod symbols;
 #[cfg(test)]
 mod tests;
