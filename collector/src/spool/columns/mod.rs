@@ -1,5 +1,5 @@
 //! The records of one thread as columns: values that look alike stand together, so that each column
-//! gets an entropy code of its own.
+//! gets an entropy code of its own (`frame.rs`).
 //!
 //! A payload needs nothing but itself to be read. The stacks in it are differences to a current
 //! stack, as everywhere ([`plimsoll_agent::record`]): these are passed through as they are.
@@ -10,7 +10,7 @@
 //! | what | meaning |
 //! |---|---|
 //! | records | how many |
-//! | merged | samples that were merged into these records |
+//! | merged | samples that were merged into these records (`thinning.rs`) |
 //! | columns | bit i is set if column i is there, that is not empty |
 //! | lengths | of each column that is there, in bytes |
 //! | bytes | of each column that is there |

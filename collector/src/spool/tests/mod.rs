@@ -1,6 +1,9 @@
-//! What goes in comes out.
+//! Whole spools: what goes in comes out, whatever happens to the file between.
 
 mod columns;
+mod files;
+mod programs;
+mod thinning;
 
 use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
 use proptest::prelude::*;
