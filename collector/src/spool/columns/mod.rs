@@ -19,6 +19,29 @@
 //! it has, and for a tick how many frames it drops and adds, where these are few. It decides which
 //! other columns the record has a value in. Differences are modulo 2^64 and folded to be small for
 //! either sign, so that every value is exact, also one that no thread will ever write.
+//!
+//! # What was tried
+//! Bytes per tick with 250 ticks a frame (a second at the default period), 1000, and 60000, of the
+//! thread that computes in `tests/programs.rs`; in a prototype, zstd level 1 if nothing else is said:
+//!
+//! | ids of frames as | 250 | 1000 | 60000 |
+//! |---|---|---|---|
+//! | ids, in one column; all columns in one block of zstd's (level 3) | 3.33 | 2.92 | 2.37 |
+//! | ids, innermost frames apart from outer ones; a block for each column, as below | 3.05 | 2.62 | 2.30 |
+//! | differences to the id before (level 3) | 3.30 | 2.82 | 2.55 |
+//! | places in a list moved to the front, ids between where they are new | 2.99 | 2.46 | 2.05 |
+//! | places among the latest successors of the frame outside (level 3) | 3.73 | 2.97 | 2.07 |
+//! | places in a list of all ids, which comes first, in ascending order | 3.02 | 2.62 | 2.24 |
+//! | the same, moved to the front | **2.80** | **2.42** | **2.06** |
+//!
+//! zstd's levels 3, 6 and 12 give 2.92, 2.87 and 2.74 instead of 2.80 for 250 ticks, and 2.17, 2.09 and
+//! 2.12 instead of 2.06 for 60000: what is left is noise, where a longer search mostly finds matches that
+//! cost more than they save. The first bytes of long integers in columns apart from the rest save 1 % of
+//! a thread that talks (4 % with 60000 records), shapes for samples like those of ticks 2 % of a halved
+//! stream: not enough.
+//!
+//! The format as it is, file and index included, takes 2.96, 2.49 and 2.22 bytes for that thread's ticks;
+//! 5.56, 4.91 and 4.09 for the records of the one that talks.
 
 mod builder;
 mod ids;

@@ -2,6 +2,7 @@
 
 mod columns;
 mod files;
+mod measure;
 mod programs;
 mod thinning;
 
