@@ -1,6 +1,7 @@
 //! Whole spools: what goes in comes out, whatever happens to the file between.
 
 mod columns;
+mod corpus;
 mod files;
 mod measure;
 mod programs;
