@@ -5,6 +5,8 @@
 //!                      tree, addresses <- symbols           contexts, shares
 //! ```
 //!
+//! [`spool`] is a file format of its own: what goes through the drain, kept for after a death.
+//!
 //! # Design constraints
 //! - The collector lives in a process of the application: it starts no thread, never panics on what
 //!   a ring holds, and keeps structure, not history.
@@ -30,6 +32,7 @@ mod replay;
 mod rows;
 mod shares;
 mod snapshot;
+pub mod spool;
 mod symbols;
 mod tables;
 #[cfg(test)]

@@ -1,0 +1,11 @@
+//! Any bytes as the payload of a frame.
+
+#![no_main]
+#![allow(dead_code, reason = "each target uses a part of the checks")]
+
+use plimsoll_collector::spool;
+
+#[path = "../src/checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::payload(bytes));

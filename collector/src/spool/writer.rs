@@ -1,0 +1,325 @@
+//! The writing end of a spool.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+
+use plimsoll_agent::record::Record;
+use serde::Serialize;
+
+use super::addresses::{self, Address};
+use super::columns::Builder;
+use super::error::SpoolError;
+use super::frame::{Kind, MAX_RAW_BYTES, Packer, Payload, Stream};
+use super::index::Index;
+use super::thinning::Thinning;
+use super::{PREAMBLE_BYTES, preamble};
+use crate::tree::IdMap;
+
+/// A thread's columns become a frame when they have this many bytes.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// How often their size is looked at, in calls. Each adds two records at most, so these are at most
+/// 700 KiB more.
+const LOOK_EVERY: u32 = 64;
+
+/// Frames are written out when they have this many bytes.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// What a writer has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpoolCounts {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Whole frames written, indices included.
+    pub frames: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Samples that were merged into a record after them, since the spool was halved.
+    pub merged_samples: u64,
+    /// Records that are in no written frame, nor merged into one that is: their stacks were too deep, or
+    /// the disk was full.
+    pub lost: u64,
+}
+
+/// The columns of one thread.
+struct Thread {
+    builder: Builder,
+    thinning: Thinning,
+    /// Calls since its size was looked at.
+    calls: u32,
+}
+
+/// A frame that is not yet written.
+struct Unwritten {
+    /// Where it ends in the bytes that are not yet written.
+    end: usize,
+    records: u64,
+    merged: u64,
+}
+
+/// Writes a spool. After an error of the sink nothing more is written, what is whole stays whole, and
+/// [`SpoolWriter::error`] tells: the job goes on without.
+pub struct SpoolWriter<W: Write> {
+    sink: W,
+    packer: Packer,
+    payload: Payload,
+    /// Whole frames that are not yet written.
+    frames: Vec<u8>,
+    unwritten: Vec<Unwritten>,
+    /// Offset in the file of the end of `frames`.
+    offset: u64,
+    /// The next frame's number in each stream.
+    sequences: BTreeMap<Stream, u32>,
+    threads: IdMap<u32, Thread>,
+    index: Index,
+    /// Of samples, one in two to this is kept.
+    level: u32,
+    counts: SpoolCounts,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> SpoolWriter<W> {
+    /// A spool at the beginning of an empty file. An error of the file is one of [`SpoolWriter::error`];
+    /// here it is that there is no memory for the compression.
+    pub fn new(sink: W) -> Result<Self, SpoolError> {
+        let mut writer = Self {
+            sink,
+            packer: Packer::new()?,
+            payload: Payload::default(),
+            frames: preamble().to_vec(),
+            unwritten: Vec::new(),
+            offset: PREAMBLE_BYTES as u64,
+            sequences: BTreeMap::new(),
+            threads: IdMap::default(),
+            index: Index::new(PREAMBLE_BYTES as u64),
+            level: 0,
+            counts: SpoolCounts::default(),
+            error: None,
+        };
+        writer.write_out();
+        Ok(writer)
+    }
+
+    /// Adds a value as JSON to the stream of values `stream`. Like all that is added, it is in the file
+    /// after the next flush at the latest, and not after any record that was added later.
+    pub fn meta(&mut self, stream: u32, value: &impl Serialize) -> Result<(), SpoolError> {
+        let json = serde_json::to_vec(value)?;
+        if json.len() > MAX_RAW_BYTES {
+            return Err(SpoolError::TooLarge(json.len()));
+        }
+        self.payload.clear();
+        self.payload.part(&json);
+        self.put(Stream { kind: Kind::Meta, number: stream }, 1, 0);
+        Ok(())
+    }
+
+    /// Adds addresses of the process `stream`, the first of which has id `first`; the ids of the others
+    /// follow.
+    pub fn addresses(&mut self, stream: u32, first: u32, addresses: &[Address]) {
+        let mut id = first;
+        for addresses in addresses.chunks(addresses::MOST) {
+            addresses::write(id, addresses, &mut self.payload);
+            let stream = Stream { kind: Kind::Addresses, number: stream };
+            self.put(stream, addresses.len() as u64, 0);
+            id = id.wrapping_add(addresses.len() as u32);
+        }
+    }
+
+    /// Begins the records of a thread, whose ticks are `period` stamps apart. Without this, ticks are
+    /// never merged. Another thread may have had the stream before.
+    pub fn begin(&mut self, stream: u32, period: u64) {
+        self.end(stream);
+        if self.error.is_none() {
+            self.threads.insert(stream, Thread::new(Some(period)));
+        }
+    }
+
+    /// Adds a record to those of a thread.
+    pub fn record(&mut self, stream: u32, record: &Record<'_>) {
+        if self.error.is_some() {
+            self.counts.lost += 1;
+            return;
+        }
+        let thread = self.threads.entry(stream).or_insert_with(|| Thread::new(None));
+        let Thread { builder, thinning, calls } = thread;
+        let mut lost = 0;
+        thinning.pass(record, self.level, |record, merged| lost += add(builder, record, merged));
+        self.counts.lost += lost;
+        *calls += 1;
+        if *calls == LOOK_EVERY {
+            *calls = 0;
+            if builder.raw_bytes() >= FRAME_BYTES {
+                self.close(stream);
+            }
+        }
+    }
+
+    /// Ends the records of a thread: no more come, and what is held for them is given back.
+    pub fn end(&mut self, stream: u32) {
+        if let Some(Thread { builder, thinning, .. }) = self.threads.get_mut(&stream) {
+            let mut lost = 0;
+            thinning.release(|record, merged| lost += add(builder, record, merged));
+            self.counts.lost += lost;
+            self.close(stream);
+            self.threads.remove(&stream);
+        }
+    }
+
+    /// Writes all records so far: what a sudden end of the process leaves.
+    pub fn flush(&mut self) {
+        let mut streams: Vec<u32> = self.threads.keys().copied().collect();
+        streams.sort_unstable();
+        for stream in streams {
+            self.close(stream);
+        }
+        self.write_out();
+    }
+
+    /// From now on keeps only half as many samples of each thread as until now, for a disk that fills too
+    /// fast. Frames of few samples take more bytes for each: flush less often, too.
+    pub fn halve(&mut self) {
+        self.level = self.level.saturating_add(1);
+    }
+
+    /// Of samples, one in two to this is kept.
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// Writes what is left, and the index.
+    pub fn finish(mut self) -> Result<SpoolCounts, SpoolError> {
+        let streams: Vec<u32> = self.threads.keys().copied().collect();
+        for stream in streams {
+            self.end(stream);
+        }
+        self.put_index();
+        self.frames.extend_from_slice(&self.index.trailer());
+        self.write_out();
+        match self.error {
+            Some(error) => Err(SpoolError::Io(error)),
+            None => Ok(self.counts),
+        }
+    }
+
+    /// Why nothing more is written, if that is so: the disk is full, mostly.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
+    /// What was written so far.
+    pub fn counts(&self) -> SpoolCounts {
+        self.counts
+    }
+
+    /// Makes a frame of a thread's columns, if there is something in them.
+    fn close(&mut self, stream: u32) {
+        let Some(Thread { builder, .. }) = self.threads.get_mut(&stream) else { return };
+        if builder.records() == 0 {
+            return;
+        }
+        let (records, merged) = (builder.records(), builder.merged());
+        builder.finish(&mut self.payload);
+        self.put(Stream { kind: Kind::Records, number: stream }, records, merged);
+    }
+
+    /// Makes a frame of the payload, which has so many items; into records, samples were merged.
+    fn put(&mut self, stream: Stream, items: u64, merged: u64) {
+        let records = if stream.kind == Kind::Records { items } else { 0 };
+        if let Some((sequence, bytes)) = self.put_frame(stream, records, merged) {
+            if self.index.add(stream, sequence, bytes, items) {
+                self.put_index();
+            }
+            if self.frames.len() >= WRITE_BYTES {
+                self.write_out();
+            }
+        }
+    }
+
+    fn put_index(&mut self) {
+        self.index.write(&mut self.payload);
+        let offset = self.offset;
+        if self.put_frame(Stream { kind: Kind::Index, number: 0 }, 0, 0).is_some() {
+            self.index.written(offset, self.offset);
+        }
+    }
+
+    /// Its number in the stream and its bytes, or `None` if there was an error.
+    fn put_frame(&mut self, stream: Stream, records: u64, merged: u64) -> Option<(u32, u64)> {
+        if self.error.is_some() {
+            self.counts.lost += records + merged;
+            return None;
+        }
+        let before = self.frames.len();
+        let next = self.sequences.entry(stream).or_default();
+        let sequence = *next;
+        if let Err(error) = self.packer.pack(stream, sequence, &self.payload, &mut self.frames) {
+            self.counts.lost += records + merged;
+            self.write_out();
+            self.fail(error);
+            return None;
+        }
+        // Behind the last number comes the first again, which a reader takes for damage: after 136
+        // years of a frame a second.
+        *next = sequence.wrapping_add(1);
+        let end = self.frames.len();
+        self.unwritten.push(Unwritten { end, records, merged });
+        let bytes = (end - before) as u64;
+        self.offset += bytes;
+        Some((sequence, bytes))
+    }
+
+    fn write_out(&mut self) {
+        let mut written = 0;
+        while self.error.is_none() && written < self.frames.len() {
+            match self.sink.write(&self.frames[written..]) {
+                Ok(0) => self.fail(ErrorKind::WriteZero.into()),
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => self.fail(error),
+            }
+        }
+        if self.error.is_none()
+            && let Err(error) = self.sink.flush()
+        {
+            self.fail(error);
+        }
+        self.counts.bytes += written as u64;
+        for frame in self.unwritten.drain(..) {
+            if frame.end <= written {
+                self.counts.frames += 1;
+                self.counts.records += frame.records;
+                self.counts.merged_samples += frame.merged;
+            } else {
+                self.counts.lost += frame.records + frame.merged;
+            }
+        }
+        self.frames.clear();
+    }
+
+    /// Nothing is written any more, so nothing need be held.
+    fn fail(&mut self, error: io::Error) {
+        self.error = Some(error);
+        for (_, mut thread) in self.threads.drain() {
+            self.counts.lost += thread.builder.records() + thread.builder.merged();
+            thread.thinning.release(|_, merged| self.counts.lost += merged + 1);
+        }
+    }
+}
+
+impl Thread {
+    fn new(period: Option<u64>) -> Self {
+        Self { builder: Builder::default(), thinning: Thinning::new(period), calls: 0 }
+    }
+}
+
+/// Adds a record, or a note that it is lost, and says how many were.
+fn add(builder: &mut Builder, record: &Record<'_>, merged: u64) -> u64 {
+    builder.merge(merged);
+    if builder.push(record).is_ok() {
+        return 0;
+    }
+    // The stream's own word for it: its reader forgets the stack, and waits for a whole one.
+    match builder.push(&Record::Lost { records: 1 }) {
+        Ok(()) | Err(_) => 1,
+    }
+}
