@@ -2,6 +2,7 @@
 
 use plimsoll_agent::clock::{Anchor, clock_ns};
 use plimsoll_agent::record::STAMP_SHIFT;
+use serde::{Deserialize, Serialize};
 
 /// Shortest time since a process's anchor from which its rate is measured again: over less, the
 /// few ten nanoseconds between the two readings of an anchor weigh more than the first measurement.
@@ -13,7 +14,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 }
 
 /// How long a stamp is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rate {
     ns_per_ticks_q32: u64,
 }

@@ -10,6 +10,8 @@ use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
 use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
+use crate::spool::SpoolError;
+use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use crate::symbols::Symbols;
 
 /// Longest and shortest time between two rounds.
@@ -81,11 +83,40 @@ impl Collector {
         if state.processes.values().any(|process| process.is(pid, start_time)) {
             return Err(AttachError::AlreadyAttached);
         }
-        let process = Process::attach(pid, fd, start_time, self.options.memory_bytes)?;
+        let spool = state.scratch.spool.as_mut();
+        let process = Process::attach(pid, fd, start_time, self.options.memory_bytes, spool)?;
         let key = ProcessKey(state.next_key);
         state.next_key += 1;
         state.processes.insert(key, process);
         Ok(key)
+    }
+
+    /// Begins a spool of all processes that are attached from now on: everything that is read of them
+    /// is in it within a second. It takes `limit_bytes` at most; near that, and where the disk has
+    /// little room left, fewer and fewer samples are kept.
+    pub fn spool(&self, place: PlaceSpool, limit_bytes: u64) -> Result<(), SpoolError> {
+        self.state.lock().scratch.spool = Some(Spooling::new(place, limit_bytes)?);
+        Ok(())
+    }
+
+    /// Adds a note to the spool, for those who read it. The last one counts.
+    pub fn note(&self, note: serde_json::Value) {
+        if let Some(spool) = &mut self.state.lock().scratch.spool {
+            spool.note(note);
+        }
+    }
+
+    /// Ends the spool, if there is one; the processes in it have been finished.
+    pub fn end_spool(&self) -> Option<SpoolOutcome> {
+        let spool = self.state.lock().scratch.spool.take();
+        spool.map(Spooling::finish)
+    }
+
+    /// Takes a spool back: nothing stays of it on disk.
+    pub fn discard_spool(&self) {
+        if let Some(spool) = self.state.lock().scratch.spool.take() {
+            spool.discard();
+        }
     }
 
     /// Lets go of a process without a profile, so that another collector can take it over. That
@@ -188,6 +219,12 @@ impl State {
         for process in processes.values_mut() {
             fullest = fullest.max(process.drain(scratch));
             process.name_some(NAMES_PER_ROUND, symbols);
+        }
+        if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {
+            for process in processes.values_mut() {
+                process.tell(None, spool);
+            }
+            spool.flush();
         }
         fullest
     }

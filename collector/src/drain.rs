@@ -3,13 +3,14 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES};
+use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES, Record};
 use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
 
 use crate::attach::Area;
 use crate::books::{Garbled, Window};
 use crate::process::{Life, Process, Scratch, Seat, setting};
 use crate::replay::Replay;
+use crate::spooling::Spooling;
 
 /// Most bytes that are copied out of a ring at a time. A record fits many times.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -52,7 +53,7 @@ impl Process {
         let generation = thread.generation.load(Ordering::Acquire);
         let mut life = match seat.life.take() {
             Some(life) if life.generation == generation => life,
-            _ => self.begin_life(&seat.area, generation),
+            _ => self.begin_life(&seat.area, generation, scratch.spool.as_mut()),
         };
         let head = thread.head.load(Ordering::Acquire);
         let window = self.window();
@@ -63,7 +64,7 @@ impl Process {
         self.read(&seat.area, &mut life, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
-            self.close_life(&seat.area, &mut life, last);
+            self.close_life(&seat.area, &mut life, last, scratch.spool.as_mut());
             seat.area.free();
         } else {
             seat.life = Some(life);
@@ -73,16 +74,18 @@ impl Process {
 
     /// A thread that is new here. Its stream is read from its beginning, even if another collector
     /// has read a part, as long as all of it is still in the ring.
-    fn begin_life(&mut self, area: &Area, generation: u32) -> Life {
+    fn begin_life(&mut self, area: &Area, generation: u32, spool: Option<&mut Spooling>) -> Life {
         let thread = area.thread();
         let last_stamp = thread.last_stamp.load(Ordering::Acquire);
         let head = thread.head.load(Ordering::Acquire);
         let tail = thread.tail.load(Ordering::Acquire);
         let nothing_written = head == tail && last_stamp != 0;
-        let mut replay = Replay::new(nothing_written.then_some(last_stamp));
+        let mut born = nothing_written.then_some(last_stamp);
+        let mut replay = Replay::new(born);
         let mut position = tail;
         if self.first_round && tail != 0 {
-            replay = Replay::new(None);
+            born = None;
+            replay = Replay::new(born);
             if generation <= 1 && tail <= head && head <= area.ring_bytes() {
                 position = 0;
             } else {
@@ -91,7 +94,11 @@ impl Process {
         }
         let routine = thread.start_routine.load(Ordering::Relaxed);
         let thread = self.history.thread(routine, replay, &self.segment);
-        Life { generation, position, read_before: tail, thread }
+        let period = self.segment.process().period_stamps.load(Ordering::Relaxed);
+        let stream = spool
+            .zip(self.told.as_ref())
+            .map(|(spool, told)| spool.thread(told.process, thread.routine, born, period));
+        Life { generation, position, read_before: tail, thread, stream }
     }
 
     /// Makes the thread in area `index` the communicating one if the header says so; a change of
@@ -105,6 +112,7 @@ impl Process {
             self.restart(self.history.begin());
         }
         self.main = Some((index, life.generation));
+        self.main_stream = life.stream;
         life.thread.replay.begin_at(self.history.begin());
     }
 
@@ -136,6 +144,9 @@ impl Process {
                 }
                 _ => {
                     self.history.lose(&mut life.thread);
+                    if let Some((spool, stream)) = scratch.spool.as_mut().zip(life.stream) {
+                        spool.record(stream, &Record::Lost { records: 0 });
+                    }
                     if again {
                         life.position = life.read_before;
                     } else {
@@ -159,15 +170,21 @@ impl Process {
         scratch: &mut Scratch,
     ) -> Result<usize, Garbled> {
         let setting = setting(&self.segment, window);
+        let Scratch { bytes, decoder, spool } = scratch;
+        let mut spool = spool.as_mut().zip(life.stream);
         let mut used = 0;
         loop {
-            let (record, length) = match scratch.decoder.next(&scratch.bytes[used..]) {
+            let (record, length) = match decoder.next(&bytes[used..]) {
                 Ok(Some(next)) => next,
                 Ok(None) | Err(DecodeError::Truncated) => return Ok(used),
                 Err(_) => return Err(Garbled),
             };
             used += length;
+            let heeded = life.thread.replay.heeds(&record);
             self.history.apply(&mut life.thread, &record, &setting)?;
+            if let (true, Some((spool, stream))) = (heeded, &mut spool) {
+                spool.record(*stream, &record);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use plimsoll_agent::record::Record;
 use plimsoll_agent::segment::ClockKind;
+use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 use crate::addresses::Addresses;
@@ -35,9 +36,11 @@ pub(crate) struct History {
     main_end: Option<u64>,
     row_bytes: usize,
     /// Threads that lived in the run.
-    threads: u32,
+    pub(crate) threads: u32,
     /// Counters of the threads that have ended, and what was lost on this side.
     pub(crate) counts: CollectionCounts,
+    /// Times that records could not be read.
+    pub(crate) unread: u64,
     handler_ticks: u64,
 }
 
@@ -63,7 +66,7 @@ pub(crate) struct Setting<'a> {
 }
 
 /// What a thread knew at its end, or knows at the end of the run, beside its records.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LastWords {
     /// Calls that no record tells of: slot, their number, their time in stamps, their bytes.
     pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
@@ -74,7 +77,7 @@ pub(crate) struct LastWords {
 }
 
 /// Counters of a thread, as in its area of the segment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ThreadCounters {
     pub(crate) samples: u64,
     pub(crate) lost: u64,
@@ -89,11 +92,12 @@ pub(crate) struct ThreadCounters {
 }
 
 /// What a process knows of itself at the end of its run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Facts {
     /// Asked sampling period in nanoseconds.
     pub(crate) period_ns: u64,
-    /// What drove the samples.
-    pub(crate) clock: ClockKind,
+    /// What drove the samples: a [`ClockKind`].
+    pub(crate) clock: u32,
     /// Length of a stamp, exactly.
     pub(crate) rate: Rate,
     /// Why return addresses were not marked; 0 where they were.
@@ -120,6 +124,7 @@ impl History {
             row_bytes,
             threads: 0,
             counts: CollectionCounts::default(),
+            unread: 0,
             handler_ticks: 0,
         }
     }
@@ -170,7 +175,7 @@ impl History {
 
     /// Records of a thread could not be read: it is ignored until it sends a whole one again.
     pub(crate) fn lose(&mut self, thread: &mut ThreadHistory) {
-        self.counts.lost += 1;
+        self.unread += 1;
         thread.replay.lose();
         if thread.is_main {
             self.phases.lose();
@@ -254,7 +259,7 @@ impl History {
         // The run is that of the communicating thread; others may outlive it.
         let end = self.main_end.unwrap_or(end);
         let elapsed = end.saturating_sub(self.begin).saturating_sub(self.phases.paused());
-        let clock = match facts.clock {
+        let clock = match ClockKind::from_u32(facts.clock) {
             ClockKind::Cpu => "cpu",
             ClockKind::Timer => "timer",
             ClockKind::Wall => "wall",
@@ -275,6 +280,7 @@ impl History {
                 marks_off: facts.marks_off,
                 unsampled_threads: facts.unsampled_threads,
                 stepped_aside: facts.stepped_aside,
+                lost: self.counts.lost + self.unread,
                 ..self.counts
             },
         }

@@ -21,6 +21,7 @@ mod books;
 mod clock;
 mod collector;
 mod contexts;
+pub mod digest;
 mod drain;
 mod history;
 mod periods;
@@ -33,6 +34,7 @@ mod rows;
 mod shares;
 mod snapshot;
 pub mod spool;
+mod spooling;
 mod symbols;
 mod tables;
 #[cfg(test)]
@@ -41,3 +43,4 @@ mod tree;
 
 pub use attach::AttachError;
 pub use collector::{Collector, Options, ProcessKey};
+pub use spooling::{PlaceSpool, SpoolOutcome};

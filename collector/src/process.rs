@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_agent::clock::{Anchor, stamp_now};
 use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
-use plimsoll_agent::segment::ClockKind;
 
 use crate::attach::{Area, AttachError, Segment};
 use crate::books::Window;
 use crate::clock::Rate;
 use crate::history::{Facts, History, LastWords, Setting, ThreadCounters, ThreadHistory};
 use crate::profile::ProcessProfile;
+use crate::spool::meta::ThreadEnd;
+use crate::spooling::{Spooling, Told};
 use crate::symbols::Symbols;
 
 /// How far counters of different cores may differ, in nanoseconds; a later record is garbage.
@@ -21,6 +22,8 @@ const SKEW_NS: u64 = 1_000_000_000;
 pub(crate) struct Scratch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) decoder: Decoder,
+    /// Where all that is read goes, too.
+    pub(crate) spool: Option<Spooling>,
 }
 
 /// The life of one thread in an area.
@@ -32,6 +35,8 @@ pub(crate) struct Life {
     /// only as long as the producer does not need the room.
     pub(crate) read_before: u64,
     pub(crate) thread: ThreadHistory,
+    /// Its stream in the spool.
+    pub(crate) stream: Option<u32>,
 }
 
 /// A thread area, mapped when it was first used.
@@ -48,9 +53,13 @@ pub(crate) struct Process {
     pub(crate) seats: Vec<Option<Seat>>,
     /// Area and generation of the communicating thread.
     pub(crate) main: Option<(usize, u32)>,
+    /// Its stream in the spool.
+    pub(crate) main_stream: Option<u32>,
     pub(crate) history: History,
     /// The first round finds streams that another collector may have begun to read.
     pub(crate) first_round: bool,
+    /// What the spool has been told of it, if it is in one.
+    pub(crate) told: Option<Told>,
 }
 
 impl Process {
@@ -60,8 +69,10 @@ impl Process {
         fd: i32,
         start_time: u64,
         memory_bytes: u64,
+        spool: Option<&mut Spooling>,
     ) -> Result<Self, AttachError> {
         let segment = Segment::open(pid, fd, start_time)?;
+        let told = spool.map(|spool| Told::new(spool.process(pid, start_time, memory_bytes)));
         let history = History::new(begin_stamp(&segment), memory_bytes);
         Ok(Self {
             segment,
@@ -69,8 +80,10 @@ impl Process {
             start_time,
             seats: Vec::new(),
             main: None,
+            main_stream: None,
             history,
             first_round: true,
+            told,
         })
     }
 
@@ -93,7 +106,10 @@ impl Process {
     ) -> ProcessProfile {
         self.drain(scratch);
         let end = self.end();
-        self.close_threads(end);
+        self.close_threads(end, scratch.spool.as_mut());
+        if let Some(spool) = &mut scratch.spool {
+            self.tell(Some(end), spool);
+        }
         self.history.finish(self.main.is_some(), end);
         while self.name_some(usize::MAX, symbols) {}
         self.history.profile(end, &self.facts())
@@ -104,13 +120,13 @@ impl Process {
         self.history.bytes()
     }
 
-    fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> Facts {
         let header = self.segment.process();
         let unmapped = self.seats.iter().filter(|seat| seat.is_none()).count() as u32;
         let unsampled = header.unsampled_threads.load(Ordering::Relaxed).saturating_add(unmapped);
         Facts {
             period_ns: header.period_ns.load(Ordering::Relaxed),
-            clock: ClockKind::from_u32(header.clock.load(Ordering::Relaxed)),
+            clock: header.clock.load(Ordering::Relaxed),
             rate: self.exact_rate(),
             marks_off: header.marks_off.load(Ordering::Relaxed),
             unsampled_threads: u64::from(unsampled),
@@ -124,10 +140,20 @@ impl Process {
     }
 
     /// A thread has ended, or the run has, at stamp `end`.
-    pub(crate) fn close_life(&mut self, area: &Area, life: &mut Life, end: u64) {
+    pub(crate) fn close_life(
+        &mut self,
+        area: &Area,
+        life: &mut Life,
+        end: u64,
+        spool: Option<&mut Spooling>,
+    ) {
         let window = self.window();
         let setting = setting(&self.segment, window);
-        self.history.close(&mut life.thread, &last_words(area), end, &setting);
+        let last = last_words(area);
+        self.history.close(&mut life.thread, &last, end, &setting);
+        if let (Some(spool), Some(records)) = (spool, life.stream) {
+            spool.end_thread(ThreadEnd { records, end, last });
+        }
     }
 
     /// The code with which the process announces that it ends before its time.
@@ -169,13 +195,13 @@ impl Process {
     }
 
     /// Accounts for all threads that live when the run ends.
-    fn close_threads(&mut self, end: u64) {
+    fn close_threads(&mut self, end: u64, mut spool: Option<&mut Spooling>) {
         for index in 0..self.seats.len() {
             let Some(mut seat) = self.seats[index].take() else { continue };
             if let Some(life) = seat.life.as_mut() {
                 // Another thread may have become the communicating one since it was read.
                 life.thread.is_main = self.is_main(index, life);
-                self.close_life(&seat.area, life, end);
+                self.close_life(&seat.area, life, end, spool.as_deref_mut());
             }
             self.seats[index] = Some(seat);
         }
@@ -226,7 +252,7 @@ fn rate(segment: &Segment) -> Rate {
 }
 
 /// What a thread's area says beside its stream.
-fn last_words(area: &Area) -> LastWords {
+pub(crate) fn last_words(area: &Area) -> LastWords {
     let thread = area.thread();
     let tallies = area.slots().iter().zip(0..).filter_map(|(counters, slot)| {
         let count = counters.count.load(Ordering::Relaxed);

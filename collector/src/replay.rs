@@ -100,6 +100,13 @@ impl Replay {
         self.lost = true;
     }
 
+    /// Whether a record that comes now says anything: none does after the last one, nor before a whole
+    /// one where some were lost.
+    pub(crate) fn heeds(&self, record: &Record<'_>) -> bool {
+        let lost = self.lost && !matches!(record, Record::Lost { .. }) && !resynchronises(record);
+        !self.ended && !lost
+    }
+
     fn forget(&mut self) {
         self.place = NOWHERE;
         self.slots.fill(None);
@@ -117,20 +124,10 @@ impl Replay {
         record: &Record<'_>,
         books: &mut Books<'_>,
     ) -> Result<Option<Sync>, Garbled> {
-        if self.ended {
+        if !self.heeds(record) {
             return Ok(None);
         }
-        if let Record::Lost { .. } = record {
-            self.forget();
-            self.lost = false;
-            return Ok(None);
-        }
-        if self.lost {
-            if !resynchronises(record) {
-                return Ok(None);
-            }
-            self.lost = false;
-        }
+        self.lost = false;
         match *record {
             Record::Slot { slot, stack } => {
                 let path = self.place.moved(stack, books)?;
@@ -161,7 +158,7 @@ impl Replay {
                 self.stop(stamp, books)?;
                 self.ended = true;
             }
-            Record::Lost { .. } => {}
+            Record::Lost { .. } => self.forget(),
         }
         Ok(None)
     }

@@ -1,100 +1,118 @@
 //! What a collector knows of processes and threads beside their records: values of frames of
-//! [`super::Kind::Meta`]. A writer takes any other value, too.
+//! [`super::Kind::Meta`].
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::{Facts, LastWords};
+
+/// Stream of the values that a collector writes.
+pub(crate) const STREAM: u32 = 0;
+
 /// A value that a collector writes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Meta {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Meta {
+    /// Of a spool: all before is of rounds up to this one, and all of these is there.
+    Round(u32),
+    /// Of a journal, first.
+    Journal {
+        /// What follows is of this round.
+        round: u32,
+        /// Streams of the threads that live, with the number of their next frame in the spool: those
+        /// before are what the journal's records go on from.
+        next: Vec<(u32, u32)>,
+    },
     /// A process was attached.
     Process(ProcessMeta),
     /// A process has loaded a module.
     Module(ModuleMeta),
     /// A thread was seen for the first time.
     Thread(ThreadMeta),
+    /// A thread has ended, or its process has.
+    ThreadEnd(ThreadEnd),
     /// What had happened in a process when this was written.
-    Status(StatusMeta),
+    Status(Status),
+    /// What those say for whom processes are collected; the last one counts.
+    Note(serde_json::Value),
 }
 
-/// A process, as in [`plimsoll_agent::segment::Process`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessMeta {
-    /// Stream of its addresses.
-    pub addresses: u32,
+/// A process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ProcessMeta {
+    /// Its number, and the stream of its addresses.
+    pub(crate) process: u32,
     /// Process id.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Start of the process in clock ticks since boot.
-    pub start_time: u64,
-    /// Sampling period in nanoseconds.
-    pub period_ns: u64,
-    /// Sampling period in stamps: what a tick comes after.
-    pub period_stamps: u64,
-    /// What drives the samples: "cpu", "timer" or "wall".
-    pub clock: String,
-    /// Time stamp counter at the anchor.
-    pub anchor_ticks: u64,
-    /// CLOCK_MONOTONIC at the anchor, in nanoseconds.
-    pub anchor_ns: u64,
-    /// CLOCK_REALTIME at the anchor, in nanoseconds.
-    pub anchor_realtime_ns: u64,
-    /// Nanoseconds per 2^32 ticks.
-    pub ns_per_ticks_q32: u64,
+    pub(crate) start_time: u64,
+    /// Bound on the memory for its history.
+    pub(crate) memory_bytes: u64,
 }
 
 /// A loaded module, as in [`plimsoll_agent::segment::ModuleEntry`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModuleMeta {
-    /// Its number, as addresses have it: never 0.
-    pub number: u32,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ModuleMeta {
+    /// Its process.
+    pub(crate) process: u32,
+    /// Its place in the table of modules.
+    pub(crate) index: u32,
     /// Load bias: runtime address minus address in the file.
-    pub bias: u64,
-    /// GNU build-id, in hexadecimal digits.
-    pub build_id: String,
+    pub(crate) bias: u64,
+    /// GNU build-id.
+    pub(crate) build_id: Vec<u8>,
     /// Path as the loader knows it; what of it is not UTF-8 is replaced.
-    pub path: String,
+    pub(crate) path: String,
 }
 
 /// A thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadMeta {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ThreadMeta {
+    /// Its process.
+    pub(crate) process: u32,
     /// Stream of its records.
-    pub records: u32,
-    /// Kernel thread id.
-    pub tid: u32,
-    /// Address id of its start routine; 0 for the initial thread.
-    pub start_routine: u32,
-    /// It is the thread that communicates.
-    pub main: bool,
+    pub(crate) records: u32,
+    /// Address id of its start routine; 0 if that is not known.
+    pub(crate) routine: u32,
+    /// Since when its time counts, if that is not its first record.
+    pub(crate) born: Option<u64>,
+}
+
+/// The end of a thread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ThreadEnd {
+    /// Stream of its records.
+    pub(crate) records: u32,
+    /// Stamp of its end, or its process's.
+    pub(crate) end: u64,
+    /// What no record of it tells.
+    pub(crate) last: LastWords,
 }
 
 /// The state of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatusMeta {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// The process.
+    pub(crate) process: u32,
     /// Stamp at which the observed run begins.
-    pub begin_stamp: u64,
-    /// Stamp at which it ends; 0 until then.
-    pub end_stamp: u64,
+    pub(crate) begin: u64,
+    /// Stamp at which it ends, if it has.
+    pub(crate) end: Option<u64>,
     /// Stamp up to which its rings were read.
-    pub read_stamp: u64,
-    /// Samples taken.
-    pub samples: u64,
-    /// Records lost because a ring was full or could not be read.
-    pub lost: u64,
-    /// Samples that were merged into others, because the spool was halved.
-    pub merged_samples: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Files outlive the code that wrote them.
-    #[test]
-    fn the_json_form_is_this() {
-        let thread = ThreadMeta { records: 3, tid: 4, start_routine: 5, main: true };
-        let json = r#"{"thread":{"records":3,"tid":4,"start_routine":5,"main":true}}"#;
-        assert_eq!(serde_json::to_string(&Meta::Thread(thread.clone())).unwrap(), json);
-        assert_eq!(serde_json::from_str::<Meta>(json).unwrap(), Meta::Thread(thread));
-    }
+    pub(crate) read: u64,
+    /// Stream of the communicating thread.
+    pub(crate) main: Option<u32>,
+    /// Sampling period in stamps: what a tick comes after.
+    pub(crate) period_stamps: u64,
+    /// Length of a stamp as the process measured it: nanoseconds per 2^32 ticks.
+    pub(crate) ns_per_ticks_q32: u64,
+    /// What it knows of itself.
+    pub(crate) facts: Facts,
+    /// Threads that lived in the run.
+    pub(crate) threads: u32,
+    /// Times that records could not be read.
+    pub(crate) unread: u64,
+    /// Bytes of records read.
+    pub(crate) record_bytes: u64,
+    /// Of the threads that live, by the stream of their records.
+    pub(crate) living: Vec<(u32, LastWords)>,
 }

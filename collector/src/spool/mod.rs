@@ -29,7 +29,7 @@
 //! | 32.. | payload: one zstd frame that says its content's size |
 //!
 //! Payloads:
-//! - meta: JSON of one value, such as [`meta::Meta`];
+//! - meta: JSON of one value, `meta.rs`;
 //! - addresses: interned addresses of one process, in `addresses.rs`;
 //! - records: records of one thread, in [`columns`];
 //! - index: where the frames since the last index are, in `index.rs`.
@@ -44,10 +44,11 @@ pub mod columns;
 mod error;
 mod frame;
 mod index;
-pub mod meta;
+pub(crate) mod meta;
 mod numbers;
 mod reader;
 mod scan;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod thinning;
@@ -58,7 +59,7 @@ pub use error::{PayloadError, SpoolError};
 pub use frame::{HEADER_BYTES, Kind, MAX_RAW_BYTES, Payload, Stream};
 pub use index::FrameInfo;
 pub use reader::{Cause, Damage, Frame, SpoolReader, Step, Walk};
-pub use writer::{SpoolCounts, SpoolWriter};
+pub use writer::{Restart, SpoolCounts, SpoolWriter};
 
 /// Version of the format.
 pub const VERSION: u32 = 1;

@@ -11,6 +11,7 @@ use super::columns::Builder;
 use super::error::SpoolError;
 use super::frame::{Kind, MAX_RAW_BYTES, Packer, Payload, Stream};
 use super::index::Index;
+use super::standing::Standing;
 use super::thinning::Thinning;
 use super::{PREAMBLE_BYTES, preamble};
 use crate::tree::IdMap;
@@ -45,6 +46,8 @@ pub struct SpoolCounts {
 struct Thread {
     builder: Builder,
     thinning: Thinning,
+    /// What its next frame begins with, if frames are to stand alone.
+    standing: Option<Standing>,
     /// Calls since its size was looked at.
     calls: u32,
 }
@@ -72,6 +75,8 @@ pub struct SpoolWriter<W: Write> {
     sequences: BTreeMap<Stream, u32>,
     threads: IdMap<u32, Thread>,
     index: Index,
+    /// Whether a thread's frame restores what the ones before it said.
+    standing: bool,
     /// Of samples, one in two to this is kept.
     level: u32,
     counts: SpoolCounts,
@@ -92,12 +97,26 @@ impl<W: Write> SpoolWriter<W> {
             sequences: BTreeMap::new(),
             threads: IdMap::default(),
             index: Index::new(PREAMBLE_BYTES as u64),
+            standing: false,
             level: 0,
             counts: SpoolCounts::default(),
             error: None,
         };
         writer.write_out();
         Ok(writer)
+    }
+
+    /// Where it is written.
+    pub fn sink_mut(&mut self) -> &mut W {
+        &mut self.sink
+    }
+
+    /// From the next thread on, each frame begins with what its reader must know of those before, so that
+    /// one that is lost takes none with it. That is for frames of some seconds: it is a few hundred
+    /// bytes a frame.
+    pub fn stand_alone(mut self) -> Self {
+        self.standing = true;
+        self
     }
 
     /// Adds a value as JSON to the stream of values `stream`. Like all that is added, it is in the file
@@ -130,7 +149,7 @@ impl<W: Write> SpoolWriter<W> {
     pub fn begin(&mut self, stream: u32, period: u64) {
         self.end(stream);
         if self.error.is_none() {
-            self.threads.insert(stream, Thread::new(Some(period)));
+            self.threads.insert(stream, Thread::new(Some(period), self.standing));
         }
     }
 
@@ -140,15 +159,13 @@ impl<W: Write> SpoolWriter<W> {
             self.counts.lost += 1;
             return;
         }
-        let thread = self.threads.entry(stream).or_insert_with(|| Thread::new(None));
-        let Thread { builder, thinning, calls } = thread;
-        let mut lost = 0;
-        thinning.pass(record, self.level, |record, merged| lost += add(builder, record, merged));
-        self.counts.lost += lost;
-        *calls += 1;
-        if *calls == LOOK_EVERY {
-            *calls = 0;
-            if builder.raw_bytes() >= FRAME_BYTES {
+        let standing = self.standing;
+        let thread = self.threads.entry(stream).or_insert_with(|| Thread::new(None, standing));
+        self.counts.lost += thread.pass(record, self.level);
+        thread.calls += 1;
+        if thread.calls == LOOK_EVERY {
+            thread.calls = 0;
+            if thread.builder.raw_bytes() >= FRAME_BYTES {
                 self.close(stream);
             }
         }
@@ -156,10 +173,8 @@ impl<W: Write> SpoolWriter<W> {
 
     /// Ends the records of a thread: no more come, and what is held for them is given back.
     pub fn end(&mut self, stream: u32) {
-        if let Some(Thread { builder, thinning, .. }) = self.threads.get_mut(&stream) {
-            let mut lost = 0;
-            thinning.release(|record, merged| lost += add(builder, record, merged));
-            self.counts.lost += lost;
+        if let Some(thread) = self.threads.get_mut(&stream) {
+            self.counts.lost += thread.release();
             self.close(stream);
             self.threads.remove(&stream);
         }
@@ -170,9 +185,27 @@ impl<W: Write> SpoolWriter<W> {
         let mut streams: Vec<u32> = self.threads.keys().copied().collect();
         streams.sort_unstable();
         for stream in streams {
+            if let Some(thread) = self.threads.get_mut(&stream) {
+                self.counts.lost += thread.release();
+            }
             self.close(stream);
         }
         self.write_out();
+    }
+
+    /// Streams of the threads that have begun and not ended, with the number of their next frame.
+    pub fn next_frames(&self) -> Vec<(u32, u32)> {
+        let next = |number: &u32| {
+            let stream = Stream { kind: Kind::Records, number: *number };
+            (*number, self.sequences.get(&stream).copied().unwrap_or(0))
+        };
+        self.threads.keys().map(next).collect()
+    }
+
+    /// Bytes that a flush would write, roughly, before compression.
+    pub fn held_bytes(&self) -> usize {
+        self.threads.values().map(|thread| thread.builder.raw_bytes()).sum::<usize>()
+            + self.frames.len()
     }
 
     /// From now on keeps only half as many samples of each thread as until now, for a disk that fills too
@@ -217,7 +250,7 @@ impl<W: Write> SpoolWriter<W> {
         if builder.records() == 0 {
             return;
         }
-        let (records, merged) = (builder.records(), builder.merged());
+        let (records, merged) = (builder.records() - builder.prelude(), builder.merged());
         builder.finish(&mut self.payload);
         self.put(Stream { kind: Kind::Records, number: stream }, records, merged);
     }
@@ -300,26 +333,95 @@ impl<W: Write> SpoolWriter<W> {
     fn fail(&mut self, error: io::Error) {
         self.error = Some(error);
         for (_, mut thread) in self.threads.drain() {
-            self.counts.lost += thread.builder.records() + thread.builder.merged();
+            let builder = &thread.builder;
+            self.counts.lost += builder.records() - builder.prelude() + builder.merged();
             thread.thinning.release(|_, merged| self.counts.lost += merged + 1);
         }
     }
 }
 
+/// A sink whose content can be thrown away.
+pub trait Restart {
+    /// Makes it empty.
+    fn restart(&mut self) -> io::Result<()>;
+}
+
+impl<W: Write + Restart> SpoolWriter<W> {
+    /// Throws away the spool, and begins another in its place, in which all threads go on.
+    pub fn restart(&mut self) -> Result<(), SpoolError> {
+        for thread in self.threads.values_mut() {
+            // What a thread has said still counts; that it was said is not repeated.
+            self.counts.lost += thread.release();
+            thread.builder = Builder::default();
+        }
+        self.sequences.clear();
+        self.unwritten.clear();
+        self.error = None;
+        self.frames = preamble().to_vec();
+        self.offset = PREAMBLE_BYTES as u64;
+        self.index = Index::new(self.offset);
+        self.counts = SpoolCounts { lost: self.counts.lost, ..SpoolCounts::default() };
+        self.sink.restart()?;
+        self.write_out();
+        Ok(())
+    }
+}
+
 impl Thread {
-    fn new(period: Option<u64>) -> Self {
-        Self { builder: Builder::default(), thinning: Thinning::new(period), calls: 0 }
+    fn new(period: Option<u64>, standing: bool) -> Self {
+        Self {
+            builder: Builder::default(),
+            thinning: Thinning::new(period),
+            standing: standing.then(|| Standing::new(period)),
+            calls: 0,
+        }
+    }
+
+    /// Takes a record, of which it may hold samples back; says how many are lost.
+    fn pass(&mut self, record: &Record<'_>, level: u32) -> u64 {
+        let Self { builder, thinning, standing, .. } = self;
+        let mut lost = 0;
+        thinning.pass(record, level, |record, merged| {
+            lost += add(builder, standing.as_mut(), record, merged);
+        });
+        lost
+    }
+
+    /// Takes what it has held back; says how many records are lost.
+    fn release(&mut self) -> u64 {
+        let Self { builder, thinning, standing, .. } = self;
+        let mut lost = 0;
+        thinning.release(|record, merged| {
+            lost += add(builder, standing.as_mut(), record, merged);
+        });
+        lost
     }
 }
 
 /// Adds a record, or a note that it is lost, and says how many were.
-fn add(builder: &mut Builder, record: &Record<'_>, merged: u64) -> u64 {
+fn add(
+    builder: &mut Builder,
+    mut standing: Option<&mut Standing>,
+    record: &Record<'_>,
+    merged: u64,
+) -> u64 {
+    if let (0, Some(standing)) = (builder.records(), standing.as_deref_mut()) {
+        // Its stacks are no deeper than those that a builder takes.
+        standing.restore(|record| {
+            let _ = builder.push(record);
+        });
+        builder.end_prelude();
+    }
     builder.merge(merged);
-    if builder.push(record).is_ok() {
-        return 0;
-    }
+    let taken = builder.push(record).is_ok();
     // The stream's own word for it: its reader forgets the stack, and waits for a whole one.
-    match builder.push(&Record::Lost { records: 1 }) {
-        Ok(()) | Err(_) => 1,
+    let lost = Record::Lost { records: 1 };
+    let record = if taken { record } else { &lost };
+    if !taken {
+        let _ = builder.push(record);
     }
+    if let Some(standing) = standing {
+        standing.follow(record);
+    }
+    u64::from(!taken)
 }

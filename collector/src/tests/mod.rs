@@ -7,15 +7,47 @@ mod phases;
 mod streams;
 mod subject;
 
+use crate::digest::{Digest, spools};
 use crate::profile::{NodeValue, PhaseProfile, ProcessProfile};
 use crate::{Collector, Options};
 use subject::{STAMP_NS, Subject};
 
-/// Collects a subject from beginning to end.
+/// Collects a subject from beginning to end; a digest of its spool says the same.
 fn collect(subject: &Subject) -> ProcessProfile {
     let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
     let key = subject.attach(&collector).unwrap();
-    collector.finish(key).unwrap()
+    let profile = collector.finish(key).unwrap();
+    assert_eq!(spool.digest(&collector), profile);
+    profile
+}
+
+/// A spool in a folder that vanishes.
+struct Spool {
+    folder: tempfile::TempDir,
+}
+
+/// Begins one.
+fn spool(collector: &Collector) -> Spool {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rank0");
+    collector.spool(Box::new(|| Ok(path)), 1 << 30).unwrap();
+    Spool { folder }
+}
+
+impl Spool {
+    /// Ends it, and replays its only process.
+    fn digest(&self, collector: &Collector) -> ProcessProfile {
+        let outcome = collector.end_spool().unwrap();
+        assert!(outcome.trouble.is_none() && outcome.lost == 0, "{outcome:?}");
+        let paths = spools(self.folder.path()).unwrap();
+        assert_eq!(std::fs::read_dir(self.folder.path()).unwrap().count(), 1);
+        let mut digest = Digest::open(&paths[0]).unwrap();
+        assert_eq!(digest.bytes(), outcome.bytes);
+        let profile = digest.profile(0, |_| {}).unwrap().unwrap();
+        assert_eq!(digest.damages(), [""; 0]);
+        profile
+    }
 }
 
 /// Functions from the outermost to the innermost frame.

@@ -18,6 +18,7 @@ pub struct Builder {
     leaves: Vec<u32>,
     inner: Vec<u32>,
     records: u64,
+    prelude: u64,
     merged: u64,
     last_stamp: u64,
     last_sync: u64,
@@ -30,6 +31,11 @@ impl Builder {
         self.records
     }
 
+    /// How many of them are the prelude.
+    pub fn prelude(&self) -> u64 {
+        self.prelude
+    }
+
     /// Bytes of the columns so far, roughly.
     pub fn raw_bytes(&self) -> usize {
         let ids = self.leaves.len() + self.inner.len();
@@ -39,6 +45,12 @@ impl Builder {
     /// How many samples were merged into these records.
     pub fn merged(&self) -> u64 {
         self.merged
+    }
+
+    /// Notes that all records so far are the prelude: they only repeat what a reader knows that has read
+    /// the payload before.
+    pub fn end_prelude(&mut self) {
+        self.prelude = self.records;
     }
 
     /// Notes that so many samples were merged into the next record.
@@ -141,6 +153,7 @@ impl Builder {
         *self.column(Column::InnerIds) = listed;
         let mut head = Vec::new();
         put(&mut head, self.records);
+        put(&mut head, self.prelude);
         put(&mut head, self.merged);
         let there = |column: &&Vec<u8>| !column.is_empty();
         let bit = |(i, column): (usize, &Vec<u8>)| u64::from(!column.is_empty()) << i;
@@ -166,7 +179,7 @@ impl Builder {
             ids.shrink_to(2 * ids.len());
             ids.clear();
         }
-        (self.records, self.merged) = (0, 0);
+        (self.records, self.prelude, self.merged) = (0, 0, 0);
         (self.last_stamp, self.last_sync, self.last_tally) = (0, 0, 0);
     }
 

@@ -2,7 +2,9 @@
 //! gets an entropy code of its own (`frame.rs`).
 //!
 //! A payload needs nothing but itself to be read. The stacks in it are differences to a current
-//! stack, as everywhere ([`plimsoll_agent::record`]): these are passed through as they are.
+//! stack, as everywhere ([`plimsoll_agent::record`]): these are passed through as they are. So that a
+//! payload that is lost does not take the stacks of all after it along, a payload may begin with a
+//! prelude: records that restore the stack and the slots, for a reader that has lost them.
 //!
 //! # Layout
 //! All integers are LEB128.
@@ -10,6 +12,7 @@
 //! | what | meaning |
 //! |---|---|
 //! | records | how many |
+//! | prelude | how many of them, at the beginning, only repeat what the payload before has said |
 //! | merged | samples that were merged into these records (`thinning.rs`) |
 //! | columns | bit i is set if column i is there, that is not empty |
 //! | lengths | of each column that is there, in bytes |

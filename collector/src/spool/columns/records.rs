@@ -16,6 +16,7 @@ pub struct Records<'a> {
     leaves: Ids<'a>,
     inner: Ids<'a>,
     records: u64,
+    prelude: u64,
     merged: u64,
     left: u64,
     last_stamp: u64,
@@ -28,7 +29,8 @@ impl<'a> Records<'a> {
     /// The records of a payload. Takes at most four times the payload's memory.
     pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
         let mut cursor = Cursor::new(payload);
-        let (records, merged, there) = (cursor.long()?, cursor.long()?, cursor.long()?);
+        let (records, prelude) = (cursor.long()?, cursor.long()?);
+        let (merged, there) = (cursor.long()?, cursor.long()?);
         if there >> COLUMNS != 0 {
             return Err(PayloadError::Leftover);
         }
@@ -56,6 +58,7 @@ impl<'a> Records<'a> {
             leaves,
             inner,
             records,
+            prelude,
             merged,
             left: records,
             last_stamp: 0,
@@ -68,6 +71,12 @@ impl<'a> Records<'a> {
     /// How many records the payload says it has.
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// How many of them, at the beginning, are the prelude: whoever has read the frame before passes
+    /// over them; whoever has not, begins with them.
+    pub fn prelude(&self) -> u64 {
+        self.prelude
     }
 
     /// How many samples were merged into these records.

@@ -5,10 +5,10 @@ use std::io::{self, Cursor, ErrorKind, Write};
 
 use plimsoll_agent::record::{Delta, MAX_DEPTH, Record, Stamp};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use super::programs::{PERIOD, computing, talking};
 use super::{Owned, any_record};
-use crate::spool::meta::{Meta, ThreadMeta};
 use crate::spool::{
     Address, Cause, Damage, FrameInfo, HEADER_BYTES, Kind, MAX_RAW_BYTES, SpoolError, SpoolReader,
     SpoolWriter, Step, Stream,
@@ -19,7 +19,7 @@ use crate::spool::{
 enum Held {
     Records(Vec<Owned>),
     Addresses(Vec<(u32, Address)>),
-    Meta(Meta),
+    Meta(Value),
 }
 
 /// What a reader found.
@@ -64,8 +64,8 @@ fn read(file: &[u8]) -> Result<Found, SpoolError> {
     Ok(found)
 }
 
-fn thread(records: u32) -> Meta {
-    Meta::Thread(ThreadMeta { records, tid: 77, start_routine: 0, main: records == 1 })
+fn thread(records: u32) -> Value {
+    json!({ "thread": { "records": records, "main": records == 1 } })
 }
 
 fn addresses() -> Vec<Address> {

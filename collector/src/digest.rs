@@ -1,0 +1,446 @@
+//! A spool, read back: the records of its processes, replayed by the code that replays rings.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::books::Window;
+use crate::clock::Rate;
+use crate::history::{History, LastWords, Setting, ThreadHistory};
+use crate::profile::ProcessProfile;
+use crate::replay::Replay;
+use crate::spool::meta::{Meta, ModuleMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
+use crate::spool::{Address, Frame, Kind, SpoolError, SpoolReader, Step, Stream};
+use crate::spooling::{JOURNAL, SPOOL};
+use crate::symbols::Symbols;
+use crate::tables::{ModuleInfo, Tables};
+
+/// Most addresses and modules of a process that are believed.
+const MOST_ADDRESSES: usize = plimsoll_agent::segment::MAX_ADDRESSES;
+const MOST_MODULES: usize = plimsoll_agent::segment::MAX_MODULES;
+/// Damages that are told one by one.
+const MOST_DAMAGES: usize = 20;
+
+/// The spool of one collector, and its journal where it has left one.
+pub struct Digest {
+    spool: SpoolReader<File>,
+    /// Its frames of records before this offset count.
+    until: u64,
+    journal: Option<Journal>,
+    bytes: u64,
+    processes: BTreeMap<u32, Process>,
+    note: Option<serde_json::Value>,
+    damages: Vec<String>,
+    symbols: Symbols,
+}
+
+struct Journal {
+    reader: SpoolReader<File>,
+    /// What its streams go on from.
+    next: BTreeMap<u32, u32>,
+}
+
+#[derive(Default)]
+struct Process {
+    meta: Option<ProcessMeta>,
+    modules: BTreeMap<u32, ModuleMeta>,
+    addresses: Vec<Address>,
+    threads: BTreeMap<u32, ThreadMeta>,
+    ends: BTreeMap<u32, ThreadEnd>,
+    status: Option<Status>,
+}
+
+/// A process in a spool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpooledProcess {
+    /// Its number, in the order in which processes were attached.
+    pub number: u32,
+    /// Process id.
+    pub pid: u32,
+    /// It came to its end while it was collected.
+    pub ended: bool,
+}
+
+/// Spools in a folder, in the order of their names: what [`Digest::open`] takes.
+pub fn spools(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == SPOOL) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+impl Digest {
+    /// Opens a spool, and reads all of it but the records.
+    pub fn open(path: &Path) -> Result<Self, SpoolError> {
+        let spool = SpoolReader::open(path)?;
+        let mut digest = Self {
+            spool,
+            until: u64::MAX,
+            journal: None,
+            bytes: std::fs::metadata(path)?.len(),
+            processes: BTreeMap::new(),
+            note: None,
+            damages: Vec::new(),
+            symbols: Symbols::default(),
+        };
+        let round = digest.read_spool()?;
+        let path = path.with_extension(JOURNAL);
+        if path.exists() {
+            match SpoolReader::open(&path) {
+                Ok(reader) => digest.read_journal(reader, round)?,
+                // It was just begun anew, or never written: all there is stands in the spool.
+                Err(SpoolError::NotASpool) => {}
+                Err(error) => digest.damaged(format!("{}: {error}", path.display())),
+            }
+        }
+        Ok(digest)
+    }
+
+    /// Its processes.
+    pub fn processes(&self) -> Vec<SpooledProcess> {
+        let each = self.processes.iter().filter_map(|(number, process)| {
+            let meta = process.meta.as_ref()?;
+            let ended = process.status.as_ref()?.end.is_some();
+            Some(SpooledProcess { number: *number, pid: meta.pid, ended })
+        });
+        each.collect()
+    }
+
+    /// The last note that was added.
+    pub fn note(&self) -> Option<&serde_json::Value> {
+        self.note.as_ref()
+    }
+
+    /// Bytes on disk.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What could not be read so far, a sentence each.
+    pub fn damages(&self) -> &[String] {
+        &self.damages
+    }
+
+    /// Frames of records, for telling how far a replay has come.
+    pub fn frames(&self) -> u64 {
+        let journal = self.journal.iter().flat_map(|journal| journal.reader.frames());
+        let all = self.spool.frames().iter().chain(journal);
+        all.filter(|frame| frame.stream.kind == Kind::Records).count() as u64
+    }
+
+    /// The run of one process: what its collector has made of it, or would have. `progress` hears of
+    /// each frame with the number of its records. `None` for a number that no process has.
+    pub fn profile(
+        &mut self,
+        number: u32,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Option<ProcessProfile>, SpoolError> {
+        let Some(process) = self.processes.remove(&number) else { return Ok(None) };
+        let profile = self.replay(&process, &mut progress);
+        self.processes.insert(number, process);
+        profile
+    }
+
+    fn replay(
+        &mut self,
+        process: &Process,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Option<ProcessProfile>, SpoolError> {
+        let (Some(meta), Some(status)) = (&process.meta, &process.status) else { return Ok(None) };
+        let setting = Setting {
+            tables: process,
+            window: Window {
+                begin: status.begin,
+                end: status.end.unwrap_or(u64::MAX),
+                latest: u64::MAX,
+            },
+            rate: Rate::coarse(status.ns_per_ticks_q32),
+            period: status.period_stamps,
+        };
+        let mut history = History::new(status.begin, meta.memory_bytes);
+        let mut threads = Vec::new();
+        for (stream, meta) in &process.threads {
+            let replay = Replay::new(meta.born);
+            let mut thread = history.thread(meta.routine, replay, process);
+            thread.is_main = status.main == Some(*stream);
+            if thread.is_main {
+                thread.replay.begin_at(status.begin);
+            }
+            self.replay_thread(*stream, &mut thread, &mut history, &setting, progress)?;
+            threads.push((*stream, thread));
+        }
+        let booked = threads.iter().filter_map(|(_, thread)| thread.replay.booked());
+        let end = status.end.unwrap_or_else(|| booked.fold(status.read, u64::max));
+        let living: BTreeMap<u32, &LastWords> =
+            status.living.iter().map(|(stream, last)| (*stream, last)).collect();
+        let nothing = LastWords::default();
+        for (stream, thread) in &mut threads {
+            let (last, end) = match process.ends.get(stream) {
+                Some(ended) => (&ended.last, ended.end),
+                None => (living.get(stream).copied().unwrap_or(&nothing), end),
+            };
+            history.close(thread, last, end, &setting);
+        }
+        history.finish(status.main.is_some(), end);
+        while history.name_some(usize::MAX, process, &mut self.symbols) {}
+        // Which threads lived in the run is not seen from their records alone.
+        history.threads = status.threads;
+        history.unread += status.unread;
+        history.counts.record_bytes = status.record_bytes;
+        Ok(Some(history.profile(end, &status.facts)))
+    }
+
+    fn replay_thread(
+        &mut self,
+        stream: u32,
+        thread: &mut ThreadHistory,
+        history: &mut History,
+        setting: &Setting<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), SpoolError> {
+        let records = Stream { kind: Kind::Records, number: stream };
+        let mut reading = Reading { thread, history, setting, sound: true };
+        let mut next = 0;
+        let mut walk = self.spool.walk_stream(records);
+        while let Some(step) = walk.next()? {
+            match step {
+                Step::Frame(frame) if frame.info.offset >= self.until => break,
+                Step::Frame(frame) => {
+                    next = frame.info.sequence + 1;
+                    progress(reading.frame(&frame));
+                }
+                step => reading.interrupted(&step),
+            }
+        }
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        if journal.next.get(&stream).is_some_and(|goes_on_from| *goes_on_from != next) {
+            reading.lose();
+        }
+        let mut walk = journal.reader.walk_stream(records);
+        while let Some(step) = walk.next()? {
+            match step {
+                Step::Frame(frame) => progress(reading.frame(&frame)),
+                step => reading.interrupted(&step),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what the spool says beside records; returns the last round that it is whole
+    /// of, and where it says so.
+    fn read_spool(&mut self) -> Result<(u32, u64), SpoolError> {
+        let mut found = Found::default();
+        let mut walk = self.spool.walk();
+        while let Some(step) = walk.next()? {
+            found.take(&step);
+        }
+        let round = found.round.unwrap_or((0, u64::MAX));
+        self.learn(found);
+        Ok(round)
+    }
+
+    fn read_journal(
+        &mut self,
+        mut reader: SpoolReader<File>,
+        (round, until): (u32, u64),
+    ) -> Result<(), SpoolError> {
+        let mut found = Found::default();
+        let mut walk = reader.walk();
+        while let Some(step) = walk.next()? {
+            found.take(&step);
+        }
+        // Of an earlier round, all is in the spool.
+        if let Some((of, next)) = found.journal.take().filter(|(of, _)| *of > round) {
+            if of == round + 1 {
+                // What the spool has beyond its round, the journal has, too.
+                self.until = until;
+            }
+            self.journal = Some(Journal { reader, next: next.into_iter().collect() });
+            self.learn(found);
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, found: Found) {
+        for value in found.values {
+            match value {
+                Meta::Process(meta) => {
+                    let process = meta.process;
+                    self.of(process).meta = Some(meta);
+                }
+                Meta::Module(module) => {
+                    self.of(module.process).modules.insert(module.index, module);
+                }
+                Meta::Thread(thread) => {
+                    self.of(thread.process).threads.insert(thread.records, thread);
+                }
+                Meta::ThreadEnd(end) => {
+                    let holder = self.processes.values_mut();
+                    let holder = holder.into_iter().find(|p| p.threads.contains_key(&end.records));
+                    if let Some(process) = holder {
+                        process.ends.insert(end.records, end);
+                    }
+                }
+                Meta::Status(_) | Meta::Note(_) | Meta::Round(_) | Meta::Journal { .. } => {}
+            }
+        }
+        for (process, status) in found.statuses {
+            self.of(process).status = Some(status);
+        }
+        self.note = found.note.or(self.note.take());
+        for (process, first, addresses) in found.addresses {
+            let held = &mut self.of(process).addresses;
+            let end = (first as usize).saturating_add(addresses.len()).min(MOST_ADDRESSES);
+            if end > held.len() {
+                held.resize(end, Address::default());
+            }
+            for (place, address) in held.iter_mut().skip(first as usize).zip(addresses) {
+                if address.value != 0 {
+                    *place = address;
+                }
+            }
+        }
+        found.damages.into_iter().for_each(|damage| self.damaged(damage));
+    }
+
+    fn of(&mut self, process: u32) -> &mut Process {
+        self.processes.entry(process).or_default()
+    }
+
+    fn damaged(&mut self, sentence: String) {
+        if self.damages.len() < MOST_DAMAGES {
+            self.damages.push(sentence);
+        }
+    }
+}
+
+impl Tables for Process {
+    fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
+        let address = self.addresses.get(id as usize).filter(|address| address.value != 0)?;
+        Some((address.value, address.module, address.flags))
+    }
+
+    fn modules(&self) -> usize {
+        self.modules.keys().next_back().map_or(0, |last| *last as usize + 1).min(MOST_MODULES)
+    }
+
+    fn module(&self, index: usize) -> Option<ModuleInfo> {
+        let module = self.modules.get(&u32::try_from(index).ok()?)?;
+        Some(ModuleInfo {
+            bias: module.bias,
+            build_id: module.build_id.clone(),
+            path: module.path.clone().into_bytes(),
+        })
+    }
+}
+
+/// What one file says beside records.
+#[derive(Default)]
+struct Found {
+    values: Vec<Meta>,
+    /// The latest of each process.
+    statuses: BTreeMap<u32, Status>,
+    note: Option<serde_json::Value>,
+    addresses: Vec<(u32, u32, Vec<Address>)>,
+    damages: Vec<String>,
+    /// The last round that it is whole of, and where it says so.
+    round: Option<(u32, u64)>,
+    /// The round that it is the journal of, and what its streams go on from.
+    journal: Option<(u32, Vec<(u32, u32)>)>,
+}
+
+impl Found {
+    fn take(&mut self, step: &Step<'_>) {
+        let frame = match step {
+            Step::Frame(frame) => frame,
+            Step::Missing(stream, frames) => {
+                let (kind, number) = (stream.kind, stream.number);
+                self.damages
+                    .push(format!("frames {frames:?} of stream {number} of {kind:?} are lost"));
+                return;
+            }
+            Step::Damaged(damage) => return self.damages.push(damage.to_string()),
+        };
+        let number = frame.info.stream.number;
+        let outcome = match frame.info.stream.kind {
+            Kind::Meta => frame.meta::<Meta>().map(|value| match value {
+                Meta::Round(round) => self.round = Some((round, frame.info.offset)),
+                Meta::Journal { round, next } => self.journal = Some((round, next)),
+                Meta::Status(status) => drop(self.statuses.insert(status.process, status)),
+                Meta::Note(note) => self.note = Some(note),
+                value => self.values.push(value),
+            }),
+            Kind::Addresses => frame.addresses().map(|addresses| {
+                let mut each = Vec::new();
+                let mut first = None;
+                for address in addresses {
+                    let Ok((id, address)) = address else { break };
+                    first.get_or_insert(id);
+                    each.push(address);
+                }
+                self.addresses.push((number, first.unwrap_or(0), each));
+            }),
+            Kind::Records | Kind::Index => Ok(()),
+        };
+        if let Err(error) = outcome {
+            self.damages.push(format!("at byte {}: {error}", frame.info.offset));
+        }
+    }
+}
+
+/// A thread whose records are read.
+struct Reading<'a, 's> {
+    thread: &'a mut ThreadHistory,
+    history: &'a mut History,
+    setting: &'a Setting<'s>,
+    /// All records so far were read.
+    sound: bool,
+}
+
+impl Reading<'_, '_> {
+    /// Reads a frame; returns how many records it has.
+    fn frame(&mut self, frame: &Frame<'_>) -> u64 {
+        let Ok(mut records) = frame.records() else {
+            self.lose();
+            return 0;
+        };
+        let all = records.records();
+        let mut known = if self.sound { records.prelude() } else { 0 };
+        if records.prelude() > 0 {
+            self.sound = true;
+        }
+        loop {
+            let record = match records.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => return all,
+                Err(_) => break self.lose(),
+            };
+            if known > 0 {
+                known -= 1;
+                continue;
+            }
+            if self.history.apply(self.thread, &record, self.setting).is_err() {
+                self.lose();
+            }
+        }
+        all
+    }
+
+    /// Something of the stream is not there.
+    fn interrupted(&mut self, step: &Step<'_>) {
+        // Where it is not known of which stream the bytes were, a gap in the numbers tells.
+        if !matches!(step, Step::Damaged(damage) if damage.frame.is_none()) {
+            self.lose();
+        }
+    }
+
+    fn lose(&mut self) {
+        self.history.lose(self.thread);
+        self.sound = false;
+    }
+}

@@ -1,0 +1,297 @@
+//! What a collector keeps on disk of what it reads: two spools of the same streams.
+//!
+//! The *spool* gets large frames, about one a minute from each thread, which compress well. What has
+//! happened since stands in the *journal*, which gets small ones every second and begins anew when the
+//! spool has caught up. A round of it is numbered: the spool says up to which round it is whole, the
+//! journal of which it is. So nothing is read twice, whenever the process dies; and an orderly end
+//! leaves no journal.
+
+mod budget;
+mod process;
+mod sink;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use plimsoll_agent::record::Record;
+use serde_json::Value;
+
+use crate::spool::meta::{self, Meta, ModuleMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
+use crate::spool::{Address, SpoolError, SpoolWriter};
+
+use budget::Budget;
+pub(crate) use process::Told;
+use sink::Sink;
+
+/// What a sudden end costs, at most: records are in a file this long after they were read.
+const FLUSH_EVERY: Duration = Duration::from_millis(800);
+/// How long the journal grows.
+const SETTLE_EVERY: Duration = Duration::from_secs(64);
+/// Columns in memory that make it end sooner: these, and more with each process.
+const HELD_BYTES: usize = 1 << 20;
+/// Ends of the names of a spool and of its journal.
+pub(crate) const SPOOL: &str = "spool";
+pub(crate) const JOURNAL: &str = "journal";
+
+/// Says where a spool goes: the path without the end of its name. Called when there is something to
+/// write.
+pub type PlaceSpool = Box<dyn FnOnce() -> io::Result<PathBuf> + Send>;
+
+/// What became of a spool.
+#[derive(Debug, Default)]
+pub struct SpoolOutcome {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Of samples, one in two to this was kept at the end.
+    pub halvings: u32,
+    /// Records that are not in it.
+    pub lost: u64,
+    /// Why it is not whole, if it is not: a sentence.
+    pub trouble: Option<String>,
+}
+
+/// A spool that is written.
+pub(crate) struct Spooling {
+    place: Option<PlaceSpool>,
+    path: Option<PathBuf>,
+    spool: SpoolWriter<Sink>,
+    journal: SpoolWriter<Sink>,
+    round: u32,
+    processes: u32,
+    threads: u32,
+    /// The latest of each process.
+    statuses: BTreeMap<u32, Meta>,
+    note: Option<Meta>,
+    budget: Budget,
+    flushed: Instant,
+    settled: Instant,
+    /// There is no room for records any more.
+    full: bool,
+    refused: u64,
+    trouble: Option<String>,
+}
+
+impl Spooling {
+    /// A spool that takes `limit_bytes` on disk at most.
+    pub(crate) fn new(place: PlaceSpool, limit_bytes: u64) -> Result<Self, SpoolError> {
+        let mut journal = SpoolWriter::new(Sink::default())?.stand_alone();
+        journal.meta(meta::STREAM, &Meta::Journal { round: 1, next: Vec::new() })?;
+        let now = Instant::now();
+        Ok(Self {
+            place: Some(place),
+            path: None,
+            spool: SpoolWriter::new(Sink::default())?.stand_alone(),
+            journal,
+            round: 1,
+            processes: 0,
+            threads: 0,
+            statuses: BTreeMap::new(),
+            note: None,
+            budget: Budget::new(limit_bytes),
+            flushed: now,
+            settled: now,
+            full: false,
+            refused: 0,
+            trouble: None,
+        })
+    }
+
+    /// A process begins; returns its number.
+    pub(crate) fn process(&mut self, pid: u32, start_time: u64, memory_bytes: u64) -> u32 {
+        let process = self.processes;
+        self.processes += 1;
+        self.both(&Meta::Process(ProcessMeta { process, pid, start_time, memory_bytes }));
+        process
+    }
+
+    /// A process has loaded a module.
+    pub(crate) fn module(&mut self, module: ModuleMeta) {
+        self.both(&Meta::Module(module));
+    }
+
+    /// Addresses of a process, the first of which has id `first`.
+    pub(crate) fn addresses(&mut self, process: u32, first: u32, addresses: &[Address]) {
+        self.spool.addresses(process, first, addresses);
+        self.journal.addresses(process, first, addresses);
+    }
+
+    /// A thread begins, whose ticks are `period` stamps apart; returns the stream of its records.
+    pub(crate) fn thread(
+        &mut self,
+        process: u32,
+        routine: u32,
+        born: Option<u64>,
+        period: u64,
+    ) -> u32 {
+        let records = self.threads;
+        self.threads += 1;
+        self.both(&Meta::Thread(ThreadMeta { process, records, routine, born }));
+        self.spool.begin(records, period);
+        self.journal.begin(records, period);
+        records
+    }
+
+    /// A record of a thread.
+    #[inline]
+    pub(crate) fn record(&mut self, stream: u32, record: &Record<'_>) {
+        if self.full {
+            self.refused += 1;
+            return;
+        }
+        self.spool.record(stream, record);
+        self.journal.record(stream, record);
+    }
+
+    /// A thread has ended, or its process has.
+    pub(crate) fn end_thread(&mut self, end: ThreadEnd) {
+        self.spool.end(end.records);
+        self.journal.end(end.records);
+        self.both(&Meta::ThreadEnd(end));
+    }
+
+    /// The state of a process.
+    pub(crate) fn status(&mut self, status: Status) {
+        let process = status.process;
+        let status = Meta::Status(status);
+        report(&mut self.trouble, self.journal.meta(meta::STREAM, &status));
+        self.statuses.insert(process, status);
+    }
+
+    /// What those say for whom processes are collected; the last one counts.
+    pub(crate) fn note(&mut self, note: Value) {
+        let note = Meta::Note(note);
+        report(&mut self.trouble, self.journal.meta(meta::STREAM, &note));
+        self.note = Some(note);
+    }
+
+    /// Whether it is time to say how all processes are, and to flush.
+    pub(crate) fn is_due(&self) -> bool {
+        self.flushed.elapsed() >= FLUSH_EVERY
+    }
+
+    /// Brings everything so far to disk.
+    pub(crate) fn flush(&mut self) {
+        self.flushed = Instant::now();
+        if self.full {
+            return;
+        }
+        self.open();
+        self.journal.flush();
+        let held = HELD_BYTES * self.processes.max(1) as usize;
+        if self.settled.elapsed() >= SETTLE_EVERY || self.spool.held_bytes() > held {
+            self.settle();
+        }
+        self.keep_within_budget();
+    }
+
+    /// Forgets the spool, and removes what of it is on disk.
+    pub(crate) fn discard(self) {
+        let Some(path) = &self.path else { return };
+        for end in [SPOOL, JOURNAL] {
+            let _ = std::fs::remove_file(path.with_extension(end));
+        }
+        if let Some(folder) = path.parent() {
+            // It stays if others have something in it.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+
+    /// Ends the spool in order.
+    pub(crate) fn finish(mut self) -> SpoolOutcome {
+        self.open();
+        self.catch_up();
+        let Self { spool, path, trouble, refused, .. } = self;
+        let (counts, halvings) = (spool.counts(), spool.level());
+        let (counts, ended) = match spool.finish() {
+            Ok(counts) => (counts, None),
+            Err(error) => (counts, Some(error.to_string())),
+        };
+        if let (None, Some(path)) = (&ended, &path) {
+            let _ = std::fs::remove_file(path.with_extension(JOURNAL));
+        }
+        SpoolOutcome {
+            bytes: counts.bytes,
+            halvings,
+            lost: counts.lost + refused,
+            trouble: trouble.or(ended),
+        }
+    }
+
+    /// Gives the spool its files.
+    fn open(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let opened = place().and_then(|path| {
+            self.spool.sink_mut().open(&path.with_extension(SPOOL))?;
+            self.journal.sink_mut().open(&path.with_extension(JOURNAL))?;
+            Ok(path)
+        });
+        match opened {
+            Ok(path) => {
+                self.budget.measure(&path);
+                self.path = Some(path);
+            }
+            Err(error) => {
+                self.trouble = Some(error.to_string());
+                self.full = true;
+            }
+        }
+    }
+
+    /// Everything goes into the spool; the journal begins anew.
+    fn settle(&mut self) {
+        self.settled = Instant::now();
+        self.catch_up();
+        if self.spool.error().is_some() {
+            // The journal is all there is from here on: it must not lose what it has.
+            return;
+        }
+        self.round += 1;
+        let first = Meta::Journal { round: self.round, next: self.spool.next_frames() };
+        let begun = self.journal.restart().and_then(|()| self.journal.meta(meta::STREAM, &first));
+        report(&mut self.trouble, begun);
+    }
+
+    fn catch_up(&mut self) {
+        let round = Meta::Round(self.round);
+        for value in self.statuses.values().chain(&self.note) {
+            report(&mut self.trouble, self.spool.meta(meta::STREAM, value));
+        }
+        self.spool.flush();
+        report(&mut self.trouble, self.spool.meta(meta::STREAM, &round));
+        self.spool.flush();
+    }
+
+    fn keep_within_budget(&mut self) {
+        let bytes = self.spool.counts().bytes + self.journal.counts().bytes;
+        let Some(level) = self.budget.level(bytes) else { return self.give_up() };
+        while self.spool.level() < level {
+            self.spool.halve();
+            self.journal.halve();
+        }
+    }
+
+    /// No record fits any more; what is small still does.
+    fn give_up(&mut self) {
+        for (stream, _) in self.spool.next_frames() {
+            self.record(stream, &Record::Lost { records: 0 });
+        }
+        self.settle();
+        self.full = true;
+        self.trouble.get_or_insert_with(|| self.budget.exhausted());
+    }
+
+    fn both(&mut self, value: &Meta) {
+        for writer in [&mut self.spool, &mut self.journal] {
+            report(&mut self.trouble, writer.meta(meta::STREAM, value));
+        }
+    }
+}
+
+/// Keeps the first trouble.
+fn report(trouble: &mut Option<String>, outcome: Result<(), SpoolError>) {
+    if let (Err(error), None) = (outcome, &trouble) {
+        *trouble = Some(error.to_string());
+    }
+}
