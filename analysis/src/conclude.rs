@@ -195,6 +195,9 @@ fn notes(totals: &JobTotals, matching: Matching, job: &JobInfo) -> Vec<String> {
             totals.unsound
         ));
     }
+    for (trouble, ranks) in &totals.spool_troubles {
+        notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
+    }
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
             "The application uses the sampling signal itself on rank {}: sampling stepped aside \

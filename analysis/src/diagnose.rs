@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plimsoll_collector::profile::ProcessProfile;
+use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreed, Proposal};
 use crate::communicator::{Alone, Communicator, CommunicatorError, broadcast, reduce};
@@ -28,10 +29,12 @@ pub struct RankInput {
     pub profile: ProcessProfile,
     /// What measuring cost beyond what the profile counts.
     pub cost: Cost,
+    /// What its spool does not hold, as the end of a sentence; `None` if it holds all.
+    pub spool_trouble: Option<String>,
 }
 
 /// What measuring a rank cost, outside its threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// CPU time of the collector thread; on the rank that hosts it.
     pub collector_cpu_ns: u64,
@@ -42,7 +45,7 @@ pub struct Cost {
 }
 
 /// What is known of the job without its ranks; process 0's counts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobInfo {
     /// Path of the executable.
     pub executable: String,

@@ -64,6 +64,8 @@ pub struct JobTotals {
     pub stepped_aside: RankSet,
     /// Ranks whose return addresses were not marked, by the reason\'s number.
     pub marks_off: BTreeMap<u32, RankSet>,
+    /// Ranks whose spool does not hold all, by what it does not.
+    pub spool_troubles: BTreeMap<String, RankSet>,
     /// Counters of the measurement.
     pub counts: Counts,
 }
@@ -136,6 +138,11 @@ impl JobTotals {
                 0 => BTreeMap::new(),
                 reason => BTreeMap::from([(reason, RankSet::from_iter([input.rank]))]),
             },
+            spool_troubles: input
+                .spool_trouble
+                .iter()
+                .map(|trouble| (trouble.clone(), RankSet::from_iter([input.rank])))
+                .collect(),
             counts: Counts::of_rank(&profile.collection, input),
         });
     }
@@ -167,6 +174,10 @@ impl JobTotals {
         self.stepped_aside = self.stepped_aside.union(&other.stepped_aside);
         for (reason, ranks) in other.marks_off {
             let ours = self.marks_off.entry(reason).or_default();
+            *ours = ours.union(&ranks);
+        }
+        for (trouble, ranks) in other.spool_troubles {
+            let ours = self.spool_troubles.entry(trouble).or_default();
             *ours = ours.union(&ranks);
         }
         self.counts.combine(&other.counts);

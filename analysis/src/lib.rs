@@ -28,6 +28,7 @@ pub mod rank;
 pub mod ranks;
 pub mod report;
 pub mod settings;
+pub mod spooled;
 pub mod summary;
 pub mod summary_tree;
 pub mod threads;

@@ -8,4 +8,4 @@ mod place;
 pub use job::{batch_job_id, job_id};
 pub use local_time::LocalTime;
 pub use name::{Facts, Target, is_pattern_valid, shared_directory};
-pub use place::{Report, Written, write_reports};
+pub use place::{Report, Written, claim_folder, write_reports};

@@ -48,6 +48,17 @@ impl Default for Formats {
     }
 }
 
+/// What of the samples stays on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// Nothing.
+    Off,
+    /// One rank of each cluster, once there are clusters; until then as [`Trace::All`].
+    Clusters,
+    /// All ranks.
+    All,
+}
+
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -59,6 +70,8 @@ pub struct Settings {
     pub output: OsString,
     /// Which reports are written.
     pub formats: Formats,
+    /// What of the samples stays on disk.
+    pub trace: Trace,
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
     /// Whether return addresses are marked.
@@ -89,6 +102,7 @@ impl Default for Settings {
             clock: ClockChoice::Cpu,
             output: ".".into(),
             formats: Formats::default(),
+            trace: Trace::Clusters,
             regions: true,
             marks: Marks::On,
             include: Vec::new(),

@@ -207,6 +207,7 @@ impl Subject {
             cores: self.cores.clone(),
             profile: self.profile(rank),
             cost: Cost::default(),
+            spool_trouble: None,
         }
     }
 

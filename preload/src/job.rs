@@ -17,10 +17,12 @@ use plimsoll_analysis::settings::{ClockChoice, Settings};
 use plimsoll_collector::{Collector, Options, ProcessKey};
 
 use crate::{ending, say, signals, surroundings, threads};
+use spool::Claimed;
 
 mod attendance;
 mod conclude;
 mod session;
+mod spool;
 mod start;
 
 pub use conclude::{finalize, finalize_session, write_incomplete};
@@ -41,6 +43,7 @@ pub struct Job {
     pub started: LocalTime,
     arguments: Vec<String>,
     collector: Arc<Collector>,
+    claimed: Mutex<Option<Claimed>>,
     state: Mutex<State>,
 }
 
@@ -186,17 +189,20 @@ pub fn begin(settings: Settings) {
         started: LocalTime::at(SystemTime::now()),
         arguments: surroundings::arguments(),
         collector,
+        claimed: Mutex::new(None),
         state: Mutex::new(State::default()),
         settings,
     }));
     CURRENT.store(job, Ordering::Release);
     let job: &'static Job = job;
     let me = job.introduce(observed, 0);
+    job.spool_alone();
     let mut state = job.state.lock();
     match job.collector.attach(me.pid, me.descriptor, me.start_time) {
         Ok(key) => state.ranks.push((key, me)),
         Err(error) => say::warn(&format!("this process's samples cannot be read: {error}")),
     }
+    job.note_spool(&state);
     state.collecting = job.spawn_collector();
     state.keeping_house = threads::spawn(Box::new(ending::keep_house));
     drop(state);

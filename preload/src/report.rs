@@ -1,8 +1,6 @@
 //! A summary becomes files, and a few lines on stderr.
 
-use std::path::Path;
-
-use plimsoll_analysis::output::{Facts, Report, Target, write_reports};
+use plimsoll_analysis::output::{Report, write_reports};
 use plimsoll_analysis::report::{BRIEF_LINES, brief, text};
 use plimsoll_analysis::summary::Summary;
 
@@ -12,19 +10,7 @@ use crate::say;
 /// Writes the reports of `summary`. `part`: the reports are of one part of the job (`rank3`,
 /// `node2`). `speak`: say on stderr what came out.
 pub fn write(job: &Job, summary: &Summary, ranks: u32, part: Option<&str>, speak: bool) {
-    let facts = Facts {
-        executable: Path::new(&job.executable),
-        job: &job.id,
-        host: &job.host,
-        pid: std::process::id(),
-        ranks,
-        time: job.started,
-    };
-    let mut target = Target::new(&job.settings.output, &facts);
-    if let Some(part) = part {
-        target.stem.push("_");
-        target.stem.push(part);
-    }
+    let target = job.target(ranks, part);
     let mut contents: Vec<(&str, Vec<u8>)> = Vec::new();
     if job.settings.formats.text {
         contents.push(("txt", text(summary).into_bytes()));

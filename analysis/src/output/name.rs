@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::LocalTime;
 
 /// What a name may say about a job.
@@ -24,7 +26,7 @@ pub struct Facts<'a> {
 }
 
 /// Where a report is to go: its directory, and its name without number and extension.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The directory.
     pub directory: PathBuf,

@@ -31,6 +31,10 @@ pub struct Written {
 const FALLBACK: &str = "/tmp";
 /// Longest stem in bytes: with number and extension a name has at most 255.
 const MAX_STEM_BYTES: usize = 220;
+/// The folder beside reports.
+const FOLDER_EXTENSION: &str = "d";
+/// What reports may be.
+const REPORT_EXTENSIONS: [&str; 3] = ["txt", "json", "html"];
 /// Reports of one name in one directory; beyond it something is wrong.
 const MAX_NUMBER: u32 = 100_000;
 
@@ -42,6 +46,48 @@ const MAX_NUMBER: u32 = 100_000;
 /// [`Error::NoPlace`] where nothing could be written; then no file is left behind.
 pub fn write_reports(target: &Target, reports: &[Report]) -> Result<Written, Error> {
     write_with_fallback(target, Path::new(FALLBACK), reports)
+}
+
+/// Creates the folder that goes with the reports of a run, `x.plimsoll.d`, and so takes their name: what
+/// comes back is where they go, with a number in the name if others had it before. Absolute, for the
+/// application may change its directory.
+///
+/// # Errors
+/// [`Error::Write`] where there can be no such folder.
+pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
+    let failed = |path: &Path, source| Error::Write { path: path.into(), source };
+    let directory = std::path::absolute(&target.directory)
+        .map_err(|source| failed(&target.directory, source))?;
+    fs::create_dir_all(&directory).map_err(|source| failed(&directory, source))?;
+    let stem = shortened(&target.stem);
+    for number in 1..MAX_NUMBER {
+        let stem = numbered(&stem, number);
+        let place = |extension: &str| directory.join(with_extension(&stem, extension));
+        if REPORT_EXTENSIONS.iter().any(|extension| place(extension).symlink_metadata().is_ok()) {
+            continue;
+        }
+        let folder = place(FOLDER_EXTENSION);
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok((Target { directory: directory.clone(), stem }, folder)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(failed(&folder, source)),
+        }
+    }
+    Err(failed(&directory.join(stem), io::ErrorKind::AlreadyExists.into()))
+}
+
+fn numbered(stem: &OsString, number: u32) -> OsString {
+    let mut name = stem.clone();
+    if number > 1 {
+        name.push(format!("-{number}"));
+    }
+    name
+}
+
+fn with_extension(stem: &OsString, extension: &str) -> OsString {
+    let mut name = stem.clone();
+    name.push(format!(".plimsoll.{extension}"));
+    name
 }
 
 fn write_with_fallback(
@@ -90,14 +136,8 @@ fn publish_all(
     stem: &OsString,
     number: u32,
 ) -> Result<Option<Vec<PathBuf>>, Error> {
-    let name = |draft: &Draft| {
-        let mut name = stem.clone();
-        if number > 1 {
-            name.push(format!("-{number}"));
-        }
-        name.push(format!(".plimsoll.{}", draft.extension));
-        directory.join(name)
-    };
+    let stem = numbered(stem, number);
+    let name = |draft: &Draft| directory.join(with_extension(&stem, &draft.extension));
     let paths: Vec<PathBuf> = drafts.iter().map(name).collect();
     let mut outcome = publish(&paths, |index| fs::hard_link(&drafts[index].path, &paths[index]));
     if outcome.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
@@ -106,7 +146,7 @@ fn publish_all(
     match outcome {
         Ok(()) => Ok(Some(paths)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-        Err(source) => Err(Error::Write { path: directory.join(stem), source }),
+        Err(source) => Err(Error::Write { path: directory.join(&stem), source }),
     }
 }
 
@@ -224,6 +264,23 @@ mod tests {
         assert_eq!(fs::read(place.join("run-3.plimsoll.json")).unwrap(), b"mine");
         assert_eq!(fs::read(&written.files[0]).unwrap(), b"text");
         assert_eq!(names(&place).len(), 7, "{:?}", names(&place));
+    }
+
+    #[test]
+    fn a_folder_takes_the_name_of_the_reports() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("not/there/yet");
+        let (first, folder) = claim_folder(&target(&place)).unwrap();
+        assert_eq!((first, &folder), (target(&place), &place.join("run.plimsoll.d")));
+        assert!(folder.is_dir());
+        // A folder or a report of another run takes a number each.
+        fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
+        let (third, folder) = claim_folder(&target(&place)).unwrap();
+        assert_eq!(folder, place.join("run-3.plimsoll.d"));
+        let written = write_reports(&third, &REPORTS).unwrap();
+        assert_eq!(written.files[0], place.join("run-3.plimsoll.txt"));
+        fs::write(directory.path().join("file"), "").unwrap();
+        assert!(claim_folder(&target(&directory.path().join("file"))).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use plimsoll_agent::marks::Marks;
 use super::glob::Glob;
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
-use super::{ClockChoice, Formats, Settings};
+use super::{ClockChoice, Formats, Settings, Trace};
 use crate::output;
 
 /// Whether a variable has an effect.
@@ -147,8 +147,16 @@ pub static TABLE: [Variable; 18] = [
         placeholder: "WHAT",
         meaning: "Spool of samples: off, clusters (one rank of each cluster is kept), all",
         expected: "off, clusters or all",
-        state: State::NotYet,
-        read: nothing,
+        state: State::Implemented,
+        read: |settings, value| {
+            settings.trace = match text(value).as_str() {
+                "off" => Trace::Off,
+                "clusters" => Trace::Clusters,
+                "all" => Trace::All,
+                _ => return Reading::Unreadable,
+            };
+            Reading::Taken
+        },
     },
     Variable {
         name: "PLIMSOLL_COUNTERS",

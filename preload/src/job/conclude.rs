@@ -8,6 +8,7 @@ use plimsoll_agent::{descriptors, process};
 use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose, diagnose_alone};
 use plimsoll_analysis::mpi::{Abi, is_linked_in};
 use plimsoll_analysis::summary::{Mpi, MpiAbi};
+use plimsoll_collector::SpoolOutcome;
 
 use super::{Job, MpiSide, State, Together, get};
 use crate::{ending, loading, report, say, surroundings, threads};
@@ -45,8 +46,8 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
             }
         }
         None => {
-            let inputs = job.profiles(state);
             let info = job.info(state, "finalize", size == 1);
+            let inputs = job.profiles(state, &info);
             job.write_alone(inputs, &info, entered, size, Some(&format!("rank{rank}")), speaks);
         }
     }
@@ -72,7 +73,7 @@ pub fn finalize_session(measured: impl FnOnce(&mut dyn FnMut())) {
 }
 
 impl Job {
-    fn info(&self, state: &State, ended: &str, complete: bool) -> JobInfo {
+    pub(super) fn info(&self, state: &State, ended: &str, complete: bool) -> JobInfo {
         let mpi = match &state.mpi {
             Some(side) => Mpi {
                 library: Some(side.library.version.clone()),
@@ -97,25 +98,35 @@ impl Job {
         }
     }
 
-    /// The profiles of the ranks that this process collects.
-    fn profiles(&self, state: &mut State) -> Vec<RankInput> {
+    /// The profiles of the ranks that this process collects, whose run ended as `info` says. Their
+    /// spool ends with them.
+    fn profiles(&self, state: &mut State, info: &JobInfo) -> Vec<RankInput> {
         let ranks = std::mem::take(&mut state.ranks);
         let memory_bytes = self.collector.memory_bytes() / ranks.len().max(1) as u64;
-        let mut inputs: Vec<RankInput> = ranks
-            .into_iter()
-            .filter_map(|(key, rank)| {
-                let profile = self.collector.finish(key)?;
-                Some(RankInput {
-                    rank: rank.rank,
-                    host: self.host.clone(),
-                    cores: rank.cores,
-                    profile,
-                    cost: Cost { memory_bytes: Some(memory_bytes), ..Cost::default() },
-                })
-            })
-            .collect();
+        let mut inputs = Vec::new();
+        for (key, rank) in &ranks {
+            let Some(profile) = self.collector.finish(*key) else { continue };
+            inputs.push(RankInput {
+                rank: rank.rank,
+                host: self.host.clone(),
+                cores: rank.cores.clone(),
+                profile,
+                cost: Cost { memory_bytes: Some(memory_bytes), ..Cost::default() },
+                spool_trouble: None,
+            });
+        }
         if let Some(host) = inputs.first_mut() {
             host.cost.collector_cpu_ns = self.collector.cpu_ns();
+        }
+        let cost = |rank: u32| inputs.iter().find(|input| input.rank == rank).map(|i| i.cost);
+        self.note(info, state, &ranks, |rank| cost(rank.rank).unwrap_or_default());
+        if let (Some(outcome), Some(host)) = (self.collector.end_spool(), inputs.first_mut()) {
+            host.cost.spool_bytes = outcome.bytes;
+            host.spool_trouble = trouble(&outcome);
+        }
+        if let Some(folder) = self.spool_folder() {
+            // Only a folder that holds nothing goes.
+            let _ = std::fs::remove_dir(folder);
         }
         inputs
     }
@@ -127,8 +138,8 @@ impl Job {
         if !together.holds {
             return;
         }
-        let inputs = self.profiles(state);
         let info = self.info(state, "finalize", true);
+        let inputs = self.profiles(state, &info);
         match diagnose(&together.holders, inputs, &info) {
             Ok(Some(mut summary)) => {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
@@ -171,8 +182,7 @@ pub fn write_incomplete(ended: &str) {
     }
     state.done = true;
     job.stop_collector(state);
-    let inputs = job.profiles(state);
-    if inputs.is_empty() {
+    if state.ranks.is_empty() {
         return;
     }
     let by_session = state.mpi.as_ref().filter(|side| side.by_session);
@@ -191,6 +201,10 @@ pub fn write_incomplete(ended: &str) {
         }
         info.notes.push(reason);
     }
+    let inputs = job.profiles(state, &info);
+    if inputs.is_empty() {
+        return;
+    }
     let (size, part, speaks) = match &state.mpi {
         // Processes that a launcher started together, and that are nothing to each other for us.
         None => {
@@ -199,8 +213,26 @@ pub fn write_incomplete(ended: &str) {
         Some(side) if inputs.len() == side.size as usize => (side.size, None, side.rank == 0),
         Some(side) => (side.size, Some(format!("rank{}", side.rank)), side.speaks),
     };
+    if let (Some(folder), true) = (job.spool_folder(), inputs.len() < size as usize) {
+        let folder = folder.display();
+        info.notes.push(format!("`plimsoll digest {folder}` joins what all nodes have written."));
+    }
     job.write_alone(inputs, &info, entered, size, part.as_deref(), speaks);
     job.collector.acknowledge();
+}
+
+/// What a spool does not hold, as the end of a sentence.
+fn trouble(outcome: &SpoolOutcome) -> Option<String> {
+    let SpoolOutcome { halvings, lost, trouble, .. } = outcome;
+    match trouble {
+        Some(trouble) => Some(format!("{trouble} ({lost} records are not in it)")),
+        None if *halvings > 0 => Some(format!(
+            "to stay within its bound it keeps one in {} of the later samples; raise \
+             PLIMSOLL_MEMORY or lengthen PLIMSOLL_PERIOD",
+            1u64 << (*halvings).min(63)
+        )),
+        None => None,
+    }
 }
 
 /// Why no MPI was seen in a process that has one.

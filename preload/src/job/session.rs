@@ -95,6 +95,7 @@ impl Job {
             speaks: rank == 0,
             token,
         });
+        self.note_spool(&state);
         if !self.settings.ranks.contains(rank) {
             observed.stop();
         }
@@ -139,6 +140,7 @@ impl Job {
         if let Some(side) = &mut state.mpi {
             (side.together, side.apart, side.speaks, side.token) = (together, apart, speaks, token);
         }
+        self.note_spool(state);
         if came_together {
             observed.begin();
         }

@@ -91,9 +91,7 @@ impl Job {
                 Err(reason) => apart = Some(format!("The ranks could not be compared: {reason}.")),
             }
         } else {
-            for (_, me) in &mut state.ranks {
-                me.rank = rank;
-            }
+            self.collect_apart(observed, rank, size, &mut state);
         }
         drop(post);
         if let (true, Some(reason)) = (speaks, &apart) {
@@ -115,6 +113,7 @@ impl Job {
         );
         MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
         state.mpi = Some(side);
+        self.note_spool(&state);
         if !self.settings.ranks.contains(rank) {
             observed.stop();
         }
@@ -137,22 +136,31 @@ impl Job {
         let world = unsafe { MpiCommunicator::duplicate(library.clone(), of_all) };
         let world = world.map_err(|error| text(&error))?;
         let node = world.node().map_err(|error| text(&error))?;
-        // A collector takes over when the one before has let go.
-        self.stop_collector(state);
-        for (key, _) in std::mem::take(&mut state.ranks) {
-            self.collector.detach(key);
-        }
+        self.let_go(state);
+        let claimed = self.claim_together(&world);
         let me = self.introduce(observed, rank);
         let everyone = introduce(&node, me.clone()).map_err(|error| text(&error))?;
+        let spool = |ranks: usize| {
+            if let Some(claimed) = &claimed {
+                self.spool_in(claimed.clone(), rank, ranks);
+            }
+        };
         let collected = everyone.map(|ranks| {
+            spool(ranks.len());
             ranks.into_iter().map(|rank| self.collect(rank, state)).collect::<Vec<bool>>()
         });
         let is_collected = distribute(&node, collected).map_err(|error| text(&error))?;
         if !is_collected && me.watched {
             say::debug(|| format!("rank {rank} collects itself"));
+            if node.rank() != 0 {
+                spool(1);
+            }
             self.collect(me, state);
         }
         let holds = !state.ranks.is_empty();
+        if !holds {
+            self.collector.discard_spool();
+        }
         COLLECTED_ELSEWHERE.store(is_collected && node.rank() != 0, Ordering::Relaxed);
         if holds {
             state.collecting = self.spawn_collector();
@@ -160,6 +168,23 @@ impl Job {
         let holders = world.split(u32::from(!holds)).map_err(|error| text(&error))?;
         world.barrier().map_err(|error| text(&error))?;
         Ok(Together { world, node, holders, holds })
+    }
+
+    /// Collects this process alone, which is a rank whose others are out of reach.
+    fn collect_apart(&self, observed: &Observed, rank: u32, size: u32, state: &mut State) {
+        self.let_go(state);
+        self.spool_apart(rank, size);
+        // Also one that is not to be watched: it has a report that says so.
+        self.collect(NodeRank { watched: true, ..self.introduce(observed, rank) }, state);
+        state.collecting = self.spawn_collector();
+    }
+
+    /// A collector takes over when the one before has let go.
+    fn let_go(&self, state: &mut State) {
+        self.stop_collector(state);
+        for (key, _) in std::mem::take(&mut state.ranks) {
+            self.collector.detach(key);
+        }
     }
 
     fn collect(&self, rank: NodeRank, state: &mut State) -> bool {

@@ -1,0 +1,190 @@
+//! The spool of what this process collects: where it is, and what is said in it of the job.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_analysis::communicator::{Communicator, broadcast};
+use plimsoll_analysis::diagnose::{Cost, JobInfo};
+use plimsoll_analysis::mpi::MpiCommunicator;
+use plimsoll_analysis::mpi::node::NodeRank;
+use plimsoll_analysis::output::{Facts, Target, claim_folder};
+use plimsoll_analysis::settings::Trace;
+use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote};
+use plimsoll_collector::ProcessKey;
+use serde::{Deserialize, Serialize};
+
+use super::{Job, State, get};
+use crate::{say, surroundings};
+
+/// Where all of a job puts its files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Claimed {
+    /// Name and directory of the reports.
+    pub target: Target,
+    /// Part of the job in that name.
+    pub part: Option<String>,
+    /// Folder of the spools.
+    pub folder: PathBuf,
+}
+
+impl Job {
+    /// Where the reports go, of a job with so many ranks, or of a part of it.
+    pub fn target(&self, ranks: u32, part: Option<&str>) -> Target {
+        let (mut target, named) = match self.claimed.lock().clone() {
+            Some(claimed) => (claimed.target, claimed.part),
+            None => (self.unclaimed(ranks), None),
+        };
+        if let Some(part) = part.filter(|part| named.as_deref() != Some(part)) {
+            target.stem.push("_");
+            target.stem.push(part);
+        }
+        target
+    }
+
+    /// Where the spools of the job are.
+    pub fn spool_folder(&self) -> Option<PathBuf> {
+        self.claimed.lock().as_ref().map(|claimed| claimed.folder.clone())
+    }
+
+    fn unclaimed(&self, ranks: u32) -> Target {
+        let facts = Facts {
+            executable: Path::new(&self.executable),
+            job: &self.id,
+            host: &self.host,
+            pid: std::process::id(),
+            ranks,
+            time: self.started,
+        };
+        Target::new(&self.settings.output, &facts)
+    }
+
+    /// Takes a name for the files of the job, or of a part of it.
+    fn claim(&self, ranks: u32, part: Option<String>) -> Result<Claimed, String> {
+        let mut target = self.unclaimed(ranks);
+        if let Some(part) = &part {
+            target.stem.push("_");
+            target.stem.push(part);
+        }
+        match claim_folder(&target) {
+            Ok((target, folder)) => Ok(Claimed { target, part, folder }),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Begins a spool of this process alone, which may come to be a rank of a job: a folder is made
+    /// only when it has lived for a while.
+    pub(super) fn spool_alone(&'static self) {
+        // A launcher's processes have a name in common only from MPI_Init on.
+        if self.settings.trace == Trace::Off || surroundings::rank_told_by_launcher().is_some() {
+            return;
+        }
+        let place = move || {
+            let job = get().ok_or(io::ErrorKind::NotFound)?;
+            let claimed = job.claim(1, None).map_err(|error| complain(&error))?;
+            let path = claimed.folder.join("rank0");
+            *job.claimed.lock() = Some(claimed);
+            Ok(path)
+        };
+        self.begin_spool(Box::new(place), 1);
+    }
+
+    /// Begins the spool of a process that knows its rank, and reports by itself.
+    pub(super) fn spool_apart(&self, rank: u32, size: u32) {
+        self.forget_spool();
+        if self.settings.trace == Trace::Off {
+            return;
+        }
+        match self.claim(size, (size > 1).then(|| format!("rank{rank}"))) {
+            Ok(claimed) => self.spool_in(claimed, rank, 1),
+            Err(error) => drop(complain(&error)),
+        }
+    }
+
+    /// Rank 0 takes a name for the job, and tells it to all. Collective over the job's ranks.
+    pub(super) fn claim_together(&self, world: &MpiCommunicator) -> Option<Claimed> {
+        self.forget_spool();
+        let first = world.rank() == 0;
+        let claimed = first.then(|| match self.settings.trace {
+            Trace::Off => {
+                say::warn("PLIMSOLL_TRACE=off: if this job is killed (kill -9), nothing is left of it.");
+                None
+            }
+            Trace::Clusters | Trace::All => self.claim(world.size(), None).map_err(|error| complain(&error)).ok(),
+        });
+        match broadcast(world, Ok(claimed)) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                say::debug(|| format!("where the spool goes was not told: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Begins a spool of `ranks` ranks, the first of which is `rank`.
+    pub(super) fn spool_in(&self, claimed: Claimed, rank: u32, ranks: usize) {
+        let folder = claimed.folder.clone();
+        *self.claimed.lock() = Some(claimed);
+        let place = move || {
+            // On nodes that share no directory each has its own.
+            std::fs::create_dir_all(&folder)
+                .map_err(|error| complain(&format!("{}: {error}", folder.display())))?;
+            Ok(folder.join(format!("rank{rank}")))
+        };
+        self.begin_spool(Box::new(place), ranks);
+    }
+
+    fn begin_spool(&self, place: plimsoll_collector::PlaceSpool, ranks: usize) {
+        let limit_bytes = self.settings.memory_bytes.saturating_mul(ranks as u64);
+        if let Err(error) = self.collector.spool(place, limit_bytes) {
+            drop(complain(&error.to_string()));
+        }
+    }
+
+    /// What was spooled before the process knew what it is a part of.
+    fn forget_spool(&self) {
+        self.collector.discard_spool();
+        *self.claimed.lock() = None;
+    }
+
+    /// Says in the spool what it is of.
+    pub(super) fn note_spool(&self, state: &State) {
+        let info = self.info(state, KILLED, false);
+        let cost = |_: &NodeRank| Cost::default();
+        self.note(&info, state, &state.ranks, cost);
+    }
+
+    /// The same with all that is known in the end.
+    pub(super) fn note(
+        &self,
+        info: &JobInfo,
+        state: &State,
+        ranks: &[(ProcessKey, NodeRank)],
+        cost: impl Fn(&NodeRank) -> Cost,
+    ) {
+        let ranks = ranks.iter().map(|(_, rank)| RankNote {
+            pid: rank.pid,
+            rank: rank.rank,
+            cores: rank.cores.clone(),
+            cost: cost(rank),
+        });
+        let note = SpoolNote {
+            job: info.clone(),
+            size: state.mpi.as_ref().map_or(1, |side| side.size),
+            host: self.host.clone(),
+            ranks: ranks.collect(),
+        };
+        match serde_json::to_value(&note) {
+            Ok(note) => self.collector.note(note),
+            Err(error) => say::debug(|| format!("no note in the spool: {error}")),
+        }
+    }
+}
+
+/// Says why there is no spool.
+fn complain(reason: &str) -> io::Error {
+    say::warn(&format!(
+        "no samples are kept on disk: {reason}. Set PLIMSOLL_OUTPUT to a directory that can be \
+         written, or PLIMSOLL_TRACE=off."
+    ));
+    io::Error::other(reason.to_owned())
+}
