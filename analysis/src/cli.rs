@@ -1,5 +1,6 @@
 //! The `plimsoll` command.
 
+mod digest;
 mod elf;
 mod launch;
 mod library;
@@ -43,6 +44,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let outcome = match matches.subcommand() {
         Some(("run", run)) => launch::run(run),
+        Some(("digest", digest)) => digest::run(digest),
         Some(("report", report)) => report::run(report),
         Some((name, _)) => Err(Failure {
             message: format!("`plimsoll {name}` is not implemented yet."),

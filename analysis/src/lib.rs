@@ -12,6 +12,7 @@ pub mod cli;
 pub mod communicator;
 pub mod conclude;
 pub mod diagnose;
+pub mod digest;
 pub mod error;
 pub mod imbalance;
 pub mod instances;

@@ -222,7 +222,7 @@ impl State {
         }
         if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {
             for process in processes.values_mut() {
-                process.tell(None, spool);
+                process.tell(None, &process.facts(), spool);
             }
             spool.flush();
         }

@@ -273,8 +273,10 @@ impl Digest {
                     let process = meta.process;
                     self.of(process).meta = Some(meta);
                 }
-                Meta::Module(module) => {
-                    self.of(module.process).modules.insert(module.index, module);
+                Meta::Modules(modules) => {
+                    for module in modules {
+                        self.of(module.process).modules.insert(module.index, module);
+                    }
                 }
                 Meta::Thread(thread) => {
                     self.of(thread.process).threads.insert(thread.records, thread);
@@ -286,7 +288,7 @@ impl Digest {
                         process.ends.insert(end.records, end);
                     }
                 }
-                Meta::Status(_) | Meta::Note(_) | Meta::Round(_) | Meta::Journal { .. } => {}
+                Meta::Statuses(_) | Meta::Note(_) | Meta::Round(_) | Meta::Journal { .. } => {}
             }
         }
         for (process, status) in found.statuses {
@@ -371,7 +373,9 @@ impl Found {
             Kind::Meta => frame.meta::<Meta>().map(|value| match value {
                 Meta::Round(round) => self.round = Some((round, frame.info.offset)),
                 Meta::Journal { round, next } => self.journal = Some((round, next)),
-                Meta::Status(status) => drop(self.statuses.insert(status.process, status)),
+                Meta::Statuses(statuses) => {
+                    self.statuses.extend(statuses.into_iter().map(|status| (status.process, status)));
+                }
                 Meta::Note(note) => self.note = Some(note),
                 value => self.values.push(value),
             }),

@@ -11,9 +11,8 @@ use crate::settings::{State, TABLE, Variable, Warning, check};
 pub const PROGRAM: &str = "program";
 
 /// Subcommands of the contract that a later version brings.
-const NOT_YET: [(&str, &str); 4] = [
+const NOT_YET: [(&str, &str); 3] = [
     ("diff", "Compare runs: how losses grow with the number of ranks"),
-    ("digest", "Make a summary of what a crashed job left"),
     ("doctor", "Tell what works on this machine"),
     ("top", "Watch a running job"),
 ];
@@ -26,7 +25,8 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(run())
-        .subcommand(report());
+        .subcommand(report())
+        .subcommand(digest());
     NOT_YET.iter().fold(command, |command, (name, about)| {
         let rest = Arg::new("rest").num_args(0..).allow_hyphen_values(true).hide(true);
         command.subcommand(Command::new(*name).about(format!("{about} (not yet)")).arg(rest))
@@ -120,6 +120,41 @@ fn report() -> Command {
                 .long("tree")
                 .help("Print the calling-context tree: hot paths, down to 0.5 % of the time")
                 .action(ArgAction::SetTrue),
+        )
+}
+
+fn digest() -> Command {
+    Command::new("digest")
+        .about("Make the summary again from the samples that a run has left")
+        .long_about(
+            "Makes a summary from the samples that a run has left on disk: after a crash, a kill, or \
+             to join what several nodes have written. It is the summary that the run would have \
+             written.",
+        )
+        .after_help(
+            "Built with `--features mpi` it also runs in parallel: mpiexec -n 16 plimsoll digest \
+             FOLDER",
+        )
+        .arg(
+            Arg::new("folder")
+                .help("The folder *.plimsoll.d, or one *.spool file of it")
+                .value_name("FOLDER")
+                .value_parser(value_parser!(OsString))
+                .required(true),
+        )
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .value_name("DIRECTORY")
+                .help("Where the reports go, *_digest.plimsoll.* [default: beside the folder]")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("threads")
+                .long("threads")
+                .value_name("NUMBER")
+                .help("Threads that read [default: one for each core]")
+                .value_parser(value_parser!(u32).range(1..=4096)),
         )
 }
 

@@ -38,6 +38,14 @@ pub fn job_names() -> Vec<String> {
     JOB_VARIABLES.iter().filter_map(|name| env::var(name).ok()).collect()
 }
 
+/// Whether a launcher has started this process beside others. A batch script, which is told how many
+/// its job may start, is not.
+pub fn is_one_of_many() -> bool {
+    let counts = [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
+    let told = counts.into_iter().flatten().filter_map(|name| env::var(name).ok()?.parse().ok());
+    told.max().is_some_and(|size: u32| size > 1)
+}
+
 /// How many ranks of the job this node has, where the launcher says so.
 pub fn local_size() -> Option<u32> {
     let told = LOCAL_SIZE_VARIABLES.iter().find_map(|name| env::var(name).ok()?.parse().ok());

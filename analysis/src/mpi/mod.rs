@@ -9,6 +9,8 @@ pub mod node;
 pub mod presence;
 pub mod roll_call;
 mod sessions;
+#[cfg(feature = "mpi")]
+pub mod stand_alone;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;

@@ -24,14 +24,14 @@ pub(crate) enum Meta {
     },
     /// A process was attached.
     Process(ProcessMeta),
-    /// A process has loaded a module.
-    Module(ModuleMeta),
+    /// Processes have loaded modules.
+    Modules(Vec<ModuleMeta>),
     /// A thread was seen for the first time.
     Thread(ThreadMeta),
     /// A thread has ended, or its process has.
     ThreadEnd(ThreadEnd),
-    /// What had happened in a process when this was written.
-    Status(Status),
+    /// What had happened in processes when this was written.
+    Statuses(Vec<Status>),
     /// What those say for whom processes are collected; the last one counts.
     Note(serde_json::Value),
 }

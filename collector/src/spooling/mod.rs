@@ -62,7 +62,9 @@ pub(crate) struct Spooling {
     processes: u32,
     threads: u32,
     /// The latest of each process.
-    statuses: BTreeMap<u32, Meta>,
+    statuses: BTreeMap<u32, Status>,
+    /// New ones: those of all processes make one value, for they have most in common.
+    modules: Vec<ModuleMeta>,
     note: Option<Meta>,
     budget: Budget,
     flushed: Instant,
@@ -88,6 +90,7 @@ impl Spooling {
             processes: 0,
             threads: 0,
             statuses: BTreeMap::new(),
+            modules: Vec::new(),
             note: None,
             budget: Budget::new(limit_bytes),
             flushed: now,
@@ -108,7 +111,7 @@ impl Spooling {
 
     /// A process has loaded a module.
     pub(crate) fn module(&mut self, module: ModuleMeta) {
-        self.both(&Meta::Module(module));
+        self.modules.push(module);
     }
 
     /// Addresses of a process, the first of which has id `first`.
@@ -153,10 +156,7 @@ impl Spooling {
 
     /// The state of a process.
     pub(crate) fn status(&mut self, status: Status) {
-        let process = status.process;
-        let status = Meta::Status(status);
-        report(&mut self.trouble, self.journal.meta(meta::STREAM, &status));
-        self.statuses.insert(process, status);
+        self.statuses.insert(status.process, status);
     }
 
     /// What those say for whom processes are collected; the last one counts.
@@ -178,6 +178,9 @@ impl Spooling {
             return;
         }
         self.open();
+        self.tell_modules();
+        let statuses = self.statuses();
+        report(&mut self.trouble, self.journal.meta(meta::STREAM, &statuses));
         self.journal.flush();
         let held = HELD_BYTES * self.processes.max(1) as usize;
         if self.settled.elapsed() >= SETTLE_EVERY || self.spool.held_bytes() > held {
@@ -254,13 +257,25 @@ impl Spooling {
     }
 
     fn catch_up(&mut self) {
-        let round = Meta::Round(self.round);
-        for value in self.statuses.values().chain(&self.note) {
+        self.tell_modules();
+        let (statuses, round) = (self.statuses(), Meta::Round(self.round));
+        for value in [&statuses].into_iter().chain(&self.note) {
             report(&mut self.trouble, self.spool.meta(meta::STREAM, value));
         }
         self.spool.flush();
         report(&mut self.trouble, self.spool.meta(meta::STREAM, &round));
         self.spool.flush();
+    }
+
+    fn tell_modules(&mut self) {
+        let modules = std::mem::take(&mut self.modules);
+        if !modules.is_empty() {
+            self.both(&Meta::Modules(modules));
+        }
+    }
+
+    fn statuses(&self) -> Meta {
+        Meta::Statuses(self.statuses.values().cloned().collect())
     }
 
     fn keep_within_budget(&mut self) {

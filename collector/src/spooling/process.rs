@@ -6,6 +6,7 @@ use plimsoll_agent::clock::stamp_now;
 use plimsoll_agent::segment::MAX_ADDRESSES;
 
 use super::Spooling;
+use crate::history::Facts;
 use crate::process::{Process, last_words};
 use crate::spool::Address;
 use crate::spool::meta::{ModuleMeta, Status};
@@ -78,7 +79,7 @@ impl Told {
 
 impl Process {
     /// Tells what is new, and how the process is; with `end`, that its run has ended then.
-    pub(crate) fn tell(&mut self, end: Option<u64>, spool: &mut Spooling) {
+    pub(crate) fn tell(&mut self, end: Option<u64>, facts: &Facts, spool: &mut Spooling) {
         let Some(mut told) = self.told.take() else { return };
         let header = self.segment.process();
         told.tables(&self.segment, header.addresses.load(Ordering::Acquire), spool);
@@ -93,7 +94,7 @@ impl Process {
             main: self.main_stream,
             period_stamps: header.period_stamps.load(Ordering::Relaxed),
             ns_per_ticks_q32: header.ns_per_ticks_q32.load(Ordering::Relaxed),
-            facts: self.facts(),
+            facts: facts.clone(),
             threads: self.history.threads,
             unread: self.history.unread,
             record_bytes: self.history.counts.record_bytes,
