@@ -374,7 +374,8 @@ impl Found {
                 Meta::Round(round) => self.round = Some((round, frame.info.offset)),
                 Meta::Journal { round, next } => self.journal = Some((round, next)),
                 Meta::Statuses(statuses) => {
-                    self.statuses.extend(statuses.into_iter().map(|status| (status.process, status)));
+                    self.statuses
+                        .extend(statuses.into_iter().map(|status| (status.process, status)));
                 }
                 Meta::Note(note) => self.note = Some(note),
                 value => self.values.push(value),

@@ -3,6 +3,7 @@
 //! The process's own thread writes it: the thread that ends may be in a signal handler, in the
 //! middle of anything. It waits, for a bounded time.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,13 +83,41 @@ fn end(how: i32, patience: Duration) {
         loading::wake();
     }
     let begin = Instant::now();
-    let reported = || is_done() && (!job::is_collected_elsewhere() || observed.is_reported());
+    // A collector that is killed reports nothing any more.
+    let by_collector = |pid| observed.is_reported() || !is_running(pid);
+    let reported = || is_done() && job::collector_elsewhere().is_none_or(by_collector);
     while !reported() && begin.elapsed() < patience {
         let seen = WRITTEN.rings();
         if !reported() {
             WRITTEN.wait(seen, 5);
         }
     }
+}
+
+/// Whether a process runs: it is there, and more than a remnant that nobody has waited for.
+/// Async-signal-safe.
+fn is_running(pid: u32) -> bool {
+    let mut path = [0u8; 32];
+    // Formats into the array, without memory of the heap's; the last byte stays zero.
+    if write!(&mut path[..31], "/proc/{pid}/stat").is_err() {
+        return true;
+    }
+    let mut stat = [0u8; 64];
+    // SAFETY: plain system calls; the path ends in a zero, and the buffer is as long as said.
+    let length = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        if file < 0 {
+            return std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOENT);
+        }
+        let length = libc::syscall(libc::SYS_read, file, stat.as_mut_ptr(), stat.len());
+        libc::syscall(libc::SYS_close, file);
+        usize::try_from(length).unwrap_or(0)
+    };
+    // "pid (name) state ...": the name, of at most 16 letters, may hold anything.
+    let text = &stat[..length];
+    let state = text.iter().rposition(|byte| *byte == b')').and_then(|at| text.get(at + 2));
+    !matches!(state, Some(b'Z' | b'X') | None)
 }
 
 /// The body of the process's own thread: follows the loader, and writes the report of an end that

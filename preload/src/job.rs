@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -88,7 +88,8 @@ static FACTS: AtomicPtr<HandleFacts> = AtomicPtr::new(null_mut());
 /// Block of the thread that called MPI_Init.
 static MAIN_THREAD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
-static COLLECTED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+/// The process that collects this one, if it is another.
+static COLLECTOR: AtomicU32 = AtomicU32::new(0);
 
 fn get() -> Option<&'static Job> {
     process::current()?;
@@ -130,9 +131,9 @@ pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.keeping_house.is_some()))
 }
 
-/// Whether another process of the node collects this one, and writes the report.
-pub fn is_collected_elsewhere() -> bool {
-    COLLECTED_ELSEWHERE.load(Ordering::Relaxed)
+/// The other process of the node that collects this one and writes the report, if one does.
+pub fn collector_elsewhere() -> Option<u32> {
+    Some(COLLECTOR.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
 }
 
 /// In a forked child: the job is the parent's.
@@ -141,7 +142,7 @@ pub fn forget_in_child() {
     FACTS.store(null_mut(), Ordering::Relaxed);
     MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
-    COLLECTED_ELSEWHERE.store(false, Ordering::Relaxed);
+    COLLECTOR.store(0, Ordering::Relaxed);
     ending::forget_in_child();
 }
 

@@ -3,7 +3,9 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::mpi::Mpi;
 
 /// The library and the command under test.
 #[derive(Debug)]
@@ -66,4 +68,32 @@ pub fn artifacts() -> &'static Artifacts {
         }
         found
     })
+}
+
+/// Builds the command as a program of an MPI, once per test binary, and says where it is. Without
+/// optimisation: its work is measured elsewhere.
+///
+/// # Panics
+/// If the build fails.
+pub fn command_with_mpi(mpi: Mpi) -> &'static Path {
+    static COMMANDS: Mutex<Vec<(Mpi, &'static Path)>> = Mutex::new(Vec::new());
+    let mut commands = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, command)) = commands.iter().find(|(of, _)| *of == mpi) {
+        return command;
+    }
+    let target = target_dir().join(format!("digest-{}", mpi.abi()));
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "-p", "plimsoll-analysis", "--bin", "plimsoll", "--features", "mpi"])
+        .arg("--target-dir")
+        .arg(&target)
+        .env("MPICC", mpi.compiler("mpicc"))
+        .current_dir(workspace_dir())
+        .output()
+        .expect("cargo ran this test, so it runs");
+    let messages = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "the command does not build with MPI:\n{messages}");
+    let command: &'static Path = Box::leak(target.join("debug/plimsoll").into_boxed_path());
+    commands.push((mpi, command));
+    command
 }

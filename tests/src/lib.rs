@@ -10,6 +10,7 @@
 //! - The tests know the summary as JSON only, as a user's script does ([`summary`]).
 
 pub mod artifacts;
+pub mod digests;
 pub mod job;
 pub mod load;
 pub mod mpi;

@@ -196,7 +196,7 @@ impl Mpi {
     }
 
     /// Variables that its launcher and its ranks need.
-    pub(crate) fn variables(self) -> Vec<(&'static str, OsString)> {
+    pub fn variables(self) -> Vec<(&'static str, OsString)> {
         let mut variables: Vec<(&'static str, OsString)> = Vec::new();
         if self.abi() == "openmpi" {
             // It refuses to start as root unless told twice; in a container that is the rule.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use crate::digests::{By, differences, digest, folder_of};
 use crate::process::Finished;
 use crate::scratch::Scratch;
 use crate::summary::Summary;
@@ -151,13 +152,23 @@ impl Outcome {
         self.files().into_iter().filter(ends).collect()
     }
 
-    /// All summaries, each checked ([`Summary::read`]).
+    /// All summaries, each checked ([`Summary::read`]) and held against a digest of its spool.
     ///
     /// # Panics
     /// If one of them is not what the interface promises.
     #[track_caller]
     pub fn summaries(&self) -> Vec<Summary> {
-        self.files_ending(".plimsoll.json").iter().map(|path| Summary::read(path)).collect()
+        let read = |path: &PathBuf| {
+            let summary = Summary::read(path);
+            if let Some(folder) = folder_of(path) {
+                // Whatever the job was, its spool says the same.
+                let differences = differences(&summary, &digest(&folder, By::Threads(3)));
+                let shown = differences.join("\n");
+                assert!(differences.is_empty(), "its digest differs: {}\n{shown}", self.story());
+            }
+            summary
+        };
+        self.files_ending(".plimsoll.json").iter().map(read).collect()
     }
 
     /// The summary of a job that wrote one.

@@ -41,7 +41,8 @@ pub fn job_names() -> Vec<String> {
 /// Whether a launcher has started this process beside others. A batch script, which is told how many
 /// its job may start, is not.
 pub fn is_one_of_many() -> bool {
-    let counts = [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
+    let counts =
+        [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
     let told = counts.into_iter().flatten().filter_map(|name| env::var(name).ok()?.parse().ok());
     told.max().is_some_and(|size: u32| size > 1)
 }

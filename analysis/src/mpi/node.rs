@@ -31,11 +31,13 @@ pub fn introduce(
 }
 
 /// The node's first rank (which passes `Some`) tells for each rank whether it collects it. Returns
-/// the answer for this rank. Collective.
+/// the id of the process that collects this rank, if it is that one. Collective.
 pub fn distribute(
     node: &dyn Communicator,
     collected: Option<Vec<bool>>,
-) -> Result<bool, CommunicatorError> {
-    let collected = broadcast(node, Ok(collected))?;
-    Ok(collected.get(node.rank() as usize).copied().unwrap_or(false))
+) -> Result<Option<u32>, CommunicatorError> {
+    let told = collected.map(|collected| (std::process::id(), collected));
+    let (collector, collected) = broadcast(node, Ok(told))?;
+    let this = collected.get(node.rank() as usize).copied().unwrap_or(false);
+    Ok(this.then_some(collector))
 }

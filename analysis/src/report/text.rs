@@ -4,6 +4,7 @@ use super::page::{Page, TIED};
 use super::phrase::{count, counted, hosts, path, percent, seconds};
 use super::sentence::{caused_by, further_causes, gist, seen_in};
 use super::{WIDTH, tree};
+use crate::spooled::KILLED;
 use crate::summary::{Frame, Loss, MpiAbi, Summary};
 
 /// Most lines of a text summary.
@@ -74,7 +75,11 @@ pub fn headline(summary: &Summary) -> String {
 pub fn irregular_end(summary: &Summary) -> Option<String> {
     let run = &summary.run;
     (!run.complete).then(|| {
-        format!("INCOMPLETE: the run ended by {}; this is what was measured until then.", run.ended)
+        let how = match run.ended.as_str() {
+            KILLED => "was killed".to_owned(),
+            ended => format!("ended by {ended}"),
+        };
+        format!("INCOMPLETE: the run {how}; this is what was measured until then.")
     })
 }
 

@@ -106,10 +106,14 @@ impl Job {
         let first = world.rank() == 0;
         let claimed = first.then(|| match self.settings.trace {
             Trace::Off => {
-                say::warn("PLIMSOLL_TRACE=off: if this job is killed (kill -9), nothing is left of it.");
+                say::warn(
+                    "PLIMSOLL_TRACE=off: if this job is killed (kill -9), nothing is left of it.",
+                );
                 None
             }
-            Trace::Clusters | Trace::All => self.claim(world.size(), None).map_err(|error| complain(&error)).ok(),
+            Trace::Clusters | Trace::All => {
+                self.claim(world.size(), None).map_err(|error| complain(&error)).ok()
+            }
         });
         match broadcast(world, Ok(claimed)) {
             Ok(claimed) => claimed,

@@ -11,9 +11,7 @@ use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 
 use super::attendance::Attendance;
-use super::{
-    COLLECTED_ELSEWHERE, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, State, Together, get,
-};
+use super::{COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, State, Together, get};
 use crate::say;
 
 /// Runs the real MPI_Init, defined at `definition`, which says whether it succeeded.
@@ -149,8 +147,8 @@ impl Job {
             spool(ranks.len());
             ranks.into_iter().map(|rank| self.collect(rank, state)).collect::<Vec<bool>>()
         });
-        let is_collected = distribute(&node, collected).map_err(|error| text(&error))?;
-        if !is_collected && me.watched {
+        let collector = distribute(&node, collected).map_err(|error| text(&error))?;
+        if collector.is_none() && me.watched {
             say::debug(|| format!("rank {rank} collects itself"));
             if node.rank() != 0 {
                 spool(1);
@@ -161,7 +159,8 @@ impl Job {
         if !holds {
             self.collector.discard_spool();
         }
-        COLLECTED_ELSEWHERE.store(is_collected && node.rank() != 0, Ordering::Relaxed);
+        let elsewhere = collector.filter(|_| node.rank() != 0);
+        COLLECTOR.store(elsewhere.unwrap_or(0), Ordering::Relaxed);
         if holds {
             state.collecting = self.spawn_collector();
         }

@@ -1,0 +1,211 @@
+//! Spools and their digest: the same summary, whoever reads them, and what is left after a death.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::digests::{By, differences, digest, spools};
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::scratch::Scratch;
+
+/// The only folder of spools of a job.
+#[track_caller]
+fn folder(job: &Outcome) -> PathBuf {
+    let spools = job.files_ending(".spool");
+    let mut folders: Vec<_> = spools.iter().filter_map(|spool| spool.parent()).collect();
+    folders.dedup();
+    assert_eq!(folders.len(), 1, "not one folder: {}", job.story());
+    folders[0].to_owned()
+}
+
+#[test]
+fn whoever_reads_it_says_the_same() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
+    let job = job.watch(Watch::Run).run().succeeded();
+    let summary = job.summary();
+    let by_ranks = [1, 2, 5].map(|ranks| By::Ranks(Mpi::OpenMpi, ranks));
+    let all = [By::Threads(1), By::Threads(2), By::Threads(9)].into_iter().chain(by_ranks);
+    for by in all {
+        let differences = differences(&summary, &digest(&folder(&job), by));
+        assert!(differences.is_empty(), "{by:?}: {}", differences.join("\n"));
+    }
+}
+
+#[test]
+fn nodes_are_joined() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 20 10 3");
+    let job = job.watch(Watch::Run).run().succeeded();
+    let summary = job.summary();
+    assert_eq!(spools(&folder(&job)), ["rank0.spool", "rank2.spool"], "{}", job.story());
+    for by in [By::Threads(1), By::Threads(5), By::Ranks(Mpi::OpenMpi, 3)] {
+        let differences = differences(&summary, &digest(&folder(&job), by));
+        assert!(differences.is_empty(), "{by:?}: {}", differences.join("\n"));
+    }
+}
+
+/// Seconds after which the subject dies, and how much of them may be lost.
+const LIFE_S: f64 = 3.0;
+const LOST_S: f64 = 1.0;
+
+#[test]
+fn a_death_costs_a_second_at_most() {
+    artifacts(); // built before anything is timed
+    for mpi in each_mpi() {
+        let ranks = if mpi == Mpi::Mpich { 2 } else { 3 };
+        for (how, who) in [
+            ("kill", "0"),
+            ("kill", "1"),
+            ("kill", "all"),
+            ("fault", "1"),
+            ("abort", "0"),
+            ("terminate", "0"),
+        ] {
+            let job = Job::ranks("dies", mpi, ranks).arguments(&format!("{how} {who} {LIFE_S}"));
+            let begin = Instant::now();
+            let plain = job.run();
+            let plain_s = begin.elapsed().as_secs_f64();
+            let begin = Instant::now();
+            let watched = job.watch(Watch::Run).run();
+            let watched_s = begin.elapsed().as_secs_f64();
+            let story = || format!("{mpi}, {how} {who}: {}", watched.story());
+            assert_eq!(plain.status(), watched.status(), "{}", story());
+            assert!(watched_s < plain_s + 3.0, "it took {watched_s} s: {}", story());
+            assert!(watched.left_behind().is_empty(), "{}", story());
+            let joined = digest(&folder(&watched), By::Threads(2));
+            assert_eq!(joined.at("/run/complete"), false, "{}", story());
+            // Nobody is left who could say more of a leader that was killed.
+            if how == "kill" && who != "1" {
+                assert_eq!(joined.text("/run/ended"), "killed", "{}", story());
+            }
+            assert_eq!(joined.number("/run/ranks"), f64::from(ranks), "{}", story());
+            let elapsed_s = joined.number("/run/elapsed_s");
+            assert!(elapsed_s > LIFE_S - LOST_S, "{elapsed_s} s: {}", story());
+            // Every rank's, for each of them worked until then.
+            let work = joined.of_function("work_before_death");
+            let least_s = work.sum_s / f64::from(ranks);
+            assert!(least_s > 0.6 * (LIFE_S - LOST_S), "{least_s} s of work: {}", story());
+            // What the job could still say is what the digest says.
+            for summary in watched.summaries() {
+                assert_eq!(summary.text("/run/ended"), joined.text("/run/ended"), "{}", story());
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_costs_what_is_damaged() {
+    let job = Job::alone("plain").arguments("burn 10 30 1").watch(Watch::Run).run().succeeded();
+    let (summary, folder) = (job.summary(), folder(&job));
+    let spool = folder.join("rank0.spool");
+    let bytes = fs::read(&spool).unwrap();
+    let damaged = Scratch::new("damaged");
+    let path = damaged.path().join("x.plimsoll.d");
+    fs::create_dir(&path).unwrap();
+    // Cut anywhere, or with any byte changed, it is read or refused with a reason; never more is said
+    // than there was.
+    for part in 1..40 {
+        let at = bytes.len() * part / 40;
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x55;
+        for content in [&bytes[..at], &changed] {
+            fs::write(path.join("rank0.spool"), content).unwrap();
+            let (status, said) = run_digest(&path);
+            if status {
+                let samples = samples(damaged.path());
+                assert!(samples <= summary.number("/collection/samples"), "{said}");
+            } else {
+                assert!(said.starts_with("plimsoll: nothing could be read."), "{said}");
+                assert!(said.contains("rank0.spool"), "{said}");
+            }
+        }
+    }
+}
+
+fn run_digest(folder: &Path) -> (bool, String) {
+    let output = std::process::Command::new(&artifacts().command)
+        .arg("digest")
+        .arg(folder)
+        .output()
+        .unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// The samples in the only summary in a folder, which is taken away.
+fn samples(folder: &Path) -> f64 {
+    let mut samples = None;
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|end| end == "json") {
+            let summary = plimsoll_tests::summary::Summary::read(&path);
+            assert!(samples.replace(summary.number("/collection/samples")).is_none());
+        }
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    samples.unwrap_or_else(|| panic!("no summary in {}", folder.display()))
+}
+
+#[test]
+fn what_is_no_spool_is_told() {
+    let empty = Scratch::new("empty");
+    let (status, said) = run_digest(empty.path());
+    assert!(!status && said.contains("holds no spool"), "{said}");
+    let (status, said) = run_digest(&empty.path().join("nowhere"));
+    assert!(!status && said.contains("nowhere cannot be read"), "{said}");
+    fs::write(empty.path().join("text.spool"), "This is no spool.").unwrap();
+    let (status, said) = run_digest(empty.path());
+    assert!(!status && said.contains("text.spool"), "{said}");
+}
+
+#[test]
+fn without_a_trace_there_is_none() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("imbalance", mpi, 2).arguments("sleep 5 5 2").options("--trace off");
+        let job = job.watch(Watch::Run).run().succeeded();
+        assert!(job.files_ending(".spool").is_empty(), "{}", job.story());
+        assert_eq!(job.summary().number("/collection/spool_bytes"), 0.0);
+        let told = job.plimsoll_lines().iter().any(|line| line.contains("kill -9"));
+        assert!(told, "{}", job.story());
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_spool_and_not_the_run() {
+    let full = Scratch::new("full");
+    let place = full.path().join("small");
+    fs::create_dir(&place).unwrap();
+    if !mount(&place) {
+        eprintln!("no file system can be mounted here: not tested");
+        return;
+    }
+    let filler = fs::write(place.join("filler"), vec![0; 900 << 10]);
+    let job = Job::alone("plain").arguments("burn 10 200 1");
+    let job = job.variable("PLIMSOLL_OUTPUT", &place).options("--period 100us");
+    let watched = job.watch(Watch::Run).run();
+    let text: Vec<_> = fs::read_dir(&place).into_iter().flatten().flatten().collect();
+    let shown = format!("{text:?} {}", watched.story());
+    unmount(&place);
+    filler.unwrap();
+    assert!(watched.status().success(), "{shown}");
+    let told = |words: &str| watched.plimsoll_messages().iter().any(|line| line.contains(words));
+    assert!(told("report: ") && told("the disk is nearly full"), "{shown}");
+}
+
+fn mount(place: &Path) -> bool {
+    let size = ["-t", "tmpfs", "-o", "size=1m", "none"];
+    std::process::Command::new("mount").args(size).arg(place).status().is_ok_and(|s| s.success())
+}
+
+fn unmount(place: &Path) {
+    let _ = std::process::Command::new("umount").arg(place).status();
+}
