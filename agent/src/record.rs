@@ -27,7 +27,7 @@ pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Stamps are time stamp counter ticks shifted right by this: about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
@@ -49,8 +49,9 @@ const LOST: u8 = 8;
 /// From here on: ticks, the numbers of whose frames share the rest of the tag.
 const TICK: u8 = 9;
 
-/// A tick's delay travels in stamps shifted right by this: a good microsecond.
-pub const DELAY_SHIFT: u32 = 6;
+/// Units of a tick's delay in a sampling period, or up to twice as many: what is finer is noise of the
+/// timer, which no later stamp adds to.
+const DELAYS: u32 = 7;
 
 /// From this number of dropped and of added frames on, the rest follows a tick's tag.
 const TICK_DROPPED: u32 = 7;
@@ -122,7 +123,7 @@ pub enum Record<'a> {
     /// The thread was seen in this stack, outside all wrapped calls, a sampling period after its
     /// previous timed record and a little more.
     Tick {
-        /// How much more (or less), in stamps shifted right by [`DELAY_SHIFT`].
+        /// How much more (or less), in stamps shifted right by [`delay_shift`].
         delay: i8,
         /// The stack.
         stack: Delta<'a>,
@@ -144,10 +145,6 @@ pub enum Record<'a> {
         count: u64,
         /// Sum of their durations, in stamps.
         sum: u64,
-        /// Shortest, in stamps.
-        min: u64,
-        /// Longest, in stamps.
-        max: u64,
         /// Bytes sent, received, read or written, where the arguments tell.
         bytes: u64,
     },
@@ -192,10 +189,17 @@ pub enum Record<'a> {
     },
 }
 
+/// By how much the stamps of a tick's delay are shifted, with a sampling period of `period` stamps: a
+/// unit is a hundredth of it or a little less.
+#[inline]
+pub fn delay_shift(period: u64) -> u32 {
+    period.checked_ilog2().unwrap_or(0).saturating_sub(DELAYS)
+}
+
 /// Stamp of a tick: the last timed record's, `period` stamps, and the delay. `None` if there is no
 /// such stamp.
 pub fn tick_stamp(last: u64, period: u64, delay: i8) -> Option<u64> {
-    last.checked_add(period)?.checked_add_signed(i64::from(delay) << DELAY_SHIFT)
+    last.checked_add(period)?.checked_add_signed(i64::from(delay) << delay_shift(period))
 }
 
 impl Record<'_> {

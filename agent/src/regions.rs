@@ -276,8 +276,6 @@ fn flush_slot(state: &mut State, slot: usize) {
         slot: slot as u32,
         count,
         sum: counters.sum.load(Ordering::Relaxed) >> STAMP_SHIFT,
-        min: counters.min.load(Ordering::Relaxed) >> STAMP_SHIFT,
-        max: counters.max.load(Ordering::Relaxed) >> STAMP_SHIFT,
         bytes: counters.bytes.load(Ordering::Relaxed),
     };
     clear(counters);
@@ -288,12 +286,8 @@ fn flush_slot(state: &mut State, slot: usize) {
 #[inline]
 fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     let counters = &state.area().slots[slot];
-    let first = counters.count.load(Ordering::Relaxed) == 0;
     bump(&counters.sum, duration);
     bump(&counters.bytes, bytes);
-    let (min, max) = (counters.min.load(Ordering::Relaxed), counters.max.load(Ordering::Relaxed));
-    counters.min.store(if first { duration } else { min.min(duration) }, Ordering::Relaxed);
-    counters.max.store(if first { duration } else { max.max(duration) }, Ordering::Relaxed);
     bump(&counters.count, 1);
     let regions = &mut state.regions;
     if !regions.slots[slot].dirty {

@@ -14,7 +14,6 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::record::VERSION;
 
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
@@ -70,7 +69,7 @@ pub const VDSO: &str = "[vdso]";
 pub struct Process {
     /// [`MAGIC`], written last when the segment is ready.
     pub magic: AtomicU64,
-    /// [`VERSION`].
+    /// [`crate::record::VERSION`].
     pub version: AtomicU32,
     /// Process id.
     pub pid: AtomicU32,
@@ -247,10 +246,6 @@ pub struct SlotCounters {
     pub count: AtomicU64,
     /// Sum of durations.
     pub sum: AtomicU64,
-    /// Shortest.
-    pub min: AtomicU64,
-    /// Longest.
-    pub max: AtomicU64,
     /// Bytes moved.
     pub bytes: AtomicU64,
 }
@@ -298,7 +293,6 @@ const _: () = {
     assert!(size_of::<Process>() <= MODULES_OFFSET);
     assert!(size_of::<ModuleEntry>() == 1040);
     assert!(size_of::<ThreadArea>().is_multiple_of(4096));
-    assert!(VERSION == 1);
 };
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::record::{DELAY_SHIFT, Encoder, MAX_RECORD_BYTES, Record, Stamp, tick_stamp};
+use crate::record::{Encoder, MAX_RECORD_BYTES, Record, Stamp, delay_shift, tick_stamp};
 use crate::ring::Producer;
 use crate::segment::Thread;
 use crate::thread::bump;
@@ -90,7 +90,7 @@ impl Stream {
             return None;
         }
         let late = stamp.checked_sub(self.last_stamp)?.wrapping_sub(period).cast_signed();
-        let delay = i8::try_from(late >> DELAY_SHIFT).ok()?;
+        let delay = i8::try_from(late >> delay_shift(period)).ok()?;
         self.last_stamp = tick_stamp(self.last_stamp, period, delay)?;
         self.thread().last_stamp.store(self.last_stamp, Ordering::Relaxed);
         Some(delay)

@@ -280,7 +280,7 @@ impl Area {
         let thread = self.thread();
         thread.clear_counters();
         for slot in self.slots() {
-            let each: [&AtomicU64; 5] = [&slot.count, &slot.sum, &slot.min, &slot.max, &slot.bytes];
+            let each: [&AtomicU64; 3] = [&slot.count, &slot.sum, &slot.bytes];
             for counter in each {
                 if counter.load(Ordering::Relaxed) != 0 {
                     counter.store(0, Ordering::Relaxed);

@@ -53,22 +53,24 @@ fn nodes_are_joined() {
 }
 
 /// Seconds after which the subject dies, and how much of them may be lost.
-const LIFE_S: f64 = 3.0;
+const LIFE_S: f64 = 2.0;
 const LOST_S: f64 = 1.0;
 
 #[test]
 fn a_death_costs_a_second_at_most() {
     artifacts(); // built before anything is timed
     for mpi in each_mpi() {
-        let ranks = if mpi == Mpi::Mpich { 2 } else { 3 };
-        for (how, who) in [
+        let deaths: &[(&str, &str)] = &[
             ("kill", "0"),
+            ("fault", "1"),
             ("kill", "1"),
             ("kill", "all"),
-            ("fault", "1"),
             ("abort", "0"),
             ("terminate", "0"),
-        ] {
+        ];
+        // Each costs seconds, and launchers differ little here.
+        let (ranks, deaths) = if mpi == Mpi::Mpich { (2, &deaths[..2]) } else { (3, deaths) };
+        for (how, who) in deaths.iter().copied() {
             let job = Job::ranks("dies", mpi, ranks).arguments(&format!("{how} {who} {LIFE_S}"));
             let begin = Instant::now();
             let plain = job.run();

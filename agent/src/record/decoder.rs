@@ -125,10 +125,9 @@ impl Decoder {
             }
             TALLY => {
                 let slot = cursor.small()?;
-                let (count, sum, min) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
-                let max = min.checked_add(cursor.varint()?).ok_or(DecodeError::Overflow)?;
+                let (count, sum) = (cursor.varint()?, cursor.varint()?);
                 let bytes = if tag & BYTES != 0 { cursor.varint()? } else { 0 };
-                Record::Tally { slot, count, sum, min, max, bytes }
+                Record::Tally { slot, count, sum, bytes }
             }
             EXIT => {
                 let stamp = cursor.stamp(tag)?;

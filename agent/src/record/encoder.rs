@@ -103,9 +103,9 @@ impl<'b> Encoder<'b> {
                 self.varint(u64::from(slot));
                 self.stack(stack);
             }
-            Record::Tally { slot, count, sum, min, max, bytes } => {
+            Record::Tally { slot, count, sum, bytes } => {
                 self.byte(TALLY | flag(bytes > 0, BYTES));
-                for value in [u64::from(slot), count, sum, min, max.saturating_sub(min)] {
+                for value in [u64::from(slot), count, sum] {
                     self.varint(value);
                 }
                 if bytes > 0 {

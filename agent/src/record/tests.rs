@@ -23,19 +23,18 @@ proptest! {
         sync in prop::option::of(any::<u64>()),
         added in prop::collection::vec(any::<u32>(), 0..MAX_DEPTH),
         numbers in any::<[u32; 4]>(),
-        min in any::<u32>(), spread in any::<u32>(), sum in any::<u64>(), bytes in any::<u64>(),
+        sum in any::<u64>(), bytes in any::<u64>(),
         truncated in any::<bool>(),
         delay in any::<i8>(),
     ) {
         let [slot, dropped, kept, count] = numbers;
         let stack = Delta { dropped, added: &added };
-        let (min, max) = (u64::from(min), u64::from(min) + u64::from(spread));
         let records = [
             Record::Sample { stamp, stack, entered, off_cpu, truncated },
             Record::Tick { delay, stack },
             Record::Tick { delay, stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] } },
             Record::Slot { slot, stack },
-            Record::Tally { slot, count: u64::from(count), sum, min, max, bytes },
+            Record::Tally { slot, count: u64::from(count), sum, bytes },
             Record::Exit { stamp, slot, kept, duration: sum, bytes, sync, off_cpu },
             Record::Pause { stamp },
             Record::Resume { stamp },

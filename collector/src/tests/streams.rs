@@ -46,20 +46,20 @@ fn ticks_come_a_period_and_their_delay_after_the_record_before() {
     let mut w = subject.writer(0);
     w.sample(BEGIN + 100, &[main, work]);
     w.tick(0, &[main, work, deep]); // at 200
-    w.tick(3, &[main]); // at 200 + 100 + 3 * 64
-    w.tick(-1, &[main, work]); // at 492 + 100 - 64
-    w.tick(-2, &[main, work]); // before the one before: refused, like all that follows
+    w.tick(120, &[main]); // at 200 + 100 + 120
+    w.tick(-60, &[main, work]); // at 420 + 100 - 60
+    w.tick(-128, &[main, work]); // before the one before: refused, like all that follows
     w.tick(0, &[main, work]);
-    subject.end_at(BEGIN + 528);
+    subject.end_at(BEGIN + 460);
     let profile = collect(&subject);
     assert_partition(&profile);
     assert!(profile.collection.lost > 0);
     assert_eq!(
         times(&profile, &profile.phases[0]),
         pairs(&[
-            ("app+0x1000", 146 + 18),
-            ("app+0x1000>app+0x2000", 100 + 50 + 18),
-            ("app+0x1000>app+0x2000>app+0x3000", 50 + 146),
+            ("app+0x1000", 110 + 20),
+            ("app+0x1000>app+0x2000", 100 + 50 + 20),
+            ("app+0x1000>app+0x2000>app+0x3000", 50 + 110),
         ])
     );
 }

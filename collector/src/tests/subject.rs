@@ -270,8 +270,7 @@ impl Writer<'_> {
     }
 
     pub(crate) fn tally(&mut self, slot: u32, count: u64, sum: u64, bytes: u64) {
-        let mean = sum / count.max(1);
-        self.put(&Record::Tally { slot, count, sum, min: mean, max: mean, bytes });
+        self.put(&Record::Tally { slot, count, sum, bytes });
     }
 
     pub(crate) fn exit(&mut self, now: u64, slot: u32, duration: u64, sync: Option<u64>) {

@@ -102,14 +102,12 @@ impl Builder {
                 self.numbers_of_frames(stack);
                 self.inner.extend(stack.added);
             }
-            Record::Tally { slot, count, sum, min, max, bytes } => {
+            Record::Tally { slot, count, sum, bytes } => {
                 self.shape(TALLY + flag(bytes > 0, TALLY_BYTES));
                 self.put(Column::TallySlots, difference(slot, self.last_tally));
                 self.last_tally = slot;
                 self.put(Column::Counts, count);
-                self.put(Column::Shortest, min);
-                self.put(Column::Spread, fold(max.wrapping_sub(min)));
-                self.put(Column::Excess, fold(sum.wrapping_sub(count.wrapping_mul(min))));
+                self.put(Column::Sums, sum);
                 if bytes > 0 {
                     self.put(Column::TallyBytes, bytes);
                 }

@@ -133,12 +133,8 @@ enum Column {
     TallySlots,
     /// Counts of tallies.
     Counts,
-    /// Shortest durations of tallies.
-    Shortest,
-    /// Longest less shortest.
-    Spread,
-    /// Sums less count times shortest.
-    Excess,
+    /// Sums of their durations.
+    Sums,
     /// Bytes moved by tallies.
     TallyBytes,
     /// Numbers of lost records.

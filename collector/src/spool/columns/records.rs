@@ -175,12 +175,9 @@ impl<'a> Records<'a> {
         let slot = u32::try_from(u64::from(self.last_tally).wrapping_add(difference))
             .map_err(|_| PayloadError::Overflow)?;
         self.last_tally = slot;
-        let (count, min) = (self.long(Column::Counts)?, self.long(Column::Shortest)?);
-        let max = min.wrapping_add(unfold(self.long(Column::Spread)?));
-        let excess = unfold(self.long(Column::Excess)?);
-        let sum = count.wrapping_mul(min).wrapping_add(excess);
+        let (count, sum) = (self.long(Column::Counts)?, self.long(Column::Sums)?);
         let bytes = if flags & TALLY_BYTES != 0 { self.long(Column::TallyBytes)? } else { 0 };
-        Ok(Record::Tally { slot, count, sum, min, max, bytes })
+        Ok(Record::Tally { slot, count, sum, bytes })
     }
 
     fn stop(&mut self, flags: u8) -> Result<Stamp, PayloadError> {

@@ -92,15 +92,8 @@ fn extreme_records_are_read_back() {
         Record::Tick { delay: i8::MIN, stack },
         Record::Tick { delay: i8::MAX, stack: Delta { dropped: 7, added: &deep[..13] } },
         Record::Slot { slot: u32::MAX, stack },
-        Record::Tally {
-            slot: u32::MAX,
-            count: u64::MAX,
-            sum: 0,
-            min: u64::MAX,
-            max: 0,
-            bytes: u64::MAX,
-        },
-        Record::Tally { slot: 0, count: 0, sum: u64::MAX, min: 0, max: u64::MAX, bytes: 0 },
+        Record::Tally { slot: u32::MAX, count: u64::MAX, sum: 0, bytes: u64::MAX },
+        Record::Tally { slot: 0, count: 0, sum: u64::MAX, bytes: 0 },
         Record::Exit {
             stamp,
             slot: 0,

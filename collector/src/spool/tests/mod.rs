@@ -32,9 +32,7 @@ impl Owned {
             }
             Record::Tick { delay, stack } => Record::Tick { delay, stack: owned(stack) },
             Record::Slot { slot, stack } => Record::Slot { slot, stack: owned(stack) },
-            Record::Tally { slot, count, sum, min, max, bytes } => {
-                Record::Tally { slot, count, sum, min, max, bytes }
-            }
+            Record::Tally { slot, count, sum, bytes } => Record::Tally { slot, count, sum, bytes },
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
             }
@@ -112,9 +110,9 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
             record: Record::Slot { slot, stack: stack(dropped) },
             added
         }),
-        1 => (small(), number(), number(), number(), number(), number()).prop_map(
-            move |(slot, count, sum, min, max, bytes)| without(
-                Record::Tally { slot, count, sum, min, max, bytes }
+        1 => (small(), number(), number(), number()).prop_map(
+            move |(slot, count, sum, bytes)| without(
+                Record::Tally { slot, count, sum, bytes }
             )
         ),
         2 => (stamp(), (small(), small()), number(), number(), optional(), off_cpu()).prop_map(

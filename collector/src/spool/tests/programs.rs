@@ -1,6 +1,6 @@
 //! Streams like those of real programs, made up: a thread that computes, and one that also talks.
 
-use plimsoll_agent::record::{DELAY_SHIFT, Delta, Record, Stamp};
+use plimsoll_agent::record::{Delta, Record, Stamp, delay_shift};
 use std::collections::HashMap;
 
 use super::Owned;
@@ -184,16 +184,15 @@ pub(super) fn talking(records: usize, seed: u64) -> Vec<Owned> {
         if since > PERIOD {
             for (slot, calls) in calls.iter_mut().enumerate() {
                 let (slot, count) = (slot as u32, std::mem::take(calls));
-                let min = 20 + random.below(8);
-                let max = min + random.around(60);
-                let (sum, bytes) = (count * min + random.around(count * 20), count * 32_768);
-                all.push(Owned::new(&Record::Tally { slot, count, sum, min, max, bytes }));
+                let (sum, bytes) =
+                    (count * (20 + random.below(8)) + random.around(count * 20), count * 32_768);
+                all.push(Owned::new(&Record::Tally { slot, count, sum, bytes }));
             }
             since = 0;
             let dropped = program.step();
             let stack = Delta { dropped, added: &program.added };
-            let stamp =
-                Stamp::Delta(program.random.around(PERIOD / 8) >> DELAY_SHIFT << DELAY_SHIFT);
+            let unit = delay_shift(PERIOD);
+            let stamp = Stamp::Delta(program.random.around(PERIOD / 8) >> unit << unit);
             all.push(Owned::new(&Record::Sample {
                 stamp,
                 stack,

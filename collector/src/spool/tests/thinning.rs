@@ -179,7 +179,7 @@ fn records(acts: &[Act]) -> (Vec<Owned>, Vec<usize>) {
             }
             Act::Tally(slot) => {
                 let (slot, count) = (*slot, 1);
-                Owned::new(&Record::Tally { slot, count, sum: 5, min: 5, max: 5, bytes: 0 })
+                Owned::new(&Record::Tally { slot, count, sum: 5, bytes: 0 })
             }
             Act::Pause(step) => {
                 stamp += step;
