@@ -14,7 +14,6 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
 

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
 
+use serde::{Deserialize, Serialize};
+
 use crate::profile::{Frame, FrameKind};
 use crate::symbols::{ModuleKey, Symbols};
 use crate::tables::Tables;
@@ -25,7 +27,7 @@ pub(crate) enum Kind {
 }
 
 /// Where a frame stands at the outer end of stacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// A program's entry into libc: what is outside it is `_start`, whatever its name.
     ProgramStart,
@@ -70,6 +72,8 @@ pub(crate) struct Addresses {
     seen: IdMap<u32, Raw>,
     waiting: Vec<u32>,
     named: IdMap<u32, Named>,
+    /// Their ids, in the order in which they were named.
+    order: Vec<u32>,
     frames: Vec<Frame>,
     frame_ids: std::collections::HashMap<Frame, u32>,
     modules: IdMap<u32, Option<Module>>,
@@ -109,12 +113,29 @@ impl Addresses {
     ) -> bool {
         for _ in 0..limit {
             let Some(id) = self.waiting.pop() else { return false };
-            if let Some(raw) = self.seen.get(&id).copied() {
+            if let (Some(raw), false) = (self.seen.get(&id).copied(), self.named.contains_key(&id))
+            {
                 let named = self.name(raw, tables, symbols);
                 self.named.insert(id, named);
+                self.order.push(id);
             }
         }
         !self.waiting.is_empty()
+    }
+
+    /// Takes the name of an address from who has looked it up before.
+    pub(crate) fn learn(&mut self, id: u32, frame: Frame, offset: u64, role: Role) {
+        let frame = self.intern(frame);
+        self.named.insert(id, Named { frame, offset, role });
+    }
+
+    /// All names but the first `known`.
+    pub(crate) fn named_since(&self, known: usize) -> impl Iterator<Item = (u32, &Named, &Frame)> {
+        let new = self.order.get(known..).unwrap_or_default().iter();
+        new.filter_map(|id| {
+            let named = self.named.get(id)?;
+            Some((*id, named, self.frame(named.frame)))
+        })
     }
 
     /// The frame of an address that has been named.

@@ -198,6 +198,21 @@ impl Collector {
         self.state.lock().round()
     }
 
+    /// Brings all that was read to disk, into the journal or, `settled`, into the spool.
+    #[cfg(test)]
+    pub(crate) fn flush_spool(&self, settled: bool) {
+        let mut state = self.state.lock();
+        let State { processes, scratch, .. } = &mut *state;
+        let spool = scratch.spool.as_mut().expect("a spool was begun");
+        for process in processes.values_mut() {
+            process.tell(None, &process.facts(), spool);
+        }
+        spool.flush();
+        if settled {
+            spool.settle();
+        }
+    }
+
     /// CPU time of the collecting so far, in nanoseconds: the thread in [`Collector::run`], up to
     /// its last round, and all calls of [`Collector::finish`].
     pub fn cpu_ns(&self) -> u64 {

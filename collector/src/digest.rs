@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, STREAM, id_of};
+
 use crate::books::Window;
 use crate::clock::Rate;
 use crate::history::{History, LastWords, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
-use crate::spool::meta::{Meta, ModuleMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
+use crate::spool::meta::{Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
 use crate::spool::{Address, Frame, Kind, SpoolError, SpoolReader, Step, Stream};
 use crate::spooling::{JOURNAL, SPOOL};
 use crate::symbols::Symbols;
@@ -30,6 +32,8 @@ pub struct Digest {
     bytes: u64,
     processes: BTreeMap<u32, Process>,
     note: Option<serde_json::Value>,
+    /// Numbers of wrapped calls, as they are here.
+    calls: BTreeMap<CallId, CallId>,
     damages: Vec<String>,
     symbols: Symbols,
 }
@@ -45,6 +49,7 @@ struct Process {
     meta: Option<ProcessMeta>,
     modules: BTreeMap<u32, ModuleMeta>,
     addresses: Vec<Address>,
+    names: Vec<NameMeta>,
     threads: BTreeMap<u32, ThreadMeta>,
     ends: BTreeMap<u32, ThreadEnd>,
     status: Option<Status>,
@@ -85,6 +90,7 @@ impl Digest {
             bytes: std::fs::metadata(path)?.len(),
             processes: BTreeMap::new(),
             note: None,
+            calls: BTreeMap::new(),
             damages: Vec::new(),
             symbols: Symbols::default(),
         };
@@ -152,8 +158,9 @@ impl Digest {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Option<ProcessProfile>, SpoolError> {
         let (Some(meta), Some(status)) = (&process.meta, &process.status) else { return Ok(None) };
+        let tables = Recorded { process, calls: &self.calls.clone() };
         let setting = Setting {
-            tables: process,
+            tables: &tables,
             window: Window {
                 begin: status.begin,
                 end: status.end.unwrap_or(u64::MAX),
@@ -163,10 +170,11 @@ impl Digest {
             period: status.period_stamps,
         };
         let mut history = History::new(status.begin, meta.memory_bytes);
+        process.names.iter().for_each(|name| history.learn(name));
         let mut threads = Vec::new();
         for (stream, meta) in &process.threads {
             let replay = Replay::new(meta.born);
-            let mut thread = history.thread(meta.routine, replay, process);
+            let mut thread = history.thread(meta.routine, replay, &tables);
             thread.is_main = status.main == Some(*stream);
             if thread.is_main {
                 thread.replay.begin_at(status.begin);
@@ -187,7 +195,7 @@ impl Digest {
             history.close(thread, last, end, &setting);
         }
         history.finish(status.main.is_some(), end);
-        while history.name_some(usize::MAX, process, &mut self.symbols) {}
+        while history.name_some(usize::MAX, &tables, &mut self.symbols) {}
         // Which threads lived in the run is not seen from their records alone.
         history.threads = status.threads;
         history.unread += status.unread;
@@ -281,6 +289,15 @@ impl Digest {
                 Meta::Thread(thread) => {
                     self.of(thread.process).threads.insert(thread.records, thread);
                 }
+                Meta::Names(names) => {
+                    for name in names {
+                        self.of(name.process).names.push(name);
+                    }
+                }
+                Meta::Calls(calls) => {
+                    let ours = |(id, name): (CallId, String)| (id, id_of(&name) | id & STREAM);
+                    self.calls.extend(calls.into_iter().map(ours));
+                }
                 Meta::ThreadEnd(end) => {
                     let holder = self.processes.values_mut();
                     let holder = holder.into_iter().find(|p| p.threads.contains_key(&end.records));
@@ -310,6 +327,12 @@ impl Digest {
         found.damages.into_iter().for_each(|damage| self.damaged(damage));
     }
 
+    /// As if the spool were read on another machine.
+    #[cfg(test)]
+    pub(crate) fn forget_modules(&mut self) {
+        self.processes.values_mut().for_each(|process| process.modules.clear());
+    }
+
     fn of(&mut self, process: u32) -> &mut Process {
         self.processes.entry(process).or_default()
     }
@@ -321,18 +344,34 @@ impl Digest {
     }
 }
 
-impl Tables for Process {
+/// What the numbers in the records of a process stand for.
+struct Recorded<'a> {
+    process: &'a Process,
+    calls: &'a BTreeMap<CallId, CallId>,
+}
+
+impl Tables for Recorded<'_> {
     fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
-        let address = self.addresses.get(id as usize).filter(|address| address.value != 0)?;
-        Some((address.value, address.module, address.flags))
+        let addresses = &self.process.addresses;
+        let address = addresses.get(id as usize).filter(|address| address.value != 0)?;
+        let value = match address.value {
+            call @ ..FIRST_CODE_ADDRESS => u64::from(*self.calls.get(&(call as CallId))?),
+            code => code,
+        };
+        Some((value, address.module, address.flags))
     }
 
     fn modules(&self) -> usize {
-        self.modules.keys().next_back().map_or(0, |last| *last as usize + 1).min(MOST_MODULES)
+        self.process
+            .modules
+            .keys()
+            .next_back()
+            .map_or(0, |last| *last as usize + 1)
+            .min(MOST_MODULES)
     }
 
     fn module(&self, index: usize) -> Option<ModuleInfo> {
-        let module = self.modules.get(&u32::try_from(index).ok()?)?;
+        let module = self.process.modules.get(&u32::try_from(index).ok()?)?;
         Some(ModuleInfo {
             bias: module.bias,
             build_id: module.build_id.clone(),

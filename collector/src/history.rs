@@ -16,6 +16,7 @@ use crate::phases::Phases;
 use crate::profile::{CollectionCounts, ProcessProfile};
 use crate::replay::Replay;
 use crate::snapshot::Run;
+use crate::spool::meta::NameMeta;
 use crate::symbols::Symbols;
 use crate::tables::Tables;
 use crate::tree::{IdMap, ROOT, Tree};
@@ -242,6 +243,16 @@ impl History {
         symbols: &mut Symbols,
     ) -> bool {
         self.addresses.name_some(limit, tables, symbols)
+    }
+
+    /// Its addresses.
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Takes the name of an address from who has looked it up before.
+    pub(crate) fn learn(&mut self, name: &NameMeta) {
+        self.addresses.learn(name.id, name.frame.clone(), name.offset, name.role);
     }
 
     /// The finished run, which ended at stamp `end`; all addresses are named.

@@ -13,6 +13,7 @@ mod life;
 mod rings;
 mod row;
 mod sampling;
+mod spools;
 mod statistics;
 mod watched;
 
@@ -36,6 +37,11 @@ const PARTS: &[&str] = &[
     "collector-1",
     "collector-16",
     "collector-64",
+    "spooled-1",
+    "spooled-16",
+    "spooled-64",
+    "spool",
+    "digest",
     "finalize-2",
     "finalize-8",
     "finalize-16",
@@ -53,6 +59,8 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "sampling-1ms" => sampling::rows(1_000_000, choose(1, 60)),
         "calls" => calls::rows(choose(1, 5), choose(100, 20_000) as u32),
         "bytes" => jobs::ring_rows(choose(2, 50) as u32),
+        "spool" => spools::size_rows(choose(2, 600) as u32, choose(10, 1000) as u32),
+        "digest" => spools::digest_rows(choose(2, 300) as u32, choose(1, 50) as u32),
         "memory" => jobs::memory_rows(choose(1, 100) as u32, choose(1, 2)),
         "start" => life::rows(choose(2, 40)),
         _ => {
@@ -63,7 +71,8 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
             };
             let duration = Duration::from_millis(choose(200, 3000) as u64);
             match kind {
-                "collector" => rings::rows(number as usize, duration),
+                "collector" => rings::rows(number as usize, duration, false),
+                "spooled" => rings::rows(number as usize, duration, true),
                 "finalize" => jobs::finalize_rows(number, choose(1, 3)),
                 _ => panic!("there is no part {part}; there are {}", PARTS.join(" ")),
             }

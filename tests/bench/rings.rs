@@ -8,6 +8,7 @@ use std::{process, thread};
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::start_time;
 use plimsoll_collector::{Collector, Options};
+use plimsoll_tests::scratch::Scratch;
 
 use crate::row::Row;
 use crate::watched::{self, inside, interrupt};
@@ -16,10 +17,15 @@ const SUBJECT: &str = "threads that call and return";
 
 /// Collector CPU per sample of so many threads, sampled about every 4 ms, over `duration`, after
 /// the names of functions were looked up. The baseline is the same collector while no thread is
-/// sampled, spread over as many samples.
-pub fn rows(rings: usize, duration: Duration) -> Vec<Row> {
+/// sampled, spread over as many samples. `spooled`: all that is read goes to disk, too.
+pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
     let observed = watched::start(3_600_000_000_000, Marks::On);
     let collector = Collector::new(Options::default());
+    let scratch = Scratch::new("rings");
+    if spooled {
+        let path = scratch.path().join("rank0");
+        collector.spool(Box::new(|| Ok(path)), 1 << 30).expect("there is memory for a spool");
+    }
     let key = collector
         .attach(process::id(), observed.descriptor(), start_time())
         .unwrap_or_else(|error| panic!("{error}"));
@@ -57,8 +63,12 @@ pub fn rows(rings: usize, duration: Duration) -> Vec<Row> {
     });
     let profile = collector.finish(key).expect("it was attached");
     assert_eq!(profile.collection.lost, 0, "no record was lost");
+    if let Some(spool) = collector.end_spool() {
+        assert!(spool.trouble.is_none() && spool.bytes > 0, "{spool:?}");
+    }
     let each = |ns: u64| ns as f64 / 1000.0 / samples.max(1) as f64;
     let plural = if rings == 1 { "ring" } else { "rings" };
+    let plural = if spooled { format!("{plural}, spooled") } else { plural.to_owned() };
     let name = |what: &str| format!("collector CPU {what}, {rings} {plural}");
     let idle = each(idle_ns);
     let naming = Row::new(&name("to name it all"), SUBJECT, naming_ns as f64 / 1e6, "ms", 0.0);

@@ -1,9 +1,12 @@
 //! What a collector knows of processes and threads beside their records: values of frames of
 //! [`super::Kind::Meta`].
 
+use plimsoll_agent::calls::CallId;
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::Role;
 use crate::history::{Facts, LastWords};
+use crate::profile::Frame;
 
 /// Stream of the values that a collector writes.
 pub(crate) const STREAM: u32 = 0;
@@ -26,6 +29,11 @@ pub(crate) enum Meta {
     Process(ProcessMeta),
     /// Processes have loaded modules.
     Modules(Vec<ModuleMeta>),
+    /// Addresses got names.
+    Names(Vec<NameMeta>),
+    /// Wrapped calls that occur, as addresses have them, with their names: another build may number
+    /// them differently.
+    Calls(Vec<(CallId, String)>),
     /// A thread was seen for the first time.
     Thread(ThreadMeta),
     /// A thread has ended, or its process has.
@@ -62,6 +70,21 @@ pub(crate) struct ModuleMeta {
     pub(crate) build_id: Vec<u8>,
     /// Path as the loader knows it; what of it is not UTF-8 is replaced.
     pub(crate) path: String,
+}
+
+/// The name of an address: its module's file may be another one, or none, where the spool is read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NameMeta {
+    /// Its process.
+    pub(crate) process: u32,
+    /// Its id.
+    pub(crate) id: u32,
+    /// The address in its module's file.
+    pub(crate) offset: u64,
+    /// Where it stands in stacks.
+    pub(crate) role: Role,
+    /// What it stands for.
+    pub(crate) frame: Frame,
 }
 
 /// A thread.

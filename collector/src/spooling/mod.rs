@@ -10,15 +10,18 @@ mod budget;
 mod process;
 mod sink;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_agent::record::Record;
 use serde_json::Value;
 
-use crate::spool::meta::{self, Meta, ModuleMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
+use crate::spool::meta::{
+    self, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
+};
 use crate::spool::{Address, SpoolError, SpoolWriter};
 
 use budget::Budget;
@@ -65,6 +68,10 @@ pub(crate) struct Spooling {
     statuses: BTreeMap<u32, Status>,
     /// New ones: those of all processes make one value, for they have most in common.
     modules: Vec<ModuleMeta>,
+    names: Vec<NameMeta>,
+    new_calls: Vec<(CallId, String)>,
+    /// Wrapped calls that were told.
+    calls: BTreeSet<CallId>,
     note: Option<Meta>,
     budget: Budget,
     flushed: Instant,
@@ -91,6 +98,9 @@ impl Spooling {
             threads: 0,
             statuses: BTreeMap::new(),
             modules: Vec::new(),
+            names: Vec::new(),
+            new_calls: Vec::new(),
+            calls: BTreeSet::new(),
             note: None,
             budget: Budget::new(limit_bytes),
             flushed: now,
@@ -109,6 +119,11 @@ impl Spooling {
         process
     }
 
+    /// An address got a name.
+    pub(crate) fn name(&mut self, name: NameMeta) {
+        self.names.push(name);
+    }
+
     /// A process has loaded a module.
     pub(crate) fn module(&mut self, module: ModuleMeta) {
         self.modules.push(module);
@@ -116,6 +131,12 @@ impl Spooling {
 
     /// Addresses of a process, the first of which has id `first`.
     pub(crate) fn addresses(&mut self, process: u32, first: u32, addresses: &[Address]) {
+        let calls = addresses.iter().map(|address| address.value).filter(|value| *value != 0);
+        for id in calls.filter(|value| *value < FIRST_CODE_ADDRESS) {
+            if let (Some(call), true) = (call(id as CallId), self.calls.insert(id as CallId)) {
+                self.new_calls.push((id as CallId, call.name.to_owned()));
+            }
+        }
         self.spool.addresses(process, first, addresses);
         self.journal.addresses(process, first, addresses);
     }
@@ -178,7 +199,7 @@ impl Spooling {
             return;
         }
         self.open();
-        self.tell_modules();
+        self.tell_tables();
         let statuses = self.statuses();
         report(&mut self.trouble, self.journal.meta(meta::STREAM, &statuses));
         self.journal.flush();
@@ -243,7 +264,7 @@ impl Spooling {
     }
 
     /// Everything goes into the spool; the journal begins anew.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.settled = Instant::now();
         self.catch_up();
         if self.spool.error().is_some() {
@@ -257,7 +278,7 @@ impl Spooling {
     }
 
     fn catch_up(&mut self) {
-        self.tell_modules();
+        self.tell_tables();
         let (statuses, round) = (self.statuses(), Meta::Round(self.round));
         for value in [&statuses].into_iter().chain(&self.note) {
             report(&mut self.trouble, self.spool.meta(meta::STREAM, value));
@@ -267,10 +288,18 @@ impl Spooling {
         self.spool.flush();
     }
 
-    fn tell_modules(&mut self) {
+    fn tell_tables(&mut self) {
         let modules = std::mem::take(&mut self.modules);
         if !modules.is_empty() {
             self.both(&Meta::Modules(modules));
+        }
+        let calls = std::mem::take(&mut self.new_calls);
+        if !calls.is_empty() {
+            self.both(&Meta::Calls(calls));
+        }
+        let names = std::mem::take(&mut self.names);
+        if !names.is_empty() {
+            self.both(&Meta::Names(names));
         }
     }
 

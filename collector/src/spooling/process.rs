@@ -9,7 +9,7 @@ use super::Spooling;
 use crate::history::Facts;
 use crate::process::{Process, last_words};
 use crate::spool::Address;
-use crate::spool::meta::{ModuleMeta, Status};
+use crate::spool::meta::{ModuleMeta, NameMeta, Status};
 use crate::tables::Tables;
 
 /// How far a process has been told.
@@ -18,6 +18,7 @@ pub(crate) struct Told {
     pub(crate) process: u32,
     addresses: u32,
     modules: usize,
+    names: usize,
     /// Addresses and modules below these numbers that were not announced yet.
     missing_addresses: Vec<u32>,
     missing_modules: Vec<usize>,
@@ -30,6 +31,7 @@ impl Told {
             process,
             addresses: 1,
             modules: 0,
+            names: 0,
             missing_addresses: Vec::new(),
             missing_modules: Vec::new(),
         }
@@ -83,6 +85,12 @@ impl Process {
         let Some(mut told) = self.told.take() else { return };
         let header = self.segment.process();
         told.tables(&self.segment, header.addresses.load(Ordering::Acquire), spool);
+        for (id, named, frame) in self.history.addresses().named_since(told.names) {
+            told.names += 1;
+            let (process, frame) = (told.process, frame.clone());
+            let (offset, role) = (named.offset, named.role);
+            spool.name(NameMeta { process, id, offset, role, frame });
+        }
         let seats = self.seats.iter().flatten();
         let living =
             seats.filter_map(|seat| Some((seat.life.as_ref()?.stream?, last_words(&seat.area))));

@@ -4,6 +4,7 @@
 mod partition;
 mod paths;
 mod phases;
+mod spooled;
 mod streams;
 mod subject;
 

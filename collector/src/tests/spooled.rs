@@ -1,0 +1,154 @@
+//! Spools whose collector has died, or whose bytes are damaged.
+
+use std::fs;
+use std::path::Path;
+
+use super::subject::{BEGIN, PERIOD, Subject, Writer};
+use super::{Spool, spool, times};
+use crate::digest::{Digest, spools};
+use crate::profile::ProcessProfile;
+use crate::spool::{Kind, SpoolReader};
+use crate::{Collector, Options};
+
+/// A process that works in turns, collected and spooled.
+struct Run<'s> {
+    w: Writer<'s>,
+    collector: Collector,
+    spool: Spool,
+    stacks: [[u32; 2]; 2],
+    now: u64,
+}
+
+/// Samples of a turn: half of them in each of two functions.
+const TURN: u64 = 10;
+
+/// The process, and the stacks of its two functions.
+fn subject() -> (Subject, [[u32; 2]; 2]) {
+    let mut subject = Subject::new(1 << 14);
+    let main = subject.code(0x1000);
+    let stacks = [0x2000, 0x3000].map(|function| [main, subject.code(function)]);
+    (subject, stacks)
+}
+
+impl<'s> Run<'s> {
+    fn new((subject, stacks): &'s (Subject, [[u32; 2]; 2])) -> Self {
+        let collector = Collector::new(Options::default());
+        let spool = spool(&collector);
+        subject.attach(&collector).unwrap();
+        Self { w: subject.writer(0), collector, spool, stacks: *stacks, now: BEGIN }
+    }
+
+    /// The process takes a turn, and is read.
+    fn turn(&mut self) {
+        for index in 0..TURN {
+            self.now += PERIOD;
+            self.w.sample(self.now, &self.stacks[usize::from(index >= TURN / 2)]);
+        }
+        self.collector.round();
+    }
+
+    /// What a digest of the files says, as they are now.
+    fn digest(&self) -> (ProcessProfile, Vec<String>) {
+        digest(self.spool.folder.path())
+    }
+}
+
+fn digest(folder: &Path) -> (ProcessProfile, Vec<String>) {
+    let mut digest = Digest::open(&spools(folder).unwrap()[0]).unwrap();
+    let profile = digest.profile(0, |_| {}).unwrap().unwrap();
+    (profile, digest.damages().to_vec())
+}
+
+/// Stamps in each of the two functions.
+fn work(profile: &ProcessProfile) -> [u64; 2] {
+    let all = times(profile, &profile.phases[0]);
+    ["app+0x1000>app+0x2000", "app+0x1000>app+0x3000"]
+        .map(|path| all.iter().filter(|(of, _)| of == path).map(|(_, time)| time).sum())
+}
+
+#[test]
+fn whatever_was_flushed_is_there_after_a_death() {
+    let subject = subject();
+    let mut run = Run::new(&subject);
+    let mut turns = 0;
+    // Into the journal, then into the spool, and on in a new journal; each state is what a death
+    // would leave.
+    for settled in [false, false, true, false, true, true, false, false] {
+        run.turn();
+        turns += 1;
+        run.collector.flush_spool(settled);
+        let (profile, damages) = run.digest();
+        assert_eq!(damages, [""; 0]);
+        let [one, other] = work(&profile);
+        // Neighbouring samples share the time between them. The run goes on behind the last one until
+        // it was last read.
+        let half = turns * TURN / 2 * PERIOD;
+        assert_eq!(one, half + PERIOD / 2);
+        assert!(other >= half - PERIOD / 2, "{other}");
+        assert_eq!(profile.collection.lost, 0);
+    }
+}
+
+#[test]
+fn a_journal_of_a_round_that_is_in_the_spool_is_passed_over() {
+    let subject = subject();
+    let mut run = Run::new(&subject);
+    run.turn();
+    run.collector.flush_spool(false);
+    let journal = run.spool.folder.path().join("rank0.journal");
+    let old = fs::read(&journal).unwrap();
+    run.collector.flush_spool(true);
+    let new = fs::read(&journal).unwrap();
+    let before = work(&run.digest().0);
+    // Death between the two: the spool has it all, and the journal still, too.
+    fs::write(&journal, old).unwrap();
+    assert_eq!(work(&run.digest().0), before);
+    // Death while the journal began anew.
+    for length in [0, 7, new.len() / 2] {
+        fs::write(&journal, &new[..length]).unwrap();
+        assert_eq!(work(&run.digest().0), before);
+    }
+}
+
+#[test]
+fn a_damaged_frame_costs_no_more_than_itself() {
+    let subject = subject();
+    let mut run = Run::new(&subject);
+    for _ in 0..6 {
+        run.turn();
+        run.collector.flush_spool(true);
+    }
+    run.turn();
+    run.collector.flush_spool(false);
+    let path = run.spool.folder.path().join("rank0.spool");
+    let whole = fs::read(&path).unwrap();
+    let [all, _] = work(&run.digest().0);
+    let frames = SpoolReader::open(&path).unwrap().frames().to_vec();
+    let frames: Vec<_> = frames.iter().filter(|f| f.stream.kind == Kind::Records).collect();
+    assert_eq!(frames.len(), 6);
+    for frame in frames {
+        let mut damaged = whole.clone();
+        damaged[frame.offset as usize + 40] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let (profile, damages) = run.digest();
+        assert!(damages.iter().any(|damage| damage.contains("payload")), "{damages:?}");
+        let [one, _] = work(&profile);
+        let lost = all - one;
+        // A turn's half, and the interval that is open at either end.
+        let turn = TURN / 2 * PERIOD;
+        assert!((turn - PERIOD..=turn + PERIOD).contains(&lost), "{lost} of {all}");
+        assert!(profile.collection.lost > 0);
+    }
+}
+
+#[test]
+fn names_do_not_need_the_files_that_they_came_from() {
+    let subject = subject();
+    let mut run = Run::new(&subject);
+    run.turn();
+    run.collector.flush_spool(true);
+    let mut digest = Digest::open(&spools(run.spool.folder.path()).unwrap()[0]).unwrap();
+    digest.forget_modules();
+    let profile = digest.profile(0, |_| {}).unwrap().unwrap();
+    assert!(work(&profile)[0] > 0, "{:?}", profile.tree.frames);
+}
