@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, STREAM, id_of};
@@ -20,15 +21,17 @@ use crate::tables::{ModuleInfo, Tables};
 /// Most addresses and modules of a process that are believed.
 const MOST_ADDRESSES: usize = plimsoll_agent::segment::MAX_ADDRESSES;
 const MOST_MODULES: usize = plimsoll_agent::segment::MAX_MODULES;
+/// Memory that a process may take here, whatever it could there.
+const MOST_MEMORY_BYTES: u64 = 1 << 30;
 /// Damages that are told one by one.
 const MOST_DAMAGES: usize = 20;
 
 /// The spool of one collector, and its journal where it has left one.
-pub struct Digest {
-    spool: SpoolReader<File>,
+pub struct Digest<R = File> {
+    spool: SpoolReader<R>,
     /// Its frames of records before this offset count.
     until: u64,
-    journal: Option<Journal>,
+    journal: Option<Journal<R>>,
     bytes: u64,
     processes: BTreeMap<u32, Process>,
     note: Option<serde_json::Value>,
@@ -38,8 +41,8 @@ pub struct Digest {
     symbols: Symbols,
 }
 
-struct Journal {
-    reader: SpoolReader<File>,
+struct Journal<R> {
+    reader: SpoolReader<R>,
     /// What its streams go on from.
     next: BTreeMap<u32, u32>,
 }
@@ -82,12 +85,21 @@ pub fn spools(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 impl Digest {
     /// Opens a spool, and reads all of it but the records.
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
-        let spool = SpoolReader::open(path)?;
+        let journal = path.with_extension(JOURNAL);
+        let journal = if journal.exists() { Some(File::open(journal)?) } else { None };
+        Self::new(File::open(path)?, journal)
+    }
+}
+
+impl<R: Read + Seek> Digest<R> {
+    /// Reads a spool, and its journal if it has one, but not their records.
+    pub fn new(mut spool: R, journal: Option<R>) -> Result<Self, SpoolError> {
+        let bytes = spool.seek(SeekFrom::End(0))?;
         let mut digest = Self {
-            spool,
+            spool: SpoolReader::new(spool)?,
             until: u64::MAX,
             journal: None,
-            bytes: std::fs::metadata(path)?.len(),
+            bytes,
             processes: BTreeMap::new(),
             note: None,
             calls: BTreeMap::new(),
@@ -95,14 +107,11 @@ impl Digest {
             symbols: Symbols::default(),
         };
         let round = digest.read_spool()?;
-        let path = path.with_extension(JOURNAL);
-        if path.exists() {
-            match SpoolReader::open(&path) {
-                Ok(reader) => digest.read_journal(reader, round)?,
-                // It was just begun anew, or never written: all there is stands in the spool.
-                Err(SpoolError::NotASpool) => {}
-                Err(error) => digest.damaged(format!("{}: {error}", path.display())),
-            }
+        match journal.map(SpoolReader::new) {
+            Some(Ok(reader)) => digest.read_journal(reader, round)?,
+            // It was just begun anew, or never written: all there is stands in the spool.
+            None | Some(Err(SpoolError::NotASpool)) => {}
+            Some(Err(error)) => digest.damaged(format!("its journal: {error}")),
         }
         Ok(digest)
     }
@@ -169,7 +178,7 @@ impl Digest {
             rate: Rate::coarse(status.ns_per_ticks_q32),
             period: status.period_stamps,
         };
-        let mut history = History::new(status.begin, meta.memory_bytes);
+        let mut history = History::new(status.begin, meta.memory_bytes.min(MOST_MEMORY_BYTES));
         process.names.iter().for_each(|name| history.learn(name));
         let mut threads = Vec::new();
         for (stream, meta) in &process.threads {
@@ -198,7 +207,7 @@ impl Digest {
         while history.name_some(usize::MAX, &tables, &mut self.symbols) {}
         // Which threads lived in the run is not seen from their records alone.
         history.threads = status.threads;
-        history.unread += status.unread;
+        history.unread = history.unread.saturating_add(status.unread);
         history.counts.record_bytes = status.record_bytes;
         Ok(Some(history.profile(end, &status.facts)))
     }
@@ -254,7 +263,7 @@ impl Digest {
 
     fn read_journal(
         &mut self,
-        mut reader: SpoolReader<File>,
+        mut reader: SpoolReader<R>,
         (round, until): (u32, u64),
     ) -> Result<(), SpoolError> {
         let mut found = Found::default();

@@ -291,7 +291,7 @@ impl History {
                 marks_off: facts.marks_off,
                 unsampled_threads: facts.unsampled_threads,
                 stepped_aside: facts.stepped_aside,
-                lost: self.counts.lost + self.unread,
+                lost: self.counts.lost.saturating_add(self.unread),
                 ..self.counts
             },
         }

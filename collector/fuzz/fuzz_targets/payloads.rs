@@ -3,7 +3,7 @@
 #![no_main]
 #![allow(dead_code, reason = "each target uses a part of the checks")]
 
-use plimsoll_collector::spool;
+use plimsoll_collector::{digest, spool};
 
 #[path = "../src/checks.rs"]
 mod checks;

@@ -4,7 +4,9 @@
 use std::io::Cursor;
 
 use plimsoll_agent::record::Record;
+use serde_json::json;
 
+use super::digest::Digest;
 use super::spool::columns::{Builder, Records};
 use super::spool::{Addresses, Frame, HEADER_BYTES, Kind, Payload, SpoolReader, SpoolWriter, Step};
 
@@ -94,6 +96,19 @@ fn read(frame: &Frame<'_>) {
     }
 }
 
+/// Digests two files, a spool and its journal.
+pub fn digest(spool: &[u8], journal: &[u8]) {
+    let Ok(mut digest) = Digest::new(Cursor::new(spool), Some(Cursor::new(journal))) else {
+        return;
+    };
+    for process in digest.processes() {
+        let profile = digest.profile(process.number, |_| {}).expect("memory can be read");
+        let profile = profile.expect("a process that is listed");
+        let times = profile.phases.iter().flat_map(|phase| &phase.values);
+        assert!(times.map(|(_, value)| u128::from(value.exclusive_ns)).sum::<u128>() < 1 << 80);
+    }
+}
+
 /// A file that the bytes describe: frames whose checks are right, whatever else is wrong, and other
 /// bytes between.
 pub fn forge(mut recipe: &[u8]) -> Vec<u8> {
@@ -128,19 +143,9 @@ pub fn forge(mut recipe: &[u8]) -> Vec<u8> {
                     last = file.len() as u64;
                 }
                 let kind = if step % 8 == 4 { 4 } else { field(0) % 5 };
-                let numbers = [
-                    u32::from(field(1) % 4),
-                    u32::from(field(2)),
-                    raw_bytes,
-                    packed.len() as u32 + u32::from(field(8)),
-                    crc32fast::hash(&packed),
-                ];
-                let mut header = b"\xf5PLF".to_vec();
-                header.extend([kind, 0, 0, 0]);
-                numbers.iter().for_each(|number| header.extend(number.to_le_bytes()));
-                header.extend(crc32fast::hash(&header).to_le_bytes());
-                file.extend(header);
-                file.extend(packed);
+                let stream = (kind, u32::from(field(1) % 4), u32::from(field(2)));
+                let packed_bytes = packed.len() as u32 + u32::from(field(8));
+                frame(stream, (raw_bytes, packed_bytes), &packed, &mut file);
             }
             5 => file.extend(take(64)),
             6 => file.extend(&own),
@@ -152,6 +157,77 @@ pub fn forge(mut recipe: &[u8]) -> Vec<u8> {
                 file.extend(trailer);
             }
         }
+    }
+    file
+}
+
+/// A frame: kind, stream and number; the lengths that it says; its payload.
+fn frame(stream: (u8, u32, u32), (raw, said): (u32, u32), packed: &[u8], file: &mut Vec<u8>) {
+    let (kind, number, sequence) = stream;
+    let numbers = [number, sequence, raw, said, crc32fast::hash(packed)];
+    let mut header = b"\xf5PLF".to_vec();
+    header.extend([kind, 0, 0, 0]);
+    numbers.iter().for_each(|number| header.extend(number.to_le_bytes()));
+    header.extend(crc32fast::hash(&header).to_le_bytes());
+    file.extend(header);
+    file.extend(packed);
+}
+
+/// The spool of a process with two threads: what it says of itself is in the first 32 bytes, all others
+/// are payloads of their records.
+pub fn forge_process(bytes: &[u8]) -> Vec<u8> {
+    let (said, mut payloads) = bytes.split_at(bytes.len().min(32));
+    let byte = |place: usize| u64::from(said.get(place).copied().unwrap_or(0));
+    // Small, or far away.
+    let number = |place: usize| byte(place) << (byte(place + 1) % 57);
+    let mut file = Vec::new();
+    SpoolWriter::new(&mut file).expect("there is memory").finish().expect("so it can be written");
+    file.truncate(16);
+    let mut sequences = [[0; 2]; 4];
+    let mut put = |kind: u8, stream: u32, raw: &[u8]| {
+        let packed = zstd::bulk::compress(raw, 1).expect("there is memory");
+        let sequence: &mut u32 = &mut sequences[usize::from(kind)][stream as usize];
+        let lengths = (raw.len() as u32, packed.len() as u32);
+        frame((kind, stream, *sequence), lengths, &packed, &mut file);
+        *sequence += 1;
+    };
+    let last = json!({
+        "tallies": [[byte(0) % 4, number(1), number(3), number(5)]],
+        "open": [byte(1) % 4, number(7)],
+        "counters": {
+            "samples": number(9), "lost": number(11), "truncated": 0, "mpi_calls": 0,
+            "marks_planted": 0, "marks_hit": 0, "marks_stale": 0, "marks_verified": 0,
+            "marks_mismatched": 0, "handler_ticks": number(13),
+        },
+    });
+    for value in [
+        json!({ "process": { "process": 0, "pid": 1, "start_time": 1, "memory_bytes": number(15) } }),
+        json!({ "thread": { "process": 0, "records": 0, "routine": 0, "born": null } }),
+        json!({ "thread": { "process": 0, "records": 1, "routine": 9, "born": number(17) } }),
+        json!({ "thread_end": { "records": 1, "end": number(19), "last": last } }),
+        json!({ "calls": [[1, "read"], [2, "MPI_Allreduce"], [3, "MPI_Send"]] }),
+        json!({ "statuses": [{
+            "process": 0, "begin": number(21), "end": if byte(2) & 1 == 0 { None } else { Some(number(23)) },
+            "read": number(25), "main": 0, "period_stamps": number(27),
+            "ns_per_ticks_q32": number(29),
+            "facts": {
+                "period_ns": number(27), "clock": byte(3), "rate": { "ns_per_ticks_q32": number(29) },
+                "marks_off": 0, "unsampled_threads": 0, "stepped_aside": false,
+            },
+            "threads": byte(4), "unread": number(30), "record_bytes": 0, "living": [[0, last]],
+        }] }),
+    ] {
+        put(1, 0, value.to_string().as_bytes());
+    }
+    // Ids from 1 on: three calls, then code from 0x5000 on, as differences.
+    let mut addresses = vec![1, 26, 24, 24, 2, 2, 2, 0x80, 0xc0, 0x02];
+    addresses.extend([32; 20]);
+    addresses.extend([0; 48]);
+    put(2, 0, &addresses);
+    while let Some((head, rest)) = payloads.split_at_checked(2) {
+        let length = rest.len().min(usize::from(head[1]) << 3);
+        put(3, u32::from(head[0] & 1), &rest[..length]);
+        payloads = &rest[length..];
     }
     file
 }

@@ -80,6 +80,11 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// What is in it, uncompressed.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
     /// The records of a frame of [`Kind::Records`].
     pub fn records(&self) -> Result<Records<'a>, SpoolError> {
         Ok(Records::new(self.payload)?)

@@ -11,6 +11,7 @@ use super::columns::Builder;
 use super::error::SpoolError;
 use super::frame::{Kind, MAX_RAW_BYTES, Packer, Payload, Stream};
 use super::index::Index;
+use super::reader::Frame;
 use super::standing::Standing;
 use super::thinning::Thinning;
 use super::{PREAMBLE_BYTES, preamble};
@@ -169,6 +170,21 @@ impl<W: Write> SpoolWriter<W> {
                 self.close(stream);
             }
         }
+    }
+
+    /// Adds a frame of another spool as it is, to the stream of the same number.
+    pub fn copy(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
+        let (records, merged) = match frame.info.stream.kind {
+            Kind::Records => {
+                let records = frame.records()?;
+                (records.records() - records.prelude().min(records.records()), records.merged())
+            }
+            _ => (1, 0),
+        };
+        self.payload.clear();
+        self.payload.part(frame.payload());
+        self.put(frame.info.stream, records, merged);
+        Ok(())
     }
 
     /// Ends the records of a thread: no more come, and what is held for them is given back.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[path = "../../../fuzz/src/checks.rs"]
 mod checks;
 
-use crate::spool;
+use crate::{digest, spool};
 
 fn seeds(target: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
@@ -30,4 +30,21 @@ fn seeds_of_files_are_survived() {
         checks::file(&checks::forge(&bytes));
         checks::file(&bytes);
     }
+}
+
+#[test]
+fn seeds_of_digests_are_survived() {
+    for seed in seeds("digests") {
+        let bytes = std::fs::read(seed).unwrap();
+        checks::digest(&checks::forge_process(&bytes), &[]);
+    }
+}
+
+/// What the target makes is taken for a process, or it would fuzz nothing.
+#[test]
+fn a_forged_process_is_digested() {
+    let forged = checks::forge_process(&[7; 32]);
+    let digest = digest::Digest::new(std::io::Cursor::new(forged), None).unwrap();
+    assert_eq!(digest.damages(), [""; 0]);
+    assert_eq!(digest.processes().len(), 1);
 }

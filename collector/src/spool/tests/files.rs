@@ -122,6 +122,21 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn frames_are_copied_as_they_are() {
+    let file = small();
+    let mut reader = SpoolReader::new(Cursor::new(&file)).unwrap();
+    let mut copy = Vec::new();
+    let mut writer = SpoolWriter::new(&mut copy).unwrap();
+    let mut walk = reader.walk();
+    while let Some(step) = walk.next().unwrap() {
+        let Step::Frame(frame) = step else { panic!("{step:?}") };
+        writer.copy(&frame).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap().records, 120);
+    assert_eq!(read(&copy).unwrap().frames, read(&file).unwrap().frames);
+}
+
+#[test]
 fn one_stream_is_read_alone() {
     let file = small();
     let mut reader = SpoolReader::new(Cursor::new(&file)).unwrap();

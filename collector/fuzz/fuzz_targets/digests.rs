@@ -1,0 +1,11 @@
+//! The spool of a process that says anything of itself, and whose records are any bytes.
+
+#![no_main]
+#![allow(dead_code, reason = "each target uses a part of the checks")]
+
+use plimsoll_collector::{digest, spool};
+
+#[path = "../src/checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::digest(&checks::forge_process(bytes), &[]));
