@@ -107,12 +107,12 @@ impl Process {
         self.drain(scratch);
         let end = self.end();
         self.close_threads(end, scratch.spool.as_mut());
+        self.history.finish(self.main.is_some(), end);
+        while self.name_some(usize::MAX, symbols) {}
         let facts = self.facts();
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);
         }
-        self.history.finish(self.main.is_some(), end);
-        while self.name_some(usize::MAX, symbols) {}
         self.history.profile(end, &facts)
     }
 
