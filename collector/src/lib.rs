@@ -17,6 +17,7 @@ mod addresses;
 mod attach;
 mod books;
 mod clock;
+pub mod clusters;
 mod collector;
 mod contexts;
 mod drain;

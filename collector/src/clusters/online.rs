@@ -1,0 +1,101 @@
+//! Clustering while instances arrive: Algorithm 3's divide and conquer turned into a counter, so
+//! that a loop that lasts as long as the run needs no more memory than the logarithm of its length.
+//!
+//! Instances come into a block; a full block is a set of clusters of level 0; two sets of one level
+//! merge into one of the next, as digits of a binary counter carry. Each level has at most one set
+//! of at most K clusters: O(K log M) trees for M instances, and each instance takes part in an
+//! amortised constant number of merges of sets.
+
+use super::ControlFlow;
+use super::farthest::{merge_sets, most_clusters, reduced};
+use super::node::{Cluster, Node};
+use super::shed::{Shed, limit};
+
+/// Instances of a block, which are not compared before it is full (ICS18, Algorithm 3, line 2).
+const BLOCK: usize = 4;
+
+/// Clusters of the instances so far.
+///
+/// K is that of as many instances as have come so far; ICS18 knows their number beforehand.
+#[derive(Clone, Debug, Default)]
+pub struct Online {
+    block: Vec<Cluster>,
+    /// The set of each level; empty where there is none.
+    levels: Vec<Vec<Cluster>>,
+    count: u64,
+}
+
+impl Online {
+    /// Adds an instance; members arrive in ascending order.
+    pub fn push(&mut self, member: u64, tree: Node, flow: &dyn ControlFlow) {
+        self.block.push(Cluster::one(member, tree));
+        self.count += 1;
+        if self.block.len() < BLOCK {
+            return;
+        }
+        let most = most_clusters(self.count);
+        let mut set = std::mem::take(&mut self.block);
+        for level in 0.. {
+            if level == self.levels.len() {
+                self.levels.push(Vec::new());
+            }
+            if self.levels[level].is_empty() {
+                self.levels[level] = set;
+                return;
+            }
+            let lower = std::mem::take(&mut self.levels[level]);
+            set = merge_sets(lower, set, most, flow);
+        }
+    }
+
+    /// Number of instances.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The clusters of all instances, by ascending first member.
+    pub fn finish(self, flow: &dyn ControlFlow) -> Vec<Cluster> {
+        let most = most_clusters(self.count);
+        let mut set = self.block;
+        for lower in self.levels {
+            set = merge_sets(lower, set, most, flow);
+        }
+        reduced(set, most, flow)
+    }
+
+    /// All trees that are kept.
+    pub fn trees(&self) -> impl Iterator<Item = &Node> {
+        self.levels.iter().flatten().chain(&self.block).map(|cluster| &cluster.tree)
+    }
+
+    /// The same, to be made smaller.
+    pub(super) fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+        self.levels.iter_mut().flatten().chain(&mut self.block).map(|cluster| &mut cluster.tree)
+    }
+
+    /// Memory in use, beside the value itself.
+    pub fn bytes(&self) -> usize {
+        self.levels.iter().flatten().chain(&self.block).map(Cluster::bytes).sum()
+    }
+
+    /// Bounds the trees of the set that was last merged: what merging added may be too much.
+    pub(super) fn limit_merged(&mut self, most: usize, shed: &mut Shed) {
+        if self.block.is_empty()
+            && let Some(set) = self.levels.iter_mut().find(|set| !set.is_empty())
+        {
+            set.iter_mut().for_each(|cluster| limit(&mut cluster.tree, most, shed));
+        }
+    }
+
+    /// Comes down to at most `most` clusters at once, for want of memory.
+    pub(super) fn squeeze(&mut self, most: usize, flow: &dyn ControlFlow) {
+        let mut set = std::mem::take(&mut self.block);
+        let top = self.levels.len();
+        for lower in std::mem::take(&mut self.levels) {
+            set = merge_sets(lower, set, most, flow);
+        }
+        // At the level where it was: later blocks do not meet it before they are as many.
+        self.levels.resize_with(top.max(1), Vec::new);
+        self.levels[top.max(1) - 1] = reduced(set, most, flow);
+    }
+}
