@@ -10,9 +10,9 @@ use super::node::{Key, Kind, Node};
 use super::open::{Closing, Moment, Open, OpenLoop};
 use super::shed::{Shed, limit};
 
-/// Most frames of an open path, loops included: far above [`plimsoll_agent::record::MAX_DEPTH`]
-/// frames would be a tree too deep to walk.
-const MOST_DEPTH: usize = 768;
+/// Most frames of an open path, loops included. Trees are walked by recursion, on threads whose stacks
+/// the application's limits decide: merging takes about a kilobyte for each level.
+const MOST_DEPTH: usize = 256;
 
 /// Fewest clusters that a running loop keeps when memory is short.
 const FEWEST_CLUSTERS: usize = 2;

@@ -10,15 +10,13 @@ use super::runs::{Run, cover};
 /// Most runs of a set. Beyond, neighbouring runs are joined with what lies between them.
 pub const MOST_RUNS: usize = 32;
 
-/// Sets of up to so many runs are not searched for rhythms.
-const FEW_RUNS: usize = 4;
-
 /// Sets of more numbers than this are not searched for rhythms: their parts have been.
-const FEW_NUMBERS: u64 = 256;
+const FEW_NUMBERS: u64 = 128;
 
 /// A set of numbers as arithmetic progressions, as in `interface.md`'s lists of ranks: `0-3,8,16-30:2`.
 /// Unlike there, progressions may lie within each other, so that every periodic pattern is
-/// bounded: of period three, `1-998:3,2-998:3`.
+/// bounded: of period three, `1-998:3,2-998:3`. Exact sets of up to 128 numbers are equal if they
+/// hold the same.
 ///
 /// At most [`MOST_RUNS`] progressions: the members of a pattern without rhythm are widened to ranges
 /// that hold them all, and the set says that it [is approximate](Self::is_approximate). How many
@@ -138,12 +136,11 @@ impl Members {
 
     fn compact(&mut self) {
         self.join();
-        if self.runs.len() > FEW_RUNS && self.len() <= FEW_NUMBERS {
+        if self.runs.len() > 1 && self.len() <= FEW_NUMBERS {
             let mut numbers: Vec<u64> = self.runs.iter().flat_map(|run| run.numbers()).collect();
             numbers.sort_unstable();
             numbers.dedup();
             self.runs = cover(&numbers);
-            self.join();
         }
         if self.runs.len() > MOST_RUNS {
             self.widen();

@@ -137,23 +137,51 @@ fn extended_gcd(one: u64, other: u64) -> (u64, i128) {
 /// Longest rhythm that is looked for.
 const LONGEST_RHYTHM: u64 = 64;
 
-/// How many of the following numbers are tried as the second of a run.
-const LOOKAHEAD: usize = 12;
-
-/// Covers strictly ascending numbers by few runs. Runs may lie within each other: a rhythm of which every
-/// third beat is missing is two runs, however long it lasts.
+/// Covers strictly ascending numbers by few runs: the same ones whatever sets they came from.
 ///
-/// Numbers in a rhythm get one run for each beat of its shortest period: wherever in the rhythm
-/// they begin, so that the runs of neighbouring stretches continue each other.
+/// One after another, as lists of ranks are written, unless that takes twice as many as a rhythm has
+/// beats. Then each beat is a run of its own, and runs lie within each other: of period three with one
+/// beat missing, `1-998:3,2-998:3`. Wherever in the rhythm the numbers begin, these are the same
+/// runs, so those of neighbouring stretches continue each other.
 pub(super) fn cover(numbers: &[u64]) -> Vec<Run> {
-    match rhythm(numbers) {
-        Some(period) => {
-            let last = numbers[numbers.len() - 1];
-            let beats = numbers.iter().take_while(|number| **number < numbers[0] + period);
-            beats.map(|first| Run::new(*first, last, period)).collect()
+    let ascending = ascending(numbers);
+    let Some(period) = rhythm(numbers) else { return ascending };
+    let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
+    let beats = numbers.iter().take_while(|number| **number - first < period);
+    let beats: Vec<Run> = beats.map(|first| Run::new(*first, last, period)).collect();
+    if 2 * beats.len() <= ascending.len() { beats } else { ascending }
+}
+
+/// Runs that each lie wholly behind the one before, formed from the lowest number on.
+fn ascending(numbers: &[u64]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for number in numbers {
+        let next = Run { first: *number, last: *number, step: 1 };
+        let Some(open) = runs.last_mut() else {
+            runs.push(next);
+            continue;
+        };
+        match open.count() {
+            1 => *open = Run { step: number - open.first, last: *number, ..*open },
+            _ if number - open.last == open.step => open.last = *number,
+            // Two numbers apart are no rhythm yet: the second may begin one.
+            2 if open.step > 1 => {
+                let second = open.last;
+                *open = Run { first: open.first, last: open.first, step: 1 };
+                runs.push(Run { first: second, last: *number, step: number - second });
+            }
+            _ => runs.push(next),
         }
-        None => longest_first(numbers),
     }
+    if let Some(open) = runs.last_mut()
+        && open.count() == 2
+        && open.step > 1
+    {
+        let second = open.last;
+        *open = Run { first: open.first, last: open.first, step: 1 };
+        runs.push(Run { first: second, last: second, step: 1 });
+    }
+    runs
 }
 
 /// The shortest period in which numbers recur, at least three times.
@@ -166,42 +194,4 @@ fn rhythm(numbers: &[u64]) -> Option<u64> {
                 && (number - first < *period || holds(number - period))
         })
     })
-}
-
-/// Without rhythm: from the lowest number on, always the longest run that begins there.
-fn longest_first(numbers: &[u64]) -> Vec<Run> {
-    let mut runs = Vec::new();
-    let mut covered = vec![false; numbers.len()];
-    for index in 0..numbers.len() {
-        if covered[index] {
-            continue;
-        }
-        let is_free = |number: u64, covered: &[bool]| {
-            numbers.binary_search(&number).ok().filter(|at| !covered[*at])
-        };
-        let first = numbers[index];
-        let mut best = Run { first, last: first, step: 1 };
-        let free = (index + 1..numbers.len()).filter(|at| !covered[*at]);
-        for second in free.take(LOOKAHEAD) {
-            let step = numbers[second] - first;
-            let mut last = numbers[second];
-            while let Some(next) = last.checked_add(step)
-                && is_free(next, &covered).is_some()
-            {
-                last = next;
-            }
-            let run = Run { first, last, step };
-            // Two numbers apart are no rhythm.
-            if run.count() > best.count() && (run.count() > 2 || step == 1) {
-                best = run;
-            }
-        }
-        for number in best.numbers() {
-            if let Some(at) = is_free(number, &covered) {
-                covered[at] = true;
-            }
-        }
-        runs.push(best);
-    }
-    runs
 }

@@ -1,0 +1,105 @@
+//! Memory is bounded by structure, not by run time: nodes are counted, not seconds.
+
+use super::machine::{Code, Machine, busy, repeat};
+use super::*;
+use crate::clusters::{Frame, Lca, Limits, Moment, Online, TreeBuilder, most_clusters};
+
+#[test]
+fn a_million_iterations_are_few_trees() {
+    let mut online = Online::default();
+    let mut most = 0;
+    let count = 1_000_000u64;
+    for at in 0..count {
+        // Five behaviours in no order, each with noise.
+        let kind = crate::profile::instance_level(at).min(4);
+        let time = 1000 * (1 + u64::from(kind) * u64::from(kind)) + at % 7;
+        online.push(at, iteration(&[(10, time), (20, 100)]), &Decades);
+        if at % 1024 == 1023 {
+            most = most.max(online.trees().map(Node::nodes).sum());
+        }
+    }
+    let trees = most_clusters(count) * (u64::BITS - count.leading_zeros()) as usize;
+    assert!(most <= 3 * trees, "{most} nodes");
+    assert!(online.bytes() < 400_000, "{} bytes", online.bytes());
+    let clusters = online.finish(&Decades);
+    assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), count);
+    let five = 100 * count
+        + (0..count)
+            .map(|at| {
+                let kind = u64::from(crate::profile::instance_level(at).min(4));
+                1000 * (1 + kind * kind) + at % 7
+            })
+            .sum::<u64>();
+    assert_eq!(clusters.iter().map(|cluster| cluster.tree.duration()).sum::<u64>(), five);
+}
+
+/// A time-step loop that never ends, with loops inside, in a machine that only has what a loop
+/// needs: the bound holds all the time, and no time is lost.
+#[test]
+fn a_running_loop_stays_within_its_bound() {
+    let inner = |_| vec![busy(40, 5_300), busy(50, 1_000)];
+    let step = |at: u64| {
+        let calls = (0..30).map(|call| busy(100 + 10 * call, 700 + at % 5 * 300));
+        vec![busy(10, 6_000), repeat(20, 3 + at % 4, inner), Code::Call(60, calls.collect())]
+    };
+    for (bound, is_short) in [(100usize, true), (300, true), (2_000, false)] {
+        let mut machine = Machine::new(bound);
+        let mut most = 0;
+        machine.run(&[Code::Call(9, vec![])]);
+        for at in 0..400 {
+            // The loop is entered anew each time, but nothing tells that it was left.
+            machine.run(&[Code::Loop(1, vec![step(at)])]);
+            most = most.max(machine.builder.nodes());
+        }
+        assert!(most <= bound + bound / 16 + 40, "{most} of {bound}");
+        let seen = machine.finish();
+        assert!(seen.tree.is_partitioned());
+        assert_eq!(seen.tree.duration(), seen.end);
+        let shed = seen.counts.shed;
+        assert_eq!(shed.collapsed > 0, is_short, "{shed:?}");
+    }
+}
+
+/// A procedure that calls without end, outside any known loop: its children become a profile.
+#[test]
+fn endless_calls_outside_of_loops_become_a_profile() {
+    let mut machine = Machine::new(100_000);
+    machine.run(&[Code::Call(9, (0..3_000).map(|at| busy(10 + at % 20, 2_000)).collect())]);
+    let seen = machine.finish();
+    assert!(seen.tree.nodes() <= 2 + 20, "{}", seen.tree.nodes());
+    assert_eq!(seen.counts.shed.collapsed, 1);
+    assert!(seen.tree.is_partitioned());
+    assert_eq!(seen.tree.duration(), 3_000 * 2_000);
+}
+
+/// Recursion without end, every other frame a loop: what is deeper than the bound is the innermost
+/// frame's. What is kept is walked by recursion, here on the small stack of a test's thread.
+#[test]
+fn a_stack_without_end_is_cut() {
+    let limits = Limits { period: 1000, nodes: 100_000, iteration_nodes: 2_000 };
+    let mut builder = TreeBuilder::new(Key(0), 0, limits);
+    let frame = |at: u32| match at % 2 {
+        0 => Frame::call(Key(20 + at)),
+        _ => Frame::within_loop(Key(20 + at)),
+    };
+    let frames: Vec<Frame> = (0..2_000).map(frame).collect();
+    builder.change(Lca::exactly(0), &frames, Moment::exact(0), &Decades);
+    for at in 1..5 {
+        // All but the outermost four frames return, and are called again.
+        let when = Moment::exact(at * 10_000);
+        builder.change(Lca::exactly(1_990), &frames[1_990..1_992], when, &Decades);
+        assert_eq!(builder.depth(), 1_992);
+        builder.change(Lca::exactly(4), &frames[4..], when, &Decades);
+        assert_eq!(builder.depth(), 2_000);
+    }
+    let (tree, counts) = builder.finish(50_000, &Decades);
+    assert!(counts.cut_frames > 5 * 1_000);
+    assert!(tree.is_partitioned() && tree.nodes() > 300, "{}", tree.nodes());
+    assert_eq!(tree.duration(), 50_000);
+    let twice = crate::clusters::merged(tree.clone(), tree.clone(), &Decades);
+    assert_eq!(crate::clusters::difference(&twice, &tree, &Decades), 0.0);
+    let (mut half, rest) = crate::clusters::merge::split(twice, 1, 2);
+    assert_eq!(half.duration(), rest.duration());
+    crate::clusters::shed::limit(&mut half, 100, &mut Default::default());
+    assert_eq!(crate::clusters::flatten::flattened(rest).duration(), 50_000);
+}
