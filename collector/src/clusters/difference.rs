@@ -89,8 +89,19 @@ impl Gap {
         }
     }
 
-    fn per(self, weight: f64, errors: f64) -> (f64, f64) {
-        let (time, shrink) = (self.time as f64, errors.max(1.0).sqrt());
+    /// Within which bounds it lies on average over `weight`.
+    fn per(self, weight: f64) -> (f64, f64) {
+        let scale = 1.0 / weight;
+        let least = self.time.saturating_sub(self.shorter) as f64;
+        (least * scale, (self.time + self.longer) as f64 * scale)
+    }
+
+    /// The same of a sum of so many instances in each of the weight, whose errors are independent.
+    fn per_many(self, weight: f64, instances: f64) -> (f64, f64) {
+        if instances <= 1.0 {
+            return self.per(weight);
+        }
+        let (time, shrink) = (self.time as f64, instances.sqrt());
         let least = (time - self.shorter as f64 / shrink).max(0.0);
         (least / weight, (time + self.longer as f64 / shrink) / weight)
     }
@@ -125,39 +136,42 @@ fn ordered(
 ) -> f64 {
     let mut sum = 0.0;
     let mut gaps = (Gap::after(one.node.begin), Gap::after(other.node.begin));
-    let mut last = (mean_width(one.node.begin, one.node), mean_width(other.node.begin, other.node));
+    // The last boundary of each, with the number of instances that it is summed over.
+    let mut last = ((one.node.begin, one.node.count), (other.node.begin, other.node.count));
     for step in Walk::new(one.node.key, left, right, flow) {
         match step {
             Step::Both(i, j) => {
                 let (a, b) = (&left[i], &right[j]);
-                let ours = gaps.0.until(a.before, a.begin).per(one.weight, 1.0);
-                sum += apart(ours, gaps.1.until(b.before, b.begin).per(other.weight, 1.0));
+                let ours = gaps.0.until(a.before, a.begin).per(one.weight);
+                sum += apart(ours, gaps.1.until(b.before, b.begin).per(other.weight));
                 sum += nodes(one.child(a), other.child(b), flow);
                 gaps = (Gap::after(a.end), Gap::after(b.end));
-                last = (mean_width(a.end, a), mean_width(b.end, b));
+                last = ((a.end, a.count), (b.end, b.count));
             }
             Step::Left(i, j) => {
-                sum += alone(one.child(&left[i]), last.1.max(next_width(right, j, other.node)));
+                let unseen = mean_width(last.1).max(next_width(right, j, other.node));
+                sum += alone(one.child(&left[i]), unseen);
                 gaps.0 = gaps.0.over(&left[i]);
             }
             Step::Right(i, j) => {
-                sum += alone(other.child(&right[j]), last.0.max(next_width(left, i, one.node)));
+                let unseen = mean_width(last.0).max(next_width(left, i, one.node));
+                sum += alone(other.child(&right[j]), unseen);
                 gaps.1 = gaps.1.over(&right[j]);
             }
         }
     }
-    let ours = gaps.0.until(one.node.own, one.node.end).per(one.weight, 1.0);
-    sum + apart(ours, gaps.1.until(other.node.own, other.node.end).per(other.weight, 1.0))
+    let ours = gaps.0.until(one.node.own, one.node.end).per(one.weight);
+    sum + apart(ours, gaps.1.until(other.node.own, other.node.end).per(other.weight))
 }
 
-fn mean_width(boundary: Boundary, node: &Node) -> f64 {
-    boundary.width() as f64 / node.count.max(1) as f64
+fn mean_width((boundary, count): (Boundary, u64)) -> f64 {
+    boundary.width() as f64 / count.max(1) as f64
 }
 
 fn next_width(children: &[Node], next: usize, parent: &Node) -> f64 {
     match children.get(next) {
-        Some(child) => mean_width(child.begin, child),
-        None => mean_width(parent.end, parent),
+        Some(child) => mean_width((child.begin, child.count)),
+        None => mean_width((parent.end, parent.count)),
     }
 }
 
@@ -177,7 +191,7 @@ fn length(side: Side<'_>) -> (f64, f64) {
         shorter: node.begin.later + node.end.earlier,
         longer: node.begin.earlier + node.end.later,
     };
-    whole.per(side.weight, node.count as f64 / side.weight)
+    whole.per_many(side.weight, node.count as f64 / side.weight)
 }
 
 /// The difference between two sets of profile nodes, and the own times of their parents.
@@ -222,5 +236,5 @@ fn own(side: Side<'_>, children: &[Node]) -> (f64, f64) {
         gap.longer += child.begin.later + child.end.earlier;
         instances += child.count as f64;
     }
-    gap.per(side.weight, instances / side.weight)
+    gap.per_many(side.weight, instances / side.weight)
 }

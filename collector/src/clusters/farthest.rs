@@ -3,8 +3,8 @@
 
 use super::ControlFlow;
 use super::difference::ratio;
-use super::merge::merged;
-use super::node::{Cluster, Kind};
+use super::merge::absorb;
+use super::node::Cluster;
 
 /// Clusters closer than this always become one.
 pub const RATIO_MIN: f64 = 0.02;
@@ -55,20 +55,14 @@ pub(super) fn reduced(set: Vec<Cluster>, most: usize, flow: &dyn ControlFlow) ->
         while let Some((one, other)) = distances.next_merge(most.max(1)) {
             let absorbed = set.swap_remove(other);
             distances.remove(other);
-            absorb(&mut set[one], absorbed, flow);
+            let cluster = &mut set[one];
+            absorb(&mut cluster.tree, absorbed.tree, flow);
+            cluster.members.insert_all(&absorbed.members);
             distances.update(one, &set, flow);
         }
         set.sort_by_key(|cluster| cluster.members.first());
     }
     set
-}
-
-/// Adds the instances of another cluster.
-fn absorb(cluster: &mut Cluster, other: Cluster, flow: &dyn ControlFlow) {
-    let nothing = super::flatten::empty(Kind::Iteration, &other.tree);
-    let tree = std::mem::replace(&mut cluster.tree, nothing);
-    cluster.tree = merged(tree, other.tree, flow);
-    cluster.members.insert_all(&other.members);
 }
 
 /// Pairwise ratios: row i holds those to the clusters before i.

@@ -14,38 +14,46 @@ use super::node::{Boundary, Cluster, Content, Iterations, Node};
 /// All instances of two nodes that stand for the same, as one node.
 ///
 /// A regular node and a profile node become a profile node. Costs what both hold.
-pub fn merged(one: Node, other: Node, flow: &dyn ControlFlow) -> Node {
-    match (one.content, other.content) {
+pub fn merged(mut one: Node, other: Node, flow: &dyn ControlFlow) -> Node {
+    absorb(&mut one, other, flow);
+    one
+}
+
+/// The same in place: most trees that are merged have the same children.
+pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
+    let content = std::mem::replace(&mut other.content, nothing());
+    match (&mut into.content, content) {
         (Content::Ordered(left), Content::Ordered(right)) => {
-            let content = Content::Ordered(interleaved(one.key, left, right, flow));
-            sum(Node { content, ..one }, Node { content: nothing(), ..other })
+            if left.iter().map(Node::id).eq(right.iter().map(Node::id)) {
+                left.iter_mut().zip(right).for_each(|(ours, theirs)| absorb(ours, theirs, flow));
+            } else {
+                *left = interleaved(into.key, std::mem::take(left), right, flow);
+            }
         }
         (Content::Loop(left), Content::Loop(right)) => {
-            let content = Content::Loop(Box::new(loops::merge(*left, *right, flow)));
-            sum(Node { content, ..one }, Node { content: nothing(), ..other })
+            **left = loops::merge(std::mem::take(left), *right, flow);
         }
-        (left, right) => {
-            let before = one.before + other.before;
-            let mut node = flattened(Node { content: left, ..one });
-            accumulate(&mut node, Node { content: right, ..other });
-            node.before = before;
-            node
+        (_, content) => {
+            other.content = content;
+            let before = into.before + other.before;
+            let content = std::mem::replace(&mut into.content, nothing());
+            let shell = Node { content: nothing(), ..*into };
+            *into = flattened(Node { content, ..shell });
+            accumulate(into, other);
+            into.before = before;
+            return;
         }
     }
+    into.count += other.count;
+    into.before += other.before;
+    into.duration += other.duration;
+    into.own += other.own;
+    into.begin.add(other.begin);
+    into.end.add(other.end);
 }
 
 fn nothing() -> Content {
     Content::Profile(Vec::new())
-}
-
-fn sum(mut node: Node, other: Node) -> Node {
-    node.count += other.count;
-    node.before += other.before;
-    node.duration += other.duration;
-    node.own += other.own;
-    node.begin.add(other.begin);
-    node.end.add(other.end);
-    node
 }
 
 /// The children of both by time. Each keeps the time before it: so that of a node which lacks a

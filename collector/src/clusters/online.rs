@@ -7,12 +7,17 @@
 //! amortised constant number of merges of sets.
 
 use super::ControlFlow;
-use super::farthest::{merge_sets, most_clusters, reduced};
+use super::difference::ratio;
+use super::farthest::{RATIO_MIN, merge_sets, most_clusters, reduced};
+use super::members::Members;
+use super::merge::absorb;
 use super::node::{Cluster, Node};
 use super::shed::{Shed, limit};
 
-/// Instances of a block, which are not compared before it is full (ICS18, Algorithm 3, line 2).
-const BLOCK: usize = 4;
+/// Instances of a block. ICS18 does not compare those of a block before it is full (Algorithm 3,
+/// line 2). We compare each with those before it, and merge what is closer than Ratio_min, which
+/// line 18 would merge in any case: most iterations are alike, and then one comparison is enough.
+const BLOCK: u64 = 4;
 
 /// Clusters of the instances so far.
 ///
@@ -28,9 +33,9 @@ pub struct Online {
 impl Online {
     /// Adds an instance; members arrive in ascending order.
     pub fn push(&mut self, member: u64, tree: Node, flow: &dyn ControlFlow) {
-        self.block.push(Cluster::one(member, tree));
+        join_block(&mut self.block, member, tree, flow);
         self.count += 1;
-        if self.block.len() < BLOCK {
+        if !self.count.is_multiple_of(BLOCK) {
             return;
         }
         let most = most_clusters(self.count);
@@ -80,7 +85,7 @@ impl Online {
 
     /// Bounds the trees of the set that was last merged: what merging added may be too much.
     pub(super) fn limit_merged(&mut self, most: usize, shed: &mut Shed) {
-        if self.block.is_empty()
+        if self.count.is_multiple_of(BLOCK)
             && let Some(set) = self.levels.iter_mut().find(|set| !set.is_empty())
         {
             set.iter_mut().for_each(|cluster| limit(&mut cluster.tree, most, shed));
@@ -97,5 +102,16 @@ impl Online {
         // At the level where it was: later blocks do not meet it before they are as many.
         self.levels.resize_with(top.max(1), Vec::new);
         self.levels[top.max(1) - 1] = reduced(set, most, flow);
+    }
+}
+
+fn join_block(block: &mut Vec<Cluster>, member: u64, tree: Node, flow: &dyn ControlFlow) {
+    let distances = block.iter_mut().map(|cluster| (ratio(&cluster.tree, &tree, flow), cluster));
+    match distances.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        Some((distance, cluster)) if distance < RATIO_MIN => {
+            absorb(&mut cluster.tree, tree, flow);
+            cluster.members.insert_all(&Members::one(member));
+        }
+        _ => block.push(Cluster::one(member, tree)),
     }
 }

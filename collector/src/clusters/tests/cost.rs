@@ -11,7 +11,8 @@ use crate::clusters::{Online, difference, merged, most_clusters};
 /// An iteration of about so many nodes: calls that each call five more.
 fn wide(nodes: u64, factor: u64) -> Node {
     let calls = (0..nodes / 6).map(|at| {
-        let inner = (1..6).map(|inner| call(10 * inner, factor * 100 * u64::from(inner) + at)).collect();
+        let inner =
+            (1..6).map(|inner| call(10 * inner, factor * 100 * u64::from(inner) + at)).collect();
         Part::Child(regular(10 * at as u32 + 10, Kind::Call, inner))
     });
     regular(1, Kind::Iteration, calls.collect())
