@@ -132,7 +132,13 @@ impl TreeBuilder {
     /// begun. Nothing else happened at that moment as far as is known; a stack that has not changed
     /// need not be told.
     ///
-    /// Moments come in order; one that does not is put at the one before it.
+    /// - Two samples: one change, between their stamps, put where the replay parts their time.
+    /// - A wrapped call: its callers, between the last stamp and its entry; the call, at its entry;
+    ///   nothing new behind its callers, at its return.
+    /// - Records were lost: nothing is kept and nothing new, between the stamps around the gap.
+    ///
+    /// Moments come in order; one that does not is put at the one before it. Time that does not
+    /// count (a pause) is taken off all later stamps by whoever tells them.
     pub fn change(&mut self, lca: Lca, added: &[Frame], when: Moment, flow: &dyn ControlFlow) {
         let when = when.not_before(self.now);
         self.now = when.at;

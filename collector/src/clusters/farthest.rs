@@ -47,6 +47,13 @@ pub fn merge_sets(
     reduced(one, most, flow)
 }
 
+/// How far each cluster is from the one that is nearest to it, as a ratio; `None` where it is alone.
+pub fn separations(clusters: &[Cluster], flow: &dyn ControlFlow) -> Vec<Option<f64>> {
+    let distances = Distances::between(clusters, flow);
+    let nearest = (0..clusters.len()).map(|at| distances.of(at).min_by(f64::total_cmp));
+    nearest.collect()
+}
+
 /// Merges the closest clusters of a set as long as Algorithm 3 says (lines 13 to 26).
 pub(super) fn reduced(set: Vec<Cluster>, most: usize, flow: &dyn ControlFlow) -> Vec<Cluster> {
     let mut set = set;
@@ -74,6 +81,12 @@ impl Distances {
             set[..index].iter().map(|other| ratio(&other.tree, &cluster.tree, flow)).collect()
         };
         Self(set.iter().enumerate().map(row).collect())
+    }
+
+    /// Those of one cluster to all others.
+    fn of(&self, index: usize) -> impl Iterator<Item = f64> {
+        let later = self.0[index + 1..].iter().map(move |row| row[index]);
+        self.0[index].iter().copied().chain(later)
     }
 
     /// The closest pair, the lower index first, if it is to be merged.

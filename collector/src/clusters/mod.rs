@@ -36,7 +36,7 @@ mod tests;
 pub use builder::{BuildCounts, Frame, Lca, Limits, TreeBuilder};
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MOST_DURATIONS, Stretch};
-pub use farthest::{RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters};
+pub use farthest::{RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations};
 pub use identify::{ACCEPTED_CHILDREN, ACCEPTED_PERIODS, Identifier, identifiers, is_accepted};
 pub use members::{MOST_RUNS, Members};
 pub use merge::merged;
@@ -44,7 +44,7 @@ pub use node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
 pub use online::Online;
 pub use open::{MOST_CHILDREN, Moment};
 pub use runs::Run;
-pub use shed::Shed;
+pub use shed::{Shed, limit};
 
 /// What the structure of the program says of the order of call sites and loops.
 pub trait ControlFlow {

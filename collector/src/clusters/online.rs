@@ -19,9 +19,11 @@ use super::shed::{Shed, limit};
 /// line 18 would merge in any case: most iterations are alike, and then one comparison is enough.
 const BLOCK: u64 = 4;
 
+/// Of how many instances a loop is thought that has had fewer: ICS18 knows their number beforehand. What
+/// a small K has merged at the beginning of a long loop would never come apart again.
+const EXPECTED: u64 = 1 << 10;
+
 /// Clusters of the instances so far.
-///
-/// K is that of as many instances as have come so far; ICS18 knows their number beforehand.
 #[derive(Clone, Debug, Default)]
 pub struct Online {
     block: Vec<Cluster>,
@@ -38,7 +40,7 @@ impl Online {
         if !self.count.is_multiple_of(BLOCK) {
             return;
         }
-        let most = most_clusters(self.count);
+        let most = most_clusters(self.count.max(EXPECTED));
         let mut set = std::mem::take(&mut self.block);
         for level in 0.. {
             if level == self.levels.len() {

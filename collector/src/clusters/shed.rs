@@ -24,8 +24,9 @@ impl Shed {
     }
 }
 
-/// Brings a tree down to at most `most` nodes (at least one). What has more nodes gives up more.
-pub(super) fn limit(node: &mut Node, most: usize, shed: &mut Shed) {
+/// Brings a tree down to at most `most` nodes (at least one). What has more nodes gives up more. Where
+/// trees of ranks are merged, whoever merges them decides how large a representative may be.
+pub fn limit(node: &mut Node, most: usize, shed: &mut Shed) {
     let size = node.nodes();
     if size > most.max(1) {
         shrink(node, size, most.max(1), shed);

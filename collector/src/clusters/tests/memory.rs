@@ -9,28 +9,26 @@ fn a_million_iterations_are_few_trees() {
     let mut online = Online::default();
     let mut most = 0;
     let count = 1_000_000u64;
+    // Five behaviours, each with noise; the rhythm changes halfway.
+    let time = |at: u64| {
+        let kind = if at < count / 2 { at % 5 } else { at % 3 };
+        1000 * (1 + kind * kind) + at % 7
+    };
     for at in 0..count {
-        // Five behaviours in no order, each with noise.
-        let kind = crate::profile::instance_level(at).min(4);
-        let time = 1000 * (1 + u64::from(kind) * u64::from(kind)) + at % 7;
-        online.push(at, iteration(&[(10, time), (20, 100)]), &Decades);
+        let tree = regular(1, Kind::Iteration, vec![Part::Own(time(at))]);
+        online.push(at, tree, &Decades);
         if at % 1024 == 1023 {
             most = most.max(online.trees().map(Node::nodes).sum());
         }
     }
     let trees = most_clusters(count) * (u64::BITS - count.leading_zeros()) as usize;
-    assert!(most <= 3 * trees, "{most} nodes");
+    assert!(most <= trees, "{most} nodes in {trees} trees");
     assert!(online.bytes() < 400_000, "{} bytes", online.bytes());
     let clusters = online.finish(&Decades);
     assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), count);
-    let five = 100 * count
-        + (0..count)
-            .map(|at| {
-                let kind = u64::from(crate::profile::instance_level(at).min(4));
-                1000 * (1 + kind * kind) + at % 7
-            })
-            .sum::<u64>();
-    assert_eq!(clusters.iter().map(|cluster| cluster.tree.duration()).sum::<u64>(), five);
+    let truth: u64 = (0..count).map(time).sum();
+    assert_eq!(clusters.iter().map(|cluster| cluster.tree.duration()).sum::<u64>(), truth);
+    assert_eq!(clusters.len(), 5, "{:?}", members(&clusters));
 }
 
 /// A time-step loop that never ends, with loops inside, in a machine that only has what a loop
@@ -102,4 +100,20 @@ fn a_stack_without_end_is_cut() {
     assert_eq!(half.duration(), rest.duration());
     crate::clusters::shed::limit(&mut half, 100, &mut Default::default());
     assert_eq!(crate::clusters::flatten::flattened(rest).duration(), 50_000);
+}
+
+/// What crosses the job's MPI: the same afterwards, and small.
+#[test]
+fn a_tree_on_its_way_is_small() {
+    let mut machine = Machine::new(100_000);
+    let inner = |_| vec![busy(40, 5_300), busy(50, 1_000)];
+    let step =
+        |at: u64| vec![busy(10, 6_000 + at % 2 * 9_000), repeat(20, 4, inner), busy(60, 700)];
+    machine.run(&[Code::Call(9, vec![repeat(1, 1_000, step)])]);
+    let tree = machine.finish().tree;
+    let sent = postcard::to_stdvec(&tree).unwrap();
+    assert_eq!(postcard::from_bytes::<Node>(&sent).unwrap(), tree);
+    // The durations of the outer loop are the largest part.
+    assert!(sent.len() < 200 * 6 + 40 * tree.nodes() + 400, "{} of {}", sent.len(), tree.nodes());
+    assert!(tree.bytes() < 16_000, "{}", tree.bytes());
 }

@@ -93,6 +93,20 @@ fn equal_iterations_are_one_cluster() {
 }
 
 #[test]
+fn clusters_say_how_far_apart_they_are() {
+    let times = [100u64, 300, 900].map(|time| vec![iteration(&[(10, time)])]);
+    let clusters: Vec<Cluster> = times
+        .into_iter()
+        .enumerate()
+        .flat_map(|(at, trees)| trees.into_iter().map(move |tree| Cluster::one(at as u64, tree)))
+        .collect();
+    let separations = crate::clusters::separations(&clusters, &Decades);
+    assert_eq!(separations, [Some(0.5), Some(0.5), Some(0.5)]);
+    assert_eq!(crate::clusters::separations(&clusters[..1], &Decades), [None]);
+    assert_eq!(crate::clusters::separations(&[], &Decades), []);
+}
+
+#[test]
 fn graded_imbalance_does_not_explode() {
     // Ranks whose work grows by steps too small to part any two of them.
     let ranks = 4096u64;
