@@ -10,7 +10,7 @@ use crate::clusters::{BuildCounts, Frame, Lca, Limits, Moment, TreeBuilder};
 pub(super) const PERIOD: u64 = 1000;
 
 /// A stretch of code.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Code {
     /// The innermost frame works.
     Work(u64),
@@ -38,6 +38,8 @@ pub(super) struct Seen {
     pub(super) counts: BuildCounts,
     /// Time in each loop and call, truly.
     pub(super) truth: BTreeMap<u32, u64>,
+    /// Iterations of each loop, truly.
+    pub(super) iterations: BTreeMap<u32, u64>,
     pub(super) end: u64,
 }
 
@@ -50,6 +52,7 @@ pub(super) struct Machine {
     next: u64,
     instances: u64,
     truth: BTreeMap<u32, u64>,
+    iterations: BTreeMap<u32, u64>,
     /// Whether LCAs are known.
     pub(super) marks: bool,
 }
@@ -66,6 +69,7 @@ impl Machine {
             next: PERIOD / 3,
             instances: 0,
             truth: BTreeMap::new(),
+            iterations: BTreeMap::new(),
             marks: true,
         }
     }
@@ -80,6 +84,7 @@ impl Machine {
                 Code::Wrapped(key, time) => self.wrapped(*key, *time),
                 Code::Loop(key, bodies) => {
                     let frame = Frame::within_loop(Key(*key));
+                    *self.iterations.entry(*key).or_default() += bodies.len() as u64;
                     self.inside(frame, *key, |machine| {
                         bodies.iter().for_each(|body| machine.run(body));
                     });
@@ -90,7 +95,7 @@ impl Machine {
 
     pub(super) fn finish(self) -> Seen {
         let (tree, counts) = self.builder.finish(self.now, &Decades);
-        Seen { tree, counts, truth: self.truth, end: self.now }
+        Seen { tree, counts, truth: self.truth, iterations: self.iterations, end: self.now }
     }
 
     fn inside(&mut self, frame: Frame, key: u32, body: impl FnOnce(&mut Self)) {

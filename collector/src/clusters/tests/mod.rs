@@ -1,6 +1,7 @@
 //! The clusters' tests: the papers' worked facts, laws over all trees, behaviours planted in trees, and
 //! programs with a known truth that are sampled.
 
+mod anything;
 mod cost;
 mod figures;
 mod laws;
