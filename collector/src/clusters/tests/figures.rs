@@ -1,7 +1,8 @@
 //! Worked facts of ICS18, on trees of our own: the figures' trees are not printed in numbers.
 
 use super::*;
-use crate::clusters::{difference, ratio};
+use crate::clusters::flatten::flattened;
+use crate::clusters::{difference, merged, ratio};
 
 const PERIOD: u64 = 4_000_000;
 
@@ -116,4 +117,32 @@ fn without_control_flow_what_comes_later_decides() {
     let other = iteration(&[(10, 5), (20, 7)]);
     assert_eq!(difference(&one, &other, &Unknown), 3.0);
     assert_eq!(difference(&other, &one, &Unknown), 3.0);
+}
+
+/// A profile sums instances up whose errors are independent: of 100 calls that a sample saw each, ten
+/// periods may be too much, not a hundred. ICS18 deducts two periods from such a sum, whatever
+/// it is of.
+#[test]
+fn errors_of_many_instances_grow_with_the_root_of_their_number() {
+    let tree = |calls: u64| {
+        let calls = (0..calls).map(|_| call(10, PERIOD)).collect();
+        flattened(sampled(regular(2, Kind::Call, calls), PERIOD))
+    };
+    // 144 less its error of 12, against 64 and its error of 8; each error half a period either side.
+    let truth = (144 - 12 - (64 + 8)) * PERIOD;
+    assert_eq!(difference(&tree(144), &tree(64), &Decades), truth as f64);
+    assert_eq!(difference(&tree(100), &tree(110), &Decades), 0.0);
+}
+
+/// Which of two trees comes first makes no difference to their merge.
+#[test]
+fn a_merge_has_no_first_and_second() {
+    let one = iteration(&[(10, 5), (22, 7), (30, 11), (52, 3)]);
+    let other = iteration(&[(21, 9), (30, 10), (51, 2)]);
+    let both = merged(one.clone(), other.clone(), &Decades);
+    assert_eq!(both, merged(other, one, &Decades));
+    let keys: Vec<u32> = both.children_by_time().map(|(_, child)| child.key().0).collect();
+    assert_eq!(keys, [10, 21, 22, 30, 51, 52]);
+    let begins: Vec<u64> = both.children_by_time().map(|(begin, _)| begin).collect();
+    assert_eq!(begins, [0, 5, 14, 21, 42, 44]);
 }

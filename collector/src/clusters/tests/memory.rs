@@ -117,3 +117,58 @@ fn a_tree_on_its_way_is_small() {
     assert!(sent.len() < 200 * 6 + 40 * tree.nodes() + 400, "{} of {}", sent.len(), tree.nodes());
     assert!(tree.bytes() < 16_000, "{}", tree.bytes());
 }
+
+/// One iteration that calls a hundred procedures, which call more: it is held to its bound.
+#[test]
+fn an_iteration_is_bounded() {
+    let limits = Limits { period: 10, nodes: 100_000, iteration_nodes: 50 };
+    let mut builder = TreeBuilder::new(Key(0), 0, limits);
+    let mut now = 0;
+    for at in 0..900u32 {
+        now += 100;
+        let (calls, call) = (at % 100, 10 * (at % 100) + 100);
+        let path = [Frame::within_loop(Key(1)), Frame::call(Key(call)), Frame::call(Key(call + 5))];
+        assert!(calls < 100);
+        builder.change(Lca::exactly(0), &path, Moment::exact(now), &Decades);
+    }
+    let (tree, counts) = builder.finish(now + 100, &Decades);
+    let (_, node) = tree.children_by_time().next().unwrap();
+    let Content::Loop(body) = node.content() else { panic!("not a loop") };
+    assert_eq!((body.accepted(), body.clusters().len()), (9, 1));
+    assert!(body.clusters()[0].tree.nodes() <= 50);
+    assert_eq!(counts.shed.collapsed, 9);
+    assert_eq!(tree.duration(), now + 100);
+}
+
+/// At the bound even clusters are given up, but no time.
+#[test]
+fn where_all_iterations_differ_clusters_are_given_up_last() {
+    let mut machine = Machine::new(40);
+    let mut most = 0;
+    machine.run(&[Code::Call(9, vec![])]);
+    for at in 0..2_000u64 {
+        machine.run(&[Code::Loop(1, vec![vec![busy(10, 6_000), busy(20, at * at)]])]);
+        most = most.max(machine.builder.nodes());
+        if machine.now() > 400_000_000 {
+            break;
+        }
+    }
+    assert!(most <= 50, "{most}");
+    let seen = machine.finish();
+    assert!(seen.tree.is_partitioned());
+    assert_eq!(seen.tree.duration(), seen.end);
+
+    let mut online = Online::default();
+    let tree = |at: u64| iteration(&[(10, 1 << (at % 23))]);
+    for at in 0..203 {
+        online.push(at, tree(at), &Decades);
+        if at % 50 == 9 {
+            online.squeeze(2, &Decades);
+            assert!(online.trees().count() <= 2);
+        }
+    }
+    let clusters = online.finish(&Decades);
+    assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), 203);
+    let truth: u64 = (0..203).map(|at| tree(at).duration()).sum();
+    assert_eq!(clusters.iter().map(|cluster| cluster.tree.duration()).sum::<u64>(), truth);
+}

@@ -106,6 +106,18 @@ fn clusters_say_how_far_apart_they_are() {
     assert_eq!(crate::clusters::separations(&[], &Decades), []);
 }
 
+/// Ratio_rel: what little differs is no cluster of its own beside what differs much. Ratio_min: by
+/// itself it is one.
+#[test]
+fn a_small_difference_counts_only_beside_small_ones() {
+    let alternating = |far: Option<u64>| {
+        let time = |at: u64| if far == Some(at) { 1_000 } else { 100 + at % 2 * 10 };
+        members(&online((0..12).map(|at| iteration(&[(10, time(at))]))))
+    };
+    assert_eq!(alternating(None), ["0-10:2", "1-11:2"]);
+    assert_eq!(alternating(Some(7)), ["0-6,8-11", "7"]);
+}
+
 #[test]
 fn graded_imbalance_does_not_explode() {
     // Ranks whose work grows by steps too small to part any two of them.
@@ -212,4 +224,23 @@ fn iterations_without_partner_count_in_full() {
     assert!(both.is_partitioned());
     assert_eq!(both.duration(), 2300);
     assert_eq!(crate::clusters::difference(&both, &outer(10), &Decades), 150.0);
+}
+
+/// A cluster whose members fall into two of the other loop is divided between them, to the stamp.
+#[test]
+fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
+    let outer = |time: &dyn Fn(u64) -> u64| {
+        let trees = (0..9).map(|at| Node { key: Key(20), ..iteration(&[(10, time(at))]) });
+        let clusters = online(trees);
+        let duration = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
+        let body = crate::clusters::Iterations { clusters, ..Default::default() };
+        let shell = regular(20, Kind::Loop, vec![]);
+        Node { duration, content: Content::Loop(Box::new(body)), ..shell }
+    };
+    let both = merged(outer(&|_| 101), outer(&|at| if at < 5 { 100 } else { 900 }), &Decades);
+    assert!(both.is_partitioned());
+    let Content::Loop(body) = both.content() else { panic!("not a loop") };
+    assert_eq!(members(body.clusters()), ["0-4", "5-8"]);
+    let sums = body.clusters().iter().map(|cluster| (cluster.weight(), cluster.tree.duration()));
+    assert_eq!(sums.collect::<Vec<_>>(), [(10, 5 * 201), (8, 4 * 1001)]);
 }

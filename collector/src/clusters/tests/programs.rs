@@ -2,7 +2,7 @@
 
 use super::machine::{Code, Machine, PERIOD, Seen, busy, iterations, observe, repeat, time};
 use super::*;
-use crate::clusters::Durations;
+use crate::clusters::{Durations, Frame, Lca, Limits, Moment, TreeBuilder};
 
 /// The loop's node, which must be the only one with its key and no profile node.
 fn the_loop(tree: &Node, key: u32) -> &Node {
@@ -167,6 +167,25 @@ fn without_lca_no_instance_is_invented() {
     let body = |_| vec![busy(10, 6_000), busy(20, 6_000)];
     machine.run(&[Code::Call(9, vec![repeat(1, 30, body)])]);
     assert_eq!(iterations(&machine.finish().tree, 1), (30, 0, false));
+}
+
+/// The back edge was taken somewhere between the last child's end and the next child's begin.
+#[test]
+fn an_iteration_begins_somewhere_since_the_last_child() {
+    let limits = Limits { period: 10, nodes: 1000, iteration_nodes: 100 };
+    let mut builder = TreeBuilder::new(Key(0), 0, limits);
+    let path = [Frame::within_loop(Key(1)), Frame::call(Key(10))];
+    builder.change(Lca::exactly(0), &path, Moment::exact(100), &Decades);
+    builder.change(Lca::exactly(1), &[], Moment::between(190, 200, 210), &Decades);
+    builder.change(Lca::exactly(1), &path[1..], Moment::between(220, 230, 240), &Decades);
+    let (tree, _) = builder.finish(400, &Decades);
+    assert_eq!(clusters(&tree, 1), ["0", "1"]);
+    let Content::Loop(body) = the_loop(&tree, 1).content() else { unreachable!() };
+    let [first, second] = body.clusters() else { unreachable!() };
+    // Work in the loop itself counts to the iteration that ends.
+    assert_eq!((first.tree.duration(), second.tree.duration()), (130, 170));
+    let boundary = Boundary { earlier: 40, later: 10 };
+    assert_eq!((first.tree.end(), second.tree.begin()), (boundary, boundary));
 }
 
 /// Ranks of one job, each sampled on its own, clustered as trees.
