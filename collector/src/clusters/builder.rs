@@ -216,10 +216,11 @@ impl TreeBuilder {
         }
         let closing = closing(&self.limits, flow);
         let parent = self.path.last_mut();
+        // A child of a loop may have begun an iteration, which is a node, too.
+        self.nodes += 1 + usize::from(parent.as_ref().is_some_and(|it| it.kind == Kind::Loop));
         let shed = &mut self.counts.shed;
         let open = Open::begin(frame.key, frame.kind, when, parent, closing, shed);
         self.path.push(open);
-        self.nodes += 1;
     }
 
     /// Gives up detail until there is room again: first, evenly, that of the largest trees; then the

@@ -93,10 +93,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn now(&self) -> u64 {
-        self.now
-    }
-
     pub(super) fn finish(self) -> Seen {
         let (tree, counts) = self.builder.finish(self.now, &Decades);
         Seen { tree, counts, truth: self.truth, iterations: self.iterations, end: self.now }
