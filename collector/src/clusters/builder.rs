@@ -85,7 +85,7 @@ pub struct BuildCounts {
     pub uncertain: u64,
 }
 
-/// The tree of one thread, growing.
+/// The tree of one thread, growing. To look at a run that goes on, finish a clone.
 ///
 /// Costs O(depth) for each frame that begins or ends, and what [`super::Online`] costs for
 /// each iteration.

@@ -74,8 +74,8 @@ impl Gap {
     fn until(self, time: u64, boundary: Boundary) -> Self {
         Self {
             time: self.time + time,
-            shorter: self.shorter + boundary.earlier,
-            longer: self.longer + boundary.later,
+            shorter: self.shorter.saturating_add(boundary.earlier),
+            longer: self.longer.saturating_add(boundary.later),
         }
     }
 
@@ -83,8 +83,8 @@ impl Gap {
     fn over(self, child: &Node) -> Self {
         let before = self.until(child.before, child.begin);
         Self {
-            shorter: before.shorter + child.end.later,
-            longer: before.longer + child.end.earlier,
+            shorter: before.shorter.saturating_add(child.end.later),
+            longer: before.longer.saturating_add(child.end.earlier),
             ..before
         }
     }
@@ -93,7 +93,7 @@ impl Gap {
     fn per(self, weight: f64) -> (f64, f64) {
         let scale = 1.0 / weight;
         let least = self.time.saturating_sub(self.shorter) as f64;
-        (least * scale, (self.time + self.longer) as f64 * scale)
+        (least * scale, self.time.saturating_add(self.longer) as f64 * scale)
     }
 
     /// The same of a sum of so many instances in each of the weight, whose errors are independent.
@@ -188,8 +188,8 @@ fn length(side: Side<'_>) -> (f64, f64) {
     let node = side.node;
     let whole = Gap {
         time: node.duration,
-        shorter: node.begin.later + node.end.earlier,
-        longer: node.begin.earlier + node.end.later,
+        shorter: node.begin.later.saturating_add(node.end.earlier),
+        longer: node.begin.earlier.saturating_add(node.end.later),
     };
     whole.per_many(side.weight, node.count as f64 / side.weight)
 }
@@ -232,8 +232,10 @@ fn own(side: Side<'_>, children: &[Node]) -> (f64, f64) {
     let mut gap = Gap::after(node.begin).until(node.own, node.end);
     let mut instances = node.count as f64;
     for child in children {
-        gap.shorter += child.begin.earlier + child.end.later;
-        gap.longer += child.begin.later + child.end.earlier;
+        // The child begins where a gap of its parent ends, and the other way round.
+        gap = gap.until(0, child.begin);
+        gap.shorter = gap.shorter.saturating_add(child.end.later);
+        gap.longer = gap.longer.saturating_add(child.end.earlier);
         instances += child.count as f64;
     }
     gap.per_many(side.weight, instances / side.weight)

@@ -26,10 +26,13 @@ fn of_an_iteration() {
         "nodes", "behaviours", "ns each", "bytes", "sets", "K"
     );
     for (nodes, count) in [(6, 200_000u64), (60, 20_000), (600, 2_000)] {
-        for (name, kinds) in [("alike", 1u64), ("alternating", 2), ("five, random", 5)] {
+        for (name, kinds) in
+            [("alike", 1u64), ("alternating", 2), ("five, random", 5), ("all different", 97)]
+        {
             let trees: Vec<Node> = (0..kinds).map(|kind| wide(nodes, 1 + kind * kind)).collect();
             let mut online = Online::default();
             let kind = |at: u64| match kinds {
+                97 => at * at % 97,
                 5 => u64::from(crate::profile::instance_level(at).min(4)),
                 _ => at % kinds,
             };
