@@ -137,6 +137,24 @@ proptest! {
     }
 
     #[test]
+    fn of_trees_with_the_same_children_it_is_the_manhattan_distance(
+        one in prop::collection::vec(0u64..1000, 10),
+        other in prop::collection::vec(0u64..1000, 10),
+    ) {
+        let tree = |own: &[u64]| {
+            let inner = |at: usize| {
+                let parts = vec![Part::Own(own[at]), call(10, own[at + 1]), Part::Own(own[at + 2])];
+                Part::Child(regular(10 * at as u32 + 10, Kind::Call, parts))
+            };
+            let parts = vec![Part::Own(own[0]), inner(1), Part::Own(own[4]), inner(5), inner(7)];
+            regular(1, Kind::Call, parts)
+        };
+        let apart = |at: &usize| one[*at].abs_diff(other[*at]);
+        let distance: u64 = [0, 1, 2, 3, 4, 5, 6, 7, 7, 8, 9].iter().map(apart).sum();
+        prop_assert_eq!(difference(&tree(&one), &tree(&other), &Decades), distance as f64);
+    }
+
+    #[test]
     fn the_average_of_equals_is_the_same(tree in plain(), times in 1u64..5) {
         let mut many = tree.clone();
         for _ in 1..times {

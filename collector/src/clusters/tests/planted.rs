@@ -170,6 +170,20 @@ fn without_rhythm_members_are_widened_but_counted_exactly() {
     truth.sort_unstable();
     assert_eq!(weights, truth);
     assert!(clusters.iter().all(|cluster| cluster.members.is_approximate()));
+
+    // As an inner loop: which iterations match is not known any more, but how many are.
+    let duration = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
+    let body = crate::clusters::Iterations { clusters, ..Default::default() };
+    let content = Content::Loop(Box::new(body));
+    let inner = Node { duration, content, ..regular(20, Kind::Loop, vec![]) };
+    assert_eq!(crate::clusters::difference(&inner, &inner, &Decades), 0.0);
+    let twice = merged(inner.clone(), inner.clone(), &Decades);
+    assert!(twice.is_partitioned());
+    assert!(crate::clusters::difference(&inner, &twice, &Decades) < 1e-6);
+    let Content::Loop(body) = twice.content() else { panic!("not a loop") };
+    let mut weights: Vec<u64> = body.clusters().iter().map(Cluster::weight).collect();
+    weights.sort_unstable();
+    assert_eq!(weights, truth.map(|weight| 2 * weight));
 }
 
 /// An iteration of an outer loop: an inner loop of ten iterations, as fast as it says, whose last is
