@@ -19,6 +19,7 @@ mod addresses;
 mod attach;
 mod books;
 mod clock;
+pub mod clusters;
 mod collector;
 mod contexts;
 pub mod digest;

@@ -1,0 +1,140 @@
+//! How long the iterations of a loop took, in order: thinned evenly to a bounded number of sums.
+
+use serde::{Deserialize, Serialize};
+
+/// Most sums that are kept of a loop ("durations_s" in `interface.md`).
+pub const MOST_DURATIONS: usize = 200;
+
+/// The iterations of one stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Their time.
+    pub sum: u64,
+    /// Their number.
+    pub count: u64,
+}
+
+impl Stretch {
+    fn add(&mut self, other: Self) {
+        self.sum = self.sum.saturating_add(other.sum);
+        self.count += other.count;
+    }
+}
+
+/// Durations by number of the iteration: each stretch holds those of `2^l` consecutive numbers. When
+/// there are too many stretches, neighbours become one: sums and numbers stay exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durations {
+    level: u32,
+    stretches: Vec<Stretch>,
+}
+
+impl Durations {
+    /// Adds an iteration.
+    pub fn add(&mut self, number: u64, duration: u64) {
+        while number >> self.level >= MOST_DURATIONS as u64 {
+            self.halve();
+        }
+        let at = (number >> self.level) as usize;
+        if at >= self.stretches.len() {
+            self.stretches.resize(at + 1, Stretch::default());
+        }
+        self.stretches[at].add(Stretch { sum: duration, count: 1 });
+    }
+
+    /// Adds those of another instance of the loop, number by number.
+    pub fn merge(&mut self, mut other: Self) {
+        while self.level < other.level {
+            self.halve();
+        }
+        while other.level < self.level {
+            other.halve();
+        }
+        if self.stretches.len() < other.stretches.len() {
+            std::mem::swap(self, &mut other);
+        }
+        for (ours, theirs) in self.stretches.iter_mut().zip(other.stretches) {
+            ours.add(theirs);
+        }
+    }
+
+    /// Thins them to at most `most` stretches (at least one).
+    pub fn thin(&mut self, most: usize) {
+        while self.stretches.len() > most.max(1) {
+            self.halve();
+        }
+        self.stretches.shrink_to_fit();
+    }
+
+    /// How many consecutive numbers a stretch holds.
+    pub fn stride(&self) -> u64 {
+        1 << self.level
+    }
+
+    /// The stretches in order; one whose iterations were all rejected is empty.
+    pub fn stretches(&self) -> &[Stretch] {
+        &self.stretches
+    }
+
+    /// Memory in use beside the value itself.
+    pub fn bytes(&self) -> usize {
+        self.stretches.capacity() * size_of::<Stretch>()
+    }
+
+    /// Splits off `part` of `whole`, as exactly as whole stamps allow; both together are what was.
+    pub(super) fn split(&mut self, share: impl Fn(u64) -> u64) -> Self {
+        let mut other = self.clone();
+        for (ours, theirs) in self.stretches.iter_mut().zip(&mut other.stretches) {
+            *theirs = Stretch { sum: share(ours.sum), count: share(ours.count) };
+            ours.sum -= theirs.sum;
+            ours.count -= theirs.count;
+        }
+        other
+    }
+
+    fn halve(&mut self) {
+        let halves = self.stretches.chunks(2).map(|pair| {
+            let mut both = pair[0];
+            pair.get(1).into_iter().for_each(|next| both.add(*next));
+            both
+        });
+        self.stretches = halves.collect();
+        self.level += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_durations_are_few_sums() {
+        let mut durations = Durations::default();
+        for number in 0..1_000_000u64 {
+            durations.add(number, number % 1000);
+        }
+        let stretches = durations.stretches();
+        assert!((MOST_DURATIONS / 2..=MOST_DURATIONS).contains(&stretches.len()));
+        let sum: u64 = stretches.iter().map(|stretch| stretch.sum).sum();
+        assert_eq!(sum, 1000 * (999 * 1000 / 2));
+        let full = &stretches[..stretches.len() - 1];
+        assert!(full.iter().all(|stretch| stretch.count == durations.stride()));
+        assert_eq!(stretches.iter().map(|stretch| stretch.count).sum::<u64>(), 1_000_000);
+    }
+
+    #[test]
+    fn instances_of_different_lengths_merge_number_by_number() {
+        let (mut long, mut short) = (Durations::default(), Durations::default());
+        (0..1000).for_each(|number| long.add(number, 7));
+        (0..3).for_each(|number| short.add(number, 5));
+        let mut merged = short.clone();
+        merged.merge(long.clone());
+        long.merge(short);
+        assert_eq!(merged, long);
+        assert_eq!(merged.stride(), 8);
+        assert_eq!(merged.stretches()[0], Stretch { sum: 8 * 7 + 3 * 5, count: 11 });
+        merged.thin(10);
+        assert_eq!(merged.stretches().iter().map(|stretch| stretch.count).sum::<u64>(), 1003);
+        assert!(merged.stretches().len() <= 10);
+    }
+}

@@ -1,0 +1,103 @@
+//! Telling the iterations of a loop apart (ICS18, 3.2, Algorithm 1), and when to believe it.
+
+use super::ControlFlow;
+use super::node::{Key, Kind};
+
+/// CHILD_NUM_ACC: a stretch with so many children is one iteration.
+pub const ACCEPTED_CHILDREN: usize = 5;
+
+/// CHILD_DUR_ACC: so is one with a child that lasts so many sampling periods.
+pub const ACCEPTED_PERIODS: u64 = 5;
+
+/// Algorithm 1 as its loop's children begin: the loop, and the last of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Identifier {
+    parent: Key,
+    previous: Option<(Kind, Key)>,
+}
+
+impl Identifier {
+    /// Of a loop that begins.
+    pub fn new(parent: Key) -> Self {
+        Self { parent, previous: None }
+    }
+
+    /// An instance of a child begins: whether a back edge must have been taken since the one before
+    /// it began, so that this is another iteration.
+    ///
+    /// The first child follows the loop's entry. A child that repeats, as a new instance, needs a
+    /// back edge whatever the flow says. Two stretches of one iteration cannot be told apart if they
+    /// do not repeat or go back; several short iterations can look like one.
+    pub fn begins(&mut self, kind: Kind, child: Key, flow: &dyn ControlFlow) -> bool {
+        match self.previous.replace((kind, child)) {
+            None => false,
+            Some((_, previous)) if previous == child => kind != Kind::Leaf,
+            Some((_, previous)) => !flow.precedes(self.parent, previous, child),
+        }
+    }
+}
+
+/// Algorithm 1 over all children of a loop by time: the identifier of each.
+pub fn identifiers(parent: Key, children: &[(Kind, Key)], flow: &dyn ControlFlow) -> Vec<u64> {
+    let mut identifier = Identifier::new(parent);
+    let mut number = 0;
+    let tags = children.iter().map(|(kind, child)| {
+        number += u64::from(identifier.begins(*kind, *child, flow));
+        number
+    });
+    tags.collect()
+}
+
+/// Whether all children with one identifier are believed to belong to one iteration.
+pub fn is_accepted(children: usize, longest: u64, period: u64) -> bool {
+    children >= ACCEPTED_CHILDREN || longest >= period.saturating_mul(ACCEPTED_PERIODS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places in the order of their keys; of two in one ten only one runs.
+    struct Branches;
+
+    impl ControlFlow for Branches {
+        fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
+            one.0 / 10 < other.0 / 10
+        }
+    }
+
+    fn tags(children: &[u32]) -> Vec<u64> {
+        let children: Vec<_> = children.iter().map(|key| (Kind::Call, Key(*key))).collect();
+        identifiers(Key(1), &children, &Branches)
+    }
+
+    /// ICS18, Figures 3 to 6: three iterations of a loop that calls A, B and C, in which samples
+    /// saw A B C, A (B and C not), and A again as a new instance.
+    #[test]
+    fn the_paper_s_example_has_three_iterations() {
+        assert_eq!(tags(&[10, 20, 30, 10, 10, 20]), [0, 0, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn branches_and_missing_children_need_a_back_edge() {
+        // A switch: one case after another is another iteration.
+        assert_eq!(tags(&[11, 12, 13, 11]), [0, 1, 2, 3]);
+        // `continue`: the rest of the body is missing.
+        assert_eq!(tags(&[10, 30, 10, 20, 10]), [0, 0, 1, 1, 2]);
+        // The seeds' limit: A in one iteration, C in a later one.
+        assert_eq!(tags(&[10, 30]), [0, 0]);
+        assert_eq!(tags(&[]), [0; 0]);
+    }
+
+    #[test]
+    fn a_place_in_the_code_does_not_repeat() {
+        let leaf = (Kind::Leaf, Key(10));
+        assert_eq!(identifiers(Key(1), &[leaf, leaf, leaf], &Branches), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_accepted() {
+        assert!(is_accepted(5, 1, 4) && is_accepted(1, 20, 4));
+        assert!(!is_accepted(4, 19, 4));
+    }
+}

@@ -1,0 +1,301 @@
+//! Which iterations or ranks a cluster stands for: sets of numbers, small where there is a rhythm,
+//! bounded where there is none.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::runs::{Run, cover};
+
+/// Most runs of a set. Beyond, neighbouring runs are joined with what lies between them.
+pub const MOST_RUNS: usize = 32;
+
+/// Sets of more numbers than this are not searched for rhythms: their parts have been.
+const FEW_NUMBERS: u64 = 128;
+
+/// A set of numbers as arithmetic progressions, as in `interface.md`'s lists of ranks: `0-3,8,16-30:2`.
+/// Unlike there, progressions may lie within each other, so that every periodic pattern is
+/// bounded: of period three, `1-998:3,2-998:3`. Exact sets of up to 128 numbers are equal if they
+/// hold the same.
+///
+/// At most [`MOST_RUNS`] progressions: the members of a pattern without rhythm are widened to ranges
+/// that hold them all, and the set says that it [is approximate](Self::is_approximate). How many
+/// members a cluster has is not asked here but of its tree, which counts exactly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Members {
+    /// By ascending first number; no number is in two, unless approximate.
+    runs: Vec<Run>,
+    approximate: bool,
+}
+
+impl Members {
+    /// The set of one number.
+    pub fn one(number: u64) -> Self {
+        Self { runs: vec![Run { first: number, last: number, step: 1 }], approximate: false }
+    }
+
+    /// The numbers of a range; none if it is empty.
+    pub fn range(range: std::ops::Range<u64>) -> Self {
+        let run = (range.start < range.end).then(|| Run::new(range.start, range.end - 1, 1));
+        Self { runs: run.into_iter().collect(), approximate: false }
+    }
+
+    /// Number of its numbers; at least that, if it is approximate.
+    pub fn len(&self) -> u64 {
+        self.runs.iter().map(|run| run.count()).sum()
+    }
+
+    /// Whether it holds no number.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether it may hold numbers that are no members.
+    pub fn is_approximate(&self) -> bool {
+        self.approximate
+    }
+
+    /// The lowest number.
+    pub fn first(&self) -> Option<u64> {
+        self.runs.first().map(|run| run.first)
+    }
+
+    /// Its progressions by ascending first number.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Whether it holds `number`.
+    pub fn contains(&self, number: u64) -> bool {
+        self.runs.iter().any(|run| run.contains(number))
+    }
+
+    /// Memory in use beside the value itself.
+    pub fn bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+
+    /// Adds the numbers of another set.
+    pub fn insert_all(&mut self, other: &Self) {
+        self.approximate |= other.approximate;
+        if self.overlaps_hull(other) {
+            let rest = other.without(self);
+            self.approximate |= rest.approximate;
+            self.runs.extend(rest.runs);
+        } else {
+            self.runs.extend_from_slice(&other.runs);
+        }
+        self.compact();
+    }
+
+    /// The numbers of both sets.
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut runs = Vec::new();
+        if self.overlaps_hull(other) {
+            for run in &self.runs {
+                runs.extend(other.runs.iter().filter_map(|theirs| run.intersection(*theirs)));
+            }
+        }
+        let mut common = Self { runs, approximate: self.approximate || other.approximate };
+        common.compact();
+        common
+    }
+
+    /// The numbers that another set does not hold. What cannot be said in few progressions stays
+    /// in, and makes the set approximate.
+    pub fn without(&self, other: &Self) -> Self {
+        let mut rest = self.clone();
+        rest.approximate |= other.approximate;
+        if !self.overlaps_hull(other) {
+            return rest;
+        }
+        for theirs in &other.runs {
+            let mut left = Vec::with_capacity(rest.runs.len());
+            for run in &rest.runs {
+                rest.approximate |= !run.subtract(*theirs, &mut left);
+            }
+            rest.runs = left;
+            if rest.runs.len() > 4 * MOST_RUNS {
+                rest.compact();
+            }
+        }
+        rest.compact();
+        rest
+    }
+
+    fn hull(&self) -> Option<(u64, u64)> {
+        Some((self.first()?, self.runs.iter().map(|run| run.last).max()?))
+    }
+
+    fn overlaps_hull(&self, other: &Self) -> bool {
+        match (self.hull(), other.hull()) {
+            (Some((first, last)), Some((from, to))) => first <= to && from <= last,
+            _ => false,
+        }
+    }
+
+    fn compact(&mut self) {
+        self.join();
+        if self.runs.len() > 1 && self.len() <= FEW_NUMBERS {
+            let mut numbers: Vec<u64> = self.runs.iter().flat_map(|run| run.numbers()).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            self.runs = cover(&numbers);
+        }
+        if self.runs.len() > MOST_RUNS {
+            self.widen();
+        }
+    }
+
+    /// Joins runs that continue each other. Costs the square of their number.
+    fn join(&mut self) {
+        self.runs.sort_unstable();
+        let mut joined: Vec<Run> = Vec::with_capacity(self.runs.len());
+        for run in self.runs.drain(..) {
+            let longer = joined.iter_mut().rev().find_map(|open| Some((open.joined(run)?, open)));
+            match longer {
+                Some((longer, open)) => *open = longer,
+                None => joined.push(run),
+            }
+        }
+        self.runs = joined;
+    }
+
+    /// Joins neighbours until there are few, those first that need the fewest foreign numbers.
+    fn widen(&mut self) {
+        self.approximate = true;
+        while self.runs.len() > MOST_RUNS / 2 {
+            let foreign = |pair: &[Run]| {
+                let hull = pair[0].hull(pair[1]);
+                hull.count().saturating_sub(pair[0].count() + pair[1].count())
+            };
+            let cheapest = self.runs.windows(2).enumerate().min_by_key(|(_, pair)| foreign(pair));
+            let Some((at, _)) = cheapest else { break };
+            self.runs[at] = self.runs[at].hull(self.runs[at + 1]);
+            self.runs.remove(at + 1);
+        }
+    }
+}
+
+impl FromIterator<u64> for Members {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        let mut numbers: Vec<u64> = numbers.into_iter().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut members = Self { runs: cover(&numbers), approximate: false };
+        members.compact();
+        members
+    }
+}
+
+impl fmt::Display for Members {
+    /// As in the summary: `0-3,8,16-30:2`. That a set is approximate is not said here.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, run) in self.runs.iter().enumerate() {
+            if index > 0 {
+                formatter.write_str(",")?;
+            }
+            match *run {
+                Run { first, last, .. } if first == last => write!(formatter, "{first}")?,
+                Run { first, last, step: 1 } => write!(formatter, "{first}-{last}")?,
+                Run { first, last, step } => write!(formatter, "{first}-{last}:{step}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Adds numbers in blocks that double, as online clustering does.
+    fn doubling(numbers: impl Fn(u64) -> bool, count: u64) -> Members {
+        fn block(numbers: &dyn Fn(u64) -> bool, from: u64, to: u64) -> Members {
+            if to - from == 1 {
+                return if numbers(from) { Members::one(from) } else { Members::default() };
+            }
+            let middle = from + (to - from).next_power_of_two() / 2;
+            let mut members = block(numbers, from, middle);
+            members.insert_all(&block(numbers, middle, to));
+            members
+        }
+        block(&numbers, 0, count)
+    }
+
+    #[test]
+    fn periodic_patterns_stay_exact_and_small() {
+        for period in 1..=7u64 {
+            for pattern in 1u32..1 << period {
+                let is_member = |number: u64| pattern >> (number % period) & 1 == 1;
+                let members = doubling(is_member, 3_000);
+                assert!(!members.is_approximate(), "{pattern:b} of {period}");
+                assert!(members.runs().len() <= 3 * period as usize, "{members}");
+                assert!((0..3_000).all(|number| members.contains(number) == is_member(number)));
+            }
+        }
+        assert_eq!(doubling(|number| number % 2 == 0, 1 << 14).to_string(), "0-16382:2");
+        assert_eq!(doubling(|number| number != 9, 11).to_string(), "0-8,10");
+    }
+
+    #[test]
+    fn a_pattern_without_rhythm_is_widened_and_says_so() {
+        let hash = |number: u64| crate::profile::instance_level(number) == 0;
+        let members = doubling(hash, 100_000);
+        assert!(members.is_approximate());
+        assert!(members.runs().len() <= MOST_RUNS);
+        assert!((0..100_000).filter(|number| hash(*number)).all(|number| members.contains(number)));
+    }
+
+    fn numbers() -> impl Strategy<Value = BTreeSet<u64>> {
+        let random = prop::collection::btree_set(0u64..120, 0..40);
+        let run = (0u64..40, 1u64..9, 0u64..20)
+            .prop_map(|(first, step, count)| (0..count).map(|i| first + i * step).collect());
+        prop_oneof![random, run]
+    }
+
+    proptest! {
+        #[test]
+        fn sets_are_sets(one in numbers(), other in numbers()) {
+            let (a, b) = (Members::from_iter(one.clone()), Members::from_iter(other.clone()));
+            let both = a.intersection(&b);
+            let rest = a.without(&b);
+            let mut all = a.clone();
+            all.insert_all(&b);
+            for number in 0..300 {
+                let (in_a, in_b) = (one.contains(&number), other.contains(&number));
+                prop_assert_eq!(a.contains(number), in_a);
+                for (set, truth) in [(&both, in_a && in_b), (&rest, in_a && !in_b), (&all, in_a || in_b)] {
+                    let held = set.contains(number);
+                    prop_assert!(held == truth || (held && set.is_approximate()));
+                }
+            }
+            if !all.is_approximate() {
+                prop_assert_eq!(all.len() as usize, one.union(&other).count());
+            }
+        }
+
+        #[test]
+        fn progressions_meet_where_they_meet(
+            (first, step, count) in (0u64..50, 1u64..12, 1u64..30),
+            (from, pace, length) in (0u64..50, 1u64..12, 1u64..30),
+        ) {
+            let one = Run::new(first, first + step * (count - 1), step);
+            let other = Run::new(from, from + pace * (length - 1), pace);
+            let truth: Vec<u64> = one.numbers().filter(|number| other.contains(*number)).collect();
+            let met: Vec<u64> = one.intersection(other).map_or(vec![], |run| run.numbers().collect());
+            prop_assert_eq!(met, truth);
+            let mut rest = Vec::new();
+            if one.subtract(other, &mut rest) {
+                let mut left: Vec<u64> = rest.iter().flat_map(|run| run.numbers()).collect();
+                left.sort_unstable();
+                let truth: Vec<u64> = one.numbers().filter(|number| !other.contains(*number)).collect();
+                prop_assert_eq!(left, truth);
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Merging trees (ICS18, 4.2): the weighted average of two nodes, with children matched as for the
+//! difference.
+//!
+//! Times, counts and boundaries are sums; averages are taken only when they are read. So totals do
+//! not depend on the order of merging, to the stamp. What does depend on it is which children
+//! without a partner become neighbours, and how clusters come together.
+
+use super::ControlFlow;
+use super::align::{Step, Walk};
+use super::flatten::{accumulate, flattened};
+use super::loops;
+use super::node::{Boundary, Cluster, Content, Iterations, Node};
+
+/// All instances of two nodes that stand for the same, as one node.
+///
+/// A regular node and a profile node become a profile node. Costs what both hold.
+pub fn merged(mut one: Node, other: Node, flow: &dyn ControlFlow) -> Node {
+    absorb(&mut one, other, flow);
+    one
+}
+
+/// The same in place: most trees that are merged have the same children.
+pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
+    let content = std::mem::replace(&mut other.content, nothing());
+    match (&mut into.content, content) {
+        (Content::Ordered(left), Content::Ordered(right)) => {
+            if left.iter().map(Node::id).eq(right.iter().map(Node::id)) {
+                left.iter_mut().zip(right).for_each(|(ours, theirs)| absorb(ours, theirs, flow));
+            } else {
+                *left = interleaved(into.key, std::mem::take(left), right, flow);
+            }
+        }
+        (Content::Loop(left), Content::Loop(right)) => {
+            **left = loops::merge(std::mem::take(left), *right, flow);
+        }
+        (_, content) => {
+            other.content = content;
+            let before = into.before + other.before;
+            let content = std::mem::replace(&mut into.content, nothing());
+            let shell = Node { content: nothing(), ..*into };
+            *into = flattened(Node { content, ..shell });
+            accumulate(into, other);
+            into.before = before;
+            return;
+        }
+    }
+    into.count += other.count;
+    into.before += other.before;
+    into.duration += other.duration;
+    into.own += other.own;
+    into.begin.add(other.begin);
+    into.end.add(other.end);
+}
+
+fn nothing() -> Content {
+    Content::Profile(Vec::new())
+}
+
+/// The children of both by time. Each keeps the time before it: so that of a node which lacks a
+/// child lies before the next that it has.
+fn interleaved(
+    parent: super::Key,
+    left: Vec<Node>,
+    right: Vec<Node>,
+    flow: &dyn ControlFlow,
+) -> Vec<Node> {
+    let steps: Vec<Step> = Walk::new(parent, &left, &right, flow).collect();
+    let mut children = Vec::with_capacity(steps.len());
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    for step in steps {
+        // The walk names each child once, in order.
+        let (ours, theirs) = match step {
+            Step::Both(..) => (left.next(), right.next()),
+            Step::Left(..) => (left.next(), None),
+            Step::Right(..) => (None, right.next()),
+        };
+        match (ours, theirs) {
+            (Some(ours), Some(theirs)) => children.push(merged(ours, theirs, flow)),
+            (ours, theirs) => children.extend(ours.or(theirs)),
+        }
+    }
+    children
+}
+
+/// Splits a node of several instances: `part` of `whole` of them, and the rest. Every sum is divided
+/// to a whole stamp, and both together are exactly what was.
+pub(super) fn split(mut node: Node, part: u64, whole: u64) -> (Node, Node) {
+    let share = |sum: u64| (u128::from(sum) * u128::from(part) / u128::from(whole.max(1))) as u64;
+    let boundary = |rest: &mut Boundary| {
+        let part = Boundary { earlier: share(rest.earlier), later: share(rest.later) };
+        rest.earlier -= part.earlier;
+        rest.later -= part.later;
+        part
+    };
+    let content = std::mem::replace(&mut node.content, nothing());
+    let divide = |nodes: Vec<Node>| nodes.into_iter().map(|node| split(node, part, whole)).unzip();
+    let (content, rest, duration) = match content {
+        Content::Ordered(children) => {
+            let (ours, theirs): (Vec<Node>, Vec<Node>) = divide(children);
+            let duration: u64 = ours.iter().map(|child| child.before + child.duration).sum();
+            (Content::Ordered(ours), Content::Ordered(theirs), duration)
+        }
+        Content::Profile(children) => {
+            let (ours, theirs): (Vec<Node>, Vec<Node>) = divide(children);
+            let duration: u64 = ours.iter().map(|child| child.duration).sum();
+            (Content::Profile(ours), Content::Profile(theirs), duration)
+        }
+        Content::Loop(iterations) => {
+            let mut rest = *iterations;
+            let (refused, left): (Vec<Node>, Vec<Node>) = divide(std::mem::take(&mut rest.refused));
+            rest.refused = left;
+            let mut clusters = Vec::with_capacity(rest.clusters.len());
+            for cluster in &mut rest.clusters {
+                let (tree, left) = split(cluster.tree.clone(), part, whole);
+                cluster.tree = left;
+                clusters.push(Cluster { members: cluster.members.clone(), tree });
+            }
+            let duration = refused.iter().map(|child| child.duration).sum::<u64>()
+                + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>();
+            let ours = Iterations {
+                clusters,
+                accepted: share(rest.accepted),
+                rejected: share(rest.rejected),
+                refused,
+                durations: rest.durations.split(share),
+            };
+            rest.accepted -= ours.accepted;
+            rest.rejected -= ours.rejected;
+            (Content::Loop(Box::new(ours)), Content::Loop(Box::new(rest)), duration)
+        }
+    };
+    let (own, before) = (share(node.own), share(node.before));
+    let duration = duration + own;
+    let ours = Node {
+        key: node.key,
+        kind: node.kind,
+        count: share(node.count),
+        before,
+        duration,
+        own,
+        begin: boundary(&mut node.begin),
+        end: boundary(&mut node.end),
+        content,
+    };
+    let theirs = Node {
+        count: node.count - ours.count,
+        before: node.before - before,
+        duration: node.duration - duration,
+        own: node.own - own,
+        content: rest,
+        ..node
+    };
+    (ours, theirs)
+}

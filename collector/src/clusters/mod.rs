@@ -1,0 +1,56 @@
+//! Temporal context trees as values, and what is done with them (ICS18; PPoPP20, 3): iterations
+//! told apart, trees compared and merged, iterations of a loop and ranks of a job clustered.
+//!
+//! ```text
+//! samples -> TreeBuilder: frames open and close -> iterations -> Online: clusters as they close
+//!            Node  <- difference, merge <- farthest <- the same for ranks, in a reduction
+//! ```
+//!
+//! # Design constraints
+//! - Everything streams. A time-step loop ends with the job, so its iterations are clustered as they
+//!   close; an inner loop's before those of the loop around it (ICS18, 4.2.1).
+//! - Memory is bounded by structure, never by run time: O(depth x K log M) trees, and a hard bound
+//!   at which detail is shed, counted.
+//! - Totals are exact: nodes hold sums, and averages are taken when they are read.
+//! - Nothing here knows where samples come from, what keys stand for, or what a rank is. The control flow
+//!   is asked for through [`ControlFlow`]; times are in whatever unit the stamps have.
+
+mod align;
+mod builder;
+mod difference;
+mod durations;
+mod farthest;
+mod flatten;
+mod identify;
+mod loops;
+mod members;
+mod merge;
+mod node;
+mod online;
+mod open;
+mod runs;
+mod shed;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{BuildCounts, Frame, Lca, Limits, TreeBuilder};
+pub use difference::{difference, ratio};
+pub use durations::{Durations, MOST_DURATIONS, Stretch};
+pub use farthest::{RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations};
+pub use identify::{ACCEPTED_CHILDREN, ACCEPTED_PERIODS, Identifier, identifiers, is_accepted};
+pub use members::{MOST_RUNS, Members};
+pub use merge::merged;
+pub use node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
+pub use online::Online;
+pub use open::{MOST_CHILDREN, Moment};
+pub use runs::Run;
+pub use shed::{Shed, limit};
+
+/// What the structure of the program says of the order of call sites and loops.
+pub trait ControlFlow {
+    /// Whether, within one pass through `parent` (a procedure, or one iteration of a loop), `other`
+    /// can run after `one`: whether it is reachable without a back edge (ICS18, Algorithm 1).
+    ///
+    /// False where it is not known. Never true of a place and itself, nor of two places both ways.
+    fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
+}

@@ -1,0 +1,197 @@
+//! Arithmetic progressions of numbers, and how few of them make up a set.
+
+use serde::{Deserialize, Serialize};
+
+/// Numbers `first`, `first + step`, ... `last`; a single number has step 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Run {
+    /// The lowest.
+    pub first: u64,
+    /// The highest.
+    pub last: u64,
+    /// Distance of neighbours; at least 1.
+    pub step: u64,
+}
+
+/// Into how many pieces one subtraction may break a run before it gives up.
+const MOST_PIECES: u64 = 16;
+
+impl Run {
+    /// The run from `first` to the last number of this rhythm that is not above `last`.
+    pub(super) fn new(first: u64, last: u64, step: u64) -> Self {
+        let last = last - (last - first) % step;
+        Self { first, last, step: if first == last { 1 } else { step } }
+    }
+
+    /// How many numbers.
+    pub fn count(self) -> u64 {
+        (self.last - self.first) / self.step + 1
+    }
+
+    /// The numbers in ascending order.
+    pub fn numbers(self) -> impl Iterator<Item = u64> {
+        (0..self.count()).map(move |index| self.first + index * self.step)
+    }
+
+    /// Whether `number` is one of them.
+    pub fn contains(self, number: u64) -> bool {
+        (self.first..=self.last).contains(&number)
+            && (number - self.first).is_multiple_of(self.step)
+    }
+
+    /// The numbers of both: their rhythms meet every least common multiple of the steps (the
+    /// Chinese remainder theorem), or never.
+    pub(super) fn intersection(self, other: Self) -> Option<Self> {
+        let (low, high) = (self.first.max(other.first), self.last.min(other.last));
+        if low > high {
+            return None;
+        }
+        let (gcd, inverse) = extended_gcd(self.step, other.step);
+        let distance = i128::from(other.first) - i128::from(self.first);
+        if distance % i128::from(gcd) != 0 {
+            return None;
+        }
+        let other_step = i128::from(other.step / gcd);
+        let turns = (distance / i128::from(gcd) % other_step * inverse).rem_euclid(other_step);
+        let meeting = i128::from(self.first) + turns * i128::from(self.step);
+        let lcm = i128::from(self.step) * other_step;
+        // Forward to the first meeting that lies in both.
+        let behind = i128::from(low) - meeting;
+        let meeting = meeting + (behind + lcm - 1).div_euclid(lcm) * lcm;
+        let meeting = u64::try_from(meeting).ok().filter(|meeting| *meeting <= high)?;
+        let lcm = u64::try_from(lcm).unwrap_or(u64::MAX);
+        Some(Self::new(meeting, high, lcm))
+    }
+
+    /// Pushes what is left of this run without the numbers of another; false if that would be too
+    /// many pieces: then more than what is left was pushed.
+    pub(super) fn subtract(self, other: Self, rest: &mut Vec<Self>) -> bool {
+        let Some(common) = self.intersection(other) else {
+            rest.push(self);
+            return true;
+        };
+        if common.first > self.first {
+            rest.push(Self::new(self.first, common.first - self.step, self.step));
+        }
+        let between = if common.first == common.last { 1 } else { common.step / self.step };
+        let exact = between <= MOST_PIECES;
+        if exact {
+            for offset in 1..between {
+                let first = common.first + offset * self.step;
+                rest.push(Self::new(first, common.last - self.step, common.step));
+            }
+        } else {
+            rest.push(Self::new(common.first, common.last, self.step));
+        }
+        if common.last < self.last {
+            rest.push(Self::new(common.last + self.step, self.last, self.step));
+        }
+        exact
+    }
+
+    /// This run and a later one as one, if that holds no other number.
+    pub(super) fn joined(self, next: Self) -> Option<Self> {
+        let (single, next_single) = (self.first == self.last, next.first == next.last);
+        let step = match (single, next_single) {
+            (true, true) => 1,
+            (true, false) => next.step,
+            (false, true) => self.step,
+            (false, false) if self.step == next.step => self.step,
+            (false, false) => return None,
+        };
+        (self.last.checked_add(step) == Some(next.first)).then_some(Self {
+            first: self.first,
+            last: next.last,
+            step,
+        })
+    }
+
+    /// The smallest run that holds both.
+    pub(super) fn hull(self, other: Self) -> Self {
+        let single = |run: Self| if run.first == run.last { 0 } else { run.step };
+        let step = gcd(gcd(single(self), single(other)), self.first.abs_diff(other.first));
+        let (first, last) = (self.first.min(other.first), self.last.max(other.last));
+        Self::new(first, last, step.max(1))
+    }
+}
+
+fn gcd(mut one: u64, mut other: u64) -> u64 {
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one
+}
+
+/// The greatest common divisor of two steps, and the inverse of `one / gcd` modulo `other / gcd`.
+fn extended_gcd(one: u64, other: u64) -> (u64, i128) {
+    let (mut old, mut new) = (i128::from(one), i128::from(other));
+    let (mut old_factor, mut new_factor) = (1i128, 0i128);
+    while new != 0 {
+        let quotient = old / new;
+        (old, new) = (new, old - quotient * new);
+        (old_factor, new_factor) = (new_factor, old_factor - quotient * new_factor);
+    }
+    (old as u64, old_factor)
+}
+
+/// Longest rhythm that is looked for.
+const LONGEST_RHYTHM: u64 = 64;
+
+/// Covers strictly ascending numbers by few runs: the same ones whatever sets they came from.
+///
+/// One after another, as lists of ranks are written, unless that takes twice as many as a rhythm has
+/// beats. Then each beat is a run of its own, and runs lie within each other: of period three with one
+/// beat missing, `1-998:3,2-998:3`. Wherever in the rhythm the numbers begin, these are the same
+/// runs, so those of neighbouring stretches continue each other.
+pub(super) fn cover(numbers: &[u64]) -> Vec<Run> {
+    let ascending = ascending(numbers);
+    let Some(period) = rhythm(numbers) else { return ascending };
+    let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
+    let beats = numbers.iter().take_while(|number| **number - first < period);
+    let beats: Vec<Run> = beats.map(|first| Run::new(*first, last, period)).collect();
+    if 2 * beats.len() <= ascending.len() { beats } else { ascending }
+}
+
+/// Runs that each lie wholly behind the one before, formed from the lowest number on.
+fn ascending(numbers: &[u64]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for number in numbers {
+        let next = Run { first: *number, last: *number, step: 1 };
+        let Some(open) = runs.last_mut() else {
+            runs.push(next);
+            continue;
+        };
+        match open.count() {
+            1 => *open = Run { step: number - open.first, last: *number, ..*open },
+            _ if number - open.last == open.step => open.last = *number,
+            // Two numbers apart are no rhythm yet: the second may begin one.
+            2 if open.step > 1 => {
+                let second = open.last;
+                *open = Run { first: open.first, last: open.first, step: 1 };
+                runs.push(Run { first: second, last: *number, step: number - second });
+            }
+            _ => runs.push(next),
+        }
+    }
+    if let Some(open) = runs.last_mut()
+        && open.count() == 2
+        && open.step > 1
+    {
+        let second = open.last;
+        *open = Run { first: open.first, last: open.first, step: 1 };
+        runs.push(Run { first: second, last: second, step: 1 });
+    }
+    runs
+}
+
+/// The shortest period in which numbers recur, at least three times.
+fn rhythm(numbers: &[u64]) -> Option<u64> {
+    let (first, last) = (*numbers.first()?, *numbers.last()?);
+    let holds = |number: u64| numbers.binary_search(&number).is_ok();
+    (1..=LONGEST_RHYTHM.min((last - first) / 2)).find(|period| {
+        numbers.iter().all(|number| {
+            (last - number < *period || holds(number + period))
+                && (number - first < *period || holds(number - period))
+        })
+    })
+}

@@ -1,0 +1,84 @@
+//! The clusters' tests: the papers' worked facts, laws over all trees, behaviours planted in trees, and
+//! programs with a known truth that are sampled.
+
+mod anything;
+mod cost;
+mod figures;
+mod laws;
+mod machine;
+mod memory;
+mod planted;
+mod programs;
+
+use super::{Boundary, Cluster, Content, ControlFlow, Key, Kind, Node};
+
+/// Places in the order of their keys; of the ten of one decade only one runs in a pass.
+struct Decades;
+
+impl ControlFlow for Decades {
+    fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
+        one.0 / 10 < other.0 / 10
+    }
+}
+
+/// A node of ordered parts: children by key, own time between them, boundaries to the stamp.
+fn regular(key: u32, kind: Kind, parts: Vec<Part>) -> Node {
+    let mut children = Vec::new();
+    let (mut own, mut duration) = (0, 0);
+    for part in parts {
+        match part {
+            Part::Own(time) => {
+                own += time;
+                duration += time;
+            }
+            Part::Child(child) => {
+                duration += child.duration;
+                children.push(Node { before: std::mem::take(&mut own), ..child });
+            }
+        }
+    }
+    Node {
+        key: Key(key),
+        kind,
+        count: 1,
+        before: 0,
+        duration,
+        own,
+        begin: Boundary::default(),
+        end: Boundary::default(),
+        content: Content::Ordered(children),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Own(u64),
+    Child(Node),
+}
+
+/// A call without children.
+fn call(key: u32, duration: u64) -> Part {
+    Part::Child(regular(key, Kind::Call, vec![Part::Own(duration)]))
+}
+
+/// An iteration of loop 1 that calls these, one after another.
+fn iteration(calls: &[(u32, u64)]) -> Node {
+    let calls = calls.iter().map(|(key, duration)| call(*key, *duration));
+    regular(1, Kind::Iteration, calls.collect())
+}
+
+/// All boundaries of a tree as samples with a period would leave them: half a period either way.
+fn sampled(mut node: Node, period: u64) -> Node {
+    let boundary = Boundary { earlier: period / 2, later: period / 2 };
+    (node.begin, node.end) = (boundary, boundary);
+    if let Content::Ordered(children) = node.content {
+        node.content =
+            Content::Ordered(children.into_iter().map(|child| sampled(child, period)).collect());
+    }
+    node
+}
+
+/// Members of clusters as text, in order.
+fn members(clusters: &[Cluster]) -> Vec<String> {
+    clusters.iter().map(|cluster| cluster.members.to_string()).collect()
+}

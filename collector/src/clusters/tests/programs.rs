@@ -1,0 +1,209 @@
+//! Iterations of sampled programs, against how many there truly were.
+
+use super::machine::{Code, Machine, PERIOD, Seen, busy, iterations, observe, repeat, time};
+use super::*;
+use crate::clusters::{Durations, Frame, Lca, Limits, Moment, TreeBuilder};
+
+/// The loop's node, which must be the only one with its key and no profile node.
+fn the_loop(tree: &Node, key: u32) -> &Node {
+    let mut open = vec![tree];
+    while let Some(node) = open.pop() {
+        if node.key() == Key(key) && node.kind() == Kind::Loop {
+            return node;
+        }
+        open.extend(node.children_by_time().map(|(_, child)| child));
+    }
+    panic!("no loop {key} outside of loops")
+}
+
+fn clusters(tree: &Node, key: u32) -> Vec<String> {
+    match the_loop(tree, key).content() {
+        Content::Loop(body) => members(body.clusters()),
+        _ => panic!("loop {key} is a profile node"),
+    }
+}
+
+/// All times that were sampled are off by at most a period for each instance of the call.
+fn times_are_true(seen: &Seen, instances: u64) {
+    for (key, truth) in &seen.truth {
+        let off = time(&seen.tree, *key).abs_diff(*truth);
+        assert!(off <= PERIOD * instances, "{key}: {truth}, off by {off}");
+    }
+}
+
+#[test]
+fn a_loop_of_alike_iterations() {
+    let seen = observe(vec![repeat(1, 30, |_| vec![busy(10, 6_000), busy(20, 3_000)])]);
+    assert_eq!(iterations(&seen.tree, 1), (30, 0, false));
+    assert_eq!(clusters(&seen.tree, 1), ["0-29"]);
+    times_are_true(&seen, 30);
+    let Content::Loop(body) = the_loop(&seen.tree, 1).content() else { unreachable!() };
+    let durations: &Durations = body.durations();
+    assert_eq!(durations.stretches().len(), 30);
+    for stretch in &durations.stretches()[1..29] {
+        assert!(stretch.sum.abs_diff(9_000) <= PERIOD, "{stretch:?}");
+    }
+}
+
+#[test]
+fn planted_behaviours_through_samples() {
+    let body = |at| match at {
+        5 => vec![busy(10, 8_000), busy(20, 60_000)],
+        2 | 9 | 11 => vec![busy(10, 30_000), busy(20, 8_000)],
+        _ => vec![busy(10, 8_000), busy(20, 8_000)],
+    };
+    let seen = observe(vec![repeat(1, 16, body)]);
+    assert_eq!(clusters(&seen.tree, 1), ["0-1,3-4,6-8,10,12-15", "2,9,11", "5"]);
+}
+
+#[test]
+fn three_loops_in_each_other() {
+    let inner = |_| vec![busy(50, 7_000), busy(60, 2_000)];
+    let middle = move |_| vec![busy(30, 6_000), repeat(40, 5, inner)];
+    let outer = move |_| vec![busy(10, 6_000), repeat(20, 3, middle), busy(80, 3_000)];
+    let seen = observe(vec![busy(7, 4_000), repeat(1, 4, outer)]);
+    assert_eq!(iterations(&seen.tree, 1), (4, 0, false));
+    assert_eq!(iterations(&seen.tree, 20), (12, 0, false));
+    assert_eq!(iterations(&seen.tree, 40), (60, 0, false));
+    assert_eq!(clusters(&seen.tree, 1), ["0-3"]);
+    times_are_true(&seen, 60);
+}
+
+/// Only a wrapped call tells where one pass of the inner loop ends and the next begins; its
+/// boundaries are exact.
+#[test]
+fn a_wrapped_call_anchors_iterations() {
+    let inner = |_| vec![busy(40, 6_500)];
+    let outer = move |_| vec![repeat(2, 4, inner), Code::Wrapped(80, 700)];
+    let seen = observe(vec![repeat(1, 6, outer)]);
+    assert_eq!(iterations(&seen.tree, 1), (6, 0, false));
+    assert_eq!(iterations(&seen.tree, 2), (24, 0, false));
+    assert_eq!(time(&seen.tree, 80), 6 * 700);
+}
+
+/// The design's stated bound: a loop in a loop, nothing between, looks like one long inner loop.
+#[test]
+fn a_perfect_nest_is_a_lower_bound() {
+    let seen = observe(vec![repeat(1, 6, |_| vec![repeat(2, 4, |_| vec![busy(40, 6_000)])])]);
+    assert_eq!(iterations(&seen.tree, 1), (1, 0, false));
+    assert_eq!(iterations(&seen.tree, 2), (24, 0, false));
+}
+
+#[test]
+fn continue_leaves_out_the_rest_of_the_body() {
+    let body = |at: u64| match at % 3 {
+        0 => vec![busy(10, 6_000)],
+        _ => vec![busy(10, 6_000), busy(20, 9_000)],
+    };
+    let seen = observe(vec![repeat(1, 12, body)]);
+    assert_eq!(iterations(&seen.tree, 1), (12, 0, false));
+    assert_eq!(clusters(&seen.tree, 1), ["0-9:3", "1-10:3,2-11:3"]);
+}
+
+#[test]
+fn the_cases_of_a_switch_are_iterations_of_their_own() {
+    let body = |at: u64| match at % 4 {
+        0 => vec![busy(21, 6_000), busy(30, 2_000)],
+        1 => vec![busy(22, 9_000), busy(30, 2_000)],
+        _ => vec![busy(23, 14_000)],
+    };
+    let seen = observe(vec![repeat(1, 16, body)]);
+    assert_eq!(iterations(&seen.tree, 1), (16, 0, false));
+    assert_eq!(clusters(&seen.tree, 1), ["0-12:4", "1-13:4", "2-14:4,3-15:4"]);
+}
+
+#[test]
+fn an_early_exit_ends_the_last_iteration() {
+    let body = |at: u64| match at {
+        9 => vec![busy(10, 6_000)],
+        _ => vec![busy(10, 6_000), busy(20, 20_000)],
+    };
+    let seen = observe(vec![repeat(1, 10, body), busy(60, 7_000)]);
+    assert_eq!(iterations(&seen.tree, 1), (10, 0, false));
+    assert_eq!(clusters(&seen.tree, 1), ["0-8", "9"]);
+}
+
+/// Iterations far shorter than a period: samples fall into this or that one, and nothing is made
+/// of them.
+#[test]
+fn iterations_that_cannot_be_resolved_are_a_profile() {
+    let seen = observe(vec![repeat(1, 5_000, |_| vec![busy(10, 30), busy(20, 17), busy(30, 23)])]);
+    assert_eq!(iterations(&seen.tree, 1), (0, 0, true));
+    let node = the_loop(&seen.tree, 1);
+    assert!(node.is_profile() && node.nodes() == 4);
+    // The profile is still right, within the error of 350 samples.
+    for (key, share) in [(10, 30.0 / 70.0), (20, 17.0 / 70.0), (30, 23.0 / 70.0)] {
+        let seen_share = time(&seen.tree, key) as f64 / node.duration() as f64;
+        assert!((seen_share - share).abs() < 0.1, "{key}: {share} {seen_share}");
+    }
+}
+
+/// Long iterations now and then in a loop of short ones: most of the time decides.
+#[test]
+fn what_lasts_longer_decides() {
+    let mixed = |long: u64| {
+        observe(vec![repeat(1, 400, move |at| match at % 100 {
+            50 => vec![busy(10, long), busy(20, 30)],
+            _ => vec![busy(10, 300), busy(20, 110)],
+        })])
+    };
+    let (accepted, rejected, profile) = iterations(&mixed(60_000).tree, 1);
+    assert!(accepted == 4 && rejected > 100 && !profile);
+    assert_eq!(iterations(&mixed(9_000).tree, 1), (0, 0, true));
+}
+
+/// Without marks it is not known whether a call is the same: then no instance is invented.
+#[test]
+fn without_lca_no_instance_is_invented() {
+    let mut machine = Machine::new(100_000);
+    machine.marks = false;
+    machine.run(&[Code::Call(9, vec![repeat(1, 30, |_| vec![busy(10, 6_000)])])]);
+    let unmarked = machine.finish();
+    assert_eq!(iterations(&unmarked.tree, 1), (1, 0, false));
+    assert!(unmarked.counts.uncertain > 100);
+    // What goes back in the control flow is still another iteration.
+    let mut machine = Machine::new(100_000);
+    machine.marks = false;
+    let body = |_| vec![busy(10, 6_000), busy(20, 6_000)];
+    machine.run(&[Code::Call(9, vec![repeat(1, 30, body)])]);
+    assert_eq!(iterations(&machine.finish().tree, 1), (30, 0, false));
+}
+
+/// The back edge was taken somewhere between the last child's end and the next child's begin.
+#[test]
+fn an_iteration_begins_somewhere_since_the_last_child() {
+    let limits = Limits { period: 10, nodes: 1000, iteration_nodes: 100 };
+    let mut builder = TreeBuilder::new(Key(0), 0, limits);
+    let path = [Frame::within_loop(Key(1)), Frame::call(Key(10))];
+    builder.change(Lca::exactly(0), &path, Moment::exact(100), &Decades);
+    builder.change(Lca::exactly(1), &[], Moment::between(190, 200, 210), &Decades);
+    builder.change(Lca::exactly(1), &path[1..], Moment::between(220, 230, 240), &Decades);
+    let (tree, _) = builder.finish(400, &Decades);
+    assert_eq!(clusters(&tree, 1), ["0", "1"]);
+    let Content::Loop(body) = the_loop(&tree, 1).content() else { unreachable!() };
+    let [first, second] = body.clusters() else { unreachable!() };
+    // Work in the loop itself counts to the iteration that ends.
+    assert_eq!((first.tree.duration(), second.tree.duration()), (130, 170));
+    let boundary = Boundary { earlier: 40, later: 10 };
+    assert_eq!((first.tree.end(), second.tree.begin()), (boundary, boundary));
+}
+
+/// Ranks of one job, each sampled on its own, clustered as trees.
+#[test]
+fn ranks_cluster_by_what_they_did() {
+    let rank = |rank: u64| {
+        let slow = if rank % 8 == 3 { 3 } else { 1 };
+        let body = move |_| vec![busy(10, 8_000 * slow), Code::Wrapped(80, 24_000 - 8_000 * slow)];
+        observe(vec![busy(7, 10_000 + 137 * rank), repeat(1, 20, body)]).tree
+    };
+    let ranks = (0..32).map(|member| Cluster::one(member, rank(member))).collect();
+    let most = crate::clusters::most_clusters(32);
+    let found = crate::clusters::clustered(ranks, most, &Decades);
+    let mut truth: Vec<crate::clusters::Members> = vec![
+        (0..32).filter(|rank| rank % 8 != 3).collect(),
+        (0..32).filter(|rank| rank % 8 == 3).collect(),
+    ];
+    truth.sort_by_key(crate::clusters::Members::first);
+    let found: Vec<_> = found.into_iter().map(|cluster| cluster.members).collect();
+    assert_eq!(found, truth);
+}
