@@ -1,0 +1,178 @@
+//! One module: its functions and lines, as far as they were asked for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::binary::{self, Binary};
+use super::debug_file::{self, DebugFile};
+use super::explore::jumps_outwards;
+use super::function::{Absent, Function, Lines};
+use super::lines::{Debug, Strings};
+use super::{Options, place};
+use crate::symbols::{Table, demangle};
+
+/// Functions that are looked into to find which one a part was split off from.
+const MOST_OWNERS: usize = 8;
+
+/// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
+const MOST_LINES: usize = 1 << 16;
+
+/// A module.
+pub(super) struct Module {
+    path: PathBuf,
+    build_id: Vec<u8>,
+    table: Option<Option<Arc<Table>>>,
+    open: Option<Open>,
+    /// By where each part begins.
+    parts: BTreeMap<u64, Arc<Function>>,
+    lines: HashMap<u64, Lines>,
+}
+
+/// What of a module's files is open.
+struct Open {
+    binary: Binary,
+    debug_file: Option<DebugFile>,
+    debug: Option<Option<Debug>>,
+}
+
+impl Module {
+    pub(super) fn new(path: PathBuf, build_id: Vec<u8>) -> Self {
+        Self {
+            path,
+            build_id,
+            table: None,
+            open: None,
+            parts: BTreeMap::new(),
+            lines: HashMap::new(),
+        }
+    }
+
+    /// The function that holds an address.
+    pub(super) fn function(
+        &mut self,
+        address: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Result<Arc<Function>, Absent> {
+        if let Some(known) = self.known(address) {
+            return Ok(known);
+        }
+        self.open(options).ok_or(Absent::Module)?;
+        let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
+        let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
+        if extent.is_part {
+            let mut owners = jumps_outwards(binary, &extent.range);
+            if let Some((owner, _)) = symbol.and_then(|symbol| symbol.split_once(".cold")) {
+                owners.splice(0..0, binary.named(owner).into_iter().map(|range| range.start));
+            }
+            for owner in owners.into_iter().take(MOST_OWNERS) {
+                self.recover(owner, options, strings);
+                if let Some(known) = self.known(address) {
+                    return Ok(known);
+                }
+            }
+        }
+        self.recover(address, options, strings);
+        self.known(address).ok_or(Absent::Function)
+    }
+
+    fn known(&self, address: u64) -> Option<Arc<Function>> {
+        let (_, function) = self.parts.range(..=address).next_back()?;
+        function.contains(address).then(|| function.clone())
+    }
+
+    /// Recovers the function, or the part of one taken for itself, at an address.
+    fn recover(&mut self, address: u64, options: &Options, strings: &mut Strings) {
+        if self.known(address).is_some() {
+            return;
+        }
+        let Some(open) = &self.open else { return };
+        let Some((extent, symbol)) = open.binary.function(address) else { return };
+        let name = symbol.map(|symbol| strings.intern(&demangle(symbol)));
+        let range = extent.range;
+        let mut function = Function::recover(&open.binary, name, range.start, &range);
+        if let Some(debug) = self.debug(options) {
+            place::locate_loops(&mut function, |address| debug.lines(address, strings));
+        }
+        let function = Arc::new(function);
+        for part in &function.parts {
+            self.parts.insert(part.start, function.clone());
+        }
+    }
+
+    /// Where an address stands in the source.
+    pub(super) fn lines(
+        &mut self,
+        address: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Lines {
+        if let Some(known) = self.lines.get(&address) {
+            return known.clone();
+        }
+        self.open(options);
+        let Some(debug) = self.debug(options) else { return Lines::default() };
+        let lines = debug.lines(address, strings);
+        if self.lines.len() >= MOST_LINES {
+            self.lines.clear();
+        }
+        self.lines.insert(address, lines.clone());
+        lines
+    }
+
+    fn debug(&mut self, options: &Options) -> Option<&Debug> {
+        let open = self.open.as_mut()?;
+        let file = open.debug_file.as_ref();
+        open.debug
+            .get_or_insert_with(|| Debug::open(&self.path, file?, &options.debug_folders))
+            .as_ref()
+    }
+
+    /// Opens the module's file, if it is the build that was loaded.
+    fn open(&mut self, options: &Options) -> Option<()> {
+        if self.open.is_some() {
+            return Some(());
+        }
+        if matches!(self.table, Some(None)) {
+            return None; // it could not be read before
+        }
+        let source = binary::open(&self.path)?;
+        let facts = binary::facts(&source);
+        let fits = facts.as_ref().is_some_and(|facts| {
+            facts.build_id.is_empty() || self.build_id.is_empty() || facts.build_id == self.build_id
+        });
+        let (Some(facts), true) = (facts, fits) else {
+            self.table = Some(None);
+            return None;
+        };
+        let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
+        let table = self.table.get_or_insert_with(|| {
+            let from = match &debug_file {
+                Some(file) if !facts.has_symbols => Table::read(&file.path, &facts.build_id),
+                _ => None,
+            };
+            from.or_else(|| Table::read(&self.path, &self.build_id)).map(Arc::new)
+        });
+        let binary = Binary::new(source, table.clone()?)?;
+        self.open = Some(Open { binary, debug_file, debug: None });
+        Some(())
+    }
+
+    /// Closes the module's files.
+    pub(super) fn release(&mut self) {
+        self.open = None;
+    }
+
+    /// Memory in use, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let functions: usize = self
+            .parts
+            .iter()
+            .filter(|(start, function)| function.parts.first().is_some_and(|p| p.start == **start))
+            .map(|(_, function)| function.bytes())
+            .sum();
+        let table = self.table.as_ref().and_then(Option::as_ref).map_or(0, |table| table.bytes());
+        functions + table as usize + self.lines.capacity() * size_of::<(u64, Lines)>()
+    }
+}

@@ -1,0 +1,104 @@
+//! Where the loops of a function and the inlined calls around an address lie within each other.
+
+use super::function::{Function, Inlined, Lines, Location, Loop, LoopId};
+
+/// Most addresses of a loop whose inlined calls are compared.
+const MOST_SAMPLES: usize = 16;
+
+/// One step from a function inwards to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Into a loop of the function.
+    Loop(LoopId),
+    /// Into a call that was inlined.
+    Inlined(Inlined),
+}
+
+/// The way from the function inwards to an address: each loop stands within the inlined calls that it lies in,
+/// and around those that are made in it.
+pub(super) fn steps(function: &Function, address: u64, lines: &Lines) -> Vec<Step> {
+    let mut loops: Vec<LoopId> = function.loops_around(address).collect();
+    loops.reverse();
+    let mut steps = Vec::with_capacity(loops.len() + lines.inlined.len());
+    let mut inside = 0;
+    for id in loops {
+        // The compiler may move code out of an inlined call into its loop: as deep as both agree.
+        let depth = common(&function.loop_at(id).lines.inlined, &lines.inlined);
+        while inside < depth {
+            steps.push(Step::Inlined(lines.inlined[inside].clone()));
+            inside += 1;
+        }
+        steps.push(Step::Loop(id));
+    }
+    steps.extend(lines.inlined[inside..].iter().cloned().map(Step::Inlined));
+    steps
+}
+
+/// How many inlined calls two chains have in common, from the outside.
+fn common(a: &[Inlined], b: &[Inlined]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Looks up the lines of a function's loops, and finds which are copies of which.
+pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -> Lines) {
+    let Ok(body) = &mut function.body else { return };
+    let blocks = body.graph.blocks();
+    let count = body.loops.len();
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); count];
+    for block in 0..blocks.len() as u32 {
+        for around in body.nest.outwards(body.nest.innermost(block)) {
+            members[around as usize].push(block);
+        }
+    }
+    for (index, members) in members.iter().enumerate() {
+        let header = body.nest.cycles[index].header;
+        // A loop is where its header begins and where its back edges leave from: at the end of a loop
+        // whose test stands there, compilers put the line of the loop.
+        let back = members.iter().filter(|block| body.graph.successors(**block).contains(&header));
+        let ends: Vec<u64> = std::iter::once(blocks[header as usize].start)
+            .chain(back.map(|block| blocks[*block as usize].last))
+            .take(MOST_SAMPLES)
+            .collect();
+        let step = members.len().div_ceil(MOST_SAMPLES).max(1);
+        let others = members.iter().step_by(step).flat_map(|block| {
+            let block = &blocks[*block as usize];
+            [block.start, block.start.midpoint(block.end), block.last]
+        });
+        let found: Vec<Lines> = ends.iter().map(|address| lines(*address)).collect();
+        let Some(first) = found.first() else { continue };
+        let mut depth = first.inlined.len();
+        for other in found[1..].iter().cloned().chain(others.map(&mut lines)) {
+            // Code without a line says nothing.
+            if other.location.is_some() || !other.inlined.is_empty() {
+                depth = depth.min(common(&first.inlined, &other.inlined));
+            }
+        }
+        let inlined = first.inlined[..depth].to_vec();
+        let mut locations = found.iter().filter_map(|lines| at_depth(lines, depth));
+        let location = locations.next().map(|first| {
+            locations.filter(|other| other.file == first.file).fold(first, |a, b| a.min(b)).clone()
+        });
+        body.loops[index].lines = Lines { inlined, location };
+    }
+    for index in 0..count {
+        body.loops[index].original = original(&body.loops, index);
+    }
+}
+
+/// The line of an address in the function `depth` inlined calls inwards.
+fn at_depth(lines: &Lines, depth: usize) -> Option<&Location> {
+    match lines.inlined.get(depth) {
+        Some(inner) => inner.call.as_ref(),
+        None => lines.location.as_ref(),
+    }
+}
+
+/// The first loop that is a copy of the one at `index`, or it is.
+fn original(loops: &[Loop], index: usize) -> LoopId {
+    let this = &loops[index];
+    let around = |each: &Loop| each.parent.map(|parent| loops[parent.0 as usize].original);
+    let is_copy = |other: &Loop| {
+        other.lines.location.is_some() && other.lines == this.lines && around(other) == around(this)
+    };
+    LoopId(loops[..index].iter().position(is_copy).unwrap_or(index) as u32)
+}

@@ -1,0 +1,3 @@
+//! Structure against what others say of the same code.
+
+mod sweep;
