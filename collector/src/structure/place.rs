@@ -1,6 +1,7 @@
 //! Where the loops of a function and the inlined calls around an address lie within each other.
 
 use super::function::{Function, Inlined, Lines, Location, Loop, LoopId};
+use super::graph::Block;
 
 /// Most addresses of a loop whose inlined calls are compared.
 const MOST_SAMPLES: usize = 16;
@@ -52,12 +53,18 @@ pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -
     }
     for (index, members) in members.iter().enumerate() {
         let header = body.nest.cycles[index].header;
-        // A loop is where its header begins and where its back edges leave from: at the end of a loop
-        // whose test stands there, compilers put the line of the loop.
-        let back = members.iter().filter(|block| body.graph.successors(**block).contains(&header));
+        // A loop is where its header begins, where it goes around, and where it is left: compilers move
+        // the test that a loop's line stands for to any of them.
+        let is_inside = |block: u32| {
+            body.nest.outwards(body.nest.innermost(block)).any(|around| around as usize == index)
+        };
+        let turns = members.iter().filter(|block| {
+            let next = body.graph.successors(**block);
+            next.contains(&header) || next.iter().any(|next| !is_inside(*next))
+        });
         let ends: Vec<u64> = std::iter::once(blocks[header as usize].start)
-            .chain(back.map(|block| blocks[*block as usize].last))
-            .take(MOST_SAMPLES)
+            .chain(turns.flat_map(|block| tail(&blocks[*block as usize])))
+            .take(4 * MOST_SAMPLES)
             .collect();
         let step = members.len().div_ceil(MOST_SAMPLES).max(1);
         let others = members.iter().step_by(step).flat_map(|block| {
@@ -83,6 +90,15 @@ pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -
     for index in 0..count {
         body.loops[index].original = original(&body.loops, index);
     }
+}
+
+/// Addresses at the end of a block, in its last few instructions.
+fn tail(block: &Block) -> impl Iterator<Item = u64> + use<> {
+    let Block { start, last, .. } = *block;
+    [0, 1, 4, 7, 10]
+        .into_iter()
+        .filter_map(move |back| last.checked_sub(back))
+        .filter(move |address| *address >= start)
 }
 
 /// The line of an address in the function `depth` inlined calls inwards.
