@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
@@ -25,6 +26,16 @@ type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 pub(super) struct DebugFile {
     pub(super) path: PathBuf,
     pub(super) source: Arc<Source>,
+}
+
+impl DebugFile {
+    /// Tells one state of one file from others.
+    pub(super) fn identity(&self) -> String {
+        let modified = self.path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let modified = modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let nanoseconds = modified.map_or(0, |since| since.as_nanos());
+        format!("{} {} {nanoseconds}", self.path.display(), self.source.len())
+    }
 }
 
 /// Finds the debug information of a module, in this order: the module itself, a file by its build-id in

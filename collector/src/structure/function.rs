@@ -264,7 +264,8 @@ impl Function {
     }
 }
 
-fn loops(graph: &Graph, nest: &Nest) -> Vec<Loop> {
+/// The loops of a nest, without lines.
+pub(super) fn loops(graph: &Graph, nest: &Nest) -> Vec<Loop> {
     let mut loops: Vec<Loop> = Vec::with_capacity(nest.cycles.len());
     for (index, cycle) in nest.cycles.iter().enumerate() {
         loops.push(Loop {

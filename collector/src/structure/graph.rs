@@ -98,6 +98,18 @@ impl Graph {
             .map(|index| index as u32)
     }
 
+    /// Whether all indices lie within: what was read from a file may not.
+    pub(super) fn is_sound(&self) -> bool {
+        let blocks = self.blocks.len();
+        self.ends.len() == blocks
+            && self.reached.len() == blocks
+            && (self.entry as usize) < blocks
+            && self.ends.is_sorted()
+            && self.ends.last().is_some_and(|end| *end as usize == self.edges.len())
+            && self.edges.iter().all(|to| (*to as usize) < blocks)
+            && self.blocks.is_sorted_by_key(|block| block.start)
+    }
+
     /// Memory in use, roughly.
     pub(super) fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Block>()

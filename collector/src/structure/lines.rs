@@ -73,6 +73,11 @@ impl Debug {
         })
     }
 
+    /// Whether anything that was asked for is in a file that is missing.
+    pub(super) fn is_partial(&self) -> bool {
+        self.is_partial.get()
+    }
+
     /// Where an address stands in the source.
     pub(super) fn lines(&self, address: u64, strings: &mut Strings) -> Lines {
         self.try_lines(address, strings).unwrap_or_default()

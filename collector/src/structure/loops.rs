@@ -51,6 +51,17 @@ impl Nest {
         std::iter::successors(from, |cycle| self.cycles[*cycle as usize].parent)
     }
 
+    /// Whether all indices lie within and every parent comes before its children.
+    pub(super) fn is_sound(&self, blocks: usize) -> bool {
+        let cycles = self.cycles.len();
+        self.innermost.len() == blocks
+            && self.innermost.iter().flatten().all(|cycle| (*cycle as usize) < cycles)
+            && self.cycles.iter().enumerate().all(|(index, cycle)| {
+                (cycle.header as usize) < blocks
+                    && cycle.parent.is_none_or(|parent| (parent as usize) < index)
+            })
+    }
+
     /// Memory in use, roughly.
     pub(super) fn bytes(&self) -> usize {
         self.cycles.capacity() * size_of::<Cycle>()

@@ -4,6 +4,7 @@
 //! ```text
 //! binary (frames, noreturn) -> explore (parts, switches, values) -> graph -> loops -> function
 //! debug_file -> lines -> place                                               order /
+//!                                                                  module <-> cache
 //! ```
 //!
 //! [`Structures`] holds what is known of all modules of a node. For each address it tells the function
@@ -21,6 +22,7 @@
 //! All addresses are those in the module's file: what is seen in memory less the load bias.
 
 mod binary;
+mod cache;
 mod code;
 mod debug_file;
 mod explore;
@@ -44,6 +46,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use cache::default_folder as default_cache_folder;
 pub use code::{Code, Extent, LandingPad};
 pub use debug_file::SYSTEM_DEBUG_FOLDER;
 pub use explore::MOST_INSTRUCTIONS;
@@ -105,11 +108,13 @@ impl Place {
 pub struct Options {
     /// Folders of debug files, as [`SYSTEM_DEBUG_FOLDER`] is one.
     pub debug_folders: Vec<PathBuf>,
+    /// Where results are kept for other jobs; see [`default_cache_folder`]. `None` keeps nothing.
+    pub cache: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { debug_folders: vec![PathBuf::from(SYSTEM_DEBUG_FOLDER)] }
+        Self { debug_folders: vec![PathBuf::from(SYSTEM_DEBUG_FOLDER)], cache: None }
     }
 }
 
@@ -159,6 +164,13 @@ impl Structures {
             Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
         };
         Place { function, steps, location: lines.location.clone() }
+    }
+
+    /// Keeps on disk what was found out since the last time, for each module that has a build-id; tells of
+    /// how many. Where that fails there is only less known the next time.
+    pub fn save(&mut self) -> usize {
+        let options = &self.options;
+        self.modules.iter_mut().filter_map(|module| module.save(options).then_some(())).count()
     }
 
     /// Closes all files and gives back the debug information that was read. What is known of functions

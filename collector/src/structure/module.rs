@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::binary::{self, Binary};
+use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
 use super::explore::jumps_outwards;
 use super::function::{Absent, Function, Lines};
@@ -27,6 +28,20 @@ pub(super) struct Module {
     /// By where each part begins.
     parts: BTreeMap<u64, Arc<Function>>,
     lines: HashMap<u64, Lines>,
+    kept: Kept,
+}
+
+/// How what is known stands to what is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kept {
+    /// Not read yet.
+    Unread,
+    /// Nothing is kept: there is no folder, no build-id, or part of the debug information is missing.
+    Not,
+    /// All that is known is kept.
+    Same { debug: String },
+    /// Something was found out since.
+    Older { debug: String },
 }
 
 /// What of a module's files is open.
@@ -45,6 +60,7 @@ impl Module {
             open: None,
             parts: BTreeMap::new(),
             lines: HashMap::new(),
+            kept: Kept::Unread,
         }
     }
 
@@ -55,6 +71,7 @@ impl Module {
         options: &Options,
         strings: &mut Strings,
     ) -> Result<Arc<Function>, Absent> {
+        self.read_kept(options, strings);
         if let Some(known) = self.known(address) {
             return Ok(known);
         }
@@ -95,10 +112,65 @@ impl Module {
         if let Some(debug) = self.debug(options) {
             place::locate_loops(&mut function, |address| debug.lines(address, strings));
         }
-        let function = Arc::new(function);
+        self.add(Arc::new(function));
+        self.note_news();
+    }
+
+    fn add(&mut self, function: Arc<Function>) {
         for part in &function.parts {
             self.parts.insert(part.start, function.clone());
         }
+    }
+
+    /// Reads what other jobs have found out, once.
+    fn read_kept(&mut self, options: &Options, strings: &mut Strings) {
+        if self.kept != Kept::Unread {
+            return;
+        }
+        self.kept = Kept::Not;
+        let Some(folder) = options.cache.as_ref().filter(|_| !self.build_id.is_empty()) else {
+            return;
+        };
+        let Some(source) = binary::open(&self.path) else { return };
+        let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
+        let debug = debug_file.map_or_else(String::new, |file| file.identity());
+        let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
+        known.functions.into_iter().for_each(|function| self.add(function));
+        self.lines = known.lines;
+        self.kept = Kept::Same { debug };
+    }
+
+    /// What is kept is no longer all that is known.
+    fn note_news(&mut self) {
+        let opened = self.open.as_ref().and_then(|open| open.debug.as_ref()?.as_ref());
+        if opened.is_some_and(Debug::is_partial) {
+            self.kept = Kept::Not;
+        } else if let Kept::Same { debug } = &mut self.kept {
+            self.kept = Kept::Older { debug: std::mem::take(debug) };
+        }
+    }
+
+    /// Keeps what is known, if there is anything new; tells whether it did.
+    pub(super) fn save(&mut self, options: &Options) -> bool {
+        let (Kept::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
+            return false;
+        };
+        let mut known = Known { lines: std::mem::take(&mut self.lines), ..Known::default() };
+        known.functions = self.functions().cloned().collect();
+        let path = cache::path(folder, &self.build_id);
+        let written = cache::write(&path, debug, &known).is_ok();
+        self.lines = known.lines;
+        // A folder that cannot be written to is not tried again.
+        self.kept = if written { Kept::Same { debug: debug.clone() } } else { Kept::Not };
+        written
+    }
+
+    /// Each function once.
+    fn functions(&self) -> impl Iterator<Item = &Arc<Function>> {
+        let is_first = |(start, function): &(&u64, &Arc<Function>)| {
+            function.parts.first().is_some_and(|part| part.start == **start)
+        };
+        self.parts.iter().filter(is_first).map(|(_, function)| function)
     }
 
     /// Where an address stands in the source.
@@ -108,6 +180,7 @@ impl Module {
         options: &Options,
         strings: &mut Strings,
     ) -> Lines {
+        self.read_kept(options, strings);
         if let Some(known) = self.lines.get(&address) {
             return known.clone();
         }
@@ -118,6 +191,7 @@ impl Module {
             self.lines.clear();
         }
         self.lines.insert(address, lines.clone());
+        self.note_news();
         lines
     }
 
@@ -166,12 +240,7 @@ impl Module {
 
     /// Memory in use, roughly.
     pub(super) fn bytes(&self) -> usize {
-        let functions: usize = self
-            .parts
-            .iter()
-            .filter(|(start, function)| function.parts.first().is_some_and(|p| p.start == **start))
-            .map(|(_, function)| function.bytes())
-            .sum();
+        let functions: usize = self.functions().map(|function| function.bytes()).sum();
         let table = self.table.as_ref().and_then(Option::as_ref).map_or(0, |table| table.bytes());
         functions + table as usize + self.lines.capacity() * size_of::<(u64, Lines)>()
     }

@@ -78,7 +78,8 @@ impl Subject {
     }
 
     pub(super) fn with_debug_folders(path: &Path, folders: &[PathBuf]) -> Self {
-        let mut structures = Structures::new(Options { debug_folders: folders.to_vec() });
+        let mut structures =
+            Structures::new(Options { debug_folders: folders.to_vec(), cache: None });
         let module = structures.module(path.to_owned(), Vec::new());
         Self { structures, module, path: path.to_owned() }
     }

@@ -28,7 +28,7 @@ struct Counts {
     took: Duration,
 }
 
-fn open(path: &Path) -> Binary {
+pub(super) fn open(path: &Path) -> Binary {
     let source = binary::open(path).unwrap();
     let table = Arc::new(Table::read(path, &[]).unwrap());
     Binary::new(source, table).unwrap()
@@ -134,7 +134,7 @@ fn sweep(path: &Path, every: usize) -> Counts {
     counts
 }
 
-fn library(name: &str) -> PathBuf {
+pub(super) fn library(name: &str) -> PathBuf {
     let folders = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
     let mut paths = folders.iter().map(|folder| Path::new(folder).join(name));
     paths.find(|path| path.exists()).unwrap_or_else(|| panic!("{name} is not installed"))
