@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, FrameDescriptionEntry, ParsedEhFrameHdr, Pointer,
-    Reader, UnwindContext, UnwindSection, X86_64,
+    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, FrameDescriptionEntry, Pointer, Reader,
+    UnwindContext, UnwindSection, X86_64,
 };
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ReadRef};
@@ -20,7 +20,7 @@ const MOST_CALL_SITES: usize = 1 << 16;
 /// `.eh_frame` of a module, with the table that finds entries in it by address.
 pub(super) struct Frames {
     entries: EhFrame<Bytes>,
-    table: ParsedEhFrameHdr<Bytes>,
+    table: Table,
     bases: BaseAddresses,
     /// `.gcc_except_table` and its address: where the landing pads stand.
     exceptions: Option<(u64, Bytes)>,
@@ -29,6 +29,54 @@ pub(super) struct Frames {
 }
 
 type Entry = FrameDescriptionEntry<Bytes>;
+
+/// `.eh_frame_hdr`: pairs of a function's and its entry's address, sorted (LSB, "Exception Frames"). Only
+/// in the encoding that all linkers write. Not gimli's, whose search multiplies before it checks.
+struct Table {
+    address: u64,
+    pairs: Bytes,
+    count: usize,
+}
+
+impl Table {
+    fn parse(address: u64, mut reader: Bytes) -> Option<Self> {
+        const RELATIVE_TO_TABLE: u8 = 0x3b;
+        const PAIR_BYTES: usize = 8;
+        let mut encodings = [0; 4];
+        reader.read_slice(&mut encodings).ok()?;
+        let [version, _, count_encoding, encoding] = encodings;
+        // The address of .eh_frame, which its section tells, too.
+        reader.skip(4).ok()?;
+        if version != 1 || count_encoding != 0x03 || encoding != RELATIVE_TO_TABLE {
+            return None;
+        }
+        let count = (reader.read_u32().ok()? as usize).min(reader.len() / PAIR_BYTES);
+        Some(Self { address, pairs: reader, count })
+    }
+
+    /// The addresses of a function and its entry.
+    fn pair(&self, index: usize) -> Option<(u64, u64)> {
+        let mut reader = self.pairs.clone();
+        reader.skip(8 * index).ok()?;
+        let mut address =
+            || reader.read_i32().ok().map(|offset| self.address.wrapping_add_signed(offset.into()));
+        Some((address()?, address()?))
+    }
+
+    /// The address of the last entry that begins at or before an address.
+    fn entry(&self, address: u64) -> Option<u64> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.pair(middle)?.0 <= address {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Some(self.pair(low.checked_sub(1)?)?.1)
+    }
+}
 
 impl Frames {
     /// Finds the tables; `None` for a module that has none.
@@ -50,7 +98,7 @@ impl Frames {
             .set_eh_frame_hdr(table_address)
             .set_text(start(".text"))
             .set_got(start(".got"));
-        let table = EhFrameHdr::from(table).parse(&bases, 8).ok()?;
+        let table = Table::parse(table_address, table)?;
         let mut entries = EhFrame::from(bytes);
         entries.set_address_size(8);
         let stubs = elf
@@ -65,12 +113,12 @@ impl Frames {
         if self.stubs.iter().any(|stubs| stubs.contains(&address)) {
             return None;
         }
-        self.table
-            .table()?
-            .fde_for_address(&self.entries, &self.bases, address, |entries, bases, offset| {
-                entries.cie_from_offset(bases, offset)
-            })
-            .ok()
+        let offset = self.table.entry(address)?.checked_sub(self.bases.eh_frame.section?)?;
+        let offset = EhFrameOffset(usize::try_from(offset).ok()?);
+        let cie = |entries: &EhFrame<Bytes>, bases: &BaseAddresses, offset| {
+            entries.cie_from_offset(bases, offset)
+        };
+        self.entries.fde_from_offset(&self.bases, offset, cie).ok()
     }
 
     /// The extent of the entry that holds an address.

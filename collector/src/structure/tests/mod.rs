@@ -3,7 +3,9 @@
 mod addr2line;
 mod cache;
 mod compiled;
+mod corpus;
 mod flow;
+mod laws;
 mod objdump;
 mod shapes;
 mod sweep;
