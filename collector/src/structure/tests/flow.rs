@@ -1,7 +1,7 @@
 //! What can follow what without going around once more, in programs that are known.
 
 use super::super::{Address, Child, Function, Step};
-use super::compiled::{Folder, Subject, compile, line_of};
+use super::compiled::{Folder, Subject, compile, line_of, run};
 use super::shapes::ways;
 
 /// The only call of a function on the line with a comment.
@@ -112,6 +112,59 @@ fn a_handler_in_a_loop_is_in_the_loop_also_where_it_was_split_off() {
             }
         }
     }
+}
+
+#[test]
+fn without_symbols_parts_that_were_split_off_are_told_by_their_frames() {
+    let folder = Folder::new();
+    let path = compile(&folder, "g++", &["-O2", "-shared", "-fPIC"], &["inlined.cpp"]);
+    let stripped = folder.0.join("stripped");
+    run(std::process::Command::new("strip").arg("-o").arg(&stripped).arg(&path));
+    let (mut with, mut without) = (Subject::new(&path), Subject::new(&stripped));
+    let whole = with.function("_Z7carefuli");
+    assert!(whole.parts.len() > 1);
+    for part in &whole.parts {
+        let at = Address::Leaf(part.start);
+        let found = without.structures.function(without.module, at).unwrap();
+        assert_eq!(found.entry, whole.entry, "{part:x?}");
+        assert_eq!(found.parts, whole.parts);
+        assert_eq!(found.loops(), whole.loops());
+        assert_eq!(found.name.as_deref(), Some("careful"), "it is exported");
+    }
+}
+
+#[test]
+fn what_no_symbol_holds_has_no_name() {
+    let folder = Folder::new();
+    let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
+    let path = compile(&folder, "gcc", &flags, &["loops.c"]);
+    let range = Subject::new(&path).range("nested");
+    run(std::process::Command::new("strip").arg(&path));
+    let mut subject = Subject::new(&path);
+    let at = Address::Return(range.end - 1);
+    let found = subject.structures.function(subject.module, at).unwrap();
+    assert_eq!((found.name.as_deref(), found.entry), (None, range.start));
+    assert_eq!(found.parts, [range]);
+    assert_eq!(found.loops().len(), 2);
+    let outside = subject.structures.place(subject.module, Address::Leaf(1));
+    assert_eq!(outside.function.err(), Some(super::super::Absent::Function));
+    let missing = subject.structures.module("/nonexistent/lib.so".into(), Vec::new());
+    let outside = subject.structures.place(missing, Address::Leaf(1));
+    assert_eq!(outside.function.err(), Some(super::super::Absent::Module));
+    let other = subject.structures.module(path, vec![0xaa; 20]);
+    let function = subject.structures.function(other, at);
+    assert_eq!(function.err(), Some(super::super::Absent::Module), "another build");
+}
+
+#[test]
+fn the_kernels_code_has_structure_without_a_file() {
+    let mut structures = super::super::Structures::default();
+    let module = structures.module("[vdso]".into(), Vec::new());
+    let table = crate::symbols::Table::read(std::path::Path::new("[vdso]"), &[]).unwrap();
+    let (range, _) = table.functions().find(|(_, name)| name.ends_with("clock_gettime")).unwrap();
+    let found = structures.function(module, Address::Leaf(range.start)).unwrap();
+    assert!(found.graph().unwrap().blocks().len() > 3);
+    assert!(found.is_complete());
 }
 
 #[test]

@@ -33,7 +33,9 @@ fn expected(
     found: &mut BTreeSet<BTreeSet<u32>>,
 ) {
     let mut nodes = DiGraph::<(), ()>::new();
-    graph.blocks().iter().for_each(|_| drop(nodes.add_node(())));
+    for _ in graph.blocks() {
+        nodes.add_node(());
+    }
     for from in within {
         for to in graph.successors(*from) {
             if within.contains(to) && Some(*to) != header {

@@ -6,6 +6,7 @@ mod compiled;
 mod corpus;
 mod flow;
 mod laws;
+mod measure;
 mod objdump;
 mod shapes;
 mod sweep;
