@@ -24,6 +24,12 @@ const MOST_CALLEE_BYTES: u64 = 1024;
 /// How many calls deep that is done.
 const MOST_CALLEE_DEPTH: u32 = 2;
 
+/// Most bytes of a part that was split off that are searched for jumps back.
+const MOST_PART_BYTES: u64 = 1 << 16;
+
+/// Most functions that are looked into to find which one a part was split off from.
+pub(super) const MOST_OWNERS: usize = 8;
+
 /// A part of the file that is loaded.
 struct Load {
     addresses: Range<u64>,
@@ -114,6 +120,30 @@ impl Binary {
                 Some((Extent { range, is_part }, None))
             }
         }
+    }
+
+    /// Where a part of a function jumps to outside itself, each address once.
+    pub(super) fn jumps_out_of(&self, part: &Range<u64>) -> Vec<u64> {
+        let size = part.end.saturating_sub(part.start).min(MOST_PART_BYTES);
+        let mut bytes = vec![0; size as usize];
+        let mut found = Vec::new();
+        if !self.read(part.start, &mut bytes) {
+            return found;
+        }
+        for instruction in Decoder::with_ip(64, &bytes, part.start, DecoderOptions::NONE) {
+            let is_jump = matches!(
+                instruction.flow_control(),
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            );
+            let target = instruction.near_branch_target();
+            if is_jump && target != 0 && !part.contains(&target) && !found.contains(&target) {
+                found.push(target);
+            }
+            if found.len() == MOST_OWNERS {
+                break;
+            }
+        }
+        found
     }
 
     /// Where the function of this plain name begins.

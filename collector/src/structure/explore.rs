@@ -7,7 +7,7 @@ use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Mn
 
 use super::code::Code;
 use super::graph::{Block, Found, Graph};
-use super::parts::{CALL, END, LEADER, Parts};
+use super::parts::{CALL, END, LEADER, MOST_CODE_BYTES, Parts};
 use super::switches;
 
 /// Most instructions that a function may have to be looked into.
@@ -19,9 +19,6 @@ const MOST_ROUNDS: usize = 32;
 
 /// Most work that goes into indirect jumps of one function, in instructions and table entries.
 const MOST_JUMP_STEPS: usize = 1_000_000;
-
-/// Most places outside a part of a function that it is looked for to jump to.
-const MOST_OUTWARDS: usize = 16;
 
 /// Where a block leads.
 #[derive(Clone, Debug, Default)]
@@ -48,9 +45,9 @@ pub(super) struct Explored {
 /// Why a function cannot be looked into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The file does not have its bytes, or too many.
+    /// The file does not have its bytes.
     Code,
-    /// Too many instructions.
+    /// Too many bytes or instructions.
     Size,
 }
 
@@ -60,6 +57,9 @@ pub(super) fn explore(
     entry: u64,
     range: &Range<u64>,
 ) -> Result<Explored, Failure> {
+    if range.end.saturating_sub(range.start) > MOST_CODE_BYTES {
+        return Err(Failure::Size);
+    }
     let mut search = Explorer::new(code);
     if !range.contains(&entry) || !search.parts.add(code, range) {
         return Err(Failure::Code);
@@ -396,29 +396,4 @@ impl<'c> Explorer<'c> {
         let Self { is_complete, returns, .. } = self;
         Some(Explored { graph, parts, calls, is_complete, returns })
     }
-}
-
-/// Where a stretch of code jumps to outside itself, each address once.
-pub(super) fn jumps_outwards(code: &dyn Code, range: &Range<u64>) -> Vec<u64> {
-    let mut parts = Parts::default();
-    let mut found = Vec::new();
-    if !parts.add(code, range) {
-        return found;
-    }
-    let Some(part) = parts.part(range.start) else { return found };
-    let decoder = Decoder::with_ip(64, &part.bytes, range.start, DecoderOptions::NONE);
-    for instruction in decoder {
-        let is_jump = matches!(
-            instruction.flow_control(),
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-        );
-        let target = instruction.near_branch_target();
-        if is_jump && target != 0 && !range.contains(&target) && !found.contains(&target) {
-            found.push(target);
-        }
-        if found.len() == MOST_OUTWARDS {
-            break;
-        }
-    }
-    found
 }

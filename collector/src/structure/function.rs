@@ -36,7 +36,7 @@ pub struct Inlined {
 
 /// Where an address stands in the source: the inlined calls around it, outermost first, and its line in
 /// the innermost of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lines {
     /// Inlined calls, outermost first.
     pub inlined: Vec<Inlined>,
@@ -260,7 +260,10 @@ impl Function {
                 + body.loops.capacity() * size_of::<Loop>()
                 + body.calls.capacity() * size_of::<u64>()
         });
-        size_of::<Self>() + body + self.parts.capacity() * size_of::<Range<u64>>()
+        size_of::<Self>()
+            + body
+            + self.reach.lock().bytes()
+            + self.parts.capacity() * size_of::<Range<u64>>()
     }
 }
 

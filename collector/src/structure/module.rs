@@ -7,14 +7,10 @@ use std::sync::Arc;
 use super::binary::{self, Binary};
 use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
-use super::explore::jumps_outwards;
 use super::function::{Absent, Function, Lines};
 use super::lines::{Debug, Strings};
 use super::{Options, place};
 use crate::symbols::{Table, demangle};
-
-/// Functions that are looked into to find which one a part was split off from.
-const MOST_OWNERS: usize = 8;
 
 /// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
 const MOST_LINES: usize = 1 << 16;
@@ -79,11 +75,11 @@ impl Module {
         let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
         let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
         if extent.is_part {
-            let mut owners = jumps_outwards(binary, &extent.range);
+            let mut owners = binary.jumps_out_of(&extent.range);
             if let Some((owner, _)) = symbol.and_then(|symbol| symbol.split_once(".cold")) {
                 owners.splice(0..0, binary.named(owner).into_iter().map(|range| range.start));
             }
-            for owner in owners.into_iter().take(MOST_OWNERS) {
+            for owner in owners.into_iter().take(binary::MOST_OWNERS) {
                 self.recover(owner, options, strings);
                 if let Some(known) = self.known(address) {
                     return Ok(known);

@@ -7,7 +7,7 @@ use super::graph::Graph;
 use super::loops::Nest;
 
 /// Most memory that the answers of one function take; beyond it they are forgotten and found again.
-const MOST_BYTES: usize = 1 << 18;
+const MOST_BYTES: usize = 1 << 16;
 
 /// A node of the flow within one loop (or the function): a block of it that lies in no inner loop, or
 /// a whole inner loop.
@@ -25,6 +25,11 @@ pub(super) struct Reach {
 }
 
 impl Reach {
+    /// Memory in use, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.rows.capacity() * size_of::<((Option<u32>, Node), Vec<u64>)>()
+    }
+
     /// Whether `to` can run after `from` has, without a back edge of `parent`; both are nodes of it.
     /// False if they are the same.
     pub(super) fn reaches(

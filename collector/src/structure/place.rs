@@ -1,5 +1,7 @@
 //! Where the loops of a function and the inlined calls around an address lie within each other.
 
+use std::collections::HashMap;
+
 use super::function::{Function, Inlined, Lines, Location, Loop, LoopId};
 use super::graph::Block;
 
@@ -87,8 +89,20 @@ pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -
         });
         body.loops[index].lines = Lines { inlined, location };
     }
-    for index in 0..count {
-        body.loops[index].original = original(&body.loops, index);
+    find_copies(&mut body.loops);
+}
+
+/// Finds the first of each loop's copies. Loops around others come before them.
+fn find_copies(loops: &mut [Loop]) {
+    let mut first: HashMap<(Option<LoopId>, Lines), LoopId> = HashMap::new();
+    for index in 0..loops.len() {
+        let this = &loops[index];
+        if this.lines.location.is_none() {
+            continue;
+        }
+        let around = this.parent.map(|parent| loops[parent.0 as usize].original);
+        let key = (around, this.lines.clone());
+        loops[index].original = *first.entry(key).or_insert(LoopId(index as u32));
     }
 }
 
@@ -107,14 +121,4 @@ fn at_depth(lines: &Lines, depth: usize) -> Option<&Location> {
         Some(inner) => inner.call.as_ref(),
         None => lines.location.as_ref(),
     }
-}
-
-/// The first loop that is a copy of the one at `index`, or it is.
-fn original(loops: &[Loop], index: usize) -> LoopId {
-    let this = &loops[index];
-    let around = |each: &Loop| each.parent.map(|parent| loops[parent.0 as usize].original);
-    let is_copy = |other: &Loop| {
-        other.lines.location.is_some() && other.lines == this.lines && around(other) == around(this)
-    };
-    LoopId(loops[..index].iter().position(is_copy).unwrap_or(index) as u32)
 }

@@ -84,6 +84,10 @@ fn loops_of_c_are_those_of_its_source() {
             let function = subject.function(name);
             let what = format!("{compiler} {flags:?} {name}: {:?}", function.loops());
             assert!(function.is_complete(), "{what}");
+            // All cases of a switch, too, are led to; else they would be found as gaps.
+            let graph = function.graph().unwrap();
+            let count = graph.blocks().len() as u32;
+            assert!((0..count).all(|block| graph.is_reached(block)), "{what}");
             agree(&nests(&function), &expected("loops.c", loops), &flags, &what);
             assert!(function.loops().iter().all(|each| !each.is_irreducible), "{what}");
         }

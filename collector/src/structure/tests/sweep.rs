@@ -18,6 +18,7 @@ use crate::symbols::Table;
 struct Counts {
     functions: usize,
     blocks: usize,
+    unreached: usize,
     calls: usize,
     loops: usize,
     irreducible: usize,
@@ -110,6 +111,8 @@ fn sweep(path: &Path, every: usize) -> Counts {
             continue;
         };
         counts.blocks += graph.blocks().len();
+        let each = 0..graph.blocks().len() as u32;
+        counts.unreached += each.filter(|block| !graph.is_reached(*block)).count();
         counts.calls += function.calls().len();
         counts.loops += function.loops().len();
         counts.bytes += function.bytes();
