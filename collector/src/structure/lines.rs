@@ -18,6 +18,10 @@ use crate::symbols::demangle;
 /// Most inlined calls around one address that are told; inner ones are left out.
 const MOST_INLINED: usize = 64;
 
+/// Most bytes of debug information that are read before it is closed and opened anew; what is made of
+/// them takes about as much again.
+const MOST_HELD_BYTES: u64 = 8 << 20;
+
 /// Strings, each kept once.
 #[derive(Default)]
 pub(super) struct Strings {
@@ -50,6 +54,9 @@ pub(super) struct Debug {
     package: OnceCell<Option<gimli::DwarfPackage<Bytes>>>,
     /// Whether split debug information was not found.
     is_partial: Cell<bool>,
+    source: Arc<Source>,
+    /// What the file held when this was opened: to find the units takes a part of each.
+    held_at_first: u64,
 }
 
 impl Debug {
@@ -70,12 +77,19 @@ impl Debug {
             packages: packages.to_vec(),
             package: OnceCell::new(),
             is_partial: Cell::new(false),
+            source: file.source.clone(),
+            held_at_first: file.source.held(),
         })
     }
 
     /// Whether anything that was asked for is in a file that is missing.
     pub(super) fn is_partial(&self) -> bool {
         self.is_partial.get()
+    }
+
+    /// Whether so much was read since it was opened that it should be opened anew.
+    pub(super) fn is_swollen(&self) -> bool {
+        self.source.held() - self.held_at_first > MOST_HELD_BYTES
     }
 
     /// Where an address stands in the source.

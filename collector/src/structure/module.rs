@@ -193,6 +193,9 @@ impl Module {
 
     fn debug(&mut self, options: &Options) -> Option<&Debug> {
         let open = self.open.as_mut()?;
+        if open.debug.iter().flatten().any(Debug::is_swollen) {
+            open.debug = None;
+        }
         let file = open.debug_file.as_ref();
         open.debug
             .get_or_insert_with(|| Debug::open(&self.path, file?, &options.debug_folders))

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use gimli::{LittleEndian, ReaderOffsetId};
@@ -17,7 +18,12 @@ use plimsoll_agent::descriptors::hide;
 /// An open file, or a piece of memory.
 #[derive(Debug)]
 pub(super) enum Source {
-    File(File, u64),
+    File {
+        file: File,
+        size: u64,
+        /// Bytes that are held of sections that are looked at page by page.
+        held: AtomicU64,
+    },
     Memory(&'static [u8]),
 }
 
@@ -29,20 +35,35 @@ impl Source {
         }
         let file = File::from(hide(File::open(path).ok()?.into()));
         let size = file.metadata().ok()?.len();
-        Some(Self::File(file, size))
+        Some(Self::File { file, size, held: AtomicU64::new(0) })
     }
 
     pub(super) fn len(&self) -> u64 {
         match self {
-            Self::File(_, size) => *size,
+            Self::File { size, .. } => *size,
             Self::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Bytes that are held of sections that are looked at page by page. They are held until those
+    /// sections are dropped; the count stays.
+    pub(super) fn held(&self) -> u64 {
+        match self {
+            Self::File { held, .. } => held.load(Ordering::Relaxed),
+            Self::Memory(_) => 0,
+        }
+    }
+
+    fn hold(&self, bytes: u64) {
+        if let Self::File { held, .. } = self {
+            held.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// Fills `into` from a place in the file.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         match self {
-            Self::File(file, _) => file.read_exact_at(into, offset).is_ok(),
+            Self::File { file, .. } => file.read_exact_at(into, offset).is_ok(),
             Self::Memory(bytes) => usize::try_from(offset)
                 .ok()
                 .and_then(|from| bytes.get(from..from.checked_add(into.len())?))
@@ -109,6 +130,7 @@ impl Store {
                     let mut bytes = vec![0; size as usize];
                     // Of a file that has shrunk, zeros: they end every list and are no valid entry.
                     source.read(offset + page * PAGE, &mut bytes);
+                    source.hold(size);
                     bytes.into()
                 });
                 &bytes[(position % PAGE) as usize..]

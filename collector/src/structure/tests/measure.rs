@@ -47,6 +47,8 @@ fn what_places_cost() {
         let again = start.elapsed() / count;
         let most = resident() - before;
         structures.release();
+        // SAFETY: it has no preconditions.
+        unsafe { libc::malloc_trim(0) };
         println!(
             "{}: first {first:?}, {count} functions {each:?} each, slowest {slowest:?}, again {again:?}; \
              {most} KiB more, {} after release, of which {} are known",
