@@ -36,6 +36,7 @@ mod shares;
 mod snapshot;
 pub mod spool;
 mod spooling;
+pub mod structure;
 mod symbols;
 mod tables;
 #[cfg(test)]

@@ -4,11 +4,11 @@
 mod demangle;
 mod table;
 
+pub(crate) use demangle::demangle;
+pub(crate) use table::{Table, vdso};
+
 use std::collections::HashMap;
 use std::path::PathBuf;
-
-use demangle::demangle;
-use table::Table;
 
 /// A module file.
 pub(crate) type ModuleKey = usize;

@@ -80,13 +80,27 @@ impl Table {
 
     /// The symbol of the innermost function that holds `address`.
     pub(crate) fn symbol(&self, address: u64) -> Option<&str> {
+        Some(self.function(address)?.1)
+    }
+
+    /// The innermost function that holds `address`: its addresses, and its symbol.
+    pub(crate) fn function(&self, address: u64) -> Option<(Range<u64>, &str)> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         self.symbols[..after]
             .iter()
             .rev()
             .take_while(|symbol| symbol.reach > address)
             .find(|symbol| symbol.end > address)
-            .map(|symbol| &self.names[symbol.name.start as usize..symbol.name.end as usize])
+            .map(|symbol| (symbol.start..symbol.end, self.name(symbol)))
+    }
+
+    /// All functions that have a symbol, by ascending address.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (Range<u64>, &str)> {
+        self.symbols.iter().map(|symbol| (symbol.start..symbol.end, self.name(symbol)))
+    }
+
+    fn name(&self, symbol: &Symbol) -> &str {
+        &self.names[symbol.name.start as usize..symbol.name.end as usize]
     }
 
     /// Where the function that holds `address` begins, by the unwind table.
@@ -150,7 +164,7 @@ type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 /// The kernel's code in this process, which has no file: that of another process of the node is the
 /// same if its build-id is.
-fn vdso() -> Option<&'static [u8]> {
+pub(crate) fn vdso() -> Option<&'static [u8]> {
     // SAFETY: getauxval has no preconditions.
     let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;

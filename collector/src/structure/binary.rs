@@ -1,0 +1,266 @@
+//! A module's file, open for analysis: its bytes by address, its symbols, its unwind tables.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use object::read::elf::{ElfFile64, ProgramHeader as _};
+use object::{Endianness, Object, ObjectSymbol, RelocationTarget, elf};
+use plimsoll_agent::segment::VDSO;
+
+use super::code::{Code, Extent, LandingPad};
+use super::explore::explore;
+use super::frames::Frames;
+use super::noreturn::never_returns;
+use super::source::Source;
+use crate::symbols::{Table, vdso};
+
+/// Largest function that is looked into to know whether it returns: what ends a program is short.
+const MOST_CALLEE_BYTES: u64 = 1024;
+
+/// How many calls deep that is done.
+const MOST_CALLEE_DEPTH: u32 = 2;
+
+/// Most bytes of a part that was split off that are searched for jumps back.
+const MOST_PART_BYTES: u64 = 1 << 16;
+
+/// Most functions that are looked into to find which one a part was split off from.
+pub(super) const MOST_OWNERS: usize = 8;
+
+/// A part of the file that is loaded.
+struct Load {
+    addresses: Range<u64>,
+    offset: u64,
+}
+
+/// A module's file.
+pub(super) struct Binary {
+    pub(super) source: Arc<Source>,
+    loads: Vec<Load>,
+    frames: Option<Frames>,
+    table: Arc<Table>,
+    /// Where the loader puts addresses of functions that do not return.
+    dead_slots: OnceCell<HashSet<u64>>,
+    returns: RefCell<HashMap<u64, bool>>,
+    depth: Cell<u32>,
+}
+
+/// What a module's file says of itself.
+pub(super) struct Facts {
+    /// Its build-id; empty if it has none.
+    pub(super) build_id: Vec<u8>,
+    /// Whether it has symbols beyond those that are for linking.
+    pub(super) has_symbols: bool,
+}
+
+/// The file of a module, or the kernel's code, which has none.
+pub(super) fn open(path: &Path) -> Option<Arc<Source>> {
+    if path.as_os_str() == VDSO {
+        return Some(Arc::new(Source::Memory(vdso()?)));
+    }
+    Some(Arc::new(Source::open(path)?))
+}
+
+/// What a file says of itself; `None` if it is no 64-bit ELF file of this machine.
+pub(super) fn facts(source: &Arc<Source>) -> Option<Facts> {
+    let cache = source.cache();
+    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    if elf.architecture() != object::Architecture::X86_64 {
+        return None;
+    }
+    let build_id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
+    let has_symbols = elf.section_by_name(".symtab").is_some();
+    Some(Facts { build_id, has_symbols })
+}
+
+impl Binary {
+    /// Prepares a file for analysis. `table` holds its symbols.
+    pub(super) fn new(source: Arc<Source>, table: Arc<Table>) -> Option<Self> {
+        let cache = source.cache();
+        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        let endian = elf.endian();
+        let loads = elf
+            .elf_program_headers()
+            .iter()
+            .filter(|header| header.p_type(endian) == elf::PT_LOAD)
+            .filter_map(|header| {
+                let start = header.p_vaddr(endian);
+                let end = start.checked_add(header.p_filesz(endian))?;
+                Some(Load { addresses: start..end, offset: header.p_offset(endian) })
+            })
+            .collect();
+        let frames = Frames::of(&elf, &source);
+        drop(elf);
+        drop(cache);
+        Some(Self {
+            source,
+            loads,
+            frames,
+            table,
+            dead_slots: OnceCell::new(),
+            returns: RefCell::default(),
+            depth: Cell::new(0),
+        })
+    }
+
+    /// The function, or part of one, that holds an address, and its symbol.
+    pub(super) fn function(&self, address: u64) -> Option<(Extent, Option<&str>)> {
+        let frame = || self.frames.as_ref()?.range(address);
+        match self.table.function(address) {
+            Some((range, symbol)) => {
+                let is_part = symbol.contains(".cold");
+                Some((Extent { range, is_part }, Some(symbol)))
+            }
+            None => {
+                let range = frame()?;
+                let is_part = self.frames.as_ref()?.begins_within_frame(range.start);
+                Some((Extent { range, is_part }, None))
+            }
+        }
+    }
+
+    /// Where a part of a function jumps to outside itself, each address once.
+    pub(super) fn jumps_out_of(&self, part: &Range<u64>) -> Vec<u64> {
+        let size = part.end.saturating_sub(part.start).min(MOST_PART_BYTES);
+        let mut bytes = vec![0; size as usize];
+        let mut found = Vec::new();
+        if !self.read(part.start, &mut bytes) {
+            return found;
+        }
+        for instruction in Decoder::with_ip(64, &bytes, part.start, DecoderOptions::NONE) {
+            let is_jump = matches!(
+                instruction.flow_control(),
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            );
+            let target = instruction.near_branch_target();
+            if is_jump && target != 0 && !part.contains(&target) && !found.contains(&target) {
+                found.push(target);
+            }
+            if found.len() == MOST_OWNERS {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Where the function of this plain name begins.
+    pub(super) fn named(&self, name: &str) -> Vec<Range<u64>> {
+        let functions = self.table.functions();
+        functions.filter(|(_, symbol)| *symbol == name).map(|(range, _)| range).collect()
+    }
+
+    /// Addresses and symbols of all functions that have one.
+    #[cfg(test)]
+    pub(super) fn functions(&self) -> impl Iterator<Item = (Range<u64>, &str)> {
+        self.table.functions()
+    }
+
+    fn dead_slots(&self) -> &HashSet<u64> {
+        self.dead_slots.get_or_init(|| read_dead_slots(&self.source).unwrap_or_default())
+    }
+
+    /// The slot through which a stub of the linker jumps.
+    fn slot_of_stub(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 16];
+        if !self.read(address, &mut bytes) {
+            return None;
+        }
+        let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
+        for _ in 0..2 {
+            let instruction = decoder.decode();
+            if instruction.flow_control() == FlowControl::IndirectBranch {
+                return instruction
+                    .is_ip_rel_memory_operand()
+                    .then(|| instruction.ip_rel_memory_address());
+            }
+        }
+        None
+    }
+
+    /// `None` if that was not looked into, since too many calls lead here.
+    fn look_whether_it_returns(&self, function: u64) -> Option<bool> {
+        if let Some((range, symbol)) = self.table.function(function)
+            && range.start == function
+        {
+            if never_returns(symbol) {
+                return Some(false);
+            }
+        } else if let Some(slot) = self.slot_of_stub(function) {
+            return Some(self.slot_returns(slot));
+        }
+        let Some(Extent { range, .. }) = self.extent(function) else { return Some(true) };
+        if range.end - range.start > MOST_CALLEE_BYTES {
+            return Some(true);
+        }
+        if self.depth.get() >= MOST_CALLEE_DEPTH {
+            return None;
+        }
+        self.depth.set(self.depth.get() + 1);
+        let returns = explore(self, function, &range).map_or(true, |explored| explored.returns);
+        self.depth.set(self.depth.get() - 1);
+        Some(returns)
+    }
+}
+
+impl Code for Binary {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let Some(load) = self.loads.iter().find(|load| load.addresses.contains(&address)) else {
+            return false;
+        };
+        let left = load.addresses.end - address;
+        let Some(offset) = load.offset.checked_add(address - load.addresses.start) else {
+            return false;
+        };
+        into.len() as u64 <= left && self.source.read(offset, into)
+    }
+
+    fn extent(&self, address: u64) -> Option<Extent> {
+        self.function(address).map(|(extent, _)| extent)
+    }
+
+    fn returns(&self, function: u64) -> bool {
+        if let Some(known) = self.returns.borrow().get(&function) {
+            return *known;
+        }
+        // Of a function that calls itself the other ways decide.
+        self.returns.borrow_mut().insert(function, true);
+        let found = self.look_whether_it_returns(function);
+        let mut known = self.returns.borrow_mut();
+        match found {
+            Some(returns) => known.insert(function, returns),
+            None => known.remove(&function),
+        };
+        found.unwrap_or(true)
+    }
+
+    fn slot_returns(&self, slot: u64) -> bool {
+        !self.dead_slots().contains(&slot)
+    }
+
+    fn landing_pads(&self, within: &Range<u64>) -> Vec<LandingPad> {
+        self.frames.as_ref().map_or_else(Vec::new, |frames| frames.landing_pads(within))
+    }
+}
+
+/// The slots that the loader fills with functions that do not return.
+fn read_dead_slots(source: &Arc<Source>) -> Option<HashSet<u64>> {
+    let cache = source.cache();
+    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let dead: HashSet<_> = elf
+        .dynamic_symbols()
+        .filter(|symbol| symbol.name().is_ok_and(never_returns))
+        .map(|symbol| symbol.index())
+        .collect();
+    if dead.is_empty() {
+        return None;
+    }
+    let slots =
+        elf.dynamic_relocations()?.filter_map(|(slot, relocation)| match relocation.target() {
+            RelocationTarget::Symbol(symbol) => dead.contains(&symbol).then_some(slot),
+            _ => None,
+        });
+    Some(slots.collect())
+}

@@ -1,0 +1,323 @@
+//! What is known of a module, kept on disk for the next job: a file for each build-id.
+//!
+//! ```text
+//! magic "PLST", version, CRC-32 of the rest, length of the rest unpacked; the rest: postcard, packed by zstd
+//! ```
+//!
+//! Files appear whole, by a rename, so jobs that write the same one at a time do no harm: the last one
+//! stays. What cannot be read, is of another version, or was made with other debug information, is as good
+//! as none and is written anew.
+
+use std::collections::HashMap;
+use std::fs::{self, DirEntry, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use plimsoll_agent::descriptors::hide;
+use serde::{Deserialize, Serialize};
+
+use super::debug_file::hexadecimal;
+use super::function::{Body, Function, Inlined, Lines, Location, LoopId, loops};
+use super::graph::Graph;
+use super::lines::Strings;
+use super::loops::Nest;
+
+/// To be raised whenever the format changes, or what is found out about the same code.
+const VERSION: u32 = 1;
+
+const MAGIC: &[u8; 4] = b"PLST";
+const HEADER_BYTES: usize = 16;
+
+/// Most bytes of one file, unpacked. What is kept of a module is read as a whole, so this bounds the
+/// memory that it takes.
+const MOST_BYTES: usize = 8 << 20;
+
+/// Most bytes of all files; the oldest are removed beyond it.
+const MOST_FOLDER_BYTES: u64 = 256 << 20;
+
+/// A file that is being written for longer than this was left by a job that has died.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+const UNFINISHED: &str = "unfinished";
+
+/// The user's cache: `$XDG_CACHE_HOME/plimsoll`, else `~/.cache/plimsoll`; `None` without a home.
+pub fn default_folder() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(base.join("plimsoll"))
+}
+
+type KeptLocation = Option<(u32, u32)>;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct KeptLines {
+    inlined: Vec<(u32, KeptLocation)>,
+    location: KeptLocation,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptFunction {
+    name: Option<u32>,
+    entry: u64,
+    parts: Vec<(u64, u64)>,
+    graph: Graph,
+    nest: Nest,
+    /// Lines and original of each loop.
+    loops: Vec<(KeptLines, u32)>,
+    calls: Vec<u64>,
+    is_complete: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    /// What debug information it was made with.
+    debug: String,
+    strings: Vec<String>,
+    functions: Vec<KeptFunction>,
+    lines: Vec<(u64, KeptLines)>,
+}
+
+/// What is known of a module.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) functions: Vec<Arc<Function>>,
+    pub(super) lines: HashMap<u64, Lines>,
+}
+
+/// The file of one build in a cache folder.
+pub(super) fn path(folder: &Path, build_id: &[u8]) -> PathBuf {
+    folder.join("structure").join(hexadecimal(build_id))
+}
+
+/// Reads what is known of a module; nothing if there is no file, or not a right one.
+pub(super) fn read(path: &Path, debug: &str, strings: &mut Strings) -> Known {
+    let kept = read_kept(path).filter(|kept| kept.debug == debug);
+    kept.and_then(|kept| kept.restore(strings)).unwrap_or_default()
+}
+
+fn read_kept(path: &Path) -> Option<Kept> {
+    let file = File::from(hide(File::open(path).ok()?.into()));
+    let metadata = file.metadata().ok()?;
+    if !metadata.is_file() || metadata.len() > MOST_BYTES as u64 {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, MOST_BYTES as u64), &mut bytes).ok()?;
+    let (header, packed) = bytes.split_at_checked(HEADER_BYTES)?;
+    let number = |at: usize| {
+        header.get(at..at + 4).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)))
+    };
+    let size = number(12)? as usize;
+    let is_right = header.starts_with(MAGIC)
+        && number(4)? == VERSION
+        && number(8)? == crc32fast::hash(packed)
+        && size <= MOST_BYTES;
+    if !is_right {
+        return None;
+    }
+    postcard::from_bytes(&zstd::bulk::decompress(packed, size).ok()?).ok()
+}
+
+/// Writes what is known of a module, with what another job has written meanwhile.
+pub(super) fn write(path: &Path, debug: &str, known: &Known) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(folder)?;
+    tidy(folder);
+    let mut bytes = pack(debug, &[known, &read(path, debug, &mut Strings::default())])?;
+    if bytes.len() > MOST_BYTES {
+        // So much for other jobs: a file that only grows would come to cost more than it saves.
+        bytes = pack(debug, &[known])?;
+    }
+    if bytes.len() > MOST_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let packed = zstd::bulk::compress(&bytes, 1)?;
+    let numbers = [VERSION, crc32fast::hash(&packed), bytes.len() as u32];
+    replace(path, |file| {
+        file.write_all(MAGIC)?;
+        numbers.iter().try_for_each(|number| file.write_all(&number.to_le_bytes()))?;
+        file.write_all(&packed)
+    })
+}
+
+fn pack(debug: &str, known: &[&Known]) -> io::Result<Vec<u8>> {
+    let mut writer = Writer::default();
+    for known in known {
+        known.functions.iter().for_each(|function| writer.function(function));
+        known.lines.iter().for_each(|(address, lines)| writer.address(*address, lines));
+    }
+    writer.kept.debug = debug.to_owned();
+    postcard::to_allocvec(&writer.kept).map_err(io::Error::other)
+}
+
+/// Lets a file appear whole in place of another.
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Processes of several nodes may share the folder and have the same number.
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+    let name = format!("{}-{number}-{now:x}.{UNFINISHED}", std::process::id());
+    let unfinished = path.with_file_name(name);
+    let new = File::options().write(true).create_new(true).open(&unfinished)?;
+    let mut file = File::from(hide(new.into()));
+    let written = write(&mut file).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+/// Removes what dead jobs have left, and the oldest files where there are too many.
+fn tidy(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    let facts = |entry: DirEntry| {
+        let metadata = entry.metadata().ok().filter(|metadata| metadata.is_file())?;
+        Some((metadata.modified().ok()?, metadata.len(), entry.path()))
+    };
+    for (modified, size, path) in entries.flatten().filter_map(facts) {
+        let is_unfinished = path.extension().is_some_and(|extension| extension == UNFINISHED);
+        if !is_unfinished {
+            files.push((modified, size, path));
+        } else if modified.elapsed().is_ok_and(|age| age > ABANDONED) {
+            let _ = fs::remove_file(path);
+        }
+    }
+    let mut total: u64 = files.iter().map(|(_, size, _)| size).sum();
+    files.sort();
+    for (_, size, path) in files {
+        if total <= MOST_FOLDER_BYTES {
+            break;
+        }
+        total -= size;
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Puts together what is kept, each function and address once.
+#[derive(Default)]
+struct Writer {
+    kept: Kept,
+    numbers: HashMap<Arc<str>, u32>,
+    seen_functions: std::collections::HashSet<u64>,
+    seen_addresses: std::collections::HashSet<u64>,
+}
+
+impl Writer {
+    fn string(&mut self, text: &Arc<str>) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.kept.strings.len() as u32;
+        self.kept.strings.push(text.to_string());
+        self.numbers.insert(text.clone(), number);
+        number
+    }
+
+    fn location(&mut self, location: Option<&Location>) -> KeptLocation {
+        location.map(|location| (self.string(&location.file), location.line))
+    }
+
+    fn lines(&mut self, lines: &Lines) -> KeptLines {
+        let inlined = lines
+            .inlined
+            .iter()
+            .map(|each| (self.string(&each.function), self.location(each.call.as_ref())))
+            .collect();
+        KeptLines { inlined, location: self.location(lines.location.as_ref()) }
+    }
+
+    fn address(&mut self, address: u64, lines: &Lines) {
+        if self.seen_addresses.insert(address) {
+            let lines = self.lines(lines);
+            self.kept.lines.push((address, lines));
+        }
+    }
+
+    fn function(&mut self, function: &Function) {
+        // What has no structure is found out again: another build of Plimsoll may know more.
+        let Ok(body) = &function.body else { return };
+        if !self.seen_functions.insert(function.entry) {
+            return;
+        }
+        let kept = KeptFunction {
+            name: function.name.as_ref().map(|name| self.string(name)),
+            entry: function.entry,
+            parts: function.parts.iter().map(|part| (part.start, part.end)).collect(),
+            graph: body.graph.clone(),
+            nest: body.nest.clone(),
+            loops: body
+                .loops
+                .iter()
+                .map(|each| (self.lines(&each.lines), each.original.0))
+                .collect(),
+            calls: body.calls.clone(),
+            is_complete: body.is_complete,
+        };
+        self.kept.functions.push(kept);
+    }
+}
+
+impl Kept {
+    /// `None` if anything points outside: a right checksum is no proof of a right writer.
+    fn restore(self, strings: &mut Strings) -> Option<Known> {
+        let texts: Vec<Arc<str>> = self.strings.iter().map(|text| strings.intern(text)).collect();
+        let functions: Option<Vec<_>> =
+            self.functions.into_iter().map(|each| Some(Arc::new(each.restore(&texts)?))).collect();
+        let lines = self
+            .lines
+            .into_iter()
+            .map(|(address, lines)| Some((address, lines.restore(&texts)?)))
+            .collect::<Option<_>>();
+        Some(Known { functions: functions?, lines: lines? })
+    }
+}
+
+impl KeptLines {
+    fn restore(self, texts: &[Arc<str>]) -> Option<Lines> {
+        let text = |number: u32| texts.get(number as usize).cloned();
+        let location = |kept: KeptLocation| match kept {
+            Some((file, line)) => Some(Some(Location { file: text(file)?, line })),
+            None => Some(None),
+        };
+        let inlined = self
+            .inlined
+            .into_iter()
+            .map(|(function, call)| {
+                Some(Inlined { function: text(function)?, call: location(call)? })
+            })
+            .collect::<Option<_>>()?;
+        Some(Lines { inlined, location: location(self.location)? })
+    }
+}
+
+impl KeptFunction {
+    fn restore(self, texts: &[Arc<str>]) -> Option<Function> {
+        let count = self.nest.cycles.len();
+        let is_sound = self.graph.is_sound()
+            && self.nest.is_sound(self.graph.blocks().len())
+            && self.loops.len() == count
+            && self.loops.iter().all(|(_, original)| (*original as usize) < count)
+            && self.parts.iter().all(|(start, end)| start < end)
+            && !self.parts.is_empty();
+        if !is_sound {
+            return None;
+        }
+        let name = match self.name {
+            Some(number) => Some(texts.get(number as usize)?.clone()),
+            None => None,
+        };
+        let mut loops = loops(&self.graph, &self.nest);
+        for (each, (lines, original)) in loops.iter_mut().zip(self.loops) {
+            each.lines = lines.restore(texts)?;
+            each.original = LoopId(original);
+        }
+        let parts = self.parts.into_iter().map(|(start, end)| start..end).collect();
+        let Self { graph, nest, calls, is_complete, entry, .. } = self;
+        let body = Body { graph, nest, loops, calls, is_complete };
+        Some(Function::new(name, entry, parts, Ok(body)))
+    }
+}

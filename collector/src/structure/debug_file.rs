@@ -1,0 +1,181 @@
+//! Where a module's debug information is: in the module, or in a file of its own.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use object::read::elf::ElfFile64;
+use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
+
+use super::binary;
+use super::source::{Bytes, Source};
+
+/// Most bytes that a compressed section may take in memory: it is needed whole.
+const MOST_SECTION_BYTES: u64 = 512 << 20;
+
+/// Where distributions install debug files.
+pub const SYSTEM_DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
+
+/// A file with debug information.
+#[derive(Clone)]
+pub(super) struct DebugFile {
+    pub(super) path: PathBuf,
+    pub(super) source: Arc<Source>,
+}
+
+impl DebugFile {
+    /// Tells one state of one file from others.
+    pub(super) fn identity(&self) -> String {
+        let modified = self.path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let modified = modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let nanoseconds = modified.map_or(0, |since| since.as_nanos());
+        format!("{} {} {nanoseconds}", self.path.display(), self.source.len())
+    }
+}
+
+/// Finds the debug information of a module, in this order: the module itself, a file by its build-id in
+/// one of `folders`, one by its `.gnu_debuglink` beside it or in `folders`.
+pub(super) fn find(path: &Path, source: &Arc<Source>, folders: &[PathBuf]) -> Option<DebugFile> {
+    let cache = source.cache();
+    let elf = Elf::parse(&cache).ok()?;
+    if has_debug_info(&elf) {
+        return Some(DebugFile { path: path.to_owned(), source: source.clone() });
+    }
+    let build_id = elf.build_id().ok().flatten().unwrap_or_default();
+    let link = elf.gnu_debuglink().ok().flatten();
+    let mut candidates = Vec::new();
+    if let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) {
+        let name = format!(".build-id/{first:02x}/{}.debug", hexadecimal(rest));
+        candidates.extend(folders.iter().map(|folder| folder.join(&name)));
+    }
+    if let Some((name, _)) = link
+        && let Ok(path) = path.canonicalize()
+        && let Some(folder) = path.parent()
+    {
+        let name = Path::new(OsStr::from_bytes(name));
+        candidates.push(folder.join(name));
+        candidates.push(folder.join(".debug").join(name));
+        let inside = folder.strip_prefix("/").unwrap_or(folder);
+        candidates.extend(folders.iter().map(|root| root.join(inside).join(name)));
+    }
+    candidates.into_iter().find_map(|path| {
+        let source = Arc::new(Source::open(&path)?);
+        belongs(&source, build_id, link.map(|(_, checksum)| checksum))
+            .then_some(DebugFile { path, source })
+    })
+}
+
+/// Whether a debug file was split off from the module: by build-id, by checksum where it has none.
+fn belongs(source: &Arc<Source>, build_id: &[u8], checksum: Option<u32>) -> bool {
+    let Some(facts) = binary::facts(source) else { return false };
+    if !build_id.is_empty() || !facts.build_id.is_empty() {
+        return facts.build_id == build_id;
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut offset = 0;
+    while offset < source.len() {
+        let count = (source.len() - offset).min(buffer.len() as u64) as usize;
+        if !source.read(offset, &mut buffer[..count]) {
+            return false;
+        }
+        hasher.update(&buffer[..count]);
+        offset += count as u64;
+    }
+    checksum == Some(hasher.finalize())
+}
+
+/// Bytes as hexadecimal digits.
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn has_debug_info<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> bool {
+    elf.section_by_name(".debug_info").is_some_and(|section| section.file_range().is_some())
+}
+
+/// One section of a file, without its compression; empty if it has none.
+pub(super) fn section<'d, R: ReadRef<'d>>(
+    elf: &Elf<'d, R>,
+    source: &Arc<Source>,
+    name: &str,
+) -> Bytes {
+    let load = || {
+        let section = elf.section_by_name(name)?;
+        let range = section.compressed_file_range().ok()?;
+        let end = range.offset.checked_add(range.compressed_size)?;
+        let compressed = |most: u64| {
+            if range.uncompressed_size > most || end > source.len() {
+                return None;
+            }
+            let mut bytes = vec![0; usize::try_from(range.compressed_size).ok()?];
+            source.read(range.offset, &mut bytes).then_some(bytes)
+        };
+        let size = usize::try_from(range.uncompressed_size).ok()?;
+        match range.format {
+            CompressionFormat::None => Bytes::paged(source, range.offset..end),
+            CompressionFormat::Zlib => {
+                let bytes = compressed(MOST_SECTION_BYTES)?;
+                let limit = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&bytes, size);
+                Some(Bytes::whole(limit.ok()?))
+            }
+            CompressionFormat::Zstandard => {
+                let bytes = compressed(MOST_SECTION_BYTES)?;
+                Some(Bytes::whole(zstd::bulk::decompress(&bytes, size).ok()?))
+            }
+            _ => None,
+        }
+    };
+    load().unwrap_or_default()
+}
+
+/// All DWARF sections of a file: by their names in a module, or in a file of split debug information.
+pub(super) fn dwarf(source: &Arc<Source>, is_split: bool) -> Option<gimli::Dwarf<Bytes>> {
+    let cache = source.cache();
+    let elf = Elf::parse(&cache).ok()?;
+    gimli::Dwarf::load(|id| {
+        let name = if is_split { id.dwo_name() } else { Some(id.name()) };
+        Ok::<_, gimli::Error>(name.map_or_else(Bytes::default, |name| section(&elf, source, name)))
+    })
+    .ok()
+}
+
+/// A package of split debug information.
+pub(super) fn package(source: &Arc<Source>) -> Option<gimli::DwarfPackage<Bytes>> {
+    let cache = source.cache();
+    let elf = Elf::parse(&cache).ok()?;
+    gimli::DwarfPackage::load(
+        |id| {
+            let name = id.dwo_name();
+            Ok::<_, gimli::Error>(
+                name.map_or_else(Bytes::default, |name| section(&elf, source, name)),
+            )
+        },
+        Bytes::default(),
+    )
+    .ok()
+}
+
+/// What was taken out of several files' debug information into one that they share (dwz).
+pub(super) fn supplement(debug: &DebugFile, folders: &[PathBuf]) -> Option<gimli::Dwarf<Bytes>> {
+    let cache = debug.source.cache();
+    let elf = Elf::parse(&cache).ok()?;
+    let (name, build_id) = elf.gnu_debugaltlink().ok().flatten()?;
+    let (first, rest) = build_id.split_first()?;
+    let by_id = format!(".build-id/{first:02x}/{}.debug", hexadecimal(rest));
+    let beside = debug.path.parent()?.join(OsStr::from_bytes(name));
+    std::iter::once(beside).chain(folders.iter().map(|folder| folder.join(&by_id))).find_map(
+        |path| {
+            let source = Arc::new(Source::open(&path)?);
+            (binary::facts(&source)?.build_id == build_id).then(|| dwarf(&source, false)).flatten()
+        },
+    )
+}

@@ -1,0 +1,221 @@
+//! What a module's unwind tables tell of functions: where they begin and end, which are only parts
+//! split off from others, and where exceptions land.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, FrameDescriptionEntry, Pointer, Reader,
+    UnwindContext, UnwindSection, X86_64,
+};
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ReadRef};
+
+use super::code::LandingPad;
+use super::source::{Bytes, Source};
+
+/// Most call sites of one function whose landing pads are read.
+const MOST_CALL_SITES: usize = 1 << 16;
+
+/// `.eh_frame` of a module, with the table that finds entries in it by address.
+pub(super) struct Frames {
+    entries: EhFrame<Bytes>,
+    table: Table,
+    bases: BaseAddresses,
+    /// `.gcc_except_table` and its address: where the landing pads stand.
+    exceptions: Option<(u64, Bytes)>,
+    /// The linker's stubs, which have one entry for many.
+    stubs: Vec<Range<u64>>,
+}
+
+type Entry = FrameDescriptionEntry<Bytes>;
+
+/// `.eh_frame_hdr`: pairs of a function's and its entry's address, sorted (LSB, "Exception Frames"). Only
+/// in the encoding that all linkers write. Not gimli's, whose search multiplies before it checks.
+struct Table {
+    address: u64,
+    pairs: Bytes,
+    count: usize,
+}
+
+impl Table {
+    fn parse(address: u64, mut reader: Bytes) -> Option<Self> {
+        const RELATIVE_TO_TABLE: u8 = 0x3b;
+        const PAIR_BYTES: usize = 8;
+        let mut encodings = [0; 4];
+        reader.read_slice(&mut encodings).ok()?;
+        let [version, _, count_encoding, encoding] = encodings;
+        // The address of .eh_frame, which its section tells, too.
+        reader.skip(4).ok()?;
+        if version != 1 || count_encoding != 0x03 || encoding != RELATIVE_TO_TABLE {
+            return None;
+        }
+        let count = (reader.read_u32().ok()? as usize).min(reader.len() / PAIR_BYTES);
+        Some(Self { address, pairs: reader, count })
+    }
+
+    /// The addresses of a function and its entry.
+    fn pair(&self, index: usize) -> Option<(u64, u64)> {
+        let mut reader = self.pairs.clone();
+        reader.skip(8 * index).ok()?;
+        let mut address =
+            || reader.read_i32().ok().map(|offset| self.address.wrapping_add_signed(offset.into()));
+        Some((address()?, address()?))
+    }
+
+    /// The address of the last entry that begins at or before an address.
+    fn entry(&self, address: u64) -> Option<u64> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.pair(middle)?.0 <= address {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Some(self.pair(low.checked_sub(1)?)?.1)
+    }
+}
+
+impl Frames {
+    /// Finds the tables; `None` for a module that has none.
+    pub(super) fn of<'d, R: ReadRef<'d>>(
+        elf: &ElfFile64<'d, object::Endianness, R>,
+        source: &Arc<Source>,
+    ) -> Option<Self> {
+        let section = |name| {
+            let section = elf.section_by_name(name)?;
+            let (offset, size) = section.file_range()?;
+            let bytes = Bytes::paged(source, offset..offset.checked_add(size)?)?;
+            Some((section.address(), bytes))
+        };
+        let (address, bytes) = section(".eh_frame")?;
+        let (table_address, table) = section(".eh_frame_hdr")?;
+        let start = |name| elf.section_by_name(name).map_or(0, |section| section.address());
+        let bases = BaseAddresses::default()
+            .set_eh_frame(address)
+            .set_eh_frame_hdr(table_address)
+            .set_text(start(".text"))
+            .set_got(start(".got"));
+        let table = Table::parse(table_address, table)?;
+        let mut entries = EhFrame::from(bytes);
+        entries.set_address_size(8);
+        let stubs = elf
+            .sections()
+            .filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt")))
+            .map(|section| section.address()..section.address().saturating_add(section.size()))
+            .collect();
+        Some(Self { entries, table, bases, exceptions: section(".gcc_except_table"), stubs })
+    }
+
+    fn entry(&self, address: u64) -> Option<Entry> {
+        if self.stubs.iter().any(|stubs| stubs.contains(&address)) {
+            return None;
+        }
+        let offset = self.table.entry(address)?.checked_sub(self.bases.eh_frame.section?)?;
+        let offset = EhFrameOffset(usize::try_from(offset).ok()?);
+        let cie = |entries: &EhFrame<Bytes>, bases: &BaseAddresses, offset| {
+            entries.cie_from_offset(bases, offset)
+        };
+        self.entries.fde_from_offset(&self.bases, offset, cie).ok()
+    }
+
+    /// The extent of the entry that holds an address.
+    pub(super) fn range(&self, address: u64) -> Option<Range<u64>> {
+        let entry = self.entry(address)?;
+        let start = entry.initial_address();
+        let end = start.checked_add(entry.len())?;
+        (start..end).contains(&address).then_some(start..end)
+    }
+
+    /// Whether the stretch of code that begins at `start` does so with a frame already set up: then it is
+    /// a part of a function that jumps to it.
+    pub(super) fn begins_within_frame(&self, start: u64) -> bool {
+        let Some(entry) = self.entry(start).filter(|entry| entry.initial_address() == start) else {
+            return false;
+        };
+        let mut context = UnwindContext::new();
+        let row = entry.unwind_info_for_address(&self.entries, &self.bases, &mut context, start);
+        row.is_ok_and(|row| match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                (*register, *offset) != (X86_64::RSP, 8)
+            }
+            // Assembly that describes itself by an expression.
+            CfaRule::Expression(_) => false,
+        })
+    }
+
+    /// Where exceptions land that pass through a stretch of code.
+    pub(super) fn landing_pads(&self, within: &Range<u64>) -> Vec<LandingPad> {
+        let mut found = Vec::new();
+        let mut at = within.start;
+        // A function that has one symbol may consist of several entries.
+        while let Some(entry) = self.entry(at) {
+            let start = entry.initial_address();
+            let Some(end) = start.checked_add(entry.len()) else { break };
+            if !(start..end).contains(&at) {
+                break;
+            }
+            if let Some(Pointer::Direct(table)) = entry.lsda() {
+                let _ = self.call_sites(table, start, &mut found);
+            }
+            at = end;
+            if at >= within.end || found.len() > MOST_CALL_SITES {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Reads a table of call sites: the "language-specific data area" of C++, Rust and others, after
+    /// libgcc's unwind-pe.h and libstdc++'s eh_personality.cc.
+    fn call_sites(
+        &self,
+        table: u64,
+        function: u64,
+        into: &mut Vec<LandingPad>,
+    ) -> gimli::Result<()> {
+        const OMITTED: u8 = 0xff;
+        let Some((address, section)) = &self.exceptions else { return Ok(()) };
+        let Some(offset) = table.checked_sub(*address) else { return Ok(()) };
+        let mut reader = section.clone();
+        reader.skip(offset as usize)?;
+        let encoding = reader.read_u8()?;
+        let mut landing_base = function;
+        if encoding != OMITTED {
+            let place = address.wrapping_add(reader.offset_from(section) as u64);
+            let value = encoded(encoding, &mut reader)?;
+            landing_base = if encoding & 0x70 == 0x10 { place.wrapping_add(value) } else { value };
+        }
+        if reader.read_u8()? != OMITTED {
+            reader.read_uleb128()?;
+        }
+        let encoding = reader.read_u8()?;
+        let length = reader.read_uleb128()?;
+        let mut sites = reader.split(length as usize)?;
+        while !sites.is_empty() && into.len() <= MOST_CALL_SITES {
+            let start = function.wrapping_add(encoded(encoding, &mut sites)?);
+            let end = start.wrapping_add(encoded(encoding, &mut sites)?);
+            let pad = encoded(encoding, &mut sites)?;
+            sites.read_uleb128()?;
+            if pad != 0 && start < end {
+                into.push(LandingPad { calls: start..end, pad: landing_base.wrapping_add(pad) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number in one of the encodings of exception tables.
+fn encoded(encoding: u8, reader: &mut Bytes) -> gimli::Result<u64> {
+    Ok(match encoding & 0x0f {
+        0x01 => reader.read_uleb128()?,
+        0x02 => u64::from(reader.read_u16()?),
+        0x03 => u64::from(reader.read_u32()?),
+        0x09 => reader.read_sleb128()? as u64,
+        0x0a => reader.read_i16()? as i64 as u64,
+        0x0b => reader.read_i32()? as i64 as u64,
+        _ => reader.read_u64()?,
+    })
+}

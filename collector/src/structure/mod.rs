@@ -1,0 +1,187 @@
+//! Source structure: loops, inlined calls and lines of the functions that occur in samples, recovered
+//! from their machine code and from debug information, one function at a time.
+//!
+//! ```text
+//! binary (frames, noreturn) -> explore (parts, switches, values) -> graph -> loops -> function
+//! debug_file -> lines -> place                                               order /
+//!                                                                  module <-> cache
+//! ```
+//!
+//! [`Structures`] holds what is known of all modules of a node. For each address it tells the function
+//! and the [steps](Step) inwards: loops and inlined calls as they lie within each other. A [`Function`]
+//! tells which loop two addresses have in common, and what can follow what without going around a loop
+//! once more (ICS18, Algorithm 1).
+//!
+//! # Design constraints
+//! - Any bytes are survived: what is read is bounded, what is not understood is said to be unknown
+//!   ([`Absent`], [`Function::is_complete`]).
+//! - Nothing is mapped: a file that shrinks must not raise a signal in the application.
+//! - Debug information is read as far as it is asked for, and given back by [`Structures::release`].
+//! - A name is never guessed: where no symbol holds an address, there is none.
+//!
+//! All addresses are those in the module's file: what is seen in memory less the load bias.
+
+mod binary;
+mod cache;
+mod code;
+mod debug_file;
+mod explore;
+mod frames;
+mod function;
+mod graph;
+mod lines;
+mod loops;
+mod module;
+mod noreturn;
+mod order;
+mod parts;
+mod place;
+mod source;
+mod switches;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use cache::default_folder as default_cache_folder;
+pub use code::{Code, Extent, LandingPad};
+pub use debug_file::SYSTEM_DEBUG_FOLDER;
+pub use explore::MOST_INSTRUCTIONS;
+pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId};
+pub use graph::{Block, Graph};
+pub use parts::MOST_CODE_BYTES;
+pub use place::Step;
+
+use lines::Strings;
+use module::Module;
+
+/// A module whose functions are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(usize);
+
+/// An address in a module's file, by what it was on the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// Where a thread was interrupted.
+    Leaf(u64),
+    /// Where a call returns to: it may belong to the next function, or to the next line; its call, which
+    /// ends one byte before, decides.
+    Return(u64),
+}
+
+impl Address {
+    /// An address within the instruction that is meant.
+    pub fn instruction(self) -> u64 {
+        match self {
+            Self::Leaf(address) => address,
+            Self::Return(address) => address.wrapping_sub(1),
+        }
+    }
+}
+
+/// Where an address stands in the source.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The function that holds it.
+    pub function: Result<Arc<Function>, Absent>,
+    /// Loops and inlined calls from the function inwards to the address, as they lie within each other.
+    pub steps: Vec<Step>,
+    /// The line in the innermost function, inlined ones included.
+    pub location: Option<Location>,
+}
+
+impl Place {
+    /// The innermost loop that holds the address.
+    pub fn innermost_loop(&self) -> Option<LoopId> {
+        self.steps.iter().rev().find_map(|step| match step {
+            Step::Loop(id) => Some(*id),
+            Step::Inlined(_) => None,
+        })
+    }
+}
+
+/// Where things are looked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Folders of debug files, as [`SYSTEM_DEBUG_FOLDER`] is one.
+    pub debug_folders: Vec<PathBuf>,
+    /// Where results are kept for other jobs; see [`default_cache_folder`]. `None` keeps nothing.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { debug_folders: vec![PathBuf::from(SYSTEM_DEBUG_FOLDER)], cache: None }
+    }
+}
+
+/// The structure of all modules of a node, as far as it was asked for.
+#[derive(Default)]
+pub struct Structures {
+    options: Options,
+    modules: Vec<Module>,
+    ids: HashMap<(PathBuf, Vec<u8>), ModuleId>,
+    strings: Strings,
+}
+
+impl Structures {
+    /// Nothing known yet.
+    pub fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// A module by its path and its build-id, which is empty where that is unknown. Its file is not
+    /// touched before something is asked of it; `[vdso]` is the kernel's code in this process.
+    pub fn module(&mut self, path: PathBuf, build_id: Vec<u8>) -> ModuleId {
+        let modules = &mut self.modules;
+        *self.ids.entry((path, build_id)).or_insert_with_key(|(path, build_id)| {
+            modules.push(Module::new(path.clone(), build_id.clone()));
+            ModuleId(modules.len() - 1)
+        })
+    }
+
+    /// The function that holds an address.
+    pub fn function(
+        &mut self,
+        module: ModuleId,
+        address: Address,
+    ) -> Result<Arc<Function>, Absent> {
+        let module = &mut self.modules[module.0];
+        module.function(address.instruction(), &self.options, &mut self.strings)
+    }
+
+    /// Where an address stands in the source.
+    pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
+        let at = address.instruction();
+        let module = &mut self.modules[module.0];
+        let function = module.function(at, &self.options, &mut self.strings);
+        let lines = module.lines(at, &self.options, &mut self.strings);
+        let steps = match &function {
+            Ok(function) => place::steps(function, at, &lines),
+            Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
+        };
+        Place { function, steps, location: lines.location.clone() }
+    }
+
+    /// Keeps on disk what was found out since the last time, for each module that has a build-id; tells of
+    /// how many. Where that fails there is only less known the next time.
+    pub fn save(&mut self) -> usize {
+        let options = &self.options;
+        self.modules.iter_mut().filter_map(|module| module.save(options).then_some(())).count()
+    }
+
+    /// Closes all files and gives back the debug information that was read. What is known of functions
+    /// stays; what is asked anew opens files again.
+    pub fn release(&mut self) {
+        self.modules.iter_mut().for_each(Module::release);
+    }
+
+    /// Memory in use, roughly, without debug information.
+    pub fn bytes(&self) -> u64 {
+        let modules: usize = self.modules.iter().map(Module::bytes).sum();
+        (modules + self.strings.bytes()) as u64
+    }
+}

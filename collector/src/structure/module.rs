@@ -1,0 +1,246 @@
+//! One module: its functions and lines, as far as they were asked for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::binary::{self, Binary};
+use super::cache::{self, Known};
+use super::debug_file::{self, DebugFile};
+use super::function::{Absent, Function, Lines};
+use super::lines::{Debug, Strings};
+use super::{Options, place};
+use crate::symbols::{Table, demangle};
+
+/// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
+const MOST_LINES: usize = 1 << 16;
+
+/// A module.
+pub(super) struct Module {
+    path: PathBuf,
+    build_id: Vec<u8>,
+    table: Option<Option<Arc<Table>>>,
+    open: Option<Open>,
+    /// By where each part begins.
+    parts: BTreeMap<u64, Arc<Function>>,
+    lines: HashMap<u64, Lines>,
+    kept: Kept,
+}
+
+/// How what is known stands to what is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kept {
+    /// Not read yet.
+    Unread,
+    /// Nothing is kept: there is no folder, no build-id, or part of the debug information is missing.
+    Not,
+    /// All that is known is kept.
+    Same { debug: String },
+    /// Something was found out since.
+    Older { debug: String },
+}
+
+/// What of a module's files is open.
+struct Open {
+    binary: Binary,
+    debug_file: Option<DebugFile>,
+    debug: Option<Option<Debug>>,
+}
+
+impl Module {
+    pub(super) fn new(path: PathBuf, build_id: Vec<u8>) -> Self {
+        Self {
+            path,
+            build_id,
+            table: None,
+            open: None,
+            parts: BTreeMap::new(),
+            lines: HashMap::new(),
+            kept: Kept::Unread,
+        }
+    }
+
+    /// The function that holds an address.
+    pub(super) fn function(
+        &mut self,
+        address: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Result<Arc<Function>, Absent> {
+        self.read_kept(options, strings);
+        if let Some(known) = self.known(address) {
+            return Ok(known);
+        }
+        self.open(options).ok_or(Absent::Module)?;
+        let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
+        let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
+        if extent.is_part {
+            let mut owners = binary.jumps_out_of(&extent.range);
+            if let Some((owner, _)) = symbol.and_then(|symbol| symbol.split_once(".cold")) {
+                owners.splice(0..0, binary.named(owner).into_iter().map(|range| range.start));
+            }
+            for owner in owners.into_iter().take(binary::MOST_OWNERS) {
+                self.recover(owner, options, strings);
+                if let Some(known) = self.known(address) {
+                    return Ok(known);
+                }
+            }
+        }
+        self.recover(address, options, strings);
+        self.known(address).ok_or(Absent::Function)
+    }
+
+    fn known(&self, address: u64) -> Option<Arc<Function>> {
+        let (_, function) = self.parts.range(..=address).next_back()?;
+        function.contains(address).then(|| function.clone())
+    }
+
+    /// Recovers the function, or the part of one taken for itself, at an address.
+    fn recover(&mut self, address: u64, options: &Options, strings: &mut Strings) {
+        if self.known(address).is_some() {
+            return;
+        }
+        let Some(open) = &self.open else { return };
+        let Some((extent, symbol)) = open.binary.function(address) else { return };
+        let name = symbol.map(|symbol| strings.intern(&demangle(symbol)));
+        let range = extent.range;
+        let mut function = Function::recover(&open.binary, name, range.start, &range);
+        if let Some(debug) = self.debug(options) {
+            place::locate_loops(&mut function, |address| debug.lines(address, strings));
+        }
+        self.add(Arc::new(function));
+        self.note_news();
+    }
+
+    fn add(&mut self, function: Arc<Function>) {
+        for part in &function.parts {
+            self.parts.insert(part.start, function.clone());
+        }
+    }
+
+    /// Reads what other jobs have found out, once.
+    fn read_kept(&mut self, options: &Options, strings: &mut Strings) {
+        if self.kept != Kept::Unread {
+            return;
+        }
+        self.kept = Kept::Not;
+        let Some(folder) = options.cache.as_ref().filter(|_| !self.build_id.is_empty()) else {
+            return;
+        };
+        let Some(source) = binary::open(&self.path) else { return };
+        let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
+        let debug = debug_file.map_or_else(String::new, |file| file.identity());
+        let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
+        known.functions.into_iter().for_each(|function| self.add(function));
+        self.lines = known.lines;
+        self.kept = Kept::Same { debug };
+    }
+
+    /// What is kept is no longer all that is known.
+    fn note_news(&mut self) {
+        let opened = self.open.as_ref().and_then(|open| open.debug.as_ref()?.as_ref());
+        if opened.is_some_and(Debug::is_partial) {
+            self.kept = Kept::Not;
+        } else if let Kept::Same { debug } = &mut self.kept {
+            self.kept = Kept::Older { debug: std::mem::take(debug) };
+        }
+    }
+
+    /// Keeps what is known, if there is anything new; tells whether it did.
+    pub(super) fn save(&mut self, options: &Options) -> bool {
+        let (Kept::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
+            return false;
+        };
+        let mut known = Known { lines: std::mem::take(&mut self.lines), ..Known::default() };
+        known.functions = self.functions().cloned().collect();
+        let path = cache::path(folder, &self.build_id);
+        let written = cache::write(&path, debug, &known).is_ok();
+        self.lines = known.lines;
+        // A folder that cannot be written to is not tried again.
+        self.kept = if written { Kept::Same { debug: debug.clone() } } else { Kept::Not };
+        written
+    }
+
+    /// Each function once.
+    fn functions(&self) -> impl Iterator<Item = &Arc<Function>> {
+        let is_first = |(start, function): &(&u64, &Arc<Function>)| {
+            function.parts.first().is_some_and(|part| part.start == **start)
+        };
+        self.parts.iter().filter(is_first).map(|(_, function)| function)
+    }
+
+    /// Where an address stands in the source.
+    pub(super) fn lines(
+        &mut self,
+        address: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Lines {
+        self.read_kept(options, strings);
+        if let Some(known) = self.lines.get(&address) {
+            return known.clone();
+        }
+        self.open(options);
+        let Some(debug) = self.debug(options) else { return Lines::default() };
+        let lines = debug.lines(address, strings);
+        if self.lines.len() >= MOST_LINES {
+            self.lines.clear();
+        }
+        self.lines.insert(address, lines.clone());
+        self.note_news();
+        lines
+    }
+
+    fn debug(&mut self, options: &Options) -> Option<&Debug> {
+        let open = self.open.as_mut()?;
+        if open.debug.iter().flatten().any(Debug::is_swollen) {
+            open.debug = None;
+        }
+        let file = open.debug_file.as_ref();
+        open.debug
+            .get_or_insert_with(|| Debug::open(&self.path, file?, &options.debug_folders))
+            .as_ref()
+    }
+
+    /// Opens the module's file, if it is the build that was loaded.
+    fn open(&mut self, options: &Options) -> Option<()> {
+        if self.open.is_some() {
+            return Some(());
+        }
+        if matches!(self.table, Some(None)) {
+            return None; // it could not be read before
+        }
+        let source = binary::open(&self.path)?;
+        let facts = binary::facts(&source);
+        let fits = facts.as_ref().is_some_and(|facts| {
+            facts.build_id.is_empty() || self.build_id.is_empty() || facts.build_id == self.build_id
+        });
+        let (Some(facts), true) = (facts, fits) else {
+            self.table = Some(None);
+            return None;
+        };
+        let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
+        let table = self.table.get_or_insert_with(|| {
+            let from = match &debug_file {
+                Some(file) if !facts.has_symbols => Table::read(&file.path, &facts.build_id),
+                _ => None,
+            };
+            from.or_else(|| Table::read(&self.path, &self.build_id)).map(Arc::new)
+        });
+        let binary = Binary::new(source, table.clone()?)?;
+        self.open = Some(Open { binary, debug_file, debug: None });
+        Some(())
+    }
+
+    /// Closes the module's files.
+    pub(super) fn release(&mut self) {
+        self.open = None;
+    }
+
+    /// Memory in use, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let functions: usize = self.functions().map(|function| function.bytes()).sum();
+        let table = self.table.as_ref().and_then(Option::as_ref).map_or(0, |table| table.bytes());
+        functions + table as usize + self.lines.capacity() * size_of::<(u64, Lines)>()
+    }
+}

@@ -1,0 +1,115 @@
+//! Functions that do not return, by their names: what follows a call to them belongs to something else.
+
+/// C's and the language runtimes', without leading underscores.
+const NAMES: [&str; 31] = [
+    "abort",
+    "assert_fail",
+    "assert",
+    "assert_perror_fail",
+    "assert_rtn",
+    "chk_fail",
+    "cxa_bad_cast",
+    "cxa_bad_typeid",
+    "cxa_call_terminate",
+    "cxa_call_unexpected",
+    "cxa_pure_virtual",
+    "cxa_rethrow",
+    "cxa_throw",
+    "cxa_throw_bad_array_new_length",
+    "exit",
+    "Exit",
+    "fortify_fail",
+    "gfortran_error_stop_numeric",
+    "gfortran_error_stop_string",
+    "gfortran_os_error",
+    "gfortran_os_error_at",
+    "gfortran_runtime_error",
+    "gfortran_runtime_error_at",
+    "gfortran_stop_numeric",
+    "gfortran_stop_string",
+    "libc_fatal",
+    "longjmp",
+    "longjmp_chk",
+    "siglongjmp",
+    "stack_chk_fail",
+    "Unwind_Resume",
+];
+
+/// Others, as they are written.
+const EXACT: [&str; 8] = [
+    "_Unwind_Resume_or_Rethrow",
+    "_ZSt9terminatev",
+    "_ZSt10unexpectedv",
+    "__clang_call_terminate",
+    "pthread_exit",
+    "quick_exit",
+    "rust_begin_unwind",
+    "rust_panic",
+];
+
+/// Pieces of mangled names: what Rust panics by.
+const PIECES: [&str; 10] = [
+    "3std9panicking11begin_panic",
+    "3std9panicking13begin_panic_handler",
+    "3std9panicking20rust_panic_with_hook",
+    "3std7process4exit",
+    "3std7process5abort",
+    "13unwrap_failed",
+    "13expect_failed",
+    "18handle_alloc_error",
+    "17capacity_overflow",
+    "_fail17h",
+];
+
+/// Whether a function of this name (as the symbol table has it) never returns.
+pub(super) fn never_returns(symbol: &str) -> bool {
+    let name = symbol.split('@').next().unwrap_or(symbol);
+    let plain = name.trim_start_matches('_');
+    NAMES.contains(&plain)
+        || EXACT.contains(&name)
+        || is_libstdcxx_throw(name)
+        || (name.starts_with("_ZN") || name.starts_with("_R"))
+            && (is_core_panic(name) || PIECES.iter().any(|piece| name.contains(piece)))
+}
+
+/// `core::panicking::panic_fmt` and its like.
+fn is_core_panic(name: &str) -> bool {
+    name.split("4core9panicking").skip(1).any(|rest| {
+        let function = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        ["panic", "assert_failed", "unreachable"].iter().any(|start| function.starts_with(start))
+    })
+}
+
+/// `std::__throw_length_error(char const*)` and its like: `_ZSt20__throw_length_errorPKc`.
+fn is_libstdcxx_throw(name: &str) -> bool {
+    name.strip_prefix("_ZSt").is_some_and(|rest| {
+        rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).starts_with("__throw_")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::never_returns;
+
+    #[test]
+    fn what_ends_a_program_does_not_return() {
+        for name in [
+            "abort",
+            "exit@@GLIBC_2.2.5",
+            "_exit",
+            "__assert_fail",
+            "__stack_chk_fail",
+            "_ZSt20__throw_length_errorPKc",
+            "_Unwind_Resume",
+            "_gfortran_stop_string",
+            "_ZN4core9panicking18panic_bounds_check17h0123456789abcdefE",
+            "_ZN4core9panicking9panic_fmt17h0123456789abcdefE",
+            "_ZN4core6option13unwrap_failed17h0123456789abcdefE",
+        ] {
+            assert!(never_returns(name), "{name}");
+        }
+        for name in ["main", "exit_group_of_mine", "atexit", "aborted", "panic", "", "_"] {
+            assert!(!never_returns(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The bytes of a function, and what is known of each: where instructions begin, how long they are.
+
+use std::ops::Range;
+
+use super::code::Code;
+
+/// Most bytes of code that a function may have to be looked into.
+pub const MOST_CODE_BYTES: u64 = 4 << 20;
+
+/// Most stretches of code that one function may consist of.
+const MOST_PARTS: usize = 16;
+
+/// Low bits of a mark: the instruction's length.
+const LENGTH: u8 = 0x0f;
+/// A block begins here.
+pub(super) const LEADER: u8 = 0x10;
+/// A block ends with this instruction.
+pub(super) const END: u8 = 0x20;
+/// A call.
+pub(super) const CALL: u8 = 0x40;
+
+/// One stretch of a function.
+pub(super) struct Part {
+    pub(super) base: u64,
+    pub(super) bytes: Vec<u8>,
+    /// A mark for each byte: 0 where no instruction begins.
+    marks: Vec<u8>,
+}
+
+impl Part {
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+}
+
+/// All stretches of a function; the first holds its entry.
+#[derive(Default)]
+pub(super) struct Parts {
+    parts: Vec<Part>,
+}
+
+impl Parts {
+    /// Adds a stretch; false if the function gets too large or the file lacks the bytes.
+    pub(super) fn add(&mut self, code: &dyn Code, range: &Range<u64>) -> bool {
+        let size = range.end.saturating_sub(range.start);
+        let others: u64 = self.parts.iter().map(|part| part.bytes.len() as u64).sum();
+        if size == 0 || size + others > MOST_CODE_BYTES || self.parts.len() == MOST_PARTS {
+            return false;
+        }
+        let mut bytes = vec![0; size as usize];
+        if !code.read(range.start, &mut bytes) {
+            return false;
+        }
+        self.parts.push(Part { base: range.start, marks: vec![0; bytes.len()], bytes });
+        true
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter()
+    }
+
+    /// The part that holds an address.
+    pub(super) fn part(&self, address: u64) -> Option<&Part> {
+        self.parts.iter().find(|part| (part.base..part.end()).contains(&address))
+    }
+
+    pub(super) fn contains(&self, address: u64) -> bool {
+        self.part(address).is_some()
+    }
+
+    /// What is known of an address; 0 if no instruction begins there.
+    pub(super) fn mark(&self, address: u64) -> u8 {
+        self.part(address).map_or(0, |part| part.marks[(address - part.base) as usize])
+    }
+
+    /// Adds to what is known of an address of the function.
+    pub(super) fn set(&mut self, address: u64, bits: u8) {
+        let part = self.parts.iter_mut().find(|part| (part.base..part.end()).contains(&address));
+        if let Some(part) = part {
+            part.marks[(address - part.base) as usize] |= bits;
+        }
+    }
+
+    /// Length of the instruction at an address; 0 if none begins there.
+    pub(super) fn length(&self, address: u64) -> u64 {
+        u64::from(self.mark(address) & LENGTH)
+    }
+
+    /// Addresses with any of `bits`, ascending.
+    pub(super) fn marked(&self, bits: u8) -> Vec<u64> {
+        let mut found: Vec<u64> = self
+            .parts
+            .iter()
+            .flat_map(|part| {
+                let marks = part.marks.iter().zip(part.base..);
+                marks.filter_map(|(mark, address)| (mark & bits != 0).then_some(address))
+            })
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Stretches that no instruction covers.
+    pub(super) fn gaps(&self) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        for part in &self.parts {
+            let (mut at, mut gap) = (0, None);
+            while let Some(mark) = part.marks.get(at) {
+                let length = mark & LENGTH;
+                if length == 0 {
+                    gap.get_or_insert(at);
+                    at += 1;
+                } else {
+                    gaps.extend(gap.take().map(|from| (from, at, part.base)));
+                    at += usize::from(length);
+                }
+            }
+            gaps.extend(gap.map(|from| (from, part.bytes.len(), part.base)));
+        }
+        gaps.iter().map(|(from, to, base)| base + *from as u64..base + *to as u64).collect()
+    }
+
+    /// Whether two zero bytes are at an address: padding, though they decode as an instruction.
+    pub(super) fn is_zero(&self, address: u64) -> bool {
+        self.part(address).is_some_and(|part| {
+            let from = (address - part.base) as usize;
+            part.bytes[from..].iter().take(2).all(|byte| *byte == 0)
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! Where the loops of a function and the inlined calls around an address lie within each other.
+
+use std::collections::HashMap;
+
+use super::function::{Function, Inlined, Lines, Location, Loop, LoopId};
+use super::graph::Block;
+
+/// Most addresses of a loop whose inlined calls are compared.
+const MOST_SAMPLES: usize = 16;
+
+/// One step from a function inwards to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Into a loop of the function.
+    Loop(LoopId),
+    /// Into a call that was inlined.
+    Inlined(Inlined),
+}
+
+/// The way from the function inwards to an address: each loop stands within the inlined calls that it lies in,
+/// and around those that are made in it.
+pub(super) fn steps(function: &Function, address: u64, lines: &Lines) -> Vec<Step> {
+    let mut loops: Vec<LoopId> = function.loops_around(address).collect();
+    loops.reverse();
+    let mut steps = Vec::with_capacity(loops.len() + lines.inlined.len());
+    let mut inside = 0;
+    for id in loops {
+        // The compiler may move code out of an inlined call into its loop: as deep as both agree.
+        let depth = common(&function.loop_at(id).lines.inlined, &lines.inlined);
+        while inside < depth {
+            steps.push(Step::Inlined(lines.inlined[inside].clone()));
+            inside += 1;
+        }
+        steps.push(Step::Loop(id));
+    }
+    steps.extend(lines.inlined[inside..].iter().cloned().map(Step::Inlined));
+    steps
+}
+
+/// How many inlined calls two chains have in common, from the outside.
+fn common(a: &[Inlined], b: &[Inlined]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Looks up the lines of a function's loops, and finds which are copies of which.
+pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -> Lines) {
+    let Ok(body) = &mut function.body else { return };
+    let blocks = body.graph.blocks();
+    let count = body.loops.len();
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); count];
+    for block in 0..blocks.len() as u32 {
+        for around in body.nest.outwards(body.nest.innermost(block)) {
+            members[around as usize].push(block);
+        }
+    }
+    for (index, members) in members.iter().enumerate() {
+        let header = body.nest.cycles[index].header;
+        // A loop is where its header begins, where it goes around, and where it is left: compilers move
+        // the test that a loop's line stands for to any of them.
+        let is_inside = |block: u32| {
+            body.nest.outwards(body.nest.innermost(block)).any(|around| around as usize == index)
+        };
+        let turns = members.iter().filter(|block| {
+            let next = body.graph.successors(**block);
+            next.contains(&header) || next.iter().any(|next| !is_inside(*next))
+        });
+        let ends: Vec<u64> = std::iter::once(blocks[header as usize].start)
+            .chain(turns.flat_map(|block| tail(&blocks[*block as usize])))
+            .take(4 * MOST_SAMPLES)
+            .collect();
+        let step = members.len().div_ceil(MOST_SAMPLES).max(1);
+        let others = members.iter().step_by(step).flat_map(|block| {
+            let block = &blocks[*block as usize];
+            [block.start, block.start.midpoint(block.end), block.last]
+        });
+        let found: Vec<Lines> = ends.iter().map(|address| lines(*address)).collect();
+        let Some(first) = found.first() else { continue };
+        let mut depth = first.inlined.len();
+        for other in found[1..].iter().cloned().chain(others.map(&mut lines)) {
+            // Code without a line says nothing.
+            if other.location.is_some() || !other.inlined.is_empty() {
+                depth = depth.min(common(&first.inlined, &other.inlined));
+            }
+        }
+        let inlined = first.inlined[..depth].to_vec();
+        let mut locations = found.iter().filter_map(|lines| at_depth(lines, depth));
+        let location = locations.next().map(|first| {
+            locations.filter(|other| other.file == first.file).fold(first, |a, b| a.min(b)).clone()
+        });
+        body.loops[index].lines = Lines { inlined, location };
+    }
+    find_copies(&mut body.loops);
+}
+
+/// Finds the first of each loop's copies. Loops around others come before them.
+fn find_copies(loops: &mut [Loop]) {
+    let mut first: HashMap<(Option<LoopId>, Lines), LoopId> = HashMap::new();
+    for index in 0..loops.len() {
+        let this = &loops[index];
+        if this.lines.location.is_none() {
+            continue;
+        }
+        let around = this.parent.map(|parent| loops[parent.0 as usize].original);
+        let key = (around, this.lines.clone());
+        loops[index].original = *first.entry(key).or_insert(LoopId(index as u32));
+    }
+}
+
+/// Addresses at the end of a block, in its last few instructions.
+fn tail(block: &Block) -> impl Iterator<Item = u64> + use<> {
+    let Block { start, last, .. } = *block;
+    [0, 1, 4, 7, 10]
+        .into_iter()
+        .filter_map(move |back| last.checked_sub(back))
+        .filter(move |address| *address >= start)
+}
+
+/// The line of an address in the function `depth` inlined calls inwards.
+fn at_depth(lines: &Lines, depth: usize) -> Option<&Location> {
+    match lines.inlined.get(depth) {
+        Some(inner) => inner.call.as_ref(),
+        None => lines.location.as_ref(),
+    }
+}

@@ -1,0 +1,301 @@
+//! Bytes of a module's file, read as they are needed.
+//!
+//! Files are read, never mapped: one that shrinks meanwhile must not raise SIGBUS in the application.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use gimli::{LittleEndian, ReaderOffsetId};
+use object::ReadCache;
+use plimsoll_agent::descriptors::hide;
+
+/// An open file, or a piece of memory.
+#[derive(Debug)]
+pub(super) enum Source {
+    File {
+        file: File,
+        size: u64,
+        /// Bytes that are held of sections that are looked at page by page.
+        held: AtomicU64,
+    },
+    Memory(&'static [u8]),
+}
+
+impl Source {
+    /// Opens a regular file, out of the application's sight.
+    pub(super) fn open(path: &Path) -> Option<Self> {
+        if !path.metadata().ok()?.is_file() {
+            return None;
+        }
+        let file = File::from(hide(File::open(path).ok()?.into()));
+        let size = file.metadata().ok()?.len();
+        Some(Self::File { file, size, held: AtomicU64::new(0) })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::File { size, .. } => *size,
+            Self::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Bytes that are held of sections that are looked at page by page. They are held until those
+    /// sections are dropped; the count stays.
+    pub(super) fn held(&self) -> u64 {
+        match self {
+            Self::File { held, .. } => held.load(Ordering::Relaxed),
+            Self::Memory(_) => 0,
+        }
+    }
+
+    fn hold(&self, bytes: u64) {
+        if let Self::File { held, .. } = self {
+            held.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Fills `into` from a place in the file.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        match self {
+            Self::File { file, .. } => file.read_exact_at(into, offset).is_ok(),
+            Self::Memory(bytes) => usize::try_from(offset)
+                .ok()
+                .and_then(|from| bytes.get(from..from.checked_add(into.len())?))
+                .map(|bytes| into.copy_from_slice(bytes))
+                .is_some(),
+        }
+    }
+
+    /// For `object`: what it reads it keeps, until this is dropped.
+    pub(super) fn cache(self: &Arc<Self>) -> ReadCache<Cursor> {
+        ReadCache::new(Cursor { source: self.clone(), position: 0 })
+    }
+}
+
+/// A place in a source.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    source: Arc<Source>,
+    position: u64,
+}
+
+impl io::Read for Cursor {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.len().saturating_sub(self.position);
+        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if !self.source.read(self.position, &mut into[..count]) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl io::Seek for Cursor {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            io::SeekFrom::Start(position) => Some(position),
+            io::SeekFrom::End(distance) => self.source.len().checked_add_signed(distance),
+            io::SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
+        };
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}
+
+const PAGE: u64 = 4096;
+
+/// A section, whole or page by page as it is looked at.
+#[derive(Debug)]
+enum Store {
+    Whole(Vec<u8>),
+    Paged { source: Arc<Source>, offset: u64, pages: Vec<OnceLock<Box<[u8]>>>, len: u64 },
+}
+
+impl Store {
+    /// Bytes from a place on, at least one, as far as they lie together.
+    fn at(&self, position: u64) -> &[u8] {
+        match self {
+            Self::Whole(bytes) => &bytes[position as usize..],
+            Self::Paged { source, offset, pages, len } => {
+                let page = position / PAGE;
+                let bytes = pages[page as usize].get_or_init(|| {
+                    let size = (len - page * PAGE).min(PAGE);
+                    let mut bytes = vec![0; size as usize];
+                    // Of a file that has shrunk, zeros: they end every list and are no valid entry.
+                    source.read(offset + page * PAGE, &mut bytes);
+                    source.hold(size);
+                    bytes.into()
+                });
+                &bytes[(position % PAGE) as usize..]
+            }
+        }
+    }
+}
+
+/// A part of a section; what `gimli` reads from.
+#[derive(Clone, Debug)]
+pub(super) struct Bytes {
+    store: Arc<Store>,
+    start: u64,
+    len: u64,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::whole(Vec::new())
+    }
+}
+
+impl Bytes {
+    /// Bytes in memory.
+    pub(super) fn whole(bytes: Vec<u8>) -> Self {
+        let len = bytes.len() as u64;
+        Self { store: Arc::new(Store::Whole(bytes)), start: 0, len }
+    }
+
+    /// A range of a file.
+    pub(super) fn paged(source: &Arc<Source>, range: Range<u64>) -> Option<Self> {
+        let len = range.end.checked_sub(range.start)?;
+        if range.end > source.len() {
+            return None;
+        }
+        let pages = (0..len.div_ceil(PAGE)).map(|_| OnceLock::new()).collect();
+        let store = Store::Paged { source: source.clone(), offset: range.start, pages, len };
+        Some(Self { store: Arc::new(store), start: 0, len })
+    }
+
+    /// Calls `with` for all bytes, piece by piece, until it has found something.
+    fn pieces<T>(&self, mut with: impl FnMut(u64, &[u8]) -> Option<T>) -> Option<T> {
+        let mut done = 0;
+        while done < self.len {
+            let piece = self.store.at(self.start + done);
+            let piece = &piece[..piece.len().min((self.len - done) as usize)];
+            if let Some(found) = with(done, piece) {
+                return Some(found);
+            }
+            done += piece.len() as u64;
+        }
+        None
+    }
+
+    fn end_of_section<T>(&self) -> gimli::Result<T> {
+        Err(gimli::Error::UnexpectedEof(ReaderOffsetId(self.start)))
+    }
+}
+
+impl gimli::Reader for Bytes {
+    type Endian = LittleEndian;
+    type Offset = usize;
+
+    fn endian(&self) -> LittleEndian {
+        LittleEndian
+    }
+
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    fn empty(&mut self) {
+        self.start += self.len;
+        self.len = 0;
+    }
+
+    fn truncate(&mut self, len: usize) -> gimli::Result<()> {
+        if len as u64 > self.len {
+            return self.end_of_section();
+        }
+        self.len = len as u64;
+        Ok(())
+    }
+
+    fn offset_from(&self, base: &Self) -> usize {
+        self.start.wrapping_sub(base.start) as usize
+    }
+
+    fn offset_id(&self) -> ReaderOffsetId {
+        ReaderOffsetId(self.start)
+    }
+
+    fn lookup_offset_id(&self, id: ReaderOffsetId) -> Option<usize> {
+        let offset = id.0.checked_sub(self.start)?;
+        (offset <= self.len).then_some(offset as usize)
+    }
+
+    fn find(&self, byte: u8) -> gimli::Result<usize> {
+        let place = self.pieces(|done, piece| {
+            piece.iter().position(|each| *each == byte).map(|at| done as usize + at)
+        });
+        place.map_or_else(|| self.end_of_section(), Ok)
+    }
+
+    fn skip(&mut self, len: usize) -> gimli::Result<()> {
+        if len as u64 > self.len {
+            return self.end_of_section();
+        }
+        self.start += len as u64;
+        self.len -= len as u64;
+        Ok(())
+    }
+
+    fn split(&mut self, len: usize) -> gimli::Result<Self> {
+        let mut front = self.clone();
+        front.truncate(len)?;
+        self.skip(len)?;
+        Ok(front)
+    }
+
+    fn to_slice(&self) -> gimli::Result<Cow<'_, [u8]>> {
+        if self.len == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        let first = self.store.at(self.start);
+        if let Some(all) = first.get(..self.len as usize) {
+            return Ok(Cow::Borrowed(all));
+        }
+        let mut all = Vec::with_capacity(self.len as usize);
+        self.pieces(|_, piece| {
+            all.extend_from_slice(piece);
+            None::<()>
+        });
+        Ok(Cow::Owned(all))
+    }
+
+    fn to_string(&self) -> gimli::Result<Cow<'_, str>> {
+        match self.to_slice()? {
+            Cow::Borrowed(bytes) => {
+                std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| gimli::Error::BadUtf8)
+            }
+            Cow::Owned(bytes) => {
+                String::from_utf8(bytes).map(Cow::Owned).map_err(|_| gimli::Error::BadUtf8)
+            }
+        }
+    }
+
+    fn to_string_lossy(&self) -> gimli::Result<Cow<'_, str>> {
+        Ok(match self.to_slice()? {
+            Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        })
+    }
+
+    fn read_slice(&mut self, into: &mut [u8]) -> gimli::Result<()> {
+        if into.len() as u64 > self.len {
+            return self.end_of_section();
+        }
+        let mut done = 0;
+        while done < into.len() {
+            let piece = self.store.at(self.start + done as u64);
+            let count = piece.len().min(into.len() - done);
+            into[done..done + count].copy_from_slice(&piece[..count]);
+            done += count;
+        }
+        self.skip(into.len())
+    }
+}

@@ -1,0 +1,322 @@
+//! Jumps through tables, as compilers make them of `switch`: where the table is, how far it reaches by
+//! the comparison before the jump, and what it holds.
+//!
+//! Tables of addresses (`jmp *table(,%rdi,8)`) and tables of offsets to themselves, which
+//! position-independent code has (`movslq (%rdx,%rdi,4),%rax; add %rdx,%rax; jmp *%rax`), in gcc's and
+//! clang's forms, optimised or not.
+
+use std::collections::{HashMap, HashSet};
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::explore::Explorer;
+use super::graph::{Block, Graph};
+use super::values::{Bound, CLOBBERED, Element, State, Value, slot};
+
+/// Most entries of a table.
+const MOST_ENTRIES: u64 = 1 << 14;
+
+/// Most blocks before a jump that are looked through for the comparison.
+const MOST_BLOCKS: usize = 8;
+
+/// Most blocks that are looked through for what sets a register.
+const MOST_SEARCHED: usize = 4096;
+
+/// Where an indirect jump leads.
+pub(super) enum Target {
+    /// To one of these addresses of the function.
+    Table(Vec<u64>),
+    /// Out of the function, through a pointer that the loader has set.
+    Outside,
+    /// Unknown.
+    Unknown,
+}
+
+/// Finds the targets of some of a function's indirect jumps.
+pub(super) fn resolve(explorer: &mut Explorer<'_>, graph: &Graph, jumps: &[u64]) -> Vec<Target> {
+    let mut paths = Paths {
+        explorer,
+        graph,
+        predecessors: predecessors(graph),
+        settings: HashMap::new(),
+        before: HashMap::new(),
+        effects: InstructionInfoFactory::new(),
+    };
+    let mut found = Vec::with_capacity(jumps.len());
+    for jump in jumps {
+        let mut instruction = Instruction::default();
+        let target = match graph.block_at(*jump) {
+            Some(block) if paths.explorer.decode_one(*jump, &mut instruction) => {
+                if instruction.op0_kind() == OpKind::Memory
+                    && instruction.is_ip_rel_memory_operand()
+                {
+                    Target::Outside
+                } else {
+                    paths.resolve(block)
+                }
+            }
+            _ => Target::Unknown,
+        };
+        found.push(target);
+    }
+    found
+}
+
+/// Where control comes from, of each block.
+fn predecessors(graph: &Graph) -> Vec<Vec<u32>> {
+    let mut lists = vec![Vec::new(); graph.blocks().len()];
+    for from in 0..graph.blocks().len() as u32 {
+        for to in graph.successors(from) {
+            lists[*to as usize].push(from);
+        }
+    }
+    lists
+}
+
+struct Paths<'a, 'c> {
+    explorer: &'a mut Explorer<'c>,
+    graph: &'a Graph,
+    predecessors: Vec<Vec<u32>>,
+    /// What blocks leave in registers.
+    settings: HashMap<u32, [Setting; 16]>,
+    /// Registers that hold constants when a block begins.
+    before: HashMap<u32, [Option<u64>; 16]>,
+    effects: InstructionInfoFactory,
+}
+
+/// What a block does to a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    Kept,
+    Unknown,
+    Constant(u64),
+}
+
+impl Paths<'_, '_> {
+    /// Tries longer and longer ways to the jump, until the comparison that bounds it lies on one.
+    fn resolve(&mut self, jump: u32) -> Target {
+        let mut path = vec![jump];
+        let mut unbounded = None;
+        loop {
+            for known in [[None; 16], self.registers_before(path[0])] {
+                let (element, bound) = self.follow(&path, &known);
+                let Some(element) = element else { continue };
+                if let Some(bound) = bound {
+                    return self.table(&element, Some(&bound));
+                }
+                unbounded = Some(element);
+            }
+            let first = path[0];
+            let Some(before) = self.predecessors[first as usize].iter().find(|b| !path.contains(b))
+            else {
+                break;
+            };
+            if path.len() == MOST_BLOCKS {
+                break;
+            }
+            path.insert(0, *before);
+        }
+        match unbounded {
+            // The compiler knew that the index lies within: read on as long as entries make sense.
+            Some(element) => self.table(&element, None),
+            None => Target::Unknown,
+        }
+    }
+
+    /// Follows a path; the element that the jump at its end goes to, and the bound of its index.
+    fn follow(
+        &mut self,
+        path: &[u32],
+        known: &[Option<u64>; 16],
+    ) -> (Option<Element>, Option<Bound>) {
+        let mut state = State::new(known);
+        let mut instruction = Instruction::default();
+        for (place, block) in path.iter().enumerate() {
+            let block = &self.graph.blocks()[*block as usize];
+            let mut at = block.start;
+            while at < block.end && self.explorer.decode_again(at, &mut instruction) {
+                match instruction.flow_control() {
+                    FlowControl::ConditionalBranch => {
+                        let next = path
+                            .get(place + 1)
+                            .map(|next| self.graph.blocks()[*next as usize].start);
+                        let target = instruction.near_branch_target();
+                        if target != instruction.next_ip() {
+                            state.branch(&instruction, next == Some(target));
+                        }
+                    }
+                    FlowControl::IndirectBranch if place + 1 == path.len() => {
+                        let Value::Element(element) = state.operand(&instruction, 0) else {
+                            return (None, None);
+                        };
+                        let bounds = state.bounds.iter();
+                        let bound = bounds
+                            .filter(|b| b.unknown == element.index && b.scale == 1)
+                            .filter(|bound| bound.most < MOST_ENTRIES)
+                            .min_by_key(|bound| bound.most);
+                        return (Some(element), bound.copied());
+                    }
+                    _ => state.step(&instruction),
+                }
+                at = instruction.next_ip();
+            }
+        }
+        (None, None)
+    }
+
+    /// The registers whose value at the beginning of a block is one constant, whichever way led there:
+    /// compilers load a table's address before the loop around the switch.
+    fn registers_before(&mut self, block: u32) -> [Option<u64>; 16] {
+        if let Some(known) = self.before.get(&block) {
+            return *known;
+        }
+        let mut known = [None; 16];
+        for (number, value) in known.iter_mut().enumerate() {
+            if Some(number) != slot(Register::RSP) {
+                *value = self.constant_before(block, number);
+            }
+        }
+        self.before.insert(block, known);
+        known
+    }
+
+    fn constant_before(&mut self, block: u32, register: usize) -> Option<u64> {
+        if block == self.graph.entry() {
+            return None;
+        }
+        let mut seen = HashSet::from([block]);
+        let mut work: Vec<u32> = self.predecessors[block as usize].clone();
+        let mut found = None;
+        while let Some(block) = work.pop() {
+            match self.settings(block)?[register] {
+                Setting::Constant(constant) if found.is_none_or(|found| found == constant) => {
+                    found = Some(constant);
+                }
+                Setting::Kept if block != self.graph.entry() => {
+                    let before = self.predecessors[block as usize].iter();
+                    work.extend(before.filter(|before| seen.insert(**before)));
+                    if seen.len() > MOST_SEARCHED {
+                        return None;
+                    }
+                }
+                _ => return None,
+            }
+        }
+        found
+    }
+
+    /// What a block leaves in registers; `None` if there has been too much work.
+    fn settings(&mut self, block: u32) -> Option<[Setting; 16]> {
+        if !self.explorer.afford(1) {
+            return None;
+        }
+        if let Some(known) = self.settings.get(&block) {
+            return Some(*known);
+        }
+        let mut settings = [Setting::Kept; 16];
+        let Block { start: mut at, end, .. } = self.graph.blocks()[block as usize];
+        let mut instruction = Instruction::default();
+        while at < end && self.explorer.decode_again(at, &mut instruction) {
+            at = instruction.next_ip();
+            if instruction.mnemonic() == Mnemonic::Call {
+                CLOBBERED.iter().for_each(|slot| settings[*slot] = Setting::Unknown);
+            }
+            for used in self.effects.info(&instruction).used_registers() {
+                let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+                if let Some(slot) = slot(used.register()).filter(|_| !is_read) {
+                    settings[slot] = Setting::Unknown;
+                }
+            }
+            if instruction.mnemonic() == Mnemonic::Lea
+                && instruction.is_ip_rel_memory_operand()
+                && let Some(slot) = slot(instruction.op0_register())
+            {
+                settings[slot] = Setting::Constant(instruction.ip_rel_memory_address());
+            }
+        }
+        self.settings.insert(block, settings);
+        Some(settings)
+    }
+
+    /// Reads a table.
+    fn table(&mut self, element: &Element, bound: Option<&Bound>) -> Target {
+        // The index is `x - constant` for an x from 0 to the bound.
+        let start = match bound {
+            Some(bound) => element.table.wrapping_sub(bound.constant.wrapping_mul(element.width)),
+            None => element.table,
+        };
+        let entries = bound.map_or(MOST_ENTRIES, |bound| bound.most + 1);
+        let mut targets = Vec::new();
+        let mut chunk = Chunk::default();
+        for entry in 0..entries {
+            let Some(address) =
+                entry.checked_mul(element.width).and_then(|at| start.checked_add(at))
+            else {
+                break;
+            };
+            let left = (entries - entry) * element.width;
+            let Some(bytes) = chunk.read(self.explorer, address, element.width, left) else {
+                break;
+            };
+            let value = match (<[u8; 4]>::try_from(bytes), <[u8; 8]>::try_from(bytes)) {
+                (Ok(bytes), _) if element.is_signed => i32::from_le_bytes(bytes) as i64 as u64,
+                (Ok(bytes), _) => u64::from(u32::from_le_bytes(bytes)),
+                (_, Ok(bytes)) => u64::from_le_bytes(bytes),
+                _ => break,
+            };
+            let target = value.wrapping_add(element.plus);
+            if self.explorer.admit(target) {
+                targets.push(target);
+            } else if bound.is_none() {
+                break;
+            }
+            // A bounded table may lead elsewhere for values that do not occur.
+        }
+        targets.sort_unstable();
+        targets.dedup();
+        if targets.is_empty() { Target::Unknown } else { Target::Table(targets) }
+    }
+}
+
+/// Bytes of a table that were read ahead.
+#[derive(Default)]
+struct Chunk {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Chunk {
+    /// Bytes that are read at once.
+    const BYTES: u64 = 256;
+
+    /// The `width` bytes at an address, of a table that goes on for `left` bytes from there.
+    fn read(
+        &mut self,
+        explorer: &mut Explorer<'_>,
+        address: u64,
+        width: u64,
+        left: u64,
+    ) -> Option<&[u8]> {
+        let within = |chunk: &Self| {
+            let from = address.checked_sub(chunk.start)?;
+            let to = from.checked_add(width)?;
+            (to <= chunk.bytes.len() as u64).then_some(from as usize..to as usize)
+        };
+        if within(self).is_none() {
+            for size in [left.min(Self::BYTES), width] {
+                if !explorer.afford(1) {
+                    return None;
+                }
+                self.start = address;
+                self.bytes.resize(size as usize, 0);
+                if explorer.code.read(address, &mut self.bytes) {
+                    break;
+                }
+                self.bytes.clear();
+            }
+        }
+        explorer.afford(1).then(|| within(self)).flatten().map(|range| &self.bytes[range])
+    }
+}

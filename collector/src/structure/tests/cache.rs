@@ -1,0 +1,141 @@
+//! What is kept on disk is what was found out, whatever happens to the file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::cache::path;
+use super::super::{Address, Options, Place, Structures, binary};
+use super::compiled::{Folder, compile};
+use crate::symbols::Table;
+
+struct Subject {
+    folder: Folder,
+    path: PathBuf,
+    build_id: Vec<u8>,
+    addresses: Vec<u64>,
+}
+
+fn subject() -> Subject {
+    let folder = Folder::new();
+    let flags = ["-g", "-O2", "-shared", "-fPIC", "-Wl,--build-id"];
+    let path = compile(&folder, "g++", &flags, &["inlined.cpp"]);
+    let build_id = binary::facts(&binary::open(&path).unwrap()).unwrap().build_id;
+    assert!(!build_id.is_empty());
+    let table = Table::read(&path, &[]).unwrap();
+    let addresses = table.functions().flat_map(|(range, _)| range.step_by(5)).collect();
+    Subject { folder, path, build_id, addresses }
+}
+
+impl Subject {
+    fn cache(&self) -> PathBuf {
+        self.folder.0.join("cache")
+    }
+
+    fn file(&self) -> PathBuf {
+        path(&self.cache(), &self.build_id)
+    }
+
+    /// All places by someone who knows nothing but what is kept; what was new to them is kept.
+    fn places(&self) -> (Vec<Place>, usize) {
+        let cache = Some(self.cache());
+        let mut structures = Structures::new(Options { debug_folders: vec![], cache });
+        let module = structures.module(self.path.clone(), self.build_id.clone());
+        let each = self.addresses.iter();
+        let places =
+            each.map(|address| structures.place(module, Address::Leaf(*address))).collect();
+        (places, structures.save())
+    }
+}
+
+/// All that a place says.
+fn text(places: &[Place]) -> String {
+    let each = places.iter().map(|place| {
+        let function = place.function.as_ref().map(|function| {
+            let loops = function.loops();
+            (&function.name, function.entry, &function.parts, loops, function.calls())
+        });
+        let graph = place.function.as_ref().ok().and_then(|function| function.graph());
+        format!("{function:?} {graph:?} {:?} {:?}\n", place.steps, place.location)
+    });
+    each.collect()
+}
+
+#[test]
+fn what_is_kept_is_what_was_found_out() {
+    let subject = subject();
+    let (first, saved) = subject.places();
+    assert_eq!(saved, 1);
+    let (second, saved) = subject.places();
+    assert_eq!(saved, 0, "there was nothing new");
+    assert_eq!(text(&first), text(&second));
+    // It is the file that was read: other debug information is told by its state.
+    let time = std::time::SystemTime::UNIX_EPOCH;
+    std::fs::File::options().write(true).open(&subject.path).unwrap().set_modified(time).unwrap();
+    let (third, saved) = subject.places();
+    assert_eq!(saved, 1, "made anew");
+    assert_eq!(text(&first), text(&third));
+}
+
+#[test]
+fn a_damaged_file_is_written_anew() {
+    let subject = subject();
+    let (first, _) = subject.places();
+    let right = std::fs::read(subject.file()).unwrap();
+    let damaged: Vec<Vec<u8>> = vec![
+        vec![],
+        right[..right.len() / 2].to_vec(),
+        vec![0; right.len()],
+        [&right[..], b"more"].concat(),
+    ];
+    let flipped = (0..right.len()).step_by(right.len() / 20).map(|at| {
+        let mut bytes = right.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    });
+    for bytes in damaged.into_iter().chain(flipped) {
+        std::fs::write(subject.file(), &bytes).unwrap();
+        let (again, saved) = subject.places();
+        assert_eq!(saved, 1);
+        assert_eq!(text(&first), text(&again));
+    }
+    assert_eq!(subject.places().1, 0);
+}
+
+#[test]
+fn jobs_that_write_at_the_same_time_leave_a_right_file() {
+    let subject = Arc::new(subject());
+    let first = text(&subject.places().0);
+    let jobs: Vec<_> = (0..8)
+        .map(|job| {
+            let subject = subject.clone();
+            std::thread::spawn(move || {
+                for _ in 0..3 {
+                    let cache = Some(subject.cache());
+                    let mut structures = Structures::new(Options { debug_folders: vec![], cache });
+                    let id = subject.build_id.clone();
+                    let module = structures.module(subject.path.clone(), id);
+                    for address in subject.addresses.iter().skip(job).step_by(8) {
+                        // One byte on: not yet known to the first.
+                        structures.place(module, Address::Leaf(*address + 1));
+                    }
+                    structures.save();
+                }
+            })
+        })
+        .collect();
+    jobs.into_iter().for_each(|job| job.join().unwrap());
+    let (places, saved) = subject.places();
+    assert_eq!(text(&places), first);
+    assert_eq!(saved, 0, "all was kept");
+    let left = std::fs::read_dir(subject.file().parent().unwrap()).unwrap().count();
+    assert_eq!(left, 1, "nothing unfinished stays");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_does_no_harm() {
+    let subject = subject();
+    std::fs::write(subject.cache(), "a file").unwrap();
+    let (_, saved) = subject.places();
+    assert_eq!(saved, 0);
+    assert!(Path::new(&subject.cache()).is_file());
+}

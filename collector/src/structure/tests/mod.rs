@@ -1,0 +1,12 @@
+//! Structure against what others say of the same code.
+
+mod addr2line;
+mod cache;
+mod compiled;
+mod corpus;
+mod flow;
+mod laws;
+mod measure;
+mod objdump;
+mod shapes;
+mod sweep;
