@@ -15,7 +15,7 @@ pub const KILLED: &str = "killed";
 pub struct SpoolNote {
     /// What is known of the job; while it runs, it has ended in no way but [`KILLED`].
     pub job: JobInfo,
-    /// Ranks of the job.
+    /// Ranks whose spools are in one folder.
     pub size: u32,
     /// Node on which the collector runs.
     pub host: String,

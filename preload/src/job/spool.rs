@@ -173,7 +173,8 @@ impl Job {
         });
         let note = SpoolNote {
             job: info.clone(),
-            size: state.mpi.as_ref().map_or(1, |side| side.size),
+            // Ranks that are apart have spools of their own.
+            size: state.mpi.as_ref().filter(|s| s.apart.is_none()).map_or(1, |side| side.size),
             host: self.host.clone(),
             ranks: ranks.collect(),
         };
