@@ -10,6 +10,7 @@ use crate::imbalance::Cause;
 use crate::job::JobTotals;
 use crate::label::Label;
 use crate::labelling::{Meaning, meanings, shown};
+use crate::loops;
 use crate::losses::{Finding, cause_time, losses, projected_s};
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::queries::Query;
@@ -68,7 +69,7 @@ pub fn summary(conclusion: &Conclusion, answers: &[RankSet], job: &JobInfo) -> S
         losses,
         segments: Vec::new(),
         phases: (0..).zip(totals.phases.values()).map(|(id, p)| phase(totals, id, p)).collect(),
-        loops: Vec::new(),
+        loops: loops::shown(totals, &places),
         clusters: Vec::new(),
         clocks: Clocks {
             reference: totals.job.ranks.first().unwrap_or(0),

@@ -19,6 +19,7 @@ pub mod instances;
 pub mod job;
 pub mod label;
 pub mod labelling;
+pub mod loops;
 pub mod losses;
 pub mod metrics;
 pub mod mpi;

@@ -12,6 +12,7 @@ use crate::agreement::{Agreed, Matching};
 use crate::canonical::{below, is_sound};
 use crate::label::Label;
 use crate::labelling::{Meaning, meanings};
+use crate::totals::is_part;
 
 /// Modules whose functions are never named as a cause: they work on behalf of their caller.
 const SYSTEM_MODULES: &[&str] = &[
@@ -50,7 +51,8 @@ impl Owners {
             let serves =
                 frame.call.is_some() || SYSTEM_MODULES.iter().any(|m| frame.module.starts_with(m));
             let outermost = |outer: NodeId| tree.nodes[outer as usize].parent.is_none();
-            let own = !serves || outer.is_none_or(outermost);
+            // Loops and inlined calls are parts of their function.
+            let own = !is_part(frame) && (!serves || outer.is_none_or(outermost));
             owners.of.push(match (meanings[id as usize].is_work(), own) {
                 (false, _) => None,
                 (true, true) => Some(id),
@@ -249,6 +251,7 @@ pub fn profile_is_sound(profile: &ProcessProfile) -> bool {
                 && row.values.iter().all(|(node, _)| known(*node))
         })
         && profile.other_threads.iter().all(|(node, _)| known(*node))
+        && profile.loops.iter().all(|it| known(it.node) && it.stride.is_power_of_two())
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ impl Contexts {
             function: name.to_owned(),
             file: None,
             line: None,
+            offset: None,
             module: module.to_owned(),
             call,
         };
@@ -189,6 +190,7 @@ impl Subject {
             phases,
             rows: InstanceRows { level, rows },
             other_threads,
+            loops: Vec::new(),
             threads: self.threads,
             syncs: self.steps.len() as u64,
             elapsed_ns: now,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{NodeId, NodeValue, PhaseProfile};
+use plimsoll_collector::profile::{Frame, FrameKind, NodeId, NodeValue, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
@@ -17,6 +17,7 @@ use crate::instances::Instances;
 use crate::job::JobTotals;
 use crate::label::Label;
 use crate::labelling::{agreed, derived};
+use crate::loops::Loops;
 use crate::metrics::Accumulator;
 use crate::rank::{Rank, Sync};
 
@@ -97,6 +98,8 @@ pub struct Totals {
     pub phases: BTreeMap<u64, PhaseTotals>,
     /// Instances that all ranks kept, by index.
     pub instances: Instances,
+    /// Loops of the communicating threads.
+    pub loops: Loops,
     /// What concerns ranks as a whole.
     pub job: JobTotals,
 }
@@ -129,6 +132,7 @@ impl Totals {
             }
         }
         self.instances.add_rank(&rank, &places);
+        self.loops.add_rank(input.rank, &input.profile, &places);
     }
 
     fn adopt(
@@ -165,14 +169,28 @@ impl Totals {
             }
         }
         let labels = derived(tree, &rank.meanings, &own_ns);
+        // A procedure is with its own loops and inlined calls; these are alone (SC10's hybrid).
+        let mut exclusive_ns = own_ns;
+        for (index, node) in tree.nodes.iter().enumerate() {
+            let parent = node.parent.filter(|_| is_part(&tree.frames[node.frame as usize]));
+            let mut outer = parent;
+            while let Some(at) = outer {
+                let it = &tree.nodes[at as usize];
+                if !is_part(&tree.frames[it.frame as usize]) {
+                    exclusive_ns[at as usize] += own[index].exclusive_ns;
+                    break;
+                }
+                outer = it.parent;
+            }
+        }
         let places = self.adopt(rank, threads, |node| present[node as usize]);
         for (index, place) in places.iter().enumerate() {
             let Some(place) = place else { continue };
             let totals = &mut self.nodes[*place as usize];
             let value = &own[index];
             totals.inclusive.accumulate(inclusive_ns[index]);
-            if value.exclusive_ns > 0 || value.calls > 0 {
-                totals.exclusive.accumulate(value.exclusive_ns);
+            if exclusive_ns[index] > 0 || value.calls > 0 {
+                totals.exclusive.accumulate(exclusive_ns[index]);
             }
             totals.run_delay_ns += value.run_delay_ns;
             totals.calls += value.calls;
@@ -203,6 +221,7 @@ impl Totals {
             }
         }
         self.instances.combine(other.instances, &places);
+        self.loops.combine(other.loops, &places);
         self.job.combine(other.job);
         self
     }
@@ -331,4 +350,8 @@ impl PhaseTotals {
             ours.run_delay.combine(&theirs.run_delay);
         }
     }
+}
+/// Whether a frame is a part of a procedure.
+pub fn is_part(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Loop | FrameKind::Inlined | FrameKind::Line)
 }

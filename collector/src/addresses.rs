@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
@@ -13,7 +14,8 @@ use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, FrameKind};
-use crate::symbols::{ModuleKey, Symbols};
+use crate::spool::meta::NameMeta;
+use crate::structure::{Address, Function, LoopId, ModuleId, Step, Structures};
 use crate::tables::Tables;
 use crate::tree::IdMap;
 
@@ -47,6 +49,8 @@ pub(crate) enum Role {
 pub(crate) struct Named {
     /// Index into [`Addresses::frames`].
     pub(crate) frame: u32,
+    /// Frames between it and the address: loops and inlined calls, outermost first; likewise.
+    pub(crate) steps: Box<[u32]>,
     /// The address in its module's file; 0 for wrapped calls.
     pub(crate) offset: u64,
     /// Its role.
@@ -63,7 +67,7 @@ struct Raw {
 struct Module {
     name: String,
     bias: u64,
-    key: ModuleKey,
+    key: ModuleId,
 }
 
 /// All addresses of a process that were seen.
@@ -104,37 +108,50 @@ impl Addresses {
         self.kind(id, tables) == Some(Kind::Code)
     }
 
-    /// Names up to `limit` of the addresses that have none yet; false when all have one.
+    /// Names addresses that have no name yet, for so long at most; says whether there were any.
     pub(crate) fn name_some(
         &mut self,
-        limit: usize,
+        limit: Option<Duration>,
         tables: &dyn Tables,
-        symbols: &mut Symbols,
+        structures: &mut Structures,
     ) -> bool {
-        for _ in 0..limit {
-            let Some(id) = self.waiting.pop() else { return false };
+        let begin = Instant::now();
+        let mut found = false;
+        while limit.is_none_or(|limit| begin.elapsed() < limit)
+            && let Some(id) = self.waiting.pop()
+        {
             if let (Some(raw), false) = (self.seen.get(&id).copied(), self.named.contains_key(&id))
             {
-                let named = self.name(raw, tables, symbols);
+                let named = self.name(raw, tables, structures);
                 self.named.insert(id, named);
                 self.order.push(id);
+                found = true;
             }
         }
-        !self.waiting.is_empty()
+        found
     }
 
     /// Takes the name of an address from who has looked it up before.
-    pub(crate) fn learn(&mut self, id: u32, frame: Frame, offset: u64, role: Role) {
-        let frame = self.intern(frame);
-        self.named.insert(id, Named { frame, offset, role });
+    pub(crate) fn learn(&mut self, name: &NameMeta) {
+        let frame = self.intern(name.frame.clone());
+        let steps = name.steps.iter().map(|step| self.intern(step.clone())).collect();
+        let (offset, role) = (name.offset, name.role);
+        self.named.insert(name.id, Named { frame, steps, offset, role });
     }
 
     /// All names but the first `known`.
-    pub(crate) fn named_since(&self, known: usize) -> impl Iterator<Item = (u32, &Named, &Frame)> {
+    pub(crate) fn named_since(&self, process: u32, known: usize) -> impl Iterator<Item = NameMeta> {
         let new = self.order.get(known..).unwrap_or_default().iter();
-        new.filter_map(|id| {
+        new.filter_map(move |id| {
             let named = self.named.get(id)?;
-            Some((*id, named, self.frame(named.frame)))
+            Some(NameMeta {
+                process,
+                id: *id,
+                offset: named.offset,
+                role: named.role,
+                frame: self.frame(named.frame).clone(),
+                steps: named.steps.iter().map(|step| self.frame(*step).clone()).collect(),
+            })
         })
     }
 
@@ -156,37 +173,57 @@ impl Addresses {
             + 2 * (frames + self.frames.capacity() * size_of::<Frame>())) as u64
     }
 
-    fn name(&mut self, raw: Raw, tables: &dyn Tables, symbols: &mut Symbols) -> Named {
+    fn name(&mut self, raw: Raw, tables: &dyn Tables, structures: &mut Structures) -> Named {
         if raw.value < FIRST_CODE_ADDRESS {
             return self.name_call(raw.value as CallId, tables);
         }
-        let module =
-            self.modules.entry(raw.module).or_insert_with(|| describe(raw.module, tables, symbols));
-        let (function, module_name, offset) = match module {
-            Some(module) => {
-                let offset = raw.value.wrapping_sub(module.bias);
-                // A return address may already belong to the next function: its call decides.
-                let at = if raw.leaf { offset } else { offset.wrapping_sub(1) };
-                let function = match symbols.function(module.key, at) {
-                    Ok(name) => name,
-                    // The kernel's page has no file to read symbols from.
-                    Err(_) if module.name == VDSO => module.name.clone(),
-                    Err(start) => format!("{}+{start:#x}", module.name),
-                };
-                (function, module.name.clone(), offset)
-            }
-            None => (format!("{:#x}", raw.value), String::from("[unknown]"), raw.value),
+        let module = self
+            .modules
+            .entry(raw.module)
+            .or_insert_with(|| describe(raw.module, tables, structures));
+        let Some(module) = module else {
+            return self.name_nowhere(raw.value);
         };
-        let role = role(&function, &module_name);
-        let frame = Frame {
-            kind: FrameKind::Function,
-            function,
-            file: None,
-            line: None,
-            module: module_name,
-            call: None,
+        let offset = raw.value.wrapping_sub(module.bias);
+        let address = if raw.leaf { Address::Leaf(offset) } else { Address::Return(offset) };
+        let place = structures.place(module.key, address);
+        let module = module.name.clone();
+        let function = match &place.function {
+            Ok(known) => match &known.name {
+                Some(name) => name.to_string(),
+                None => format!("{module}+{:#x}", known.entry),
+            },
+            // The kernel's page has no file to read symbols from.
+            Err(_) if module == VDSO => module.clone(),
+            Err(_) => format!("{module}+{:#x}", address.instruction()),
         };
-        Named { frame: self.intern(frame), offset, role }
+        let role = role(&function, &module);
+        let mut steps = Vec::with_capacity(place.steps.len());
+        let mut holder = function.clone();
+        for step in &place.steps {
+            let frame = match (step, &place.function) {
+                (Step::Loop(id), Ok(known)) => loop_frame(known, *id, &holder, &module),
+                (Step::Loop(_), Err(_)) => continue,
+                (Step::Inlined(inlined), _) => {
+                    holder = inlined.function.to_string();
+                    let (file, line) = match &inlined.call {
+                        Some(call) => (Some(call.file.to_string()), Some(call.line)),
+                        None => (None, None),
+                    };
+                    let (kind, function) = (FrameKind::Inlined, holder.clone());
+                    Frame { kind, file, line, ..plain(function, module.clone()) }
+                }
+            };
+            steps.push(self.intern(frame));
+        }
+        let frame = self.intern(plain(function, module));
+        Named { frame, steps: steps.into(), offset, role }
+    }
+
+    /// Code that is in no module that is known.
+    fn name_nowhere(&mut self, value: u64) -> Named {
+        let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
+        Named { frame, steps: Box::default(), offset: value, role: Role::Inside }
     }
 
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
@@ -197,10 +234,11 @@ impl Addresses {
             function: entry.map_or("[unknown]", |entry| entry.name).to_owned(),
             file: None,
             line: None,
+            offset: None,
             module: if mpi { mpi_library(tables) } else { String::from("libc.so.6") },
             call: Some(id),
         };
-        Named { frame: self.intern(frame), offset: 0, role: Role::Inside }
+        Named { frame: self.intern(frame), steps: Box::default(), offset: 0, role: Role::Inside }
     }
 
     fn intern(&mut self, frame: Frame) -> u32 {
@@ -214,11 +252,50 @@ impl Addresses {
     }
 }
 
-fn describe(number: u32, tables: &dyn Tables, symbols: &mut Symbols) -> Option<Module> {
+/// A procedure's frame.
+fn plain(function: String, module: String) -> Frame {
+    Frame {
+        kind: FrameKind::Function,
+        function,
+        file: None,
+        line: None,
+        offset: None,
+        module,
+        call: None,
+    }
+}
+
+/// A loop's frame, the same for all its copies; `holder` is the procedure that it was written in.
+fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Frame {
+    let it = function.loop_at(function.loop_at(id).original);
+    let (file, line) = match &it.lines.location {
+        Some(location) => (Some(location.file.to_string()), Some(location.line)),
+        None => (None, None),
+    };
+    let offset = line.is_none().then(|| it.header.wrapping_sub(function.entry));
+    let frame = plain(holder.to_owned(), module.to_owned());
+    Frame { kind: FrameKind::Loop, file, line, offset, ..frame }
+}
+
+/// The module of a code address, and its address in the module's file.
+pub(crate) fn locate(
+    id: u32,
+    tables: &dyn Tables,
+    structures: &mut Structures,
+) -> Option<(ModuleId, Address)> {
+    let (value, module, flags) = tables.address(id)?;
+    let info = tables.module(module.checked_sub(1)? as usize)?;
+    let offset = value.wrapping_sub(info.bias);
+    let module = structures.module(PathBuf::from(OsStr::from_bytes(&info.path)), info.build_id);
+    let is_leaf = flags & ADDRESS_IS_LEAF != 0;
+    Some((module, if is_leaf { Address::Leaf(offset) } else { Address::Return(offset) }))
+}
+
+fn describe(number: u32, tables: &dyn Tables, structures: &mut Structures) -> Option<Module> {
     let info = tables.module(number.checked_sub(1)? as usize)?;
     let name = file_name(&info.path);
     let path = PathBuf::from(OsStr::from_bytes(&info.path));
-    Some(Module { name, bias: info.bias, key: symbols.module(path, info.build_id) })
+    Some(Module { name, bias: info.bias, key: structures.module(path, info.build_id) })
 }
 
 fn file_name(path: &[u8]) -> String {

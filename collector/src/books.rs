@@ -3,7 +3,9 @@
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
+use crate::course::{Course, Sources};
 use crate::periods::Periods;
+use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
 
@@ -44,12 +46,34 @@ pub(crate) struct Books<'a> {
     pub(crate) periods: &'a mut Periods,
     /// Stacks that had to be cut.
     pub(crate) cut: &'a mut u64,
+    /// The thread's temporal context tree, if it is the communicating one.
+    pub(crate) course: Option<&'a mut Course>,
+    /// What is known of the programs' code.
+    pub(crate) structures: &'a mut Structures,
     /// What counts.
     pub(crate) window: Window,
     /// Length of a stamp.
     pub(crate) rate: Rate,
     /// Sampling period in stamps.
     pub(crate) period: u64,
+}
+
+impl Books<'_> {
+    /// The stack is now that of a context: [`Course::stand`].
+    pub(crate) fn stand(&mut self, node: RawId, kept: u32, is_leaf: bool, when: (u64, u64, u64)) {
+        if let Some(course) = self.course.as_deref_mut() {
+            let (tables, structures) = (self.tables, &mut *self.structures);
+            let mut sources = Sources { tables, structures };
+            course.stand(node, kept, is_leaf, when, self.period, self.tree, &mut sources);
+        }
+    }
+
+    /// The innermost call returned: [`Course::leave`].
+    pub(crate) fn leave(&mut self, at: u64) {
+        if let Some(course) = self.course.as_deref_mut() {
+            course.leave(at);
+        }
+    }
 }
 
 /// A global synchronisation that returned.

@@ -12,19 +12,21 @@ use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
-use crate::symbols::Symbols;
+use crate::structure::{self, Structures};
 
 /// Longest and shortest time between two rounds.
 const CALM: Duration = Duration::from_millis(100);
 const BUSY: Duration = Duration::from_millis(2);
 /// A ring that was fuller than this makes the next round come sooner, in percent.
 const FULL_PERCENT: u64 = 25;
-/// Most addresses of a process that get their names in one round.
-const NAMES_PER_ROUND: usize = 256;
+/// For how long addresses of a process get their names in one round.
+const NAMING_PER_ROUND: Duration = Duration::from_millis(20);
 
 /// Settings of a collector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Where the structure of programs is looked for, and kept for other jobs.
+    pub structure: structure::Options,
     /// Memory that one process may take here, in bytes. A bound in kind: at it, deep contexts are
     /// cut and fewer phase instances are kept whole.
     pub memory_bytes: u64,
@@ -32,7 +34,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory_bytes: 64 << 20 }
+        Self { memory_bytes: 64 << 20, structure: structure::Options::default() }
     }
 }
 
@@ -44,7 +46,8 @@ pub struct ProcessKey(u64);
 struct State {
     processes: BTreeMap<ProcessKey, Process>,
     next_key: u64,
-    symbols: Symbols,
+    /// Something was looked up in the last round.
+    looked_up: bool,
     scratch: Scratch,
     /// Processes whose profile was taken, and which may wait to hear that it was used.
     finished: Vec<Process>,
@@ -66,9 +69,13 @@ pub struct Collector {
 impl Collector {
     /// A collector that reads nothing yet.
     pub fn new(options: Options) -> Self {
+        let structures = Structures::new(options.structure.clone());
         Self {
             options,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State {
+                scratch: Scratch { structures, ..Scratch::default() },
+                ..State::default()
+            }),
             wake: Condvar::new(),
             run_cpu_ns: AtomicU64::new(0),
             finish_cpu_ns: AtomicU64::new(0),
@@ -126,7 +133,7 @@ impl Collector {
         state.processes.remove(&key);
         if state.processes.is_empty() {
             // This process may collect nothing any more: symbol tables take megabytes.
-            state.symbols = Symbols::default();
+            state.scratch.structures = Structures::new(self.options.structure.clone());
         }
     }
 
@@ -176,8 +183,7 @@ impl Collector {
         let cpu_before = thread_cpu_ns();
         let mut state = self.state.lock();
         let mut process = state.processes.remove(&key)?;
-        let State { scratch, symbols, .. } = &mut *state;
-        let profile = process.finish(scratch, symbols);
+        let profile = process.finish(&mut state.scratch);
         state.finished.push(process);
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
@@ -219,22 +225,28 @@ impl Collector {
         self.run_cpu_ns.load(Ordering::Relaxed) + self.finish_cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// Memory that contexts, values, names and symbols take now, in bytes, roughly.
+    /// Memory that contexts, values, names and structures take now, in bytes, roughly.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
         let processes: u64 = state.processes.values().map(Process::memory_bytes).sum();
-        processes + state.symbols.bytes()
+        processes + state.scratch.structures.bytes()
     }
 }
 
 impl State {
     fn round(&mut self) -> u64 {
-        let Self { processes, symbols, scratch, .. } = self;
-        let mut fullest = 0;
+        let Self { processes, scratch, looked_up, .. } = self;
+        let (mut fullest, mut naming) = (0, false);
         for process in processes.values_mut() {
             fullest = fullest.max(process.drain(scratch));
-            process.name_some(NAMES_PER_ROUND, symbols);
+            naming |= process.name_some(Some(NAMING_PER_ROUND), &mut scratch.structures);
         }
+        if !naming && *looked_up {
+            // Nothing new for a round: what was read to look it up takes much memory.
+            scratch.structures.save();
+            scratch.structures.release();
+        }
+        *looked_up = naming;
         if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {
             for process in processes.values_mut() {
                 process.tell(None, &process.facts(), spool);

@@ -14,12 +14,21 @@ pub(crate) struct Contexts<'a> {
     out: ContextTree,
     nodes: HashMap<(Option<NodeId>, u32, u64), NodeId>,
     frames: HashMap<Frame, u32>,
-    known: IdMap<RawId, Option<NodeId>>,
+    known: IdMap<RawId, Option<Place>>,
     /// Raw contexts that are the library's own entry of a call, which counts its calls itself.
     entries_of_calls: HashSet<RawId>,
     /// Program entries: `_start`, which has no name in a stripped program, but is outermost and
     /// calls libc's.
     entries: HashSet<RawId>,
+}
+
+/// The user's context of a raw one.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The procedure or the wrapped call: what was called.
+    pub(crate) called: NodeId,
+    /// The innermost loop or inlined call in it that holds the address; else the same.
+    pub(crate) inner: NodeId,
 }
 
 impl<'a> Contexts<'a> {
@@ -45,33 +54,60 @@ impl<'a> Contexts<'a> {
 
     /// The user's context of a raw one; `None` if it lies outside main or the start routine.
     pub(crate) fn node(&mut self, raw: RawId) -> Option<NodeId> {
-        if let Some(node) = self.known.get(&raw) {
-            return *node;
+        Some(self.place(raw)?.inner)
+    }
+
+    /// The same, with what was called.
+    pub(crate) fn place(&mut self, raw: RawId) -> Option<Place> {
+        if let Some(place) = self.known.get(&raw) {
+            return *place;
         }
         let path = self.tree.path(raw);
         let begin = self.begin(&path);
-        let mut parent = None;
+        let mut reached: Option<Place> = None;
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
-        for place in path.get(begin..).unwrap_or_default() {
-            let frame = match self.named(*place) {
+        for raw in path.get(begin..).unwrap_or_default() {
+            let named = self.named(*raw);
+            let frame = match named {
                 Some(named) => self.addresses.frame(named.frame).clone(),
                 None => unknown(),
             };
             // The library's own entry, under whichever of its names, is the call itself.
-            if parent.is_some_and(|call| self.is_entry_of(call, &frame)) {
-                caller = *place;
-                self.entries_of_calls.insert(*place);
+            if reached.is_some_and(|call| self.is_entry_of(call.inner, &frame)) {
+                caller = *raw;
+                self.entries_of_calls.insert(*raw);
                 continue;
             }
             let site = match frame.kind {
                 FrameKind::Mpi => self.named(caller).map_or(0, |named| named.offset),
                 _ => 0,
             };
-            parent = Some(self.intern(parent, frame, site));
-            caller = *place;
+            let called = self.intern(reached.map(|place| place.inner), frame, site);
+            let mut inner = called;
+            for step in named.map_or(&[][..], |named| &named.steps) {
+                let frame = self.addresses.frame(*step).clone();
+                inner = self.intern(Some(inner), frame, 0);
+            }
+            reached = Some(Place { called, inner });
+            caller = *raw;
         }
-        self.known.insert(raw, parent);
-        parent
+        self.known.insert(raw, reached);
+        reached
+    }
+
+    /// The loop around the address of a raw context that has `depth` loops of its function around it.
+    pub(crate) fn loop_around(&mut self, raw: RawId, depth: usize) -> Option<NodeId> {
+        let place = self.place(raw)?;
+        let mut loops = Vec::new();
+        let mut at = place.inner;
+        while at != place.called {
+            let node = &self.out.nodes[at as usize];
+            if self.out.frames[node.frame as usize].kind == FrameKind::Loop {
+                loops.push(at);
+            }
+            at = node.parent?;
+        }
+        loops.iter().rev().nth(depth).copied()
     }
 
     /// Whether the calls of a raw context whose [`Contexts::node`] is known count.
@@ -79,11 +115,16 @@ impl<'a> Contexts<'a> {
         !self.entries_of_calls.contains(&raw)
     }
 
-    /// The context in which work between two raw siblings lies: theirs, if they are two places in
-    /// one function, else the one that calls both.
+    /// The context in which work between two raw siblings lies: the innermost that holds both. Of two
+    /// places in one function that is it, or a loop of it.
     pub(crate) fn between(&mut self, one: RawId, other: RawId) -> Option<NodeId> {
-        let (first, second) = (self.node(one), self.node(other));
-        if first == second { first } else { self.node(self.tree.parent(one)) }
+        let (mut first, mut second) = (self.node(one)?, self.node(other)?);
+        // A context's caller has a smaller number.
+        while first != second {
+            let later = if first > second { &mut first } else { &mut second };
+            *later = self.out.nodes[*later as usize].parent?;
+        }
+        Some(first)
     }
 
     /// Where time of the communicating thread goes whose stack is not known: its outermost
@@ -180,6 +221,7 @@ fn unknown() -> Frame {
         function: "[unknown]".to_owned(),
         file: None,
         line: None,
+        offset: None,
         module: "[unknown]".to_owned(),
         call: None,
     }

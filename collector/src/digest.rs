@@ -15,7 +15,8 @@ use crate::replay::Replay;
 use crate::spool::meta::{Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
 use crate::spool::{Address, Frame, Kind, SpoolError, SpoolReader, Step, Stream};
 use crate::spooling::{JOURNAL, SPOOL};
-use crate::symbols::Symbols;
+
+use crate::structure::Structures;
 use crate::tables::{ModuleInfo, Tables};
 
 /// Most addresses and modules of a process that are believed.
@@ -38,7 +39,7 @@ pub struct Digest<R = File> {
     /// Numbers of wrapped calls, as they are here.
     calls: BTreeMap<CallId, CallId>,
     damages: Vec<String>,
-    symbols: Symbols,
+    structures: Structures,
 }
 
 struct Journal<R> {
@@ -104,7 +105,7 @@ impl<R: Read + Seek> Digest<R> {
             note: None,
             calls: BTreeMap::new(),
             damages: Vec::new(),
-            symbols: Symbols::default(),
+            structures: Structures::default(),
         };
         let round = digest.read_spool()?;
         match journal.map(SpoolReader::new) {
@@ -201,10 +202,10 @@ impl<R: Read + Seek> Digest<R> {
                 Some(ended) => (&ended.last, ended.end),
                 None => (living.get(stream).copied().unwrap_or(&nothing), end),
             };
-            history.close(thread, last, end, &setting);
+            history.close(thread, last, end, &setting, &mut self.structures);
         }
         history.finish(status.main.is_some(), end);
-        while history.name_some(usize::MAX, &tables, &mut self.symbols) {}
+        history.name_some(None, &tables, &mut self.structures);
         // Which threads lived in the run is not seen from their records alone.
         history.threads = status.threads;
         history.unread = history.unread.saturating_add(status.unread);
@@ -221,7 +222,8 @@ impl<R: Read + Seek> Digest<R> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SpoolError> {
         let records = Stream { kind: Kind::Records, number: stream };
-        let mut reading = Reading { thread, history, setting, sound: true };
+        let structures = &mut self.structures;
+        let mut reading = Reading { thread, history, setting, structures, sound: true };
         let mut next = 0;
         let mut walk = self.spool.walk_stream(records);
         while let Some(step) = walk.next()? {
@@ -451,6 +453,7 @@ struct Reading<'a, 's> {
     thread: &'a mut ThreadHistory,
     history: &'a mut History,
     setting: &'a Setting<'s>,
+    structures: &'a mut Structures,
     /// All records so far were read.
     sound: bool,
 }
@@ -477,7 +480,7 @@ impl Reading<'_, '_> {
                 known -= 1;
                 continue;
             }
-            if self.history.apply(self.thread, &record, self.setting).is_err() {
+            if self.history.apply(self.thread, &record, self.setting, self.structures).is_err() {
                 self.lose();
             }
         }

@@ -64,7 +64,7 @@ impl Process {
         self.read(&seat.area, &mut life, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
-            self.close_life(&seat.area, &mut life, last, scratch.spool.as_mut());
+            self.close_life(&seat.area, &mut life, last, scratch);
             seat.area.free();
         } else {
             seat.life = Some(life);
@@ -170,7 +170,7 @@ impl Process {
         scratch: &mut Scratch,
     ) -> Result<usize, Garbled> {
         let setting = setting(&self.segment, window);
-        let Scratch { bytes, decoder, spool } = scratch;
+        let Scratch { bytes, decoder, spool, structures } = scratch;
         let mut spool = spool.as_mut().zip(life.stream);
         let mut used = 0;
         loop {
@@ -181,7 +181,7 @@ impl Process {
             };
             used += length;
             let heeded = life.thread.replay.heeds(&record);
-            self.history.apply(&mut life.thread, &record, &setting)?;
+            self.history.apply(&mut life.thread, &record, &setting, structures)?;
             if let (true, Some((spool, stream))) = (heeded, &mut spool) {
                 spool.record(*stream, &record);
             }

@@ -3,6 +3,8 @@
 //! A history knows nothing of where records come from. Whoever reads them says what holds for the
 //! process meanwhile ([`Setting`]), and in the end what the process knew beside its records.
 
+use std::time::Duration;
+
 use plimsoll_agent::record::Record;
 use plimsoll_agent::segment::ClockKind;
 use serde::{Deserialize, Serialize};
@@ -11,13 +13,14 @@ use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::books::{Books, Garbled, Window};
 use crate::clock::Rate;
+use crate::course::{Course, LoopRun, loops};
 use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::profile::{CollectionCounts, ProcessProfile};
 use crate::replay::Replay;
 use crate::snapshot::Run;
 use crate::spool::meta::NameMeta;
-use crate::symbols::Symbols;
+use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{IdMap, ROOT, Tree};
 
@@ -32,6 +35,10 @@ pub(crate) struct History {
     phases: Phases,
     /// Values of the other threads, by the address id of their start routine.
     groups: IdMap<u32, Account>,
+    /// The communicating thread's.
+    course: Course,
+    /// Of the finished course.
+    loops: Vec<LoopRun>,
     begin: u64,
     /// When the communicating thread ended, or the run did.
     main_end: Option<u64>,
@@ -120,6 +127,8 @@ impl History {
             periods: Periods::default(),
             phases: Phases::new(begin, row_bytes),
             groups: IdMap::default(),
+            course: Course::new(begin, memory_bytes),
+            loops: Vec::new(),
             begin,
             main_end: None,
             row_bytes,
@@ -140,6 +149,7 @@ impl History {
         self.begin = begin;
         self.phases.restart(begin, self.row_bytes);
         self.groups.clear();
+        self.course.restart(begin);
         self.threads = threads;
     }
 
@@ -161,11 +171,13 @@ impl History {
         thread: &mut ThreadHistory,
         record: &Record<'_>,
         setting: &Setting<'_>,
+        structures: &mut Structures,
     ) -> Result<(), Garbled> {
         if thread.is_main && matches!(record, Record::Lost { .. }) {
             self.phases.lose();
+            self.course.lose();
         }
-        let mut books = self.books(thread.is_main, thread.routine, setting);
+        let mut books = self.books(thread.is_main, thread.routine, setting, structures);
         if let Some(sync) = thread.replay.apply(record, &mut books)?
             && thread.is_main
         {
@@ -180,6 +192,7 @@ impl History {
         thread.replay.lose();
         if thread.is_main {
             self.phases.lose();
+            self.course.lose();
         }
     }
 
@@ -191,6 +204,7 @@ impl History {
         last: &LastWords,
         end: u64,
         setting: &Setting<'_>,
+        structures: &mut Structures,
     ) {
         if !thread.replay.ended() {
             for (slot, count, sum, bytes) in &last.tallies {
@@ -198,7 +212,7 @@ impl History {
                 self.counts.lost += u64::from(unknown);
             }
         }
-        let mut books = self.books(thread.is_main, thread.routine, setting);
+        let mut books = self.books(thread.is_main, thread.routine, setting, structures);
         thread.replay.close(end, last.open, &mut books);
         if thread.is_main {
             self.main_end = thread.replay.booked();
@@ -233,16 +247,19 @@ impl History {
             self.phases.open.rest((ROOT, ROOT), length);
         }
         self.phases.end();
+        let end = self.main_end.unwrap_or(end);
+        let tree = self.course.finish(end);
+        self.loops = tree.map_or_else(Vec::new, |tree| loops(&tree, self.course.keys()));
     }
 
-    /// Names some of the new addresses; false when all have names.
+    /// Names new addresses, for so long at most; says whether there were any.
     pub(crate) fn name_some(
         &mut self,
-        limit: usize,
+        limit: Option<Duration>,
         tables: &dyn Tables,
-        symbols: &mut Symbols,
+        structures: &mut Structures,
     ) -> bool {
-        self.addresses.name_some(limit, tables, symbols)
+        self.addresses.name_some(limit, tables, structures)
     }
 
     /// Its addresses.
@@ -252,7 +269,7 @@ impl History {
 
     /// Takes the name of an address from who has looked it up before.
     pub(crate) fn learn(&mut self, name: &NameMeta) {
-        self.addresses.learn(name.id, name.frame.clone(), name.offset, name.role);
+        self.addresses.learn(name);
     }
 
     /// The finished run, which ended at stamp `end`; all addresses are named.
@@ -263,6 +280,7 @@ impl History {
             addresses: &self.addresses,
             phases: &self.phases,
             groups: &self.groups,
+            loops: &self.loops,
             begin: self.begin,
             rate,
         };
@@ -280,6 +298,7 @@ impl History {
             phases: picture.phases,
             rows: picture.rows,
             other_threads: picture.other_threads,
+            loops: picture.loops,
             threads: self.threads,
             syncs: self.phases.syncs(),
             elapsed_ns: rate.ns(elapsed),
@@ -300,10 +319,17 @@ impl History {
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
-        self.tree.bytes() + self.addresses.bytes() + self.phases.bytes() + groups
+        let course = self.course.bytes();
+        self.tree.bytes() + self.addresses.bytes() + self.phases.bytes() + groups + course
     }
 
-    fn books<'h>(&'h mut self, is_main: bool, routine: u32, setting: &Setting<'h>) -> Books<'h> {
+    fn books<'h>(
+        &'h mut self,
+        is_main: bool,
+        routine: u32,
+        setting: &Setting<'h>,
+        structures: &'h mut Structures,
+    ) -> Books<'h> {
         let account =
             if is_main { &mut self.phases.open } else { self.groups.entry(routine).or_default() };
         Books {
@@ -313,6 +339,8 @@ impl History {
             account,
             periods: &mut self.periods,
             cut: &mut self.counts.lost,
+            course: is_main.then_some(&mut self.course),
+            structures,
             window: setting.window,
             rate: setting.rate,
             period: setting.period,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! attach -> drain -> replay -> account -> phases, rows -> snapshot -> profile
-//!                      tree, addresses <- symbols           contexts, shares
+//!                      tree, addresses <- structure, symbols    contexts, shares
 //! ```
 //!
 //! [`spool`] is a file format of its own: what goes through the drain, kept for after a death.
@@ -22,6 +22,7 @@ mod clock;
 pub mod clusters;
 mod collector;
 mod contexts;
+mod course;
 pub mod digest;
 mod drain;
 mod history;

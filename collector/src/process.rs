@@ -1,6 +1,7 @@
 //! One process: its segment, the rings of its threads, and its history.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use plimsoll_agent::clock::{Anchor, stamp_now};
 use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
@@ -12,7 +13,7 @@ use crate::history::{Facts, History, LastWords, Setting, ThreadCounters, ThreadH
 use crate::profile::ProcessProfile;
 use crate::spool::meta::ThreadEnd;
 use crate::spooling::{Spooling, Told};
-use crate::symbols::Symbols;
+use crate::structure::Structures;
 
 /// How far counters of different cores may differ, in nanoseconds; a later record is garbage.
 const SKEW_NS: u64 = 1_000_000_000;
@@ -22,6 +23,8 @@ const SKEW_NS: u64 = 1_000_000_000;
 pub(crate) struct Scratch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) decoder: Decoder,
+    /// What is known of the programs' code.
+    pub(crate) structures: Structures,
     /// Where all that is read goes, too.
     pub(crate) spool: Option<Spooling>,
 }
@@ -92,23 +95,23 @@ impl Process {
         (self.pid, self.start_time) == (pid, start_time)
     }
 
-    /// Names some of the new addresses; false when all have names.
-    pub(crate) fn name_some(&mut self, limit: usize, symbols: &mut Symbols) -> bool {
-        self.history.name_some(limit, &self.segment, symbols)
+    /// Names new addresses, for so long at most; says whether there were any.
+    pub(crate) fn name_some(
+        &mut self,
+        limit: Option<Duration>,
+        structures: &mut Structures,
+    ) -> bool {
+        self.history.name_some(limit, &self.segment, structures)
     }
 
     /// Reads the rest, accounts for what is open, and returns the run.
     /// Reads no more afterwards.
-    pub(crate) fn finish(
-        &mut self,
-        scratch: &mut Scratch,
-        symbols: &mut Symbols,
-    ) -> ProcessProfile {
+    pub(crate) fn finish(&mut self, scratch: &mut Scratch) -> ProcessProfile {
         self.drain(scratch);
         let end = self.end();
-        self.close_threads(end, scratch.spool.as_mut());
+        self.close_threads(end, scratch);
         self.history.finish(self.main.is_some(), end);
-        while self.name_some(usize::MAX, symbols) {}
+        self.name_some(None, &mut scratch.structures);
         let facts = self.facts();
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);
@@ -146,13 +149,13 @@ impl Process {
         area: &Area,
         life: &mut Life,
         end: u64,
-        spool: Option<&mut Spooling>,
+        scratch: &mut Scratch,
     ) {
         let window = self.window();
         let setting = setting(&self.segment, window);
         let last = last_words(area);
-        self.history.close(&mut life.thread, &last, end, &setting);
-        if let (Some(spool), Some(records)) = (spool, life.stream) {
+        self.history.close(&mut life.thread, &last, end, &setting, &mut scratch.structures);
+        if let (Some(spool), Some(records)) = (scratch.spool.as_mut(), life.stream) {
             spool.end_thread(ThreadEnd { records, end, last });
         }
     }
@@ -196,13 +199,13 @@ impl Process {
     }
 
     /// Accounts for all threads that live when the run ends.
-    fn close_threads(&mut self, end: u64, mut spool: Option<&mut Spooling>) {
+    fn close_threads(&mut self, end: u64, scratch: &mut Scratch) {
         for index in 0..self.seats.len() {
             let Some(mut seat) = self.seats[index].take() else { continue };
             if let Some(life) = seat.life.as_mut() {
                 // Another thread may have become the communicating one since it was read.
                 life.thread.is_main = self.is_main(index, life);
-                self.close_life(&seat.area, life, end, spool.as_deref_mut());
+                self.close_life(&seat.area, life, end, scratch);
             }
             self.seats[index] = Some(seat);
         }

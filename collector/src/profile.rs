@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::clusters::Members;
+
 /// What a frame stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -33,6 +35,9 @@ pub struct Frame {
     pub file: Option<String>,
     /// Source line, where debug information tells.
     pub line: Option<u32>,
+    /// Where a loop begins, in bytes from the begin of its function, if debug information tells no line:
+    /// what tells it from others of that function.
+    pub offset: Option<u64>,
     /// File name of the module that holds the code.
     pub module: String,
     /// Set for a wrapped call ([`plimsoll_agent::calls`]): its id.
@@ -142,6 +147,27 @@ pub fn instance_level(index: u64) -> u32 {
     (hash ^ (hash >> 31)).trailing_zeros()
 }
 
+/// A loop in one calling context, and its iterations as far as samples tell them apart (ICS18, 3.2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopProfile {
+    /// Its node.
+    pub node: NodeId,
+    /// How often it was entered.
+    pub executions: u64,
+    /// Wall time of all executions.
+    pub duration_ns: u64,
+    /// Iterations of all executions.
+    pub accepted: u64,
+    /// Stretches of all executions that were too short to be iterations.
+    pub rejected: u64,
+    /// How many iterations in a row each of `durations` holds.
+    pub stride: u64,
+    /// Wall time and number of iterations, by their order, of all executions.
+    pub durations: Vec<(u64, u64)>,
+    /// Iterations that were alike: their numbers, how many they are in all executions, their time.
+    pub clusters: Vec<(Members, u64, u64)>,
+}
+
 /// What the measurement cost and what it could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionCounts {
@@ -186,6 +212,8 @@ pub struct ProcessProfile {
     pub rows: InstanceRows,
     /// Contexts of all other threads, over the whole run, by node id, each once.
     pub other_threads: Vec<(NodeId, NodeValue)>,
+    /// Loops of the thread that communicates, each node once.
+    pub loops: Vec<LoopProfile>,
     /// Application threads seen, the communicating one included.
     pub threads: u32,
     /// Global synchronisations seen.

@@ -190,10 +190,13 @@ impl Replay {
             _ => 0,
         };
         let last = self.place;
+        let from = self.booked.unwrap_or(end);
         let parts = self.pass(end, duration, books);
         match path {
             Some(path) => {
                 let kept = last.common(path, books.tree);
+                let entry = end.saturating_sub(duration);
+                books.stand(path.node, kept, false, (from, entry, entry));
                 self.work_before(parts.work, None, last.between(path, kept, books.tree), books);
                 books.account.spend(path.node, parts.inside);
             }
@@ -217,8 +220,19 @@ impl Replay {
         let now = self.advance(stamp, books.window.latest)?;
         let kept = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
         let place = self.place.moved(stack, books)?;
+        let from = self.booked.unwrap_or(now).min(now);
         let parts = self.pass(now, entered.unwrap_or(0), books);
         let between = self.place.between(place, kept, books.tree);
+        let when = match entered {
+            // A call that was open before goes on; a new one began when it did.
+            Some(since) if books.tree.depth(books.tree.outside_calls(place.node)) >= kept => {
+                let entry = now.saturating_sub(since).max(from);
+                (from, entry, entry)
+            }
+            _ if self.after_sample => (from, now - (now - from) / 2, now),
+            _ => (from, from, now),
+        };
+        books.stand(place.node, kept, true, when);
         match entered {
             Some(_) => {
                 self.work_before(parts.work, off_cpu, between, books);
@@ -273,7 +287,12 @@ impl Replay {
         let path = self.slots.get(slot as usize).copied().flatten().ok_or(Garbled)?;
         let depth = self.place.depth(books.tree);
         let kept = kept.min(depth).min(path.depth(books.tree));
+        let from = self.booked.unwrap_or(now).min(now);
         let parts = self.pass(now, duration, books);
+        let was_open = kept == path.depth(books.tree);
+        let entry = if was_open { now } else { now.saturating_sub(duration).max(from) };
+        books.stand(path.node, kept, false, (from, entry, entry));
+        books.leave(now);
         let between = self.place.between(path, kept, books.tree);
         self.work_before(parts.work, off_cpu, between, books);
         books.account.spend(path.node, parts.inside);
@@ -342,6 +361,9 @@ impl Replay {
         let to = window.clip(now).max(from);
         if self.paused {
             books.account.pause(to - from);
+            if let Some(course) = books.course.as_deref_mut() {
+                course.pause(to - from);
+            }
             self.tallied.clear();
             return Parts { work: 0, inside: 0, counted: false };
         }

@@ -6,11 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::account::{Account, Value};
 use crate::addresses::Addresses;
 use crate::clock::Rate;
+use crate::clusters::Durations;
 use crate::contexts::Contexts;
+use crate::course::LoopRun;
 use crate::phases::Phases;
-use crate::profile::{ContextTree, InstanceRow, InstanceRows, NodeId, NodeValue, PhaseProfile};
+use crate::profile::{
+    ContextTree, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue, PhaseProfile,
+};
 use crate::shares::Shares;
-use crate::tree::{IdMap, Tree};
+use crate::tree::{IdMap, ROOT, Tree};
 
 /// What a finished run consists of.
 pub(crate) struct Run<'a> {
@@ -22,6 +26,8 @@ pub(crate) struct Run<'a> {
     pub(crate) phases: &'a Phases,
     /// Values of the other threads, by the address id of their start routine.
     pub(crate) groups: &'a IdMap<u32, Account>,
+    /// Loops of the communicating thread.
+    pub(crate) loops: &'a [LoopRun],
     /// Stamp of its begin.
     pub(crate) begin: u64,
     /// Length of a stamp.
@@ -34,6 +40,7 @@ pub(crate) struct Picture {
     pub(crate) phases: Vec<PhaseProfile>,
     pub(crate) rows: InstanceRows,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
+    pub(crate) loops: Vec<LoopProfile>,
 }
 
 /// Values by the user's contexts.
@@ -79,13 +86,16 @@ impl Values {
         let mut values: Vec<_> = account.values().iter().collect();
         values.sort_unstable_by_key(|(raw, _)| **raw);
         for (raw, value) in values {
-            match contexts.node(*raw) {
-                Some(node) if contexts.counts_calls(*raw) => {
-                    self.values.entry(node).or_default().add(value);
-                }
-                Some(node) => {
+            match contexts.place(*raw) {
+                Some(place) => {
+                    // It was called as a whole; it works where it does.
+                    if contexts.counts_calls(*raw) && (value.calls > 0 || value.bytes > 0) {
+                        let Value { calls, bytes, .. } = *value;
+                        let value = Value { calls, bytes, ..Value::default() };
+                        self.values.entry(place.called).or_default().add(&value);
+                    }
                     let value = Value { calls: 0, bytes: 0, ..*value };
-                    self.values.entry(node).or_default().add(&value);
+                    self.values.entry(place.inner).or_default().add(&value);
                 }
                 None if value.time > 0 || value.samples > 0 => {
                     // Its time is somebody's, but its calls are nobody's.
@@ -159,7 +169,8 @@ impl Run<'_> {
             })
             .collect();
         let other_threads = self.other_threads(&mut contexts);
-        Picture { tree: contexts.finish(), phases, rows, other_threads }
+        let loops = self.loops(&mut contexts);
+        Picture { tree: contexts.finish(), phases, rows, other_threads, loops }
     }
 
     /// Phases whose ends are the same to the user are one. Also says which raw phase became which.
@@ -233,6 +244,47 @@ impl Run<'_> {
         let mut converted: Vec<InstanceRow> = rows.kept().iter().map(convert).collect();
         converted.sort_by_key(|row| row.index);
         InstanceRows { level: rows.level(), rows: converted }
+    }
+
+    /// Loops in the user's terms: copies of one, and call sites that are one context, are one.
+    fn loops(&self, contexts: &mut Contexts<'_>) -> Vec<LoopProfile> {
+        let mut by_node: BTreeMap<NodeId, LoopProfile> = BTreeMap::new();
+        let mut durations: BTreeMap<NodeId, Durations> = BTreeMap::new();
+        for run in self.loops {
+            let raw = run.path.iter().try_fold(ROOT, |at, id| self.tree.find(at, *id));
+            let Some(node) = raw.and_then(|raw| contexts.loop_around(raw, run.depth)) else {
+                continue;
+            };
+            let it = by_node.entry(node).or_insert_with(|| LoopProfile {
+                node,
+                executions: 0,
+                duration_ns: 0,
+                accepted: 0,
+                rejected: 0,
+                stride: 1,
+                durations: Vec::new(),
+                clusters: Vec::new(),
+            });
+            it.executions += run.executions;
+            it.duration_ns = it.duration_ns.saturating_add(self.rate.ns(run.duration));
+            it.accepted += run.accepted;
+            it.rejected += run.rejected;
+            let clusters = run.clusters.iter();
+            it.clusters.extend(
+                clusters.map(|(members, count, stamps)| {
+                    (members.clone(), *count, self.rate.ns(*stamps))
+                }),
+            );
+            durations.entry(node).or_default().merge(run.durations.clone());
+        }
+        for (node, all) in durations {
+            if let Some(it) = by_node.get_mut(&node) {
+                let stretches = all.stretches().iter();
+                it.stride = all.stride();
+                it.durations = stretches.map(|s| (self.rate.ns(s.sum), s.count)).collect();
+            }
+        }
+        by_node.into_values().collect()
     }
 
     /// Threads with the same start routine share out their rests together: they do the same work.

@@ -85,6 +85,11 @@ impl Tree {
         Some(node)
     }
 
+    /// The child of `parent` for an address, if there is one.
+    pub(crate) fn find(&self, parent: RawId, address: u32) -> Option<RawId> {
+        self.children.get(&(u64::from(parent) << 32 | u64::from(address))).copied()
+    }
+
     /// All contexts but the root, callers before those that they call.
     pub(crate) fn ids(&self) -> std::ops::Range<RawId> {
         1..self.nodes.len() as RawId

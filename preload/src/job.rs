@@ -14,7 +14,7 @@ use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
 use plimsoll_analysis::output::{LocalTime, job_id};
 use plimsoll_analysis::settings::{ClockChoice, Settings};
-use plimsoll_collector::{Collector, Options, ProcessKey};
+use plimsoll_collector::{Collector, Options, ProcessKey, structure};
 
 use crate::{ending, say, signals, surroundings, threads};
 use spool::Claimed;
@@ -180,7 +180,10 @@ pub fn begin(settings: Settings) {
             return;
         }
     };
-    let collector = Arc::new(Collector::new(Options { memory_bytes: settings.memory_bytes }));
+    let structure =
+        structure::Options { cache: structure::default_cache_folder(), ..Default::default() };
+    let options = Options { memory_bytes: settings.memory_bytes, structure };
+    let collector = Arc::new(Collector::new(options));
     // SAFETY: no preconditions.
     let launcher = unsafe { libc::getppid() } as u32;
     let job = Box::leak(Box::new(Job {

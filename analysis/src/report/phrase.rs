@@ -113,7 +113,10 @@ pub fn frame(frame: &Frame) -> String {
     let name = shortened(&frame.function);
     match (frame.kind, place(frame)) {
         (FrameKind::Loop, Some(place)) => format!("loop at {place}"),
-        (FrameKind::Loop, None) => format!("loop in {name}"),
+        (FrameKind::Loop, None) => match frame.offset {
+            Some(offset) => format!("loop at {name}+{offset:#x}"),
+            None => format!("loop in {name}"),
+        },
         (FrameKind::Line, Some(place)) => place,
         (FrameKind::Line, None) => format!("line in {name}"),
         (FrameKind::Inlined, _) => format!("{name} (inlined)"),
@@ -130,7 +133,7 @@ pub fn frame_with_place(it: &Frame) -> String {
         (FrameKind::Loop, Some(place)) => {
             format!("the loop at {place} in {}", shortened(&it.function))
         }
-        (FrameKind::Loop, None) => format!("a {}", frame(it)),
+        (FrameKind::Loop, None) => format!("the {}", frame(it)),
         _ => frame(it),
     }
 }
@@ -181,7 +184,14 @@ mod tests {
 
     fn function(name: &str) -> Frame {
         let module = "a.out".into();
-        Frame { kind: FrameKind::Function, function: name.into(), file: None, line: None, module }
+        Frame {
+            kind: FrameKind::Function,
+            function: name.into(),
+            file: None,
+            line: None,
+            offset: None,
+            module,
+        }
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub struct Frame {
     pub file: Option<String>,
     /// Source line, where debug information tells.
     pub line: Option<u32>,
+    /// Of a loop without a line: where it begins, in bytes from the begin of its function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
     /// File name of the module that holds the code.
     pub module: String,
 }
@@ -29,6 +32,7 @@ impl From<&profile::Frame> for Frame {
             function: frame.function.clone(),
             file: frame.file.clone(),
             line: frame.line,
+            offset: frame.offset,
             module: frame.module.clone(),
         }
     }

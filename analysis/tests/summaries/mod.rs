@@ -17,7 +17,14 @@ pub fn function(name: &str, at: Option<(&str, u32)>) -> Frame {
 
 pub fn mpi(name: &str) -> Frame {
     let module = "libmpi.so.40".into();
-    Frame { kind: FrameKind::Mpi, function: name.into(), file: None, line: None, module }
+    Frame {
+        kind: FrameKind::Mpi,
+        function: name.into(),
+        file: None,
+        line: None,
+        offset: None,
+        module,
+    }
 }
 
 pub fn loop_at(name: &str, file: &str, line: u32) -> Frame {

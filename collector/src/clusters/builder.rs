@@ -124,6 +124,11 @@ impl TreeBuilder {
         }
     }
 
+    /// The stamp of the latest change.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
     /// Number of frames on the stack, loops included.
     pub fn depth(&self) -> usize {
         self.path.len() - 1 + self.cut

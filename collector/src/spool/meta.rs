@@ -85,6 +85,8 @@ pub(crate) struct NameMeta {
     pub(crate) role: Role,
     /// What it stands for.
     pub(crate) frame: Frame,
+    /// Loops and inlined calls between that and the address, outermost first.
+    pub(crate) steps: Vec<Frame>,
 }
 
 /// A thread.

@@ -9,7 +9,7 @@ use super::Spooling;
 use crate::history::Facts;
 use crate::process::{Process, last_words};
 use crate::spool::Address;
-use crate::spool::meta::{ModuleMeta, NameMeta, Status};
+use crate::spool::meta::{ModuleMeta, Status};
 use crate::tables::Tables;
 
 /// How far a process has been told.
@@ -85,11 +85,9 @@ impl Process {
         let Some(mut told) = self.told.take() else { return };
         let header = self.segment.process();
         told.tables(&self.segment, header.addresses.load(Ordering::Acquire), spool);
-        for (id, named, frame) in self.history.addresses().named_since(told.names) {
+        for name in self.history.addresses().named_since(told.process, told.names) {
             told.names += 1;
-            let (process, frame) = (told.process, frame.clone());
-            let (offset, role) = (named.offset, named.role);
-            spool.name(NameMeta { process, id, offset, role, frame });
+            spool.name(name);
         }
         let seats = self.seats.iter().flatten();
         let living =

@@ -1,10 +1,9 @@
-//! The functions of one ELF file: its symbols, and where functions begin when it has none.
+//! The functions of one ELF file that have symbols.
 
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::read::elf::ElfFile64;
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, SectionFlags, SymbolKind,
@@ -27,8 +26,6 @@ struct Symbol {
 pub(crate) struct Table {
     symbols: Vec<Symbol>,
     names: String,
-    /// Functions by their unwind table entries.
-    entries: Vec<Range<u64>>,
 }
 
 /// A symbol as found, before the choice among its aliases.
@@ -74,12 +71,12 @@ impl Table {
         }
         let mut table = Self::default();
         table.take(candidates(elf));
-        table.entries = unwind_entries(elf).unwrap_or_default();
         Some(table)
     }
 
     /// The symbol of the innermost function that holds `address`.
-    pub(crate) fn symbol(&self, address: u64) -> Option<&str> {
+    #[cfg(test)]
+    fn symbol(&self, address: u64) -> Option<&str> {
         Some(self.function(address)?.1)
     }
 
@@ -103,18 +100,9 @@ impl Table {
         &self.names[symbol.name.start as usize..symbol.name.end as usize]
     }
 
-    /// Where the function that holds `address` begins, by the unwind table.
-    pub(crate) fn start(&self, address: u64) -> Option<u64> {
-        let after = self.entries.partition_point(|entry| entry.start <= address);
-        let entry = self.entries[..after].last()?;
-        (entry.end > address).then_some(entry.start)
-    }
-
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.symbols.capacity() * size_of::<Symbol>()
-            + self.names.capacity()
-            + self.entries.capacity() * size_of::<Range<u64>>()) as u64
+        (self.symbols.capacity() * size_of::<Symbol>() + self.names.capacity()) as u64
     }
 
     fn take(&mut self, mut candidates: Vec<Candidate<'_>>) {
@@ -210,33 +198,6 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
         });
     }
     found
-}
-
-/// Extents of all functions that have an entry in .eh_frame, by ascending address.
-fn unwind_entries<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Option<Vec<Range<u64>>> {
-    let section = elf.section_by_name(".eh_frame")?;
-    let frames = EhFrame::new(section.data().ok()?, LittleEndian);
-    let address = |name| elf.section_by_name(name).map_or(0, |section| section.address());
-    let bases = BaseAddresses::default()
-        .set_eh_frame(section.address())
-        .set_text(address(".text"))
-        .set_got(address(".got"));
-    let mut found = Vec::new();
-    let mut entries = frames.entries(&bases);
-    // A damaged entry ends the walk; what was found before is still right.
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        if let Ok(fde) =
-            partial.parse(|frames, bases, offset| frames.cie_from_offset(bases, offset))
-        {
-            let start = fde.initial_address();
-            found.push(start..start.saturating_add(fde.len()));
-        }
-    }
-    found.sort_by_key(|range| (range.start, range.end));
-    found.dedup_by_key(|range| range.start);
-    found.shrink_to_fit();
-    Some(found)
 }
 
 #[cfg(test)]

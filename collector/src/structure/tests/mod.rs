@@ -7,6 +7,7 @@ mod corpus;
 mod flow;
 mod laws;
 mod measure;
+mod names;
 mod objdump;
 mod shapes;
 mod sweep;

@@ -1,0 +1,213 @@
+//! Loops over all ranks: how often they ran, their iterations, and which of these were alike.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::clusters::Members;
+use plimsoll_collector::profile::{LoopProfile, NodeId, ProcessProfile};
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::NS_PER_S;
+use crate::ranks::RankSet;
+use crate::summary::{self, IterationCluster, Iterations};
+use crate::summary_tree::shown_path;
+use crate::totals::Totals;
+
+/// Most durations of iterations in a summary.
+const MOST_DURATIONS: usize = 200;
+
+/// One loop, by sums over ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopTotals {
+    ranks: RankSet,
+    executions: u64,
+    duration_ns: u64,
+    /// Time and number of iterations, each of so many in a row.
+    durations: Vec<(u64, u64)>,
+    stride: u64,
+    longest: Longest,
+}
+
+/// The loop on the rank whose executions are the longest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Longest {
+    /// Of one execution, on average.
+    mean_ns: u64,
+    /// Of several ranks that are as long, the lowest.
+    rank: u32,
+    executions: u64,
+    accepted: u64,
+    rejected: u64,
+    /// Calls of one that it makes itself.
+    calls: Option<u64>,
+    clusters: Vec<(Members, u64, u64)>,
+}
+
+/// The loops of all ranks that are in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loops {
+    by_node: BTreeMap<NodeId, LoopTotals>,
+}
+
+impl Loops {
+    /// Takes in those of a rank, whose contexts are at `places`.
+    pub fn add_rank(&mut self, rank: u32, profile: &ProcessProfile, places: &[Option<NodeId>]) {
+        let calls = calls_of_loops(profile);
+        for it in &profile.loops {
+            let Some(node) = places[it.node as usize] else { continue };
+            let calls = calls.get(&it.node).copied();
+            self.take(node, LoopTotals::of_rank(rank, it, calls));
+        }
+    }
+
+    /// Takes in those of other ranks, whose contexts are at `places`.
+    pub fn combine(&mut self, other: Self, places: &[NodeId]) {
+        for (node, totals) in other.by_node {
+            self.take(places[node as usize], totals);
+        }
+    }
+
+    fn take(&mut self, node: NodeId, totals: LoopTotals) {
+        self.by_node.entry(node).or_default().combine(totals);
+    }
+}
+
+impl LoopTotals {
+    fn of_rank(rank: u32, it: &LoopProfile, calls: Option<u64>) -> Self {
+        Self {
+            ranks: RankSet::from_iter([rank]),
+            executions: it.executions,
+            duration_ns: it.duration_ns,
+            durations: it.durations.clone(),
+            stride: it.stride,
+            longest: Longest {
+                mean_ns: it.duration_ns / it.executions.max(1),
+                rank,
+                executions: it.executions,
+                accepted: it.accepted,
+                rejected: it.rejected,
+                calls,
+                clusters: it.clusters.clone(),
+            },
+        }
+    }
+
+    fn combine(&mut self, mut other: Self) {
+        if self.ranks.is_empty() {
+            *self = other;
+            return;
+        }
+        self.ranks = self.ranks.union(&other.ranks);
+        self.executions += other.executions;
+        self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
+        let of = |it: &Longest| (it.mean_ns, std::cmp::Reverse(it.rank));
+        if of(&other.longest) > of(&self.longest) {
+            self.longest = other.longest;
+        }
+        while self.stride < other.stride {
+            halve(&mut self.durations, &mut self.stride);
+        }
+        while other.stride < self.stride {
+            halve(&mut other.durations, &mut other.stride);
+        }
+        if self.durations.len() < other.durations.len() {
+            std::mem::swap(&mut self.durations, &mut other.durations);
+        }
+        for ((time, number), (more, others)) in self.durations.iter_mut().zip(other.durations) {
+            *time = time.saturating_add(more);
+            *number += others;
+        }
+    }
+}
+
+/// Neighbours become one.
+fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
+    let pair = |pair: &[(u64, u64)]| {
+        let sum = |(a, b): (u64, u64), (c, d): &(u64, u64)| (a.saturating_add(*c), b + d);
+        pair.iter().fold((0, 0), sum)
+    };
+    *durations = durations.chunks(2).map(pair).collect();
+    *stride *= 2;
+}
+
+/// Of each loop with wrapped calls of its own, how often it made one: the number that most of them
+/// agree on.
+fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
+    let mut calls: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
+        *calls.entry(*node).or_default() += value.calls;
+    }
+    let mut numbers: BTreeMap<NodeId, BTreeMap<u64, u32>> = BTreeMap::new();
+    for (node, number) in calls.iter().filter(|(_, number)| **number > 0) {
+        let it = &profile.tree.nodes[*node as usize];
+        let is_call = profile.tree.frames[it.frame as usize].call.is_some();
+        if let (true, Some(parent)) = (is_call, it.parent) {
+            *numbers.entry(parent).or_default().entry(*number).or_default() += 1;
+        }
+    }
+    let most = |(node, numbers): (NodeId, BTreeMap<u64, u32>)| {
+        let (number, _) = numbers.into_iter().max_by_key(|(_, votes)| *votes)?;
+        Some((node, number))
+    };
+    numbers.into_iter().filter_map(most).collect()
+}
+
+/// The loops for a reader, the longest first; `places` are the contexts' numbers in the summary's tree.
+pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
+    let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
+    let mut found: Vec<(&NodeId, &LoopTotals)> = totals.loops.by_node.iter().collect();
+    found.sort_by_key(|(node, it)| (std::cmp::Reverse(it.duration_ns), **node));
+    let shown = found.into_iter().filter_map(|(node, it)| {
+        let longest = &it.longest;
+        let each = |number: u64| number.div_ceil(longest.executions.max(1));
+        let accepted = each(longest.accepted);
+        let calls_seen = longest.calls.map(each);
+        let mean_ns = it.duration_ns as f64 / it.executions.max(1) as f64;
+        let whole_ns = it.duration_ns as f64 / f64::from(ranks.max(1));
+        Some(summary::Loop {
+            path: shown_path(totals, *node),
+            node: places[*node as usize]?,
+            ranks: it.ranks.to_string(),
+            executions: it.executions,
+            mean_duration_s: mean_ns / NS_PER_S,
+            fraction: if elapsed_ns > 0 { whole_ns / elapsed_ns as f64 } else { 0.0 },
+            iterations: Iterations {
+                accepted,
+                rejected: each(longest.rejected),
+                calls_seen,
+                exact: calls_seen == Some(accepted),
+            },
+            durations_s: durations_s(it),
+            clusters: clusters(longest),
+        })
+    });
+    shown.collect()
+}
+
+fn durations_s(it: &LoopTotals) -> Vec<f64> {
+    let (mut durations, mut stride) = (it.durations.clone(), it.stride.max(1));
+    while durations.len() > MOST_DURATIONS {
+        halve(&mut durations, &mut stride);
+    }
+    let mean = |(time, number): (u64, u64)| time as f64 / number as f64 / NS_PER_S;
+    durations.into_iter().filter(|(_, number)| *number > 0).map(mean).collect()
+}
+
+fn clusters(longest: &Longest) -> Vec<IterationCluster> {
+    let mut clusters: Vec<&(Members, u64, u64)> = longest.clusters.iter().collect();
+    clusters.sort_by_key(|(members, _, _)| members.first());
+    let shown = |(members, number, time): &(Members, u64, u64)| IterationCluster {
+        iterations: list(members),
+        mean_s: *time as f64 / (*number).max(1) as f64 / NS_PER_S,
+    };
+    clusters.into_iter().map(shown).collect()
+}
+
+/// Numbers as a list of ranges, as for ranks.
+fn list(members: &Members) -> String {
+    let runs = members.runs().iter().map(|run| match (run.first == run.last, run.step) {
+        (true, _) => run.first.to_string(),
+        (false, 1) => format!("{}-{}", run.first, run.last),
+        (false, step) => format!("{}-{}:{step}", run.first, run.last),
+    });
+    runs.collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,163 @@
+//! The course of a thread: its temporal context tree (ICS18, 3.1), told by the replay of its records,
+//! and the loops in it with their iterations.
+//!
+//! A frame that a record keeps is the same call still running: so if the outermost k frames stay, the
+//! function that the next one is in stays, too, though it is now at another place in its code.
+
+mod keys;
+mod loops;
+
+use crate::clusters::{Frame, Lca, Limits, Moment, Node, TreeBuilder};
+use crate::structure::Structures;
+use crate::tables::Tables;
+use crate::tree::{RawId, Tree};
+
+use keys::Keys;
+pub(crate) use loops::{LoopRun, loops};
+
+/// Memory that a node of the tree takes, in bytes: for the bound on their number.
+const NODE_BYTES: u64 = 120;
+/// Most nodes of one iteration.
+const ITERATION_NODES: usize = 256;
+/// So many frames at the outer end of a stack are never marked: whether they stayed is only known by
+/// their looks.
+const UNMARKED: u32 = 3;
+
+/// Where what addresses stand for is looked up.
+pub(crate) struct Sources<'a> {
+    pub(crate) tables: &'a dyn Tables,
+    pub(crate) structures: &'a mut Structures,
+}
+
+/// The course of the communicating thread.
+pub(crate) struct Course {
+    builder: Option<TreeBuilder>,
+    keys: Keys,
+    /// Address ids on the stack.
+    stack: Vec<u32>,
+    /// For each of them, how many frames of the tree are outside of its function's, and that one.
+    outside: Vec<(usize, Frame)>,
+    begin: u64,
+    /// Stamps that did not count so far.
+    paused: u64,
+    nodes: usize,
+}
+
+impl Course {
+    /// A course that begins at a stamp, with a bound on the memory for it.
+    pub(crate) fn new(begin: u64, memory_bytes: u64) -> Self {
+        let nodes = (memory_bytes / 4 / NODE_BYTES).clamp(1 << 10, 1 << 24) as usize;
+        Self {
+            builder: None,
+            keys: Keys::default(),
+            stack: Vec::new(),
+            outside: Vec::new(),
+            begin,
+            paused: 0,
+            nodes,
+        }
+    }
+
+    /// The same from another stamp on.
+    pub(crate) fn restart(&mut self, begin: u64) {
+        self.builder = None;
+        self.stack.clear();
+        self.outside.clear();
+        self.begin = begin;
+        self.paused = 0;
+    }
+
+    /// The stack is now that of a raw context, of which the outermost `kept` frames have stayed; `when` as
+    /// for a [`TreeBuilder`]. `leaf`: its last frame is where the thread was seen, not a call.
+    #[allow(clippy::too_many_arguments, reason = "they are what a record says")]
+    pub(crate) fn stand(
+        &mut self,
+        node: RawId,
+        kept: u32,
+        leaf: bool,
+        when: (u64, u64, u64),
+        period: u64,
+        tree: &Tree,
+        sources: &mut Sources<'_>,
+    ) {
+        let (earliest, at, latest) = when;
+        if latest < self.begin {
+            return;
+        }
+        let fresh = self.builder.is_none();
+        let limits = Limits { period, nodes: self.nodes, iteration_nodes: ITERATION_NODES };
+        let begin = self.begin;
+        let builder =
+            self.builder.get_or_insert_with(|| TreeBuilder::new(keys::ROOT, begin, limits));
+        let kept = if fresh { 0 } else { (kept as usize).min(self.stack.len()) };
+        let depth = tree.depth(node) as usize;
+        let kept = kept.min(depth);
+        // What stays in the tree: all of the frames that stay, and the function of the next.
+        let goes_on = self.outside.get(kept).copied().filter(|_| kept < depth);
+        let held = self.outside.get(kept).map_or_else(|| builder.depth(), |(held, _)| *held);
+        self.stack.truncate(kept);
+        self.outside.truncate(kept);
+        let mut new = Vec::with_capacity(depth - kept);
+        let mut inner = node;
+        for _ in kept..depth {
+            new.push(tree.address(inner));
+            inner = tree.parent(inner);
+        }
+        let mut frames = Vec::with_capacity(2 * new.len());
+        for (index, id) in new.iter().rev().enumerate() {
+            let site = self.stack.last().copied();
+            let innermost = leaf && index + 1 == new.len();
+            let outside = frames.len();
+            self.keys.expand(site, *id, innermost, &mut frames, sources);
+            self.outside.push((held + outside, frames[outside]));
+            self.stack.push(*id);
+        }
+        // The function goes on, if it is one.
+        let same = goes_on.is_some_and(|(_, frame)| frames.first() == Some(&frame));
+        let (lca, added) = if same { (held + 1, &frames[1..]) } else { (held, &frames[..]) };
+        let lca = if (kept as u32) < UNMARKED { Lca::at_least(lca) } else { Lca::exactly(lca) };
+        let moment = |stamp: u64| stamp.max(begin).saturating_sub(self.paused);
+        let when = Moment::between(moment(earliest), moment(at), moment(latest));
+        builder.change(lca, added, when, &self.keys);
+    }
+
+    /// The innermost frame, a call, has returned.
+    pub(crate) fn leave(&mut self, at: u64) {
+        let Some(builder) = &mut self.builder else { return };
+        let Some((held, _)) = self.outside.pop() else { return };
+        self.stack.pop();
+        let at = at.max(self.begin).saturating_sub(self.paused);
+        builder.change(Lca::exactly(held), &[], Moment::exact(at), &self.keys);
+    }
+
+    /// Nothing is known of the stack until something is said again.
+    pub(crate) fn lose(&mut self) {
+        if let Some(builder) = &mut self.builder {
+            let now = builder.now();
+            builder.change(Lca::exactly(0), &[], Moment::exact(now), &self.keys);
+        }
+        self.stack.clear();
+        self.outside.clear();
+    }
+
+    /// So many stamps do not count.
+    pub(crate) fn pause(&mut self, stamps: u64) {
+        self.paused = self.paused.saturating_add(stamps);
+    }
+
+    /// The tree of the whole course, which ends at a stamp.
+    pub(crate) fn finish(&mut self, end: u64) -> Option<Node> {
+        let end = end.max(self.begin).saturating_sub(self.paused);
+        Some(self.builder.take()?.finish(end, &self.keys).0)
+    }
+
+    /// What its keys stand for.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.builder.as_ref().map_or(0, |builder| builder.bytes() as u64) + self.keys.bytes()
+    }
+}
