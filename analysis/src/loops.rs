@@ -129,26 +129,32 @@ fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
     *stride *= 2;
 }
 
-/// Of each loop with wrapped calls of its own, how often it made one: the number that most of them
-/// agree on.
+/// Of each loop with wrapped calls of its own, how often it made one of them: a call at one place in its
+/// code, or at all of them, for a compiler may have copied it (unrolling). Of several, the number that
+/// is that of the iterations; else the one that most places agree on.
 fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
     let mut calls: BTreeMap<NodeId, u64> = BTreeMap::new();
     for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
         *calls.entry(*node).or_default() += value.calls;
     }
-    let mut numbers: BTreeMap<NodeId, BTreeMap<u64, u32>> = BTreeMap::new();
-    for (node, number) in calls.iter().filter(|(_, number)| **number > 0) {
-        let it = &profile.tree.nodes[*node as usize];
-        let is_call = profile.tree.frames[it.frame as usize].call.is_some();
-        if let (true, Some(parent)) = (is_call, it.parent) {
-            *numbers.entry(parent).or_default().entry(*number).or_default() += 1;
+    let mut found = BTreeMap::new();
+    for it in &profile.loops {
+        let mut places: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+        for (node, number) in calls.iter().filter(|(_, number)| **number > 0) {
+            let inner = &profile.tree.nodes[*node as usize];
+            let is_call = profile.tree.frames[inner.frame as usize].call.is_some();
+            if is_call && inner.parent == Some(it.node) {
+                *places.entry(*number).or_default() += 1;
+                *all.entry(inner.frame).or_default() += number;
+            }
         }
+        let fits = |number: &u64| *number == it.accepted;
+        let fitting = places.keys().chain(all.values()).copied().find(fits);
+        let most = places.iter().max_by_key(|(_, votes)| **votes).map(|(number, _)| *number);
+        found.extend(fitting.or(most).map(|number| (it.node, number)));
     }
-    let most = |(node, numbers): (NodeId, BTreeMap<u64, u32>)| {
-        let (number, _) = numbers.into_iter().max_by_key(|(_, votes)| *votes)?;
-        Some((node, number))
-    };
-    numbers.into_iter().filter_map(most).collect()
+    found
 }
 
 /// The loops for a reader, the longest first; `places` are the contexts' numbers in the summary's tree.

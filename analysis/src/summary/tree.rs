@@ -19,7 +19,7 @@ pub struct Frame {
     /// Source line, where debug information tells.
     pub line: Option<u32>,
     /// Of a loop without a line: where it begins, in bytes from the begin of its function.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub offset: Option<u64>,
     /// File name of the module that holds the code.
     pub module: String,

@@ -11,6 +11,7 @@ pub fn function(name: &str, at: Option<(&str, u32)>) -> Frame {
         function: name.into(),
         file: at.map(|(file, _)| format!("/home/ada/stencil/src/{file}")),
         line: at.map(|(_, line)| line),
+        offset: None,
         module: "stencil".into(),
     }
 }

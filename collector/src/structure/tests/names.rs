@@ -44,7 +44,7 @@ fn name_of(function: usize) -> Option<String> {
 #[test]
 fn functions_of_this_binary_and_of_libc_are_found() {
     let own = name_of(a_function_of_this_binary as *const () as usize).unwrap();
-    assert!(own.ends_with("tests::a_function_of_this_binary"), "{own}");
+    assert!(own.ends_with("names::a_function_of_this_binary"), "{own}");
     assert!(!own.contains("::h"), "{own} shows its hash");
     assert_eq!(name_of(libc::getpid as *const () as usize).as_deref(), Some("getpid"));
     assert_eq!(name_of(libc::qsort as *const () as usize).as_deref(), Some("qsort"));
