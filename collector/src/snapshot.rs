@@ -269,12 +269,17 @@ impl Run<'_> {
             it.duration_ns = it.duration_ns.saturating_add(self.rate.ns(run.duration));
             it.accepted += run.accepted;
             it.rejected += run.rejected;
-            let clusters = run.clusters.iter();
-            it.clusters.extend(
-                clusters.map(|(members, count, stamps)| {
-                    (members.clone(), *count, self.rate.ns(*stamps))
-                }),
-            );
+            for (members, count, stamps) in &run.clusters {
+                // Executions that were clustered apart may have the same iterations alike.
+                let time = self.rate.ns(*stamps);
+                match it.clusters.iter_mut().find(|(known, _, _)| known == members) {
+                    Some((_, number, sum)) => {
+                        *number += count;
+                        *sum = sum.saturating_add(time);
+                    }
+                    None => it.clusters.push((members.clone(), *count, time)),
+                }
+            }
             durations.entry(node).or_default().merge(run.durations.clone());
         }
         for (node, all) in durations {
