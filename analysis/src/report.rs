@@ -3,6 +3,7 @@
 //! All are plain ASCII, so that they survive terminals, batch logs and mail.
 
 mod brief;
+mod loops;
 mod page;
 mod phrase;
 mod sentence;

@@ -184,6 +184,10 @@ fn watch_exit() {
     }
 }
 
+/// Stack of our threads: trees are walked by recursion, and what the application's limits give its
+/// threads may be little.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Runs `work` on a thread of our own: all signals blocked, not observed. Returns the thread.
 pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
     extern "C" fn run(work: *mut c_void) -> *mut c_void {
@@ -201,9 +205,12 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
             (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         crate::signals::real_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
         let mut thread = 0;
-        let result =
-            c::pthread_create(&mut thread, std::ptr::null(), run as *const c_void, work.cast());
+        let result = c::pthread_create(&mut thread, &attributes, run as *const c_void, work.cast());
+        libc::pthread_attr_destroy(&mut attributes);
         crate::signals::real_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         if result != 0 {
             drop(Box::from_raw(work));
@@ -211,6 +218,19 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
         }
         Some(thread)
     }
+}
+
+/// Runs `work` on a thread of our own and waits for it; `None` if there can be no thread, or it failed.
+pub fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
+    let mut result = None;
+    let slot = &mut result;
+    let work: Box<dyn FnOnce() + Send + '_> = Box::new(move || *slot = Some(work()));
+    // SAFETY: only the lifetime changes; the thread has ended before what is borrowed does.
+    let work: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(work) };
+    if let Some(thread) = spawn(work) {
+        join(thread);
+    }
+    result
 }
 
 /// Waits for a thread made by [`spawn`].

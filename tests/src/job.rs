@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::artifacts::artifacts;
+use crate::artifacts::{artifacts, target_dir};
 use crate::load::Moment;
 use crate::mpi::Mpi;
 use crate::outcome::Outcome;
@@ -175,6 +175,8 @@ impl Job {
             command.env_remove(name);
         }
         command.env("SUBJECT_TRUTH", &truth);
+        // What is kept of programs for other jobs is not the tester's.
+        command.env("XDG_CACHE_HOME", target_dir().join("cache"));
         command.envs(subject.variables.iter().map(|(name, value)| (name, value)));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let shown = format!("{command:?}");

@@ -1,5 +1,6 @@
 //! The text summary: the verdict first, all of it on one screen.
 
+use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::phrase::{count, counted, hosts, path, percent, seconds};
 use super::sentence::{caused_by, further_causes, gist, seen_in};
@@ -197,6 +198,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     let mut page = Page::new(WIDTH);
     if shown > 0 {
         page.paragraph("Run time   ", &run_times(summary, shown), 3);
+    }
+    for (index, sentence) in hottest(summary).iter().enumerate() {
+        page.paragraph(if index == 0 { "Loops      " } else { "           " }, sentence, 3);
     }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {

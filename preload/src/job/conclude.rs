@@ -105,7 +105,9 @@ impl Job {
         let memory_bytes = self.collector.memory_bytes() / ranks.len().max(1) as u64;
         let mut inputs = Vec::new();
         for (key, rank) in &ranks {
-            let Some(profile) = self.collector.finish(*key) else { continue };
+            // The application's own thread may have little of its stack left.
+            let finish = || self.collector.finish(*key);
+            let Some(profile) = threads::on_own_stack(finish).flatten() else { continue };
             inputs.push(RankInput {
                 rank: rank.rank,
                 host: self.host.clone(),

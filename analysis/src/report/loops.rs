@@ -1,0 +1,43 @@
+//! Loops in sentences: how many iterations, how long, and which were alike.
+
+use super::phrase::{count, counted, end_of, percent, seconds};
+use crate::summary::{IterationCluster, Loop, Summary};
+
+/// Loops that are told, and the part of the run that one takes at least.
+const MOST: usize = 2;
+const LEAST_FRACTION: f64 = 0.1;
+/// Kinds of iterations that are told apart.
+const MOST_KINDS: usize = 3;
+
+/// The loops that take most of the run, a sentence each.
+pub fn hottest(summary: &Summary) -> Vec<String> {
+    let told = |it: &&Loop| it.iterations.accepted > 1 && it.fraction >= LEAST_FRACTION;
+    summary.loops.iter().filter(told).take(MOST).map(sentence).collect()
+}
+
+fn sentence(it: &Loop) -> String {
+    let iterations = &it.iterations;
+    let number = counted(iterations.accepted, "iteration");
+    // One mark or none: what samples cannot tell apart is at least that many.
+    let number = if iterations.exact { number } else { format!("at least {number}") };
+    let each_s = it.mean_duration_s / (iterations.accepted + iterations.rejected).max(1) as f64;
+    let mut sentence = format!(
+        "{}: {number}, {} each on average ({} of the run)",
+        end_of(&it.path),
+        seconds(each_s),
+        percent(it.fraction)
+    );
+    let mut kinds: Vec<&IterationCluster> = it.clusters.iter().collect();
+    if kinds.len() > 1 && kinds.len() <= MOST_KINDS {
+        kinds.sort_by(|a, b| b.mean_s.total_cmp(&a.mean_s));
+        let kind = |it: &&IterationCluster| {
+            format!("{} in iterations {}", seconds(it.mean_s), it.iterations)
+        };
+        sentence.push_str("; ");
+        sentence.push_str(&kinds.iter().map(kind).collect::<Vec<_>>().join(", "));
+    } else if kinds.len() > MOST_KINDS {
+        sentence.push_str(&format!("; of {} kinds", count(kinds.len() as u64)));
+    }
+    sentence.push('.');
+    sentence
+}

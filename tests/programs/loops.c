@@ -1,0 +1,72 @@
+/* Loops of known iterations: 24 steps, in each of which assemble() runs 3 times over its elements, and every
+ * second one also solves. An iteration of the steps lasts many sampling periods, one of the innermost
+ * loops far less than one. In the last loop, iterations become shorter and shorter. */
+#include "ranks.h"
+
+#define STEPS 24
+#define ELEMENTS 3
+#define LEVELS 10
+
+static volatile double sink;
+
+SHOWN void element(void)
+{
+    burn_ms(50);
+    KEEP_FRAME();
+}
+
+SHOWN void assemble(int elements)
+{
+    for (int i = 0; i < elements; i++)
+        element();
+    KEEP_FRAME();
+}
+
+SHOWN void solve(void)
+{
+    burn_ms(40);
+    KEEP_FRAME();
+}
+
+SHOWN void coarsen(int level)
+{
+    burn_ms(400.0 / (level + 1));
+    KEEP_FRAME();
+}
+
+SHOWN void short_ones(void)
+{
+    double end_s = wall_s() + 0.3;
+    while (wall_s() < end_s)
+        sink += 1;
+    KEEP_FRAME();
+}
+
+SHOWN void steps(void)
+{
+    for (int step = 0; step < STEPS; step++) {
+        assemble(ELEMENTS);
+        if (step % 2)
+            solve();
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    KEEP_FRAME();
+}
+
+SHOWN void levels(void)
+{
+    for (int level = 0; level < LEVELS; level++)
+        coarsen(level);
+    KEEP_FRAME();
+}
+
+int main(int argc, char **argv)
+{
+    begin(&argc, &argv);
+    MPI_Barrier(MPI_COMM_WORLD);
+    steps();
+    levels();
+    short_ones();
+    MPI_Finalize();
+    return 0;
+}
