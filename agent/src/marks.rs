@@ -1,6 +1,6 @@
 //! Return-address marks: which frames have stayed on the stack since the last sample.
 //!
-//! After a sample one return address on the stack is replaced by the address of a stub (the mark,
+//! After a sample, and at the return of a wrapped call that was recorded, one return address on the stack is replaced by the address of a stub (the mark,
 //! see [`stubs`]). When the marked function returns, the stub moves the mark one frame outwards.
 //! At the next sample the mark stands at the innermost frame that has not returned: the least
 //! common ancestor of the two stacks. A comparison of the stacks alone cannot tell one call from
@@ -235,7 +235,8 @@ pub fn note(state: &mut State) {
     state.since = Since { index: live.index as usize, passes: live.passes };
 }
 
-/// Marks the thread's current stack, which has just been unwound whole, or up to the mark.
+/// Marks the thread's current stack, which has just been unwound whole, or up to the mark, or is that of a
+/// wrapped call that is about to return and whose return addresses stand where they stood at its entry.
 ///
 /// Its outermost `state.common` frames are those that were marked before: only the others are
 /// looked at.
@@ -283,8 +284,8 @@ pub fn plant(observed: &Observed, state: &mut State) {
         let word = frame.place as *mut u64;
         let stub = stubs::address(frame.stub);
         // SAFETY: the unwinder has just read the return address there, now or when the frame was
-        // marked; the thread is interrupted outside the stubs, and no unwinder of its own is on the
-        // stack.
+        // marked, or a wrapped call's frames were compared with the stack at its entry; the thread is
+        // outside the stubs, and no unwinder of its own is on the stack.
         let planted = unsafe {
             let found = word.read_volatile();
             if found == frame.address {

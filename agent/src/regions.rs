@@ -46,6 +46,8 @@ struct Slot {
     dirty: bool,
     /// All return addresses of its path lie on the thread's own stack, from the call's outwards.
     on_stack: bool,
+    /// Its path was unwound to the end of the stack.
+    whole: bool,
 }
 
 /// The call that is open.
@@ -233,9 +235,16 @@ fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, s
         off_cpu: open.before,
     };
     let fitted = state.stream.write(&record);
+    let markable = fitted && regions.slots[slot].whole && regions.slots[slot].on_stack;
     state.current.follow(path, kept);
     state.common = state.common.min(kept);
-    marks::note(state);
+    // Between calls that block there may be no sample: so that the next one can tell whether its callers
+    // are still the same, their return is marked here, too.
+    if markable && observed.marks() {
+        marks::plant(observed, state);
+    } else {
+        marks::note(state);
+    }
     state.written(fitted);
 }
 

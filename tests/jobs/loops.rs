@@ -93,6 +93,17 @@ fn iterations_that_become_shorter_stay_in_order() {
 }
 
 #[test]
+fn iterations_that_only_sleep_are_counted() {
+    let Some(job) = run() else { return };
+    let summary = job.summary();
+    let sleeps = loop_of(&summary, "sleeps");
+    assert_eq!(sleeps["iterations"]["accepted"], 12, "{sleeps:#}");
+    near(&sleeps["mean_duration_s"], 12.0 * 0.060, 0.1);
+    let calls = summary.of_function("wait_a_while").calls;
+    assert!(calls >= 22.0, "{calls} of 2 x 12 calls, and the first may be missed on each rank");
+}
+
+#[test]
 fn iterations_shorter_than_a_period_are_not_invented() {
     let Some(job) = run() else { return };
     let summary = job.summary();

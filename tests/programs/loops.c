@@ -34,6 +34,20 @@ SHOWN void coarsen(int level)
     KEEP_FRAME();
 }
 
+SHOWN void wait_a_while(void)
+{
+    sleep_ms(60);
+    KEEP_FRAME();
+}
+
+/* No sample falls into these: what is known of them comes from the calls that block. */
+SHOWN void sleeps(void)
+{
+    for (int i = 0; i < 12; i++)
+        wait_a_while();
+    KEEP_FRAME();
+}
+
 SHOWN void short_ones(void)
 {
     double end_s = wall_s() + 0.3;
@@ -66,6 +80,7 @@ int main(int argc, char **argv)
     MPI_Barrier(MPI_COMM_WORLD);
     steps();
     levels();
+    sleeps();
     short_ones();
     MPI_Finalize();
     return 0;

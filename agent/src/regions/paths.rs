@@ -69,9 +69,11 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     if is_stream(entry.descriptor) {
         call |= STREAM;
     }
+    let mut whole = true;
     let call_id = observed.with_unwinding(state, |unwinding, walk| {
         walk.found.clear();
         if unwinding.walk(start, walk.found) == End::Truncated {
+            whole = false;
             bump(&walk.area().thread.truncated, 1);
         }
         walk.found.reverse();
@@ -102,7 +104,8 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         && path.iter().all(|frame| entry.place <= frame.place && frame.place < high);
     state.regions.paths[at].copy_from(path);
     let slot = &mut state.regions.slots[at];
-    (slot.call, slot.call_id, slot.announced, slot.on_stack) = (call, call_id, false, on_stack);
+    (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
+    (slot.on_stack, slot.whole) = (on_stack, whole);
     Some(at)
 }
 
