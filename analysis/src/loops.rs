@@ -202,18 +202,8 @@ fn clusters(longest: &Longest) -> Vec<IterationCluster> {
     let mut clusters: Vec<&(Members, u64, u64)> = longest.clusters.iter().collect();
     clusters.sort_by_key(|(members, _, _)| members.first());
     let shown = |(members, number, time): &(Members, u64, u64)| IterationCluster {
-        iterations: list(members),
+        iterations: members.to_string(),
         mean_s: *time as f64 / (*number).max(1) as f64 / NS_PER_S,
     };
     clusters.into_iter().map(shown).collect()
-}
-
-/// Numbers as a list of ranges, as for ranks.
-fn list(members: &Members) -> String {
-    let runs = members.runs().iter().map(|run| match (run.first == run.last, run.step) {
-        (true, _) => run.first.to_string(),
-        (false, 1) => format!("{}-{}", run.first, run.last),
-        (false, step) => format!("{}-{}:{step}", run.first, run.last),
-    });
-    runs.collect::<Vec<_>>().join(",")
 }
