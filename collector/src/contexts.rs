@@ -116,6 +116,31 @@ impl<'a> Contexts<'a> {
         &self.out.nodes
     }
 
+    /// The place of each context in an order that does not depend on their numbers: where parts of a whole
+    /// are rounded, equal runs are rounded alike.
+    pub(crate) fn order(&self) -> Vec<u32> {
+        let mut inner: Vec<Vec<NodeId>> = vec![Vec::new(); self.out.nodes.len() + 1];
+        for (node, id) in self.out.nodes.iter().zip(0..) {
+            inner[node.parent.map_or(0, |parent| parent as usize + 1)].push(id);
+        }
+        let key = |id: &NodeId| {
+            let node = &self.out.nodes[*id as usize];
+            (&self.out.frames[node.frame as usize], node.site)
+        };
+        let mut order = vec![0; self.out.nodes.len()];
+        let (mut next, mut open) = (0, vec![0]);
+        while let Some(at) = open.pop() {
+            if at > 0 {
+                order[at - 1] = next;
+                next += 1;
+            }
+            let mut inner = std::mem::take(&mut inner[at]);
+            inner.sort_unstable_by(|one, other| key(other).cmp(&key(one)));
+            open.extend(inner.into_iter().map(|id| id as usize + 1));
+        }
+        order
+    }
+
     /// The finished tree.
     pub(crate) fn finish(self) -> ContextTree {
         self.out

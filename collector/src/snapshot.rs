@@ -103,10 +103,12 @@ impl Values {
         }
     }
 
-    fn shares(&self, contexts: &Contexts<'_>) -> Shares {
+    fn shares(&self, contexts: &Contexts<'_>, order: &[u32]) -> Shares {
         let rests: BTreeSet<NodeId> = self.rests.keys().copied().collect();
         let worked = self.values.iter().map(|(node, value)| (*node, value.work));
-        Shares::new(contexts.nodes(), &rests, worked)
+        let mut worked: Vec<(NodeId, u64)> = worked.collect();
+        worked.sort_unstable_by_key(|(node, _)| order[*node as usize]);
+        Shares::new(contexts.nodes(), &rests, worked.into_iter())
     }
 
     fn share_out(&mut self, shares: &Shares) {
@@ -117,7 +119,7 @@ impl Values {
         }
     }
 
-    fn nanoseconds(&self, partition: &mut Partition) -> Vec<(NodeId, NodeValue)> {
+    fn nanoseconds(&self, partition: &mut Partition, order: &[u32]) -> Vec<(NodeId, NodeValue)> {
         let convert = |(node, value): (&NodeId, &Value)| {
             let exclusive_ns = partition.take(value.time);
             let value = NodeValue {
@@ -130,7 +132,11 @@ impl Values {
             (*node, value)
         };
         let something = |(_, value): &(NodeId, NodeValue)| *value != NodeValue::default();
-        self.values.iter().map(convert).filter(something).collect()
+        let mut values: Vec<(&NodeId, &Value)> = self.values.iter().collect();
+        values.sort_unstable_by_key(|(node, _)| order[**node as usize]);
+        let mut values: Vec<_> = values.into_iter().map(convert).filter(something).collect();
+        values.sort_unstable_by_key(|(node, _)| *node);
+        values
     }
 }
 
@@ -139,14 +145,15 @@ impl Run<'_> {
     pub(crate) fn picture(&self) -> Picture {
         let mut contexts = Contexts::new(self.tree, self.addresses);
         let (mut phases, numbers) = self.join(&mut contexts);
-        let rows = self.rows(&phases, &numbers, &mut contexts);
+        let order = contexts.order();
+        let rows = self.rows(&phases, &numbers, &mut contexts, &order);
         let mut partition = Partition { rate: self.rate, stamps: 0 };
         let phases: Vec<PhaseProfile> = phases
             .iter_mut()
             .map(|phase| {
-                let shares = phase.values.shares(&contexts);
+                let shares = phase.values.shares(&contexts, &order);
                 phase.values.share_out(&shares);
-                let values = phase.values.nanoseconds(&mut partition);
+                let values = phase.values.nanoseconds(&mut partition, &order);
                 PhaseProfile {
                     begins_after: phase.ends.0,
                     ends_in: phase.ends.1,
@@ -205,9 +212,10 @@ impl Run<'_> {
         phases: &[UserPhase],
         numbers: &[u32],
         contexts: &mut Contexts<'_>,
+        order: &[u32],
     ) -> InstanceRows {
         let shares: Vec<Shares> =
-            phases.iter().map(|phase| phase.values.shares(contexts)).collect();
+            phases.iter().map(|phase| phase.values.shares(contexts, order)).collect();
         let rows = self.phases.rows();
         let convert = |row: &crate::rows::Row| {
             let phase = numbers[row.phase as usize];
@@ -227,7 +235,17 @@ impl Run<'_> {
                 index: row.index,
                 phase,
                 duration_ns: self.rate.ns(row.duration),
-                values: times.iter().map(|(node, time)| (*node, partition.take(*time))).collect(),
+                values: {
+                    let mut times: Vec<(NodeId, u64)> = times.into_iter().collect();
+                    // What is only in rows, and in no phase, comes last.
+                    let place = |node: NodeId| order.get(node as usize).copied();
+                    times.sort_by_key(|(node, _)| (place(*node).is_none(), place(*node)));
+                    for (_, time) in &mut times {
+                        *time = partition.take(*time);
+                    }
+                    times.sort_unstable_by_key(|(node, _)| *node);
+                    times
+                },
             }
         };
         let mut converted: Vec<InstanceRow> = rows.kept().iter().map(convert).collect();
@@ -243,12 +261,12 @@ impl Run<'_> {
         for (routine, account) in routines {
             let mut values = Values::default();
             values.add(account, contexts, |contexts| contexts.start_routine(*routine));
-            let shares = values.shares(contexts);
+            let shares = values.shares(contexts, &contexts.order());
             values.share_out(&shares);
             for (node, value) in values.values {
                 all.values.entry(node).or_default().add(&value);
             }
         }
-        all.nanoseconds(&mut Partition { rate: self.rate, stamps: 0 })
+        all.nanoseconds(&mut Partition { rate: self.rate, stamps: 0 }, &contexts.order())
     }
 }

@@ -52,6 +52,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod thinning;
+mod thread;
 mod writer;
 
 pub use addresses::{Address, Addresses};

@@ -7,13 +7,11 @@ use plimsoll_agent::record::Record;
 use serde::Serialize;
 
 use super::addresses::{self, Address};
-use super::columns::Builder;
 use super::error::SpoolError;
 use super::frame::{Kind, MAX_RAW_BYTES, Packer, Payload, Stream};
 use super::index::Index;
 use super::reader::Frame;
-use super::standing::Standing;
-use super::thinning::Thinning;
+use super::thread::Thread;
 use super::{PREAMBLE_BYTES, preamble};
 use crate::tree::IdMap;
 
@@ -41,16 +39,6 @@ pub struct SpoolCounts {
     /// Records that are in no written frame, nor merged into one that is: their stacks were too deep, or
     /// the disk was full.
     pub lost: u64,
-}
-
-/// The columns of one thread.
-struct Thread {
-    builder: Builder,
-    thinning: Thinning,
-    /// What its next frame begins with, if frames are to stand alone.
-    standing: Option<Standing>,
-    /// Calls since its size was looked at.
-    calls: u32,
 }
 
 /// A frame that is not yet written.
@@ -368,7 +356,7 @@ impl<W: Write + Restart> SpoolWriter<W> {
         for thread in self.threads.values_mut() {
             // What a thread has said still counts; that it was said is not repeated.
             self.counts.lost += thread.release();
-            thread.builder = Builder::default();
+            thread.forget();
         }
         self.sequences.clear();
         self.unwritten.clear();
@@ -381,63 +369,4 @@ impl<W: Write + Restart> SpoolWriter<W> {
         self.write_out();
         Ok(())
     }
-}
-
-impl Thread {
-    fn new(period: Option<u64>, standing: bool) -> Self {
-        Self {
-            builder: Builder::default(),
-            thinning: Thinning::new(period),
-            standing: standing.then(|| Standing::new(period)),
-            calls: 0,
-        }
-    }
-
-    /// Takes a record, of which it may hold samples back; says how many are lost.
-    fn pass(&mut self, record: &Record<'_>, level: u32) -> u64 {
-        let Self { builder, thinning, standing, .. } = self;
-        let mut lost = 0;
-        thinning.pass(record, level, |record, merged| {
-            lost += add(builder, standing.as_mut(), record, merged);
-        });
-        lost
-    }
-
-    /// Takes what it has held back; says how many records are lost.
-    fn release(&mut self) -> u64 {
-        let Self { builder, thinning, standing, .. } = self;
-        let mut lost = 0;
-        thinning.release(|record, merged| {
-            lost += add(builder, standing.as_mut(), record, merged);
-        });
-        lost
-    }
-}
-
-/// Adds a record, or a note that it is lost, and says how many were.
-fn add(
-    builder: &mut Builder,
-    mut standing: Option<&mut Standing>,
-    record: &Record<'_>,
-    merged: u64,
-) -> u64 {
-    if let (0, Some(standing)) = (builder.records(), standing.as_deref_mut()) {
-        // Its stacks are no deeper than those that a builder takes.
-        standing.restore(|record| {
-            let _ = builder.push(record);
-        });
-        builder.end_prelude();
-    }
-    builder.merge(merged);
-    let taken = builder.push(record).is_ok();
-    // The stream's own word for it: its reader forgets the stack, and waits for a whole one.
-    let lost = Record::Lost { records: 1 };
-    let record = if taken { record } else { &lost };
-    if !taken {
-        let _ = builder.push(record);
-    }
-    if let Some(standing) = standing {
-        standing.follow(record);
-    }
-    u64::from(!taken)
 }

@@ -1,26 +1,32 @@
 //! A spool, read back: the records of its processes, replayed by the code that replays rings.
 
+mod contents;
+mod reading;
+mod recorded;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, STREAM, id_of};
+use plimsoll_agent::calls::{CallId, STREAM, id_of};
 
 use crate::books::Window;
 use crate::clock::Rate;
 use crate::history::{History, LastWords, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
-use crate::spool::meta::{Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
-use crate::spool::{Address, Frame, Kind, SpoolError, SpoolReader, Step, Stream};
+use crate::spool::meta::Meta;
+use crate::spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
 use crate::spooling::{JOURNAL, SPOOL};
 use crate::symbols::Symbols;
-use crate::tables::{ModuleInfo, Tables};
 
-/// Most addresses and modules of a process that are believed.
+use contents::Found;
+use reading::Reading;
+use recorded::{Process, Recorded};
+
+/// Most addresses of a process that are believed.
 const MOST_ADDRESSES: usize = plimsoll_agent::segment::MAX_ADDRESSES;
-const MOST_MODULES: usize = plimsoll_agent::segment::MAX_MODULES;
 /// Memory that a process may take here, whatever it could there.
 const MOST_MEMORY_BYTES: u64 = 1 << 30;
 /// Damages that are told one by one.
@@ -45,17 +51,6 @@ struct Journal<R> {
     reader: SpoolReader<R>,
     /// What its streams go on from.
     next: BTreeMap<u32, u32>,
-}
-
-#[derive(Default)]
-struct Process {
-    meta: Option<ProcessMeta>,
-    modules: BTreeMap<u32, ModuleMeta>,
-    addresses: Vec<Address>,
-    names: Vec<NameMeta>,
-    threads: BTreeMap<u32, ThreadMeta>,
-    ends: BTreeMap<u32, ThreadEnd>,
-    status: Option<Status>,
 }
 
 /// A process in a spool.
@@ -350,150 +345,5 @@ impl<R: Read + Seek> Digest<R> {
         if self.damages.len() < MOST_DAMAGES {
             self.damages.push(sentence);
         }
-    }
-}
-
-/// What the numbers in the records of a process stand for.
-struct Recorded<'a> {
-    process: &'a Process,
-    calls: &'a BTreeMap<CallId, CallId>,
-}
-
-impl Tables for Recorded<'_> {
-    fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
-        let addresses = &self.process.addresses;
-        let address = addresses.get(id as usize).filter(|address| address.value != 0)?;
-        let value = match address.value {
-            call @ ..FIRST_CODE_ADDRESS => u64::from(*self.calls.get(&(call as CallId))?),
-            code => code,
-        };
-        Some((value, address.module, address.flags))
-    }
-
-    fn modules(&self) -> usize {
-        self.process
-            .modules
-            .keys()
-            .next_back()
-            .map_or(0, |last| *last as usize + 1)
-            .min(MOST_MODULES)
-    }
-
-    fn module(&self, index: usize) -> Option<ModuleInfo> {
-        let module = self.process.modules.get(&u32::try_from(index).ok()?)?;
-        Some(ModuleInfo {
-            bias: module.bias,
-            build_id: module.build_id.clone(),
-            path: module.path.clone().into_bytes(),
-        })
-    }
-}
-
-/// What one file says beside records.
-#[derive(Default)]
-struct Found {
-    values: Vec<Meta>,
-    /// The latest of each process.
-    statuses: BTreeMap<u32, Status>,
-    note: Option<serde_json::Value>,
-    addresses: Vec<(u32, u32, Vec<Address>)>,
-    damages: Vec<String>,
-    /// The last round that it is whole of, and where it says so.
-    round: Option<(u32, u64)>,
-    /// The round that it is the journal of, and what its streams go on from.
-    journal: Option<(u32, Vec<(u32, u32)>)>,
-}
-
-impl Found {
-    fn take(&mut self, step: &Step<'_>) {
-        let frame = match step {
-            Step::Frame(frame) => frame,
-            Step::Missing(stream, frames) => {
-                let (kind, number) = (stream.kind, stream.number);
-                self.damages
-                    .push(format!("frames {frames:?} of stream {number} of {kind:?} are lost"));
-                return;
-            }
-            Step::Damaged(damage) => return self.damages.push(damage.to_string()),
-        };
-        let number = frame.info.stream.number;
-        let outcome = match frame.info.stream.kind {
-            Kind::Meta => frame.meta::<Meta>().map(|value| match value {
-                Meta::Round(round) => self.round = Some((round, frame.info.offset)),
-                Meta::Journal { round, next } => self.journal = Some((round, next)),
-                Meta::Statuses(statuses) => {
-                    self.statuses
-                        .extend(statuses.into_iter().map(|status| (status.process, status)));
-                }
-                Meta::Note(note) => self.note = Some(note),
-                value => self.values.push(value),
-            }),
-            Kind::Addresses => frame.addresses().map(|addresses| {
-                let mut each = Vec::new();
-                let mut first = None;
-                for address in addresses {
-                    let Ok((id, address)) = address else { break };
-                    first.get_or_insert(id);
-                    each.push(address);
-                }
-                self.addresses.push((number, first.unwrap_or(0), each));
-            }),
-            Kind::Records | Kind::Index => Ok(()),
-        };
-        if let Err(error) = outcome {
-            self.damages.push(format!("at byte {}: {error}", frame.info.offset));
-        }
-    }
-}
-
-/// A thread whose records are read.
-struct Reading<'a, 's> {
-    thread: &'a mut ThreadHistory,
-    history: &'a mut History,
-    setting: &'a Setting<'s>,
-    /// All records so far were read.
-    sound: bool,
-}
-
-impl Reading<'_, '_> {
-    /// Reads a frame; returns how many records it has.
-    fn frame(&mut self, frame: &Frame<'_>) -> u64 {
-        let Ok(mut records) = frame.records() else {
-            self.lose();
-            return 0;
-        };
-        let all = records.records();
-        let mut known = if self.sound { records.prelude() } else { 0 };
-        if records.prelude() > 0 {
-            self.sound = true;
-        }
-        loop {
-            let record = match records.next() {
-                Ok(Some(record)) => record,
-                Ok(None) => return all,
-                Err(_) => break self.lose(),
-            };
-            if known > 0 {
-                known -= 1;
-                continue;
-            }
-            if self.history.apply(self.thread, &record, self.setting).is_err() {
-                self.lose();
-            }
-        }
-        all
-    }
-
-    /// Something of the stream is not there.
-    fn interrupted(&mut self, step: &Step<'_>) {
-        // Where it is not known of which stream the bytes were, a gap in the numbers tells.
-        if !matches!(step, Step::Damaged(damage) if damage.frame.is_none()) {
-            self.lose();
-        }
-    }
-
-    fn lose(&mut self) {
-        self.history.lose(self.thread);
-        self.sound = false;
     }
 }
