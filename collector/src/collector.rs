@@ -60,6 +60,8 @@ struct State {
 pub struct Collector {
     options: Options,
     state: Mutex<State>,
+    /// Not yet in the spool.
+    note: Mutex<Option<serde_json::Value>>,
     wake: Condvar,
     /// CPU time of the collecting thread, and of calls that did its work elsewhere.
     run_cpu_ns: AtomicU64,
@@ -76,6 +78,7 @@ impl Collector {
                 scratch: Scratch { structures, ..Scratch::default() },
                 ..State::default()
             }),
+            note: Mutex::new(None),
             wake: Condvar::new(),
             run_cpu_ns: AtomicU64::new(0),
             finish_cpu_ns: AtomicU64::new(0),
@@ -106,17 +109,19 @@ impl Collector {
         Ok(())
     }
 
-    /// Adds a note to the spool, for those who read it. The last one counts.
+    /// Adds a note to the spool, for those who read it. The last one counts. Waits for no round: the
+    /// caller may be about to let the application go on.
     pub fn note(&self, note: serde_json::Value) {
-        if let Some(spool) = &mut self.state.lock().scratch.spool {
-            spool.note(note);
-        }
+        *self.note.lock() = Some(note);
     }
 
     /// Ends the spool, if there is one; the processes in it have been finished.
     pub fn end_spool(&self) -> Option<SpoolOutcome> {
-        let spool = self.state.lock().scratch.spool.take();
-        spool.map(Spooling::finish)
+        let mut spool = self.state.lock().scratch.spool.take()?;
+        if let Some(note) = self.note.lock().take() {
+            spool.note(note);
+        }
+        Some(spool.finish())
     }
 
     /// Takes a spool back: nothing stays of it on disk.
@@ -147,6 +152,11 @@ impl Collector {
         let mut state = self.state.lock();
         while !state.stopping {
             state.woken = false;
+            if let Some(spool) = &mut state.scratch.spool
+                && let Some(note) = self.note.lock().take()
+            {
+                spool.note(note);
+            }
             let fullest = state.round();
             if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
             {

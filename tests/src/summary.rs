@@ -198,7 +198,9 @@ impl<'a> Loss<'a> {
 /// The functions of a path of frames; loops, inlined code and lines of one function count once.
 pub fn function_path(path: &Value) -> Vec<&str> {
     let mut functions: Vec<&str> = Vec::new();
-    for function in list(path).iter().filter_map(|frame| frame["function"].as_str()) {
+    // Loops and what was inlined are parts of a function.
+    let whole = |frame: &&Value| frame["kind"] != "loop" && frame["kind"] != "inlined";
+    for function in list(path).iter().filter(whole).filter_map(|frame| frame["function"].as_str()) {
         if functions.last() != Some(&function) {
             functions.push(function);
         }
