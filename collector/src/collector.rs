@@ -25,6 +25,9 @@ const NAMING_PER_ROUND: Duration = Duration::from_millis(20);
 /// Settings of a collector.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Loops and their iterations are followed from the start of a process, not only from the begin of
+    /// its run: what comes before is thrown away where that begins.
+    pub follows_from_start: bool,
     /// Where the structure of programs is looked for, and kept for other jobs.
     pub structure: structure::Options,
     /// Memory that one process may take here, in bytes. A bound in kind: at it, deep contexts are
@@ -34,7 +37,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory_bytes: 64 << 20, structure: structure::Options::default() }
+        Self {
+            memory_bytes: 64 << 20,
+            follows_from_start: true,
+            structure: structure::Options::default(),
+        }
     }
 }
 
@@ -94,7 +101,9 @@ impl Collector {
             return Err(AttachError::AlreadyAttached);
         }
         let spool = state.scratch.spool.as_mut();
-        let process = Process::attach(pid, fd, start_time, self.options.memory_bytes, spool)?;
+        let Options { memory_bytes, follows_from_start, .. } = self.options;
+        let process =
+            Process::attach(pid, fd, start_time, memory_bytes, follows_from_start, spool)?;
         let key = ProcessKey(state.next_key);
         state.next_key += 1;
         state.processes.insert(key, process);

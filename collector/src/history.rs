@@ -117,8 +117,9 @@ pub(crate) struct Facts {
 }
 
 impl History {
-    /// A history that begins at stamp `begin`, with a bound on the memory for it.
-    pub(crate) fn new(begin: u64, memory_bytes: u64) -> Self {
+    /// A history that begins at stamp `begin`, with a bound on the memory for it. `follows`: its course
+    /// is of interest from there on, not only from where it begins anew.
+    pub(crate) fn new(begin: u64, memory_bytes: u64, follows: bool) -> Self {
         let contexts = (memory_bytes / 2 / CONTEXT_BYTES).clamp(1 << 10, 1 << 26) as usize;
         let row_bytes = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX);
         Self {
@@ -127,7 +128,7 @@ impl History {
             periods: Periods::default(),
             phases: Phases::new(begin, row_bytes),
             groups: IdMap::default(),
-            course: Course::new(begin, memory_bytes),
+            course: Course::new(begin, memory_bytes, follows),
             loops: Vec::new(),
             begin,
             main_end: None,
@@ -260,6 +261,11 @@ impl History {
         structures: &mut Structures,
     ) -> bool {
         self.addresses.name_some(limit, tables, structures)
+    }
+
+    /// Whether its course is followed.
+    pub(crate) fn follows(&self) -> bool {
+        self.course.is_followed
     }
 
     /// Its addresses.

@@ -72,11 +72,12 @@ impl Process {
         fd: i32,
         start_time: u64,
         memory_bytes: u64,
+        follows: bool,
         spool: Option<&mut Spooling>,
     ) -> Result<Self, AttachError> {
         let segment = Segment::open(pid, fd, start_time)?;
         let told = spool.map(|spool| Told::new(spool.process(pid, start_time, memory_bytes)));
-        let history = History::new(begin_stamp(&segment), memory_bytes);
+        let history = History::new(begin_stamp(&segment), memory_bytes, follows);
         Ok(Self {
             segment,
             pid,

@@ -182,7 +182,12 @@ pub fn begin(settings: Settings) {
     };
     let structure =
         structure::Options { cache: structure::default_cache_folder(), ..Default::default() };
-    let options = Options { memory_bytes: settings.memory_bytes, structure };
+    let options = Options {
+        memory_bytes: settings.memory_bytes,
+        // Before MPI_Init a rank would look up what nobody is told.
+        follows_from_start: surroundings::rank_told_by_launcher().is_none(),
+        structure,
+    };
     let collector = Arc::new(Collector::new(options));
     // SAFETY: no preconditions.
     let launcher = unsafe { libc::getppid() } as u32;

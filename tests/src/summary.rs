@@ -129,8 +129,9 @@ impl Summary {
 
     fn node_function(&self, node: usize) -> Option<&str> {
         let tree = &self.value["tree"];
-        let frame = tree["nodes"][node]["frame"].as_u64()?;
-        tree["frames"][frame as usize]["function"].as_str()
+        let frame = &tree["frames"][tree["nodes"][node]["frame"].as_u64()? as usize];
+        let whole = frame["kind"] != "loop" && frame["kind"] != "inlined";
+        frame["function"].as_str().filter(|_| whole)
     }
 }
 

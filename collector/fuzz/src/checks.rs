@@ -214,7 +214,7 @@ pub fn forge_process(bytes: &[u8]) -> Vec<u8> {
                 "period_ns": number(27), "clock": byte(3), "rate": { "ns_per_ticks_q32": number(29) },
                 "marks_off": 0, "unsampled_threads": 0, "stepped_aside": false,
             },
-            "threads": byte(4), "unread": number(30), "record_bytes": 0, "living": [[0, last]],
+            "follows": byte(5) & 1 == 0, "threads": byte(4), "unread": number(30), "record_bytes": 0, "living": [[0, last]],
         }] }),
     ] {
         put(1, 0, value.to_string().as_bytes());

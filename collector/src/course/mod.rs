@@ -38,14 +38,17 @@ pub(crate) struct Course {
     /// For each of them, how many frames of the tree are outside of its function's, and that one.
     outside: Vec<(usize, Frame)>,
     begin: u64,
+    /// It is followed.
+    pub(crate) is_followed: bool,
     /// Stamps that did not count so far.
     paused: u64,
     nodes: usize,
 }
 
 impl Course {
-    /// A course that begins at a stamp, with a bound on the memory for it.
-    pub(crate) fn new(begin: u64, memory_bytes: u64) -> Self {
+    /// A course that begins at a stamp, with a bound on the memory for it; unless `is_followed`, only from
+    /// where it begins anew.
+    pub(crate) fn new(begin: u64, memory_bytes: u64, is_followed: bool) -> Self {
         let nodes = (memory_bytes / 4 / NODE_BYTES).clamp(1 << 10, 1 << 24) as usize;
         Self {
             builder: None,
@@ -53,6 +56,7 @@ impl Course {
             stack: Vec::new(),
             outside: Vec::new(),
             begin,
+            is_followed,
             paused: 0,
             nodes,
         }
@@ -64,6 +68,7 @@ impl Course {
         self.stack.clear();
         self.outside.clear();
         self.begin = begin;
+        self.is_followed = true;
         self.paused = 0;
     }
 
@@ -81,7 +86,7 @@ impl Course {
         sources: &mut Sources<'_>,
     ) {
         let (earliest, at, latest) = when;
-        if latest < self.begin {
+        if latest < self.begin || !self.is_followed {
             return;
         }
         let fresh = self.builder.is_none();

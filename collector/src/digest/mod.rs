@@ -173,7 +173,8 @@ impl<R: Read + Seek> Digest<R> {
             rate: Rate::coarse(status.ns_per_ticks_q32),
             period: status.period_stamps,
         };
-        let mut history = History::new(status.begin, meta.memory_bytes.min(MOST_MEMORY_BYTES));
+        let mut history =
+            History::new(status.begin, meta.memory_bytes.min(MOST_MEMORY_BYTES), status.follows);
         process.names.iter().for_each(|name| history.learn(name));
         let mut threads = Vec::new();
         for (stream, meta) in &process.threads {

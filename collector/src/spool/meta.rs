@@ -132,6 +132,8 @@ pub(crate) struct Status {
     pub(crate) ns_per_ticks_q32: u64,
     /// What it knows of itself.
     pub(crate) facts: Facts,
+    /// Its course is followed.
+    pub(crate) follows: bool,
     /// Threads that lived in the run.
     pub(crate) threads: u32,
     /// Times that records could not be read.

@@ -101,6 +101,7 @@ impl Process {
             period_stamps: header.period_stamps.load(Ordering::Relaxed),
             ns_per_ticks_q32: header.ns_per_ticks_q32.load(Ordering::Relaxed),
             facts: facts.clone(),
+            follows: self.history.follows(),
             threads: self.history.threads,
             unread: self.history.unread,
             record_bytes: self.history.counts.record_bytes,
