@@ -95,8 +95,7 @@ pub fn digest(
         }
     }
     inputs.sort_by_key(|input: &RankInput| input.rank);
-    let ours = job;
-    let all = reduce(comm, ours, Job::combine);
+    let all = reduce(comm, job, Job::combine);
     let info = broadcast(comm, all.map(|all| all.map(Job::conclude)))?;
     match info {
         Ok(info) => Ok(diagnose(comm, inputs, &info)?),

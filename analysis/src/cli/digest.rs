@@ -40,10 +40,9 @@ fn summarise(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Fai
         return in_threads(folder, threads);
     }
     let world = World::begin().map_err(|message| Failure { message, status: FAILED })?;
-    let paths = find(folder).map_err(|error| failure(&error))?;
+    let paths = find(folder)?;
     let bar = Bar::new(world.rank() == 0, 1);
-    let outcome = digest(&world, &paths, &|read, all| bar.show(0, read, all));
-    outcome.map_err(|error| failure(&error))
+    Ok(digest(&world, &paths, &|read, all| bar.show(0, read, all))?)
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -61,7 +60,7 @@ fn summarise(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Fai
 }
 
 fn in_threads(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Failure> {
-    let paths = find(folder).map_err(|error| failure(&error))?;
+    let paths = find(folder)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let threads = threads.unwrap_or(cores).max(1);
     let bar = Bar::new(true, threads);
@@ -69,7 +68,7 @@ fn in_threads(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Fa
         digest(comm, &paths, &|read, all| bar.show(comm.rank(), read, all))
     });
     for outcome in outcomes {
-        if let Some(summary) = outcome.map_err(|error| failure(&error))? {
+        if let Some(summary) = outcome? {
             return Ok(Some(summary));
         }
     }

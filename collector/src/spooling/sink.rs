@@ -73,11 +73,7 @@ impl OwnFile {
 
     /// The file; opened again, if the application has closed it.
     fn own(&mut self) -> io::Result<&mut File> {
-        let ours = self
-            .file
-            .as_ref()
-            .is_some_and(|file| identity(file).is_ok_and(|id| id == self.identity));
-        if !ours {
+        if !self.is_ours() {
             self.let_go();
             let file = OpenOptions::new().append(true).open(&self.path)?;
             let file = File::from(hide(file.into()));
@@ -87,6 +83,11 @@ impl OwnFile {
             self.file = Some(file);
         }
         self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Whether the descriptor still is that of the file that was created.
+    fn is_ours(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| identity(file).is_ok_and(|id| id == self.identity))
     }
 
     /// Forgets a descriptor that is not ours any more: it may be a file of the application's.
@@ -99,11 +100,7 @@ impl OwnFile {
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        let ours = self
-            .file
-            .as_ref()
-            .is_some_and(|file| identity(file).is_ok_and(|id| id == self.identity));
-        if !ours {
+        if !self.is_ours() {
             self.let_go();
         }
     }

@@ -30,15 +30,11 @@ pub struct Claimed {
 impl Job {
     /// Where the reports go, of a job with so many ranks, or of a part of it.
     pub fn target(&self, ranks: u32, part: Option<&str>) -> Target {
-        let (mut target, named) = match self.claimed.lock().clone() {
+        let (target, named) = match self.claimed.lock().clone() {
             Some(claimed) => (claimed.target, claimed.part),
             None => (self.unclaimed(ranks), None),
         };
-        if let Some(part) = part.filter(|part| named.as_deref() != Some(part)) {
-            target.stem.push("_");
-            target.stem.push(part);
-        }
-        target
+        of_part(target, part.filter(|part| named.as_deref() != Some(part)))
     }
 
     /// Where the spools of the job are.
@@ -60,12 +56,7 @@ impl Job {
 
     /// Takes a name for the files of the job, or of a part of it.
     fn claim(&self, ranks: u32, part: Option<String>) -> Result<Claimed, String> {
-        let mut target = self.unclaimed(ranks);
-        if let Some(part) = &part {
-            target.stem.push("_");
-            target.stem.push(part);
-        }
-        match claim_folder(&target) {
+        match claim_folder(&of_part(self.unclaimed(ranks), part.as_deref())) {
             Ok((target, folder)) => Ok(Claimed { target, part, folder }),
             Err(error) => Err(error.to_string()),
         }
@@ -183,6 +174,15 @@ impl Job {
             Err(error) => say::debug(|| format!("no note in the spool: {error}")),
         }
     }
+}
+
+/// The name with that of a part of the job.
+fn of_part(mut target: Target, part: Option<&str>) -> Target {
+    if let Some(part) = part {
+        target.stem.push("_");
+        target.stem.push(part);
+    }
+    target
 }
 
 /// Says why there is no spool.
