@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, FrameKind};
 use crate::spool::meta::NameMeta;
-use crate::structure::{Address, Function, LoopId, ModuleId, Step, Structures};
+use crate::structure::{Address, Function, LoopId, ModuleId, Place, Step, Structures};
 use crate::tables::Tables;
-use crate::tree::IdMap;
+use crate::tree::{IdMap, RawId, Tree};
 
 /// What an address id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,22 @@ pub(crate) enum Role {
     Inside,
 }
 
+/// How much is to be known of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Detail {
+    /// Which function it is in: of code inside wrapped calls, which is not the user's.
+    Symbol,
+    /// The loops and inlined calls around it, too, where it is the user's code.
+    Structure,
+}
+
+impl Detail {
+    /// Of what stands directly inside a context.
+    pub(crate) fn of(tree: &Tree, outer: RawId) -> Self {
+        if tree.in_call(outer) { Self::Symbol } else { Self::Structure }
+    }
+}
+
 /// A frame with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
@@ -55,6 +71,8 @@ pub(crate) struct Named {
     pub(crate) offset: u64,
     /// Its role.
     pub(crate) role: Role,
+    /// How much of it was looked up.
+    pub(crate) detail: Detail,
 }
 
 #[derive(Clone, Copy)]
@@ -62,6 +80,7 @@ struct Raw {
     value: u64,
     module: u32,
     leaf: bool,
+    detail: Detail,
 }
 
 struct Module {
@@ -75,6 +94,7 @@ struct Module {
 pub(crate) struct Addresses {
     seen: IdMap<u32, Raw>,
     waiting: Vec<u32>,
+    put_off: IdMap<u32, Raw>,
     named: IdMap<u32, Named>,
     /// Their ids, in the order in which they were named.
     order: Vec<u32>,
@@ -84,14 +104,20 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// What `id` stands for; `None` if it was never announced or is a call that this build does
-    /// not know.
-    pub(crate) fn kind(&mut self, id: u32, tables: &dyn Tables) -> Option<Kind> {
-        let raw = match self.seen.get(&id) {
-            Some(raw) => *raw,
+    /// What `id` stands for, of which so much is to be known; `None` if it was never announced or is a
+    /// call that this build does not know.
+    pub(crate) fn kind(&mut self, id: u32, detail: Detail, tables: &dyn Tables) -> Option<Kind> {
+        let raw = match self.seen.get_mut(&id) {
+            Some(raw) => {
+                if raw.detail < detail {
+                    raw.detail = detail;
+                    self.waiting.push(id);
+                }
+                *raw
+            }
             None => {
                 let (value, module, flags) = tables.address(id)?;
-                let raw = Raw { value, module, leaf: flags & ADDRESS_IS_LEAF != 0 };
+                let raw = Raw { value, module, leaf: flags & ADDRESS_IS_LEAF != 0, detail };
                 if value < FIRST_CODE_ADDRESS {
                     call(value as CallId)?;
                 }
@@ -105,38 +131,75 @@ impl Addresses {
 
     /// Whether `id` was announced as code.
     pub(crate) fn is_code(&mut self, id: u32, tables: &dyn Tables) -> bool {
-        self.kind(id, tables) == Some(Kind::Code)
+        self.kind(id, Detail::Symbol, tables) == Some(Kind::Code)
     }
 
-    /// Names addresses that have no name yet, for so long at most; says whether there were any.
+    /// Whether there are addresses without a name, or of which more is to be known.
+    pub(crate) fn has_nameless(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Names addresses that have no name yet, for so long at most.
     pub(crate) fn name_some(
         &mut self,
-        limit: Option<Duration>,
+        limit: Duration,
         tables: &dyn Tables,
         structures: &mut Structures,
-    ) -> bool {
+    ) {
         let begin = Instant::now();
-        let mut found = false;
-        while limit.is_none_or(|limit| begin.elapsed() < limit)
+        while begin.elapsed() < limit
             && let Some(id) = self.waiting.pop()
         {
-            if let (Some(raw), false) = (self.seen.get(&id).copied(), self.named.contains_key(&id))
-            {
-                let named = self.name(raw, tables, structures);
-                self.named.insert(id, named);
-                self.order.push(id);
-                found = true;
+            self.name(id, tables, structures);
+        }
+    }
+
+    /// Names these addresses, and lets exactly so much be known of each: what else was known of one was
+    /// so by chance.
+    pub(crate) fn name_all(
+        &mut self,
+        ids: impl IntoIterator<Item = (u32, Detail)>,
+        tables: &dyn Tables,
+        structures: &mut Structures,
+    ) {
+        self.waiting.clear();
+        for (id, detail) in ids {
+            if let Some(raw) = self.seen.get_mut(&id).or_else(|| self.put_off.get_mut(&id)) {
+                raw.detail = detail;
+            }
+            self.name(id, tables, structures);
+            if let Some(named) = self.named.get_mut(&id).filter(|named| named.detail > detail) {
+                named.steps = Box::default();
             }
         }
-        found
+    }
+
+    /// Leaves addresses without a name until they are seen again, or all are named.
+    pub(crate) fn put_off(&mut self) {
+        for id in self.waiting.drain(..) {
+            if !self.named.contains_key(&id) {
+                self.put_off.extend(self.seen.remove(&id).map(|raw| (id, raw)));
+            }
+        }
+    }
+
+    fn name(&mut self, id: u32, tables: &dyn Tables, structures: &mut Structures) {
+        let Some(raw) = self.seen.get(&id).or_else(|| self.put_off.get(&id)).copied() else {
+            return;
+        };
+        if self.named.get(&id).is_none_or(|named| named.detail < raw.detail) {
+            let named = self.look_up(raw, tables, structures);
+            self.named.insert(id, named);
+            self.order.push(id);
+        }
     }
 
     /// Takes the name of an address from who has looked it up before.
     pub(crate) fn learn(&mut self, name: &NameMeta) {
         let frame = self.intern(name.frame.clone());
         let steps = name.steps.iter().map(|step| self.intern(step.clone())).collect();
-        let (offset, role) = (name.offset, name.role);
-        self.named.insert(name.id, Named { frame, steps, offset, role });
+        let NameMeta { offset, role, detail, .. } = *name;
+        self.named.insert(name.id, Named { frame, steps, offset, role, detail });
     }
 
     /// All names but the first `known`.
@@ -149,6 +212,7 @@ impl Addresses {
                 id: *id,
                 offset: named.offset,
                 role: named.role,
+                detail: named.detail,
                 frame: self.frame(named.frame).clone(),
                 steps: named.steps.iter().map(|step| self.frame(*step).clone()).collect(),
             })
@@ -173,7 +237,7 @@ impl Addresses {
             + 2 * (frames + self.frames.capacity() * size_of::<Frame>())) as u64
     }
 
-    fn name(&mut self, raw: Raw, tables: &dyn Tables, structures: &mut Structures) -> Named {
+    fn look_up(&mut self, raw: Raw, tables: &dyn Tables, structures: &mut Structures) -> Named {
         if raw.value < FIRST_CODE_ADDRESS {
             return self.name_call(raw.value as CallId, tables);
         }
@@ -182,27 +246,38 @@ impl Addresses {
             .entry(raw.module)
             .or_insert_with(|| describe(raw.module, tables, structures));
         let Some(module) = module else {
-            return self.name_nowhere(raw.value);
+            return self.name_nowhere(raw);
         };
         let offset = raw.value.wrapping_sub(module.bias);
         let address = if raw.leaf { Address::Leaf(offset) } else { Address::Return(offset) };
-        let place = structures.place(module.key, address);
-        let module = module.name.clone();
-        let function = match &place.function {
-            Ok(known) => match &known.name {
-                Some(name) => name.to_string(),
-                None => format!("{module}+{:#x}", known.entry),
-            },
-            // The kernel's page has no file to read symbols from.
-            Err(_) if module == VDSO => module.clone(),
-            Err(_) => format!("{module}+{:#x}", address.instruction()),
+        let (key, module) = (module.key, module.name.clone());
+        let has_steps = raw.detail == Detail::Structure && !is_outside(&module);
+        let place = has_steps.then(|| structures.place(key, address));
+        let symbol = match &place {
+            Some(Place { function: Ok(known), .. }) => Some((known.name.clone(), known.entry)),
+            Some(_) => None,
+            None => structures.symbol(key, address).ok().map(|symbol| (symbol.name, symbol.entry)),
         };
+        let function = match symbol {
+            Some((Some(name), _)) => name.to_string(),
+            Some((None, entry)) => format!("{module}+{entry:#x}"),
+            // The kernel's page has no file to read symbols from.
+            None if module == VDSO => module.clone(),
+            None => format!("{module}+{:#x}", address.instruction()),
+        };
+        let steps = place.map_or_else(Box::default, |it| self.steps(&it, &function, &module));
         let role = role(&function, &module);
+        let frame = self.intern(plain(function, module));
+        Named { frame, steps, offset, role, detail: raw.detail }
+    }
+
+    /// Loops and inlined calls around a place in a function.
+    fn steps(&mut self, place: &Place, function: &str, module: &str) -> Box<[u32]> {
         let mut steps = Vec::with_capacity(place.steps.len());
-        let mut holder = function.clone();
+        let mut holder = function.to_owned();
         for step in &place.steps {
             let frame = match (step, &place.function) {
-                (Step::Loop(id), Ok(known)) => loop_frame(known, *id, &holder, &module),
+                (Step::Loop(id), Ok(known)) => loop_frame(known, *id, &holder, module),
                 (Step::Loop(_), Err(_)) => continue,
                 (Step::Inlined(inlined), _) => {
                     holder = inlined.function.to_string();
@@ -211,19 +286,19 @@ impl Addresses {
                         None => (None, None),
                     };
                     let (kind, function) = (FrameKind::Inlined, holder.clone());
-                    Frame { kind, file, line, ..plain(function, module.clone()) }
+                    Frame { kind, file, line, ..plain(function, module.to_owned()) }
                 }
             };
             steps.push(self.intern(frame));
         }
-        let frame = self.intern(plain(function, module));
-        Named { frame, steps: steps.into(), offset, role }
+        steps.into()
     }
 
     /// Code that is in no module that is known.
-    fn name_nowhere(&mut self, value: u64) -> Named {
+    fn name_nowhere(&mut self, raw: Raw) -> Named {
+        let Raw { value, detail, .. } = raw;
         let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
-        Named { frame, steps: Box::default(), offset: value, role: Role::Inside }
+        Named { frame, steps: Box::default(), offset: value, role: Role::Inside, detail }
     }
 
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
@@ -238,7 +313,8 @@ impl Addresses {
             module: if mpi { mpi_library(tables) } else { String::from("libc.so.6") },
             call: Some(id),
         };
-        Named { frame: self.intern(frame), steps: Box::default(), offset: 0, role: Role::Inside }
+        let (frame, detail) = (self.intern(frame), Detail::Structure);
+        Named { frame, steps: Box::default(), offset: 0, role: Role::Inside, detail }
     }
 
     fn intern(&mut self, frame: Frame) -> u32 {
@@ -267,8 +343,9 @@ fn plain(function: String, module: String) -> Frame {
 
 /// A loop's frame, the same for all its copies; `holder` is the procedure that it was written in.
 fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Frame {
-    let it = function.loop_at(function.loop_at(id).original);
-    let (file, line) = match &it.lines.location {
+    let source = function.source_of(id);
+    let it = function.loop_at(source.map_or(id, |source| source.original));
+    let (file, line) = match source.and_then(|source| source.lines.location.as_ref()) {
         Some(location) => (Some(location.file.to_string()), Some(location.line)),
         None => (None, None),
     };
@@ -328,12 +405,14 @@ fn role(function: &str, module: &str) -> Role {
         _ if function.starts_with("__libc_start_main") => return Role::ProgramStart,
         _ => {}
     }
+    if is_outside(module) { Role::Outside } else { Role::Inside }
+}
+
+/// Whether a module is the C library, the loader or this library: where it is outermost it is no part of
+/// the program, and its loops are not the user's anywhere.
+fn is_outside(module: &str) -> bool {
     let outside = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libplimsoll."];
-    if outside.iter().any(|prefix| module.starts_with(prefix)) {
-        Role::Outside
-    } else {
-        Role::Inside
-    }
+    outside.iter().any(|prefix| module.starts_with(prefix))
 }
 
 #[cfg(test)]

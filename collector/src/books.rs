@@ -68,10 +68,10 @@ impl Books<'_> {
         }
     }
 
-    /// The innermost call returned: [`Course::leave`].
-    pub(crate) fn leave(&mut self, at: u64) {
+    /// The call of a context, which was innermost, returned: [`Course::leave`].
+    pub(crate) fn leave(&mut self, node: RawId, at: u64) {
         if let Some(course) = self.course.as_deref_mut() {
-            course.leave(at);
+            course.leave(node, at, self.tree);
         }
     }
 }

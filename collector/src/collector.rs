@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
+use crate::pace::Pace;
 use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
@@ -19,8 +20,6 @@ const CALM: Duration = Duration::from_millis(100);
 const BUSY: Duration = Duration::from_millis(2);
 /// A ring that was fuller than this makes the next round come sooner, in percent.
 const FULL_PERCENT: u64 = 25;
-/// For how long addresses of a process get their names in one round.
-const NAMING_PER_ROUND: Duration = Duration::from_millis(20);
 
 /// Settings of a collector.
 #[derive(Clone, Debug)]
@@ -53,8 +52,7 @@ pub struct ProcessKey(u64);
 struct State {
     processes: BTreeMap<ProcessKey, Process>,
     next_key: u64,
-    /// Something was looked up in the last round.
-    looked_up: bool,
+    pace: Pace,
     scratch: Scratch,
     /// Processes whose profile was taken, and which may wait to hear that it was used.
     finished: Vec<Process>,
@@ -254,18 +252,25 @@ impl Collector {
 
 impl State {
     fn round(&mut self) -> u64 {
-        let Self { processes, scratch, looked_up, .. } = self;
-        let (mut fullest, mut naming) = (0, false);
+        let Self { processes, scratch, pace, .. } = self;
+        let mut fullest = 0;
         for process in processes.values_mut() {
             fullest = fullest.max(process.drain(scratch));
-            naming |= process.name_some(Some(NAMING_PER_ROUND), &mut scratch.structures);
         }
-        if !naming && *looked_up {
+        if processes.values().any(Process::has_nameless) {
+            for process in processes.values_mut() {
+                let begin = Instant::now();
+                let allowed = pace.allows(begin, scratch.structures.is_open());
+                if allowed > Duration::ZERO {
+                    process.name_some(allowed, &mut scratch.structures);
+                    pace.spend(begin.elapsed());
+                }
+            }
+        } else if scratch.structures.is_open() {
             // Nothing new for a round: what was read to look it up takes much memory.
             scratch.structures.save();
             scratch.structures.release();
         }
-        *looked_up = naming;
         if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {
             for process in processes.values_mut() {
                 process.tell(None, &process.facts(), spool);

@@ -23,6 +23,7 @@ use crate::spool::meta::NameMeta;
 use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{IdMap, ROOT, Tree};
+use crate::used;
 
 /// Memory that a raw context takes with its values, in bytes: for the bound on their number.
 const CONTEXT_BYTES: u64 = 256;
@@ -151,6 +152,7 @@ impl History {
         self.phases.restart(begin, self.row_bytes);
         self.groups.clear();
         self.course.restart(begin);
+        self.addresses.put_off();
         self.threads = threads;
     }
 
@@ -253,14 +255,25 @@ impl History {
         self.loops = tree.map_or_else(Vec::new, |tree| loops(&tree, self.course.keys()));
     }
 
-    /// Names new addresses, for so long at most; says whether there were any.
+    /// Names new addresses, for so long at most.
     pub(crate) fn name_some(
         &mut self,
-        limit: Option<Duration>,
+        limit: Duration,
         tables: &dyn Tables,
         structures: &mut Structures,
-    ) -> bool {
-        self.addresses.name_some(limit, tables, structures)
+    ) {
+        self.addresses.name_some(limit, tables, structures);
+    }
+
+    /// Whether there are new addresses in its run.
+    pub(crate) fn has_nameless(&self) -> bool {
+        self.follows() && self.addresses.has_nameless()
+    }
+
+    /// Names all addresses of its finished run that have no name yet.
+    pub(crate) fn name_used(&mut self, tables: &dyn Tables, structures: &mut Structures) {
+        let used = used::addresses(&self.tree, &self.phases, &self.groups, &self.loops);
+        self.addresses.name_all(used, tables, structures);
     }
 
     /// Whether its course is followed.

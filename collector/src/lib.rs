@@ -26,6 +26,7 @@ mod course;
 pub mod digest;
 mod drain;
 mod history;
+mod pace;
 mod periods;
 mod phases;
 mod place;
@@ -43,6 +44,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod used;
 
 pub use attach::AttachError;
 pub use collector::{Collector, Options, ProcessKey};

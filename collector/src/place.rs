@@ -3,7 +3,7 @@
 use plimsoll_agent::record::Delta;
 
 use crate::account::{Account, Between};
-use crate::addresses::Kind;
+use crate::addresses::{Detail, Kind};
 use crate::books::{Books, Garbled};
 use crate::tree::{ROOT, RawId, Tree};
 
@@ -41,7 +41,8 @@ impl Place {
         let mut place = self.cut_to(books.tree, depth);
         for id in stack.added {
             if place.cut == 0 {
-                let kind = books.addresses.kind(*id, books.tables);
+                let detail = Detail::of(books.tree, place.node);
+                let kind = books.addresses.kind(*id, detail, books.tables);
                 let child =
                     kind.and_then(|kind| books.tree.child(place.node, *id, kind == Kind::Call));
                 if let Some(node) = child {

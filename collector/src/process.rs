@@ -96,13 +96,14 @@ impl Process {
         (self.pid, self.start_time) == (pid, start_time)
     }
 
-    /// Names new addresses, for so long at most; says whether there were any.
-    pub(crate) fn name_some(
-        &mut self,
-        limit: Option<Duration>,
-        structures: &mut Structures,
-    ) -> bool {
-        self.history.name_some(limit, &self.segment, structures)
+    /// Names new addresses, for so long at most.
+    pub(crate) fn name_some(&mut self, limit: Duration, structures: &mut Structures) {
+        self.history.name_some(limit, &self.segment, structures);
+    }
+
+    /// Whether there are new addresses.
+    pub(crate) fn has_nameless(&self) -> bool {
+        self.history.has_nameless()
     }
 
     /// Reads the rest, accounts for what is open, and returns the run.
@@ -112,7 +113,7 @@ impl Process {
         let end = self.end();
         self.close_threads(end, scratch);
         self.history.finish(self.main.is_some(), end);
-        self.name_some(None, &mut scratch.structures);
+        self.history.name_used(&self.segment, &mut scratch.structures);
         let facts = self.facts();
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);

@@ -292,7 +292,7 @@ impl Replay {
         let was_open = kept == path.depth(books.tree);
         let entry = if was_open { now } else { now.saturating_sub(duration).max(from) };
         books.stand(path.node, kept, false, (from, entry, entry));
-        books.leave(now);
+        books.leave(path.node, now);
         let between = self.place.between(path, kept, books.tree);
         self.work_before(parts.work, off_cpu, between, books);
         books.account.spend(path.node, parts.inside);

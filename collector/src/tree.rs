@@ -123,6 +123,14 @@ impl Tree {
         self.nodes[node as usize].call_depth != 0
     }
 
+    /// The wrapped call on its path, the outermost of several.
+    pub(crate) fn outermost_call(&self, node: RawId) -> Option<RawId> {
+        match self.nodes[node as usize].call_depth {
+            0 => None,
+            call_depth => Some(self.at_depth(node, call_depth)),
+        }
+    }
+
     /// The innermost context of its path that is outside all wrapped calls.
     pub(crate) fn outside_calls(&self, node: RawId) -> RawId {
         match self.nodes[node as usize].call_depth {

@@ -95,6 +95,11 @@ impl Course {
         let builder =
             self.builder.get_or_insert_with(|| TreeBuilder::new(keys::ROOT, begin, limits));
         let kept = if fresh { 0 } else { (kept as usize).min(self.stack.len()) };
+        // What a wrapped call does inside is not the user's.
+        let (node, leaf) = match tree.outermost_call(node) {
+            Some(call) => (call, false),
+            None => (node, leaf),
+        };
         let depth = tree.depth(node) as usize;
         let kept = kept.min(depth);
         // What stays in the tree: all of the frames that stay, and the function of the next.
@@ -126,8 +131,11 @@ impl Course {
         builder.change(lca, added, when, &self.keys);
     }
 
-    /// The innermost frame, a call, has returned.
-    pub(crate) fn leave(&mut self, at: u64) {
+    /// The call of a raw context has returned, which was innermost.
+    pub(crate) fn leave(&mut self, node: RawId, at: u64, tree: &Tree) {
+        if tree.depth(node) as usize != self.stack.len() {
+            return; // one within another wrapped call
+        }
         let Some(builder) = &mut self.builder else { return };
         let Some((held, _)) = self.outside.pop() else { return };
         self.stack.pop();

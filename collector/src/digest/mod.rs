@@ -200,7 +200,7 @@ impl<R: Read + Seek> Digest<R> {
             history.close(thread, last, end, &setting, &mut self.structures);
         }
         history.finish(status.main.is_some(), end);
-        history.name_some(None, &tables, &mut self.structures);
+        history.name_used(&tables, &mut self.structures);
         // Which threads lived in the run is not seen from their records alone.
         history.threads = status.threads;
         history.unread = history.unread.saturating_add(status.unread);

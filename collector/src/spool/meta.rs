@@ -4,7 +4,7 @@
 use plimsoll_agent::calls::CallId;
 use serde::{Deserialize, Serialize};
 
-use crate::addresses::Role;
+use crate::addresses::{Detail, Role};
 use crate::history::{Facts, LastWords};
 use crate::profile::Frame;
 
@@ -83,6 +83,8 @@ pub(crate) struct NameMeta {
     pub(crate) offset: u64,
     /// Where it stands in stacks.
     pub(crate) role: Role,
+    /// How much of it was looked up; it may be told again when that is more.
+    pub(crate) detail: Detail,
     /// What it stands for.
     pub(crate) frame: Frame,
     /// Loops and inlined calls between that and the address, outermost first.

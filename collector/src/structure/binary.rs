@@ -3,20 +3,17 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object, ObjectSymbol, RelocationTarget, elf};
-use plimsoll_agent::segment::VDSO;
 
 use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
 use super::frames::Frames;
 use super::noreturn::never_returns;
-use super::source::Source;
-use crate::symbols::{Table, vdso};
+use crate::symbols::{Source, Table};
 
 /// Largest function that is looked into to know whether it returns: what ends a program is short.
 const MOST_CALLEE_BYTES: u64 = 1024;
@@ -54,14 +51,6 @@ pub(super) struct Facts {
     pub(super) build_id: Vec<u8>,
     /// Whether it has symbols beyond those that are for linking.
     pub(super) has_symbols: bool,
-}
-
-/// The file of a module, or the kernel's code, which has none.
-pub(super) fn open(path: &Path) -> Option<Arc<Source>> {
-    if path.as_os_str() == VDSO {
-        return Some(Arc::new(Source::Memory(vdso()?)));
-    }
-    Some(Arc::new(Source::open(path)?))
 }
 
 /// What a file says of itself; `None` if it is no 64-bit ELF file of this machine.

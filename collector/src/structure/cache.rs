@@ -20,13 +20,13 @@ use plimsoll_agent::descriptors::hide;
 use serde::{Deserialize, Serialize};
 
 use super::debug_file::hexadecimal;
-use super::function::{Body, Function, Inlined, Lines, Location, LoopId, loops};
+use super::function::{Body, Function, Inlined, Lines, Location, LoopId, LoopSource, loops};
 use super::graph::Graph;
 use super::lines::Strings;
 use super::loops::Nest;
 
 /// To be raised whenever the format changes, or what is found out about the same code.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const MAGIC: &[u8; 4] = b"PLST";
 const HEADER_BYTES: usize = 16;
@@ -65,8 +65,8 @@ struct KeptFunction {
     parts: Vec<(u64, u64)>,
     graph: Graph,
     nest: Nest,
-    /// Lines and original of each loop.
-    loops: Vec<(KeptLines, u32)>,
+    /// Lines and original of each loop, if they were looked up.
+    sources: Option<Vec<(KeptLines, u32)>>,
     calls: Vec<u64>,
     is_complete: bool,
 }
@@ -249,11 +249,9 @@ impl Writer {
             parts: function.parts.iter().map(|part| (part.start, part.end)).collect(),
             graph: body.graph.clone(),
             nest: body.nest.clone(),
-            loops: body
-                .loops
-                .iter()
-                .map(|each| (self.lines(&each.lines), each.original.0))
-                .collect(),
+            sources: function.sources().map(|sources| {
+                sources.iter().map(|each| (self.lines(&each.lines), each.original.0)).collect()
+            }),
             calls: body.calls.clone(),
             is_complete: body.is_complete,
         };
@@ -299,8 +297,10 @@ impl KeptFunction {
         let count = self.nest.cycles.len();
         let is_sound = self.graph.is_sound()
             && self.nest.is_sound(self.graph.blocks().len())
-            && self.loops.len() == count
-            && self.loops.iter().all(|(_, original)| (*original as usize) < count)
+            && self.sources.iter().all(|sources| {
+                sources.len() == count
+                    && sources.iter().all(|(_, original)| (*original as usize) < count)
+            })
             && self.parts.iter().all(|(start, end)| start < end)
             && !self.parts.is_empty();
         if !is_sound {
@@ -310,14 +310,21 @@ impl KeptFunction {
             Some(number) => Some(texts.get(number as usize)?.clone()),
             None => None,
         };
-        let mut loops = loops(&self.graph, &self.nest);
-        for (each, (lines, original)) in loops.iter_mut().zip(self.loops) {
-            each.lines = lines.restore(texts)?;
-            each.original = LoopId(original);
-        }
+        let loops = loops(&self.graph, &self.nest);
+        let sources = self.sources.map(|sources| {
+            let each = sources.into_iter().map(|(lines, original)| {
+                Some(LoopSource { lines: lines.restore(texts)?, original: LoopId(original) })
+            });
+            each.collect::<Option<Vec<_>>>()
+        });
         let parts = self.parts.into_iter().map(|(start, end)| start..end).collect();
         let Self { graph, nest, calls, is_complete, entry, .. } = self;
         let body = Body { graph, nest, loops, calls, is_complete };
-        Some(Function::new(name, entry, parts, Ok(body)))
+        let function = Function::new(name, entry, parts, Ok(body));
+        if let Some(sources) = sources {
+            let sources = sources?;
+            function.locate(|| sources);
+        }
+        Some(function)
     }
 }

@@ -11,7 +11,8 @@ use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
 
 use super::binary;
-use super::source::{Bytes, Source};
+use super::bytes::Bytes;
+use crate::symbols::Source;
 
 /// Most bytes that a compressed section may take in memory: it is needed whole.
 const MOST_SECTION_BYTES: u64 = 512 << 20;
@@ -64,7 +65,7 @@ pub(super) fn find(path: &Path, source: &Arc<Source>, folders: &[PathBuf]) -> Op
         candidates.extend(folders.iter().map(|root| root.join(inside).join(name)));
     }
     candidates.into_iter().find_map(|path| {
-        let source = Arc::new(Source::open(&path)?);
+        let source = Source::open(&path)?;
         belongs(&source, build_id, link.map(|(_, checksum)| checksum))
             .then_some(DebugFile { path, source })
     })
@@ -174,7 +175,7 @@ pub(super) fn supplement(debug: &DebugFile, folders: &[PathBuf]) -> Option<gimli
     let beside = debug.path.parent()?.join(OsStr::from_bytes(name));
     std::iter::once(beside).chain(folders.iter().map(|folder| folder.join(&by_id))).find_map(
         |path| {
-            let source = Arc::new(Source::open(&path)?);
+            let source = Source::open(&path)?;
             (binary::facts(&source)?.build_id == build_id).then(|| dwarf(&source, false)).flatten()
         },
     )

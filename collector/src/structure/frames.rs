@@ -11,8 +11,9 @@ use gimli::{
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ReadRef};
 
+use super::bytes::Bytes;
 use super::code::LandingPad;
-use super::source::{Bytes, Source};
+use crate::symbols::Source;
 
 /// Most call sites of one function whose landing pads are read.
 const MOST_CALL_SITES: usize = 1 << 16;

@@ -1,7 +1,7 @@
 //! The structure of one function, and the questions that it answers.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,11 @@ pub struct Loop {
     pub depth: u32,
     /// Whether it can also be entered other than at its header.
     pub is_irreducible: bool,
+}
+
+/// Where a loop stands in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopSource {
     /// The inlined calls that the loop lies in, and its line in the innermost of them.
     pub lines: Lines,
     /// The first of the loops that this one is a copy of: unrolling, versioning and vectorising make
@@ -107,6 +112,8 @@ pub struct Function {
     /// Its addresses, ascending: the function and parts that were split off.
     pub parts: Vec<Range<u64>>,
     pub(super) body: Result<Body, Absent>,
+    /// Of each loop; looked up only when it is asked for, as debug information takes its time.
+    sources: OnceLock<Vec<LoopSource>>,
     reach: Mutex<Reach>,
 }
 
@@ -117,7 +124,18 @@ impl Function {
         parts: Vec<Range<u64>>,
         body: Result<Body, Absent>,
     ) -> Self {
-        Self { name, entry, parts, body, reach: Mutex::default() }
+        Self { name, entry, parts, body, sources: OnceLock::new(), reach: Mutex::default() }
+    }
+
+    /// Where its loops stand in the source, one for each; the first who tells it counts.
+    pub(super) fn locate(&self, sources: impl FnOnce() -> Vec<LoopSource>) {
+        let found = self.sources.get_or_init(sources);
+        debug_assert_eq!(found.len(), self.loops().len());
+    }
+
+    /// Where its loops stand in the source, if that was looked up.
+    pub(super) fn sources(&self) -> Option<&[LoopSource]> {
+        self.sources.get().map(Vec::as_slice)
     }
 
     /// Recovers a function's structure from its code; `range` is where its symbol or its entry in the
@@ -183,6 +201,12 @@ impl Function {
         &self.loops()[id.0 as usize]
     }
 
+    /// Where a loop of this function stands in the source; `None` before that was asked of its module
+    /// ([`super::Structures::place`]).
+    pub fn source_of(&self, id: LoopId) -> Option<&LoopSource> {
+        self.sources()?.get(id.0 as usize)
+    }
+
     /// The innermost loop that holds an address.
     pub fn innermost_loop(&self, address: u64) -> Option<LoopId> {
         let body = self.body.as_ref().ok()?;
@@ -229,7 +253,7 @@ impl Function {
     ///
     /// `None` where that is unknown: one of them does not stand directly below `parent`, or its code is
     /// behind an indirect jump that is not understood. Copies of a loop are told apart here: ask about
-    /// the loop that holds the address, not about its [original](Loop::original).
+    /// the loop that holds the address, not about its [original](LoopSource::original).
     pub fn can_follow(&self, parent: Option<LoopId>, a: Child, b: Child) -> Option<bool> {
         let body = self.body.as_ref().ok()?;
         let (from, to) = (self.node(parent, a)?, self.node(parent, b)?);
@@ -263,21 +287,20 @@ impl Function {
         size_of::<Self>()
             + body
             + self.reach.lock().bytes()
+            + self.sources().map_or(0, size_of_val)
             + self.parts.capacity() * size_of::<Range<u64>>()
     }
 }
 
-/// The loops of a nest, without lines.
+/// The loops of a nest.
 pub(super) fn loops(graph: &Graph, nest: &Nest) -> Vec<Loop> {
     let mut loops: Vec<Loop> = Vec::with_capacity(nest.cycles.len());
-    for (index, cycle) in nest.cycles.iter().enumerate() {
+    for cycle in &nest.cycles {
         loops.push(Loop {
             header: graph.blocks()[cycle.header as usize].start,
             parent: cycle.parent.map(LoopId),
             depth: cycle.parent.map_or(0, |parent| loops[parent as usize].depth + 1),
             is_irreducible: cycle.irreducible,
-            lines: Lines::default(),
-            original: LoopId(index as u32),
         });
     }
     loops

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::Reader;
 
+use super::bytes::Bytes;
 use super::debug_file::{DebugFile, dwarf, package, supplement};
 use super::function::{Inlined, Lines, Location};
-use super::source::{Bytes, Source};
-use crate::symbols::demangle;
+use crate::symbols::{Source, demangle};
 
 /// Most inlined calls around one address that are told; inner ones are left out.
 const MOST_INLINED: usize = 64;
@@ -146,7 +146,7 @@ impl Debug {
     fn split(&self, load: &SplitDwarfLoad<Bytes>) -> Option<Arc<gimli::Dwarf<Bytes>>> {
         let packed = self.package.get_or_init(|| {
             let mut sources = self.packages.iter().filter_map(|path| Source::open(path));
-            sources.find_map(|source| package(&Arc::new(source)))
+            sources.find_map(|source| package(&source))
         });
         if let Some(package) = packed
             && let Ok(Some(found)) = package.find_cu(load.dwo_id, &load.parent)
@@ -155,7 +155,7 @@ impl Debug {
         }
         let folder = load.comp_dir.as_ref().and_then(path_of).unwrap_or_default();
         let path = folder.join(path_of(load.path.as_ref()?)?);
-        let mut found = dwarf(&Arc::new(Source::open(&path)?), true)?;
+        let mut found = dwarf(&Source::open(&path)?, true)?;
         let header = found.units().next().ok()??;
         // A file that was compiled again does not fit.
         if found.unit(header).ok()?.dwo_id != Some(load.dwo_id) {

@@ -22,6 +22,7 @@
 //! All addresses are those in the module's file: what is seen in memory less the load bias.
 
 mod binary;
+mod bytes;
 mod cache;
 mod code;
 mod debug_file;
@@ -36,7 +37,6 @@ mod noreturn;
 mod order;
 mod parts;
 mod place;
-mod source;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -50,7 +50,7 @@ pub use cache::default_folder as default_cache_folder;
 pub use code::{Code, Extent, LandingPad};
 pub use debug_file::SYSTEM_DEBUG_FOLDER;
 pub use explore::MOST_INSTRUCTIONS;
-pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId};
+pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
 pub use graph::{Block, Graph};
 pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
@@ -103,6 +103,15 @@ impl Place {
     }
 }
 
+/// What a function is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Its name as the user knows it; `None` if there is no symbol.
+    pub name: Option<Arc<str>>,
+    /// Where it begins, or the part of it that was split off.
+    pub entry: u64,
+}
+
 /// Where things are looked for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -143,7 +152,8 @@ impl Structures {
         })
     }
 
-    /// The function that holds an address.
+    /// The function that holds an address. Where its loops stand in the source is not looked up:
+    /// [`Structures::place`] does, and that can take a hundred times as long.
     pub fn function(
         &mut self,
         module: ModuleId,
@@ -153,11 +163,21 @@ impl Structures {
         module.function(address.instruction(), &self.options, &mut self.strings)
     }
 
+    /// What the function is called that holds an address, for those who ask no more: hardly any code is
+    /// decoded, and no debug information is read.
+    pub fn symbol(&mut self, module: ModuleId, address: Address) -> Result<Symbol, Absent> {
+        let module = &mut self.modules[module.0];
+        module.symbol(address.instruction(), &self.options, &mut self.strings)
+    }
+
     /// Where an address stands in the source.
     pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
         let at = address.instruction();
         let module = &mut self.modules[module.0];
         let function = module.function(at, &self.options, &mut self.strings);
+        if let Ok(function) = &function {
+            module.locate(function, &self.options, &mut self.strings);
+        }
         let lines = module.lines(at, &self.options, &mut self.strings);
         let steps = match &function {
             Ok(function) => place::steps(function, at, &lines),
@@ -171,6 +191,11 @@ impl Structures {
     pub fn save(&mut self) -> usize {
         let options = &self.options;
         self.modules.iter_mut().filter_map(|module| module.save(options).then_some(())).count()
+    }
+
+    /// Whether files are open.
+    pub fn is_open(&self) -> bool {
+        self.modules.iter().any(Module::is_open)
     }
 
     /// Closes all files and gives back the debug information that was read. What is known of functions

@@ -9,8 +9,8 @@ use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
 use super::function::{Absent, Function, Lines};
 use super::lines::{Debug, Strings};
-use super::{Options, place};
-use crate::symbols::{Table, demangle};
+use super::{Options, Symbol, place};
+use crate::symbols::{Source, Table, demangle};
 
 /// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
 const MOST_LINES: usize = 1 << 16;
@@ -80,14 +80,38 @@ impl Module {
                 owners.splice(0..0, binary.named(owner).into_iter().map(|range| range.start));
             }
             for owner in owners.into_iter().take(binary::MOST_OWNERS) {
-                self.recover(owner, options, strings);
+                self.recover(owner, strings);
                 if let Some(known) = self.known(address) {
                     return Ok(known);
                 }
             }
         }
-        self.recover(address, options, strings);
+        self.recover(address, strings);
         self.known(address).ok_or(Absent::Function)
+    }
+
+    /// The symbol of the function that holds an address, and where that begins.
+    pub(super) fn symbol(
+        &mut self,
+        address: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Result<Symbol, Absent> {
+        self.read_kept(options, strings);
+        if let Some(known) = self.known(address) {
+            return Ok(Symbol { name: known.name.clone(), entry: known.entry });
+        }
+        self.open(options).ok_or(Absent::Module)?;
+        let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
+        let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
+        if extent.is_part && symbol.is_none() {
+            // Which function it is a part of is seen from the code alone.
+            let whole = self.function(address, options, strings)?;
+            return Ok(Symbol { name: whole.name.clone(), entry: whole.entry });
+        }
+        let whole = symbol.map(|symbol| symbol.split_once(".cold").map_or(symbol, |(it, _)| it));
+        let name = whole.map(|symbol| strings.intern(&demangle(symbol)));
+        Ok(Symbol { name, entry: extent.range.start })
     }
 
     fn known(&self, address: u64) -> Option<Arc<Function>> {
@@ -96,7 +120,7 @@ impl Module {
     }
 
     /// Recovers the function, or the part of one taken for itself, at an address.
-    fn recover(&mut self, address: u64, options: &Options, strings: &mut Strings) {
+    fn recover(&mut self, address: u64, strings: &mut Strings) {
         if self.known(address).is_some() {
             return;
         }
@@ -104,11 +128,20 @@ impl Module {
         let Some((extent, symbol)) = open.binary.function(address) else { return };
         let name = symbol.map(|symbol| strings.intern(&demangle(symbol)));
         let range = extent.range;
-        let mut function = Function::recover(&open.binary, name, range.start, &range);
-        if let Some(debug) = self.debug(options) {
-            place::locate_loops(&mut function, |address| debug.lines(address, strings));
-        }
+        let function = Function::recover(&open.binary, name, range.start, &range);
         self.add(Arc::new(function));
+        self.note_news();
+    }
+
+    /// Looks up where a function's loops stand in the source, unless that is known.
+    pub(super) fn locate(&mut self, function: &Function, options: &Options, strings: &mut Strings) {
+        if function.loops().is_empty() || function.sources().is_some() {
+            return;
+        }
+        self.open(options);
+        let debug = self.debug(options);
+        let lines = |address| debug.map_or_else(Lines::default, |it| it.lines(address, strings));
+        function.locate(|| place::locate_loops(function, lines));
         self.note_news();
     }
 
@@ -127,7 +160,7 @@ impl Module {
         let Some(folder) = options.cache.as_ref().filter(|_| !self.build_id.is_empty()) else {
             return;
         };
-        let Some(source) = binary::open(&self.path) else { return };
+        let Some(source) = Source::open(&self.path) else { return };
         let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
         let debug = debug_file.map_or_else(String::new, |file| file.identity());
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
@@ -210,7 +243,7 @@ impl Module {
         if matches!(self.table, Some(None)) {
             return None; // it could not be read before
         }
-        let source = binary::open(&self.path)?;
+        let source = Source::open(&self.path)?;
         let facts = binary::facts(&source);
         let fits = facts.as_ref().is_some_and(|facts| {
             facts.build_id.is_empty() || self.build_id.is_empty() || facts.build_id == self.build_id
@@ -222,14 +255,19 @@ impl Module {
         let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
         let table = self.table.get_or_insert_with(|| {
             let from = match &debug_file {
-                Some(file) if !facts.has_symbols => Table::read(&file.path, &facts.build_id),
+                Some(file) if !facts.has_symbols => Table::read(&file.source, &facts.build_id),
                 _ => None,
             };
-            from.or_else(|| Table::read(&self.path, &self.build_id)).map(Arc::new)
+            from.or_else(|| Table::read(&source, &self.build_id)).map(Arc::new)
         });
         let binary = Binary::new(source, table.clone()?)?;
         self.open = Some(Open { binary, debug_file, debug: None });
         Some(())
+    }
+
+    /// Whether any of its files is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Closes the module's files.

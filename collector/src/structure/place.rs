@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::function::{Function, Inlined, Lines, Location, Loop, LoopId};
+use super::function::{Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
 use super::graph::Block;
 
 /// Most addresses of a loop whose inlined calls are compared.
@@ -26,7 +26,8 @@ pub(super) fn steps(function: &Function, address: u64, lines: &Lines) -> Vec<Ste
     let mut inside = 0;
     for id in loops {
         // The compiler may move code out of an inlined call into its loop: as deep as both agree.
-        let depth = common(&function.loop_at(id).lines.inlined, &lines.inlined);
+        let around = function.source_of(id).map_or(&[][..], |source| &source.lines.inlined);
+        let depth = common(around, &lines.inlined);
         while inside < depth {
             steps.push(Step::Inlined(lines.inlined[inside].clone()));
             inside += 1;
@@ -42,11 +43,17 @@ fn common(a: &[Inlined], b: &[Inlined]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Looks up the lines of a function's loops, and finds which are copies of which.
-pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -> Lines) {
-    let Ok(body) = &mut function.body else { return };
+/// Looks up where a function's loops stand in the source, and which are copies of which.
+pub(super) fn locate_loops(
+    function: &Function,
+    mut lines: impl FnMut(u64) -> Lines,
+) -> Vec<LoopSource> {
+    let Ok(body) = &function.body else { return Vec::new() };
     let blocks = body.graph.blocks();
     let count = body.loops.len();
+    let mut sources: Vec<LoopSource> = (0..count as u32)
+        .map(|index| LoopSource { lines: Lines::default(), original: LoopId(index) })
+        .collect();
     let mut members: Vec<Vec<u32>> = vec![Vec::new(); count];
     for block in 0..blocks.len() as u32 {
         for around in body.nest.outwards(body.nest.innermost(block)) {
@@ -87,22 +94,24 @@ pub(super) fn locate_loops(function: &mut Function, mut lines: impl FnMut(u64) -
         let location = locations.next().map(|first| {
             locations.filter(|other| other.file == first.file).fold(first, |a, b| a.min(b)).clone()
         });
-        body.loops[index].lines = Lines { inlined, location };
+        sources[index].lines = Lines { inlined, location };
     }
-    find_copies(&mut body.loops);
+    find_copies(&body.loops, &mut sources);
+    sources
 }
 
 /// Finds the first of each loop's copies. Loops around others come before them.
-fn find_copies(loops: &mut [Loop]) {
+fn find_copies(loops: &[Loop], sources: &mut [LoopSource]) {
     let mut first: HashMap<(Option<LoopId>, Lines), LoopId> = HashMap::new();
-    for index in 0..loops.len() {
-        let this = &loops[index];
+    for index in 0..sources.len() {
+        let this = &sources[index];
         if this.lines.location.is_none() {
             continue;
         }
-        let around = this.parent.map(|parent| loops[parent.0 as usize].original);
+        let parent = loops[index].parent;
+        let around = parent.map(|parent| sources[parent.0 as usize].original);
         let key = (around, this.lines.clone());
-        loops[index].original = *first.entry(key).or_insert(LoopId(index as u32));
+        sources[index].original = *first.entry(key).or_insert(LoopId(index as u32));
     }
 }
 

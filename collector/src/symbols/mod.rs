@@ -1,7 +1,9 @@
 //! Symbol tables of modules, and the names in them as the user wrote them.
 
 mod demangle;
+mod source;
 mod table;
 
 pub(crate) use demangle::demangle;
-pub(crate) use table::{Table, vdso};
+pub(crate) use source::Source;
+pub(crate) use table::Table;

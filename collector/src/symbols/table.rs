@@ -1,15 +1,12 @@
 //! The functions of one ELF file that have symbols.
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
+use std::sync::Arc;
 
-use object::read::elf::ElfFile64;
-use object::{
-    Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, SectionFlags, SymbolKind,
-};
-use plimsoll_agent::descriptors::hide;
-use plimsoll_agent::segment::VDSO;
+use object::read::elf::{ElfFile64, Sym as _};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadRef, SectionFlags, SymbolKind};
+
+use super::source::Source;
 
 /// A function that has a name.
 #[derive(Debug)]
@@ -46,20 +43,10 @@ impl Candidate<'_> {
 }
 
 impl Table {
-    /// Reads a file's functions; `None` if it cannot be read, is no ELF file, or is not the build
-    /// that was loaded (`build_id` is empty where that is unknown).
-    ///
-    /// The file is read, not mapped: one that shrinks meanwhile must not raise SIGBUS in the
-    /// application.
-    pub(crate) fn read(path: &Path, build_id: &[u8]) -> Option<Self> {
-        if path.as_os_str() == VDSO {
-            return Self::of(&ElfFile64::parse(vdso()?).ok()?, build_id);
-        }
-        if !path.metadata().ok()?.is_file() {
-            return None;
-        }
-        let cache = ReadCache::new(File::from(hide(File::open(path).ok()?.into())));
-        Self::of(&ElfFile64::parse(&cache).ok()?, build_id)
+    /// Reads a file's functions; `None` if it is no ELF file, or is not the build that was loaded
+    /// (`build_id` is empty where that is unknown).
+    pub(crate) fn read(source: &Arc<Source>, build_id: &[u8]) -> Option<Self> {
+        Self::of(&ElfFile64::parse(&source.cache()).ok()?, build_id)
     }
 
     fn of<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>, build_id: &[u8]) -> Option<Self> {
@@ -150,24 +137,17 @@ fn extents(sorted: &[Candidate<'_>]) -> Vec<Option<u64>> {
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-/// The kernel's code in this process, which has no file: that of another process of the node is the
-/// same if its build-id is.
-pub(crate) fn vdso() -> Option<&'static [u8]> {
-    // SAFETY: getauxval has no preconditions.
-    let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
-    let (low, high) = line.split_whitespace().next()?.split_once('-')?;
-    let [low, high] = [low, high].map(|address| u64::from_str_radix(address, 16).ok());
-    let (low, high) = (low?, high?);
-    // SAFETY: the kernel has mapped it there, readable, for the life of the process.
-    (low == start && high > low)
-        .then(|| unsafe { std::slice::from_raw_parts(low as *const u8, (high - low) as usize) })
-}
-
 fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
     let mut found = Vec::new();
-    for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+    // Names are read all at once: one by one they would be read from the file once each.
+    let tables = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()];
+    let [names, dynamic_names] = tables.map(|table| {
+        let section = elf.section_by_index(table.string_section()).ok();
+        section.and_then(|section| section.data().ok()).unwrap_or_default()
+    });
+    let symbols = elf.symbols().map(|symbol| (symbol, names));
+    let dynamic = elf.dynamic_symbols().map(|symbol| (symbol, dynamic_names));
+    for (symbol, names) in symbols.chain(dynamic) {
         let code = match symbol.kind() {
             SymbolKind::Text => true,
             // Hand-written assembly often gives its labels no type.
@@ -185,7 +165,9 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
         if sh_flags & u64::from(object::elf::SHF_EXECINSTR) == 0 {
             continue;
         }
-        let Ok(name) = symbol.name() else { continue };
+        let Some(name) = name_at(names, symbol.elf_symbol().st_name(elf.endian())) else {
+            continue;
+        };
         if name.is_empty() || name.starts_with(".L") {
             continue;
         }
@@ -198,6 +180,12 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
         });
     }
     found
+}
+
+/// A name in a table of strings.
+fn name_at(names: &[u8], offset: u32) -> Option<&str> {
+    let name = names.get(offset as usize..)?.split(|byte| *byte == 0).next()?;
+    std::str::from_utf8(name).ok()
 }
 
 #[cfg(test)]

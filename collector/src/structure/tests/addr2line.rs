@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::super::{Address, Step};
 use super::compiled::{Folder, Subject, compile, run};
-use crate::symbols::{Table, demangle};
+use crate::symbols::{Source, Table, demangle};
 
 /// A frame: function, file name, line; line 0 where it is unknown.
 type Frame = (String, String, u32);
@@ -127,7 +127,7 @@ fn compare(path: &Path, reference: &Path, addresses: &[u64], folders: &[PathBuf]
 
 /// Every `every`th byte of the functions of a file.
 fn addresses(path: &Path, every: usize) -> Vec<u64> {
-    let table = Table::read(path, &[]).unwrap();
+    let table = Table::read(&Source::open(path).unwrap(), &[]).unwrap();
     table.functions().flat_map(|(range, _)| range.step_by(every)).collect()
 }
 
@@ -161,7 +161,7 @@ fn lines_agree_with_addr2line() {
         let optimise = format!("opt-level={optimised}");
         let flags = ["--edition=2024", "-Cdebuginfo=2", "-C", &optimise];
         let path = compile(&folder, "rustc", &flags, &["iterators.rs"]);
-        let own = Table::read(&path, &[]).unwrap();
+        let own = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
         let own =
             own.functions().filter(|(_, name)| ["pairs", "chained", "checked"].contains(name));
         let addresses: Vec<u64> = own.flat_map(|(range, _)| range.step_by(3)).collect();
@@ -206,7 +206,7 @@ fn every_form_of_debug_information_says_the_same() {
             objcopy(&["--strip-all", &link], &plain, &path);
             check(&path, &[], "debug link");
             let by_id = folder.0.join("debug/.build-id");
-            let id = super::super::binary::facts(&super::super::binary::open(&path).unwrap());
+            let id = super::super::binary::facts(&Source::open(&path).unwrap());
             let id = super::super::debug_file::hexadecimal(&id.unwrap().build_id);
             std::fs::create_dir_all(by_id.join(&id[..2])).unwrap();
             let moved = by_id.join(&id[..2]).join(format!("{}.debug", &id[2..]));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::cache::path;
 use super::super::{Address, Options, Place, Structures, binary};
 use super::compiled::{Folder, compile};
-use crate::symbols::Table;
+use crate::symbols::{Source, Table};
 
 struct Subject {
     folder: Folder,
@@ -19,9 +19,9 @@ fn subject() -> Subject {
     let folder = Folder::new();
     let flags = ["-g", "-O2", "-shared", "-fPIC", "-Wl,--build-id"];
     let path = compile(&folder, "g++", &flags, &["inlined.cpp"]);
-    let build_id = binary::facts(&binary::open(&path).unwrap()).unwrap().build_id;
+    let build_id = binary::facts(&Source::open(&path).unwrap()).unwrap().build_id;
     assert!(!build_id.is_empty());
-    let table = Table::read(&path, &[]).unwrap();
+    let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
     let addresses = table.functions().flat_map(|(range, _)| range.step_by(5)).collect();
     Subject { folder, path, build_id, addresses }
 }

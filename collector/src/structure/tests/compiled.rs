@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::{Address, Function, ModuleId, Options, Structures};
+use crate::symbols::{Source, Table};
 use std::sync::Arc;
 
 /// A folder of a test's own, gone when dropped.
@@ -86,7 +87,7 @@ impl Subject {
 
     /// Where the function of a symbol begins and ends.
     pub(super) fn range(&self, symbol: &str) -> std::ops::Range<u64> {
-        let table = crate::symbols::Table::read(&self.path, &[]).unwrap();
+        let table = Table::read(&Source::open(&self.path).unwrap(), &[]).unwrap();
         let found = table.functions().find(|(_, name)| *name == symbol);
         found.unwrap_or_else(|| panic!("no {symbol} in {}", self.path.display())).0
     }
@@ -105,6 +106,6 @@ impl Subject {
 
     pub(super) fn function(&mut self, symbol: &str) -> Arc<Function> {
         let start = self.range(symbol).start;
-        self.structures.function(self.module, Address::Leaf(start)).unwrap()
+        self.structures.place(self.module, Address::Leaf(start)).function.unwrap()
     }
 }

@@ -4,6 +4,8 @@ use super::super::{Address, Child, Function, Step};
 use super::compiled::{Folder, Subject, compile, line_of, run};
 use super::shapes::ways;
 
+use crate::symbols::{Source, Table};
+
 /// The only call of a function on the line with a comment.
 fn call(subject: &mut Subject, function: &Function, file: &str, comment: &str) -> u64 {
     let calls = subject.calls_on(function, line_of(file, &format!("call {comment}")));
@@ -96,9 +98,10 @@ fn a_handler_in_a_loop_is_in_the_loop_also_where_it_was_split_off() {
             let function = subject.function("_Z7carefuli");
             assert_eq!(function.name.as_deref(), Some("careful"));
             let caught = call(&mut subject, &function, "inlined.cpp", "caught");
-            let around = function.innermost_loop(caught).unwrap();
-            let around = function.loop_at(around);
-            let line = around.lines.location.as_ref().unwrap().line;
+            let inner = function.innermost_loop(caught).unwrap();
+            let around = function.loop_at(inner);
+            let source = function.source_of(inner).unwrap();
+            let line = source.lines.location.as_ref().unwrap().line;
             assert_eq!(line, line_of("inlined.cpp", "loop careful"), "{compiler} {optimised}");
             assert!(!around.is_irreducible);
             if (compiler, optimised) == ("g++", "-O2") {
@@ -160,7 +163,7 @@ fn what_no_symbol_holds_has_no_name() {
 fn the_kernels_code_has_structure_without_a_file() {
     let mut structures = super::super::Structures::default();
     let module = structures.module("[vdso]".into(), Vec::new());
-    let table = crate::symbols::Table::read(std::path::Path::new("[vdso]"), &[]).unwrap();
+    let table = Table::read(&Source::open(std::path::Path::new("[vdso]")).unwrap(), &[]).unwrap();
     let (range, _) = table.functions().find(|(_, name)| name.ends_with("clock_gettime")).unwrap();
     let found = structures.function(module, Address::Leaf(range.start)).unwrap();
     assert!(found.graph().unwrap().blocks().len() > 3);
@@ -190,7 +193,8 @@ fn loops_and_inlined_calls_stand_within_each_other_as_in_the_source() {
                     .iter()
                     .map(|step| match step {
                         Step::Loop(id) => {
-                            let location = function.loop_at(*id).lines.location.as_ref().unwrap();
+                            let source = function.source_of(*id).unwrap();
+                            let location = source.lines.location.as_ref().unwrap();
                             format!("loop {}", location.line)
                         }
                         Step::Inlined(inlined) => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::super::{Address, Options, SYSTEM_DEBUG_FOLDER, Structures};
-use crate::symbols::Table;
+use crate::symbols::{Source, Table};
 
 /// Memory of this process, in KiB.
 fn resident() -> usize {
@@ -19,7 +19,7 @@ fn resident() -> usize {
 fn what_places_cost() {
     let list = std::env::var("BINARIES").unwrap_or_default();
     for path in list.split(':').filter(|path| !path.is_empty()).map(PathBuf::from) {
-        let table = Table::read(&path, &[]).unwrap();
+        let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
         let starts: Vec<u64> = table.functions().map(|(range, _)| range.start).collect();
         drop(table);
         let every = (starts.len() / 1000).max(1);

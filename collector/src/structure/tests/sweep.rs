@@ -9,9 +9,9 @@ use petgraph::algo::dominators::{Dominators, simple_fast};
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use super::super::binary::{self, Binary};
+use super::super::binary::Binary;
 use super::super::{Function, Graph, Loop};
-use crate::symbols::Table;
+use crate::symbols::{Source, Table};
 
 /// What a sweep over a binary has counted.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ struct Counts {
 }
 
 pub(super) fn open(path: &Path) -> Binary {
-    let source = binary::open(path).unwrap();
-    let table = Arc::new(Table::read(path, &[]).unwrap());
+    let source = Source::open(path).unwrap();
+    let table = Arc::new(Table::read(&source, &[]).unwrap());
     Binary::new(source, table).unwrap()
 }
 

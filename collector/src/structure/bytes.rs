@@ -1,113 +1,12 @@
-//! Bytes of a module's file, read as they are needed.
-//!
-//! Files are read, never mapped: one that shrinks meanwhile must not raise SIGBUS in the application.
+//! Sections for `gimli`: whole, or page by page as they are looked at.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use gimli::{LittleEndian, ReaderOffsetId};
-use object::ReadCache;
-use plimsoll_agent::descriptors::hide;
 
-/// An open file, or a piece of memory.
-#[derive(Debug)]
-pub(super) enum Source {
-    File {
-        file: File,
-        size: u64,
-        /// Bytes that are held of sections that are looked at page by page.
-        held: AtomicU64,
-    },
-    Memory(&'static [u8]),
-}
-
-impl Source {
-    /// Opens a regular file, out of the application's sight.
-    pub(super) fn open(path: &Path) -> Option<Self> {
-        if !path.metadata().ok()?.is_file() {
-            return None;
-        }
-        let file = File::from(hide(File::open(path).ok()?.into()));
-        let size = file.metadata().ok()?.len();
-        Some(Self::File { file, size, held: AtomicU64::new(0) })
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        match self {
-            Self::File { size, .. } => *size,
-            Self::Memory(bytes) => bytes.len() as u64,
-        }
-    }
-
-    /// Bytes that are held of sections that are looked at page by page. They are held until those
-    /// sections are dropped; the count stays.
-    pub(super) fn held(&self) -> u64 {
-        match self {
-            Self::File { held, .. } => held.load(Ordering::Relaxed),
-            Self::Memory(_) => 0,
-        }
-    }
-
-    fn hold(&self, bytes: u64) {
-        if let Self::File { held, .. } = self {
-            held.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Fills `into` from a place in the file.
-    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
-        match self {
-            Self::File { file, .. } => file.read_exact_at(into, offset).is_ok(),
-            Self::Memory(bytes) => usize::try_from(offset)
-                .ok()
-                .and_then(|from| bytes.get(from..from.checked_add(into.len())?))
-                .map(|bytes| into.copy_from_slice(bytes))
-                .is_some(),
-        }
-    }
-
-    /// For `object`: what it reads it keeps, until this is dropped.
-    pub(super) fn cache(self: &Arc<Self>) -> ReadCache<Cursor> {
-        ReadCache::new(Cursor { source: self.clone(), position: 0 })
-    }
-}
-
-/// A place in a source.
-#[derive(Debug)]
-pub(super) struct Cursor {
-    source: Arc<Source>,
-    position: u64,
-}
-
-impl io::Read for Cursor {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = self.source.len().saturating_sub(self.position);
-        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        if !self.source.read(self.position, &mut into[..count]) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.position += count as u64;
-        Ok(count)
-    }
-}
-
-impl io::Seek for Cursor {
-    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let position = match to {
-            io::SeekFrom::Start(position) => Some(position),
-            io::SeekFrom::End(distance) => self.source.len().checked_add_signed(distance),
-            io::SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
-        };
-        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.position)
-    }
-}
+use crate::symbols::Source;
 
 const PAGE: u64 = 4096;
 

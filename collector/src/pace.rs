@@ -1,0 +1,83 @@
+//! How fast the collector may look up names and structure while the job runs.
+//!
+//! What is looked up is not urgent, and all of it comes from the cores that the job computes on: so it gets
+//! a small share of one core, and what is left at the end is looked up then.
+
+use std::time::{Duration, Instant};
+
+/// Share of a core, as one of so many parts.
+const SHARE: u32 = 20;
+/// What is saved up at most, and needed to begin: to open the files of a module takes most of the time, so
+/// they are opened for many addresses at once.
+const MOST_SAVED: Duration = Duration::from_millis(20);
+
+/// Time that may be spent.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    saved: Duration,
+    owed: Duration,
+    last: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { saved: MOST_SAVED, owed: Duration::ZERO, last: None }
+    }
+}
+
+impl Pace {
+    /// What may be spent now, by one who `goes_on` or begins. Nothing else is zero.
+    pub(crate) fn allows(&mut self, now: Instant, goes_on: bool) -> Duration {
+        let earned = self.last.map_or(Duration::ZERO, |last| now.duration_since(last)) / SHARE;
+        self.last = Some(now);
+        let back = self.owed.min(earned);
+        self.owed -= back;
+        self.saved = (self.saved + (earned - back)).min(MOST_SAVED);
+        if goes_on || self.saved == MOST_SAVED { self.saved } else { Duration::ZERO }
+    }
+
+    /// So much was spent, perhaps more than was allowed.
+    pub(crate) fn spend(&mut self, spent: Duration) {
+        let over = spent.saturating_sub(self.saved);
+        self.saved = self.saved.saturating_sub(spent);
+        self.owed += over;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn what_is_spent_stays_within_its_share() {
+        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let (mut now, mut spent) = (begin, Duration::ZERO);
+        for round in 0..10_000u32 {
+            let allowed = pace.allows(now, round % 3 > 0);
+            if allowed > Duration::ZERO {
+                // One lookup can take far longer than is allowed.
+                let took = if round % 7 == 0 { 150 * MS } else { allowed };
+                pace.spend(took);
+                spent += took;
+            }
+            now += 100 * MS;
+        }
+        let share = (now - begin) / SHARE;
+        assert!(spent <= share + MOST_SAVED + 150 * MS, "{spent:?} of {share:?}");
+        assert!(spent >= share * 9 / 10, "{spent:?} of {share:?}");
+    }
+
+    #[test]
+    fn one_who_begins_waits_until_all_is_saved() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        assert_eq!(pace.allows(now, false), MOST_SAVED);
+        pace.spend(MOST_SAVED + MS);
+        now += 100 * MS;
+        assert_eq!(pace.allows(now, false), Duration::ZERO);
+        assert_eq!(pace.allows(now, true), 4 * MS, "5 ms earned, one owed");
+        now += 400 * MS;
+        assert_eq!(pace.allows(now, false), MOST_SAVED);
+    }
+}

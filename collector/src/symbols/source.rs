@@ -1,0 +1,149 @@
+//! Bytes of a module's file, read as they are needed.
+//!
+//! Files are read, never mapped: one that shrinks meanwhile must not raise SIGBUS in the application.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use object::ReadCache;
+use plimsoll_agent::descriptors::hide;
+use plimsoll_agent::segment::VDSO;
+
+/// An open file, or a piece of memory.
+#[derive(Debug)]
+pub(crate) enum Source {
+    File {
+        file: File,
+        size: u64,
+        /// Bytes that are held of sections that are looked at page by page.
+        held: AtomicU64,
+    },
+    Memory(&'static [u8]),
+}
+
+impl Source {
+    /// Opens a regular file, out of the application's sight, or the kernel's code, which has none.
+    pub(crate) fn open(path: &Path) -> Option<Arc<Self>> {
+        if path.as_os_str() == VDSO {
+            return Some(Arc::new(Self::Memory(vdso()?)));
+        }
+        if !path.metadata().ok()?.is_file() {
+            return None;
+        }
+        let file = File::from(hide(File::open(path).ok()?.into()));
+        let size = file.metadata().ok()?.len();
+        Some(Arc::new(Self::File { file, size, held: AtomicU64::new(0) }))
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::File { size, .. } => *size,
+            Self::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Bytes that are held of sections that are looked at page by page. They are held until those
+    /// sections are dropped; the count stays.
+    pub(crate) fn held(&self) -> u64 {
+        match self {
+            Self::File { held, .. } => held.load(Ordering::Relaxed),
+            Self::Memory(_) => 0,
+        }
+    }
+
+    /// So many bytes more are held.
+    pub(crate) fn hold(&self, bytes: u64) {
+        if let Self::File { held, .. } = self {
+            held.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Fills `into` from a place in the file.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        match self {
+            Self::File { file, .. } => file.read_exact_at(into, offset).is_ok(),
+            Self::Memory(bytes) => usize::try_from(offset)
+                .ok()
+                .and_then(|from| bytes.get(from..from.checked_add(into.len())?))
+                .map(|bytes| into.copy_from_slice(bytes))
+                .is_some(),
+        }
+    }
+
+    /// For `object`: what it reads it keeps, until this is dropped.
+    pub(crate) fn cache(self: &Arc<Self>) -> ReadCache<Cursor> {
+        let source = self.clone();
+        ReadCache::new(Cursor { source, position: 0, block: Vec::new(), block_start: 0 })
+    }
+}
+
+/// A place in a source, with the block around it: symbols are read a few bytes at a time.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    source: Arc<Source>,
+    position: u64,
+    block: Vec<u8>,
+    block_start: u64,
+}
+
+const BLOCK_BYTES: u64 = 1 << 16;
+
+impl io::Read for Cursor {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.len().saturating_sub(self.position);
+        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let into = &mut into[..count];
+        if count as u64 >= BLOCK_BYTES {
+            if !self.source.read(self.position, into) {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.position += count as u64;
+            return Ok(count);
+        }
+        let start = self.position - self.position % BLOCK_BYTES;
+        if self.block.is_empty() || self.block_start != start {
+            self.block.resize((self.source.len() - start).min(BLOCK_BYTES) as usize, 0);
+            self.block_start = start;
+            if !self.source.read(start, &mut self.block) {
+                self.block.clear();
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let from = &self.block[(self.position - start) as usize..];
+        let count = count.min(from.len());
+        into[..count].copy_from_slice(&from[..count]);
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl io::Seek for Cursor {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            io::SeekFrom::Start(position) => Some(position),
+            io::SeekFrom::End(distance) => self.source.len().checked_add_signed(distance),
+            io::SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
+        };
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}
+
+/// The kernel's code in this process, which has no file: that of another process of the node is the
+/// same if its build-id is.
+fn vdso() -> Option<&'static [u8]> {
+    // SAFETY: getauxval has no preconditions.
+    let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
+    let (low, high) = line.split_whitespace().next()?.split_once('-')?;
+    let [low, high] = [low, high].map(|address| u64::from_str_radix(address, 16).ok());
+    let (low, high) = (low?, high?);
+    // SAFETY: the kernel has mapped it there, readable, for the life of the process.
+    (low == start && high > low)
+        .then(|| unsafe { std::slice::from_raw_parts(low as *const u8, (high - low) as usize) })
+}
