@@ -130,6 +130,8 @@ fn collection(totals: &JobTotals) -> Collection {
         record_bytes: counts.record_bytes,
         sampling_cpu_s: counts.sampling_cpu_ns as f64 / NS_PER_S,
         collector_cpu_s: counts.collector_cpu_ns as f64 / NS_PER_S,
+        structure_cpu_s: counts.structure_cpu_ns.0 as f64 / NS_PER_S,
+        late_structure_cpu_s: counts.structure_cpu_ns.1 as f64 / NS_PER_S,
         // Known only when this analysis is over.
         finalize_s: None,
         memory_bytes: counts.memory_bytes,

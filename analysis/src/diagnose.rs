@@ -38,6 +38,10 @@ pub struct RankInput {
 pub struct Cost {
     /// CPU time of the collector thread; on the rank that hosts it.
     pub collector_cpu_ns: u64,
+    /// The part of it in which functions, loops and lines were looked up, and the part of that after the
+    /// end of the run.
+    #[serde(default)]
+    pub structure_cpu_ns: (u64, u64),
     /// Bytes of samples spooled to disk.
     pub spool_bytes: u64,
     /// Memory used, where it is known.

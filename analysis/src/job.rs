@@ -89,6 +89,8 @@ pub struct Counts {
     pub sampling_cpu_ns: u64,
     /// CPU time of the collectors, in nanoseconds.
     pub collector_cpu_ns: u64,
+    /// The part of it for functions, loops and lines, and the part of that after the run, in nanoseconds.
+    pub structure_cpu_ns: (u64, u64),
     /// Bytes spooled.
     pub spool_bytes: u64,
     /// Threads not sampled.
@@ -212,6 +214,7 @@ impl Counts {
             record_bytes: counts.record_bytes,
             sampling_cpu_ns: counts.sampling_cpu_ns,
             collector_cpu_ns: input.cost.collector_cpu_ns,
+            structure_cpu_ns: input.cost.structure_cpu_ns,
             spool_bytes: input.cost.spool_bytes,
             unsampled_threads: counts.unsampled_threads,
             memory_bytes: input.cost.memory_bytes,
@@ -229,6 +232,8 @@ impl Counts {
         self.record_bytes += other.record_bytes;
         self.sampling_cpu_ns += other.sampling_cpu_ns;
         self.collector_cpu_ns += other.collector_cpu_ns;
+        self.structure_cpu_ns.0 += other.structure_cpu_ns.0;
+        self.structure_cpu_ns.1 += other.structure_cpu_ns.1;
         self.spool_bytes += other.spool_bytes;
         self.unsampled_threads += other.unsampled_threads;
         self.memory_bytes = self.memory_bytes.max(other.memory_bytes);

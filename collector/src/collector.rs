@@ -53,6 +53,8 @@ struct State {
     processes: BTreeMap<ProcessKey, Process>,
     next_key: u64,
     pace: Pace,
+    /// What was looked up after the end of a process's run, in nanoseconds of CPU time.
+    late_structure_ns: u64,
     scratch: Scratch,
     /// Processes whose profile was taken, and which may wait to hear that it was used.
     finished: Vec<Process>,
@@ -200,7 +202,9 @@ impl Collector {
         let cpu_before = thread_cpu_ns();
         let mut state = self.state.lock();
         let mut process = state.processes.remove(&key)?;
+        let structure_before = state.scratch.structures.cpu_ns();
         let profile = process.finish(&mut state.scratch);
+        state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
         state.finished.push(process);
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
@@ -240,6 +244,13 @@ impl Collector {
     /// its last round, and all calls of [`Collector::finish`].
     pub fn cpu_ns(&self) -> u64 {
         self.run_cpu_ns.load(Ordering::Relaxed) + self.finish_cpu_ns.load(Ordering::Relaxed)
+    }
+
+    /// The part of [`Collector::cpu_ns`] in which functions, loops and lines were looked up, and the part of
+    /// that after the run of a process had ended, in nanoseconds.
+    pub fn structure_cpu_ns(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.scratch.structures.cpu_ns(), state.late_structure_ns)
     }
 
     /// Memory that contexts, values, names and structures take now, in bytes, roughly.

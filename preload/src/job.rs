@@ -232,7 +232,10 @@ impl Job {
 
     fn spawn_collector(&self) -> Option<libc::pthread_t> {
         let collector = self.collector.clone();
-        threads::spawn(Box::new(move || collector.run(ending::by_rank)))
+        threads::spawn(Box::new(move || {
+            threads::give_way();
+            collector.run(ending::by_rank);
+        }))
     }
 
     fn stop_collector(&self, state: &mut State) {

@@ -15,6 +15,7 @@ mod row;
 mod sampling;
 mod spools;
 mod statistics;
+mod structure;
 mod watched;
 
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ const PARTS: &[&str] = &[
     "finalize-8",
     "finalize-16",
     "memory",
+    "structure",
+    "loops",
     "start",
 ];
 
@@ -62,6 +65,8 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "spool" => spools::size_rows(choose(2, 600) as u32, choose(10, 1000) as u32),
         "digest" => spools::digest_rows(choose(2, 300) as u32, choose(1, 50) as u32),
         "memory" => jobs::memory_rows(choose(1, 100) as u32, choose(1, 2)),
+        "structure" => structure::lammps_rows(choose(5, 500) as u32),
+        "loops" => structure::memory_rows(choose(5, 1500) as u32),
         "start" => life::rows(choose(2, 40)),
         _ => {
             let Some((kind, Ok(number))) =

@@ -8,6 +8,7 @@
 #define LEVELS 10
 
 static volatile double sink;
+static double levels_s[LEVELS];
 
 SHOWN void element(void)
 {
@@ -69,9 +70,26 @@ SHOWN void steps(void)
 
 SHOWN void levels(void)
 {
-    for (int level = 0; level < LEVELS; level++)
+    for (int level = 0; level < LEVELS; level++) {
+        double start_s = wall_s();
         coarsen(level);
+        levels_s[level] = wall_s() - start_s;
+    }
     KEEP_FRAME();
+}
+
+/* How long each level took, on the average of the ranks. */
+static void write_levels(void)
+{
+    double sums_s[LEVELS];
+    MPI_Reduce(levels_s, sums_s, LEVELS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    FILE *file = rank == 0 ? open_truth("loops") : NULL;
+    if (!file)
+        return;
+    for (int level = 0; level < LEVELS; level++)
+        sums_s[level] /= ranks;
+    tell_numbers(file, "levels_s", sums_s, LEVELS);
+    close_truth(file);
 }
 
 int main(int argc, char **argv)
@@ -82,6 +100,7 @@ int main(int argc, char **argv)
     levels();
     sleeps();
     short_ones();
+    write_levels();
     MPI_Finalize();
     return 0;
 }

@@ -20,7 +20,11 @@
 
 /* A function that a profile must show under its own name: never inlined, cloned, or merged with
  * another of the same body. */
+#ifdef __clang__
+#define SHOWN __attribute__((noinline))
+#else
 #define SHOWN __attribute__((noipa))
+#endif
 
 /* Last statement of a SHOWN function: without it the compiler turns the call before into a jump,
  * and the frame is gone. */

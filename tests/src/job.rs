@@ -112,6 +112,13 @@ impl Job {
         self
     }
 
+    /// Sets after how long the job is ended by force; a minute otherwise.
+    #[must_use]
+    pub const fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Adds options of `plimsoll run`, separated by blanks.
     #[must_use]
     pub fn options(mut self, options: &str) -> Self {

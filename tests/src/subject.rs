@@ -57,6 +57,8 @@ pub enum Form {
     Library,
     /// C with MPI linked statically, the C library not.
     StaticMpi,
+    /// C or, for gfortran, Fortran without MPI, by this compiler with these flags.
+    By(&'static str, &'static [&'static str]),
     /// A program that the distribution brings, found by its name.
     Installed,
 }
@@ -138,8 +140,9 @@ fn is_current(executable: &Path) -> bool {
 
 impl Form {
     /// What tells the files of one subject apart.
-    const fn suffix(self) -> &'static str {
-        match self {
+    fn suffix(self) -> String {
+        let fixed = match self {
+            Self::By(compiler, flags) => return format!("-{compiler}{}", flags.concat()),
             Self::C | Self::Python | Self::Installed => "",
             Self::Cxx => "-cxx",
             Self::CxxStaticRuntime => "-cxx-static-runtime",
@@ -152,7 +155,8 @@ impl Form {
             Self::Rust => "-rust",
             Self::Plugin | Self::Library => ".so",
             Self::StaticMpi => "-static-mpi",
-        }
+        };
+        fixed.to_owned()
     }
 
     fn compile(self, name: &str, mpi: Option<Mpi>, executable: &Path) {
@@ -167,6 +171,18 @@ impl Form {
         };
         let command = match self {
             Self::Python | Self::Installed => panic!("{name} is not compiled"),
+            Self::By(compiler, flags) => {
+                let mut command = Command::new(compiler);
+                command.args(flags).arg("-g");
+                if compiler == "gfortran" {
+                    command.arg("-fno-inline").arg("-J").arg(folder);
+                    command.arg(source.with_extension("F90"));
+                } else {
+                    command.args(["-std=c11", "-pthread", "-DSUBJECT_NO_MPI"]).args(WARNINGS);
+                    command.arg(source.with_extension("c"));
+                }
+                command
+            }
             Self::Rust if mpi.is_none() => {
                 let mut command = Command::new("rustc");
                 command.args(["--edition", "2024", "-O", "-g"]).arg(source.with_extension("rs"));

@@ -114,6 +114,12 @@ pub struct Collection {
     pub sampling_cpu_s: f64,
     /// CPU time of the collector threads.
     pub collector_cpu_s: f64,
+    /// The part of it in which functions, loops and lines were looked up.
+    #[serde(default)]
+    pub structure_cpu_s: f64,
+    /// The part of that after the end of the run.
+    #[serde(default)]
+    pub late_structure_cpu_s: f64,
     /// Wall time in MPI_Finalize that the analysis took, of the slowest rank; `None` where the
     /// run ended without.
     pub finalize_s: Option<f64>,

@@ -144,6 +144,8 @@ pub fn balanced() -> Summary {
         record_bytes: 9_120_337,
         sampling_cpu_s: 1.9,
         collector_cpu_s: 3.1,
+        structure_cpu_s: 0.4,
+        late_structure_cpu_s: 0.01,
         finalize_s: Some(0.21),
         memory_bytes: Some(21 << 20),
         ..Collection::default()

@@ -55,6 +55,8 @@ pub use graph::{Block, Graph};
 pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
 
+use crate::clock::thread_cpu_ns;
+
 use lines::Strings;
 use module::Module;
 
@@ -134,6 +136,7 @@ pub struct Structures {
     modules: Vec<Module>,
     ids: HashMap<(PathBuf, Vec<u8>), ModuleId>,
     strings: Strings,
+    cpu_ns: u64,
 }
 
 impl Structures {
@@ -159,31 +162,50 @@ impl Structures {
         module: ModuleId,
         address: Address,
     ) -> Result<Arc<Function>, Absent> {
-        let module = &mut self.modules[module.0];
-        module.function(address.instruction(), &self.options, &mut self.strings)
+        self.ask(module, |module, options, strings| {
+            module.function(address.instruction(), options, strings)
+        })
     }
 
     /// What the function is called that holds an address, for those who ask no more: hardly any code is
     /// decoded, and no debug information is read.
     pub fn symbol(&mut self, module: ModuleId, address: Address) -> Result<Symbol, Absent> {
-        let module = &mut self.modules[module.0];
-        module.symbol(address.instruction(), &self.options, &mut self.strings)
+        self.ask(module, |module, options, strings| {
+            module.symbol(address.instruction(), options, strings)
+        })
     }
 
     /// Where an address stands in the source.
     pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
         let at = address.instruction();
-        let module = &mut self.modules[module.0];
-        let function = module.function(at, &self.options, &mut self.strings);
-        if let Ok(function) = &function {
-            module.locate(function, &self.options, &mut self.strings);
-        }
-        let lines = module.lines(at, &self.options, &mut self.strings);
-        let steps = match &function {
-            Ok(function) => place::steps(function, at, &lines),
-            Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
-        };
-        Place { function, steps, location: lines.location.clone() }
+        self.ask(module, |module, options, strings| {
+            let function = module.function(at, options, strings);
+            if let Ok(function) = &function {
+                module.locate(function, options, strings);
+            }
+            let lines = module.lines(at, options, strings);
+            let steps = match &function {
+                Ok(function) => place::steps(function, at, &lines),
+                Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
+            };
+            Place { function, steps, location: lines.location.clone() }
+        })
+    }
+
+    fn ask<T>(
+        &mut self,
+        module: ModuleId,
+        what: impl FnOnce(&mut Module, &Options, &mut Strings) -> T,
+    ) -> T {
+        let begin = thread_cpu_ns();
+        let answer = what(&mut self.modules[module.0], &self.options, &mut self.strings);
+        self.cpu_ns += thread_cpu_ns().saturating_sub(begin);
+        answer
+    }
+
+    /// CPU time that questions have taken so far, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.cpu_ns
     }
 
     /// Keeps on disk what was found out since the last time, for each module that has a build-id; tells of

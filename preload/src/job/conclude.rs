@@ -119,6 +119,7 @@ impl Job {
         }
         if let Some(host) = inputs.first_mut() {
             host.cost.collector_cpu_ns = self.collector.cpu_ns();
+            host.cost.structure_cpu_ns = self.collector.structure_cpu_ns();
         }
         let cost = |rank: u32| inputs.iter().find(|input| input.rank == rank).map(|i| i.cost);
         self.note(info, state, &ranks, |rank| cost(rank.rank).unwrap_or_default());

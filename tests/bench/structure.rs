@@ -1,0 +1,69 @@
+//! What loops, inlined calls and lines cost: of a real program, without and with what an earlier job has
+//! kept; and what the loops of a long run take in memory.
+
+use std::fs;
+use std::time::Duration;
+
+use plimsoll_tests::artifacts::workspace_dir;
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject::Form;
+use plimsoll_tests::summary::Summary;
+
+use crate::row::Row;
+
+const LIMIT: Duration = Duration::from_secs(1800);
+const LAMMPS: &str = "LAMMPS, droplet, 2 ranks";
+
+/// CPU time for structure, what of it is left for the end, memory, and all of the collector's CPU time for
+/// each sample. The baseline of the first is the next job, which finds what this one has kept.
+pub fn lammps_rows(steps: u32) -> Vec<Row> {
+    let scratch = Scratch::new("structure");
+    let cache = scratch.path().join("cache");
+    fs::create_dir_all(&cache).expect("the folder is ours");
+    let [cold, warm] = ["cold", "warm"].map(|_| {
+        let input = workspace_dir().join("tests/lammps/droplet.in");
+        let arguments = format!("-in {} -log none -var steps {steps}", input.display());
+        Job::ranks("lmp", Mpi::OpenMpi, 2)
+            .form(Form::Installed)
+            .arguments(&format!("{arguments} -var across 1"))
+            .variable("OMP_NUM_THREADS", "1")
+            .variable("XDG_CACHE_HOME", &cache)
+            .watch(Watch::Run)
+            .limit(LIMIT)
+            .run()
+            .succeeded()
+            .summary()
+    });
+    let of = |summary: &Summary, key: &str| summary.number(&format!("/collection/{key}"));
+    let cpu_s = |summary: &Summary| of(summary, "structure_cpu_s");
+    let late = |summary: &Summary| {
+        100.0 * of(summary, "late_structure_cpu_s") / cpu_s(summary).max(f64::MIN_POSITIVE)
+    };
+    let mib = |summary: &Summary| of(summary, "memory_bytes") / f64::from(1 << 20);
+    let each_us =
+        |summary: &Summary| 1e6 * of(summary, "collector_cpu_s") / of(summary, "samples").max(1.0);
+    let row = |name: &str, value, unit, baseline| Row::new(name, LAMMPS, value, unit, baseline);
+    vec![
+        row("structure: CPU time, and when all is known before", cpu_s(&cold), "s", cpu_s(&warm)),
+        row("structure: part done after the run, and likewise", late(&cold), "%", late(&warm))
+            .target(5.0),
+        row("collector CPU per sample in all, and likewise", each_us(&cold), "us", each_us(&warm))
+            .target(2.0),
+        row("memory of contexts, names and structure, and likewise", mib(&cold), "MiB", mib(&warm)),
+    ]
+}
+
+/// Memory after ten times as many iterations of one loop.
+pub fn memory_rows(iterations: u32) -> Vec<Row> {
+    let run = |iterations: u32| {
+        let job = Job::ranks("imbalance", Mpi::OpenMpi, 2).watch(Watch::Run);
+        let job = job.arguments(&format!("sleep {iterations} 10 3")).limit(LIMIT);
+        job.run().succeeded().summary().number("/collection/memory_bytes") / 1024.0
+    };
+    let short = run(iterations);
+    let long = run(10 * iterations);
+    let name = format!("memory after {} iterations, and after {iterations}", 10 * iterations);
+    vec![Row::new(&name, "imbalance", long, "KiB", short).target(1.05 * short)]
+}
