@@ -3,6 +3,7 @@
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
 use plimsoll_tests::summary::Summary;
 use serde_json::Value;
 
@@ -120,4 +121,70 @@ fn iterations_shorter_than_a_period_are_not_invented() {
         .iter()
         .any(|frame| frame["kind"] == "loop" && frame["function"] == "short_ones");
     assert!(found, "{}", summary.at("/tree/frames"));
+}
+
+const OPTIMISED: [&[&str]; 3] = [&["-O0"], &["-O2"], &["-O3", "-march=native"]];
+
+fn build(subject: &str, compiler: &'static str, flags: &'static [&'static str]) -> Summary {
+    let job = Job::alone(subject).form(Form::By(compiler, flags)).arguments("6 15");
+    job.options("--period 1ms").watch(Watch::Run).run().succeeded().summary()
+}
+
+/// Iterations of the loops of a function, by how many of its loops are around each.
+fn counted(summary: &Summary, function: &str) -> Vec<(usize, u64)> {
+    let loops = summary.at("/loops").as_array().expect("a list of loops");
+    let is_of = |frame: &Value| frame["kind"] == "loop" && frame["function"] == function;
+    let mut found: Vec<(usize, u64)> = loops
+        .iter()
+        .filter_map(|it| {
+            let path = it["path"].as_array()?;
+            let (last, outer) = path.split_last()?;
+            let around = outer.iter().filter(|frame| is_of(frame)).count();
+            let accepted = it["iterations"]["accepted"].as_u64()?;
+            is_of(last).then_some((around, accepted))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn loops_of_every_shape_are_counted_whatever_a_compiler_makes_of_them() {
+    for compiler in ["gcc", "clang"] {
+        for flags in OPTIMISED {
+            let summary = build("shapes", compiler, flags);
+            let told = |function| counted(&summary, function);
+            let what = format!("{compiler} {flags:?}: {:#}", summary.at("/loops"));
+            assert_eq!(told("nested"), [(0, 6), (1, 3), (2, 2)], "{what}");
+            // The inner one has 3.5 on average.
+            let triangular = told("triangular");
+            assert_eq!(triangular[0], (0, 6), "{what}");
+            assert!([3, 4].contains(&triangular[1].1), "{what}");
+            for function in ["skipping", "switching", "searching", "inner"] {
+                assert_eq!(told(function), [(0, 6)], "{function}, {what}");
+            }
+            // The condition is asked once more than the body runs.
+            assert!([6, 7].contains(&told("asking")[0].1), "{what}");
+            // Either all of it was unrolled, or there are two at each level.
+            assert!(told("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
+            // What is as often as it can be seen, where nothing stands beside the inner loop.
+            let perfect = told("perfect");
+            assert!(!perfect.is_empty() && perfect[0].1 <= 6, "{what}");
+            assert!(perfect.iter().all(|(_, accepted)| *accepted <= 18), "{what}");
+            // Far shorter than a period.
+            assert_eq!(told("burn_ms"), [], "{what}");
+            assert!(told("summing").iter().all(|(_, accepted)| *accepted <= 1), "{what}");
+        }
+    }
+}
+
+#[test]
+fn do_loops_are_counted_whatever_the_compiler_makes_of_them() {
+    for flags in OPTIMISED {
+        let summary = build("nests", "gfortran", flags);
+        let what = format!("{flags:?}: {:#}", summary.at("/loops"));
+        assert_eq!(counted(&summary, "nests::sweep"), [(0, 6), (1, 3)], "{what}");
+        assert_eq!(counted(&summary, "nests::until"), [(0, 6)], "{what}");
+        assert_eq!(counted(&summary, "nests::burn"), [], "{what}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Telling the iterations of a loop apart (ICS18, 3.2, Algorithm 1), and when to believe it.
 
 use super::ControlFlow;
-use super::node::{Key, Kind};
+use super::node::{Content, Key, Kind, Node};
 
 /// CHILD_NUM_ACC: a stretch with so many children is one iteration.
 pub const ACCEPTED_CHILDREN: usize = 5;
@@ -48,13 +48,52 @@ pub fn identifiers(parent: Key, children: &[(Kind, Key)], flow: &dyn ControlFlow
     tags.collect()
 }
 
-/// Whether all children with one identifier are believed to belong to one iteration.
-pub fn is_accepted(children: usize, longest: u64, period: u64) -> bool {
-    children >= ACCEPTED_CHILDREN || longest >= period.saturating_mul(ACCEPTED_PERIODS)
+/// What speaks for it that all children with one identifier belong to one iteration.
+///
+/// A call that lasts is one: its frame has stayed. That a loop lasts, of which no iterations are known, is
+/// only as sure as its samples: if nothing else happened to be sampled, it may have run a thousand times,
+/// each in another iteration of the loop around it. So beyond ICS18 that is believed only where two
+/// such loops took turns, each of them for long, or where a call in the iteration is recorded, which would
+/// have been seen each time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Calls and loops. Places in the code do not count, as they may be hit by chance.
+    children: usize,
+    /// Of calls, and of loops with iterations.
+    longest: u64,
+    /// Of loops without, and the second longest of these.
+    loops: [u64; 2],
+}
+
+impl Evidence {
+    /// Another child.
+    pub fn add(&mut self, child: &Node) {
+        let duration = child.duration();
+        match child.kind() {
+            Kind::Leaf => return,
+            Kind::Loop if matches!(child.content(), Content::Profile(_)) => {
+                let [first, second] = self.loops;
+                self.loops = [first.max(duration), second.max(duration.min(first))];
+            }
+            _ => self.longest = self.longest.max(duration),
+        }
+        self.children += 1;
+    }
+
+    /// Whether they are believed to; `is_recorded` tells whether any call in the iteration is recorded.
+    pub fn is_accepted(&self, period: u64, is_recorded: impl FnOnce() -> bool) -> bool {
+        let least = period.saturating_mul(ACCEPTED_PERIODS);
+        let [first, second] = self.loops;
+        self.children >= ACCEPTED_CHILDREN
+            || self.longest >= least
+            || second >= least
+            || (first >= least && is_recorded())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Boundary;
     use super::*;
 
     /// Places in the order of their keys; of two in one ten only one runs.
@@ -95,9 +134,47 @@ mod tests {
         assert_eq!(identifiers(Key(1), &[leaf, leaf, leaf], &Branches), [0, 0, 0]);
     }
 
+    fn child(kind: Kind, duration: u64) -> Node {
+        Node {
+            key: Key(1),
+            kind,
+            count: 1,
+            before: 0,
+            duration,
+            own: duration,
+            begin: Boundary::default(),
+            end: Boundary::default(),
+            content: match kind {
+                Kind::Loop => Content::Profile(Vec::new()),
+                _ => Content::Ordered(Vec::new()),
+            },
+        }
+    }
+
+    /// With a period of 4, and without recorded calls or with one.
+    fn accepted(children: &[(Kind, u64)]) -> (bool, bool) {
+        let mut evidence = Evidence::default();
+        children.iter().for_each(|(kind, duration)| evidence.add(&child(*kind, *duration)));
+        (evidence.is_accepted(4, || false), evidence.is_accepted(4, || true))
+    }
+
     #[test]
     fn what_is_accepted() {
-        assert!(is_accepted(5, 1, 4) && is_accepted(1, 20, 4));
-        assert!(!is_accepted(4, 19, 4));
+        const CALL: Kind = Kind::Call;
+        assert_eq!(accepted(&[(CALL, 1); 5]), (true, true));
+        assert_eq!(accepted(&[(CALL, 1); 4]), (false, false));
+        assert_eq!(accepted(&[(CALL, 20)]), (true, true));
+        assert_eq!(accepted(&[(CALL, 19)]), (false, false));
+    }
+
+    #[test]
+    fn what_samples_may_have_hit_by_chance_is_no_evidence() {
+        let places = [(Kind::Leaf, 20); 9];
+        assert_eq!(accepted(&places), (false, false));
+        // One loop that seems to go on, with a short call after it.
+        assert_eq!(accepted(&[(Kind::Loop, 90), (Kind::Call, 4)]), (false, true));
+        // Two that took turns.
+        assert_eq!(accepted(&[(Kind::Loop, 90), (Kind::Loop, 20)]), (true, true));
+        assert_eq!(accepted(&[(Kind::Loop, 19), (Kind::Loop, 90)]), (false, true));
     }
 }

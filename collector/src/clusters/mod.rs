@@ -37,7 +37,7 @@ pub use builder::{BuildCounts, Frame, Lca, Limits, TreeBuilder};
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MOST_DURATIONS, Stretch};
 pub use farthest::{RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations};
-pub use identify::{ACCEPTED_CHILDREN, ACCEPTED_PERIODS, Identifier, identifiers, is_accepted};
+pub use identify::{ACCEPTED_CHILDREN, ACCEPTED_PERIODS, Evidence, Identifier, identifiers};
 pub use members::{MOST_RUNS, Members};
 pub use merge::merged;
 pub use node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
@@ -53,4 +53,9 @@ pub trait ControlFlow {
     ///
     /// False where it is not known. Never true of a place and itself, nor of two places both ways.
     fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
+
+    /// Whether calls for which a key stands are recorded, not only seen by samples.
+    fn is_recorded(&self, _call: Key) -> bool {
+        false
+    }
 }

@@ -189,6 +189,19 @@ impl Node {
         }
     }
 
+    /// Whether anything holds for any node in it, itself included.
+    pub fn any(&self, holds: impl Fn(&Self) -> bool + Copy) -> bool {
+        let among = |nodes: &[Node]| nodes.iter().any(|node| node.any(holds));
+        holds(self)
+            || match &self.content {
+                Content::Ordered(children) | Content::Profile(children) => among(children),
+                Content::Loop(iterations) => {
+                    let mut trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
+                    trees.any(|tree| tree.any(holds)) || among(&iterations.refused)
+                }
+            }
+    }
+
     /// Memory in use, beside the value itself.
     pub fn bytes(&self) -> usize {
         match &self.content {

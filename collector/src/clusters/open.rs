@@ -3,7 +3,7 @@
 use super::ControlFlow;
 use super::durations::Durations;
 use super::flatten::{dissolve, insert};
-use super::identify::{Identifier, is_accepted};
+use super::identify::{Evidence, Identifier};
 use super::node::{Boundary, Content, Iterations, Key, Kind, Node};
 use super::online::Online;
 use super::shed::{Shed, limit};
@@ -53,13 +53,13 @@ pub(super) struct Children {
     /// They were too many: now they are a set of profile nodes, and this is their parent's own time.
     profile: Option<u64>,
     count: usize,
-    longest: u64,
+    evidence: Evidence,
 }
 
 impl Children {
     fn push(&mut self, node: Node, shed: &mut Shed) {
         self.count += 1;
-        self.longest = self.longest.max(node.duration);
+        self.evidence.add(&node);
         if let Some(own) = &mut self.profile {
             *own += node.before;
             insert(&mut self.nodes, node);
@@ -192,7 +192,7 @@ impl Open {
     fn close_iteration(&mut self, when: Moment, closing: Closing<'_>, shed: &mut Shed) {
         let Some(running) = &mut self.running else { return };
         let children = std::mem::take(&mut self.children);
-        let (count, longest) = (children.count, children.longest);
+        let evidence = children.evidence;
         let (own, content) = children.close(when.at - self.reached.at);
         let mut iteration = Node {
             key: self.key,
@@ -205,7 +205,8 @@ impl Open {
             end: when.boundary(),
             content,
         };
-        if is_accepted(count, longest, closing.period) {
+        let is_recorded = || iteration.any(|node| closing.flow.is_recorded(node.key));
+        if evidence.is_accepted(closing.period, is_recorded) {
             limit(&mut iteration, closing.tree_nodes, shed);
             running.accepted += 1;
             running.durations.add(running.number, iteration.duration);

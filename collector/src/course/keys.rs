@@ -175,4 +175,9 @@ impl ControlFlow for Keys {
         let (Some(one), Some(other)) = (self.child(one), self.child(other)) else { return false };
         self.functions[function as usize].can_follow(around, one, other).unwrap_or(false)
     }
+
+    fn is_recorded(&self, call: Key) -> bool {
+        let entry = self.entries.get(call.0 as usize);
+        matches!(entry, Some(Entry::Call(_, Callee::Wrapped(_))))
+    }
 }
