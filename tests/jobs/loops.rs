@@ -160,11 +160,14 @@ fn loops_of_every_shape_are_counted_whatever_a_compiler_makes_of_them() {
             let triangular = told("triangular");
             assert_eq!(triangular[0], (0, 6), "{what}");
             assert!([3, 4].contains(&triangular[1].1), "{what}");
-            for function in ["skipping", "switching", "searching", "inner"] {
+            for function in ["skipping", "switching", "inner"] {
                 assert_eq!(told(function), [(0, 6)], "{function}, {what}");
             }
             // The condition is asked once more than the body runs.
             assert!([6, 7].contains(&told("asking")[0].1), "{what}");
+            // A loop that is left in its midst may be turned, with the first half of its first
+            // iteration before it.
+            assert!([5, 6].contains(&told("searching")[0].1), "{what}");
             // Either all of it was unrolled, or there are two at each level.
             assert!(told("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
             // What is as often as it can be seen, where nothing stands beside the inner loop.
