@@ -13,7 +13,7 @@ use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
 use super::frames::Frames;
 use super::noreturn::never_returns;
-use crate::symbols::{Source, Table};
+use crate::symbols::{Names, Source, Table};
 
 /// Largest function that is looked into to know whether it returns: what ends a program is short.
 const MOST_CALLEE_BYTES: u64 = 1024;
@@ -238,9 +238,10 @@ impl Code for Binary {
 fn read_dead_slots(source: &Arc<Source>) -> Option<HashSet<u64>> {
     let cache = source.cache();
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let names = Names::of(&elf, elf.elf_dynamic_symbol_table());
     let dead: HashSet<_> = elf
         .dynamic_symbols()
-        .filter(|symbol| symbol.name().is_ok_and(never_returns))
+        .filter(|symbol| names.name(symbol).is_some_and(never_returns))
         .map(|symbol| symbol.index())
         .collect();
     if dead.is_empty() {

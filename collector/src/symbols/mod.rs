@@ -6,4 +6,4 @@ mod table;
 
 pub(crate) use demangle::demangle;
 pub(crate) use source::Source;
-pub(crate) use table::Table;
+pub(crate) use table::{Names, Table};

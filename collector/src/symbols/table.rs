@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use object::read::elf::{ElfFile64, Sym as _};
+use object::elf::FileHeader64;
+use object::read::elf::{ElfFile64, ElfSymbol64, Sym as _, SymbolTable};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadRef, SectionFlags, SymbolKind};
 
 use super::source::Source;
@@ -139,12 +140,8 @@ type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
     let mut found = Vec::new();
-    // Names are read all at once: one by one they would be read from the file once each.
-    let tables = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()];
-    let [names, dynamic_names] = tables.map(|table| {
-        let section = elf.section_by_index(table.string_section()).ok();
-        section.and_then(|section| section.data().ok()).unwrap_or_default()
-    });
+    let (names, dynamic_names) =
+        (Names::of(elf, elf.elf_symbol_table()), Names::of(elf, elf.elf_dynamic_symbol_table()));
     let symbols = elf.symbols().map(|symbol| (symbol, names));
     let dynamic = elf.dynamic_symbols().map(|symbol| (symbol, dynamic_names));
     for (symbol, names) in symbols.chain(dynamic) {
@@ -165,9 +162,7 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
         if sh_flags & u64::from(object::elf::SHF_EXECINSTR) == 0 {
             continue;
         }
-        let Some(name) = name_at(names, symbol.elf_symbol().st_name(elf.endian())) else {
-            continue;
-        };
+        let Some(name) = names.name(&symbol) else { continue };
         if name.is_empty() || name.starts_with(".L") {
             continue;
         }
@@ -182,10 +177,30 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
     found
 }
 
-/// A name in a table of strings.
-fn name_at(names: &[u8], offset: u32) -> Option<&str> {
-    let name = names.get(offset as usize..)?.split(|byte| *byte == 0).next()?;
-    std::str::from_utf8(name).ok()
+/// The names of a table of symbols, read all at once: one by one, each would be read from the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'d>(&'d [u8]);
+
+impl<'d> Names<'d> {
+    /// Those of one of a file's tables; none where they cannot be read.
+    pub(crate) fn of<R: ReadRef<'d>>(
+        elf: &Elf<'d, R>,
+        table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
+    ) -> Self {
+        let section = elf.section_by_index(table.string_section()).ok();
+        Self(section.and_then(|section| section.data().ok()).unwrap_or_default())
+    }
+
+    /// The name of a symbol of that table; `None` if it is not UTF-8.
+    pub(crate) fn name<R: ReadRef<'d>>(
+        self,
+        symbol: &ElfSymbol64<'d, '_, Endianness, R>,
+    ) -> Option<&'d str> {
+        // Files of other machines are not read.
+        let offset = symbol.elf_symbol().st_name(Endianness::Little) as usize;
+        let name = self.0.get(offset..)?.split(|byte| *byte == 0).next()?;
+        std::str::from_utf8(name).ok()
+    }
 }
 
 #[cfg(test)]
