@@ -46,6 +46,13 @@ struct Spot {
     loops: Box<[LoopId]>,
 }
 
+/// The frames of an address on the stack that was called from a site.
+struct Expansion {
+    outer: Box<[Frame]>,
+    /// The place itself.
+    leaf: Option<Frame>,
+}
+
 /// All keys of a tree.
 pub(crate) struct Keys {
     entries: Vec<Entry>,
@@ -54,6 +61,8 @@ pub(crate) struct Keys {
     /// By where they lie in memory: they are held here, so nothing else comes to lie there.
     known: HashMap<usize, u32>,
     spots: IdMap<u32, Spot>,
+    /// By site and id of the address.
+    expansions: IdMap<u64, Expansion>,
     /// Of each loop an address id in it, and how many loops of its function are around it.
     samples: HashMap<Key, (u32, usize)>,
 }
@@ -66,6 +75,7 @@ impl Default for Keys {
             functions: Vec::new(),
             known: HashMap::new(),
             spots: IdMap::default(),
+            expansions: IdMap::default(),
             samples: HashMap::new(),
         }
     }
@@ -82,23 +92,36 @@ impl Keys {
         frames: &mut Vec<Frame>,
         sources: &mut Sources<'_>,
     ) {
+        let pair = u64::from(site.map_or(0, |site| site + 1)) << 32 | u64::from(id);
+        if !self.expansions.contains_key(&pair) {
+            let expansion = self.make(site, id, sources);
+            self.expansions.insert(pair, expansion);
+        }
+        let expansion = &self.expansions[&pair];
+        frames.extend_from_slice(&expansion.outer);
+        if is_leaf {
+            frames.extend(expansion.leaf);
+        }
+    }
+
+    fn make(&mut self, site: Option<u32>, id: u32, sources: &mut Sources<'_>) -> Expansion {
         if !self.spots.contains_key(&id) {
             let spot = self.look_up(id, sources);
             self.spots.insert(id, spot);
         }
         let spot = &self.spots[&id];
         let (callee, loops) = (spot.callee, spot.loops.clone());
-        frames.push(Frame::call(self.key(Entry::Call(site, callee))));
+        let mut outer = vec![Frame::call(self.key(Entry::Call(site, callee)))];
         if let Callee::Function(function) = callee {
             for (depth, it) in loops.iter().enumerate() {
                 let key = self.key(Entry::Loop(function, *it));
                 self.samples.entry(key).or_insert((id, depth));
-                frames.push(Frame::within_loop(key));
+                outer.push(Frame::within_loop(key));
             }
         }
-        if is_leaf && !matches!(callee, Callee::Wrapped(_)) {
-            frames.push(Frame::leaf(self.key(Entry::Leaf(id))));
-        }
+        let is_code = !matches!(callee, Callee::Wrapped(_));
+        let leaf = is_code.then(|| Frame::leaf(self.key(Entry::Leaf(id))));
+        Expansion { outer: outer.into(), leaf }
     }
 
     /// The address id from which a call was made; `None` if the key is no call's, or the outermost.
@@ -118,7 +141,10 @@ impl Keys {
     pub(super) fn bytes(&self) -> u64 {
         let each = size_of::<Entry>() * 2 + size_of::<Key>();
         let spots = self.spots.capacity() * (size_of::<Spot>() + 4);
-        (self.entries.capacity() * each + spots + self.samples.capacity() * 24) as u64
+        let frames: usize = self.expansions.values().map(|it| size_of_val(&*it.outer)).sum();
+        let expansions = self.expansions.capacity() * (size_of::<Expansion>() + 8) + frames;
+        let samples = self.samples.capacity() * 24;
+        (self.entries.capacity() * each + spots + expansions + samples) as u64
     }
 
     fn key(&mut self, entry: Entry) -> Key {
