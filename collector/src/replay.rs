@@ -8,29 +8,16 @@
 //! no phase ended between. Work that no sample vouches for is booked as a rest between the two call paths around
 //! it, and shared out when the whole phase is known.
 
+mod intervals;
+
 use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_agent::segment::MAX_SLOTS;
 
-use crate::account::{Account, Between};
 use crate::books::{Books, Garbled, Sync};
 use crate::place::{NOWHERE, Place};
 use crate::tree::{ROOT, RawId};
 
-#[derive(Clone, Copy)]
-struct Tallied {
-    node: RawId,
-    sum: u64,
-    count: u64,
-    bytes: u64,
-}
-
-/// Parts of a closed interval.
-struct Parts {
-    work: u64,
-    inside: u64,
-    /// The record itself lies within the run, and the measurement was not paused.
-    counted: bool,
-}
+use intervals::Tallied;
 
 /// The state of one thread's stream.
 pub(crate) struct Replay {
@@ -344,75 +331,6 @@ impl Replay {
     fn settle(&mut self) {
         self.fresh = false;
         self.gap = false;
-    }
-
-    /// Closes the interval that ends at `now`, in whose last `duration` a wrapped call was open:
-    /// books the tallied calls, and returns what is left.
-    fn pass(&mut self, now: u64, duration: u64, books: &mut Books<'_>) -> Parts {
-        let window = books.window;
-        let booked = self.booked.unwrap_or(now);
-        self.booked = Some(now.min(window.end).max(booked));
-        if booked < window.begin {
-            // The run has begun since: what was seen before says nothing of it.
-            self.sampled = None;
-        }
-        let from = window.clip(booked);
-        // Counters of two cores may differ a little: no time is booked twice.
-        let to = window.clip(now).max(from);
-        if self.paused {
-            books.account.pause(to - from);
-            if let Some(course) = books.course.as_deref_mut() {
-                course.pause(to - from);
-            }
-            self.tallied.clear();
-            return Parts { work: 0, inside: 0, counted: false };
-        }
-        let counted = window.holds(now);
-        books.account.pass(to - from);
-        let entry = now.saturating_sub(duration).clamp(from, to);
-        let tallied = self.book_tallied(entry - from, counted, books.account);
-        Parts { work: entry - from - tallied, inside: to - entry, counted }
-    }
-
-    /// Books the tallied calls, scaled down where they exceed the time they lie in (their sums are
-    /// rounded, and the run may begin between them).
-    fn book_tallied(&mut self, available: u64, counted: bool, account: &mut Account) -> u64 {
-        let total: u128 = self.tallied.iter().map(|tallied| u128::from(tallied.sum)).sum();
-        let scaled = |sum: u128| {
-            if total <= u128::from(available) { sum } else { sum * u128::from(available) / total }
-        };
-        let mut sum = 0u128;
-        for tallied in self.tallied.drain(..) {
-            let before = scaled(sum);
-            sum += u128::from(tallied.sum);
-            account.spend(tallied.node, (scaled(sum) - before) as u64);
-            if counted {
-                account.call(tallied.node, tallied.count, tallied.bytes);
-            }
-        }
-        scaled(sum) as u64
-    }
-
-    /// Work outside wrapped calls before one of them: the last sample's, if there is one.
-    ///
-    /// Of it, the thread waited for a core as long as `off_cpu` says.
-    fn work_before(
-        &self,
-        stamps: u64,
-        off_cpu: Option<OffCpu>,
-        between: Between,
-        books: &mut Books<'_>,
-    ) {
-        let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns).min(stamps);
-        match self.sampled {
-            _ if self.gap => books.account.rest((ROOT, ROOT), stamps),
-            Some(node) => books.account.work(node, stamps, delay),
-            None => {
-                // Nobody worked while waiting for a core: that part is not shared out.
-                books.account.work(books.tree.parent(between.0), delay, delay);
-                books.account.rest(between, stamps - delay);
-            }
-        }
     }
 }
 

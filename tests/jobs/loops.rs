@@ -123,6 +123,20 @@ fn iterations_shorter_than_a_period_are_not_invented() {
     assert!(found, "{}", summary.at("/tree/frames"));
 }
 
+#[test]
+fn a_loop_of_a_program_in_cxx_has_its_line() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).form(Form::Cxx).arguments("sleep 20 20 3");
+    let summary = job.watch(Watch::Run).run().succeeded().summary();
+    let it = loop_of(&summary, "main");
+    assert_eq!(it["iterations"]["accepted"], 20, "{it:#}");
+    let header = it["path"].as_array().and_then(|path| path.last()).expect("a path");
+    assert!(header["file"].as_str().is_some_and(|file| file.ends_with("imbalance.cpp")), "{it:#}");
+    assert!(header["line"].is_u64(), "{it:#}");
+}
+
 const OPTIMISED: [&[&str]; 3] = [&["-O0"], &["-O2"], &["-O3", "-march=native"]];
 
 fn build(subject: &str, compiler: &'static str, flags: &'static [&'static str]) -> Summary {

@@ -17,10 +17,12 @@ pub fn hottest(summary: &Summary) -> Vec<String> {
 
 fn sentence(it: &Loop) -> String {
     let iterations = &it.iterations;
-    let number = counted(iterations.accepted, "iteration");
+    // Those that are too short to say more of were told apart, too.
+    let all = (iterations.accepted + iterations.rejected).max(1);
+    let number = counted(all, "iteration");
     // One mark or none: what samples cannot tell apart is at least that many.
     let number = if iterations.exact { number } else { format!("at least {number}") };
-    let each_s = it.mean_duration_s / (iterations.accepted + iterations.rejected).max(1) as f64;
+    let each_s = it.mean_duration_s / all as f64;
     let mut sentence = format!(
         "{}: {number}, {} each on average ({} of the run)",
         end_of(&it.path),

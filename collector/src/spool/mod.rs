@@ -5,8 +5,8 @@
 //! SpoolReader:  file -> index or scan -> frame -> columns -> record
 //! ```
 //!
-//! Whatever kills the writer, and whenever, all frames before stay readable: the file only grows, and
-//! a frame needs no other one. Whatever the bytes are, the reader neither panics nor takes more memory
+//! Whatever kills the writer, and whenever, all frames before stay readable: a file only grows (a journal,
+//! until it begins anew), and a frame needs no other one. Whatever the bytes are, the reader neither panics nor takes more memory
 //! than the file's size and one frame's bound allow; a damaged byte costs the frame that holds it.
 //!
 //! # Format

@@ -236,7 +236,7 @@ impl Spooling {
             let _ = std::fs::remove_file(path.with_extension(JOURNAL));
         }
         SpoolOutcome {
-            bytes: counts.bytes,
+            bytes: if path.is_some() { counts.bytes } else { 0 },
             halvings,
             lost: counts.lost + refused,
             trouble: trouble.or(ended),

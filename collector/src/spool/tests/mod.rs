@@ -3,6 +3,7 @@
 mod columns;
 mod corpus;
 mod files;
+mod frames;
 mod measure;
 mod programs;
 mod thinning;
