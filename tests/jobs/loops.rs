@@ -2,18 +2,10 @@
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
-use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::summary::Summary;
+use plimsoll_tests::truth::Truth;
 use serde_json::Value;
-
-fn run() -> Option<Outcome> {
-    if !Mpi::OpenMpi.available() {
-        return None;
-    }
-    let job = Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run);
-    Some(job.needs_all_cores().run().succeeded())
-}
 
 /// The outermost loop of a function.
 #[track_caller]
@@ -43,10 +35,21 @@ fn numbers(list: &str) -> Vec<u64> {
 }
 
 #[test]
-fn iterations_are_those_of_the_source() {
-    let Some(job) = run() else { return };
+fn loops_of_a_known_source() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run).needs_all_cores();
+    let job = job.run().succeeded();
     let summary = job.summary();
-    let steps = loop_of(&summary, "steps");
+    iterations_are_those_of_the_source(&summary);
+    iterations_that_become_shorter_stay_in_order(&summary, &job.truth());
+    iterations_that_only_sleep_are_counted(&summary);
+    iterations_shorter_than_a_period_are_not_invented(&summary);
+}
+
+fn iterations_are_those_of_the_source(summary: &Summary) {
+    let steps = loop_of(summary, "steps");
     assert_eq!(steps["executions"], 2, "once on each rank: {steps:#}");
     assert_eq!(steps["iterations"]["accepted"], 24, "{steps:#}");
     assert_eq!(steps["iterations"]["calls_seen"], 24, "{steps:#}");
@@ -66,7 +69,7 @@ fn iterations_are_those_of_the_source() {
     }
     assert!(alike.iter().all(|number| *number > 8), "{steps:#}");
 
-    let assemble = loop_of(&summary, "assemble");
+    let assemble = loop_of(summary, "assemble");
     assert_eq!(assemble["executions"], 2 * 24, "{assemble:#}");
     assert_eq!(assemble["iterations"]["accepted"], 3, "{assemble:#}");
     let line = assemble["path"].as_array().unwrap().last().unwrap()["line"].as_u64().unwrap();
@@ -77,15 +80,12 @@ fn iterations_are_those_of_the_source() {
     assert!(shown.contains("for (int i = 0; i < elements; i++)"), "line {line}: {shown}");
 }
 
-#[test]
-fn iterations_that_become_shorter_stay_in_order() {
-    let Some(job) = run() else { return };
-    let summary = job.summary();
-    let levels = loop_of(&summary, "levels");
+fn iterations_that_become_shorter_stay_in_order(summary: &Summary, truth: &Truth) {
+    let levels = loop_of(summary, "levels");
     assert_eq!(levels["iterations"]["accepted"], 10, "{levels:#}");
     let durations: Vec<f64> =
         levels["durations_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
-    let truth = job.truth().numbers("levels_s");
+    let truth = truth.numbers("levels_s");
     assert_eq!(durations.len(), truth.len());
     for (level, (duration, truth)) in durations.iter().zip(&truth).enumerate() {
         // A boundary is known to a period.
@@ -94,21 +94,15 @@ fn iterations_that_become_shorter_stay_in_order() {
     assert!(levels["clusters"].as_array().unwrap().len() >= 3, "{levels:#}");
 }
 
-#[test]
-fn iterations_that_only_sleep_are_counted() {
-    let Some(job) = run() else { return };
-    let summary = job.summary();
-    let sleeps = loop_of(&summary, "sleeps");
+fn iterations_that_only_sleep_are_counted(summary: &Summary) {
+    let sleeps = loop_of(summary, "sleeps");
     assert_eq!(sleeps["iterations"]["accepted"], 12, "{sleeps:#}");
     near(&sleeps["mean_duration_s"], 12.0 * 0.060, 0.1);
     let calls = summary.of_function("wait_a_while").calls;
     assert!(calls >= 22.0, "{calls} of 2 x 12 calls, and the first may be missed on each rank");
 }
 
-#[test]
-fn iterations_shorter_than_a_period_are_not_invented() {
-    let Some(job) = run() else { return };
-    let summary = job.summary();
+fn iterations_shorter_than_a_period_are_not_invented(summary: &Summary) {
     for it in summary.at("/loops").as_array().unwrap() {
         let path = it["path"].as_array().unwrap();
         assert_ne!(path.last().unwrap()["function"], "short_ones", "{it:#}");
