@@ -16,12 +16,13 @@ fn input(name: &str) -> PathBuf {
 }
 
 /// Eight ranks, each of one thread.
-fn run(input_file: &str, variables: &str) -> Outcome {
+fn run(input_file: &str, variables: &str, options: &str) -> Outcome {
     let input = input(input_file);
     Job::ranks("lmp", Mpi::OpenMpi, 8)
         .form(Form::Installed)
         .arguments(&format!("-in {} -log none {variables}", input.display()))
         .variable("OMP_NUM_THREADS", "1")
+        .options(options)
         .watch(Watch::Run)
         .needs_all_cores()
         .run()
@@ -37,7 +38,8 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let droplet = run("droplet.in", "");
+    // A step lasts less than 20 ms: ten periods for it.
+    let droplet = run("droplet.in", "", "--period 1ms");
     let summary = droplet.summary();
     let uneven = summary.losses_of("load_imbalance");
     let loss = uneven.first().unwrap_or_else(|| panic!("{}", droplet.text()));
@@ -61,7 +63,7 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
     let told_apart = of("accepted") + of("rejected");
     assert!((118..=120).contains(&told_apart) && of("accepted") >= 60, "{steps:#}");
 
-    let cut = run("droplet.in", "-var balance rcb");
+    let cut = run("droplet.in", "-var balance rcb", "");
     let summary = cut.summary();
     let balanced_s = seconds(&summary.losses_of("load_imbalance"));
     assert!(balanced_s < 0.1 * unbalanced_s, "{balanced_s} s of {unbalanced_s} s\n{}", cut.text());
@@ -74,7 +76,7 @@ fn a_melt_is_balanced() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let melt = run("melt.in", "");
+    let melt = run("melt.in", "", "");
     let summary = melt.summary();
     let losses = summary.losses_of("load_imbalance");
     let severity: f64 =

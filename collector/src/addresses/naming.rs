@@ -1,0 +1,222 @@
+//! Names of single addresses: the function, what of its loops and inlined calls is around the address, and
+//! what the function is to the program.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
+use plimsoll_agent::segment::VDSO;
+use serde::{Deserialize, Serialize};
+
+use super::{Addresses, Detail, Named, Raw};
+use crate::profile::{Frame, FrameKind};
+use crate::structure::{Address, Function, LoopId, ModuleId, Place, Step, Structures};
+use crate::tables::Tables;
+
+/// Where a frame stands at the outer end of stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// A program's entry into libc: what is outside it is `_start`, whatever its name.
+    ProgramStart,
+    /// Code that starts threads.
+    ThreadStart,
+    /// Other code of the C library, the loader or this library, which is no part of the program
+    /// where it is outermost.
+    Outside,
+    /// `main`.
+    Main,
+    /// Anything else.
+    Inside,
+}
+
+/// A module, as addresses are named by it.
+pub(super) struct Module {
+    name: String,
+    bias: u64,
+    key: ModuleId,
+}
+
+impl Addresses {
+    /// Finds the name of an address.
+    pub(super) fn look_up(
+        &mut self,
+        raw: Raw,
+        tables: &dyn Tables,
+        structures: &mut Structures,
+    ) -> Named {
+        if raw.value < FIRST_CODE_ADDRESS {
+            return self.name_call(raw.value as CallId, tables);
+        }
+        let module = self
+            .modules
+            .entry(raw.module)
+            .or_insert_with(|| describe(raw.module, tables, structures));
+        let Some(module) = module else {
+            return self.name_nowhere(raw);
+        };
+        let offset = raw.value.wrapping_sub(module.bias);
+        let address = if raw.leaf { Address::Leaf(offset) } else { Address::Return(offset) };
+        let (key, module) = (module.key, module.name.clone());
+        let has_steps = raw.detail == Detail::Structure && !is_outside(&module);
+        let place = has_steps.then(|| structures.place(key, address));
+        let symbol = match &place {
+            Some(Place { function: Ok(known), .. }) => Some((known.name.clone(), known.entry)),
+            Some(_) => None,
+            None => structures.symbol(key, address).ok().map(|symbol| (symbol.name, symbol.entry)),
+        };
+        let function = match symbol {
+            Some((Some(name), _)) => name.to_string(),
+            Some((None, entry)) => format!("{module}+{entry:#x}"),
+            // The kernel's page has no file to read symbols from.
+            None if module == VDSO => module.clone(),
+            None => format!("{module}+{:#x}", address.instruction()),
+        };
+        let steps = place.map_or_else(Box::default, |it| self.steps(&it, &function, &module));
+        let role = role(&function, &module);
+        let frame = self.intern(plain(function, module));
+        Named { frame, steps, offset, role, detail: raw.detail }
+    }
+
+    /// Loops and inlined calls around a place in a function.
+    fn steps(&mut self, place: &Place, function: &str, module: &str) -> Box<[u32]> {
+        let mut steps = Vec::with_capacity(place.steps.len());
+        let mut holder = function.to_owned();
+        for step in &place.steps {
+            let frame = match (step, &place.function) {
+                (Step::Loop(id), Ok(known)) => loop_frame(known, *id, &holder, module),
+                (Step::Loop(_), Err(_)) => continue,
+                (Step::Inlined(inlined), _) => {
+                    holder = inlined.function.to_string();
+                    let (file, line) = match &inlined.call {
+                        Some(call) => (Some(call.file.to_string()), Some(call.line)),
+                        None => (None, None),
+                    };
+                    let (kind, function) = (FrameKind::Inlined, holder.clone());
+                    Frame { kind, file, line, ..plain(function, module.to_owned()) }
+                }
+            };
+            steps.push(self.intern(frame));
+        }
+        steps.into()
+    }
+
+    /// Code that is in no module that is known.
+    fn name_nowhere(&mut self, raw: Raw) -> Named {
+        let Raw { value, detail, .. } = raw;
+        let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
+        Named { frame, steps: Box::default(), offset: value, role: Role::Inside, detail }
+    }
+
+    fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
+        let entry = call(id);
+        let mpi = entry.is_some_and(|entry| entry.provider != Provider::Libc);
+        let frame = Frame {
+            kind: if mpi { FrameKind::Mpi } else { FrameKind::Function },
+            function: entry.map_or("[unknown]", |entry| entry.name).to_owned(),
+            file: None,
+            line: None,
+            offset: None,
+            module: if mpi { mpi_library(tables) } else { String::from("libc.so.6") },
+            call: Some(id),
+        };
+        let (frame, detail) = (self.intern(frame), Detail::Structure);
+        Named { frame, steps: Box::default(), offset: 0, role: Role::Inside, detail }
+    }
+}
+
+/// A procedure's frame.
+fn plain(function: String, module: String) -> Frame {
+    Frame {
+        kind: FrameKind::Function,
+        function,
+        file: None,
+        line: None,
+        offset: None,
+        module,
+        call: None,
+    }
+}
+
+/// A loop's frame, the same for all its copies; `holder` is the procedure that it was written in.
+fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Frame {
+    let source = function.source_of(id);
+    let it = function.loop_at(source.map_or(id, |source| source.original));
+    let (file, line) = match source.and_then(|source| source.lines.location.as_ref()) {
+        Some(location) => (Some(location.file.to_string()), Some(location.line)),
+        None => (None, None),
+    };
+    let offset = line.is_none().then(|| it.header.wrapping_sub(function.entry));
+    let frame = plain(holder.to_owned(), module.to_owned());
+    Frame { kind: FrameKind::Loop, file, line, offset, ..frame }
+}
+
+fn describe(number: u32, tables: &dyn Tables, structures: &mut Structures) -> Option<Module> {
+    let info = tables.module(number.checked_sub(1)? as usize)?;
+    let name = file_name(&info.path);
+    let path = PathBuf::from(OsStr::from_bytes(&info.path));
+    Some(Module { name, bias: info.bias, key: structures.module(path, info.build_id) })
+}
+
+fn file_name(path: &[u8]) -> String {
+    let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    if last.is_empty() {
+        "[unknown]".to_owned()
+    } else {
+        String::from_utf8_lossy(last).into_owned()
+    }
+}
+
+/// File name of the loaded MPI library; its interfaces for other languages load it, too.
+fn mpi_library(tables: &dyn Tables) -> String {
+    let names: Vec<String> = (0..tables.modules())
+        .filter_map(|index| tables.module(index))
+        .map(|module| file_name(&module.path))
+        .collect();
+    ["libmpi.so", "libmpich.so", "libmpi_abi.so"]
+        .iter()
+        .find_map(|prefix| names.iter().find(|name| name.starts_with(prefix)))
+        .cloned()
+        .unwrap_or_else(|| "mpi".to_owned())
+}
+
+fn role(function: &str, module: &str) -> Role {
+    match function {
+        "main" => return Role::Main,
+        "_start" | "__libc_start_call_main" | "generic_start_main" => return Role::Outside,
+        "start_thread" | "clone" | "clone3" => return Role::ThreadStart,
+        _ if function.starts_with("__libc_start_main") => return Role::ProgramStart,
+        _ => {}
+    }
+    if is_outside(module) { Role::Outside } else { Role::Inside }
+}
+
+/// Whether a module is the C library, the loader or this library: where it is outermost it is no part of
+/// the program, and its loops are not the user's anywhere.
+fn is_outside(module: &str) -> bool {
+    let outside = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libplimsoll."];
+    outside.iter().any(|prefix| module.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outer_end_of_stacks_is_known_by_name_and_by_module() {
+        assert_eq!(role("main", "app"), Role::Main);
+        assert_eq!(role("__libc_start_main_impl", "libc.so.6"), Role::ProgramStart);
+        assert_eq!(role("start_thread", "libc.so.6"), Role::ThreadStart);
+        assert_eq!(role("libc.so.6+0x23f90", "libc.so.6"), Role::Outside);
+        assert_eq!(role("trampoline", "libplimsoll.so"), Role::Outside);
+        assert_eq!(role("solve", "libcg.so"), Role::Inside);
+        assert_eq!(role("_start", "app"), Role::Outside);
+    }
+
+    #[test]
+    fn a_module_is_called_by_its_file_name() {
+        assert_eq!(file_name(b"/usr/lib/libmpi.so.40"), "libmpi.so.40");
+        assert_eq!(file_name(b"[vdso]"), "[vdso]");
+        assert_eq!(file_name(b""), "[unknown]");
+    }
+}
