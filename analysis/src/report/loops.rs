@@ -8,6 +8,8 @@ const MOST: usize = 2;
 const LEAST_FRACTION: f64 = 0.1;
 /// Kinds of iterations that are told apart.
 const MOST_KINDS: usize = 3;
+/// Characters of a list of iterations that is shown.
+const MOST_LIST: usize = 40;
 
 /// The loops that take most of the run, a sentence each.
 pub fn hottest(summary: &Summary) -> Vec<String> {
@@ -30,14 +32,15 @@ fn sentence(it: &Loop) -> String {
         percent(it.fraction)
     );
     let mut kinds: Vec<&IterationCluster> = it.clusters.iter().collect();
-    if kinds.len() > 1 && kinds.len() <= MOST_KINDS {
+    let is_short = kinds.iter().all(|kind| kind.iterations.len() <= MOST_LIST);
+    if kinds.len() > 1 && kinds.len() <= MOST_KINDS && is_short {
         kinds.sort_by(|a, b| b.mean_s.total_cmp(&a.mean_s));
         let kind = |it: &&IterationCluster| {
             format!("{} in iterations {}", seconds(it.mean_s), it.iterations)
         };
         sentence.push_str("; ");
         sentence.push_str(&kinds.iter().map(kind).collect::<Vec<_>>().join(", "));
-    } else if kinds.len() > MOST_KINDS {
+    } else if kinds.len() > 1 {
         sentence.push_str(&format!("; of {} kinds", count(kinds.len() as u64)));
     }
     sentence.push('.');
