@@ -5,9 +5,6 @@
 
 mod naming;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
@@ -16,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::Frame;
 use crate::spool::meta::NameMeta;
-use crate::structure::{Address, ModuleId, Structures};
+use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{IdMap, RawId, Tree};
 
 use naming::Module;
-pub(crate) use naming::Role;
+pub(crate) use naming::{Role, locate};
 
 /// What an address id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,18 +225,4 @@ impl Addresses {
         self.frame_ids.insert(frame, index);
         index
     }
-}
-
-/// The module of a code address, and its address in the module's file.
-pub(crate) fn locate(
-    id: u32,
-    tables: &dyn Tables,
-    structures: &mut Structures,
-) -> Option<(ModuleId, Address)> {
-    let (value, module, flags) = tables.address(id)?;
-    let info = tables.module(module.checked_sub(1)? as usize)?;
-    let offset = value.wrapping_sub(info.bias);
-    let module = structures.module(PathBuf::from(OsStr::from_bytes(&info.path)), info.build_id);
-    let is_leaf = flags & ADDRESS_IS_LEAF != 0;
-    Some((module, if is_leaf { Address::Leaf(offset) } else { Address::Return(offset) }))
 }

@@ -127,10 +127,14 @@ impl Collector {
     /// Ends the spool, if there is one; the processes in it have been finished.
     pub fn end_spool(&self) -> Option<SpoolOutcome> {
         let mut spool = self.state.lock().scratch.spool.take()?;
+        self.hand_over_note(&mut spool);
+        Some(spool.finish())
+    }
+
+    fn hand_over_note(&self, spool: &mut Spooling) {
         if let Some(note) = self.note.lock().take() {
             spool.note(note);
         }
-        Some(spool.finish())
     }
 
     /// Takes a spool back: nothing stays of it on disk.
@@ -161,10 +165,8 @@ impl Collector {
         let mut state = self.state.lock();
         while !state.stopping {
             state.woken = false;
-            if let Some(spool) = &mut state.scratch.spool
-                && let Some(note) = self.note.lock().take()
-            {
-                spool.note(note);
+            if let Some(spool) = &mut state.scratch.spool {
+                self.hand_over_note(spool);
             }
             let fullest = state.round();
             if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
@@ -268,8 +270,10 @@ impl State {
         for process in processes.values_mut() {
             fullest = fullest.max(process.drain(scratch));
         }
-        if processes.values().any(Process::has_nameless) {
-            for process in processes.values_mut() {
+        let mut nameless =
+            processes.values_mut().filter(|process| process.has_nameless()).peekable();
+        if nameless.peek().is_some() {
+            for process in nameless {
                 let begin = Instant::now();
                 let allowed = pace.allows(begin, scratch.structures.is_open());
                 if allowed > Duration::ZERO {

@@ -14,14 +14,14 @@ const MOST_SAVED: Duration = Duration::from_millis(20);
 /// Time that may be spent.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    saved: Duration,
-    owed: Duration,
+    /// What is saved up, in nanoseconds; below zero, what is owed.
+    balance: i64,
     last: Option<Instant>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { saved: MOST_SAVED, owed: Duration::ZERO, last: None }
+        Self { balance: nanoseconds(MOST_SAVED), last: None }
     }
 }
 
@@ -30,18 +30,20 @@ impl Pace {
     pub(crate) fn allows(&mut self, now: Instant, goes_on: bool) -> Duration {
         let earned = self.last.map_or(Duration::ZERO, |last| now.duration_since(last)) / SHARE;
         self.last = Some(now);
-        let back = self.owed.min(earned);
-        self.owed -= back;
-        self.saved = (self.saved + (earned - back)).min(MOST_SAVED);
-        if goes_on || self.saved == MOST_SAVED { self.saved } else { Duration::ZERO }
+        let most = nanoseconds(MOST_SAVED);
+        self.balance = self.balance.saturating_add(nanoseconds(earned)).min(most);
+        let may_begin = goes_on || self.balance == most;
+        Duration::from_nanos(u64::try_from(self.balance).unwrap_or(0)) * u32::from(may_begin)
     }
 
     /// So much was spent, perhaps more than was allowed.
     pub(crate) fn spend(&mut self, spent: Duration) {
-        let over = spent.saturating_sub(self.saved);
-        self.saved = self.saved.saturating_sub(spent);
-        self.owed += over;
+        self.balance = self.balance.saturating_sub(nanoseconds(spent));
     }
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

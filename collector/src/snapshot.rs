@@ -14,7 +14,7 @@ use crate::profile::{
     ContextTree, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue, PhaseProfile,
 };
 use crate::shares::Shares;
-use crate::tree::{IdMap, ROOT, Tree};
+use crate::tree::{IdMap, Tree};
 
 /// What a finished run consists of.
 pub(crate) struct Run<'a> {
@@ -269,7 +269,7 @@ impl Run<'_> {
         let mut by_node: BTreeMap<NodeId, LoopProfile> = BTreeMap::new();
         let mut durations: BTreeMap<NodeId, Durations> = BTreeMap::new();
         for run in self.loops {
-            let raw = run.path.iter().try_fold(ROOT, |at, id| self.tree.find(at, *id));
+            let raw = self.tree.find(&run.path);
             let Some(node) = raw.and_then(|raw| contexts.loop_around(raw, run.depth)) else {
                 continue;
             };

@@ -85,9 +85,11 @@ impl Tree {
         Some(node)
     }
 
-    /// The child of `parent` for an address, if there is one.
-    pub(crate) fn find(&self, parent: RawId, address: u32) -> Option<RawId> {
-        self.children.get(&(u64::from(parent) << 32 | u64::from(address))).copied()
+    /// The context with this path of addresses, outermost first, if there is one.
+    pub(crate) fn find(&self, path: &[u32]) -> Option<RawId> {
+        path.iter().try_fold(ROOT, |at, address| {
+            self.children.get(&(u64::from(at) << 32 | u64::from(*address))).copied()
+        })
     }
 
     /// All contexts but the root, callers before those that they call.

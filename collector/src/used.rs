@@ -33,8 +33,7 @@ pub(crate) fn addresses(
         used.account(account);
     }
     for run in loops {
-        let raw = run.path.iter().try_fold(ROOT, |at, id| tree.find(at, *id));
-        raw.into_iter().for_each(|raw| used.path(raw));
+        tree.find(&run.path).into_iter().for_each(|raw| used.path(raw));
     }
     used.addresses
 }

@@ -9,7 +9,6 @@ use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::summary::Loss;
-use serde_json::Value;
 
 fn input(name: &str) -> PathBuf {
     workspace_dir().join("tests/lammps").join(name)
@@ -52,12 +51,7 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
         "the cause is {cause}"
     );
     let unbalanced_s = seconds(&uneven);
-    let loops = summary.at("/loops").as_array().expect("a list of loops");
-    let is_steps = |it: &&Value| {
-        let header = it["path"].as_array().and_then(|path| path.last());
-        header.is_some_and(|frame| frame["function"] == "LAMMPS_NS::Verlet::run")
-    };
-    let steps = loops.iter().find(is_steps).unwrap_or_else(|| panic!("{}", droplet.text()));
+    let steps = summary.loop_of("LAMMPS_NS::Verlet::run");
     let of = |key: &str| steps["iterations"][key].as_u64().unwrap_or(0);
     // Steps that no sample or too few fell into are too short to say more of.
     let told_apart = of("accepted") + of("rejected");

@@ -7,17 +7,6 @@ use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::Truth;
 use serde_json::Value;
 
-/// The outermost loop of a function.
-#[track_caller]
-fn loop_of<'a>(summary: &'a Summary, function: &str) -> &'a Value {
-    let loops = summary.at("/loops").as_array().expect("a list of loops");
-    let is_of = |it: &&Value| {
-        let last = it["path"].as_array().and_then(|path| path.last());
-        last.is_some_and(|frame| frame["kind"] == "loop" && frame["function"] == function)
-    };
-    loops.iter().find(is_of).unwrap_or_else(|| panic!("no loop of {function}: {loops:#?}"))
-}
-
 fn near(value: &Value, truth: f64, within: f64) {
     let value = value.as_f64().unwrap_or(f64::NAN);
     assert!((value - truth).abs() <= within * truth, "{value} is not {truth}");
@@ -49,7 +38,7 @@ fn loops_of_a_known_source() {
 }
 
 fn iterations_are_those_of_the_source(summary: &Summary) {
-    let steps = loop_of(summary, "steps");
+    let steps = summary.loop_of("steps");
     assert_eq!(steps["executions"], 2, "once on each rank: {steps:#}");
     assert_eq!(steps["iterations"]["accepted"], 24, "{steps:#}");
     assert_eq!(steps["iterations"]["calls_seen"], 24, "{steps:#}");
@@ -69,7 +58,7 @@ fn iterations_are_those_of_the_source(summary: &Summary) {
     }
     assert!(alike.iter().all(|number| *number > 8), "{steps:#}");
 
-    let assemble = loop_of(summary, "assemble");
+    let assemble = summary.loop_of("assemble");
     assert_eq!(assemble["executions"], 2 * 24, "{assemble:#}");
     assert_eq!(assemble["iterations"]["accepted"], 3, "{assemble:#}");
     let line = assemble["path"].as_array().unwrap().last().unwrap()["line"].as_u64().unwrap();
@@ -81,7 +70,7 @@ fn iterations_are_those_of_the_source(summary: &Summary) {
 }
 
 fn iterations_that_become_shorter_stay_in_order(summary: &Summary, truth: &Truth) {
-    let levels = loop_of(summary, "levels");
+    let levels = summary.loop_of("levels");
     assert_eq!(levels["iterations"]["accepted"], 10, "{levels:#}");
     let durations: Vec<f64> =
         levels["durations_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
@@ -95,7 +84,7 @@ fn iterations_that_become_shorter_stay_in_order(summary: &Summary, truth: &Truth
 }
 
 fn iterations_that_only_sleep_are_counted(summary: &Summary) {
-    let sleeps = loop_of(summary, "sleeps");
+    let sleeps = summary.loop_of("sleeps");
     assert_eq!(sleeps["iterations"]["accepted"], 12, "{sleeps:#}");
     near(&sleeps["mean_duration_s"], 12.0 * 0.060, 0.1);
     let calls = summary.of_function("wait_a_while").calls;
@@ -124,7 +113,7 @@ fn a_loop_of_a_program_in_cxx_has_its_line() {
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).form(Form::Cxx).arguments("sleep 20 20 3");
     let summary = job.watch(Watch::Run).run().succeeded().summary();
-    let it = loop_of(&summary, "main");
+    let it = summary.loop_of("main");
     assert_eq!(it["iterations"]["accepted"], 20, "{it:#}");
     let header = it["path"].as_array().and_then(|path| path.last()).expect("a path");
     assert!(header["file"].as_str().is_some_and(|file| file.ends_with("imbalance.cpp")), "{it:#}");

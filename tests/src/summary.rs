@@ -87,6 +87,20 @@ impl Summary {
         self.losses().into_iter().next().expect("the summary names no loss")
     }
 
+    /// The outermost loop of a function.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn loop_of(&self, function: &str) -> &Value {
+        let loops = list(&self.value["loops"]);
+        let is_of = |it: &&Value| {
+            let last = it["path"].as_array().and_then(|path| path.last());
+            last.is_some_and(|frame| frame["kind"] == "loop" && frame["function"] == function)
+        };
+        loops.iter().find(is_of).unwrap_or_else(|| panic!("no loop of {function}: {loops:#?}"))
+    }
+
     /// Mean inclusive seconds over ranks of all contexts of a function, and the calls of them.
     pub fn of_function(&self, function: &str) -> FunctionTotals {
         let mut totals = FunctionTotals::default();

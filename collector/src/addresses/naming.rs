@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
-use plimsoll_agent::segment::VDSO;
+use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
 use serde::{Deserialize, Serialize};
 
 use super::{Addresses, Detail, Named, Raw};
@@ -37,6 +37,14 @@ pub(super) struct Module {
     key: ModuleId,
 }
 
+impl Module {
+    /// What is at an address in memory: where in the file, and by what it was on the stack.
+    fn address(&self, value: u64, is_leaf: bool) -> (u64, Address) {
+        let offset = value.wrapping_sub(self.bias);
+        (offset, if is_leaf { Address::Leaf(offset) } else { Address::Return(offset) })
+    }
+}
+
 impl Addresses {
     /// Finds the name of an address.
     pub(super) fn look_up(
@@ -55,8 +63,7 @@ impl Addresses {
         let Some(module) = module else {
             return self.name_nowhere(raw);
         };
-        let offset = raw.value.wrapping_sub(module.bias);
-        let address = if raw.leaf { Address::Leaf(offset) } else { Address::Return(offset) };
+        let (offset, address) = module.address(raw.value, raw.leaf);
         let (key, module) = (module.key, module.name.clone());
         let has_steps = raw.detail == Detail::Structure && !is_outside(&module);
         let place = has_steps.then(|| structures.place(key, address));
@@ -149,6 +156,17 @@ fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Fr
     let offset = line.is_none().then(|| it.header.wrapping_sub(function.entry));
     let frame = plain(holder.to_owned(), module.to_owned());
     Frame { kind: FrameKind::Loop, file, line, offset, ..frame }
+}
+
+/// The module of a code address, and its address in the module's file.
+pub(crate) fn locate(
+    id: u32,
+    tables: &dyn Tables,
+    structures: &mut Structures,
+) -> Option<(ModuleId, Address)> {
+    let (value, module, flags) = tables.address(id)?;
+    let module = describe(module, tables, structures)?;
+    Some((module.key, module.address(value, flags & ADDRESS_IS_LEAF != 0).1))
 }
 
 fn describe(number: u32, tables: &dyn Tables, structures: &mut Structures) -> Option<Module> {

@@ -1,7 +1,7 @@
 //! Telling the iterations of a loop apart (ICS18, 3.2, Algorithm 1), and when to believe it.
 
 use super::ControlFlow;
-use super::node::{Content, Key, Kind, Node};
+use super::node::{Key, Kind, Node};
 
 /// CHILD_NUM_ACC: a stretch with so many children is one iteration.
 pub const ACCEPTED_CHILDREN: usize = 5;
@@ -71,7 +71,7 @@ impl Evidence {
         let duration = child.duration();
         match child.kind() {
             Kind::Leaf => return,
-            Kind::Loop if matches!(child.content(), Content::Profile(_)) => {
+            Kind::Loop if child.is_profile() => {
                 let [first, second] = self.loops;
                 self.loops = [first.max(duration), second.max(duration.min(first))];
             }
@@ -93,7 +93,7 @@ impl Evidence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Boundary;
+    use super::super::{Boundary, Content};
     use super::*;
 
     /// Places in the order of their keys; of two in one ten only one runs.

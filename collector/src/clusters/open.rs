@@ -52,13 +52,11 @@ pub(super) struct Children {
     pub(super) nodes: Vec<Node>,
     /// They were too many: now they are a set of profile nodes, and this is their parent's own time.
     profile: Option<u64>,
-    count: usize,
     evidence: Evidence,
 }
 
 impl Children {
     fn push(&mut self, node: Node, shed: &mut Shed) {
-        self.count += 1;
         self.evidence.add(&node);
         if let Some(own) = &mut self.profile {
             *own += node.before;
@@ -230,7 +228,7 @@ impl Open {
         shed: &mut Shed,
     ) -> Node {
         let duration = when.at - self.begin.at;
-        if self.children.count > 0 && self.running.is_some() {
+        if !self.children.nodes.is_empty() && self.running.is_some() {
             self.close_iteration(when, closing, shed);
             self.reached = when;
         }

@@ -93,11 +93,13 @@ impl Keys {
         sources: &mut Sources<'_>,
     ) {
         let pair = u64::from(site.map_or(0, |site| site + 1)) << 32 | u64::from(id);
-        if !self.expansions.contains_key(&pair) {
-            let expansion = self.make(site, id, sources);
-            self.expansions.insert(pair, expansion);
-        }
-        let expansion = &self.expansions[&pair];
+        let expansion = match self.expansions.get(&pair) {
+            Some(known) => known,
+            None => {
+                let new = self.make(site, id, sources);
+                self.expansions.entry(pair).or_insert(new)
+            }
+        };
         frames.extend_from_slice(&expansion.outer);
         if is_leaf {
             frames.extend(expansion.leaf);
