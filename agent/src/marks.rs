@@ -1,7 +1,8 @@
 //! Return-address marks: which frames have stayed on the stack since the last sample.
 //!
-//! After a sample, and at the return of a wrapped call that was recorded, one return address on the stack is replaced by the address of a stub (the mark,
-//! see [`stubs`]). When the marked function returns, the stub moves the mark one frame outwards.
+//! After a sample, and at the return of a wrapped call that was recorded, one return address on the
+//! stack is replaced by the address of a stub (the mark, see [`stubs`]). When the marked function
+//! returns, the stub moves the mark one frame outwards.
 //! At the next sample the mark stands at the innermost frame that has not returned: the least
 //! common ancestor of the two stacks. A comparison of the stacks alone cannot tell one call from
 //! two calls of the same function from the same place.
@@ -15,6 +16,7 @@
 
 pub mod retreat;
 pub mod stubs;
+pub mod unwinders;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,7 +26,7 @@ use crate::modules::LoadedModule;
 use crate::process::{self, Observed};
 use crate::segment::MAX_ADDRESSES;
 use crate::thread::{State, bump};
-use crate::unwind::{End, Frame, Frames, Path};
+use crate::unwind::{End, Frame, Frames, Path, Start, interrupted};
 
 use retreat::Reason;
 
@@ -186,21 +188,44 @@ pub fn forget(state: &mut State) {
     note(state);
 }
 
-/// An unwinder of exceptions that is not understood has met a mark: the thread's is taken away,
-/// which is safe here because the unwinder has read it, and no more are planted.
+/// An unwinder of exceptions that is not understood has met a mark: no more are planted, and all that
+/// stand on the thread's stack are taken away, the forgotten ones too, so that its second phase meets
+/// none. That is safe here alone: what the unwinder has read of them it keeps, and the others lie
+/// further out.
 pub fn lift() {
     let Some(observed) = process::current() else { return };
     observed.retreat(Reason::UnknownUnwinder);
     observed.with_thread(|state| {
-        let goal = goal(state);
-        if goal.place == 0 {
-            return;
-        }
-        let word = goal.place as *mut u64;
-        // SAFETY: the mark stands on the thread's own stack, in a frame that has not returned.
-        unsafe {
-            if word.read_volatile() == goal.stub {
-                word.write_volatile(stubs::original(goal.stub));
+        // SAFETY: an all-zero context is valid, and getcontext(3) fills it in.
+        let here = unsafe {
+            let mut context: libc::ucontext_t = core::mem::zeroed();
+            libc::getcontext(&mut context);
+            context
+        };
+        let regs = interrupted(&here);
+        let start = Start {
+            address: regs.ip(),
+            is_return: true,
+            place: 0,
+            regs,
+            stack_bounds: state.stack_bounds,
+            stop_at: u64::MAX,
+            stop_address: 0,
+            goal: Goal::NONE,
+        };
+        observed.with_unwinding(state, |unwinding, walk| {
+            walk.found.clear();
+            unwinding.walk(start, walk.found);
+        });
+        for frame in state.found.as_slice().iter().filter(|frame| frame.place != 0) {
+            let word = frame.place as *mut u64;
+            // SAFETY: the return address of a frame that has not returned, from where it was just
+            // read.
+            unsafe {
+                let found = word.read_volatile();
+                if stubs::original(found) != found {
+                    word.write_volatile(frame.address);
+                }
             }
         }
         forget(state);
@@ -235,8 +260,9 @@ pub fn note(state: &mut State) {
     state.since = Since { index: live.index as usize, passes: live.passes };
 }
 
-/// Marks the thread's current stack, which has just been unwound whole, or up to the mark, or is that of a
-/// wrapped call that is about to return and whose return addresses stand where they stood at its entry.
+/// Marks the thread's current stack, which has just been unwound whole, or up to the mark, or is that
+/// of a wrapped call that is about to return and whose return addresses stand where they stood at its
+/// entry.
 ///
 /// Its outermost `state.common` frames are those that were marked before: only the others are
 /// looked at.
@@ -254,8 +280,13 @@ pub fn plant(observed: &Observed, state: &mut State) {
     state.marked.follow(Path { outer: state.current.as_slice(), inner: &[] }, known);
     state.common = state.marked.as_slice().len();
     live.frames = state.marked.as_slice().as_ptr();
-    let mut innermost = (live.place != 0 && known > 0).then_some(live.index as usize);
     let marked = state.marked.as_mut_slice();
+    // A jump leaves marks behind on frames that are no more, and may leave a stub half-way.
+    let stands = |index: &usize| {
+        let kept = marked[..known].get(*index);
+        kept.is_some_and(|frame| frame.place == live.place && frame.stub != 0)
+    };
+    let mut innermost = Some(live.index as usize).filter(|_| live.place != 0).filter(stands);
     for (index, frame) in marked.iter_mut().enumerate().skip(known) {
         let can = index >= OUTERMOST
             && frame.place >= state.stack_bounds.0

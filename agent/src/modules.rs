@@ -36,6 +36,10 @@ pub struct LoadedModule {
     pub build_id: Vec<u8>,
     /// The code between `start` and `end`.
     pub text: ImageBytes,
+    /// Names of the functions that it asks for or offers, one after the other (`.dynstr`).
+    pub names: Option<ImageBytes>,
+    /// What is mapped from the file and never written: code and constants.
+    pub constants: Vec<ImageBytes>,
     /// `.eh_frame_hdr` and `.eh_frame` with their addresses in the file.
     pub unwind: Option<UnwindTables>,
     /// Index into the segment's module table.
@@ -224,6 +228,16 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
         })
         .next()
         .unwrap_or_default();
+    let names =
+        headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC).and_then(|header| {
+            let at = bias.wrapping_add(header.p_vaddr);
+            let (names, size) = names(image(at, header.p_memsz.min(rest_of_segment(at)?)), bias)?;
+            Some(image(names, size.min(rest_of_segment(names)?)))
+        });
+    let constants = loads()
+        .filter(|header| header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R)
+        .map(|header| image(bias.wrapping_add(header.p_vaddr), header.p_filesz))
+        .collect();
     // SAFETY: the loader's names are C strings.
     let mut name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().to_vec();
     // SAFETY: getauxval has no preconditions.
@@ -231,7 +245,18 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
         name = VDSO.as_bytes().to_vec();
     }
     let text = if text_bytes.is_some() { image(start, end - start) } else { &[] };
-    Some(LoadedModule { start, end, bias, name, build_id, text, unwind, index: 0 })
+    Some(LoadedModule {
+        start,
+        end,
+        bias,
+        name,
+        build_id,
+        text,
+        names,
+        constants,
+        unwind,
+        index: 0,
+    })
 }
 
 /// Where `.eh_frame` lies, from the header at runtime address `at` (LSB, Core, 10.6.2): only the
@@ -243,6 +268,22 @@ fn frames_address(header: &[u8], at: u64) -> Option<u64> {
     }
     let offset = i32::from_le_bytes([header[4], header[5], header[6], header[7]]);
     Some((at + 4).wrapping_add_signed(i64::from(offset)))
+}
+
+/// Where an object's table of names lies, and its size, from its dynamic section (ELF gABI, chapter
+/// 5, Dynamic Section). The loader has made most of the addresses there runtime addresses.
+fn names(dynamic: &[u8], bias: u64) -> Option<(u64, u64)> {
+    const STRING_TABLE: u64 = 5;
+    const STRING_TABLE_BYTES: u64 = 10;
+    let (pairs, _) = dynamic.as_chunks::<16>();
+    let value = |tag: u64| {
+        pairs.iter().find(|pair| pair[..8] == tag.to_le_bytes()).map(|pair| {
+            let (_, value) = pair.split_at(8);
+            u64::from_le_bytes(value.try_into().expect("eight bytes"))
+        })
+    };
+    let at = value(STRING_TABLE)?;
+    Some((if at < bias { at + bias } else { at }, value(STRING_TABLE_BYTES)?))
 }
 
 /// The GNU build-id among an object's notes (ELF gABI, chapter 5, Note Section).

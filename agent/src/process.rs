@@ -42,6 +42,8 @@ pub struct Config {
     pub clock: ClockKind,
     /// Return addresses may be marked.
     pub marks: Marks,
+    /// The application's calls are measured, too.
+    pub regions: bool,
     /// The C library's sigaction: the application's may be ours.
     pub sigaction: Sigaction,
 }
@@ -71,6 +73,9 @@ impl core::fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
+/// What no handler takes that stays on its core, in nanoseconds; a scheduler's shortest slice is longer.
+const INTERRUPTED_NS: u64 = 500_000;
+
 /// The observed process. Created once, never freed: a handler may always be running.
 pub struct Observed {
     /// Sampling period in ticks of the time stamp counter.
@@ -82,6 +87,8 @@ pub struct Observed {
     /// Part of an interval around a call that is worth a reading of the CPU clock, in stamps: a
     /// reading takes half a microsecond.
     pub part_stamps: u64,
+    /// A handler that takes longer, in ticks, was off its core.
+    pub interrupted_ticks: u64,
     period_ns: u64,
     clock: ClockKind,
     segment: *mut u8,
@@ -157,6 +164,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         period_stamps: stamp(ticks_in(config.period_ns, rate)),
         late_stamps: stamp(ticks_in(config.period_ns + config.period_ns / 8, rate)),
         part_stamps: stamp(ticks_in(config.period_ns / 4, rate)),
+        interrupted_ticks: ticks_in(INTERRUPTED_NS, rate),
         period_ns: config.period_ns,
         clock: config.clock,
         segment,
@@ -186,6 +194,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.period_ns.store(config.period_ns, Ordering::Relaxed);
     header.period_stamps.store(observed.period_stamps, Ordering::Relaxed);
     header.clock.store(config.clock as u32, Ordering::Relaxed);
+    header.only_samples.store(u32::from(!config.regions), Ordering::Relaxed);
     header.ring_bytes.store(ring_bytes as u32, Ordering::Relaxed);
     header.anchor_ticks.store(anchor.ticks, Ordering::Relaxed);
     header.anchor_ns.store(anchor.ns, Ordering::Relaxed);

@@ -7,6 +7,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 
 use crate::calls::FIRST_CODE_ADDRESS;
 use crate::clock::{stamp, ticks};
@@ -14,6 +15,7 @@ use crate::marks::{self, Goal, stubs};
 use crate::process::{self, Observed};
 use crate::record::{MAX_DEPTH, Record};
 use crate::regions::{RegionTable, flush_tallies};
+use crate::segment::Thread;
 use crate::thread::{State, ThreadBlock, bump, difference, kept};
 use crate::unwind::{End, Frame, Frames, Path, Start, Unwinding, interrupted};
 
@@ -66,13 +68,27 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
         let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
         block.enter_at(sp, |state| {
             if !(state.paused || state.muted) {
-                sample(observed, state, context, begin);
+                block.guard(state, |state| sample(observed, state, context, begin));
             }
-            bump(&state.area().thread.handler_ticks, ticks().wrapping_sub(begin));
+            let thread = &state.area().thread;
+            let took = ticks().wrapping_sub(begin);
+            bump(&thread.handler_ticks, spent(thread, took, observed.interrupted_ticks));
         });
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// Ticks that a handler of `took` ticks spent on the CPU. Where cores are short the scheduler often takes
+/// the thread's away in here, since its own clock and ours run out together; such a handler counts as
+/// the thread's others do, and the wait as the application's.
+fn spent(thread: &Thread, took: u64, interrupted: u64) -> u64 {
+    if took <= interrupted {
+        return took;
+    }
+    let [ticks, samples] =
+        [&thread.handler_ticks, &thread.samples].map(|count| count.load(Ordering::Relaxed));
+    ticks.checked_div(samples).unwrap_or(interrupted).min(interrupted)
 }
 
 /// Takes a sample of the thread, interrupted at `context`.
@@ -268,5 +284,22 @@ pub fn install(sigaction: process::Sigaction) -> libc::sigaction {
         (&raw mut action.sa_mask).write_bytes(0xff, 1);
         sigaction(crate::timer::SIGNAL, &action, &mut previous);
         previous
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_that_lost_its_core_counts_as_the_others() {
+        // SAFETY: counters are valid as zeros.
+        let thread: Thread = unsafe { core::mem::zeroed() };
+        assert_eq!(spent(&thread, 700, 1000), 700);
+        assert_eq!(spent(&thread, 1_000_000, 1000), 1000);
+        bump(&thread.samples, 4);
+        bump(&thread.handler_ticks, 400);
+        assert_eq!(spent(&thread, 1_000_000, 1000), 100);
+        assert_eq!(spent(&thread, 700, 1000), 700);
     }
 }

@@ -117,6 +117,8 @@ pub struct Process {
     pub reported: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
+    /// Nothing is known but samples: the application's calls are not measured.
+    pub only_samples: AtomicU32,
 }
 
 /// A loaded module.
@@ -208,7 +210,7 @@ pub struct Thread {
     pub calls: AtomicU64,
     /// Of these, calls of MPI.
     pub mpi_calls: AtomicU64,
-    /// Time stamp counter ticks spent in our signal handler.
+    /// Time stamp counter ticks spent in our signal handler, on the CPU.
     pub handler_ticks: AtomicU64,
     /// Stamp of the last timed record: what the thread did since is not yet in the ring.
     pub last_stamp: AtomicU64,

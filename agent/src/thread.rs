@@ -7,11 +7,13 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cfi::CfiScratch;
 use crate::marks::{self, LiveMark, Since};
 use crate::modules::Snapshot;
 use crate::offcpu::OffCpuClock;
+use crate::process;
 use crate::record::{Delta, MAX_DEPTH};
 use crate::regions::RegionTable;
 use crate::segment::ThreadArea;
@@ -82,7 +84,7 @@ pub struct State {
     pub timer: Timer,
     /// The measurement is paused.
     pub paused: bool,
-    /// The run is over.
+    /// The run is over, or something of ours has gone wrong.
     pub muted: bool,
 }
 
@@ -184,6 +186,37 @@ impl ThreadBlock {
         Some(result)
     }
 
+    /// Runs `work`, whose panic does not end the application: the thread is not measured any more then.
+    /// Only for where no cancellation can be on its way: catching one would end the process.
+    pub fn guard(&self, state: &mut State, work: impl FnOnce(&mut State)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(state))) {
+            // Its memory is not given back: this may be a signal handler.
+            core::mem::forget(panic);
+            self.give_up(state);
+        }
+    }
+
+    #[cold]
+    fn give_up(&self, state: &mut State) {
+        if !state.muted {
+            self.break_off(state);
+            state.muted = true;
+            if let Some(observed) = process::current() {
+                observed.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Our own code has not come to its end: puts what it left behind in order.
+    fn break_off(&self, state: &mut State) {
+        self.hazard.store(core::ptr::null_mut(), Ordering::Release);
+        // A record may have been begun and not written.
+        state.stream.break_off();
+        state.forget_reader();
+        state.regions.leave();
+        marks::forget(state);
+    }
+
     /// Whether our own code, which began to run at `busy` on the stack, was left by a jump out of a
     /// signal handler or by a cancellation, now that the stack pointer is `sp`: it would lie further
     /// in. On other stacks than the thread's own nothing can be said. If so, what it left behind is
@@ -195,12 +228,7 @@ impl ThreadBlock {
         let (low, high) = state.stack_bounds;
         let left = low <= busy && busy < sp && sp < high;
         if left {
-            self.hazard.store(core::ptr::null_mut(), Ordering::Release);
-            // A record may have been begun and not written.
-            state.stream.break_off();
-            state.forget_reader();
-            state.regions.leave();
-            marks::forget(state);
+            self.break_off(state);
         }
         left
     }

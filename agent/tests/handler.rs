@@ -69,6 +69,7 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
         period_ns: PERIOD_NS,
         clock: ClockKind::Cpu,
         marks: plimsoll_agent::marks::Marks::On,
+        regions: true,
         sigaction: libc::sigaction,
     };
     let observed = process::start(&config).expect("observed");

@@ -5,7 +5,10 @@ use std::cmp::Ordering::Equal;
 use plimsoll_collector::profile::NodeId;
 
 use crate::losses::Finding;
+use crate::metrics::NS_PER_S;
 use crate::ranks::RankSet;
+use crate::report::page::TIED;
+use crate::report::phrase::{bytes, count, frame_with_place, seconds};
 use crate::summary::LossKind;
 use crate::totals::Totals;
 
@@ -23,18 +26,217 @@ pub struct Facts<'a> {
 
 /// What to tell the user.
 pub fn advice(totals: &Totals, facts: &Facts<'_>) -> String {
-    match facts.finding.kind {
+    let advice = match facts.finding.kind {
         LossKind::Oversubscription => crowded(totals, facts),
         LossKind::Serialization => serial(totals, facts),
-        _ => uneven(totals, facts),
+        LossKind::LoadImbalance => uneven(totals, facts),
+        LossKind::GroupImbalance => unequal_groups(totals, facts),
+        LossKind::FrequentCommunication => frequent(totals, facts),
+        LossKind::WaitForPartner => late_partner(totals, facts),
+        LossKind::LargeMessage => large_message(totals, facts),
+        LossKind::LargeIo => large_io(totals, facts),
+        LossKind::LockContention => locked(totals, facts),
+    };
+    capitalised(advice.replace(TIED, " "))
+}
+
+/// As a sentence begins, unless it does with a name.
+fn capitalised(sentence: String) -> String {
+    let words = ["the loop ", "rank ", "ranks "];
+    match sentence.chars().next() {
+        Some(first) if words.iter().any(|word| sentence.starts_with(word)) => {
+            format!("{}{}", first.to_ascii_uppercase(), &sentence[1..])
+        }
+        _ => sentence,
     }
+}
+
+fn unequal_groups(totals: &Totals, facts: &Facts<'_>) -> String {
+    let Some(task) = facts.finding.causes.first() else { return String::new() };
+    format!(
+        "{} a task of {} own, {} ({} in the slowest), {}. Give this task more ranks and the others \
+         fewer, or move work from it to them.",
+        ranks(facts.slow, "has", "have"),
+        plural(facts.slow.len(), "its", "their"),
+        worker(totals, task.node),
+        seconds(facts.cause_s.1),
+        waiters(totals, facts),
+    )
+}
+
+/// Who waits for the slow ranks, as the end of a sentence about them.
+fn waiters(totals: &Totals, facts: &Facts<'_>) -> String {
+    let symptom = name(totals, facts.finding.symptom);
+    if facts.slow == facts.waiting {
+        let verb = plural(facts.slow.len(), "waits itself", "wait themselves");
+        return format!("and {verb} in {symptom} at other times");
+    }
+    format!(
+        "and {} for {} in {symptom}",
+        ranks(facts.waiting, "waits", "wait"),
+        plural(facts.slow.len(), "it", "them"),
+    )
+}
+
+fn frequent(totals: &Totals, facts: &Facts<'_>) -> String {
+    let advice = frequent_calls(totals, facts);
+    // Nobody knows what would be left of it if each rank had a core.
+    match totals.job.crowding() > 1.0 {
+        true => format!(
+            "{advice} But ranks share cores here, and a partner without a core sends late: first measure \
+             with a core for each rank."
+        ),
+        false => advice,
+    }
+}
+
+fn frequent_calls(totals: &Totals, facts: &Facts<'_>) -> String {
+    let it = Calls::of(totals, facts.finding);
+    let each = seconds(it.time_s / it.calls.max(1) as f64);
+    let often = format!(
+        "{} makes {} calls of {} in all ranks, {each} each",
+        place(totals, facts.finding),
+        count(it.calls),
+        it.names,
+    );
+    let polls = ["MPI_Test", "MPI_Iprobe", "MPI_Improbe", "MPI_Request_get_status"];
+    let symptom = name(totals, facts.finding.symptom);
+    if polls.iter().any(|poll| symptom.trim_start_matches('P').starts_with(poll)) {
+        return format!(
+            "{often}: it looks again and again whether something has come. Wait in a blocking call \
+             (MPI_Wait, MPI_Waitany, MPI_Probe), or look less often and work in between."
+        );
+    }
+    if !symptom.contains("MPI_") || symptom.contains("MPI_File") {
+        return format!(
+            "{often}. Read or write larger pieces: collect them in memory, and hand many over at once."
+        );
+    }
+    format!(
+        "{often}: there is little work between them. Call less often: do more in each iteration, and \
+         send what belongs together in one message."
+    )
+}
+
+fn late_partner(totals: &Totals, facts: &Facts<'_>) -> String {
+    let it = Calls::of(totals, facts.finding);
+    let meanwhile = facts.finding.causes.first().map_or_else(String::new, |cause| {
+        format!(" that are still in {}", worker(totals, cause.node))
+    });
+    format!(
+        "In {}, {} for partners{meanwhile}. More even work would not help: the ranks work after each \
+         other. Let a rank begin with what it has (smaller blocks, another order), or receive by \
+         nonblocking calls and work meanwhile.",
+        it.names,
+        ranks(facts.waiting, "waits", "wait"),
+    )
+}
+
+fn large_message(totals: &Totals, facts: &Facts<'_>) -> String {
+    let it = Calls::of(totals, facts.finding);
+    format!(
+        "{} moves {} a call, which takes {}. Send less, in smaller numbers or only what has changed; \
+         or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
+        place_and_calls(totals, facts.finding, &it),
+        bytes(it.moved / it.calls.max(1)),
+        seconds(it.time_s / it.calls.max(1) as f64),
+    )
+}
+
+fn large_io(totals: &Totals, facts: &Facts<'_>) -> String {
+    let it = Calls::of(totals, facts.finding);
+    let much = match it.moved {
+        0 => String::new(),
+        moved => {
+            let per_s = moved as f64 / it.time_s.max(1e-9);
+            format!(", {} in all ranks, {} a second in each", bytes(moved), bytes(per_s as u64))
+        }
+    };
+    format!(
+        "{} takes {} on each rank{much}. Read or write less, or less often; let ranks share a file by \
+         collective calls of MPI-IO; or leave it to a thread while the others compute.",
+        place_and_calls(totals, facts.finding, &it),
+        seconds(facts.finding.seconds),
+    )
+}
+
+fn locked(totals: &Totals, facts: &Facts<'_>) -> String {
+    let it = Calls::of(totals, facts.finding);
+    format!(
+        "A thread waits {} on average for locks that {} takes ({}): while one thread holds a lock, the \
+         others stand still. Do less while it is held, give each part of the data a lock of its own, or \
+         let each thread work on a copy.",
+        seconds(facts.finding.seconds),
+        place(totals, facts.finding),
+        it.names,
+    )
+}
+
+/// All calls in which a loss shows.
+struct Calls {
+    names: String,
+    calls: u64,
+    moved: u64,
+    time_s: f64,
+}
+
+impl Calls {
+    fn of(totals: &Totals, finding: &Finding) -> Self {
+        let nodes: Vec<NodeId> = [&[finding.symptom], &finding.also_in[..]].concat();
+        let mut names: Vec<&str> = nodes.iter().map(|node| name(totals, *node)).collect();
+        let mut known: Vec<&str> = Vec::new();
+        names.retain(|name| {
+            let is_new = !known.contains(name);
+            known.push(name);
+            is_new
+        });
+        // What is called too often is one loss in all phases.
+        let is_in = |phase: &u64| {
+            finding.kind == LossKind::FrequentCommunication || *phase == finding.phase
+        };
+        let phases = totals.phases.iter().filter(|(index, _)| is_in(index));
+        let of_phase = phases.flat_map(|(_, phase)| nodes.iter().filter_map(|it| phase.wait(*it)));
+        let (calls, moved, ns) = of_phase.fold((0, 0, 0), |(calls, moved, ns), call| {
+            (calls + call.calls, moved + call.moved, ns + call.time.sum)
+        });
+        let time_s = ns as f64 / NS_PER_S;
+        Self { names: listed(&names), calls, moved, time_s }
+    }
+}
+
+/// `a, b and c`; of many the first few.
+fn listed(names: &[&str]) -> String {
+    const NAMED: usize = 4;
+    match names {
+        [] => "an unknown call".to_owned(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] if names.len() <= NAMED => format!("{} and {last}", first.join(", ")),
+        _ => format!("{} and others", names[..NAMED].join(", ")),
+    }
+}
+
+/// The first cause with its place in the source: `the loop at x.c:12 in solve`.
+fn place(totals: &Totals, finding: &Finding) -> String {
+    finding.causes.first().map_or_else(
+        || "the program".to_owned(),
+        |cause| {
+            let contexts = &totals.tree.contexts;
+            let frame = &contexts.frames[contexts.nodes[cause.node as usize].frame as usize];
+            frame_with_place(&frame.into())
+        },
+    )
+}
+
+fn place_and_calls(totals: &Totals, finding: &Finding, calls: &Calls) -> String {
+    format!("{}, called by {},", calls.names, place(totals, finding))
 }
 
 fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
     let Some(cause) = facts.finding.causes.first() else { return String::new() };
-    let (name, sync) = (worker(totals, cause.node), name(totals, facts.finding.symptom));
+    let name = worker(totals, cause.node);
     let (mean_s, max_s) = facts.cause_s;
     if facts.finding.by_turns {
+        let sync = self::name(totals, facts.finding.symptom);
         return format!(
             "{name} takes about the same time on every rank in total ({mean_s:.3} s on average), \
              but each time another rank is slow in it and the others wait in {sync}. Even out \
@@ -50,10 +252,9 @@ fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
     };
     format!(
         "{name} takes {max_s:.3} s on the slowest rank and {mean_s:.3} s on average; {} slow in \
-         it, and {} for {} in {sync}.{others} Distribute its work more evenly.",
+         it, {}.{others} Distribute its work more evenly.",
         ranks(facts.slow, "is", "are"),
-        ranks(facts.waiting, "waits", "wait"),
-        plural(facts.slow.len(), "it", "them"),
+        waiters(totals, facts),
     )
 }
 
@@ -79,7 +280,7 @@ fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
     let worst = crowded.max_by(|(_, a), (_, b)| a.load().partial_cmp(&b.load()).unwrap_or(Equal));
     match worst {
         Some((host, at)) => format!(
-            "{} {} with {} busy {} {} {} on {host}. {wait} Start fewer ranks or threads on a \
+            "{} {} with {} busy {} {} {} on {host}. {wait}{} Start fewer ranks or threads on a \
              node, or give the job more cores.",
             at.ranks.len(),
             plural(at.ranks.len(), "rank", "ranks"),
@@ -87,12 +288,29 @@ fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
             plural(at.busy_threads, "thread", "threads"),
             plural(at.ranks.len(), "shares", "share"),
             cores(at.cores.len()),
+            waiting_for_turns(totals),
         ),
         _ => format!(
             "The ranks have cores enough, but others use them too or several ranks are bound to \
              the same one. {wait} Check the binding of ranks to cores and what else runs there."
         ),
     }
+}
+
+/// Calls that take this part of a run on shared cores are worth a word.
+const MANY_TURNS: f64 = 0.2;
+
+/// What may be said of communication where ranks share cores.
+fn waiting_for_turns(totals: &Totals) -> String {
+    let job = &totals.job;
+    let called_s = (job.elapsed_ns as f64 - job.useful.mean(job.ranks.len())) / NS_PER_S;
+    if called_s < MANY_TURNS * job.elapsed_ns as f64 / NS_PER_S {
+        return String::new();
+    }
+    format!(
+        " Besides, they spent {called_s:.2} s each in calls, where they also wait until a partner has its \
+         turn: how much of that is the program's own shows only with a core for each rank."
+    )
 }
 
 fn cores(count: usize) -> String {

@@ -1,20 +1,25 @@
-//! What the ranks must agree on before their values can be added: which phases the run has, and
-//! which of its instances all of them kept.
+//! What the ranks must agree on before their values can be added: which phases the run has, which of
+//! its instances all of them kept, and what functions are for.
 
-use plimsoll_collector::profile::ProcessProfile;
+use plimsoll_collector::profile::{PhaseProfile, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
+use crate::rules::Rules;
+
 /// How phases of different ranks belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Matching {
     /// By the index of the synchronisation that ends their first instance: all ranks saw the same.
     Phases,
+    /// The same, but for these parts of the run, by first and last index: there the ranks synchronised at
+    /// places that do not correspond, and each part is one phase.
+    Joined(Vec<(u64, u64)>),
     /// Not at all: the ranks saw different synchronisations, so the run is one phase.
     WholeRun,
 }
 
 /// What all ranks agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreed {
     /// How phases are matched.
     pub matching: Matching,
@@ -22,13 +27,25 @@ pub struct Agreed {
     pub level: u32,
     /// Number of ranks.
     pub ranks: u32,
+    /// The user's rules of labels, as process 0 knows them.
+    pub rules: Rules,
 }
 
-/// What some ranks have to say: (first index, instances) of each phase, by index.
+/// A part of the run whose phases have no instances outside of it, as short as it can be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stretch {
+    first: u64,
+    last: u64,
+    /// (First index, instances) of its phases, by index; `None` where ranks contradict each other.
+    phases: Option<Vec<(u64, u64)>>,
+}
+
+/// What some ranks have to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// `None` as long as no rank has spoken, `Some(None)` if two have contradicted each other.
-    phases: Option<Option<Vec<(u64, u64)>>>,
+    /// The stretches of the run in their order. `None` as long as no rank has spoken, `Some(None)` if two
+    /// have not seen the same number of synchronisations.
+    stretches: Option<Option<Vec<Stretch>>>,
     level: u32,
     ranks: u32,
 }
@@ -36,32 +53,99 @@ pub struct Proposal {
 impl Proposal {
     /// What one rank says.
     pub fn of(profile: &ProcessProfile) -> Self {
-        let named = profile.phases.iter().map(|phase| (phase.first_index, phase.instances));
-        let mut phases: Vec<(u64, u64)> = named.collect();
-        phases.sort_unstable();
-        let distinct = phases.windows(2).all(|pair| pair[0].0 != pair[1].0);
-        let phases = Some(distinct.then_some(phases));
-        Self { phases, level: profile.rows.level, ranks: 1 }
+        Self::of_phases(&profile.phases, profile.rows.level)
+    }
+
+    fn of_phases(phases: &[PhaseProfile], level: u32) -> Self {
+        let mut phases: Vec<&PhaseProfile> = phases.iter().collect();
+        phases.sort_unstable_by_key(|phase| phase.first_index);
+        let distinct = phases.windows(2).all(|pair| pair[0].first_index != pair[1].first_index);
+        let single = |phase: &&PhaseProfile| Stretch {
+            first: phase.first_index,
+            last: phase.last_index.max(phase.first_index),
+            phases: Some(vec![(phase.first_index, phase.instances)]),
+        };
+        let append = |mut ours: Vec<_>, mut theirs: Vec<_>| {
+            ours.append(&mut theirs);
+            Some(ours)
+        };
+        let stretches = distinct.then(|| united(phases.iter().map(single), append));
+        Self { stretches: Some(stretches), level, ranks: 1 }
     }
 
     /// What two groups of ranks say together.
     pub fn combine(self, other: Self) -> Self {
-        let phases = match (self.phases, other.phases) {
-            (Some(ours), Some(theirs)) => Some(ours.filter(|ours| theirs.as_ref() == Some(ours))),
+        let stretches = match (self.stretches, other.stretches) {
+            (Some(ours), Some(theirs)) => {
+                Some(ours.zip(theirs).and_then(|(ours, theirs)| agreed(ours, theirs)))
+            }
             (one, None) | (None, one) => one,
         };
         let level = self.level.max(other.level);
-        Self { phases, level, ranks: self.ranks + other.ranks }
+        Self { stretches, level, ranks: self.ranks + other.ranks }
     }
 
-    /// The conclusion.
-    pub fn conclude(&self) -> Agreed {
-        let matching = match self.phases {
-            Some(Some(_)) => Matching::Phases,
+    /// The conclusion, with the rules that are to hold.
+    pub fn conclude(&self, rules: Rules) -> Agreed {
+        let matching = match &self.stretches {
+            Some(Some(stretches)) => {
+                let unclear = stretches.iter().filter(|stretch| stretch.phases.is_none());
+                let joined: Vec<_> = unclear.map(|stretch| (stretch.first, stretch.last)).collect();
+                match joined.len() {
+                    0 => Matching::Phases,
+                    _ if joined.len() == stretches.len() => Matching::WholeRun,
+                    _ => Matching::Joined(joined),
+                }
+            }
             _ => Matching::WholeRun,
         };
-        Agreed { matching, level: self.level, ranks: self.ranks }
+        Agreed { matching, level: self.level, ranks: self.ranks, rules }
     }
+}
+
+/// What two say of the same run; `None` if it cannot be the same.
+fn agreed(ours: Vec<Stretch>, theirs: Vec<Stretch>) -> Option<Vec<Stretch>> {
+    if ours == theirs {
+        return Some(ours);
+    }
+    let end = |stretches: &[Stretch]| stretches.last().map(|stretch| stretch.last);
+    if end(&ours) != end(&theirs) {
+        return None;
+    }
+    // What both say stands once; whatever only one says does not correspond.
+    let is_said = |stretch: &Stretch, others: &[Stretch]| {
+        let at = others.binary_search_by_key(&stretch.first, |other| other.first);
+        at.is_ok_and(|at| others[at] == *stretch)
+    };
+    let only = |some: &[Stretch], others: &[Stretch]| -> Vec<Stretch> {
+        let unsaid = some.iter().filter(|stretch| !is_said(stretch, others));
+        unsaid.map(|stretch| Stretch { phases: None, ..*stretch }).collect()
+    };
+    let (ours_only, theirs_only) = (only(&ours, &theirs), only(&theirs, &ours));
+    let mut all: Vec<Stretch> = ours.into_iter().filter(|it| is_said(it, &theirs)).collect();
+    all.extend(ours_only.into_iter().chain(theirs_only));
+    all.sort_by_key(|stretch| stretch.first);
+    Some(united(all, |_, _| None))
+}
+
+/// Stretches by first index, of which those that overlap have become one, with what `both` makes of their
+/// phases.
+fn united(
+    stretches: impl IntoIterator<Item = Stretch>,
+    both: impl Fn(Vec<(u64, u64)>, Vec<(u64, u64)>) -> Option<Vec<(u64, u64)>>,
+) -> Vec<Stretch> {
+    let mut apart: Vec<Stretch> = Vec::new();
+    for next in stretches {
+        match apart.last_mut().filter(|last| next.first <= last.last) {
+            Some(last) => {
+                last.last = last.last.max(next.last);
+                let phases = last.phases.take().zip(next.phases);
+                last.phases = phases.and_then(|(ours, theirs)| both(ours, theirs));
+            }
+            None => apart.push(next),
+        }
+    }
+    apart
 }
 
 #[cfg(test)]
@@ -70,16 +154,36 @@ mod tests {
 
     use super::*;
 
+    /// What a rank says whose synchronisations happen at these places, one after the other.
+    fn of_rank(places: &[u32]) -> Proposal {
+        let mut phases: Vec<PhaseProfile> = Vec::new();
+        let mut after = None;
+        for (index, place) in (0..).zip(places) {
+            let ends = (after, Some(*place));
+            let known = phases.iter_mut().find(|it| (it.begins_after, it.ends_in) == ends);
+            match known {
+                Some(phase) => (phase.last_index, phase.instances) = (index, phase.instances + 1),
+                None => phases.push(PhaseProfile {
+                    begins_after: ends.0,
+                    ends_in: ends.1,
+                    first_index: index,
+                    last_index: index,
+                    instances: 1,
+                    first_begin_ns: 0,
+                    duration_ns: 0,
+                    values: Vec::new(),
+                }),
+            }
+            after = ends.1;
+        }
+        Proposal::of_phases(&phases, 0)
+    }
+
     fn proposal() -> impl Strategy<Value = Proposal> {
-        let phases = prop::option::of(prop::option::of(prop_oneof![
-            Just(vec![(0, 1)]),
-            Just(vec![(0, 1), (1, 9)]),
-            Just(vec![(0, 1), (1, 8)]),
-        ]));
-        (phases, 0u32..4, 0u32..4).prop_map(|(phases, level, ranks)| Proposal {
-            phases,
-            level,
-            ranks,
+        let ranks = prop::collection::vec(prop::collection::vec(0u32..3, 9..=10), 0..3);
+        ranks.prop_map(|ranks| {
+            let said = ranks.iter().map(|places| of_rank(places));
+            said.fold(Proposal::default(), Proposal::combine)
         })
     }
 
@@ -97,17 +201,29 @@ mod tests {
         }
     }
 
+    fn matching(ranks: &[&[u32]]) -> Matching {
+        let said = ranks.iter().map(|places| of_rank(places));
+        said.fold(Proposal::default(), Proposal::combine).conclude(Rules::default()).matching
+    }
+
     #[test]
-    fn one_rank_that_saw_other_phases_leaves_only_the_whole_run() {
-        let phases = |list: &[(u64, u64)]| Proposal {
-            phases: Some(Some(list.to_vec())),
-            level: list.len() as u32,
-            ranks: 1,
-        };
-        let same = phases(&[(0, 1), (1, 9)]).combine(phases(&[(0, 1), (1, 9)]));
-        let agreed = Agreed { matching: Matching::Phases, level: 2, ranks: 2 };
-        assert_eq!(same.conclude(), agreed);
-        let other = same.combine(phases(&[(0, 1), (1, 8)]));
-        assert_eq!(other.conclude().matching, Matching::WholeRun);
+    fn ranks_that_see_the_same_have_the_same_phases() {
+        // Each at places of its own.
+        assert_eq!(matching(&[&[1, 2, 3, 2, 3, 4], &[5, 6, 7, 6, 7, 8]]), Matching::Phases);
+    }
+
+    #[test]
+    fn what_does_not_correspond_is_one_phase_there() {
+        // The second rank leaves the loop of 2 and 3 in another way, after the start-up and before the end.
+        let joined = matching(&[&[1, 2, 3, 2, 3, 2, 4, 5], &[1, 2, 3, 2, 3, 9, 4, 5]]);
+        assert_eq!(joined, Matching::Joined(vec![(2, 5)]));
+    }
+
+    #[test]
+    fn ranks_with_other_synchronisations_have_only_the_whole_run() {
+        assert_eq!(matching(&[&[1, 2, 3], &[1, 2, 3], &[1, 2, 3, 3]]), Matching::WholeRun);
+        assert_eq!(matching(&[&[1, 1, 1], &[1, 1, 2]]), Matching::Joined(vec![(1, 2)]));
+        assert_eq!(matching(&[&[1, 2, 1, 2, 1], &[1, 1, 1, 1, 1]]), Matching::Joined(vec![(1, 4)]));
+        assert_eq!(matching(&[]), Matching::WholeRun);
     }
 }

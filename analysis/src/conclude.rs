@@ -1,65 +1,125 @@
 //! Conclusions from the totals of all ranks, and the summary that tells them.
 
+use std::collections::BTreeMap;
+
 use plimsoll_agent::marks::retreat::Reason;
 use plimsoll_collector::profile::NodeId;
 
 use crate::advice::{Facts, advice};
-use crate::agreement::Matching;
+use crate::agreement::{Agreed, Matching};
+use crate::attribution::attribute;
+use crate::canonical::CanonicalTree;
+use crate::clocks::Reference;
+use crate::clusters::Finished;
+use crate::communication::{best_bandwidth, transfer_part};
 use crate::diagnose::JobInfo;
-use crate::imbalance::Cause;
+use crate::groups::{self, ByContexts};
+use crate::imbalance::{Cause, PhaseImbalance, imbalances};
 use crate::job::JobTotals;
 use crate::label::Label;
-use crate::labelling::{Meaning, meanings, shown};
+use crate::labelling::{Meaning, meanings, polls, shown};
 use crate::loops;
-use crate::losses::{Finding, cause_time, losses, projected_s};
+use crate::losses::{Finding, LEAST_SEVERITY, SERIAL_FRACTION, cause_time, losses, projected_s};
 use crate::metrics::{Accumulator, NS_PER_S};
-use crate::queries::Query;
+use crate::per_rank::{MOST_BYTES, Sheet};
+use crate::queries::{Answers, Query, Questions};
 use crate::rank::Owners;
 use crate::ranks::RankSet;
+use crate::segments::segments;
 use crate::summary::{
-    self, Clock, ClockMethod, Clocks, Collection, Efficiency, Loss, LossKind, Marks, MpiAbi,
-    NodeOfRun, PeriodUs, Phase, PhaseKind, Projection, RankGroup, Run, SchemaVersion, SideFile,
-    Summary, Symptom,
+    self, Clock, Collection, Efficiency, Loss, LossKind, Marks, MpiAbi, NodeOfRun, PeriodUs, Phase,
+    Projection, RankCluster, Run, SchemaVersion, SideFile, Summary, Symptom,
 };
 use crate::summary_tree::{shown_path, summary_tree};
-use crate::totals::{PhaseTotals, Totals};
+use crate::totals::{PhaseTotals, SyncTotals, Totals};
 
 /// What the totals tell.
 pub struct Conclusion {
     totals: Totals,
     matching: Matching,
+    reference: Reference,
     meanings: Vec<Meaning>,
+    owners: Owners,
+    imbalances: BTreeMap<u64, PhaseImbalance>,
     findings: Vec<Finding>,
 }
 
 impl Conclusion {
     /// Concludes from the totals of all ranks, contexts in canonical order.
-    pub fn new(totals: Totals, matching: Matching) -> Self {
-        let meanings = meanings(&totals.tree.contexts);
+    pub fn new(totals: Totals, agreed: &Agreed, reference: Reference) -> Self {
+        let mut meanings = meanings(&totals.tree.contexts, &agreed.rules);
+        polls::mark(&totals.tree.contexts, &mut meanings, |id| {
+            let node = &totals.nodes[id];
+            (u64::try_from(node.exclusive.sum).unwrap_or(u64::MAX), node.calls)
+        });
         let owners = Owners::new(&totals.tree.contexts, &meanings);
-        let findings = losses(&totals, &owners);
-        Self { totals, matching, meanings, findings }
+        let imbalances = imbalances(&totals);
+        let findings = losses(&totals, &imbalances, &meanings, &owners);
+        let matching = agreed.matching.clone();
+        Self { totals, matching, reference, meanings, owners, imbalances, findings }
     }
 
-    /// What is left to ask the ranks; the answers go to [`summary()`] in the same order.
-    pub fn queries(&self) -> Vec<Query> {
-        self.findings.iter().flat_map(|f| f.slow.iter().chain(&f.waiting).cloned()).collect()
+    /// The contexts of all ranks, by which processes tell each other of theirs.
+    pub fn contexts(&self) -> CanonicalTree {
+        self.totals.tree.clone()
+    }
+
+    /// Which ranks did alike.
+    pub fn clusters(&self) -> Finished {
+        self.totals.clusters.finished()
+    }
+
+    /// Which values of single ranks are worth a file; `None` if none are.
+    pub fn sheet(&self) -> Option<Sheet> {
+        Sheet::of(&self.totals, MOST_BYTES)
+    }
+
+    /// What is left to ask the ranks; the answers go to [`summary()`].
+    pub fn questions(&self) -> Questions {
+        let queries = self.findings.iter().flat_map(|it| it.slow.iter().chain(&it.waiting));
+        Questions {
+            queries: queries.cloned().collect(),
+            divergences: groups::divergences(&self.totals, &self.owners),
+        }
     }
 }
 
-/// The summary, once the ranks have answered the conclusion's queries.
-pub fn summary(conclusion: &Conclusion, answers: &[RankSet], job: &JobInfo) -> Summary {
-    let Conclusion { totals, matching, meanings, findings } = conclusion;
-    let (tree, places) = summary_tree(totals, meanings);
-    let mut answers = answers.iter();
+/// The summary, once the ranks have answered what the conclusion asks, and the rank nearest to each cluster
+/// is found.
+pub fn summary(
+    conclusion: &Conclusion,
+    answers: &Answers,
+    clusters: Vec<RankCluster>,
+    job: &JobInfo,
+) -> Summary {
+    let Conclusion { totals, matching, reference, meanings, owners, imbalances, findings } =
+        conclusion;
+    let attributed = attribute(totals, meanings, owners);
+    let (tree, places) = summary_tree(totals, meanings, &attributed);
+    let mut ranks = answers.ranks.iter();
     let mut answer = |query: &Option<Query>| {
-        query.as_ref().and_then(|_| answers.next()).cloned().unwrap_or_default()
+        query.as_ref().and_then(|_| ranks.next()).cloned().unwrap_or_default()
     };
-    let losses = findings.iter().map(|finding| {
+    let phases = phases(totals, &answers.groups);
+    let mut losses: Vec<Loss> = Vec::new();
+    for finding in findings {
         let (slow, waiting) = (answer(&finding.slow), answer(&finding.waiting));
-        loss(conclusion, finding, &slow, &waiting, &places)
-    });
-    let losses = losses.collect();
+        for (finding, slow, group) in divided(totals, &phases, finding, slow) {
+            let mut loss = loss(conclusion, &finding, &slow, &waiting, &places);
+            loss.group = group;
+            if let Some(answers) = answers.groups.get(&finding.phase) {
+                let phase = &totals.phases[&finding.phase];
+                let doers = groups::doers(totals, owners, phase, answers);
+                for (cause, found) in loss.causes.iter_mut().zip(&finding.causes) {
+                    let outer = |node: &NodeId| totals.tree.contexts.nodes[*node as usize].parent;
+                    let mut outwards = std::iter::successors(Some(found.node), outer);
+                    cause.group = outwards.find_map(|node| doers.get(&node).copied());
+                }
+            }
+            losses.push(loss);
+        }
+    }
+    losses.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     Summary {
         schema: SchemaVersion::V1,
         run: run(&totals.job, job),
@@ -67,22 +127,80 @@ pub fn summary(conclusion: &Conclusion, answers: &[RankSet], job: &JobInfo) -> S
         efficiency: efficiency(&totals.job, job),
         projection: Projection { elapsed_s: projected_s(totals, findings) },
         losses,
-        segments: Vec::new(),
-        phases: (0..).zip(totals.phases.values()).map(|(id, p)| phase(totals, id, p)).collect(),
+        segments: segments(totals, imbalances, meanings, owners, &places),
+        phases,
         loops: loops::shown(totals, &places),
-        clusters: Vec::new(),
-        clocks: Clocks {
-            reference: totals.job.ranks.first().unwrap_or(0),
-            offsets_us: Vec::new(),
-            drift_ppm: Vec::new(),
-            residual_us: None,
-            method: ClockMethod::None,
-        },
+        clusters,
+        clocks: totals.clocks.conclude(reference, totals.job.period_ns),
         timeline: SideFile::default(),
         per_rank: SideFile::default(),
         tree,
-        notes: notes(&totals.job, *matching, job),
+        notes: notes(&totals.job, matching, job),
     }
+}
+
+/// Load imbalance, told apart (PPoPP20, 5.4): what groups of ranks with different tasks have more or less
+/// to do, and what is left of it within the groups. With each its slow ranks, and the group that is slow.
+fn divided(
+    totals: &Totals,
+    phases: &[Phase],
+    finding: &Finding,
+    slow: RankSet,
+) -> Vec<(Finding, RankSet, Option<u32>)> {
+    /// Less of a loss is not told apart: what groups have to do is known in total, and losses by instances.
+    const LEAST_WITHIN: f64 = 0.1;
+    /// Groups explain a loss if they have this part of it: else it is single ranks that are slow, whatever
+    /// their tasks.
+    const LEAST_BETWEEN: f64 = 0.5;
+    let groups = &phases[phase_id(totals, finding) as usize].groups;
+    // Who is alone with a task, while the others have one of theirs, is not the only one to work.
+    let least_s = groups.iter().map(|group| group.mean_work_s).fold(f64::INFINITY, f64::min);
+    let most_s = groups.iter().map(|group| group.mean_work_s).fold(0.0, f64::max);
+    let all_work = groups.len() > 1 && least_s > SERIAL_FRACTION * most_s;
+    let kind = match finding.kind {
+        LossKind::Serialization if all_work => LossKind::LoadImbalance,
+        kind => kind,
+    };
+    let finding = &Finding { kind, ..finding.clone() };
+    let heaviest = groups::heaviest(totals, &totals.phases[&finding.phase], groups);
+    let heaviest =
+        heaviest.filter(|_| kind == LossKind::LoadImbalance).and_then(|(index, more_s)| {
+            Some((index, more_s, groups[index as usize].ranks.parse::<RankSet>().ok()?))
+        });
+    let Some((index, more_s, ranks)) = heaviest else {
+        return vec![(finding.clone(), slow, None)];
+    };
+    // The first instance is divided like the others.
+    let more_s = more_s * finding.seconds / (finding.seconds - finding.first_s);
+    let within_s = finding.seconds - more_s;
+    if more_s < LEAST_BETWEEN * finding.seconds {
+        return vec![(finding.clone(), slow, None)];
+    }
+    let apart = within_s > LEAST_WITHIN * finding.seconds
+        && within_s > LEAST_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S;
+    // What the group does alone comes first.
+    let mut causes = finding.causes.clone();
+    let phase = &totals.phases[&finding.phase];
+    let is_own = |cause: &Cause| cause_time(phase, cause).ranks == ranks.len();
+    let task = groups::task(&totals.tree.contexts, finding, is_own);
+    causes.sort_by(|a, b| {
+        is_own(b).cmp(&is_own(a)).then(b.ns.total_cmp(&a.ns)).then(a.node.cmp(&b.node))
+    });
+    causes.splice(..0, task);
+    let between = Finding {
+        kind: LossKind::GroupImbalance,
+        seconds: if apart { more_s } else { finding.seconds },
+        causes,
+        ..finding.clone()
+    };
+    let within = Finding { seconds: within_s, ..finding.clone() };
+    let within = apart.then_some((within, slow, None));
+    [(between, ranks, Some(index))].into_iter().chain(within).collect()
+}
+
+/// Which of the phases a loss is in.
+fn phase_id(totals: &Totals, finding: &Finding) -> u32 {
+    totals.phases.range(..finding.phase).count() as u32
 }
 
 fn run(totals: &JobTotals, job: &JobInfo) -> Run {
@@ -166,31 +284,37 @@ fn efficiency(totals: &JobTotals, job: &JobInfo) -> Efficiency {
     }
 }
 
-fn phase(totals: &Totals, id: u32, phase: &PhaseTotals) -> Phase {
-    // The ranks that have the phase, which is all of them where they agree on phases.
+fn phases(totals: &Totals, groups: &BTreeMap<u64, ByContexts>) -> Vec<Phase> {
     let ranks = totals.job.ranks.len();
     let path = |node: NodeId| shown_path(totals, node);
-    Phase {
-        id,
-        begins_after: phase.begins_after.map(path),
-        ends_in: phase.ends_in.map(path),
-        begin_s: phase.begin.mean(ranks) / NS_PER_S,
-        duration_s: phase.duration.mean(ranks) / NS_PER_S,
-        instances: phase.instances,
-        kind: PhaseKind::Spmd,
-        groups: vec![RankGroup {
-            ranks: totals.job.ranks.to_string(),
-            mean_work_s: phase.work.mean(ranks) / NS_PER_S,
-        }],
-    }
+    let phase = |(id, (first_index, phase)): (u32, (&u64, &PhaseTotals))| {
+        let (kind, groups) = groups::shown(totals, phase, groups.get(first_index));
+        Phase {
+            id,
+            begins_after: phase.begins_after.map(path),
+            ends_in: phase.ends_in.map(path),
+            begin_s: phase.begin.mean(ranks) / NS_PER_S,
+            duration_s: phase.duration.mean(ranks) / NS_PER_S,
+            instances: phase.instances,
+            kind,
+            groups,
+        }
+    };
+    (0..).zip(&totals.phases).map(phase).collect()
 }
 
-fn notes(totals: &JobTotals, matching: Matching, job: &JobInfo) -> Vec<String> {
+fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> Vec<String> {
     let mut notes = job.notes.clone();
-    if matching == Matching::WholeRun {
-        notes.push(
+    match matching {
+        Matching::Phases => {}
+        Matching::Joined(_) => notes.push(
+            "In part of the run the ranks synchronised at places that do not correspond: each such part is \
+             one phase."
+                .into(),
+        ),
+        Matching::WholeRun => notes.push(
             "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
-        );
+        ),
     }
     if !totals.unsound.is_empty() {
         notes.push(format!(
@@ -224,7 +348,14 @@ fn loss(
     let phase = &totals.phases[&finding.phase];
     let place = |node: NodeId| places[node as usize].unwrap_or(0);
     let cause = |cause: &Cause| {
-        let time = cause_time(phase, cause);
+        let time = match finding.kind {
+            // To blame for calls, not for work.
+            LossKind::FrequentCommunication
+            | LossKind::LargeMessage
+            | LossKind::LargeIo
+            | LossKind::LockContention => totals.nodes[cause.node as usize].inclusive,
+            _ => cause_time(phase, cause),
+        };
         summary::Cause {
             path: shown_path(totals, cause.node),
             node: place(cause.node),
@@ -244,7 +375,7 @@ fn loss(
         severity: finding.seconds / elapsed_s,
         seconds: finding.seconds,
         elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
-        phase: totals.phases.range(..finding.phase).count() as u32,
+        phase: phase_id(totals, finding),
         group: None,
         label: match crowded {
             true => Label::Computation,
@@ -260,6 +391,8 @@ fn loss(
             node: place(finding.symptom),
             ..if crowded {
                 delayed(totals, finding, phase, meaning)
+            } else if finding.kind == LossKind::LockContention {
+                locking(totals, finding, meaning)
             } else {
                 synchronising(totals, finding, phase)
             }
@@ -278,8 +411,43 @@ fn synchronising(totals: &Totals, finding: &Finding, phase: &PhaseTotals) -> Sym
         calls_exact: is_wrapped(totals, finding.symptom),
         per_call_s: (calls > 0).then(|| total_ns / calls as f64 / NS_PER_S),
         bytes: (sync.bytes > 0).then_some(sync.bytes),
-        breakdown: sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
+        breakdown: match finding.kind {
+            LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, sync),
+            _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
+        },
         ..times(&sync.time, totals.job.ranks.len())
+    }
+}
+
+/// What a call takes its time for. Of what the library does not tell by the names of its functions, the
+/// time in which the fastest call of the run would have moved its bytes is a message's; the rest is
+/// waiting for the partner.
+fn transfer(totals: &Totals, call: &SyncTotals) -> BTreeMap<Label, f64> {
+    let fraction = |ns: u64| ns as f64 / call.time.sum as f64;
+    let mut breakdown: BTreeMap<Label, f64> =
+        call.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect();
+    let untold = breakdown.remove(&Label::Communication).unwrap_or(0.0);
+    let told = |(label, _): &(&Label, &f64)| label.is_a(Label::DataTransfer);
+    let told: f64 = breakdown.iter().filter(told).map(|(_, part)| part).sum();
+    let moving = (transfer_part(call, best_bandwidth(totals)) - told).clamp(0.0, untold);
+    for (label, part) in [(Label::Message, moving), (Label::WaitPartner, untold - moving)] {
+        if part > 0.0 {
+            *breakdown.entry(label).or_default() += part;
+        }
+    }
+    breakdown
+}
+
+/// The symptom of threads that wait for locks, in the whole run.
+fn locking(totals: &Totals, finding: &Finding, meaning: Meaning) -> Symptom {
+    let node = &totals.nodes[finding.symptom as usize];
+    let time_s = node.inclusive.sum as f64 / NS_PER_S;
+    Symptom {
+        calls: node.calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        per_call_s: (node.calls > 0).then(|| time_s / node.calls as f64),
+        breakdown: [(meaning.label, 1.0)].into(),
+        ..times(&node.inclusive, totals.job.ranks.len())
     }
 }
 

@@ -4,15 +4,21 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_collector::profile::ProcessProfile;
+use plimsoll_collector::profile::{NodeId, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreed, Proposal};
+use crate::canonical::CanonicalTree;
+use crate::clocks::{Lowest, RankClock, Reference, lower, lowest};
+use crate::clusters::{self, Finished};
 use crate::communicator::{Alone, Communicator, CommunicatorError, broadcast, reduce};
 use crate::conclude::{Conclusion, summary};
 use crate::order::ordered;
+use crate::per_rank::{self, Table};
 use crate::queries::ask;
-use crate::rank::profile_is_sound;
+use crate::rank::{Rank, profile_is_sound};
+use crate::rules::Rules;
+use crate::series;
 use crate::summary::{Mpi, Summary};
 use crate::totals::Totals;
 
@@ -25,6 +31,8 @@ pub struct RankInput {
     pub host: String,
     /// Numbers of the cores on which it may run.
     pub cores: Vec<u32>,
+    /// Its node's clock.
+    pub clock: RankClock,
     /// What was measured.
     pub profile: ProcessProfile,
     /// What measuring cost beyond what the profile counts.
@@ -67,6 +75,9 @@ pub struct JobInfo {
     pub ended: String,
     /// Settings worth telling.
     pub settings: BTreeMap<String, String>,
+    /// The user's rules of labels.
+    #[serde(default)]
+    pub rules: Rules,
     /// Sentences about what the measurement could not do.
     pub notes: Vec<String>,
 }
@@ -108,8 +119,19 @@ impl From<CommunicatorError> for DiagnoseError {
 /// at process 0, `None` elsewhere. Collective.
 pub fn diagnose(
     comm: &dyn Communicator,
+    local: Vec<RankInput>,
+    job: &JobInfo,
+) -> Result<Option<Summary>, DiagnoseError> {
+    diagnose_into(comm, local, job, None)
+}
+
+/// The same, and the values of each rank go into a table; process 0's counts. It is left empty where
+/// there is but one rank, and where they cannot be written, which the summary then says. Collective.
+pub fn diagnose_into(
+    comm: &dyn Communicator,
     mut local: Vec<RankInput>,
     job: &JobInfo,
+    table: Option<&mut dyn Table>,
 ) -> Result<Option<Summary>, DiagnoseError> {
     let mut unsound = Vec::new();
     local.retain(|input| {
@@ -119,26 +141,85 @@ pub fn diagnose(
         }
         sound
     });
-    let agreed = agree(comm, &local)?;
+    let (mut agreed, lowest, by_samples) = agree(comm, &local, &job.rules)?;
+    let mut noted = None;
+    if by_samples && agreed.ranks > 0 {
+        noted = series::resolve(comm, &mut local, &lowest)?;
+        (agreed, ..) = agree(comm, &local, &job.rules)?;
+    }
     if agreed.ranks == 0 {
         return Err(DiagnoseError::NoRanks);
     }
+    let reference = Reference::learn(comm, &local, lowest, by_samples)?;
     let mut totals = Totals::default();
     unsound.into_iter().for_each(|rank| totals.job.leave_out(rank));
-    for input in &local {
-        totals.add_rank(input, &agreed);
+    let ranks: Vec<Rank<'_>> = local.iter().map(|input| Rank::new(input, &agreed)).collect();
+    for rank in &ranks {
+        totals.add_rank(rank, &agreed);
+        totals.clocks.add_rank(rank.input, &reference);
     }
     let totals = reduce(comm, totals, Totals::combine);
-    let (conclusion, queries) = match totals {
+    let (conclusion, mut failure) = match totals {
         Ok(totals) => {
-            let conclusion = totals.map(|totals| Conclusion::new(ordered(totals), agreed.matching));
-            let queries = conclusion.as_ref().map(Conclusion::queries);
-            (conclusion, Ok(queries))
+            let conclude = |totals| Conclusion::new(ordered(totals), &agreed, reference);
+            (totals.map(conclude), None)
         }
-        Err(error) => (None, Err(error)),
+        Err(error) => (None, Some(error)),
     };
-    let answers = ask(comm, &local, &agreed, queries)?;
-    Ok(conclusion.zip(answers).map(|(conclusion, answers)| summary(&conclusion, &answers, job)))
+    // What process 0 asks of all: whoever failed before tells them so.
+    let to_all = |failure: &Option<CommunicatorError>| failure.clone().map_or(Ok(()), Err);
+    let questions = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::questions));
+    let answers = told_to_0(comm, &mut failure, ask(comm, &ranks, questions))?;
+    let sheet = table.is_some().then(|| conclusion.as_ref().and_then(Conclusion::sheet)).flatten();
+    let told = to_all(&failure).map(|()| {
+        conclusion.as_ref().map(|conclusion| Told {
+            contexts: conclusion.contexts(),
+            clusters: conclusion.clusters(),
+            columns: sheet.as_ref().map(|sheet| sheet.contexts().to_owned()),
+        })
+    });
+    let Told { mut contexts, clusters, columns } = broadcast(comm, told)?;
+    let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
+    let mut untold = None;
+    if let Some(columns) = columns {
+        // The others wait to be asked for their rows, whatever became of the clusters.
+        let wanted = sheet.as_ref().zip(table).filter(|_| clusters.is_ok());
+        untold = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
+    }
+    let answers = answers.zip(clusters?);
+    let mut summary = conclusion
+        .zip(answers)
+        .map(|(conclusion, (answers, clusters))| summary(&conclusion, &answers, clusters, job));
+    if let Some(summary) = &mut summary {
+        summary.notes.extend(noted);
+        summary.notes.extend(untold.map(|reason| per_rank::note(&reason)));
+    }
+    Ok(summary)
+}
+
+/// What the ranks have answered. The others have no part in it: if process 0 alone has failed, they know
+/// nothing of that until it tells them.
+fn told_to_0<T>(
+    comm: &dyn Communicator,
+    failure: &mut Option<CommunicatorError>,
+    answers: Result<Option<T>, CommunicatorError>,
+) -> Result<Option<T>, CommunicatorError> {
+    match answers {
+        Err(error) if comm.rank() == 0 && failure.is_none() => {
+            *failure = Some(error);
+            Ok(None)
+        }
+        answers => answers,
+    }
+}
+
+/// What process 0 tells all once it has the totals.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    contexts: CanonicalTree,
+    clusters: Finished,
+    /// The contexts whose values go into a table; `None` where there is none.
+    columns: Option<Vec<NodeId>>,
 }
 
 /// Diagnoses the ranks that one process holds, without communicating: a process without MPI, or
@@ -148,11 +229,23 @@ pub fn diagnose_alone(local: Vec<RankInput>, job: &JobInfo) -> Result<Summary, D
     diagnose(&Alone, local, job)?.ok_or(DiagnoseError::NoRanks)
 }
 
-fn agree(comm: &dyn Communicator, local: &[RankInput]) -> Result<Agreed, CommunicatorError> {
+/// What the ranks agree on, the lowest of them, and whether only samples tell of any.
+fn agree(
+    comm: &dyn Communicator,
+    local: &[RankInput],
+    rules: &Rules,
+) -> Result<(Agreed, Lowest, bool), CommunicatorError> {
     let proposals = local.iter().map(|input| Proposal::of(&input.profile));
     let ours = proposals.fold(Proposal::default(), Proposal::combine);
-    let all = reduce(comm, ours, Proposal::combine);
-    broadcast(comm, all.map(|all| all.map(|all| all.conclude())))
+    let by_samples = local.iter().any(|input| input.profile.series.is_some());
+    let ours = (ours, lowest(local), by_samples);
+    let all = reduce(comm, ours, |(ours, low, some), (theirs, other, others)| {
+        (ours.combine(theirs), lower(low, other), some || others)
+    });
+    let conclude = |(all, lowest, by_samples): (Proposal, Lowest, bool)| {
+        (all.conclude(rules.clone()), lowest, by_samples)
+    };
+    broadcast(comm, all.map(|all| all.map(conclude)))
 }
 
 #[cfg(test)]

@@ -11,8 +11,11 @@ use plimsoll_collector::digest::{Digest, spools};
 use serde::{Deserialize, Serialize};
 
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
-use crate::diagnose::{DiagnoseError, JobInfo, RankInput, diagnose};
+use crate::diagnose::{DiagnoseError, JobInfo, RankInput, diagnose_into};
+use crate::per_rank::Table;
 use crate::ranks::RankSet;
+use crate::rules::Rules;
+use crate::settings::LABELS;
 use crate::spooled::{KILLED, SpoolNote};
 use crate::summary::Summary;
 
@@ -72,12 +75,24 @@ pub fn find(path: &Path) -> Result<Vec<PathBuf>, DigestError> {
     if found.is_empty() { Err(DigestError::NoSpool(path.into())) } else { Ok(found) }
 }
 
-/// Digests spools, each process its share of them. `progress` hears how many frames were read, and how
-/// many there are, of this process's. The summary is at process 0, `None` elsewhere. Collective.
+/// Rules of labels that are to hold in place of the run's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OtherRules {
+    /// Name of their file.
+    pub file: String,
+    /// The rules.
+    pub rules: Rules,
+}
+
+/// Digests spools, each process its share of them, all by the same rules. `progress` hears how many
+/// frames were read, and how many there are, of this process's. The summary is at process 0, `None`
+/// elsewhere; the values of each rank are in process 0's table. Collective.
 pub fn digest(
     comm: &dyn Communicator,
     paths: &[PathBuf],
+    rules: Option<&OtherRules>,
     progress: &dyn Fn(u64, u64),
+    table: Option<&mut dyn Table>,
 ) -> Result<Option<Summary>, DigestError> {
     let mut job = Job::default();
     let mut inputs = Vec::new();
@@ -98,7 +113,16 @@ pub fn digest(
     let all = reduce(comm, job, Job::combine);
     let info = broadcast(comm, all.map(|all| all.map(Job::conclude)))?;
     match info {
-        Ok(info) => Ok(diagnose(comm, inputs, &info)?),
+        Ok(mut info) => {
+            if let Some(OtherRules { file, rules }) = rules {
+                info.rules = rules.clone();
+                match rules.is_empty() {
+                    true => info.settings.remove(LABELS),
+                    false => info.settings.insert(LABELS.to_owned(), file.clone()),
+                };
+            }
+            Ok(diagnose_into(comm, inputs, &info, table)?)
+        }
         Err(reasons) => Err(DigestError::Unreadable(reasons)),
     }
 }

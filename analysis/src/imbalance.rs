@@ -6,7 +6,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::instances::{Instance, Instances};
 use crate::rank::Owners;
-use crate::totals::PhaseTotals;
+use crate::totals::{PhaseTotals, Totals};
 
 /// Instances shorter than this many sampling periods are too short to tell which function was slow
 /// in a single one of them.
@@ -40,8 +40,20 @@ pub struct PhaseImbalance {
     /// nanoseconds. Ranks leave an instance together, and what is not work in it is waiting and
     /// communication: so this is what uneven waiting anywhere in it adds up to.
     pub work_ns: f64,
+    /// What all ranks spend in the ending synchronisation alike: sum over instances of the minimum, in
+    /// nanoseconds.
+    pub even_ns: f64,
     /// imb_cause of each context that answers for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
+}
+
+/// Imbalance in all phases of a run, by their first index.
+pub fn imbalances(totals: &Totals) -> BTreeMap<u64, PhaseImbalance> {
+    let (ranks, period_ns) = (totals.job.ranks.len(), totals.job.period_ns);
+    let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
+        (*index, PhaseImbalance::new((*index, phase), &totals.instances, ranks, period_ns))
+    };
+    totals.phases.iter().map(of_phase).collect()
 }
 
 impl PhaseImbalance {
@@ -66,6 +78,7 @@ impl PhaseImbalance {
             .iter()
             .map(|i| i.wait_sum.saturating_sub(u128::from(i.wait_min) * u128::from(ranks)))
             .sum();
+        let even: u128 = kept.iter().map(|i| u128::from(i.wait_min)).sum();
         let work: u128 = kept.iter().map(|instance| instance.work.excess(ranks)).sum();
         let mean_ns = phase.duration.mean(ranks) / phase.instances.max(1) as f64;
         let nodes = if mean_ns < PERIODS_PER_INSTANCE * period_ns as f64 {
@@ -73,7 +86,12 @@ impl PhaseImbalance {
         } else {
             nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
         };
-        Self { symptom_ns: symptom as f64 * scale, work_ns: work as f64 * scale, nodes }
+        Self {
+            symptom_ns: symptom as f64 * scale,
+            work_ns: work as f64 * scale,
+            even_ns: even as f64 * per_kept,
+            nodes,
+        }
     }
 
     /// What is lost by uneven work and shows in the ending synchronisation, in nanoseconds. Waiting
@@ -169,6 +187,7 @@ fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
     PhaseImbalance {
         symptom_ns: (time.mean(ranks) - time.min(ranks) as f64).max(0.0),
         work_ns: phase.work.imbalance(ranks),
+        even_ns: time.min(ranks) as f64,
         nodes: nodes.collect(),
     }
 }

@@ -113,7 +113,7 @@ impl Instances {
         for (row, phase) in rank.rows() {
             let inside = inside
                 .entry(phase.ends_in)
-                .or_insert_with(|| below(&rank.profile.tree, phase.ends_in));
+                .or_insert_with(|| below(&rank.input.profile.tree, phase.ends_in));
             let wait_ns = wait_ns(row, inside);
             let work = rank.row_work(row, &mut scratch);
             self.add(row.index, instance_of_rank(phase.first_index, wait_ns, &work, places));

@@ -6,6 +6,7 @@ use plimsoll_collector::profile::CollectionCounts;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnose::RankInput;
+use crate::losses::LEAST_SEVERITY;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -54,6 +55,8 @@ pub struct JobTotals {
     pub useful_on_core: Accumulator,
     /// Waiting for a core during work, on the communicating threads.
     pub run_delay: Accumulator,
+    /// Waiting for locks, of all threads of a rank together.
+    pub locked: Accumulator,
     /// Asked sampling period of the slowest-sampled rank, in nanoseconds.
     pub period_ns: u64,
     /// CPU time that the samples stand for, in nanoseconds.
@@ -100,8 +103,20 @@ pub struct Counts {
 }
 
 impl JobTotals {
+    /// How many threads want each core where there are fewest cores for them; at least 1.
+    pub fn crowding(&self) -> f64 {
+        self.hosts.values().filter_map(Host::load).fold(1.0, f64::max)
+    }
+
+    /// Whether ranks have to share cores and lose time by it.
+    pub fn lacks_cores(&self) -> bool {
+        let lost_ns = self.run_delay.mean(self.ranks.len());
+        self.crowding() > 1.0 && lost_ns > LEAST_SEVERITY * self.elapsed_ns as f64
+    }
+
     /// Takes in one rank.
-    pub fn add_rank(&mut self, input: &RankInput, rank: &Rank<'_>) {
+    pub fn add_rank(&mut self, rank: &Rank<'_>) {
+        let input = rank.input;
         let profile = &input.profile;
         let (mut useful, mut on_core, mut delay) = (0, 0, 0);
         for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
@@ -116,7 +131,7 @@ impl JobTotals {
         let host = Host {
             ranks: number.clone(),
             cores: input.cores.iter().copied().collect(),
-            busy_threads: busy_threads(input, rank),
+            busy_threads: busy_threads(rank),
         };
         self.combine(Self {
             stepped_aside: if profile.collection.stepped_aside {
@@ -132,6 +147,7 @@ impl JobTotals {
             useful: Accumulator::from_iter([useful]),
             useful_on_core: Accumulator::from_iter([on_core]),
             run_delay: Accumulator::from_iter([delay]),
+            locked: Accumulator::from_iter([rank.locked_ns()]),
             period_ns: profile.period_ns,
             sampled_ns: u128::from(profile.effective_period_ns)
                 * u128::from(profile.collection.samples),
@@ -169,6 +185,7 @@ impl JobTotals {
         self.useful.combine(&other.useful);
         self.useful_on_core.combine(&other.useful_on_core);
         self.run_delay.combine(&other.run_delay);
+        self.locked.combine(&other.locked);
         self.period_ns = self.period_ns.max(other.period_ns);
         self.sampled_ns += other.sampled_ns;
         // The names stand in the alphabet as in quality.
@@ -188,8 +205,8 @@ impl JobTotals {
 
 /// The profile tells how much time the other threads worked together, not how many did: they were
 /// at least that time divided by the length of the run.
-fn busy_threads(input: &RankInput, rank: &Rank<'_>) -> u32 {
-    let profile = &input.profile;
+fn busy_threads(rank: &Rank<'_>) -> u32 {
+    let profile = &rank.input.profile;
     let working = |node: u32| rank.meanings[node as usize].is_work();
     let others = profile.other_threads.iter().filter(|(node, _)| working(*node));
     let worked_ns: u64 = others.map(|(_, value)| value.exclusive_ns).sum();

@@ -1,10 +1,15 @@
-//! What a calling context is for: its initial label, from the wrapped call or the function's name,
-//! and the label that its time gives it (PPoPP20, 5.2, Table 1 and the derived labels).
+//! What a calling context is for: its initial label, from the user's rules, the wrapped call or the
+//! function's name, and the label that its time gives it (PPoPP20, 5.2, Table 1 and the derived
+//! labels).
+
+mod known;
+pub mod polls;
 
 use plimsoll_agent::calls::{self, CallClass, Provider};
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind};
 
 use crate::label::Label;
+use crate::rules::Rules;
 
 /// Share of a context's time that a label must hold to become its derived label.
 const DERIVED_PERCENT: u64 = 70;
@@ -18,16 +23,35 @@ pub struct Meaning {
     pub in_mpi: bool,
     /// It is a call that looks for progress and returns at once, or lies below one.
     pub polling: bool,
+    /// It is code without a name of a runtime of threads: the program's own lies below.
+    pub in_runtime: bool,
+    /// It is a function in which, as a rule of the user says, other processes have a part, or lies
+    /// below one: it is to the program what MPI is.
+    pub with_others: bool,
+    /// It is what a loop that polls does between its looks; what lies below it is not.
+    pub between: bool,
 }
 
 impl Meaning {
-    const OUTSIDE: Self = Self { label: Label::Computation, in_mpi: false, polling: false };
+    /// What lies outside of all calls.
+    pub const OUTSIDE: Self = Self {
+        label: Label::Computation,
+        in_mpi: false,
+        polling: false,
+        in_runtime: false,
+        with_others: false,
+        between: false,
+    };
 
     /// Whether its time is the process's own, so that another process may have to wait for it:
     /// all but MPI and waiting for others. Locks, files, threads of the same process and sleeping
     /// hold up a process just like computing.
     pub fn is_work(self) -> bool {
-        !self.in_mpi && self.label != Label::WaitResource
+        !self.communicates() && self.label != Label::WaitResource
+    }
+
+    fn communicates(self) -> bool {
+        self.in_mpi || self.with_others
     }
 
     /// Whether its time is useful in the sense of POP's efficiencies.
@@ -36,30 +60,68 @@ impl Meaning {
     }
 }
 
-/// The meaning of each context of a tree.
-pub fn meanings(tree: &ContextTree) -> Vec<Meaning> {
+/// The meaning of each context of a tree; what the user's rules say comes first.
+pub fn meanings(tree: &ContextTree, rules: &Rules) -> Vec<Meaning> {
+    let asked = rules.labels(&tree.frames);
     let mut meanings: Vec<Meaning> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
         let outer = node.parent.map_or(Meaning::OUTSIDE, |parent| meanings[parent as usize]);
-        meanings.push(meaning(&tree.frames[node.frame as usize], outer));
+        let frame = node.frame as usize;
+        meanings.push(meaning(&tree.frames[frame], asked[frame], outer));
     }
     meanings
 }
 
-fn meaning(frame: &Frame, outer: Meaning) -> Meaning {
-    // Polls keep their label, whatever the library does in them: it waits for nobody there.
-    if outer.polling {
+fn meaning(frame: &Frame, asked: Option<Label>, outer: Meaning) -> Meaning {
+    // Polls keep their label, whatever the library does in them: it waits for nobody there. Loops
+    // and lines mean what the function means that they are parts of.
+    if outer.polling || matches!(frame.kind, FrameKind::Loop | FrameKind::Line) {
         return outer;
     }
+    let meaning = known_meaning(frame, outer);
+    match asked {
+        // MPI stays MPI, whatever its time is said to be for.
+        Some(label) => Meaning { label, with_others: involves_others(label), ..meaning },
+        None => meaning,
+    }
+}
+
+/// Whether other processes have a part in what a rule gives this label: then it is not what they may
+/// have to wait for. Files, devices, memory and locks are the process's own affair, as where we find
+/// them ourselves.
+fn involves_others(label: Label) -> bool {
+    match label {
+        Label::Computation | Label::MemoryCopy | Label::Device | Label::Io | Label::WaitLock => {
+            false
+        }
+        Label::Communication
+        | Label::CollectiveSynchronisation
+        | Label::DataTransfer
+        | Label::Message
+        | Label::Wait
+        | Label::WaitPartner
+        | Label::WaitResource => true,
+    }
+}
+
+fn known_meaning(frame: &Frame, outer: Meaning) -> Meaning {
+    if !outer.communicates() && known::is_thread_runtime(frame) {
+        return Meaning { label: Label::WaitPartner, in_runtime: true, ..outer };
+    }
+    let outer = if outer.in_runtime {
+        Meaning { label: Label::Computation, in_runtime: false, ..outer }
+    } else {
+        outer
+    };
     if let Some((class, provider)) = recorded_call(frame).or_else(|| mpi_by_name(frame)) {
         let in_mpi = outer.in_mpi || provider != Provider::Libc;
         let label = from_call_class(class, provider, outer);
-        return Meaning { label, in_mpi, polling: class == CallClass::Polling };
+        return Meaning { label, in_mpi, polling: class == CallClass::Polling, ..outer };
     }
     if frame.kind == FrameKind::Mpi {
-        return Meaning { label: Label::Communication, in_mpi: true, polling: false };
+        return Meaning { label: Label::Communication, in_mpi: true, ..outer };
     }
-    match known_function(&frame.function, outer.in_mpi) {
+    match known::label(&frame.function, outer.communicates()) {
         Some(label) => Meaning { label, ..outer },
         // What a library does inside a call that communicates or waits belongs to that call.
         None => outer,
@@ -81,88 +143,20 @@ fn mpi_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
     Some((call.class, call.provider))
 }
 
-/// The label of a wrapped call, given where it is called from. Inside MPI, whatever sleeps or
-/// waits for a descriptor waits for another process.
+/// The label of a wrapped call, given where it is called from. Inside MPI, or what the user says is
+/// like it, whatever sleeps or waits for a descriptor waits for another process.
 pub fn from_call_class(class: CallClass, provider: Provider, outer: Meaning) -> Label {
-    let in_mpi = outer.in_mpi && provider == Provider::Libc;
+    let waits = outer.communicates() && provider == Provider::Libc;
     match class {
         CallClass::CollectiveSync => Label::CollectiveSynchronisation,
         CallClass::Communication | CallClass::Polling => Label::Communication,
         CallClass::Io => Label::Io,
         CallClass::WaitLock => Label::WaitLock,
         CallClass::WaitPartner => Label::WaitPartner,
-        CallClass::WaitResource | CallClass::Sleep if in_mpi => Label::WaitPartner,
+        CallClass::WaitResource | CallClass::Sleep if waits => Label::WaitPartner,
         CallClass::WaitResource => Label::WaitResource,
         CallClass::Sleep => outer.label,
     }
-}
-
-/// Internals of communication and threading libraries whose purpose is known, by the beginning of
-/// their names.
-const KNOWN: &[(&str, Label)] = &[
-    // Open MPI
-    ("opal_progress", Label::WaitPartner),
-    ("ompi_sync_wait_mt", Label::WaitPartner),
-    ("ompi_request_default_wait", Label::WaitPartner),
-    ("ompi_request_wait_completion", Label::WaitPartner),
-    ("opal_thread_internal_cond_wait", Label::WaitPartner),
-    // MPICH, Intel MPI
-    ("MPIDI_CH3I_Progress", Label::WaitPartner),
-    ("MPID_Progress_wait", Label::WaitPartner),
-    ("MPIDI_Progress_test", Label::WaitPartner),
-    ("MPIR_Wait", Label::WaitPartner),
-    ("MPIDI_progress_test", Label::WaitPartner),
-    ("MPID_nem_lmt_shm_start_send", Label::Message),
-    ("MPID_nem_lmt_shm_start_recv", Label::Message),
-    // Transports
-    ("ucp_worker_progress", Label::WaitPartner),
-    ("ucp_worker_wait", Label::WaitPartner),
-    ("uct_worker_progress", Label::WaitPartner),
-    ("psm2_mq_ipeek", Label::WaitPartner),
-    ("psm3_mq_ipeek", Label::WaitPartner),
-    ("ofi_cq_readfrom", Label::WaitPartner),
-    ("process_vm_readv", Label::Message),
-    ("process_vm_writev", Label::Message),
-    // Accelerators
-    ("cudaMemcpy", Label::Device),
-    ("cuMemcpy", Label::Device),
-    ("hipMemcpy", Label::Device),
-    // OpenMP: GNU, LLVM, Intel
-    ("gomp_mutex_lock", Label::WaitLock),
-    ("gomp_barrier_wait", Label::WaitPartner),
-    ("gomp_team_barrier_wait", Label::WaitPartner),
-    ("gomp_sem_wait", Label::WaitPartner),
-    ("gomp_ptrlock_get_slow", Label::WaitLock),
-    ("do_wait", Label::WaitPartner),
-    ("futex_wait", Label::WaitPartner),
-    ("__kmp_wait_", Label::WaitPartner),
-    ("__kmp_barrier", Label::WaitPartner),
-    ("__kmp_join_barrier", Label::WaitPartner),
-    ("__kmp_fork_barrier", Label::WaitPartner),
-    ("__kmp_hyper_barrier", Label::WaitPartner),
-    ("__kmp_acquire_", Label::WaitLock),
-    // The C library
-    ("__futex_abstimed_wait", Label::WaitPartner),
-    ("__lll_lock_wait", Label::WaitLock),
-];
-
-/// Functions that copy memory: a transfer when MPI calls them, else the program's own work.
-const COPIES: &[&str] = &["memcpy", "memmove", "__memcpy", "__memmove", "opal_memcpy"];
-
-fn known_function(name: &str, in_mpi: bool) -> Option<Label> {
-    if in_mpi && COPIES.iter().any(|prefix| name.starts_with(prefix)) {
-        return Some(Label::MemoryCopy);
-    }
-    // A user's own `do_wait` or `futex_wait_all` must not be taken for the runtime's.
-    let whole = ["do_wait", "futex_wait"];
-    KNOWN
-        .iter()
-        .find(
-            |(known, _)| {
-                if whole.contains(known) { name == *known } else { name.starts_with(known) }
-            },
-        )
-        .map(|(_, label)| *label)
 }
 
 /// For each context the most specific label that holds at least 70 % of its time on this rank,
@@ -222,13 +216,14 @@ mod tests {
     use super::*;
     use crate::subject::Contexts;
 
-    fn labels(contexts: &Contexts) -> Vec<Label> {
-        meanings(&contexts.tree).iter().map(|meaning| meaning.label).collect()
+    fn meaning_of(path: &str, rules: &str) -> Meaning {
+        let mut contexts = Contexts::default();
+        let node = contexts.node(path);
+        meanings(&contexts.tree, &Rules::from(rules.to_owned()))[node as usize]
     }
 
     #[test]
     fn calls_mean_what_they_wait_for() {
-        let mut contexts = Contexts::default();
         for (path, label) in [
             ("main", Label::Computation),
             ("main/MPI_Barrier", Label::CollectiveSynchronisation),
@@ -249,9 +244,70 @@ mod tests {
             ("main/gomp_team_barrier_wait_end/do_spin", Label::WaitPartner),
             ("main/__memmove_avx_unaligned", Label::Computation),
             ("main/do_wait_for_input", Label::Computation),
+            ("main/MPI_Recv/opal_progress/mca_btl_vader_poll_handle_frag", Label::Message),
+            ("main/MPI_Pack/opal_convertor_pack", Label::MemoryCopy),
+            ("main/gomp_team_barrier_wait/gomp_barrier_handle_tasks/task", Label::Computation),
+            // Stripped: it waits for threads, and runs their part of the program.
+            ("main/GOMP_parallel/libgomp.so.1+0x1f780", Label::WaitPartner),
+            ("libgomp.so.1+0x1d320/libgomp.so.1+0x1f5e0", Label::WaitPartner),
+            ("libgomp.so.1+0x1d320/main._omp_fn.0", Label::Computation),
+            ("libgomp.so.1+0x1d320/main._omp_fn.0/app+0x10", Label::Computation),
+            ("main/MPI_Bcast/libgomp.so.1+0x1f780", Label::Communication),
+            ("main/libgomp.so.1+0x1f780/MPI_Bcast", Label::Communication),
         ] {
-            let node = contexts.node(path);
-            assert_eq!(labels(&contexts)[node as usize], label, "{path}");
+            assert_eq!(meaning_of(path, "").label, label, "{path}");
+        }
+    }
+
+    #[test]
+    fn rules_come_before_what_we_know() {
+        let rules = "spin = wait_partner\nexchange = communication\npack = memory_copy\n\
+                     do_wait = computation\nopal_progress = message\npoll = io\nusleep = wait\n\
+                     MPI_Bcast = collective_synchronisation\nMPI_Test = wait_partner\n\
+                     reduce_op = computation\nunlock = wait_lock\nrelax = computation";
+        for (path, label, is_work) in [
+            ("main/solve", Label::Computation, true),
+            ("main/spin", Label::WaitPartner, false),
+            // What lies below belongs to it, also what would be work elsewhere.
+            ("main/spin/pause", Label::WaitPartner, false),
+            ("main/spin/pthread_mutex_lock", Label::WaitLock, false),
+            ("main/spin/select", Label::WaitPartner, false),
+            ("main/exchange/nanosleep", Label::WaitPartner, false),
+            ("main/exchange/memcpy", Label::MemoryCopy, false),
+            ("main/exchange/MPI_Barrier", Label::CollectiveSynchronisation, false),
+            // Unless a rule says more.
+            ("main/exchange/pack", Label::MemoryCopy, true),
+            ("main/exchange/solve/relax/kernel", Label::Computation, true),
+            ("main/unlock", Label::WaitLock, true),
+            // Names that we know, and calls.
+            ("main/do_wait", Label::Computation, true),
+            ("main/poll", Label::Io, true),
+            ("main/usleep", Label::Wait, false),
+            ("main/MPI_Send/opal_progress", Label::Message, false),
+            ("main/MPI_Bcast", Label::CollectiveSynchronisation, false),
+            ("main/MPI_Test", Label::WaitPartner, false),
+            ("main/MPI_Test/opal_progress", Label::WaitPartner, false),
+            // MPI stays MPI.
+            ("main/MPI_Allreduce/reduce_op", Label::Computation, false),
+        ] {
+            let meaning = meaning_of(path, rules);
+            assert_eq!((meaning.label, meaning.is_work()), (label, is_work), "{path}");
+        }
+        assert!(meaning_of("main/MPI_Test", rules).polling);
+        assert!(meaning_of("main/MPI_Allreduce/reduce_op", rules).in_mpi);
+    }
+
+    #[test]
+    fn parts_of_a_function_mean_what_it_means() {
+        let mut contexts = Contexts::default();
+        let node = contexts.node("main/do_wait/do_wait@1");
+        let part = contexts.tree.nodes[node as usize].frame as usize;
+        contexts.tree.frames.push(contexts.tree.frames[part].clone());
+        contexts.tree.nodes[node as usize].frame = contexts.tree.frames.len() as u32 - 1;
+        for kind in [FrameKind::Loop, FrameKind::Line] {
+            contexts.tree.frames.last_mut().unwrap().kind = kind;
+            let meanings = meanings(&contexts.tree, &Rules::from("do_wait = io".to_owned()));
+            assert_eq!(meanings[node as usize].label, Label::Io);
         }
     }
 
@@ -265,7 +321,7 @@ mod tests {
         let copy = contexts.node("main/exchange/MPI_Barrier/memcpy") as usize;
         let mut own = vec![0; contexts.tree.nodes.len()];
         (own[exchange], own[send], own[progress], own[barrier], own[copy]) = (10, 25, 75, 1, 9);
-        let meanings = meanings(&contexts.tree);
+        let meanings = meanings(&contexts.tree, &Rules::default());
         let derived = derived(&contexts.tree, &meanings, &own);
         let shown = |node: usize| shown(meanings[node], derived[node]);
         assert_eq!(shown(send), Label::WaitPartner);

@@ -2,21 +2,29 @@
 //!
 //! [`diagnose::diagnose`] is the way through: what the ranks [agree](agreement) on, each rank's
 //! [view](rank) with its [labels](labelling), their [totals] over the [communicator], the
-//! [imbalance] and the other [losses] in them, the [queries] that name ranks, the
+//! [imbalance], the [communication], the [resources] and so the [losses] in them, how their [clocks] stand, the [queries] that name ranks, the
+//! [attribution] of time lost to contexts and its [segments], the
 //! [conclusion](conclude).
 
 pub mod advice;
 pub mod agreement;
+pub mod attribution;
 pub mod canonical;
 pub mod cli;
+pub mod clocks;
+pub mod clusters;
+pub mod communication;
 pub mod communicator;
 pub mod conclude;
 pub mod diagnose;
 pub mod digest;
 pub mod error;
+mod fingerprint;
+pub mod groups;
 pub mod imbalance;
 pub mod instances;
 pub mod job;
+mod joining;
 pub mod label;
 pub mod labelling;
 pub mod loops;
@@ -25,15 +33,21 @@ pub mod metrics;
 pub mod mpi;
 pub mod order;
 pub mod output;
+pub mod per_rank;
 pub mod queries;
 pub mod rank;
 pub mod ranks;
 pub mod report;
+pub mod resources;
+pub mod rules;
+pub mod segments;
+pub mod series;
 pub mod settings;
 pub mod spooled;
 pub mod summary;
 pub mod summary_tree;
 pub mod threads;
+pub mod times;
 pub mod totals;
 
 #[cfg(test)]

@@ -1,18 +1,26 @@
 //! Scalability losses: what is lost, where it shows, and why (PPoPP20, 5.3 and Table 2).
 
+use std::collections::BTreeMap;
+
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
+use crate::communication::{communication, joined, rest_ns};
 use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
-use crate::job::Host;
+use crate::labelling::Meaning;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::queries::{Quantity, Query};
 use crate::rank::Owners;
+use crate::resources::{files, locks};
 use crate::summary::LossKind;
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
 /// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
-const LEAST_SEVERITY: f64 = 0.01;
+pub const LEAST_SEVERITY: f64 = 0.01;
+/// Where more threads want a core than there are, a message waits also until its receiver has one, which
+/// is not the program's fault: communication must then cost so many times more to be a loss. Where
+/// that is a loss itself, nothing is said of communication.
+const LEAST_CROWDED_CALLS: f64 = 5.0;
 /// Waiting for a core beyond this fraction of the run is a loss even where the job's own threads
 /// do not exceed its cores.
 const LEAST_DELAY_UNCROWDED: f64 = 0.05;
@@ -20,8 +28,11 @@ const LEAST_DELAY_UNCROWDED: f64 = 0.05;
 /// waited for a core is read between samples, and what a single instance is wrong by in that looks
 /// like uneven work.
 const LEAST_BESIDE_DELAY: f64 = 0.05;
+/// Beside waiting that even work would leave, uneven work must be at least this fraction of it: who waits
+/// often, begins to work now a little earlier, now later, than the clock says.
+const LEAST_BESIDE_REST: f64 = 0.05;
 /// The others do at most this fraction of the one rank's work: the run is serial there.
-const SERIAL_FRACTION: f64 = 0.1;
+pub const SERIAL_FRACTION: f64 = 0.1;
 /// If the totals of a cause are less uneven than this fraction of its instances, ranks take turns.
 const TURNS_FRACTION: f64 = 0.5;
 
@@ -34,8 +45,12 @@ pub struct Finding {
     pub phase: u64,
     /// What the run would be shorter by, in seconds.
     pub seconds: f64,
+    /// The part of it that a first instance has, which is a phase of its own.
+    pub first_s: f64,
     /// Where it shows.
     pub symptom: NodeId,
+    /// Where else it shows, most first.
+    pub also_in: Vec<NodeId>,
     /// Why, worst first.
     pub causes: Vec<Cause>,
     /// Causes partly even each other out.
@@ -48,21 +63,70 @@ pub struct Finding {
     pub waiting: Option<Query>,
 }
 
+impl Finding {
+    /// A loss of so many seconds in a phase, of which no more is known than where it shows.
+    pub fn new(kind: LossKind, phase: u64, seconds: f64, symptom: NodeId) -> Self {
+        Self {
+            kind,
+            phase,
+            seconds,
+            first_s: 0.0,
+            symptom,
+            also_in: Vec::new(),
+            causes: Vec::new(),
+            evened_out: false,
+            by_turns: false,
+            slow: None,
+            waiting: None,
+        }
+    }
+}
+
 /// All losses of a run, worst first.
-pub fn losses(totals: &Totals, owners: &Owners) -> Vec<Finding> {
+pub fn losses(
+    totals: &Totals,
+    imbalances: &BTreeMap<u64, PhaseImbalance>,
+    meanings: &[Meaning],
+    owners: &Owners,
+) -> Vec<Finding> {
     // A run without length has no fractions.
     if totals.job.elapsed_ns == 0 {
         return Vec::new();
     }
     let delay = oversubscription(totals);
     let delay_s: f64 = delay.iter().map(|finding| finding.seconds).sum();
+    // Of what is shorter than from one sample to the next nobody saw why.
+    let seen_s = totals.job.period_ns as f64 / NS_PER_S;
     let least_s = LEAST_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S;
-    let least_s = least_s.max(LEAST_BESIDE_DELAY * delay_s);
-    let all =
-        totals.phases.iter().flat_map(|(index, phase)| imbalance(totals, owners, *index, phase));
-    let mut findings = with_first_instances(all.collect(), totals);
-    findings.retain(|finding| finding.seconds > least_s);
-    findings.extend(delay);
+    let least_s = least_s.max(LEAST_BESIDE_DELAY * delay_s).max(seen_s);
+    let mut all = Vec::new();
+    for (index, phase) in &totals.phases {
+        let measured = &imbalances[index];
+        all.extend(imbalance(totals, owners, (*index, phase), measured));
+        if totals.job.ranks.len() > 1 {
+            all.extend(communication(totals, meanings, (*index, phase), measured));
+        }
+        all.extend(files(totals, meanings, (*index, phase)));
+    }
+    all.extend(locks(totals, meanings, owners));
+    let mut findings = with_first_instances(joined(all, totals), totals);
+    let crowded = totals.job.crowding() > 1.0;
+    findings.retain(|finding| match finding.kind {
+        LossKind::LoadImbalance
+        | LossKind::Serialization
+        | LossKind::LargeIo
+        | LossKind::LockContention => finding.seconds > least_s,
+        // A look whether something has come takes as long as it does, whether or not a partner has a core.
+        LossKind::FrequentCommunication
+            if crowded && meanings[finding.symptom as usize].polling =>
+        {
+            finding.seconds > LEAST_CROWDED_CALLS * least_s
+        }
+        _ if crowded => delay.is_none() && finding.seconds > LEAST_CROWDED_CALLS * least_s,
+        // Who waits for a core is waited for as long.
+        _ => finding.seconds > least_s + delay_s,
+    });
+    findings.extend(delay.filter(|delay| delay.seconds > seen_s));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
 }
@@ -76,14 +140,21 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
         let same = |other: &&mut Finding| {
+            // Which of several calls takes longest may differ at first: then the cause tells.
+            let by_cause = matches!(
+                finding.kind,
+                LossKind::FrequentCommunication | LossKind::LargeMessage | LossKind::LargeIo
+            );
             instances(other) > 1
-                && other.symptom == finding.symptom
+                && other.kind == finding.kind
+                && (by_cause || other.symptom == finding.symptom)
                 && other.causes.first().map(|cause| cause.node)
                     == finding.causes.first().map(|cause| cause.node)
         };
         match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
             Some(recurring) => {
                 recurring.seconds += finding.seconds;
+                recurring.first_s += finding.seconds;
                 for cause in &mut recurring.causes {
                     let first = finding.causes.iter().find(|other| other.node == cause.node);
                     cause.ns += first.map_or(0.0, |other| other.ns);
@@ -107,14 +178,20 @@ pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
 
 /// Load imbalance of a phase, or serialization, its special case: what shows in the ending
 /// synchronisation, and what shows before it, in messages and smaller synchronisations.
-fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) -> Vec<Finding> {
+fn imbalance(
+    totals: &Totals,
+    owners: &Owners,
+    (index, phase): (u64, &PhaseTotals),
+    imbalance: &PhaseImbalance,
+) -> Vec<Finding> {
     let ranks = totals.job.ranks.len();
     let Some(ending) = phase.ends_in.filter(|_| ranks > 1) else { return Vec::new() };
-    let imbalance =
-        PhaseImbalance::new((index, phase), &totals.instances, ranks, totals.job.period_ns);
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
     let causes = imbalance.causes(owners, &shared);
     let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
+    if imbalance.work_ns < LEAST_BESIDE_REST * rest_ns(phase, imbalance, ranks) {
+        return Vec::new();
+    }
     let finding = |ns: f64, symptom: NodeId, alone: bool| {
         let mut causes = causes.clone();
         if !alone {
@@ -130,8 +207,14 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
     let (ending_ns, work_ns) = (imbalance.ending_ns(), imbalance.work_ns);
     let before_ns = work_ns - ending_ns;
     let before = phase.waits_most(ranks).filter(|_| before_ns > least_ns);
+    let both_ns = ending_ns.min(before_ns);
     let parts = match before.filter(|(_, wait)| uneven_ns(wait, ranks) > SHOWN * before_ns) {
-        Some((before, _)) if ending_ns > least_ns => vec![(ending_ns, ending), (before_ns, before)],
+        Some((before, _))
+            if causes.len() > 1 && both_ns > least_ns && both_ns > LEAST_OF_TWO * work_ns =>
+        {
+            vec![(ending_ns, ending), (before_ns, before)]
+        }
+        Some((_, _)) if ending_ns > before_ns => vec![(work_ns, ending)],
         Some((before, _)) => vec![(work_ns, before)],
         None => vec![(ending_ns, ending)],
     };
@@ -139,6 +222,9 @@ fn imbalance(totals: &Totals, owners: &Owners, index: u64, phase: &PhaseTotals) 
     parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
 }
 
+/// Work of several functions shows in two places, each then a loss of its own, only if it does in each of
+/// them for this part.
+const LEAST_OF_TWO: f64 = 0.1;
 /// Uneven waiting in a call must be at least this fraction of a loss that is said to show there.
 const SHOWN: f64 = 0.1;
 
@@ -154,21 +240,19 @@ fn uneven(
     let first = causes.first()?;
     let time = cause_time(phase, first);
     let serial = is_serial(&time, ranks);
-    let quantity = if Some(symptom) == phase.ends_in {
-        Quantity::Sync { phase: index }
+    // Messages are waited for now in one call, now in another.
+    let waiting = if Some(symptom) == phase.ends_in {
+        half_query(Quantity::Sync { phase: index }, phase.sync.time.max)
     } else {
-        Quantity::Wait { phase: index, path: path(&totals.tree.contexts, symptom) }
+        half_query(Quantity::Waits { phase: index }, phase.waited.max)
     };
+    let kind = if serial { LossKind::Serialization } else { LossKind::LoadImbalance };
     Some(Finding {
-        kind: if serial { LossKind::Serialization } else { LossKind::LoadImbalance },
-        phase: index,
-        seconds: loss_ns / NS_PER_S,
-        symptom,
-        evened_out: false,
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
         slow: slow_query(totals, index, first, &time),
-        waiting: half_query(quantity, phase.wait(symptom)?.time.max),
+        waiting,
         causes,
+        ..Finding::new(kind, index, loss_ns / NS_PER_S, symptom)
     })
 }
 
@@ -198,7 +282,7 @@ fn slow_query(totals: &Totals, phase: u64, cause: &Cause, time: &Accumulator) ->
 }
 
 /// Ranks at or above half of the largest.
-fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
+pub fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
     (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2) })
 }
 
@@ -209,9 +293,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
     let delay = &job.run_delay;
     let mean_ns = delay.mean(job.ranks.len());
     let elapsed_ns = job.elapsed_ns as f64;
-    let crowded = job.hosts.values().any(Host::is_crowded);
-    let least = if crowded { LEAST_SEVERITY } else { LEAST_DELAY_UNCROWDED };
-    if mean_ns <= least * elapsed_ns {
+    if !job.lacks_cores() && mean_ns <= LEAST_DELAY_UNCROWDED * elapsed_ns {
         return None;
     }
     let (index, phase) = totals
@@ -219,16 +301,10 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
         .iter()
         .max_by_key(|(index, phase)| (phase.run_delay.sum, std::cmp::Reverse(**index)))?;
     let symptom = most_delayed(phase)?;
+    let seconds = mean_ns / NS_PER_S;
     Some(Finding {
-        kind: LossKind::Oversubscription,
-        phase: *index,
-        seconds: mean_ns / NS_PER_S,
-        symptom,
-        causes: Vec::new(),
-        evened_out: false,
-        by_turns: false,
-        slow: None,
         waiting: half_query(Quantity::RunDelay, delay.max),
+        ..Finding::new(LossKind::Oversubscription, *index, seconds, symptom)
     })
 }
 

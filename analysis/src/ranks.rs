@@ -22,6 +22,49 @@ impl Run {
     fn ranks(self) -> impl Iterator<Item = u32> {
         (self.first..=self.last).step_by(self.step as usize)
     }
+
+    fn contains(self, rank: u32) -> bool {
+        self.first <= rank && rank <= self.last && (rank - self.first).is_multiple_of(self.step)
+    }
+
+    fn contains_all(self, other: Self) -> bool {
+        self.contains(other.first)
+            && self.contains(other.last)
+            && (other.first == other.last || other.step.is_multiple_of(self.step))
+    }
+
+    /// Its ranks up to `end`, which is not before the first.
+    fn until(self, end: u32) -> Self {
+        let end = end.min(self.last);
+        Self { last: end - (end - self.first) % self.step, ..self }
+    }
+
+    /// Its ranks behind `rank`.
+    fn behind(self, rank: u32) -> Option<Self> {
+        match rank {
+            _ if rank >= self.last => None,
+            _ if rank < self.first => Some(self),
+            _ => Some(Self { first: self.until(rank).last + self.step, ..self }),
+        }
+    }
+
+    /// The lowest ranks of two runs together, as far as they are one run.
+    fn beginning(self, other: Self) -> Self {
+        let (low, high) = if self.first <= other.first { (self, other) } else { (other, self) };
+        if low.last < high.first {
+            return low;
+        }
+        let end = low.last.min(high.last);
+        let gap = high.first - low.first;
+        if low.contains_all(high.until(end)) {
+            low.until(end)
+        } else if low.step == high.step && low.step.is_multiple_of(2) && gap == low.step / 2 {
+            Self { first: low.first, last: end, step: gap }
+        } else {
+            // No other runs make one, so what they make has about as many runs as it is cut into here.
+            low.until(low.first.max(high.first.saturating_sub(1)))
+        }
+    }
 }
 
 /// A set of ranks. Equal sets have equal representations, whatever the order of insertion.
@@ -55,69 +98,88 @@ impl RankSet {
     /// Whether it holds `rank`.
     pub fn contains(&self, rank: u32) -> bool {
         let at = self.runs.partition_point(|run| run.last < rank);
-        self.runs
-            .get(at)
-            .is_some_and(|run| run.first <= rank && (rank - run.first).is_multiple_of(run.step))
+        self.runs.get(at).is_some_and(|run| run.contains(rank))
     }
 
-    /// The ranks of both sets.
+    /// How many ranks are before `rank`; `None` if it is not in the set.
+    pub fn position(&self, rank: u32) -> Option<u32> {
+        let at = self.runs.partition_point(|run| run.last < rank);
+        let run = self.runs.get(at).filter(|run| run.contains(rank))?;
+        let before: u32 = self.runs[..at].iter().map(|run| run.count()).sum();
+        Some(before + (rank - run.first) / run.step)
+    }
+
+    /// The ranks of both sets. Takes time by the runs of the sets and of what they are together, not by
+    /// their ranks.
     pub fn union(&self, other: &Self) -> Self {
-        if self.is_empty() {
-            return other.clone();
+        let (mut ours, mut theirs) = (self.runs.iter().copied(), other.runs.iter().copied());
+        let (mut our, mut their) = (ours.next(), theirs.next());
+        let mut both = Ascending::default();
+        while let Some(run) = match (our, their) {
+            (Some(our), Some(their)) => Some(our.beginning(their)),
+            (one, other) => one.or(other),
+        } {
+            both.add_run(run);
+            our = our.and_then(|it| it.behind(run.last)).or_else(|| ours.next());
+            their = their.and_then(|it| it.behind(run.last)).or_else(|| theirs.next());
         }
-        if other.is_empty() {
-            return self.clone();
-        }
-        let (mut ours, mut theirs) = (self.iter().peekable(), other.iter().peekable());
-        std::iter::from_fn(|| match (ours.peek(), theirs.peek()) {
-            (Some(our), Some(their)) if our < their => ours.next(),
-            (Some(our), Some(their)) if our == their => {
-                theirs.next();
-                ours.next()
-            }
-            (_, Some(_)) => theirs.next(),
-            (_, None) => ours.next(),
-        })
-        .ascending()
+        both.finish()
     }
 }
 
-trait Ascending {
-    fn ascending(self) -> RankSet;
+/// Forms the runs of ranks that come in ascending order.
+#[derive(Default)]
+struct Ascending {
+    runs: Vec<Run>,
+    /// That to which the next rank may belong.
+    open: Option<Run>,
 }
 
-impl<I: Iterator<Item = u32>> Ascending for I {
-    /// Forms the runs of strictly ascending ranks.
-    fn ascending(self) -> RankSet {
-        let mut runs = Vec::new();
-        let mut open: Option<Run> = None;
-        for rank in self {
-            open = Some(match open {
-                None => Run { first: rank, last: rank, step: 1 },
-                Some(run) if run.first == run.last => {
-                    Run { first: run.first, last: rank, step: rank - run.first }
-                }
-                Some(run) if rank - run.last == run.step => Run { last: rank, ..run },
-                // Two ranks apart are no rhythm yet: the second may begin one.
-                Some(run) if run.count() == 2 && run.step > 1 => {
-                    runs.push(Run { first: run.first, last: run.first, step: 1 });
-                    Run { first: run.last, last: rank, step: rank - run.last }
-                }
-                Some(run) => {
-                    runs.push(run);
-                    Run { first: rank, last: rank, step: 1 }
-                }
-            });
-        }
-        match open {
-            Some(run) if run.count() == 2 && run.step > 1 => {
-                runs.push(Run { first: run.first, last: run.first, step: 1 });
-                runs.push(Run { first: run.last, last: run.last, step: 1 });
+impl Ascending {
+    fn add(&mut self, rank: u32) {
+        self.open = Some(match self.open {
+            None => Run { first: rank, last: rank, step: 1 },
+            Some(run) if run.first == run.last => {
+                Run { first: run.first, last: rank, step: rank - run.first }
             }
-            Some(run) => runs.push(run),
-            None => {}
+            Some(run) if rank - run.last == run.step => Run { last: rank, ..run },
+            // Two ranks apart are no rhythm yet: the second may begin one.
+            Some(run) if run.last - run.first == run.step && run.step > 1 => {
+                self.runs.push(Run { first: run.first, last: run.first, step: 1 });
+                Run { first: run.last, last: rank, step: rank - run.last }
+            }
+            Some(run) => {
+                self.runs.push(run);
+                Run { first: rank, last: rank, step: 1 }
+            }
+        });
+    }
+
+    /// Adds one rank after the other until the rest goes on as the open run does.
+    fn add_run(&mut self, run: Run) {
+        let mut rest = Some(run);
+        while let Some(run) = rest {
+            self.add(run.first);
+            rest = run.behind(run.first);
+            if let (Some(open), Some(run)) = (&mut self.open, rest)
+                && open.first < open.last
+                && open.step == run.step
+            {
+                open.last = run.last;
+                return;
+            }
         }
-        RankSet { runs }
+    }
+
+    fn finish(mut self) -> RankSet {
+        match self.open {
+            Some(run) if run.last - run.first == run.step && run.step > 1 => {
+                let alone = |rank| Run { first: rank, last: rank, step: 1 };
+                self.runs.extend([alone(run.first), alone(run.last)]);
+            }
+            run => self.runs.extend(run),
+        }
+        RankSet { runs: self.runs }
     }
 }
 
@@ -126,7 +188,9 @@ impl FromIterator<u32> for RankSet {
         let mut ranks: Vec<u32> = ranks.into_iter().collect();
         ranks.sort_unstable();
         ranks.dedup();
-        ranks.into_iter().ascending()
+        let mut set = Ascending::default();
+        ranks.into_iter().for_each(|rank| set.add(rank));
+        set.finish()
     }
 }
 
@@ -173,7 +237,9 @@ impl FromStr for RankSet {
         let mut set = Self::default();
         for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
             let run = run(part).ok_or_else(|| RankListError { part: part.to_owned() })?;
-            set = set.union(&run.ranks().ascending());
+            let mut part = Ascending::default();
+            part.add_run(run);
+            set = set.union(&part.finish());
         }
         Ok(set)
     }
@@ -214,12 +280,60 @@ mod tests {
         }
     }
 
+    /// 2^31 ranks each, so that walking them would be noticed.
+    #[test]
+    fn regular_sets_come_together_however_large_they_are() {
+        let all = u32::MAX - 1;
+        for (one, other, both) in [
+            (format!("0-{all}"), "5-4000000000:5".to_owned(), format!("0-{all}")),
+            (format!("0-{all}:2"), format!("1-{}:2", all - 1), format!("0-{all}")),
+            (format!("0-{all}:2"), format!("0-{}:4", all - 2), format!("0-{all}:2")),
+            ("0-3000000000:4".to_owned(), "2-3000000002:4".to_owned(), "0-3000000002:2".to_owned()),
+            (
+                "0-2000000000".to_owned(),
+                "1000000000-4000000000".to_owned(),
+                "0-4000000000".to_owned(),
+            ),
+            ("0-10:2,12-4000000000".to_owned(), "1-11:2".to_owned(), "0-4000000000".to_owned()),
+            ("7".to_owned(), "0-4000000000:8".to_owned(), "0,7-8,16-4000000000:8".to_owned()),
+        ] {
+            let [left, right]: [RankSet; 2] = [&one, &other].map(|text| text.parse().unwrap());
+            assert_eq!(left.union(&right).to_string(), both, "{one} and {other}");
+            assert_eq!(right.union(&left).to_string(), both, "{other} and {one}");
+        }
+    }
+
     #[test]
     fn what_is_no_list_is_refused() {
         for text in ["a", "3-1", "1-", "0-8:0", "1,,2", "-1", "4294967296"] {
             assert!(text.parse::<RankSet>().is_err(), "{text}");
         }
         assert_eq!("".parse(), Ok(RankSet::default()));
+    }
+
+    /// Runs that often touch, overlap, or lie within each other's gaps.
+    fn runs() -> impl Strategy<Value = BTreeSet<u32>> {
+        let run = (0u32..60, 1u32..20, prop_oneof![Just(1u32), Just(2), Just(4), Just(6), 1u32..9]);
+        let run = run.prop_map(|(first, count, step)| (0..count).map(move |at| first + at * step));
+        prop::collection::vec(run, 0..5).prop_map(|runs| runs.into_iter().flatten().collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn runs_that_come_together_are_their_ranks(a in runs(), b in runs(), high in any::<bool>()) {
+            // At the upper end, no rank may be looked for behind the last.
+            let at = |rank: &u32| if high { u32::MAX - 250 + rank } else { *rank };
+            let [a, b] = [a, b].map(|ranks| ranks.iter().map(at).collect::<BTreeSet<u32>>());
+            let [left, right] = [&a, &b].map(|ranks| RankSet::from_iter(ranks.iter().copied()));
+            let both: RankSet = a.union(&b).copied().collect();
+            prop_assert_eq!(left.union(&right), both.clone());
+            prop_assert_eq!(right.union(&left), both.clone());
+            prop_assert_eq!(both.union(&left), both.clone());
+            prop_assert!(both.iter().eq(a.union(&b).copied()));
+            prop_assert_eq!(both.to_string().parse(), Ok(both));
+        }
     }
 
     proptest! {
@@ -238,6 +352,8 @@ mod tests {
                 prop_assert_eq!(set.to_string().parse(), Ok(set.clone()));
                 for rank in 0..220 {
                     prop_assert_eq!(set.contains(rank), truth.contains(&rank));
+                    let position = set.iter().position(|one| one == rank);
+                    prop_assert_eq!(set.position(rank), position.map(|at| at as u32));
                 }
             }
             let (left, right) = (RankSet::from_iter(a.clone()), RankSet::from_iter(b.clone()));

@@ -4,8 +4,9 @@
 
 mod brief;
 mod loops;
-mod page;
-mod phrase;
+pub(crate) mod page;
+pub(crate) mod phrase;
+mod ranks;
 mod sentence;
 mod text;
 mod tree;

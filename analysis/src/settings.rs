@@ -11,7 +11,7 @@ mod warning;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use glob::Glob;
 use plimsoll_agent::marks::Marks;
@@ -19,8 +19,8 @@ pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_s
 pub use rank_filter::RankFilter;
 use table::Reading;
 pub use table::{
-    LIBRARY, MAX_PERIOD_NS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, ROOT_PID, State, TABLE,
-    Variable,
+    LABELS, LIBRARY, MAX_PERIOD_NS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, ROOT_PID, State,
+    TABLE, Variable,
 };
 pub use warning::Warning;
 
@@ -53,7 +53,7 @@ impl Default for Formats {
 pub enum Trace {
     /// Nothing.
     Off,
-    /// One rank of each cluster, once there are clusters; until then as [`Trace::All`].
+    /// Meant for one rank of each cluster; so far as [`Trace::All`].
     Clusters,
     /// All ranks.
     All,
@@ -72,6 +72,8 @@ pub struct Settings {
     pub formats: Formats,
     /// What of the samples stays on disk.
     pub trace: Trace,
+    /// File with the user's rules of labels ([`crate::rules`]).
+    pub labels: Option<PathBuf>,
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
     /// Whether return addresses are marked.
@@ -103,6 +105,7 @@ impl Default for Settings {
             output: ".".into(),
             formats: Formats::default(),
             trace: Trace::Clusters,
+            labels: None,
             regions: true,
             marks: Marks::On,
             include: Vec::new(),

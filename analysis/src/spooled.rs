@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use plimsoll_collector::profile::ProcessProfile;
 
+use crate::clocks::RankClock;
 use crate::diagnose::{Cost, JobInfo, RankInput};
 
 /// How a run ended whose spool does not say: nothing but a SIGKILL, or a machine that stops, leaves
@@ -32,6 +33,9 @@ pub struct RankNote {
     pub rank: u32,
     /// Cores on which it may run.
     pub cores: Vec<u32>,
+    /// Its node's clock; spools of earlier builds do not tell it.
+    #[serde(default)]
+    pub clock: RankClock,
     /// What measuring it cost.
     pub cost: Cost,
 }
@@ -44,6 +48,7 @@ impl SpoolNote {
             rank: note.rank,
             host: self.host.clone(),
             cores: note.cores.clone(),
+            clock: note.clock.clone(),
             profile,
             cost: note.cost,
             spool_trouble: None,

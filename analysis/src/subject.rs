@@ -3,18 +3,22 @@
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_agent::calls;
+use plimsoll_collector::clusters::{self, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 use plimsoll_collector::profile::{
-    CollectionCounts, ContextTree, Frame, FrameKind, InstanceRow, InstanceRows, Node, NodeId,
-    NodeValue, PhaseProfile, ProcessProfile, instance_level,
+    CollectionCounts, ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow,
+    InstanceRows, LONG_CALL_NS, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
+    instance_level,
 };
 
+use crate::clocks::RankClock;
 use crate::diagnose::{Cost, JobInfo, RankInput};
+use crate::rules::Rules;
 use crate::summary::{Mpi, MpiAbi};
 
 /// A millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
 
-/// Contexts named by paths like `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7.
+/// Contexts named by paths like `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7, and `loop` a loop.
 #[derive(Clone, Default)]
 pub struct Contexts {
     pub tree: ContextTree,
@@ -40,12 +44,18 @@ impl Contexts {
     fn frame(&mut self, name: &str) -> u32 {
         let call = Some(calls::id_of(name)).filter(|id| *id != 0);
         let mpi = name.starts_with("MPI_");
-        let module = match call {
-            Some(_) if mpi => "libmpi.so.40",
-            Some(_) => "libc.so.6",
-            None => "app",
+        let module = match (call, name.split_once('+')) {
+            (Some(_), _) if mpi => "libmpi.so.40",
+            (Some(_), _) => "libc.so.6",
+            // As code without a name is told.
+            (None, Some((module, _))) => module,
+            (None, None) => "app",
         };
-        let kind = if mpi { FrameKind::Mpi } else { FrameKind::Function };
+        let kind = match name {
+            _ if mpi => FrameKind::Mpi,
+            "loop" => FrameKind::Loop,
+            _ => FrameKind::Function,
+        };
         let frame = Frame {
             kind,
             function: name.to_owned(),
@@ -70,19 +80,70 @@ pub struct Doing {
     pub path: &'static str,
     pub wall_ns: u64,
     pub run_delay_ns: u64,
+    /// Of a call: how often, and how many bytes in all.
+    pub calls: u64,
+    pub bytes: u64,
 }
 
 /// Does it without waiting for a core.
 pub fn doing(path: &'static str, wall_ns: u64) -> Doing {
-    Doing { path, wall_ns, run_delay_ns: 0 }
+    Doing { path, wall_ns, run_delay_ns: 0, calls: 1, bytes: 0 }
+}
+
+/// Calls it so often, with so many bytes in all.
+pub fn calling(path: &'static str, wall_ns: u64, calls: u64, bytes: u64) -> Doing {
+    Doing { calls, bytes, ..doing(path, wall_ns) }
+}
+
+fn busy_ns(part: &[Doing]) -> u64 {
+    part.iter().map(|doing| doing.wall_ns).sum()
+}
+
+/// Nothing is known of the control flow.
+struct Unordered;
+
+impl ControlFlow for Unordered {
+    fn precedes(&self, _: Key, _: Key, _: Key) -> bool {
+        false
+    }
+}
+
+/// What a rank's clock says, and when the rank looks at it.
+#[derive(Clone)]
+pub struct Clock {
+    pub known: RankClock,
+    pub ahead_ns: i64,
+    pub drift_ppm: f64,
+    /// How long after the last rank entered a synchronisation, by its index, the rank returns.
+    pub late_ns: fn(u64) -> u64,
+}
+
+impl Clock {
+    /// What it says so long after the begin of the run.
+    fn reads(&self, since_ns: u64) -> u64 {
+        let drifted_ns = since_ns as f64 * self.drift_ppm / 1e6;
+        BEGIN_NS.wrapping_add_signed(self.ahead_ns + drifted_ns.round() as i64) + since_ns
+    }
+}
+
+/// Begin of the run, on a clock that is not ahead.
+pub const BEGIN_NS: u64 = 1 << 50;
+
+/// What each rank does, and the synchronisation that it calls then.
+struct Step {
+    syncs: Vec<&'static str>,
+    parts: Vec<Vec<Doing>>,
+    /// As long as the slowest rank works.
+    duration_ns: u64,
 }
 
 /// A run: a sequence of steps, each ended by a synchronisation of all ranks.
 pub struct Subject {
     pub ranks: u32,
-    steps: Vec<(Vec<&'static str>, Vec<Vec<Doing>>)>,
+    steps: Vec<Step>,
     rows_from_level: Vec<u32>,
     pub cores: Vec<u32>,
+    pub clocks: Vec<Clock>,
     pub others: Vec<Doing>,
     pub threads: u32,
 }
@@ -94,6 +155,7 @@ impl Subject {
             steps: Vec::new(),
             rows_from_level: vec![0; ranks as usize],
             cores: (0..ranks).collect(),
+            clocks: vec![one_clock(); ranks as usize],
             others: Vec::new(),
             threads: 1,
         }
@@ -111,7 +173,9 @@ impl Subject {
         part: impl Fn(u32) -> Vec<Doing>,
     ) -> &mut Self {
         let syncs = (0..self.ranks).map(sync).collect();
-        self.steps.push((syncs, (0..self.ranks).map(part).collect()));
+        let parts: Vec<Vec<Doing>> = (0..self.ranks).map(part).collect();
+        let duration_ns = parts.iter().map(|part| busy_ns(part)).max().unwrap();
+        self.steps.push(Step { syncs, parts, duration_ns });
         self
     }
 
@@ -129,11 +193,12 @@ impl Subject {
         let mut values: Vec<BTreeMap<NodeId, NodeValue>> = Vec::new();
         let mut known: HashMap<(Option<NodeId>, NodeId), usize> = HashMap::new();
         let mut rows = Vec::new();
+        let clock = &self.clocks[rank as usize];
+        let mut releases = Releases { begin_ns: clock.reads(0), ends: Vec::new() };
         let (mut now, mut after) = (0, None);
         let level = self.rows_from_level[rank as usize];
-        let busy = |part: &[Doing]| part.iter().map(|doing| doing.wall_ns).sum::<u64>();
-        for (index, (syncs, parts)) in self.steps.iter().enumerate() {
-            let duration_ns = parts.iter().map(|part| busy(part)).max().unwrap();
+        for (index, step) in self.steps.iter().enumerate() {
+            let Step { syncs, parts, duration_ns } = step;
             let ends_in = contexts.node(syncs[rank as usize]);
             let phase = *known.entry((after, ends_in)).or_insert_with(|| {
                 values.push(BTreeMap::new());
@@ -141,6 +206,7 @@ impl Subject {
                     begins_after: after,
                     ends_in: Some(ends_in),
                     first_index: index as u64,
+                    last_index: index as u64,
                     instances: 0,
                     first_begin_ns: now,
                     duration_ns: 0,
@@ -150,31 +216,34 @@ impl Subject {
             });
             let part = &parts[rank as usize];
             let mut row: BTreeMap<NodeId, u64> = BTreeMap::new();
-            let wait = doing(syncs[rank as usize], duration_ns - busy(part));
+            let wait = doing(syncs[rank as usize], duration_ns - busy_ns(part));
             for doing in part.iter().chain([&wait]) {
                 let node = contexts.node(doing.path);
-                let calls = u64::from(
-                    contexts.tree.frames[contexts.tree.nodes[node as usize].frame as usize]
-                        .call
-                        .is_some(),
-                );
+                let frame = contexts.tree.nodes[node as usize].frame;
+                let is_call = contexts.tree.frames[frame as usize].call.is_some();
+                let calls = if is_call { doing.calls } else { 0 };
+                let is_long = calls > 0 && doing.wall_ns / calls >= LONG_CALL_NS;
                 values[phase].entry(node).or_default().add(&NodeValue {
                     exclusive_ns: doing.wall_ns,
                     run_delay_ns: doing.run_delay_ns,
                     calls,
-                    bytes: 0,
+                    bytes: if is_call { doing.bytes } else { 0 },
+                    long_ns: if is_long { doing.wall_ns } else { 0 },
                     samples: 1,
                 });
                 *row.entry(node).or_default() += doing.wall_ns - doing.run_delay_ns;
             }
             phases[phase].instances += 1;
+            phases[phase].last_index = index as u64;
             phases[phase].duration_ns += duration_ns;
             if instance_level(index as u64) >= level {
                 let values = row.into_iter().collect();
                 let (index, phase) = (index as u64, phase as u32);
-                rows.push(InstanceRow { index, phase, duration_ns, values });
+                rows.push(InstanceRow { index, phase, duration_ns: *duration_ns, values });
             }
             now += duration_ns;
+            let index = index as u64;
+            releases.ends.push((index, clock.reads(now + (clock.late_ns)(index))));
             after = Some(ends_in);
         }
         for (phase, values) in phases.iter_mut().zip(values) {
@@ -185,11 +254,15 @@ impl Subject {
             (contexts.node(doing.path), value)
         });
         let other_threads = others.collect();
+        let course = self.course(rank, &mut contexts);
         ProcessProfile {
             tree: contexts.tree,
             phases,
             rows: InstanceRows { level, rows },
+            releases: Some(releases),
+            series: None,
             other_threads,
+            course: Some(course),
             loops: Vec::new(),
             threads: self.threads,
             syncs: self.steps.len() as u64,
@@ -201,12 +274,43 @@ impl Subject {
         }
     }
 
+    /// What rank `rank` did, in order.
+    fn course(&self, rank: u32, contexts: &mut Contexts) -> CourseProfile {
+        let mut keys = vec![CourseKey { node: None, site: 0, position: None }];
+        let limits = Limits { period: 4 * MS, nodes: 1 << 16, iteration_nodes: 1 << 8 };
+        let mut course = TreeBuilder::new(Key(0), 0, limits);
+        let mut now = 0;
+        for Step { syncs, parts, duration_ns } in &self.steps {
+            let part = &parts[rank as usize];
+            let wait = doing(syncs[rank as usize], duration_ns - busy_ns(part));
+            for doing in part.iter().chain([&wait]) {
+                let mut path = Vec::new();
+                let mut node = Some(contexts.node(doing.path));
+                while let Some(at) = node {
+                    let key = CourseKey { node, site: 0, position: None };
+                    let known = keys.iter().position(|known| *known == key);
+                    path.push(Key(known.unwrap_or(keys.len()) as u32));
+                    keys.extend(known.is_none().then_some(key));
+                    node = contexts.tree.nodes[at as usize].parent;
+                }
+                path.reverse();
+                let main = usize::from(course.depth() > 0);
+                let frames: Vec<_> =
+                    path[main..].iter().map(|key| clusters::Frame::call(*key)).collect();
+                course.change(Lca::exactly(main), &frames, Moment::exact(now), &Unordered);
+                now += doing.wall_ns;
+            }
+        }
+        CourseProfile { tree: course.finish(now, &Unordered).0, keys }
+    }
+
     /// Rank `rank`, as its collector hands it on.
     pub fn input(&self, rank: u32) -> RankInput {
         RankInput {
             rank,
             host: "sloop".to_owned(),
             cores: self.cores.clone(),
+            clock: self.clocks[rank as usize].known.clone(),
             profile: self.profile(rank),
             cost: Cost::default(),
             spool_trouble: None,
@@ -217,6 +321,12 @@ impl Subject {
     pub fn inputs(&self) -> Vec<RankInput> {
         (0..self.ranks).map(|rank| self.input(rank)).collect()
     }
+}
+
+/// The one that all ranks read, if nothing else is said.
+fn one_clock() -> Clock {
+    let known = RankClock { id: "one".to_owned(), exchanges: Vec::new() };
+    Clock { known, ahead_ns: 0, drift_ppm: 0.0, late_ns: |_| 0 }
 }
 
 /// A job of which nothing but its ranks matters.
@@ -230,6 +340,7 @@ pub fn job() -> JobInfo {
         complete: true,
         ended: "finalize".to_owned(),
         settings: BTreeMap::new(),
+        rules: Rules::default(),
         notes: Vec::new(),
     }
 }

@@ -65,7 +65,7 @@ pub struct Summary {
     pub clocks: Clocks,
     /// Side file with the cells of the timeline.
     pub timeline: SideFile,
-    /// Side file with the values of each context on each rank.
+    /// Side file with the times of each rank in each context ([`crate::per_rank`]).
     pub per_rank: SideFile,
     /// All calling contexts.
     pub tree: Tree,

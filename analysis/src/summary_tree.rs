@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::NodeId;
 
+use crate::attribution::Attributed;
 use crate::labelling::{Meaning, shown};
 use crate::metrics::NS_PER_S;
 use crate::summary::{Frame, Tree, TreeNode};
@@ -12,22 +13,32 @@ use crate::totals::{NodeTotals, Totals};
 /// Counter of a context: seconds that it waited for a core, the sum over ranks.
 pub const RUN_DELAY_COUNTER: &str = "run_delay_s";
 
-/// The tree and, for each context of the totals, its index there.
-pub fn summary_tree(totals: &Totals, meanings: &[Meaning]) -> (Tree, Vec<Option<u32>>) {
-    let contexts = &totals.tree.contexts;
+/// For each context of the totals, its index in the summary's tree; `None` for those without time and
+/// calls.
+pub fn places(totals: &Totals) -> Vec<Option<u32>> {
     let mut alive: Vec<bool> =
         totals.nodes.iter().map(|node| node.inclusive.sum > 0 || node.calls > 0).collect();
-    for (index, node) in contexts.nodes.iter().enumerate().rev() {
+    for (index, node) in totals.tree.contexts.nodes.iter().enumerate().rev() {
         if let Some(parent) = node.parent {
             alive[parent as usize] |= alive[index];
         }
     }
+    let mut indices = 0..;
+    alive.into_iter().map(|alive| alive.then(|| indices.next()).flatten()).collect()
+}
+
+/// The tree and, for each context of the totals, its index there.
+pub fn summary_tree(
+    totals: &Totals,
+    meanings: &[Meaning],
+    attributed: &[Attributed],
+) -> (Tree, Vec<Option<u32>>) {
+    let contexts = &totals.tree.contexts;
+    let places = places(totals);
     let mut tree = Tree::default();
     let mut frames: HashMap<Frame, u32> = HashMap::new();
-    let mut places: Vec<Option<u32>> = Vec::with_capacity(contexts.nodes.len());
     for (index, node) in contexts.nodes.iter().enumerate() {
-        if !alive[index] {
-            places.push(None);
+        if places[index].is_none() {
             continue;
         }
         let source = &contexts.frames[node.frame as usize];
@@ -37,19 +48,19 @@ pub fn summary_tree(totals: &Totals, meanings: &[Meaning]) -> (Tree, Vec<Option<
             tree.frames.push(frame.clone());
             tree.frames.len() as u32 - 1
         });
-        places.push(Some(tree.nodes.len() as u32));
         tree.nodes.push(TreeNode {
             parent: node.parent.and_then(|parent| places[parent as usize]),
             frame,
             label: shown(meanings[index], totals.nodes[index].derived),
             calls_exact: source.call.is_some(),
-            ..values(&totals.nodes[index], totals.job.ranks.len())
+            ..values(&totals.nodes[index], &attributed[index], totals.job.ranks.len())
         });
     }
     (tree, places)
 }
 
-fn values(totals: &NodeTotals, ranks: u32) -> TreeNode {
+fn values(totals: &NodeTotals, attributed: &Attributed, ranks: u32) -> TreeNode {
+    let seconds = |ns: f64| Some(ns / NS_PER_S);
     let mut counters = BTreeMap::new();
     if totals.run_delay_ns > 0 {
         counters.insert(RUN_DELAY_COUNTER.to_owned(), totals.run_delay_ns as f64 / NS_PER_S);
@@ -60,16 +71,16 @@ fn values(totals: &NodeTotals, ranks: u32) -> TreeNode {
         label: crate::label::Label::Computation,
         calls: totals.calls,
         calls_exact: false,
-        balanced: None,
+        balanced: Some(attributed.balanced),
         inclusive: totals.inclusive.finalize(ranks),
         exclusive: totals.exclusive.finalize(ranks),
-        idle_s: None,
-        imb_s: None,
-        wait_s: None,
-        sum_imb_s: None,
-        sum_wait_s: None,
-        blame_inclusive_s: None,
-        blame_exclusive_s: None,
+        idle_s: seconds(attributed.idle_ns),
+        imb_s: seconds(attributed.own.imb_ns),
+        wait_s: seconds(attributed.own.wait_ns),
+        sum_imb_s: seconds(attributed.sum.imb_ns),
+        sum_wait_s: seconds(attributed.sum.wait_ns),
+        blame_inclusive_s: seconds(attributed.blame_ns.0),
+        blame_exclusive_s: seconds(attributed.blame_ns.1),
         counters,
     }
 }

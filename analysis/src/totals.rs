@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
-use crate::diagnose::RankInput;
+use crate::clocks::ClockTotals;
+use crate::clusters::Clusters;
 use crate::instances::Instances;
 use crate::job::JobTotals;
 use crate::label::Label;
@@ -20,6 +21,7 @@ use crate::labelling::{agreed, derived};
 use crate::loops::Loops;
 use crate::metrics::Accumulator;
 use crate::rank::{Rank, Sync};
+use crate::times::Times;
 
 /// One context over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,12 @@ pub struct SyncTotals {
     pub calls: u64,
     /// Bytes, over ranks.
     pub bytes: u64,
+    /// Bytes whose transfer it waited for, or made itself, over ranks.
+    pub moved: u64,
+    /// Bytes in a second of it, on the rank where they are most.
+    pub bandwidth: u64,
+    /// Time in those of its calls that took long by themselves, over ranks, in nanoseconds.
+    pub long_ns: u64,
     /// Nanoseconds by label, over ranks.
     pub by_label: BTreeMap<Label, u64>,
 }
@@ -81,8 +89,12 @@ pub struct PhaseTotals {
     pub run_delay: Accumulator,
     /// The ending synchronisation.
     pub sync: SyncTotals,
+    /// All time outside work but for that synchronisation.
+    pub waited: Accumulator,
     /// Other calls outside work, by context.
     pub waits: BTreeMap<NodeId, SyncTotals>,
+    /// Calls that are work on files or wait for locks, by context.
+    pub resources: BTreeMap<NodeId, SyncTotals>,
     /// Contexts that answer for work.
     pub nodes: BTreeMap<NodeId, PhaseNode>,
 }
@@ -100,30 +112,37 @@ pub struct Totals {
     pub instances: Instances,
     /// Loops of the communicating threads.
     pub loops: Loops,
+    /// Ranks that did alike.
+    pub clusters: Clusters,
+    /// How the ranks' clocks stand to the reference.
+    pub clocks: ClockTotals,
     /// What concerns ranks as a whole.
     pub job: JobTotals,
 }
 
 impl Totals {
-    /// Takes in one rank, whose profile must be sound.
-    pub fn add_rank(&mut self, input: &RankInput, agreed: &Agreed) {
-        let rank = Rank::new(&input.profile, agreed);
-        self.job.add_rank(input, &rank);
+    /// Takes in one rank.
+    pub fn add_rank(&mut self, rank: &Rank<'_>, agreed: &Agreed) {
+        let input = rank.input;
+        self.job.add_rank(rank);
         let main = rank.phases.iter().flat_map(|phase| &phase.values);
-        let mut places = self.add_threads(&rank, Threads::Main, main);
-        self.add_threads(&rank, Threads::Other, input.profile.other_threads.iter());
-        // Contexts without time still name phases.
-        for node in rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]) {
+        let mut places = self.add_threads(rank, Threads::Main, main);
+        self.add_threads(rank, Threads::Other, input.profile.other_threads.iter());
+        // Contexts without time still name phases, and courses pass through them.
+        let ends = rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]);
+        let course = input.profile.course.as_ref();
+        let passed = course.iter().flat_map(|course| course.keys.iter().map(|key| key.node));
+        for node in ends.chain(passed) {
             if node.is_some_and(|node| places[node as usize].is_none()) {
-                let named = lineage(&rank, node);
-                let more = self.adopt(&rank, Threads::Main, |node| named[node as usize]);
+                let named = lineage(rank, node);
+                let more = self.adopt(rank, Threads::Main, |node| named[node as usize]);
                 for (place, more) in places.iter_mut().zip(more) {
                     *place = place.or(more);
                 }
             }
         }
         for phase in rank.phases.iter() {
-            let totals = phase_of_rank(input.rank, &rank, phase, &places);
+            let totals = phase_of_rank(rank, phase, &places);
             match self.phases.get_mut(&phase.first_index) {
                 Some(known) => known.combine(totals),
                 None => {
@@ -131,8 +150,12 @@ impl Totals {
                 }
             }
         }
-        self.instances.add_rank(&rank, &places);
+        self.instances.add_rank(rank, &places);
         self.loops.add_rank(input.rank, &input.profile, &places);
+        if let Some(course) = course {
+            let course = (course, &input.profile.tree);
+            self.clusters.add_rank(input.rank, course, &places, agreed);
+        }
     }
 
     fn adopt(
@@ -141,7 +164,7 @@ impl Totals {
         threads: Threads,
         chosen: impl Fn(NodeId) -> bool,
     ) -> Vec<Option<NodeId>> {
-        let places = self.tree.adopt(&rank.profile.tree, threads, chosen);
+        let places = self.tree.adopt(&rank.input.profile.tree, threads, chosen);
         self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
         places
     }
@@ -153,36 +176,10 @@ impl Totals {
         threads: Threads,
         values: impl Iterator<Item = &'v (NodeId, NodeValue)>,
     ) -> Vec<Option<NodeId>> {
-        let tree = &rank.profile.tree;
-        let mut own = vec![NodeValue::default(); tree.nodes.len()];
-        let mut present = vec![false; tree.nodes.len()];
-        for (node, value) in values {
-            own[*node as usize].add(value);
-            present[*node as usize] = true;
-        }
+        let tree = &rank.input.profile.tree;
+        let Times { own, present, inclusive_ns, exclusive_ns } = Times::new(tree, values);
         let own_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
-        let mut inclusive_ns = own_ns.clone();
-        for (index, node) in tree.nodes.iter().enumerate().rev() {
-            if let Some(parent) = node.parent {
-                inclusive_ns[parent as usize] += inclusive_ns[index];
-                present[parent as usize] |= present[index];
-            }
-        }
         let labels = derived(tree, &rank.meanings, &own_ns);
-        // A procedure is with its own loops and inlined calls; these are alone (SC10's hybrid).
-        let mut exclusive_ns = own_ns;
-        for (index, node) in tree.nodes.iter().enumerate() {
-            let parent = node.parent.filter(|_| is_part(&tree.frames[node.frame as usize]));
-            let mut outer = parent;
-            while let Some(at) = outer {
-                let it = &tree.nodes[at as usize];
-                if !is_part(&tree.frames[it.frame as usize]) {
-                    exclusive_ns[at as usize] += own[index].exclusive_ns;
-                    break;
-                }
-                outer = it.parent;
-            }
-        }
         let places = self.adopt(rank, threads, |node| present[node as usize]);
         for (index, place) in places.iter().enumerate() {
             let Some(place) = place else { continue };
@@ -222,6 +219,8 @@ impl Totals {
         }
         self.instances.combine(other.instances, &places);
         self.loops.combine(other.loops, &places);
+        self.clusters.combine(other.clusters, &places);
+        self.clocks.combine(other.clocks);
         self.job.combine(other.job);
         self
     }
@@ -229,7 +228,7 @@ impl Totals {
 
 /// Marks a context and its callers.
 fn lineage(rank: &Rank<'_>, node: Option<NodeId>) -> Vec<bool> {
-    let nodes = &rank.profile.tree.nodes;
+    let nodes = &rank.input.profile.tree.nodes;
     let mut marks = vec![false; nodes.len()];
     for id in std::iter::successors(node, |id| nodes[*id as usize].parent) {
         marks[id as usize] = true;
@@ -237,13 +236,13 @@ fn lineage(rank: &Rank<'_>, node: Option<NodeId>) -> Vec<bool> {
     marks
 }
 
-fn phase_of_rank(
-    number: u32,
-    rank: &Rank<'_>,
-    phase: &PhaseProfile,
-    places: &[Option<NodeId>],
-) -> PhaseTotals {
+fn phase_of_rank(rank: &Rank<'_>, phase: &PhaseProfile, places: &[Option<NodeId>]) -> PhaseTotals {
     let place = |node: NodeId| places[node as usize];
+    let of_calls = |calls: BTreeMap<NodeId, Sync>| {
+        let of_call =
+            |(node, call): (&NodeId, &Sync)| Some((place(*node)?, SyncTotals::of_rank(call)));
+        calls.iter().filter_map(of_call).collect()
+    };
     let mut nodes: BTreeMap<NodeId, PhaseNode> = BTreeMap::new();
     let mut work_ns = 0;
     for (node, work) in rank.phase_work(phase) {
@@ -260,8 +259,9 @@ fn phase_of_rank(
             nodes.entry(node).or_default().run_delay.accumulate(*delay_ns);
         }
     }
+    let waits = rank.waits(phase);
     PhaseTotals {
-        named_by: number,
+        named_by: rank.input.rank,
         begins_after: phase.begins_after.and_then(place),
         ends_in: phase.ends_in.and_then(place),
         instances: phase.instances,
@@ -270,11 +270,9 @@ fn phase_of_rank(
         work: Accumulator::from_iter([work_ns]),
         run_delay: Accumulator::from_iter([delays.values().sum()]),
         sync: SyncTotals::of_rank(&rank.sync(phase)),
-        waits: rank
-            .waits(phase)
-            .iter()
-            .filter_map(|(node, wait)| Some((place(*node)?, SyncTotals::of_rank(wait))))
-            .collect(),
+        waited: Accumulator::from_iter([waits.values().map(|wait| wait.time_ns).sum()]),
+        waits: of_calls(waits),
+        resources: of_calls(rank.resources(phase)),
         nodes,
     }
 }
@@ -286,6 +284,9 @@ impl SyncTotals {
             time: Accumulator::from_iter([sync.time_ns]),
             calls: sync.calls,
             bytes: sync.bytes,
+            moved: sync.moved,
+            bandwidth: bandwidth(sync.moved, sync.time_ns),
+            long_ns: sync.long_ns,
             by_label: by_label.filter(|(_, ns)| *ns > 0).collect(),
         }
     }
@@ -294,10 +295,22 @@ impl SyncTotals {
         self.time.combine(&other.time);
         self.calls += other.calls;
         self.bytes += other.bytes;
+        self.moved += other.moved;
+        self.bandwidth = self.bandwidth.max(other.bandwidth);
+        self.long_ns += other.long_ns;
         for (label, ns) in &other.by_label {
             *self.by_label.entry(*label).or_default() += ns;
         }
     }
+}
+
+/// Bytes in a second; 0 for so few that they say more of the call than of the way they went.
+fn bandwidth(bytes: u64, time_ns: u64) -> u64 {
+    const LEAST_BYTES: u64 = 1 << 20;
+    if bytes < LEAST_BYTES || time_ns == 0 {
+        return 0;
+    }
+    u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(time_ns)).unwrap_or(u64::MAX)
 }
 
 /// Mean less minimum of the time in a call, in nanoseconds.
@@ -306,9 +319,12 @@ pub fn uneven_ns(wait: &SyncTotals, ranks: u32) -> f64 {
 }
 
 impl PhaseTotals {
-    /// Time outside work in a call: the ending synchronisation or another one.
+    /// Time in a call: the ending synchronisation, another one outside work, or one on a file or lock.
     pub fn wait(&self, call: NodeId) -> Option<&SyncTotals> {
-        if Some(call) == self.ends_in { Some(&self.sync) } else { self.waits.get(&call) }
+        if Some(call) == self.ends_in {
+            return Some(&self.sync);
+        }
+        self.waits.get(&call).or_else(|| self.resources.get(&call))
     }
 
     /// The call before the ending synchronisation in which ranks wait most unevenly.
@@ -327,6 +343,9 @@ impl PhaseTotals {
         self.nodes = nodes.into_iter().map(|(node, totals)| (place(node), totals)).collect();
         let waits = std::mem::take(&mut self.waits);
         self.waits = waits.into_iter().map(|(node, totals)| (place(node), totals)).collect();
+        let resources = std::mem::take(&mut self.resources);
+        self.resources =
+            resources.into_iter().map(|(node, totals)| (place(node), totals)).collect();
     }
 
     /// Takes in the same phase of other ranks, its contexts already those of this tree.
@@ -340,8 +359,12 @@ impl PhaseTotals {
         self.work.combine(&other.work);
         self.run_delay.combine(&other.run_delay);
         self.sync.combine(&other.sync);
+        self.waited.combine(&other.waited);
         for (node, theirs) in other.waits {
             self.waits.entry(node).or_default().combine(&theirs);
+        }
+        for (node, theirs) in other.resources {
+            self.resources.entry(node).or_default().combine(&theirs);
         }
         for (node, theirs) in other.nodes {
             let ours = self.nodes.entry(node).or_default();

@@ -20,8 +20,7 @@ makes belongs to that one and is not counted.
 ";
 
 fn label(call: &Call) -> Label {
-    let outside = Meaning { label: Label::Computation, in_mpi: false, polling: false };
-    from_call_class(call.class, call.provider, outside)
+    from_call_class(call.class, call.provider, Meaning::OUTSIDE)
 }
 
 fn note(class: CallClass) -> &'static str {

@@ -209,3 +209,13 @@ fn static_program(directory: &Path) -> PathBuf {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
+
+#[test]
+fn a_digest_without_the_rules_that_were_asked_for_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rank0.spool"), "").unwrap();
+    let folder = directory.path().to_str().unwrap();
+    let (stdout, stderr, status) = said(&run(&["digest", folder, "--labels", "nowhere"]));
+    assert_eq!((&*stdout, status), ("", Some(1)));
+    assert!(stderr.starts_with("plimsoll: --labels nowhere: the file cannot be read"), "{stderr}");
+}

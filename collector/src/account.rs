@@ -16,6 +16,8 @@ pub(crate) struct Value {
     pub(crate) calls: u64,
     /// Bytes moved.
     pub(crate) bytes: u64,
+    /// Time of those calls that each took long.
+    pub(crate) long: u64,
     /// Samples.
     pub(crate) samples: u64,
 }
@@ -28,6 +30,7 @@ impl Value {
         self.run_delay = self.run_delay.saturating_add(other.run_delay);
         self.calls = self.calls.saturating_add(other.calls);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.long = self.long.saturating_add(other.long);
         self.samples = self.samples.saturating_add(other.samples);
     }
 }
@@ -93,6 +96,11 @@ impl Account {
     /// Calls of a context.
     pub(crate) fn call(&mut self, node: RawId, count: u64, bytes: u64) {
         self.entry(node).add(&Value { calls: count, bytes, ..Value::default() });
+    }
+
+    /// A call that took long by itself. Its time is booked elsewhere.
+    pub(crate) fn long_call(&mut self, node: RawId, stamps: u64) {
+        self.entry(node).add(&Value { long: stamps, ..Value::default() });
     }
 
     fn entry(&mut self, node: RawId) -> &mut Value {

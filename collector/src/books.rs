@@ -5,6 +5,7 @@ use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::course::{Course, Sources};
 use crate::periods::Periods;
+use crate::series::Series;
 use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
@@ -48,6 +49,8 @@ pub(crate) struct Books<'a> {
     pub(crate) cut: &'a mut u64,
     /// The thread's temporal context tree, if it is the communicating one.
     pub(crate) course: Option<&'a mut Course>,
+    /// And its samples, likewise.
+    pub(crate) series: Option<&'a mut Series>,
     /// What is known of the programs' code.
     pub(crate) structures: &'a mut Structures,
     /// What counts.
@@ -61,17 +64,34 @@ pub(crate) struct Books<'a> {
 impl Books<'_> {
     /// The stack is now that of a context: [`Course::stand`].
     pub(crate) fn stand(&mut self, node: RawId, kept: u32, is_leaf: bool, when: (u64, u64, u64)) {
-        if let Some(course) = self.course.as_deref_mut() {
+        // What happens after the run is none of its course.
+        let (earliest, at, latest) = when;
+        let end = self.window.end;
+        let when = (earliest, at.min(end), latest.min(end));
+        if let Some(series) = self.series.as_deref_mut().filter(|_| earliest < end) {
+            series.stand(node, kept, is_leaf, when);
+        }
+        if let Some(course) = self.course.as_deref_mut().filter(|_| earliest < end) {
             let (tables, structures) = (self.tables, &mut *self.structures);
             let mut sources = Sources { tables, structures };
             course.stand(node, kept, is_leaf, when, self.period, self.tree, &mut sources);
         }
     }
 
+    /// The outer part of the stack could not be seen: [`Course::lose`].
+    pub(crate) fn stand_cut_off(&mut self) {
+        if let Some(series) = self.series.as_deref_mut() {
+            series.lose();
+        }
+        if let Some(course) = self.course.as_deref_mut() {
+            course.lose();
+        }
+    }
+
     /// The call of a context, which was innermost, returned: [`Course::leave`].
     pub(crate) fn leave(&mut self, node: RawId, at: u64) {
         if let Some(course) = self.course.as_deref_mut() {
-            course.leave(node, at, self.tree);
+            course.leave(node, at.min(self.window.end), self.tree);
         }
     }
 }

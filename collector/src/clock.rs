@@ -64,6 +64,29 @@ impl Rate {
     }
 }
 
+/// A process's stamps on its node's clock: its CLOCK_MONOTONIC, which a time namespace shifts against
+/// that of its neighbours, as it does not shift their counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeline {
+    /// One moment on both.
+    pub(crate) anchor: Anchor,
+    /// Length of a stamp.
+    pub(crate) rate: Rate,
+}
+
+impl Timeline {
+    /// What the clock said at a stamp, in nanoseconds.
+    pub(crate) fn ns(self, stamp: u64) -> u64 {
+        let ticks = stamp.saturating_mul(1 << STAMP_SHIFT);
+        let Anchor { ticks: at, ns } = self.anchor;
+        if ticks >= at {
+            ns.saturating_add(self.rate.ns_of_ticks(ticks - at))
+        } else {
+            ns.saturating_sub(self.rate.ns_of_ticks(at - ticks))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +98,17 @@ mod tests {
         assert_eq!(rate.ns_of_ticks(1000), 500);
         assert_eq!(rate.stamps(32_000), 1000);
         assert_eq!(rate.ns(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_stamp_is_a_moment_of_the_clock_before_and_after_the_anchor() {
+        let anchor = Anchor { ticks: 3200, ns: 1_000_000 };
+        let timeline = Timeline { anchor, rate: Rate::coarse(1 << 31) };
+        let stamp = 3200 >> STAMP_SHIFT;
+        assert_eq!(timeline.ns(stamp), 1_000_000);
+        assert_eq!(timeline.ns(stamp + 10), 1_000_000 + 320);
+        assert_eq!(timeline.ns(stamp - 10), 1_000_000 - 320);
+        assert_eq!(timeline.ns(u64::MAX), 1_000_000 + timeline.rate.ns_of_ticks(u64::MAX - 3200));
     }
 
     #[test]

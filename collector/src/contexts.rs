@@ -3,6 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use plimsoll_agent::calls::{self, CallId, Provider};
+
 use crate::addresses::{Addresses, Named, Role};
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 use crate::tree::{IdMap, ROOT, RawId, Tree};
@@ -20,6 +22,8 @@ pub(crate) struct Contexts<'a> {
     /// Program entries: `_start`, which has no name in a stripped program, but is outermost and
     /// calls libc's.
     entries: HashSet<RawId>,
+    /// Calls are not measured: MPI's are known by the functions that samples are in.
+    only_samples: bool,
 }
 
 /// The user's context of a raw one.
@@ -33,7 +37,7 @@ pub(crate) struct Place {
 
 impl<'a> Contexts<'a> {
     /// An empty tree over a process's raw one.
-    pub(crate) fn new(tree: &'a Tree, addresses: &'a Addresses) -> Self {
+    pub(crate) fn new(tree: &'a Tree, addresses: &'a Addresses, only_samples: bool) -> Self {
         let role = |raw| addresses.named(tree.address(raw)).map(|named| named.role);
         let entries = tree
             .ids()
@@ -49,6 +53,7 @@ impl<'a> Contexts<'a> {
             frames: HashMap::new(),
             known: IdMap::default(),
             entries_of_calls: HashSet::new(),
+            only_samples,
         }
     }
 
@@ -66,12 +71,17 @@ impl<'a> Contexts<'a> {
         let begin = self.begin(&path);
         let mut reached: Option<Place> = None;
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
+        let mut in_mpi = false;
         for raw in path.get(begin..).unwrap_or_default() {
             let named = self.named(*raw);
-            let frame = match named {
+            let mut frame = match named {
                 Some(named) => self.addresses.frame(named.frame).clone(),
                 None => unknown(),
             };
+            if self.only_samples && !in_mpi {
+                as_call(&mut frame);
+            }
+            in_mpi |= frame.kind == FrameKind::Mpi;
             // The library's own entry, under whichever of its names, is the call itself.
             if reached.is_some_and(|call| self.is_entry_of(call.inner, &frame)) {
                 caller = *raw;
@@ -192,7 +202,7 @@ impl<'a> Contexts<'a> {
     }
 
     /// Number of frames at the outer end of a path that are not the program's.
-    fn begin(&self, path: &[RawId]) -> usize {
+    pub(crate) fn begin(&self, path: &[RawId]) -> usize {
         let mut begin = 0;
         let mut before_main = true;
         for (index, raw) in path.iter().enumerate() {
@@ -237,6 +247,27 @@ impl<'a> Contexts<'a> {
             out.push(Node { parent, frame, site });
             out.len() as NodeId - 1
         })
+    }
+}
+
+/// The call of MPI that a frame is, or whose function in the library.
+pub(crate) fn mpi_call(frame: &Frame) -> Option<CallId> {
+    if let Some(id) = frame.call {
+        return calls::call(id).filter(|call| call.provider != Provider::Libc).map(|_| id);
+    }
+    let name = frame.function.strip_prefix('P').unwrap_or(&frame.function);
+    let id = if name.starts_with("MPI_") { calls::id_of(name) } else { 0 };
+    (id != 0).then_some(id)
+}
+
+/// Makes the frame of a call of MPI's function, under whichever of its names. It was not measured, and is
+/// no call that is counted.
+fn as_call(frame: &mut Frame) {
+    if frame.kind == FrameKind::Function
+        && let Some(call) = mpi_call(frame).and_then(calls::call)
+    {
+        call.name.clone_into(&mut frame.function);
+        frame.kind = FrameKind::Mpi;
     }
 }
 

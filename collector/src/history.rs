@@ -3,8 +3,10 @@
 //! A history knows nothing of where records come from. Whoever reads them says what holds for the
 //! process meanwhile ([`Setting`]), and in the end what the process knew beside its records.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_agent::clock::Anchor;
 use plimsoll_agent::record::Record;
 use plimsoll_agent::segment::ClockKind;
 use serde::{Deserialize, Serialize};
@@ -12,15 +14,17 @@ use serde::{Deserialize, Serialize};
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::books::{Books, Garbled, Window};
-use crate::clock::Rate;
-use crate::course::{Course, LoopRun, loops};
+use crate::clock::{Rate, Timeline};
+use crate::clusters::Node;
+use crate::course::Course;
 use crate::periods::Periods;
 use crate::phases::Phases;
-use crate::profile::{CollectionCounts, ProcessProfile};
+use crate::profile::{CollectionCounts, ProcessProfile, Releases};
 use crate::replay::Replay;
+use crate::series::Series;
 use crate::snapshot::Run;
 use crate::spool::meta::NameMeta;
-use crate::structure::Structures;
+use crate::structure::{Function, Structures};
 use crate::tables::Tables;
 use crate::tree::{IdMap, ROOT, Tree};
 use crate::used;
@@ -34,12 +38,14 @@ pub(crate) struct History {
     tree: Tree,
     periods: Periods,
     phases: Phases,
+    /// Samples of the communicating thread.
+    series: Series,
     /// Values of the other threads, by the address id of their start routine.
     groups: IdMap<u32, Account>,
     /// The communicating thread's.
     course: Course,
-    /// Of the finished course.
-    loops: Vec<LoopRun>,
+    /// The same, when it is over.
+    finished: Option<Node>,
     begin: u64,
     /// When the communicating thread ended, or the run did.
     main_end: Option<u64>,
@@ -109,8 +115,15 @@ pub(crate) struct Facts {
     pub(crate) clock: u32,
     /// Length of a stamp, exactly.
     pub(crate) rate: Rate,
+    /// One moment on the process's counter, in ticks, and on its CLOCK_MONOTONIC, in nanoseconds. Spools
+    /// of earlier builds do not tell it.
+    #[serde(default)]
+    pub(crate) anchor: Option<(u64, u64)>,
     /// Why return addresses were not marked; 0 where they were.
     pub(crate) marks_off: u32,
+    /// Its calls are not measured: only samples tell of it.
+    #[serde(default)]
+    pub(crate) only_samples: bool,
     /// Threads that could not be sampled.
     pub(crate) unsampled_threads: u64,
     /// The application took the sampling signal for itself.
@@ -119,8 +132,9 @@ pub(crate) struct Facts {
 
 impl History {
     /// A history that begins at stamp `begin`, with a bound on the memory for it. `follows`: its course
-    /// is of interest from there on, not only from where it begins anew.
-    pub(crate) fn new(begin: u64, memory_bytes: u64, follows: bool) -> Self {
+    /// is of interest from there on, not only from where it begins anew. `only_samples`: its calls are not
+    /// measured.
+    pub(crate) fn new(begin: u64, memory_bytes: u64, follows: bool, only_samples: bool) -> Self {
         let contexts = (memory_bytes / 2 / CONTEXT_BYTES).clamp(1 << 10, 1 << 26) as usize;
         let row_bytes = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX);
         Self {
@@ -128,9 +142,10 @@ impl History {
             tree: Tree::new(contexts),
             periods: Periods::default(),
             phases: Phases::new(begin, row_bytes),
+            series: Series::new(begin, memory_bytes, only_samples),
             groups: IdMap::default(),
             course: Course::new(begin, memory_bytes, follows),
-            loops: Vec::new(),
+            finished: None,
             begin,
             main_end: None,
             row_bytes,
@@ -150,6 +165,7 @@ impl History {
     pub(crate) fn restart(&mut self, begin: u64, threads: u32) {
         self.begin = begin;
         self.phases.restart(begin, self.row_bytes);
+        self.series.restart(begin);
         self.groups.clear();
         self.course.restart(begin);
         self.addresses.put_off();
@@ -178,6 +194,7 @@ impl History {
     ) -> Result<(), Garbled> {
         if thread.is_main && matches!(record, Record::Lost { .. }) {
             self.phases.lose();
+            self.series.lose();
             self.course.lose();
         }
         let mut books = self.books(thread.is_main, thread.routine, setting, structures);
@@ -195,6 +212,7 @@ impl History {
         thread.replay.lose();
         if thread.is_main {
             self.phases.lose();
+            self.series.lose();
             self.course.lose();
         }
     }
@@ -251,8 +269,7 @@ impl History {
         }
         self.phases.end();
         let end = self.main_end.unwrap_or(end);
-        let tree = self.course.finish(end);
-        self.loops = tree.map_or_else(Vec::new, |tree| loops(&tree, self.course.keys()));
+        self.finished = self.course.finish(end);
     }
 
     /// Names new addresses, for so long at most.
@@ -272,7 +289,7 @@ impl History {
 
     /// Names all addresses of its finished run that have no name yet.
     pub(crate) fn name_used(&mut self, tables: &dyn Tables, structures: &mut Structures) {
-        let used = used::addresses(&self.tree, &self.phases, &self.groups, &self.loops);
+        let used = used::addresses(&self.tree, &self.phases, &self.series, &self.groups);
         self.addresses.name_all(used, tables, structures);
     }
 
@@ -284,6 +301,12 @@ impl History {
     /// Its addresses.
     pub(crate) fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// Functions that its course has come through, with the numbers of their modules; all but the first
+    /// `known`.
+    pub(crate) fn functions_since(&self, known: usize) -> &[(u32, Arc<Function>)] {
+        self.course.keys().functions_since(known)
     }
 
     /// Takes the name of an address from who has looked it up before.
@@ -298,8 +321,10 @@ impl History {
             tree: &self.tree,
             addresses: &self.addresses,
             phases: &self.phases,
+            series: &self.series,
             groups: &self.groups,
-            loops: &self.loops,
+            course: self.finished.as_ref(),
+            keys: self.course.keys(),
             begin: self.begin,
             rate,
         };
@@ -316,7 +341,10 @@ impl History {
             tree: picture.tree,
             phases: picture.phases,
             rows: picture.rows,
+            releases: self.releases(facts),
+            series: picture.series,
             other_threads: picture.other_threads,
+            course: picture.course,
             loops: picture.loops,
             threads: self.threads,
             syncs: self.phases.syncs(),
@@ -335,11 +363,22 @@ impl History {
         }
     }
 
+    /// When synchronisations returned, on the process's own clock.
+    fn releases(&self, facts: &Facts) -> Option<Releases> {
+        let (ticks, ns) = facts.anchor?;
+        let timeline = Timeline { anchor: Anchor { ticks, ns }, rate: facts.rate };
+        let kept = self.phases.releases().kept().iter();
+        let mut ends: Vec<_> = kept.map(|(index, stamp)| (*index, timeline.ns(*stamp))).collect();
+        ends.sort_unstable();
+        Some(Releases { begin_ns: timeline.ns(self.begin), ends })
+    }
+
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
         let course = self.course.bytes();
-        self.tree.bytes() + self.addresses.bytes() + self.phases.bytes() + groups + course
+        let phases = self.phases.bytes() + self.series.bytes();
+        self.tree.bytes() + self.addresses.bytes() + phases + groups + course
     }
 
     fn books<'h>(
@@ -359,6 +398,7 @@ impl History {
             periods: &mut self.periods,
             cut: &mut self.counts.lost,
             course: is_main.then_some(&mut self.course),
+            series: is_main.then_some(&mut self.series),
             structures,
             window: setting.window,
             rate: setting.rate,

@@ -1,8 +1,9 @@
 //! Plimsoll's collecting side: the rings of all threads of a node in, temporal context trees out.
 //!
 //! ```text
-//! attach -> drain -> replay -> account -> phases, rows -> snapshot -> profile
+//! attach -> drain -> replay -> account -> phases, rows, releases -> snapshot -> profile
 //!                      tree, addresses <- structure, symbols    contexts, shares
+//!                      series (where calls are not measured)
 //! ```
 //!
 //! [`spool`] is a file format of its own: what goes through the drain, kept for after a death.
@@ -26,14 +27,17 @@ mod course;
 pub mod digest;
 mod drain;
 mod history;
+mod loops;
 mod pace;
 mod periods;
 mod phases;
 mod place;
 mod process;
 pub mod profile;
+mod releases;
 mod replay;
 mod rows;
+mod series;
 mod shares;
 mod snapshot;
 pub mod spool;

@@ -1,10 +1,14 @@
 //! The phases of the thread that communicates: its run, cut at the global synchronisations
 //! (PPoPP20, 4.2). A phase is named by the call paths where it begins and ends; it recurs.
+//!
+//! The synchronisations are those that were measured. Where only samples tell of calls, the run is one phase
+//! here, and [`crate::series`] keeps what it takes to find others.
 
 use std::collections::HashMap;
 
 use crate::account::Account;
 use crate::books::Sync;
+use crate::releases::Releases;
 use crate::rows::Rows;
 use crate::tree::RawId;
 
@@ -16,6 +20,8 @@ pub(crate) struct Phase {
     pub(crate) ends_in: Option<RawId>,
     /// Index of the synchronisation that ends its first instance.
     pub(crate) first_index: u64,
+    /// Index of the one that ends its last instance so far.
+    pub(crate) last_index: u64,
     /// Number of instances.
     pub(crate) instances: u64,
     /// Stamp of the begin of its first instance.
@@ -31,6 +37,7 @@ pub(crate) struct Phases {
     list: Vec<Phase>,
     by_sites: HashMap<(Option<RawId>, Option<RawId>), u32>,
     rows: Rows,
+    releases: Releases,
     begin: u64,
     after: Option<RawId>,
     next_index: u64,
@@ -46,6 +53,7 @@ impl Phases {
             list: Vec::new(),
             by_sites: HashMap::new(),
             rows: Rows::new(row_bytes),
+            releases: Releases::default(),
             begin,
             after: None,
             next_index: 0,
@@ -74,6 +82,7 @@ impl Phases {
             return;
         }
         self.syncs += 1;
+        self.releases.offer(sync.index, sync.stamp);
         // An instance that spans lost synchronisations is not the same on the other ranks.
         self.fold(Some(sync.node), sync.index, !missing);
         self.after = Some(sync.node);
@@ -110,10 +119,15 @@ impl Phases {
         &self.rows
     }
 
+    /// When synchronisations returned.
+    pub(crate) fn releases(&self) -> &Releases {
+        &self.releases
+    }
+
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let phases: u64 = self.list.iter().map(|phase| phase.account.bytes()).sum();
-        phases + self.open.bytes() + self.rows.bytes()
+        phases + self.open.bytes() + self.rows.bytes() + self.releases.bytes()
     }
 
     fn fold(&mut self, ends_in: Option<RawId>, index: u64, whole: bool) {
@@ -125,6 +139,7 @@ impl Phases {
                 begins_after: key.0,
                 ends_in,
                 first_index: index,
+                last_index: index,
                 instances: 0,
                 first_begin: begin,
                 account: Account::default(),
@@ -136,6 +151,7 @@ impl Phases {
         }
         let phase = &mut self.list[number as usize];
         phase.instances += 1;
+        phase.last_index = index;
         phase.account.absorb(&mut self.open);
     }
 }
@@ -182,6 +198,8 @@ mod tests {
         phases.end();
         let kept: Vec<u64> = phases.rows().kept().iter().map(|row| row.index).collect();
         assert_eq!(kept, [0, 4]);
+        // When it ended is known all the same.
+        assert_eq!(phases.releases().kept(), [(0, 100), (3, 400), (4, 500)]);
         assert_eq!(phases.list()[1].instances, 2);
         assert_eq!((phases.list()[2].ends_in, phases.list()[2].first_index), (None, 5));
         assert_eq!(phases.syncs(), 3);

@@ -77,7 +77,8 @@ impl Process {
     ) -> Result<Self, AttachError> {
         let segment = Segment::open(pid, fd, start_time)?;
         let told = spool.map(|spool| Told::new(spool.process(pid, start_time, memory_bytes)));
-        let history = History::new(begin_stamp(&segment), memory_bytes, follows);
+        let history =
+            History::new(begin_stamp(&segment), memory_bytes, follows, only_samples(&segment));
         Ok(Self {
             segment,
             pid,
@@ -130,11 +131,14 @@ impl Process {
         let header = self.segment.process();
         let unmapped = self.seats.iter().filter(|seat| seat.is_none()).count() as u32;
         let unsampled = header.unsampled_threads.load(Ordering::Relaxed).saturating_add(unmapped);
+        let Anchor { ticks, ns } = self.anchor();
         Facts {
             period_ns: header.period_ns.load(Ordering::Relaxed),
             clock: header.clock.load(Ordering::Relaxed),
             rate: self.exact_rate(),
+            anchor: Some((ticks, ns)),
             marks_off: header.marks_off.load(Ordering::Relaxed),
+            only_samples: only_samples(&self.segment),
             unsampled_threads: u64::from(unsampled),
             stepped_aside: header.stepped_aside.load(Ordering::Relaxed) != 0,
         }
@@ -191,13 +195,18 @@ impl Process {
         self.history.restart(begin, live + 1);
     }
 
-    fn exact_rate(&self) -> Rate {
+    /// The process's own reading of both clocks.
+    fn anchor(&self) -> Anchor {
         let header = self.segment.process();
-        let anchor = Anchor {
+        Anchor {
             ticks: header.anchor_ticks.load(Ordering::Relaxed),
             ns: header.anchor_ns.load(Ordering::Relaxed),
-        };
-        Rate::since(anchor, header.ns_per_ticks_q32.load(Ordering::Relaxed))
+        }
+    }
+
+    fn exact_rate(&self) -> Rate {
+        let coarse = self.segment.process().ns_per_ticks_q32.load(Ordering::Relaxed);
+        Rate::since(self.anchor(), coarse)
     }
 
     /// Accounts for all threads that live when the run ends.
@@ -250,6 +259,10 @@ impl Process {
 pub(crate) fn setting(segment: &Segment, window: Window) -> Setting<'_> {
     let period = segment.process().period_stamps.load(Ordering::Relaxed);
     Setting { tables: segment, window, rate: rate(segment), period }
+}
+
+fn only_samples(segment: &Segment) -> bool {
+    segment.process().only_samples.load(Ordering::Relaxed) != 0
 }
 
 /// Length of a stamp as the process measured it.

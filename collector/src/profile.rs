@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clusters::Members;
+use crate::clusters::{self, Members};
 
 /// What a frame stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,9 +79,16 @@ pub struct NodeValue {
     pub calls: u64,
     /// Bytes moved by a wrapped call, where its arguments tell.
     pub bytes: u64,
+    /// Wall time of those of its wrapped calls that each took [`LONG_CALL_NS`] or more.
+    #[serde(default)]
+    pub long_ns: u64,
     /// Samples.
     pub samples: u64,
 }
+
+/// What a call takes at least to be a long one: five sampling periods (PPoPP20, 5.3.2) of the default
+/// length, whatever the period is, so that it decides no verdict.
+pub const LONG_CALL_NS: u64 = 20_000_000;
 
 impl NodeValue {
     /// Adds another measurement of the same context.
@@ -90,6 +97,7 @@ impl NodeValue {
         self.run_delay_ns += other.run_delay_ns;
         self.calls += other.calls;
         self.bytes += other.bytes;
+        self.long_ns += other.long_ns;
         self.samples += other.samples;
     }
 }
@@ -105,6 +113,8 @@ pub struct PhaseProfile {
     /// Index of the synchronisation that ends its first instance: the same on every rank, and so
     /// the phase's name across ranks.
     pub first_index: u64,
+    /// Index of the synchronisation that ends its last instance.
+    pub last_index: u64,
     /// Number of instances.
     pub instances: u64,
     /// Begin of the first instance, since the begin of the run.
@@ -168,6 +178,29 @@ pub struct LoopProfile {
     pub clusters: Vec<(Members, u64, u64)>,
 }
 
+/// What a key of a course stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CourseKey {
+    /// A procedure, a wrapped call or a loop, in its context; `None` for what lies outside of main or
+    /// of the start routine, such as the thread itself.
+    pub node: Option<NodeId>,
+    /// Of a call, the return address in its module's file: it tells calls of one procedure in one
+    /// context apart. Where nothing called it, its own address; 0 for a loop.
+    pub site: u64,
+    /// Its place in the control flow of the procedure that holds it, the same in every process: what can
+    /// run before it without a back edge has a lower one. `None` where that is not known.
+    pub position: Option<u64>,
+}
+
+/// The course of a thread: its temporal context tree (ICS18, 3.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CourseProfile {
+    /// Calls and loops by time, in nanoseconds. Its root is the thread.
+    pub tree: clusters::Node,
+    /// What its keys stand for: a key is an index. No two have the same `node` and `site`.
+    pub keys: Vec<CourseKey>,
+}
+
 /// What the measurement cost and what it could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionCounts {
@@ -201,6 +234,81 @@ pub struct CollectionCounts {
     pub stepped_aside: bool,
 }
 
+/// When global synchronisations let a process go, on its own node's clock: CLOCK_MONOTONIC as the
+/// process reads it, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Releases {
+    /// Begin of the run.
+    pub begin_ns: u64,
+    /// Index of each synchronisation that was kept, the same on every rank, and when it returned here.
+    /// Of a long run some are kept, those of the highest [`instance_level`]s, by ascending index.
+    pub ends: Vec<(u64, u64)>,
+}
+
+/// A place from which MPI was called to synchronise, as samples saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SyncSite {
+    /// Return addresses from main on, each in its module's file; the call of MPI is the last.
+    pub chain: Vec<u64>,
+    /// The call of MPI: a [`plimsoll_agent::calls::CallId`].
+    pub call: u16,
+    /// Its context.
+    pub node: NodeId,
+}
+
+/// What a procedure that went on may have called and returned from between two samples, by its control
+/// flow: on the shortest way, with no loop gone around more often than it must have been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passage {
+    /// Return addresses of the calls that the procedure lies in, from main on, as in [`SyncSite::chain`].
+    pub outer: Vec<u64>,
+    /// Addresses of its calls, in its module's file, ascending.
+    pub calls: Vec<u64>,
+}
+
+/// The communicating thread was seen in a context, in one sample or in several one after another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sight {
+    /// When it was last seen elsewhere, since the begin of the run.
+    pub earliest_ns: u64,
+    /// From when on its time counts, as neighbouring samples share the time between them.
+    pub at_ns: u64,
+    /// When it was first seen here.
+    pub latest_ns: u64,
+    /// And last.
+    pub last_ns: u64,
+    /// The context.
+    pub node: NodeId,
+    /// Procedures that began since the sight before, a lower bound.
+    pub begun: Vec<NodeId>,
+    /// Number of samples.
+    pub samples: u64,
+    /// How long it waited for a core.
+    pub run_delay_ns: u64,
+    /// The synchronisation that it is inside: an index into [`Series::sites`].
+    pub inside: Option<u32>,
+    /// That is the same call as at the sight before.
+    pub goes_on: bool,
+    /// What else it may have called since the sight before: an index into [`Series::ways`].
+    pub way: Option<u32>,
+}
+
+/// What samples saw of the communicating thread, in their order: of a process whose calls are not
+/// measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// Nothing is missing. Else there are no sights.
+    pub is_whole: bool,
+    /// By time.
+    pub sights: Vec<Sight>,
+    /// Synchronisations that it was seen in.
+    pub sites: Vec<SyncSite>,
+    /// Parts of ways, each in one procedure.
+    pub passages: Vec<Passage>,
+    /// Ways between two sights: indices into `passages`.
+    pub ways: Vec<Vec<u32>>,
+}
+
 /// One process's run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessProfile {
@@ -210,9 +318,16 @@ pub struct ProcessProfile {
     pub phases: Vec<PhaseProfile>,
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,
+    /// When synchronisations returned; `None` where it is not known how stamps stand to the node's clock.
+    pub releases: Option<Releases>,
+    /// What samples saw, where calls are not measured: then the phases are yet to be found.
+    #[serde(default)]
+    pub series: Option<Series>,
     /// Contexts of all other threads, over the whole run, by node id, each once.
     pub other_threads: Vec<(NodeId, NodeValue)>,
-    /// Loops of the thread that communicates, each node once.
+    /// What the thread that communicates did, in order; `None` if that was not followed.
+    pub course: Option<CourseProfile>,
+    /// Loops of its course, each node once.
     pub loops: Vec<LoopProfile>,
     /// Application threads seen, the communicating one included.
     pub threads: u32,

@@ -15,6 +15,7 @@ use plimsoll_agent::segment::MAX_SLOTS;
 
 use crate::books::{Books, Garbled, Sync};
 use crate::place::{NOWHERE, Place};
+use crate::profile::LONG_CALL_NS;
 use crate::tree::{ROOT, RawId};
 
 use intervals::Tallied;
@@ -121,20 +122,23 @@ impl Replay {
                 *self.slots.get_mut(slot as usize).ok_or(Garbled)? = Some(path);
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
-            Record::Sample { stamp, stack, entered, off_cpu, .. } => {
-                self.sample(stamp, stack, entered, off_cpu, books)?;
+            Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
+                self.sample(stamp, stack, entered, off_cpu, truncated, books)?;
             }
             Record::Tick { delay, stack } => {
                 let last = self.stamp.ok_or(Garbled)?;
                 let now = tick_stamp(last, books.period, delay).ok_or(Garbled)?;
                 let stamp = Stamp::Delta(now.checked_sub(last).ok_or(Garbled)?);
-                self.sample(stamp, stack, None, None, books)?;
+                self.sample(stamp, stack, None, None, false, books)?;
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 return self.exit(stamp, slot, kept, duration, bytes, sync, off_cpu, books);
             }
             Record::Pause { stamp } => {
                 self.stop(stamp, books)?;
+                if let Some(series) = books.series.as_deref_mut() {
+                    series.give_up();
+                }
                 self.paused = true;
             }
             Record::Resume { stamp } => {
@@ -177,7 +181,7 @@ impl Replay {
             _ => 0,
         };
         let last = self.place;
-        let from = self.booked.unwrap_or(end);
+        let from = self.since(end, books);
         let parts = self.pass(end, duration, books);
         match path {
             Some(path) => {
@@ -201,13 +205,14 @@ impl Replay {
         stack: Delta<'_>,
         entered: Option<u64>,
         off_cpu: Option<OffCpu>,
+        is_truncated: bool,
         books: &mut Books<'_>,
     ) -> Result<(), Garbled> {
         let previous = self.stamp;
         let now = self.advance(stamp, books.window.latest)?;
         let kept = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
         let place = self.place.moved(stack, books)?;
-        let from = self.booked.unwrap_or(now).min(now);
+        let from = self.since(now, books);
         let parts = self.pass(now, entered.unwrap_or(0), books);
         let between = self.place.between(place, kept, books.tree);
         let when = match entered {
@@ -219,7 +224,11 @@ impl Replay {
             _ if self.after_sample => (from, now - (now - from) / 2, now),
             _ => (from, from, now),
         };
-        books.stand(place.node, kept, true, when);
+        if is_truncated {
+            books.stand_cut_off();
+        } else {
+            books.stand(place.node, kept, true, when);
+        }
         match entered {
             Some(_) => {
                 self.work_before(parts.work, off_cpu, between, books);
@@ -241,6 +250,9 @@ impl Replay {
                         books.account.work(node, earlier, waited);
                     }
                     books.account.work(place.node, parts.work - earlier, delay - waited);
+                    if let (true, Some(series)) = (delay > 0, books.series.as_deref_mut()) {
+                        series.wait(delay - waited, waited);
+                    }
                     if let (true, Some(previous)) = (self.after_sample, previous) {
                         books.periods.add(now.saturating_sub(previous));
                     }
@@ -274,7 +286,7 @@ impl Replay {
         let path = self.slots.get(slot as usize).copied().flatten().ok_or(Garbled)?;
         let depth = self.place.depth(books.tree);
         let kept = kept.min(depth).min(path.depth(books.tree));
-        let from = self.booked.unwrap_or(now).min(now);
+        let from = self.since(now, books);
         let parts = self.pass(now, duration, books);
         let was_open = kept == path.depth(books.tree);
         let entry = if was_open { now } else { now.saturating_sub(duration).max(from) };
@@ -285,6 +297,10 @@ impl Replay {
         books.account.spend(path.node, parts.inside);
         if parts.counted {
             books.account.call(path.node, u64::from(path.cut == 0), bytes);
+            if duration >= books.rate.stamps(LONG_CALL_NS) {
+                let within = duration.min(now.saturating_sub(books.window.begin));
+                books.account.long_call(path.node, within);
+            }
             path.count_begun(kept, depth > kept, books.tree, books.account);
         }
         self.place = path;
@@ -326,6 +342,11 @@ impl Replay {
         }
         self.stamp = Some(now);
         Ok(now)
+    }
+
+    /// Since when what happens by `now` may have happened: what was booked, or lies before the run, did not.
+    fn since(&self, now: u64, books: &Books<'_>) -> u64 {
+        self.booked.unwrap_or(now).max(books.window.begin).min(now)
     }
 
     fn settle(&mut self) {

@@ -6,15 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::account::{Account, Value};
 use crate::addresses::Addresses;
 use crate::clock::Rate;
-use crate::clusters::Durations;
+use crate::clusters::{Node, Shed, limit};
 use crate::contexts::Contexts;
-use crate::course::LoopRun;
+use crate::course::{Keys, told};
+use crate::loops::loops;
 use crate::phases::Phases;
 use crate::profile::{
-    ContextTree, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue, PhaseProfile,
+    ContextTree, CourseProfile, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue,
+    PhaseProfile,
 };
+use crate::series::{Series, Teller};
 use crate::shares::Shares;
 use crate::tree::{IdMap, Tree};
+
+/// Most nodes of a course that is handed on: when the run ends, it goes from node to node.
+const MOST_COURSE_NODES: usize = 1 << 13;
 
 /// What a finished run consists of.
 pub(crate) struct Run<'a> {
@@ -24,10 +30,14 @@ pub(crate) struct Run<'a> {
     pub(crate) addresses: &'a Addresses,
     /// Phases of the communicating thread, ended.
     pub(crate) phases: &'a Phases,
+    /// Its samples.
+    pub(crate) series: &'a Series,
     /// Values of the other threads, by the address id of their start routine.
     pub(crate) groups: &'a IdMap<u32, Account>,
-    /// Loops of the communicating thread.
-    pub(crate) loops: &'a [LoopRun],
+    /// The finished course of the communicating thread.
+    pub(crate) course: Option<&'a Node>,
+    /// What its keys stand for.
+    pub(crate) keys: &'a Keys,
     /// Stamp of its begin.
     pub(crate) begin: u64,
     /// Length of a stamp.
@@ -39,7 +49,9 @@ pub(crate) struct Picture {
     pub(crate) tree: ContextTree,
     pub(crate) phases: Vec<PhaseProfile>,
     pub(crate) rows: InstanceRows,
+    pub(crate) series: Option<crate::profile::Series>,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
+    pub(crate) course: Option<CourseProfile>,
     pub(crate) loops: Vec<LoopProfile>,
 }
 
@@ -55,6 +67,7 @@ type Ends = (Option<NodeId>, Option<NodeId>);
 struct UserPhase {
     ends: Ends,
     first_index: u64,
+    last_index: u64,
     first_begin: u64,
     instances: u64,
     values: Values,
@@ -90,16 +103,16 @@ impl Values {
                 Some(place) => {
                     // It was called as a whole; it works where it does.
                     if contexts.counts_calls(*raw) && (value.calls > 0 || value.bytes > 0) {
-                        let Value { calls, bytes, .. } = *value;
-                        let value = Value { calls, bytes, ..Value::default() };
+                        let Value { calls, bytes, long, .. } = *value;
+                        let value = Value { calls, bytes, long, ..Value::default() };
                         self.values.entry(place.called).or_default().add(&value);
                     }
-                    let value = Value { calls: 0, bytes: 0, ..*value };
+                    let value = Value { calls: 0, bytes: 0, long: 0, ..*value };
                     self.values.entry(place.inner).or_default().add(&value);
                 }
                 None if value.time > 0 || value.samples > 0 => {
                     // Its time is somebody's, but its calls are nobody's.
-                    let value = Value { calls: 0, bytes: 0, ..*value };
+                    let value = Value { calls: 0, bytes: 0, long: 0, ..*value };
                     self.values.entry(outside(contexts)).or_default().add(&value);
                 }
                 None => {}
@@ -137,6 +150,7 @@ impl Values {
                 run_delay_ns: partition.rate.ns(value.run_delay).min(exclusive_ns),
                 calls: value.calls,
                 bytes: value.bytes,
+                long_ns: partition.rate.ns(value.long),
                 samples: value.samples,
             };
             (*node, value)
@@ -153,7 +167,7 @@ impl Values {
 impl Run<'_> {
     /// The run in the user's terms.
     pub(crate) fn picture(&self) -> Picture {
-        let mut contexts = Contexts::new(self.tree, self.addresses);
+        let mut contexts = Contexts::new(self.tree, self.addresses, self.series.is_kept());
         let (mut phases, numbers) = self.join(&mut contexts);
         let order = contexts.order();
         let rows = self.rows(&phases, &numbers, &mut contexts, &order);
@@ -168,6 +182,7 @@ impl Run<'_> {
                     begins_after: phase.ends.0,
                     ends_in: phase.ends.1,
                     first_index: phase.first_index,
+                    last_index: phase.last_index,
                     instances: phase.instances,
                     first_begin_ns: self.rate.ns(phase.first_begin.saturating_sub(self.begin)),
                     duration_ns: values.iter().map(|(_, value)| value.exclusive_ns).sum(),
@@ -176,8 +191,22 @@ impl Run<'_> {
             })
             .collect();
         let other_threads = self.other_threads(&mut contexts);
-        let loops = self.loops(&mut contexts);
-        Picture { tree: contexts.finish(), phases, rows, other_threads, loops }
+        let mut course = self.course.map(|course| {
+            told(course, self.keys, self.tree, self.addresses, &mut contexts, self.rate)
+        });
+        let loops = course.as_ref().map_or_else(Vec::new, loops);
+        if let Some(course) = &mut course {
+            limit(&mut course.tree, MOST_COURSE_NODES, &mut Shed::default());
+        }
+        let mut teller = Teller {
+            tree: self.tree,
+            addresses: self.addresses,
+            keys: self.keys,
+            contexts: &mut contexts,
+            rate: self.rate,
+        };
+        let series = teller.tell(self.series);
+        Picture { tree: contexts.finish(), phases, rows, series, other_threads, course, loops }
     }
 
     /// Phases whose ends are the same to the user are one. Also says which raw phase became which.
@@ -204,6 +233,7 @@ impl Run<'_> {
                 joined.push(UserPhase {
                     ends,
                     first_index: phase.first_index,
+                    last_index: phase.last_index,
                     first_begin: phase.first_begin,
                     instances: 0,
                     values: Values::default(),
@@ -212,6 +242,7 @@ impl Run<'_> {
             });
             let user = &mut joined[number];
             user.instances += phase.instances;
+            user.last_index = user.last_index.max(phase.last_index);
             user.values.add(&phase.account, contexts, Contexts::main);
             numbers.push(number as u32);
         }
@@ -262,52 +293,6 @@ impl Run<'_> {
         let mut converted: Vec<InstanceRow> = rows.kept().iter().map(convert).collect();
         converted.sort_by_key(|row| row.index);
         InstanceRows { level: rows.level(), rows: converted }
-    }
-
-    /// Loops in the user's terms: copies of one, and call sites that are one context, are one.
-    fn loops(&self, contexts: &mut Contexts<'_>) -> Vec<LoopProfile> {
-        let mut by_node: BTreeMap<NodeId, LoopProfile> = BTreeMap::new();
-        let mut durations: BTreeMap<NodeId, Durations> = BTreeMap::new();
-        for run in self.loops {
-            let raw = self.tree.find(&run.path);
-            let Some(node) = raw.and_then(|raw| contexts.loop_around(raw, run.depth)) else {
-                continue;
-            };
-            let it = by_node.entry(node).or_insert_with(|| LoopProfile {
-                node,
-                executions: 0,
-                duration_ns: 0,
-                accepted: 0,
-                rejected: 0,
-                stride: 1,
-                durations: Vec::new(),
-                clusters: Vec::new(),
-            });
-            it.executions += run.executions;
-            it.duration_ns = it.duration_ns.saturating_add(self.rate.ns(run.duration));
-            it.accepted += run.accepted;
-            it.rejected += run.rejected;
-            for (members, count, stamps) in &run.clusters {
-                // Executions that were clustered apart may have the same iterations alike.
-                let time = self.rate.ns(*stamps);
-                match it.clusters.iter_mut().find(|(known, _, _)| known == members) {
-                    Some((_, number, sum)) => {
-                        *number += count;
-                        *sum = sum.saturating_add(time);
-                    }
-                    None => it.clusters.push((members.clone(), *count, time)),
-                }
-            }
-            durations.entry(node).or_default().merge(run.durations.clone());
-        }
-        for (node, all) in durations {
-            if let Some(it) = by_node.get_mut(&node) {
-                let stretches = all.stretches().iter();
-                it.stride = all.stride();
-                it.durations = stretches.map(|s| (self.rate.ns(s.sum), s.count)).collect();
-            }
-        }
-        by_node.into_values().collect()
     }
 
     /// Threads with the same start routine share out their rests together: they do the same work.

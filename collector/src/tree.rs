@@ -85,11 +85,9 @@ impl Tree {
         Some(node)
     }
 
-    /// The context with this path of addresses, outermost first, if there is one.
-    pub(crate) fn find(&self, path: &[u32]) -> Option<RawId> {
-        path.iter().try_fold(ROOT, |at, address| {
-            self.children.get(&(u64::from(at) << 32 | u64::from(*address))).copied()
-        })
+    /// The context directly inside another one at an address, if there is one.
+    pub(crate) fn inner(&self, outer: RawId, address: u32) -> Option<RawId> {
+        self.children.get(&(u64::from(outer) << 32 | u64::from(address))).copied()
     }
 
     /// All contexts but the root, callers before those that they call.

@@ -5,16 +5,16 @@ use std::collections::{HashMap, HashSet};
 
 use crate::account::Account;
 use crate::addresses::Detail;
-use crate::course::LoopRun;
 use crate::phases::Phases;
+use crate::series::Series;
 use crate::tree::{IdMap, ROOT, RawId, Tree};
 
 /// Ids of the addresses of all contexts that have values, and how much of each is to be known.
 pub(crate) fn addresses(
     tree: &Tree,
     phases: &Phases,
+    series: &Series,
     groups: &IdMap<u32, Account>,
-    loops: &[LoopRun],
 ) -> HashMap<u32, Detail> {
     let mut used = Used { tree, contexts: HashSet::new(), addresses: HashMap::new() };
     for phase in phases.list() {
@@ -28,12 +28,10 @@ pub(crate) fn addresses(
             used.path(*other);
         });
     }
+    series.nodes().for_each(|raw| used.path(raw));
     for (routine, account) in groups {
         used.addresses.entry(*routine).or_insert(Detail::Symbol);
         used.account(account);
-    }
-    for run in loops {
-        tree.find(&run.path).into_iter().for_each(|raw| used.path(raw));
     }
     used.addresses
 }

@@ -9,10 +9,12 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::ClockKind;
+use plimsoll_analysis::clocks::{Exchange, RankClock};
 use plimsoll_analysis::mpi::node::NodeRank;
 use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
 use plimsoll_analysis::output::{LocalTime, job_id};
+use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::settings::{ClockChoice, Settings};
 use plimsoll_collector::{Collector, Options, ProcessKey, structure};
 
@@ -21,6 +23,7 @@ use spool::Claimed;
 
 mod attendance;
 mod conclude;
+mod labels;
 mod session;
 mod spool;
 mod start;
@@ -44,6 +47,8 @@ pub struct Job {
     arguments: Vec<String>,
     collector: Arc<Collector>,
     claimed: Mutex<Option<Claimed>>,
+    /// The user's rules of labels, once they are read or told.
+    rules: Mutex<Option<Rules>>,
     state: Mutex<State>,
 }
 
@@ -54,6 +59,8 @@ struct State {
     /// The ranks that this process collects; before MPI_Init and without MPI, itself.
     ranks: Vec<(ProcessKey, NodeRank)>,
     mpi: Option<MpiSide>,
+    /// What the holders of profiles have told each other of their clocks.
+    exchanges: Vec<Exchange>,
     done: bool,
 }
 
@@ -170,8 +177,10 @@ pub fn begin(settings: Settings) {
         period_ns: settings.period_ns,
         clock,
         marks: settings.marks,
+        regions: settings.regions,
         sigaction: signals::real_sigaction,
     };
+    let rules = labels::read_at_start(&settings);
     threads::prepare_exit_watch();
     let observed = match process::start(&config) {
         Ok(observed) => observed,
@@ -199,6 +208,7 @@ pub fn begin(settings: Settings) {
         arguments: surroundings::arguments(),
         collector,
         claimed: Mutex::new(None),
+        rules: Mutex::new(rules),
         state: Mutex::new(State::default()),
         settings,
     }));
@@ -226,8 +236,17 @@ impl Job {
             start_time: process::start_time(),
             descriptor: observed.descriptor(),
             cores: surroundings::cores(),
+            clock: surroundings::clock(),
             watched: self.settings.ranks.contains(rank),
         }
+    }
+
+    /// What is known of the clock that a rank collected here reads.
+    fn clock_of(state: &State, rank: &NodeRank) -> RankClock {
+        // What this process told the others is of its own.
+        let ours = rank.clock == surroundings::clock();
+        let exchanges = if ours { state.exchanges.clone() } else { Vec::new() };
+        RankClock { id: rank.clock.clone(), exchanges }
     }
 
     fn spawn_collector(&self) -> Option<libc::pthread_t> {

@@ -46,6 +46,8 @@ static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn constructor() {
     let _ = std::panic::catch_unwind(|| {
+        // The standard library is our own copy: the application's panics are not seen here.
+        std::panic::set_hook(Box::new(say::fault));
         real::resolve_all();
         // SAFETY: no preconditions. A privileged program must not be influenced by its caller.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {

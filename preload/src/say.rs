@@ -1,5 +1,7 @@
 //! What the user reads while the job runs: lines on stderr, with our name in front.
 
+use std::io::Write;
+use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// PLIMSOLL_VERBOSE: 0 silent, 1 normal, 2 debug.
@@ -30,6 +32,29 @@ pub fn block(lines: &str) {
         // SAFETY: the text is as long as said.
         unsafe { libc::syscall(libc::SYS_write, 2, lines.as_ptr(), lines.len()) };
     }
+}
+
+/// Says that something of ours went wrong. It may have done so in a signal handler: no memory is taken.
+pub fn fault(panic: &PanicHookInfo<'_>) {
+    if VERBOSE.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut text = [0u8; 512];
+    let mut rest = &mut text[..];
+    let (file, line) = panic.location().map_or(("?", 0), |at| (at.file(), at.line()));
+    let payload = panic.payload();
+    let reason = payload.downcast_ref::<&str>().copied();
+    let reason = reason.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    // A message that is too long is cut.
+    let _ = writeln!(
+        rest,
+        "plimsoll: an error of our own ({file}:{line}: {}). Please report this line.",
+        reason.unwrap_or("unknown")
+    );
+    let left = rest.len();
+    let length = text.len() - left;
+    // SAFETY: the text is as long as said.
+    unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), length) };
 }
 
 /// One write per line, so that lines of several ranks do not mix. The raw call: a buffered stream

@@ -63,6 +63,17 @@ pub fn cores() -> Vec<u32> {
     }
 }
 
+/// What tells the clock of this process from those of other machines and of other containers: the
+/// kernel's start, and the namespace that may shift CLOCK_MONOTONIC. Empty where that cannot be read.
+pub fn clock() -> String {
+    let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
+        return String::new();
+    };
+    // Kernels before 5.6 have no such namespaces.
+    let space = fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    format!("{}{}", boot.trim_end(), space.display())
+}
+
 /// Whether the parent process carries the library too: then this process inherited it.
 pub fn parent_carries_library() -> bool {
     // SAFETY: no preconditions.

@@ -7,9 +7,13 @@
 //! Each part runs in a process of its own, since a process can be observed only once.
 
 mod calls;
+mod finalize;
+mod generated;
 mod handler;
 mod jobs;
 mod life;
+mod ranks;
+mod reduction;
 mod rings;
 mod row;
 mod sampling;
@@ -44,8 +48,12 @@ const PARTS: &[&str] = &[
     "spool",
     "digest",
     "finalize-2",
+    "finalize-4",
     "finalize-8",
     "finalize-16",
+    "finalize-lammps",
+    "reduction",
+    "reduction-lammps",
     "memory",
     "structure",
     "loops",
@@ -64,6 +72,13 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "bytes" => jobs::ring_rows(choose(2, 50) as u32),
         "spool" => spools::size_rows(choose(2, 600) as u32, choose(10, 1000) as u32),
         "digest" => spools::digest_rows(choose(2, 300) as u32, choose(1, 50) as u32),
+        "finalize-lammps" => finalize::lammps_rows(choose(20, 500) as u32),
+        "reduction" => reduction::generated_rows(choose(3, 12) as u32, choose(6, 20) as u32),
+        "reduction-lammps" => reduction::lammps_rows(
+            choose(20, 500) as u32,
+            choose(3, 11) as u32,
+            choose(6, 20) as u32,
+        ),
         "memory" => jobs::memory_rows(choose(1, 100) as u32, choose(1, 2)),
         "structure" => structure::lammps_rows(choose(5, 500) as u32),
         "loops" => structure::memory_rows(choose(5, 1500) as u32),

@@ -22,7 +22,13 @@ use plimsoll_tests::turn::wait_for_turn;
 pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
     // Before its modules are listed.
     frames();
-    let config = Config { period_ns, clock: ClockKind::Cpu, marks, sigaction: libc::sigaction };
+    let config = Config {
+        period_ns,
+        clock: ClockKind::Cpu,
+        marks,
+        regions: true,
+        sigaction: libc::sigaction,
+    };
     process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
 

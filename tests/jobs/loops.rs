@@ -1,6 +1,7 @@
 //! Loops: found in the machine code, and their iterations counted from samples.
 
 use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::summary::Summary;
@@ -10,17 +11,6 @@ use serde_json::Value;
 fn near(value: &Value, truth: f64, within: f64) {
     let value = value.as_f64().unwrap_or(f64::NAN);
     assert!((value - truth).abs() <= within * truth, "{value} is not {truth}");
-}
-
-/// The numbers in a list such as `0-4:2,9`.
-fn numbers(list: &str) -> Vec<u64> {
-    let part = |part: &str| {
-        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let [first, last, step] = [first, last, step].map(|text| text.parse::<u64>().unwrap());
-        (first..=last).step_by(step as usize)
-    };
-    list.split(',').flat_map(part).collect()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::load::undisturbed;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::summary::{Summary, function_path};
@@ -61,6 +62,125 @@ fn two_barriers_make_two_phases() {
     sorted.sort_unstable();
     // Parallel part after the first time, serial part every time.
     assert_eq!(sorted, [29, 30], "{recurring:?}");
+}
+
+/// Instances of each phase, by the calls that it begins after and ends in.
+fn structure(summary: &Summary) -> Vec<(u64, String)> {
+    let end = |path: &Value| function_path(path).last().copied().unwrap_or("").to_owned();
+    let phase = |phase: &Value| {
+        (instances(phase), format!("{} > {}", end(&phase["begins_after"]), end(&phase["ends_in"])))
+    };
+    phases(summary).iter().map(phase).collect()
+}
+
+/// What a loss from samples may differ by from the measured one: they are good to a period.
+const TOLERANCE: f64 = 0.20;
+
+/// The same job, measured by its calls and by samples alone, which are to show these phases.
+fn by_calls_and_by_samples(
+    subject: &str,
+    ranks: u32,
+    arguments: &str,
+    known: &[(u64, String)],
+) -> [Outcome; 2] {
+    let job = Job::ranks(subject, Mpi::OpenMpi, ranks).arguments(arguments).watch(Watch::Run);
+    let by_calls = job.run().succeeded();
+    assert_eq!(structure(&by_calls.summary()), known);
+    // Who has no core when it is let go is not seen to leave together with the others.
+    let job = job.variable("PLIMSOLL_REGIONS", "off");
+    let seconds = by_calls.summary().worst().seconds();
+    let by_samples = undisturbed(&job, |outcome| {
+        let summary = outcome.summary();
+        let wrong = summary.worst().seconds() / seconds - 1.0;
+        structure(&summary) == known && wrong.abs() < TOLERANCE
+    });
+    assert_eq!(structure(&by_samples.summary()), known, "{}", by_samples.story());
+    [by_calls, by_samples]
+}
+
+fn phases_of(known: &[(u64, &str)]) -> Vec<(u64, String)> {
+    known.iter().map(|(instances, ends)| (*instances, (*ends).to_owned())).collect()
+}
+
+#[test]
+fn a_run_of_known_structure_has_its_phases_with_and_without_measured_calls() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let known = phases_of(&[
+        (1, " > MPI_Barrier"),
+        (1, "MPI_Barrier > MPI_Allreduce"),
+        (30, "MPI_Allreduce > MPI_Barrier"),
+        (29, "MPI_Barrier > MPI_Allreduce"),
+        (1, "MPI_Barrier > MPI_Barrier"),
+        (1, "MPI_Barrier > MPI_Finalize"),
+    ]);
+    let jobs = by_calls_and_by_samples("stages", 4, "sleep 30 20 3", &known);
+    jobs.iter().for_each(assert_partition);
+    let [by_calls, by_samples] = jobs.each_ref().map(Outcome::summary);
+    let (expected, found) = (by_calls.worst(), by_samples.worst());
+    for field in ["kind", "slow_ranks", "phase", "label"] {
+        assert_eq!(found.field(field), expected.field(field), "{field} of {found:?}");
+    }
+    assert_within("seconds", found.seconds(), expected.seconds(), TOLERANCE);
+    assert_eq!(by_samples.at("/notes"), by_calls.at("/notes"));
+}
+
+#[test]
+fn programs_that_differ_have_their_phases_without_measured_calls() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let known = phases_of(&[
+        (1, " > MPI_Allreduce"),
+        (29, "MPI_Allreduce > MPI_Allreduce"),
+        (1, "MPI_Allreduce > MPI_Finalize"),
+    ]);
+    let [_, by_samples] = by_calls_and_by_samples("coupled", 4, "sleep 30 20 3 turns", &known);
+    assert_eq!(phases(&by_samples.summary())[1]["kind"], "mpmd");
+}
+
+#[test]
+fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_ever() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = run("detours", Mpi::OpenMpi, 4, "sleep 30 10 3");
+    let (summary, truth) = (job.summary(), job.truth());
+    let found: Vec<_> = phases(&summary).iter().map(instances).collect();
+    // The first step; the others, of which some go another way; the barrier; the second loop and its first
+    // step; the end.
+    assert_eq!(found.iter().sum::<u64>() as f64, truth.number("global_syncs") + 1.0, "{found:?}");
+    assert!(found.len() > 4 && found.contains(&29), "{found:?}");
+    let worst = summary.worst();
+    assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
+    assert_eq!(worst.first_cause(), Some("work_uneven"), "{}", job.text());
+    assert!(job.text().contains("places that do not correspond"), "{}", job.text());
+}
+
+#[test]
+fn ranks_with_tasks_of_their_own_are_groups() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = run("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3");
+    let summary = job.summary();
+    let recurring: Vec<_> =
+        phases(&summary).iter().filter(|phase| instances(phase) == 29).collect();
+    assert_eq!(recurring.len(), 1, "{:?}", phases(&summary));
+    let (phase, truth) = (recurring[0], job.truth());
+    assert_eq!(phase["kind"], "mpmd", "{phase}");
+    let groups = phase["groups"].as_array().expect("a phase has groups");
+    let ranks: Vec<_> = groups.iter().map(|group| group["ranks"].as_str().unwrap_or("")).collect();
+    assert_eq!(ranks, ["0-5", "6-7"]);
+    // 29 of 30 steps, of 20 and 60 ms.
+    let work_s = truth.numbers("work_s");
+    for (group, (first, last)) in groups.iter().zip([(0, 5), (6, 7)]) {
+        let mean_s = work_s[first..=last].iter().sum::<f64>() / (last - first + 1) as f64;
+        let found_s = group["mean_work_s"].as_f64().unwrap_or(0.0);
+        assert_within("work of a group", found_s, mean_s * 29.0 / 30.0, 0.1);
+    }
 }
 
 #[test]

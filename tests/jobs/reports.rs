@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::per_rank::Quantity;
+use plimsoll_tests::truth::assert_within;
 
 fn jobs() -> Vec<Outcome> {
     let job = |mpi| Job::ranks("imbalance", mpi, 2).arguments("burn 30 10 3").watch(Watch::Run);
@@ -78,6 +81,32 @@ fn a_second_run_overwrites_nothing() {
     assert!(second.files().len() > before.len(), "the second run left no report of its own");
     for (path, content) in before.iter().zip(&contents) {
         assert_eq!(&read(path), content, "{} was overwritten", path.display());
+    }
+}
+
+#[test]
+fn the_times_of_single_ranks_are_beside_the_summary() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
+    let job = job.watch(Watch::Run).run().succeeded();
+    let (summary, truth) = (job.summary(), job.truth());
+    // Reading it has shown that it agrees with the tree.
+    let per_rank = summary.per_rank().expect("there is a file");
+    assert_eq!(per_rank.ranks(), "0-3");
+    let file = job.files_ending(".plimsoll.ranks").remove(0);
+    assert_eq!(file.file_name(), Some(summary.text("/per_rank/file").as_ref()));
+    assert!(file.with_extension("json").is_file(), "{}", job.story());
+    let mut work_s = [0.0; 4];
+    for function in ["work_even", "work_uneven"] {
+        for node in summary.of_function(function).nodes {
+            let times = per_rank.of(node as u64, Quantity::Inclusive).expect("all are in it");
+            work_s.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
+        }
+    }
+    for (rank, (work_s, true_s)) in work_s.iter().zip(truth.numbers("work_s")).enumerate() {
+        assert_within(&format!("work of rank {rank}"), *work_s, true_s, 0.05);
     }
 }
 

@@ -1,8 +1,14 @@
 //! Settings: what is not understood is said once, and off means off.
 
+use std::fs;
+use std::path::Path;
+
+use plimsoll_tests::digests::{By, differences, digest, digest_with, folder_of};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::summary::Summary;
 
 fn with(name: &str, value: &str) -> Option<Outcome> {
     if !Mpi::OpenMpi.available() {
@@ -74,6 +80,11 @@ fn only_the_asked_formats_are_written() {
     let Some(job) = with("PLIMSOLL_FORMATS", "json") else { return };
     assert_eq!(job.files_ending(".plimsoll.json").len(), 1);
     assert_eq!(job.files_ending(".plimsoll.txt").len(), 0);
+    let Some(job) = with("PLIMSOLL_FORMATS", "text") else { return };
+    assert_eq!(job.files_ending(".plimsoll.txt").len(), 1);
+    for ending in [".plimsoll.json", ".plimsoll.ranks"] {
+        assert_eq!(job.files_ending(ending).len(), 0, "{}", job.story());
+    }
 }
 
 #[test]
@@ -100,4 +111,66 @@ fn options_are_the_variables() {
 fn the_wall_clock_can_be_asked_for() {
     let Some(job) = with("PLIMSOLL_CLOCK", "wall") else { return };
     assert_eq!(job.summary().text("/run/clock"), "wall");
+}
+
+/// Four ranks on two nodes, of which the last works longer in `work_uneven`, and what a file says of
+/// its functions.
+fn labelled(file: &Path, rules: &[u8]) -> Outcome {
+    fs::write(file, rules).expect("the file of rules can be written");
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 20 10 3");
+    job.variable("PLIMSOLL_LABELS", file).watch(Watch::Run).run().succeeded()
+}
+
+#[track_caller]
+fn label<'a>(summary: &'a Summary, function: &str) -> &'a str {
+    let nodes = summary.of_function(function).nodes;
+    assert_eq!(nodes.len(), 1, "{function}");
+    summary.text(&format!("/tree/nodes/{}/label", nodes[0]))
+}
+
+fn has_cause(summary: &Summary, function: &str) -> bool {
+    summary.losses().iter().any(|loss| loss.first_cause() == Some(function))
+}
+
+#[test]
+fn rules_of_labels_hold_on_all_ranks_and_in_a_digest() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let files = Scratch::new("labels");
+    let file = files.path().join("rules");
+    let rules = b"# Ours.\r\n*even = computation\r\nlib*:work_uneven = io\r\nimbalance:work_un?ven = wait_partner\r\nwait partner\r\nwork_even = waiting\r\n";
+    let job = labelled(&file, rules);
+    let message = only_message(&job, "PLIMSOLL_LABELS");
+    for word in ["line 5, ", "`wait partner`", "PATTERN = LABEL", "line 6"] {
+        assert!(message.contains(word), "no {word}: {message}");
+    }
+    let summary = job.summary();
+    assert_eq!(label(&summary, "work_uneven"), "wait_partner");
+    assert_eq!(label(&summary, "work_even"), "computation");
+    assert!(!has_cause(&summary, "work_uneven"), "a wait is no cause: {}", job.story());
+    assert_eq!(Some(summary.text("/run/settings/PLIMSOLL_LABELS")), file.to_str());
+
+    // Each spool knows the rules, and needs no file.
+    fs::remove_file(&file).expect("the file of rules can be removed");
+    let folder = folder_of(&job.files_ending(".json")[0]).expect("there is a spool");
+    let differences = differences(&summary, &digest(&folder, By::Threads(2)));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    let part = digest(&folder.join("rank2.spool"), By::Threads(1));
+    assert_eq!(label(&part, "work_uneven"), "wait_partner");
+    // Others take their place.
+    fs::write(&file, "work_even = io\n").expect("the file of rules can be written");
+    let options = ["--labels".as_ref(), file.as_os_str()];
+    let other = digest_with(&folder, By::Threads(2), &options);
+    assert_eq!(label(&other, "work_even"), "io");
+    assert!(has_cause(&other, "work_uneven"), "{:?}", other.at("/losses"));
+}
+
+#[test]
+fn a_file_of_rules_that_is_not_there_is_warned_of_once() {
+    let Some(job) = with("PLIMSOLL_LABELS", "nowhere/rules") else { return };
+    let message = only_message(&job, "PLIMSOLL_LABELS");
+    assert!(message.contains("PLIMSOLL_LABELS=nowhere/rules: "), "{message}");
+    assert!(message.contains("cannot be read (No such file"), "{message}");
+    assert_eq!(job.summary().at("/run/settings").get("PLIMSOLL_LABELS"), None);
 }

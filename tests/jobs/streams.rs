@@ -1,6 +1,6 @@
 //! Recorded streams of jobs, kept in `tests/streams`: structure and diagnosis replayed without a job.
 //!
-//! `PLIMSOLL_TESTS_RECORD=1 cargo test -p plimsoll-tests --test streams` records them anew. What names a
+//! `PLIMSOLL_TESTS_RECORD=1 cargo test -p plimsoll-tests --test jobs streams` records them anew. What names a
 //! place on the machine that ran them is taken out.
 
 use std::env;
@@ -135,6 +135,7 @@ fn strip(from: &Path, to: &Path) {
         }
         if let Some(note) = value.get_mut("note") {
             note["host"] = "node".into();
+            list(note.get_mut("ranks")).for_each(|rank| rank["clock"]["id"] = "1".into());
             note["job"]["job"] = "1".into();
             shorten(note["job"].get_mut("executable"));
             list(note["job"].get_mut("arguments")).for_each(|argument| shorten(Some(argument)));

@@ -1,5 +1,6 @@
 /* The last quarter of the ranks works `factor` times longer in work_uneven(); the others wait for
- * them at the end of each iteration, in MPI_Allreduce or (HOW = barrier) in MPI_Barrier. */
+ * them at the end of each iteration, in MPI_Allreduce or (HOW = barrier) in MPI_Barrier. HOW = even spreads
+ * the same work evenly. */
 #include "ranks.h"
 
 SHOWN void work_even(void)
@@ -19,20 +20,24 @@ int main(int argc, char **argv)
     read_parameters(argc, argv);
     begin(&argc, &argv);
     bool barrier = strcmp(parameters.how, "barrier") == 0;
+    bool even = strcmp(parameters.how, "even") == 0;
+    double slow = (double)(ranks - first_slow_rank()) / ranks;
+    double mean = slow * parameters.factor + (1 - slow);
+    double mine = rank >= first_slow_rank() ? parameters.factor : 1;
     double *work_s = allocate((size_t)parameters.iterations, sizeof(double));
     long long checksum = 0;
     for (int i = 0; i < parameters.iterations; i++) {
         double start_s = wall_s();
         work_even();
-        work_uneven(rank >= first_slow_rank() ? parameters.factor : 1);
+        work_uneven(even ? mean : mine);
         work_s[i] = wall_s() - start_s;
         if (barrier)
             MPI_Barrier(MPI_COMM_WORLD);
         else
             checksum += add_up(i);
     }
-    struct claim claim = {"imbalance", "work_uneven", barrier ? "MPI_Barrier" : "MPI_Allreduce",
-                          range(first_slow_rank(), ranks - 1), parameters.iterations};
+    struct claim claim = {"imbalance", even ? NULL : "work_uneven", barrier ? "MPI_Barrier" : "MPI_Allreduce",
+                          even ? NULL : range(first_slow_rank(), ranks - 1), parameters.iterations};
     write_truth(&claim, work_s, parameters.iterations);
     print_result("imbalance", checksum);
     MPI_Finalize();

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::bindings;
 use crate::mpi::Mpi;
+use crate::turn::wait_for_turn;
 
 /// The library and the command under test.
 #[derive(Debug)]
@@ -70,30 +72,21 @@ pub fn artifacts() -> &'static Artifacts {
     })
 }
 
-/// Builds the command as a program of an MPI, once per test binary, and says where it is. Without
+/// Builds the command as a program of an MPI, once per test program, and says where it is. Without
 /// optimisation: its work is measured elsewhere.
 ///
 /// # Panics
 /// If the build fails.
-pub fn command_with_mpi(mpi: Mpi) -> &'static Path {
-    static COMMANDS: Mutex<Vec<(Mpi, &'static Path)>> = Mutex::new(Vec::new());
+pub fn command_with_mpi(mpi: Mpi) -> PathBuf {
+    static COMMANDS: Mutex<Vec<(Mpi, PathBuf)>> = Mutex::new(Vec::new());
     let mut commands = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, command)) = commands.iter().find(|(of, _)| *of == mpi) {
-        return command;
+        return command.clone();
     }
-    let target = target_dir().join(format!("digest-{}", mpi.abi()));
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "-p", "plimsoll-analysis", "--bin", "plimsoll", "--features", "mpi"])
-        .arg("--target-dir")
-        .arg(&target)
-        .env("MPICC", mpi.compiler("mpicc"))
-        .current_dir(workspace_dir())
-        .output()
-        .expect("cargo ran this test, so it runs");
-    let messages = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "the command does not build with MPI:\n{messages}");
-    let command: &'static Path = Box::leak(target.join("debug/plimsoll").into_boxed_path());
-    commands.push((mpi, command));
+    let _turn = wait_for_turn();
+    let arguments = ["-p", "plimsoll-analysis", "--bin", "plimsoll", "--features", "mpi"];
+    let command = target_dir().join(format!("plimsoll-{}", mpi.folder()));
+    bindings::build(mpi, &arguments, "plimsoll", &command);
+    commands.push((mpi, command.clone()));
     command
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::artifacts::{artifacts, command_with_mpi};
 use crate::mpi::Mpi;
+use crate::per_rank::PerRank;
 use crate::scratch::Scratch;
 use crate::summary::Summary;
 
@@ -27,6 +28,15 @@ pub enum By {
 /// If it fails, or writes not one summary.
 #[track_caller]
 pub fn digest(folder: &Path, by: By) -> Summary {
+    digest_with(folder, by, &[])
+}
+
+/// The same with further options.
+///
+/// # Panics
+/// If it fails, or writes not one summary.
+#[track_caller]
+pub fn digest_with(folder: &Path, by: By, options: &[&OsStr]) -> Summary {
     let scratch = Scratch::new("digest");
     let mut command = match by {
         By::Threads(threads) => {
@@ -44,7 +54,7 @@ pub fn digest(folder: &Path, by: By) -> Summary {
             command
         }
     };
-    command.arg(folder).arg("--output").arg(scratch.path());
+    command.arg(folder).args(options).arg("--output").arg(scratch.path());
     let ended = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{command:?}: {}\n{said}", ended.status);
@@ -64,11 +74,18 @@ pub fn folder_of(report: &Path) -> Option<PathBuf> {
 pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
     let mut found = Vec::new();
     compare(job.value(), digest.value(), "", &mut found);
+    let [ours, theirs] = [job, digest].map(|it| it.per_rank().map(PerRank::bytes));
+    // What breaks off has no time for more than a report.
+    let left_out = ours.is_none() && job.at("/run/complete") == false;
+    if ours != theirs && !left_out {
+        let lengths = [ours, theirs].map(|bytes| bytes.map(<[u8]>::len));
+        found.push(format!("/per_rank: files of {lengths:?} bytes"));
+    }
     found
 }
 
-/// What only the job itself knows.
-const ITS_OWN: [&str; 1] = ["/collection/finalize_s"];
+/// What is the job's alone: what only it knows, and the name of a file of which the bytes count.
+const ITS_OWN: [&str; 2] = ["/collection/finalize_s", "/per_rank/file"];
 
 fn compare(job: &Value, digest: &Value, at: &str, found: &mut Vec<String>) {
     if ITS_OWN.contains(&at) {

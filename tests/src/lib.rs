@@ -10,12 +10,15 @@
 //! - The tests know the summary as JSON only, as a user's script does ([`summary`]).
 
 pub mod artifacts;
+mod bindings;
 pub mod digests;
 pub mod job;
+pub mod lists;
 pub mod load;
 pub mod mpi;
 pub mod nodes;
 pub mod outcome;
+pub mod per_rank;
 pub mod process;
 pub mod scratch;
 pub mod subject;

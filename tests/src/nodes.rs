@@ -12,6 +12,10 @@ pub const PRIVATE: &str = "private";
 /// Names it to the nodes.
 pub const PRIVATE_VARIABLE: &str = "MADE_NODES_PRIVATE";
 
+/// Says by how many seconds each node's clock is to be ahead, in the order of the nodes; else each is
+/// ahead by another quarter of an hour.
+pub const AHEAD_VARIABLE: &str = "MADE_NODES_AHEAD";
+
 /// The launcher of jobs on made nodes.
 pub fn launcher() -> PathBuf {
     workspace_dir().join("tests/nodes/mpiexec")

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::artifacts::{target_dir, workspace_dir};
+use crate::bindings;
 use crate::mpi::{Mpi, find_command};
 
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
@@ -38,6 +39,8 @@ pub enum Form {
     /// C++ whose exceptions nongnu libunwind unwinds, in place of the compiler's library.
     CxxForeignUnwinder,
     /// C++ with all libraries linked statically, and LLVM's libunwind among them.
+    CxxLlvmUnwinder,
+    /// The same, with another wording of what that libunwind is recognised by.
     CxxUnknownUnwinder,
     /// Fortran without MPI.
     Fortran,
@@ -57,6 +60,8 @@ pub enum Form {
     Library,
     /// C with MPI linked statically, the C library not.
     StaticMpi,
+    /// C with hypre, which the distribution brings for its Open MPI.
+    Hypre,
     /// C or, for gfortran, Fortran without MPI, by this compiler with these flags.
     By(&'static str, &'static [&'static str]),
     /// A program that the distribution brings, found by its name.
@@ -147,6 +152,7 @@ impl Form {
             Self::Cxx => "-cxx",
             Self::CxxStaticRuntime => "-cxx-static-runtime",
             Self::CxxForeignUnwinder => "-cxx-foreign-unwinder",
+            Self::CxxLlvmUnwinder => "-cxx-llvm-unwinder",
             Self::CxxUnknownUnwinder => "-cxx-unknown-unwinder",
             Self::Fortran => "-fortran",
             Self::MpifH => "-mpif-h",
@@ -155,6 +161,7 @@ impl Form {
             Self::Rust => "-rust",
             Self::Plugin | Self::Library => ".so",
             Self::StaticMpi => "-static-mpi",
+            Self::Hypre => "-hypre",
         };
         fixed.to_owned()
     }
@@ -183,19 +190,23 @@ impl Form {
                 }
                 command
             }
-            Self::Rust if mpi.is_none() => {
-                let mut command = Command::new("rustc");
-                command.args(["--edition", "2024", "-O", "-g"]).arg(source.with_extension("rs"));
-                command
-            }
-            Self::Rust => {
-                build_with_cargo(name, wrapper("mpicc"), folder, &unfinished);
-                fs::rename(&unfinished, executable).expect("both are in one folder");
-                return;
-            }
+            Self::Rust => match mpi {
+                Some(mpi) => {
+                    build_with_cargo(name, mpi, &unfinished);
+                    fs::rename(&unfinished, executable).expect("both are in one folder");
+                    return;
+                }
+                None => {
+                    let mut command = Command::new("rustc");
+                    command.args(["--edition", "2024", "-O", "-g"]);
+                    command.arg(source.with_extension("rs"));
+                    command
+                }
+            },
             Self::Cxx
             | Self::CxxStaticRuntime
             | Self::CxxForeignUnwinder
+            | Self::CxxLlvmUnwinder
             | Self::CxxUnknownUnwinder => {
                 let mut command = match mpi {
                     Some(_) => wrapper("mpicxx"),
@@ -206,7 +217,7 @@ impl Form {
                     Self::CxxStaticRuntime => {
                         command.args(["-static-libgcc", "-static-libstdc++"]);
                     }
-                    Self::CxxUnknownUnwinder => {
+                    Self::CxxLlvmUnwinder | Self::CxxUnknownUnwinder => {
                         command.args(["-static-libgcc", "-static-libstdc++"]);
                         // All of it, before GCC's own.
                         command.arg("-Wl,--whole-archive,--allow-multiple-definition");
@@ -236,7 +247,7 @@ impl Form {
                 command.arg("-J").arg(folder).arg(source.with_extension("F90"));
                 command
             }
-            Self::C | Self::Plugin | Self::Library | Self::StaticMpi => {
+            Self::C | Self::Plugin | Self::Library | Self::StaticMpi | Self::Hypre => {
                 let mut command = wrapper("mpicc");
                 command.args(C_FLAGS).args(WARNINGS).arg(source.with_extension("c"));
                 if mpi.is_none() {
@@ -251,10 +262,16 @@ impl Form {
                 if self == Self::StaticMpi {
                     command.args(static_mpich());
                 }
+                if self == Self::Hypre {
+                    command.args(["-isystem", "/usr/include/hypre", "-lHYPRE", "-lm"]);
+                }
                 command
             }
         };
         compile(command, &unfinished);
+        if self == Self::CxxUnknownUnwinder {
+            disguise(&unfinished);
+        }
         fs::rename(&unfinished, executable)
             .unwrap_or_else(|error| panic!("{}: {error}", executable.display()));
     }
@@ -267,23 +284,21 @@ fn compile(mut command: Command, executable: &Path) {
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Builds a subject that is a cargo package of its own, for the MPI of that compiler.
-fn build_with_cargo(name: &str, compiler: Command, folder: &Path, executable: &Path) {
+/// Rewords the message by which LLVM's unwinder is recognised.
+fn disguise(executable: &Path) {
+    const RECOGNISED: &[u8] = b"personality function said it would stop here";
+    let mut bytes = fs::read(executable).expect("it was compiled");
+    let at = bytes.windows(RECOGNISED.len()).position(|window| window == RECOGNISED);
+    bytes[at.expect("LLVM's unwinder was linked")..][..RECOGNISED.len()].make_ascii_uppercase();
+    fs::write(executable, bytes).expect("the folder of subjects can be written");
+}
+
+/// Builds a subject that is a cargo package of its own.
+fn build_with_cargo(name: &str, mpi: Mpi, executable: &Path) {
     let package = format!("rust-{name}");
-    let target = folder.join(&package);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--release", "--locked", "--manifest-path"])
-        .arg(programs_dir().join(&package).join("Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target)
-        .env("MPICC", compiler.get_program())
-        .output()
-        .expect("cargo ran this test, so it runs");
-    let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{package} does not build:\n{messages}");
-    fs::copy(target.join("release").join(&package), executable)
-        .unwrap_or_else(|error| panic!("{package}: {error}"));
+    let manifest = programs_dir().join(&package).join("Cargo.toml");
+    let manifest = manifest.to_str().expect("the workspace has a path in UTF-8");
+    bindings::build(mpi, &["--locked", "--manifest-path", manifest], &package, executable);
 }
 
 /// LLVM's libunwind as an archive, of whatever version is installed.

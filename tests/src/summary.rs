@@ -7,15 +7,18 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::artifacts::workspace_dir;
+use crate::per_rank::PerRank;
 
 /// The summary of one job or process.
 #[derive(Clone, Debug)]
 pub struct Summary {
     value: Value,
+    per_rank: Option<PerRank>,
 }
 
 impl Summary {
-    /// Reads a summary and holds it against the schema and against [`contradictions`].
+    /// Reads a summary and the file beside it, and holds it against the schema, against
+    /// [`contradictions`], and against the file.
     ///
     /// # Panics
     /// If it is none, or breaks one of them.
@@ -30,8 +33,20 @@ impl Summary {
             .map(|fault| format!("{}: {fault}", fault.instance_path()))
             .collect();
         faults.extend(contradictions(&value));
+        let per_rank = match value["per_rank"]["file"].as_str() {
+            Some(name) => {
+                PerRank::read(&path.with_file_name(name)).map_err(|e| faults.push(e)).ok()
+            }
+            None => None,
+        };
+        faults.extend(per_rank.iter().flat_map(|per_rank| per_rank.contradictions(&value)));
         assert!(faults.is_empty(), "{}:\n{}", path.display(), faults.join("\n"));
-        Self { value }
+        Self { value, per_rank }
+    }
+
+    /// The times of single ranks, where there is a file of them.
+    pub const fn per_rank(&self) -> Option<&PerRank> {
+        self.per_rank.as_ref()
     }
 
     /// The whole value.
@@ -252,6 +267,13 @@ pub fn contradictions(summary: &Value) -> Vec<String> {
             });
         }
     }
+    let clocks = ["offsets_us", "drift_ppm"].map(|key| list(&summary["clocks"][key]).len() as f64);
+    check(clocks == [0.0; 2] || clocks == [number(&summary["run"]["ranks"]); 2], &|| {
+        format!("clocks: {clocks:?} numbers are not one for each rank")
+    });
+    let (one, file) = (summary["run"]["ranks"] == 1, &summary["per_rank"]["file"]);
+    let wanted = !one && summary["run"]["complete"] == true;
+    check(if file.is_null() { !wanted } else { !one }, &|| format!("per_rank: the file is {file}"));
     for (index, node) in list(&summary["tree"]["nodes"]).iter().enumerate() {
         check(node_frame(summary, &index.into()).is_some(), &|| {
             format!("node {index} has no frame")
@@ -309,7 +331,9 @@ mod tests {
     fn example() -> Value {
         let path = json!([{"function": "main"}, {"function": "work_b"}]);
         json!({
-            "run": {"elapsed_s": 10.0},
+            "run": {"elapsed_s": 10.0, "ranks": 2, "complete": true},
+            "per_rank": {"file": "x.plimsoll.ranks"},
+            "clocks": {"offsets_us": [0.0, -3.5], "drift_ppm": [0.0, 0.0]},
             "efficiency": {"parallel": 0.8, "load_balance": 0.8, "communication": 1.0},
             "losses": [{
                 "kind": "load_imbalance", "severity": 0.2, "seconds": 2.0,
@@ -345,6 +369,8 @@ mod tests {
             ("/tree/nodes/1/parent", json!(2)),
             ("/tree/nodes/1/frame", json!(7)),
             ("/efficiency/parallel", json!(1.5)),
+            ("/clocks/drift_ppm", json!([0.0])),
+            ("/per_rank/file", json!(null)),
         ] {
             let mut summary = example();
             *summary.pointer_mut(pointer).unwrap() = wrong;
@@ -354,7 +380,7 @@ mod tests {
 
     #[test]
     fn losses_and_functions_are_read_as_named() {
-        let summary = Summary { value: example() };
+        let summary = Summary { value: example(), per_rank: None };
         let loss = summary.worst();
         assert_eq!(loss.first_cause(), Some("work_b"));
         assert_eq!(loss.symptom_path(), ["main", "MPI_Barrier"]);

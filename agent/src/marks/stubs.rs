@@ -268,8 +268,9 @@ pub fn prepare() {
 /// frame address and meets the stub first, whose address is the same. The stub then lets the
 /// unwind begin anew in its caller, as if nothing stood between.
 ///
-/// An unwinder whose contexts are not GCC's, linked statically, so that nobody could know of it
-/// before, is let pass: it asks in phase 1 already, and finds no mark on its way in phase 2.
+/// An unwinder whose contexts are not GCC's, and that was not recognised beforehand
+/// ([`super::unwinders`]), is let pass: it asks in phase 1 already, and finds no mark on its way in
+/// phase 2. A mark that was set between the two, while the program cleans up, it meets unprepared.
 ///
 /// # Safety
 /// To be called by the unwinder.

@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering;
 use std::vec::Vec;
 
 use super::{Observed, PERMANENT};
-use crate::marks::retreat::Surroundings;
+use crate::marks::retreat::{Reason, Surroundings};
+use crate::marks::unwinders;
 use crate::modules::{self, LoadedModule, Snapshot};
 use crate::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
@@ -87,6 +88,11 @@ impl Observed {
                 Some(index) => index,
                 None if used < MAX_MODULES => {
                     write_entry(&table[used], module);
+                    // Our own holds the message that is looked for.
+                    let is_own = module.start <= self.own_text.0 && self.own_text.1 <= module.end;
+                    if !is_own && unwinders::carries_foreign(module) {
+                        self.retreat(Reason::ForeignUnwinder);
+                    }
                     used += 1;
                     used - 1
                 }

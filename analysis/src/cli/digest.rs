@@ -1,6 +1,7 @@
 //! `plimsoll digest`: spools to a summary, in threads of one process or as ranks of an MPI.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,83 +11,130 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Failure;
 use crate::communicator::Communicator;
-use crate::digest::{DigestError, digest, find};
+use crate::digest::{DigestError, OtherRules, digest, find};
 use crate::mpi::launch;
-use crate::output::{Report, Target, write_reports};
+use crate::output::{Side, Target, write_with_side};
+use crate::per_rank::name_in;
 use crate::report::{BRIEF_LINES, brief, text};
+use crate::rules::file;
 use crate::summary::Summary;
 use crate::threads;
 
 /// Exit status where there is no summary.
 const FAILED: u8 = 1;
 
+/// What is asked for.
+struct Request<'a> {
+    /// Where the spools are.
+    folder: &'a Path,
+    /// A file with other rules of labels than the run's own.
+    labels: Option<&'a Path>,
+    /// Number of threads; as many as there are cores if it is not said.
+    threads: Option<u32>,
+    /// Where the reports go.
+    target: Target,
+}
+
+impl<'a> Request<'a> {
+    fn of(matches: &'a ArgMatches) -> Self {
+        let folder = matches.get_one::<OsString>("folder").map_or(Path::new("."), Path::new);
+        let output = matches.get_one::<OsString>("output").map(PathBuf::from);
+        let directory = output.unwrap_or_else(|| folder.parent().unwrap_or(folder).to_owned());
+        Self {
+            folder,
+            labels: matches.get_one::<OsString>("labels").map(Path::new),
+            threads: matches.get_one::<u32>("threads").copied(),
+            target: Target { directory, stem: stem(folder) },
+        }
+    }
+}
+
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let folder = matches.get_one::<OsString>("folder").map_or(Path::new("."), Path::new);
-    let output = matches.get_one::<OsString>("output").map(PathBuf::from);
-    let place = output.unwrap_or_else(|| folder.parent().unwrap_or(folder).to_owned());
-    let target = Target { directory: place, stem: stem(folder) };
-    let threads = matches.get_one::<u32>("threads").copied();
-    match summarise(folder, threads)? {
-        Some(summary) => write(&summary, &target),
+    let request = Request::of(matches);
+    match summarise(&request)? {
+        Some((summary, side)) => write(summary, &request.target, side),
         None => Ok(()),
     }
 }
 
-/// The summary, in the process that is to write it.
+/// The summary and the times of single ranks, in the process that is to write them.
 #[cfg(feature = "mpi")]
-fn summarise(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Failure> {
+fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
+    use crate::communicator::broadcast;
     use crate::mpi::stand_alone::World;
     if !launch::is_one_of_many() {
-        return in_threads(folder, threads);
+        return in_threads(request);
     }
-    let world = World::begin().map_err(|message| Failure { message, status: FAILED })?;
-    let paths = find(folder)?;
+    let world = World::begin().map_err(failure)?;
+    let paths = find(request.folder)?;
+    // Only the first reads the file, but all end if it cannot.
+    let rules = (world.rank() == 0).then(|| other_rules(request.labels));
+    let rules = broadcast(&world, Ok(rules)).map_err(failure)?;
+    let rules = rules.map_err(failure)?;
     let bar = Bar::new(world.rank() == 0, 1);
-    Ok(digest(&world, &paths, &|read, all| bar.show(0, read, all))?)
+    let mut side = Side::new(request.target.clone());
+    let progress = |read, all| bar.show(0, read, all);
+    let summary = digest(&world, &paths, rules.as_ref(), &progress, Some(&mut side))?;
+    Ok(summary.map(|summary| (summary, side)))
 }
 
 #[cfg(not(feature = "mpi"))]
-fn summarise(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Failure> {
+fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
     if !launch::is_one_of_many() {
-        return in_threads(folder, threads);
+        return in_threads(request);
     }
-    Err(Failure {
-        message: "this `plimsoll` was built without MPI: start `plimsoll digest` without a \
-                  launcher (it uses all cores), or build it with `cargo build --release \
-                  --features mpi`."
-            .to_owned(),
-        status: FAILED,
-    })
+    Err(failure(
+        "this `plimsoll` was built without MPI: start `plimsoll digest` without a launcher (it uses \
+         all cores), or build it with `cargo build --release --features mpi`.",
+    ))
 }
 
-fn in_threads(folder: &Path, threads: Option<u32>) -> Result<Option<Summary>, Failure> {
-    let paths = find(folder)?;
+/// The rules in a file; why there are none, if it cannot be read.
+fn other_rules(labels: Option<&Path>) -> Result<Option<OtherRules>, String> {
+    let Some(path) = labels else { return Ok(None) };
+    let file = path.display().to_string();
+    match file::read(path) {
+        (_, Some(trouble)) if trouble.is_of_all() => Err(format!("--labels {file}: {trouble}")),
+        (rules, trouble) => {
+            if let Some(trouble) = trouble {
+                eprintln!("plimsoll: --labels {file}: {trouble}");
+            }
+            Ok(Some(OtherRules { file, rules }))
+        }
+    }
+}
+
+fn in_threads(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
+    let paths = find(request.folder)?;
+    let rules = other_rules(request.labels).map_err(failure)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let threads = threads.unwrap_or(cores).max(1);
+    let threads = request.threads.unwrap_or(cores).max(1);
     let bar = Bar::new(true, threads);
     let outcomes = threads::run(threads, |comm: &dyn Communicator| {
-        digest(comm, &paths, &|read, all| bar.show(comm.rank(), read, all))
+        let mut side = Side::new(request.target.clone());
+        let progress = |read, all| bar.show(comm.rank(), read, all);
+        let summary = digest(comm, &paths, rules.as_ref(), &progress, Some(&mut side))?;
+        Ok::<_, DigestError>(summary.map(|summary| (summary, side)))
     });
     for outcome in outcomes {
-        if let Some(summary) = outcome? {
-            return Ok(Some(summary));
+        if let Some(found) = outcome? {
+            return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-fn write(summary: &Summary, target: &Target) -> Result<(), Failure> {
-    let json = summary.to_json().map_err(|error| failure(&error))?;
-    let text = text(summary);
-    let reports = [
-        Report { extension: "txt", content: text.as_bytes() },
-        Report { extension: "json", content: &json },
-    ];
-    let written = write_reports(target, &reports).map_err(|error| failure(&error))?;
+fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failure> {
+    let written = write_with_side(target, Some(side), |file| {
+        name_in(&mut summary, file);
+        let json = summary.to_json()?;
+        Ok(vec![("txt", text(&summary).into_bytes()), ("json", json)])
+    });
+    let written = written.map_err(failure)?;
     if let Some(error) = &written.fallback {
         eprintln!("plimsoll: {error} The report goes to another place.");
     }
-    eprint!("{}", brief(summary, written.files.first().map(PathBuf::as_path), BRIEF_LINES));
+    eprint!("{}", brief(&summary, written.files.first().map(PathBuf::as_path), BRIEF_LINES));
     Ok(())
 }
 
@@ -100,13 +148,14 @@ fn stem(folder: &Path) -> OsString {
     format!("{name}_digest").into()
 }
 
-fn failure(error: &dyn std::fmt::Display) -> Failure {
-    Failure { message: error.to_string(), status: FAILED }
+/// There is no summary, because of this.
+fn failure(reason: impl Display) -> Failure {
+    Failure { message: reason.to_string(), status: FAILED }
 }
 
 impl From<DigestError> for Failure {
     fn from(error: DigestError) -> Self {
-        failure(&error)
+        failure(error)
     }
 }
 

@@ -150,6 +150,13 @@ fn digest() -> Command {
                 .value_parser(value_parser!(OsString)),
         )
         .arg(
+            Arg::new("labels")
+                .long("labels")
+                .value_name("FILE")
+                .help("File with rules of labels, in place of those that the run had")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
             Arg::new("threads")
                 .long("threads")
                 .value_name("NUMBER")

@@ -1,7 +1,9 @@
 //! The diagnosis of runs with a known truth.
 
+mod calls;
 mod cores;
 mod job;
+mod rules;
 mod uneven;
 
 use super::*;

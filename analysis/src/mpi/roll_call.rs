@@ -39,6 +39,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::fingerprint::fingerprint;
+
 /// How long ranks wait for each other. MPI_Init lets all of them go at about the same time.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -296,13 +298,6 @@ fn remove_old_posts(directory: &Path, prefix: &str, ours: &Post) {
             let _ = fs::remove_dir_all(path);
         }
     }
-}
-
-/// The same for the same text on every machine (FNV-1a, 64 bits).
-fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// Longer and longer pauses until a deadline.

@@ -28,15 +28,15 @@ pub struct Written {
 }
 
 /// Where reports go that can go nowhere else.
-const FALLBACK: &str = "/tmp";
+pub(super) const FALLBACK: &str = "/tmp";
 /// Longest stem in bytes: with number and extension a name has at most 255.
 const MAX_STEM_BYTES: usize = 220;
 /// The folder beside reports.
 const FOLDER_EXTENSION: &str = "d";
 /// What reports may be.
-const REPORT_EXTENSIONS: [&str; 3] = ["txt", "json", "html"];
+const REPORT_EXTENSIONS: [&str; 4] = ["txt", "json", "html", "ranks"];
 /// Reports of one name in one directory; beyond it something is wrong.
-const MAX_NUMBER: u32 = 100_000;
+pub(super) const MAX_NUMBER: u32 = 100_000;
 
 /// Writes all reports of a run under one name, which gets a number where files of that name exist:
 /// `x.plimsoll.txt`, `x-2.plimsoll.txt`, ... Missing directories are created. Where that fails they
@@ -62,11 +62,10 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
     let stem = shortened(&target.stem);
     for number in 1..MAX_NUMBER {
         let stem = numbered(&stem, number);
-        let place = |extension: &str| directory.join(with_extension(&stem, extension));
-        if REPORT_EXTENSIONS.iter().any(|extension| place(extension).symlink_metadata().is_ok()) {
+        if is_taken(&directory, &stem) {
             continue;
         }
-        let folder = place(FOLDER_EXTENSION);
+        let folder = directory.join(with_extension(&stem, FOLDER_EXTENSION));
         match fs::create_dir(&folder) {
             Ok(()) => return Ok((Target { directory: directory.clone(), stem }, folder)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -76,7 +75,13 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
     Err(failed(&directory.join(stem), io::ErrorKind::AlreadyExists.into()))
 }
 
-fn numbered(stem: &OsString, number: u32) -> OsString {
+/// Whether there are reports of that name.
+pub(super) fn is_taken(directory: &Path, stem: &OsString) -> bool {
+    let place = |extension: &&str| directory.join(with_extension(stem, extension));
+    REPORT_EXTENSIONS.iter().map(place).any(|path| path.symlink_metadata().is_ok())
+}
+
+pub(super) fn numbered(stem: &OsString, number: u32) -> OsString {
     let mut name = stem.clone();
     if number > 1 {
         name.push(format!("-{number}"));
@@ -90,7 +95,7 @@ fn with_extension(stem: &OsString, extension: &str) -> OsString {
     name
 }
 
-fn write_with_fallback(
+pub(super) fn write_with_fallback(
     target: &Target,
     fallback: &Path,
     reports: &[Report],
@@ -107,7 +112,7 @@ fn write_with_fallback(
     }
 }
 
-fn write_all(target: &Target, reports: &[Report]) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn write_all(target: &Target, reports: &[Report]) -> Result<Vec<PathBuf>, Error> {
     let stem = shortened(&target.stem);
     fs::create_dir_all(&target.directory)
         .map_err(|source| Error::Write { path: target.directory.clone(), source })?;
@@ -124,13 +129,13 @@ fn write_all(target: &Target, reports: &[Report]) -> Result<Vec<PathBuf>, Error>
     Err(Error::Write { path: target.directory.join(stem), source })
 }
 
-fn shortened(stem: &OsString) -> OsString {
+pub(super) fn shortened(stem: &OsString) -> OsString {
     let bytes = stem.as_bytes();
     std::ffi::OsStr::from_bytes(&bytes[..bytes.len().min(MAX_STEM_BYTES)]).into()
 }
 
 /// Gives all drafts their names with this number; `None` if one of the names is taken.
-fn publish_all(
+pub(super) fn publish_all(
     drafts: &[Draft],
     directory: &Path,
     stem: &OsString,
@@ -177,7 +182,7 @@ fn publish(paths: &[PathBuf], take: impl Fn(usize) -> io::Result<()>) -> io::Res
 }
 
 /// Removes files that were published a moment ago, of which nobody was told.
-fn withdraw(paths: &[PathBuf]) {
+pub(super) fn withdraw(paths: &[PathBuf]) {
     for path in paths {
         // Nothing can be done about a failure, and the caller reports the one that led here.
         let _ = fs::remove_file(path);
@@ -185,29 +190,36 @@ fn withdraw(paths: &[PathBuf]) {
 }
 
 /// A report on disk under a name of no meaning, which vanishes with the value.
-struct Draft {
+pub(super) struct Draft {
     path: PathBuf,
     extension: String,
 }
 
 impl Draft {
     fn write(directory: &Path, stem: &OsString, report: &Report) -> Result<Self, Error> {
-        let extension = report.extension.to_owned();
+        let (draft, file) = Self::create(directory, stem, report.extension)?;
+        match fill(file, report.content) {
+            Ok(()) => Ok(draft),
+            Err(source) => Err(Error::Write { path: directory.into(), source }),
+        }
+    }
+
+    /// An empty one, to be filled.
+    pub(super) fn create(
+        directory: &Path,
+        stem: &OsString,
+        extension: &str,
+    ) -> Result<(Self, File), Error> {
         for attempt in 0..MAX_NUMBER {
             let mut name = OsString::from(".");
             name.push(stem);
             name.push(format!(".{}-{attempt}.{extension}.part", std::process::id()));
             let path = directory.join(name);
-            let file = match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => return Ok((Self { path, extension: extension.to_owned() }, file)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(Error::Write { path: directory.into(), source }),
-            };
-            let draft = Self { path, extension };
-            return match fill(file, report.content) {
-                Ok(()) => Ok(draft),
-                Err(source) => Err(Error::Write { path: directory.into(), source }),
-            };
+            }
         }
         let source = io::Error::from(io::ErrorKind::AlreadyExists);
         Err(Error::Write { path: directory.into(), source })

@@ -3,6 +3,7 @@
 use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::phrase::{count, counted, hosts, path, percent, seconds};
+use super::ranks::kinds;
 use super::sentence::{caused_by, further_causes, gist, seen_in};
 use super::{WIDTH, tree};
 use crate::spooled::KILLED;
@@ -84,14 +85,40 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
     })
 }
 
+/// Sampling periods that a run must last before it means anything that no loss was found.
+const LONG_ENOUGH: f64 = 25.0;
+
+/// Whether so few samples fell into a run that it can hide anything.
+fn is_too_short(summary: &Summary) -> bool {
+    summary.run.elapsed_s < LONG_ENOUGH * summary.run.period_us.asked * 1e-6
+}
+
+/// Parallel efficiency from which on it is the work that takes the time.
+const WELL_USED: f64 = 0.8;
+
+/// Whether most of the time goes elsewhere, although no loss stands out.
+fn computes_little(summary: &Summary) -> bool {
+    has_mpi(summary) && summary.efficiency.parallel.is_some_and(|parallel| parallel < WELL_USED)
+}
+
 /// The verdict in a sentence.
 pub fn verdict(summary: &Summary) -> String {
     let elapsed_s = summary.run.elapsed_s;
     let Some(first) = summary.losses.first() else {
-        return if summary.collection.samples == 0 {
+        return if summary.tree.nodes.is_empty() {
             "Nothing can be said: the run ended before the first sample was taken.".into()
         } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
+        } else if is_too_short(summary) {
+            let period = seconds(summary.run.period_us.asked * 1e-6);
+            format!(
+                "Too short a run to find losses in: with a sample every {period}, let it last a second or \
+                 more."
+            )
+        } else if computes_little(summary) {
+            "No single loss costs more than 1 % of the run time, but the ranks compute little of it: see \
+             where they wait."
+                .into()
         } else if summary.run.complete {
             "No scalability loss found: none costs more than 1 % of the run time.".into()
         } else {
@@ -131,9 +158,13 @@ fn head(summary: &Summary) -> Page {
     if summary.losses.is_empty()
         && has_mpi(summary)
         && summary.run.complete
-        && summary.collection.samples > 0
+        && !summary.tree.nodes.is_empty()
+        && !is_too_short(summary)
     {
-        page.line("To make it faster, speed up the work itself. Most of the time goes to:");
+        page.line(match computes_little(summary) {
+            false => "To make it faster, speed up the work itself. Most of the time goes to:",
+            true => "Most of the time goes to:",
+        });
     }
     page
 }
@@ -202,6 +233,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     for (index, sentence) in hottest(summary).iter().enumerate() {
         page.paragraph(if index == 0 { "Loops      " } else { "           " }, sentence, 3);
     }
+    if let Some(kinds) = kinds(summary) {
+        page.paragraph("Ranks      ", &kinds, 3);
+    }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {
         page.paragraph("Note       ", note, 2);
@@ -233,14 +267,13 @@ fn measured(summary: &Summary) -> String {
     let collection = &summary.collection;
     let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
     let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
-    let overhead = if available_s > 0.0 {
-        format!("{:.2} %", 100.0 * (sampling_s + collecting_s) / available_s)
-    } else {
-        "unknown".into()
+    let part = match is_too_short(summary) {
+        false => format!("{:.2} % of CPU time", 100.0 * (sampling_s + collecting_s) / available_s),
+        true => "not to be compared with so short a run".into(),
     };
     let lost = if collection.lost == 0 { "none".into() } else { count(collection.lost) };
     let mut sentence = format!(
-        "{}, {lost} lost; overhead {overhead} of CPU time ({} sampling, {} collecting)",
+        "{}, {lost} lost; overhead {part} ({} sampling, {} collecting)",
         counted(collection.samples, "sample"),
         seconds(sampling_s),
         seconds(collecting_s)

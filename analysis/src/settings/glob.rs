@@ -1,62 +1,81 @@
-//! Globs over program names.
+//! Globs over names of programs and of functions.
 
+use std::fmt;
 use std::path::Path;
 
 /// A pattern: `*` is any text, `?` any character, `[a-c]` one of these, `[!a-c]` none of these.
-/// With a `/` in it, it is compared with the whole path of a program, else with its file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glob(Vec<char>);
+pub struct Glob {
+    pattern: Vec<char>,
+    classes: bool,
+}
 
 impl Glob {
-    /// A pattern; every text is one.
+    /// A pattern of programs; every text is one.
     pub fn new(pattern: &str) -> Self {
-        Self(pattern.chars().collect())
+        Self { pattern: pattern.chars().collect(), classes: true }
     }
 
-    /// Whether the pattern fits the program.
+    /// A pattern of functions. Brackets stand for themselves, because they are parts of names
+    /// (`operator[]`, `f[abi:cxx11]`), which users copy from a report.
+    pub fn of_functions(pattern: &str) -> Self {
+        Self { classes: false, ..Self::new(pattern) }
+    }
+
+    /// Whether the pattern fits the program: the whole of its path if there is a `/` in the pattern,
+    /// else its file name.
     pub fn matches(&self, program: &Path) -> bool {
-        let subject = if self.0.contains(&'/') {
+        let subject = if self.pattern.contains(&'/') {
             program.to_string_lossy()
         } else {
             program.file_name().unwrap_or_default().to_string_lossy()
         };
-        matches(&self.0, &subject.chars().collect::<Vec<_>>())
+        self.fits(&subject.chars().collect::<Vec<_>>())
     }
-}
 
-/// Remembers only the last `*`: a later one makes an earlier one's other choices pointless, so the
-/// time stays bounded by the product of the lengths.
-fn matches(pattern: &[char], subject: &[char]) -> bool {
-    let (mut p, mut s) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while s < subject.len() {
-        if pattern.get(p) == Some(&'*') {
-            star = Some((p, s));
-            p += 1;
-        } else if let Some(width) = pattern.get(p..).and_then(|rest| one(rest, subject[s])) {
-            p += width;
-            s += 1;
-        } else if let Some((star_p, star_s)) = star {
-            (p, s) = (star_p + 1, star_s + 1);
-            star = Some((star_p, s));
-        } else {
-            return false;
+    /// Remembers only the last `*`: a later one makes an earlier one's other choices pointless, so the
+    /// time stays bounded by the product of the lengths.
+    pub fn fits(&self, subject: &[char]) -> bool {
+        let pattern = &self.pattern[..];
+        let (mut p, mut s) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while s < subject.len() {
+            if pattern.get(p) == Some(&'*') {
+                star = Some((p, s));
+                p += 1;
+            } else if let Some(width) = self.one(p, subject[s]) {
+                p += width;
+                s += 1;
+            } else if let Some((star_p, star_s)) = star {
+                (p, s) = (star_p + 1, star_s + 1);
+                star = Some((star_p, s));
+            } else {
+                return false;
+            }
+        }
+        pattern[p..].iter().all(|&c| c == '*')
+    }
+
+    /// Compares the element at a place with a character: the element's width if they fit.
+    fn one(&self, at: usize, c: char) -> Option<usize> {
+        let pattern = self.pattern.get(at..)?;
+        match pattern.first()? {
+            '?' => Some(1),
+            '[' if self.classes => match class(pattern, c) {
+                Some((width, true)) => Some(width),
+                Some((_, false)) => None,
+                // A bracket that nothing closes stands for itself.
+                None => (c == '[').then_some(1),
+            },
+            &literal => (literal == c).then_some(1),
         }
     }
-    pattern[p..].iter().all(|&c| c == '*')
 }
 
-/// Compares the first element of a pattern with a character: the element's width if they fit.
-fn one(pattern: &[char], c: char) -> Option<usize> {
-    match pattern.first()? {
-        '?' => Some(1),
-        '[' => match class(pattern, c) {
-            Some((width, true)) => Some(width),
-            Some((_, false)) => None,
-            // A bracket that nothing closes stands for itself.
-            None => (c == '[').then_some(1),
-        },
-        &literal => (literal == c).then_some(1),
+/// The pattern as it was written.
+impl fmt::Display for Glob {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pattern.iter().try_for_each(|c| write!(formatter, "{c}"))
     }
 }
 
@@ -103,6 +122,22 @@ mod tests {
             ("", "x", false),
         ] {
             assert_eq!(Glob::new(pattern).matches(Path::new(program)), fits, "{pattern} {program}");
+        }
+    }
+
+    #[test]
+    fn brackets_are_parts_of_functions() {
+        for (pattern, function, fits) in [
+            ("operator[]", "operator[]", true),
+            ("*::name[abi:cxx11]", "app::name[abi:cxx11]", true),
+            ("run[0-9]", "run7", false),
+            ("<[T]>::sort*", "<[T]>::sort_by", true),
+            ("a?c", "abc", true),
+        ] {
+            let subject: Vec<char> = function.chars().collect();
+            let glob = Glob::of_functions(pattern);
+            assert_eq!(glob.fits(&subject), fits, "{pattern} {function}");
+            assert_eq!(glob.to_string(), pattern);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::path;
 
 use plimsoll_agent::marks::Marks;
 
@@ -81,6 +82,8 @@ pub const MAX_PERIOD_NS: u64 = 10_000_000_000;
 /// Least memory for a rank: room for its smallest ring and a small tree.
 pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
+/// Which file the user's rules of labels are in.
+pub const LABELS: &str = "PLIMSOLL_LABELS";
 /// Where `plimsoll run` says which process it became.
 pub const ROOT_PID: &str = "PLIMSOLL_ROOT_PID";
 /// Where `plimsoll run` is told which library to preload.
@@ -177,13 +180,17 @@ pub static TABLE: [Variable; 18] = [
         read: nothing,
     },
     Variable {
-        name: "PLIMSOLL_LABELS",
+        name: LABELS,
         default: "",
         placeholder: "FILE",
-        meaning: "File with further rules from function names to labels",
+        meaning: "File with rules that say what functions are for, a line each: PATTERN = LABEL",
         expected: "a file",
-        state: State::NotYet,
-        read: nothing,
+        state: State::Implemented,
+        read: |settings, value| {
+            // The program may change its directory before the file is read.
+            settings.labels = Some(path::absolute(value).unwrap_or_else(|_| value.into()));
+            Reading::Taken
+        },
     },
     Variable {
         name: "PLIMSOLL_MARKS",

@@ -31,6 +31,7 @@ fn values_are_taken() {
         ("PLIMSOLL_CLOCK", "WALL"),
         ("PLIMSOLL_OUTPUT", "/scratch/%e-%j"),
         ("PLIMSOLL_FORMATS", "json"),
+        ("PLIMSOLL_LABELS", "/home/me/labels"),
         ("PLIMSOLL_INCLUDE", "lmp*, cp2k*"),
         ("PLIMSOLL_EXCLUDE", "*.debug"),
         ("PLIMSOLL_RANKS", "0-3"),
@@ -44,6 +45,7 @@ fn values_are_taken() {
     assert_eq!((settings.period_ns, settings.clock), (1_000_000, ClockChoice::Wall));
     assert_eq!(settings.output, "/scratch/%e-%j");
     assert_eq!(settings.formats, Formats { text: false, json: true });
+    assert_eq!(settings.labels.as_deref(), Some(Path::new("/home/me/labels")));
     assert!(settings.watches_program(Path::new("/bin/lmp_mpi")));
     assert!(!settings.watches_program(Path::new("/bin/lmp.debug")));
     assert!(!settings.watches_program(Path::new("/bin/sh")));
@@ -60,8 +62,8 @@ fn values_are_taken() {
 #[test]
 fn what_cannot_be_read_leaves_the_default_and_says_what_is_expected() {
     for variable in TABLE.iter().filter(|variable| variable.state == State::Implemented) {
-        if ["PLIMSOLL_INCLUDE", "PLIMSOLL_EXCLUDE"].contains(&variable.name) {
-            continue; // any text is a glob
+        if [LABELS, "PLIMSOLL_INCLUDE", "PLIMSOLL_EXCLUDE"].contains(&variable.name) {
+            continue; // any text is the name of a file, or a glob
         }
         let (settings, warnings) = read(&[(variable.name, "%wrong!")]);
         assert_eq!(settings, Settings::default(), "{}", variable.name);

@@ -104,14 +104,16 @@ pub struct RankCluster {
     pub distance: Option<f64>,
 }
 
-/// How the ranks' clocks relate (PPoPP20, 4.1).
+/// How the ranks' clocks, their CLOCK_MONOTONIC, relate (PPoPP20, 4.1). Lists are in the order of the
+/// measured ranks, and empty where it is not known how all clocks relate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
     /// The rank whose clock the others are compared with.
     pub reference: u32,
-    /// Each rank's clock minus the reference's.
+    /// Each rank's clock minus the reference's, when the reference's run began.
     pub offsets_us: Vec<f64>,
-    /// Drift of each rank's clock against the reference's, in parts per million.
+    /// Drift of each rank's clock against the reference's, in parts per million; 0 also where it is too
+    /// small to be told from noise.
     pub drift_ppm: Vec<f64>,
     /// What the alignment leaves unexplained.
     pub residual_us: Option<f64>,

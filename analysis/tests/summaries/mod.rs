@@ -236,6 +236,7 @@ pub fn imbalance() -> Summary {
             (2, mpi("MPI_Sendrecv"), Label::Communication, [4.2, 3.9, 4.4]),
         ],
     );
+    summary.clusters = kinds_of_ranks();
     summary.losses = vec![
         Loss {
             slow_ranks: "12-15".into(),
@@ -271,6 +272,13 @@ pub fn imbalance() -> Summary {
         groups: vec![RankGroup { ranks: "0-15".into(), mean_work_s: 84.5 }],
     }];
     summary
+}
+
+fn kinds_of_ranks() -> Vec<RankCluster> {
+    vec![
+        RankCluster { ranks: "0-11".into(), size: 12, representative: 4, distance: Some(0.3) },
+        RankCluster { ranks: "12-15".into(), size: 4, representative: 13, distance: Some(0.3) },
+    ]
 }
 
 /// Rank 0 writes while the other seven wait.
@@ -435,10 +443,7 @@ pub fn maximal() -> Summary {
         durations_s: vec![0.08; 200],
         clusters: vec![IterationCluster { iterations: "0-8,10".into(), mean_s: 0.08 }],
     }];
-    summary.clusters = vec![
-        RankCluster { ranks: "0-11".into(), size: 12, representative: 4, distance: Some(0.3) },
-        RankCluster { ranks: "12-15".into(), size: 4, representative: 13, distance: Some(0.3) },
-    ];
+    summary.clusters = kinds_of_ranks();
     summary.clocks = Clocks {
         reference: 0,
         offsets_us: vec![0.0, -3.5],

@@ -56,7 +56,8 @@ impl<'a> Walk<'a> {
         };
         let left_waits = ahead(self.right, self.at.1, left);
         let right_waits = ahead(self.left, self.at.0, right);
-        if left_waits != right_waits { right_waits < left_waits } else { left.id() < right.id() }
+        let order = left.kind.cmp(&right.kind).then_with(|| self.flow.order(left.key, right.key));
+        if left_waits != right_waits { right_waits < left_waits } else { order.is_lt() }
     }
 }
 

@@ -81,6 +81,12 @@ impl Durations {
         self.stretches.capacity() * size_of::<Stretch>()
     }
 
+    /// The same in another unit of time.
+    pub(super) fn scaled(&self, time: impl Fn(u64) -> u64) -> Self {
+        let scale = |it: &Stretch| Stretch { sum: time(it.sum), count: it.count };
+        Self { level: self.level, stretches: self.stretches.iter().map(scale).collect() }
+    }
+
     /// Splits off `part` of `whole`, as exactly as whole stamps allow; both together are what was.
     pub(super) fn split(&mut self, share: impl Fn(u64) -> u64) -> Self {
         let mut other = self.clone();

@@ -3,6 +3,7 @@
 
 use super::ControlFlow;
 use super::difference::ratio;
+use super::members::Members;
 use super::merge::absorb;
 use super::node::Cluster;
 
@@ -15,6 +16,25 @@ pub const RATIO_REL: f64 = 0.25;
 /// Clusters that even the fewest instances may have.
 const FEWEST: u32 = 4;
 
+/// Who belongs to a cluster: iterations or ranks.
+pub trait MemberSet {
+    /// Adds the members of another cluster.
+    fn join(&mut self, other: &Self);
+
+    /// The lowest of them, by which clusters are ordered.
+    fn lowest(&self) -> Option<u64>;
+}
+
+impl MemberSet for Members {
+    fn join(&mut self, other: &Self) {
+        self.insert_all(other);
+    }
+
+    fn lowest(&self) -> Option<u64> {
+        self.first()
+    }
+}
+
 /// K: how many clusters so many instances may have. Their binary logarithm as in ICS18, but at
 /// least 4, so that three behaviours in four iterations can be seen.
 pub fn most_clusters(instances: u64) -> usize {
@@ -25,7 +45,11 @@ pub fn most_clusters(instances: u64) -> usize {
 /// Clusters instances of which all are known (getClusterSet): no more than `most` clusters.
 ///
 /// Costs O(M K G) for M instances of G nodes.
-pub fn clustered(mut instances: Vec<Cluster>, most: usize, flow: &dyn ControlFlow) -> Vec<Cluster> {
+pub fn clustered<M: MemberSet>(
+    mut instances: Vec<Cluster<M>>,
+    most: usize,
+    flow: &dyn ControlFlow,
+) -> Vec<Cluster<M>> {
     if instances.len() <= most {
         return instances;
     }
@@ -37,26 +61,29 @@ pub fn clustered(mut instances: Vec<Cluster>, most: usize, flow: &dyn ControlFlo
 /// the clusters of ranks come together, in a reduction.
 ///
 /// Costs O(K² G) for sets of K clusters of G nodes.
-pub fn merge_sets(
-    mut one: Vec<Cluster>,
-    other: Vec<Cluster>,
+pub fn merge_sets<M: MemberSet>(
+    mut one: Vec<Cluster<M>>,
+    other: Vec<Cluster<M>>,
     most: usize,
     flow: &dyn ControlFlow,
-) -> Vec<Cluster> {
+) -> Vec<Cluster<M>> {
     one.extend(other);
     reduced(one, most, flow)
 }
 
 /// How far each cluster is from the one that is nearest to it, as a ratio; `None` where it is alone.
-pub fn separations(clusters: &[Cluster], flow: &dyn ControlFlow) -> Vec<Option<f64>> {
+pub fn separations<M>(clusters: &[Cluster<M>], flow: &dyn ControlFlow) -> Vec<Option<f64>> {
     let distances = Distances::between(clusters, flow);
     let nearest = (0..clusters.len()).map(|at| distances.of(at).min_by(f64::total_cmp));
     nearest.collect()
 }
 
 /// Merges the closest clusters of a set as long as Algorithm 3 says (lines 13 to 26).
-pub(super) fn reduced(set: Vec<Cluster>, most: usize, flow: &dyn ControlFlow) -> Vec<Cluster> {
-    let mut set = set;
+pub(super) fn reduced<M: MemberSet>(
+    mut set: Vec<Cluster<M>>,
+    most: usize,
+    flow: &dyn ControlFlow,
+) -> Vec<Cluster<M>> {
     if set.len() > 1 {
         let mut distances = Distances::between(&set, flow);
         while let Some((one, other)) = distances.next_merge(most.max(1)) {
@@ -64,10 +91,10 @@ pub(super) fn reduced(set: Vec<Cluster>, most: usize, flow: &dyn ControlFlow) ->
             distances.remove(other);
             let cluster = &mut set[one];
             absorb(&mut cluster.tree, absorbed.tree, flow);
-            cluster.members.insert_all(&absorbed.members);
+            cluster.members.join(&absorbed.members);
             distances.update(one, &set, flow);
         }
-        set.sort_by_key(|cluster| cluster.members.first());
+        set.sort_by_key(|cluster| cluster.members.lowest());
     }
     set
 }
@@ -76,8 +103,8 @@ pub(super) fn reduced(set: Vec<Cluster>, most: usize, flow: &dyn ControlFlow) ->
 struct Distances(Vec<Vec<f64>>);
 
 impl Distances {
-    fn between(set: &[Cluster], flow: &dyn ControlFlow) -> Self {
-        let row = |(index, cluster): (usize, &Cluster)| {
+    fn between<M>(set: &[Cluster<M>], flow: &dyn ControlFlow) -> Self {
+        let row = |(index, cluster): (usize, &Cluster<M>)| {
             set[..index].iter().map(|other| ratio(&other.tree, &cluster.tree, flow)).collect()
         };
         Self(set.iter().enumerate().map(row).collect())
@@ -119,7 +146,7 @@ impl Distances {
     }
 
     /// A cluster has changed.
-    fn update(&mut self, index: usize, set: &[Cluster], flow: &dyn ControlFlow) {
+    fn update<M>(&mut self, index: usize, set: &[Cluster<M>], flow: &dyn ControlFlow) {
         for other in 0..set.len() {
             let (low, high) = (index.min(other), index.max(other));
             if low < high {

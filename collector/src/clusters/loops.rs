@@ -2,14 +2,18 @@
 //! iterations, a group of them at a time.
 //!
 //! The i-th iteration of one loop matches the i-th of the other. Members of clusters say which
-//! groups of iterations have the same pair of clusters. Iterations without a partner (the loops
-//! have different numbers of iterations, or one of the two was rejected) are compared, together with
-//! the rejected ones, as profiles: so whether an iteration was just accepted or just not makes no
-//! difference by itself.
+//! groups of iterations have the same pair of clusters. Iterations without a partner (one of the two was
+//! rejected) are compared, together with the rejected ones, as profiles: so whether an iteration was just
+//! accepted or just not makes no difference by itself.
+//!
+//! Beyond ICS18: loops with different numbers of iterations have no i-th one in common. Mostly that is
+//! so because samples have missed short iterations of one of them, and all after the first that is
+//! missing have another number. Such loops are compared as profiles, and their iterations are merged by
+//! likeness.
 
 use super::ControlFlow;
 use super::difference::{Side, nodes, profiles};
-use super::farthest::{most_clusters, reduced};
+use super::farthest::{merge_sets, most_clusters, reduced};
 use super::flatten::{dissolve, empty, insert};
 use super::members::Members;
 use super::merge::{merged, split};
@@ -34,12 +38,18 @@ pub(super) fn difference(
     (other, right): (Side<'_>, &Iterations),
     flow: &dyn ControlFlow,
 ) -> f64 {
+    if !are_numbered_alike((one.node.count, left), (other.node.count, right)) {
+        let whole = |side: Side<'_>, iterations: &Iterations| {
+            let weights: Vec<f64> = per_instance(&iterations.clusters, side.weight).collect();
+            rest(side, iterations, &weights)
+        };
+        let (ours, theirs) = (whole(one, left), whole(other, right));
+        let one = Side { node: &ours.0, ..one };
+        return profiles((one, &ours.1), (Side { node: &theirs.0, ..other }, &theirs.1));
+    }
     // Iterations of each cluster per instance of the root that have no partner yet.
-    let weights = |clusters: &[Cluster], weight: f64| -> Vec<f64> {
-        clusters.iter().map(|cluster| cluster.weight() as f64 / weight).collect()
-    };
-    let mut left_over = weights(&left.clusters, one.weight);
-    let mut right_over = weights(&right.clusters, other.weight);
+    let mut left_over: Vec<f64> = per_instance(&left.clusters, one.weight).collect();
+    let mut right_over: Vec<f64> = per_instance(&right.clusters, other.weight).collect();
     let mut pairs = Vec::new();
     for (i, a) in left.clusters.iter().enumerate() {
         for (j, b) in right.clusters.iter().enumerate() {
@@ -76,6 +86,17 @@ pub(super) fn difference(
     sum + profiles((one, &ours.1), (Side { node: &theirs.0, ..other }, &theirs.1))
 }
 
+fn per_instance(clusters: &[Cluster], weight: f64) -> impl Iterator<Item = f64> {
+    clusters.iter().map(move |cluster| cluster.weight() as f64 / weight)
+}
+
+/// Whether so many instances of two loops have the same number of iterations each, as far as they
+/// were told apart.
+fn are_numbered_alike((one, left): (u64, &Iterations), (other, right): (u64, &Iterations)) -> bool {
+    let told = |iterations: &Iterations| u128::from(iterations.accepted + iterations.rejected);
+    told(left) * u128::from(other) == told(right) * u128::from(one)
+}
+
 fn shared(one: &Members, other: &Members) -> u64 {
     let pairs = one
         .runs()
@@ -108,7 +129,13 @@ fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Nod
 /// Groups of iterations that have the same pair of clusters are merged; they become the clusters
 /// of the result, reduced by Algorithm 3. A cluster whose members fall into several groups
 /// is split in proportion, so that totals stay exact while single iterations are averages already.
-pub(super) fn merge(one: Iterations, other: Iterations, flow: &dyn ControlFlow) -> Iterations {
+/// `one` and `other` come with the number of instances that they are of.
+pub(super) fn merge(
+    (ones, one): (u64, Iterations),
+    (others, other): (u64, Iterations),
+    flow: &dyn ControlFlow,
+) -> Iterations {
+    let are_alike = are_numbered_alike((ones, &one), (others, &other));
     let mut refused = one.refused;
     other.refused.into_iter().for_each(|child| insert(&mut refused, child));
     let mut durations = one.durations;
@@ -118,7 +145,10 @@ pub(super) fn merge(one: Iterations, other: Iterations, flow: &dyn ControlFlow) 
     };
     let most = most_clusters(numbers(&one.clusters).max(numbers(&other.clusters)));
     Iterations {
-        clusters: reduced(grouped(one.clusters, other.clusters, most, flow), most, flow),
+        clusters: match are_alike {
+            true => reduced(grouped(one.clusters, other.clusters, most, flow), most, flow),
+            false => merge_sets(one.clusters, other.clusters, most, flow),
+        },
         accepted: one.accepted + other.accepted,
         rejected: one.rejected + other.rejected,
         refused,

@@ -31,7 +31,8 @@ pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
             }
         }
         (Content::Loop(left), Content::Loop(right)) => {
-            **left = loops::merge(std::mem::take(left), *right, flow);
+            let ours = (into.count, std::mem::take(&mut **left));
+            **left = loops::merge(ours, (other.count, *right), flow);
         }
         (_, content) => {
             other.content = content;

@@ -9,11 +9,13 @@
 //! # Design constraints
 //! - Everything streams. A time-step loop ends with the job, so its iterations are clustered as they
 //!   close; an inner loop's before those of the loop around it (ICS18, 4.2.1).
-//! - Memory is bounded by structure, never by run time: O(depth x K log M) trees, and a hard bound
+//! - Memory is bounded by structure, never by run time: O(depth x K) trees, and a hard bound
 //!   at which detail is shed, counted.
 //! - Totals are exact: nodes hold sums, and averages are taken when they are read.
 //! - Nothing here knows where samples come from, what keys stand for, or what a rank is. The control flow
 //!   is asked for through [`ControlFlow`]; times are in whatever unit the stamps have.
+
+use std::cmp::Ordering;
 
 mod align;
 mod builder;
@@ -32,11 +34,14 @@ mod runs;
 mod shed;
 #[cfg(test)]
 mod tests;
+mod translate;
 
 pub use builder::{BuildCounts, Frame, Lca, Limits, TreeBuilder};
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MOST_DURATIONS, Stretch};
-pub use farthest::{RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations};
+pub use farthest::{
+    MemberSet, RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations,
+};
 pub use identify::{ACCEPTED_CHILDREN, ACCEPTED_PERIODS, Evidence, Identifier, identifiers};
 pub use members::{MOST_RUNS, Members};
 pub use merge::merged;
@@ -45,6 +50,7 @@ pub use online::Online;
 pub use open::{MOST_CHILDREN, Moment};
 pub use runs::Run;
 pub use shed::{Shed, limit};
+pub use translate::Terms;
 
 /// What the structure of the program says of the order of call sites and loops.
 pub trait ControlFlow {
@@ -53,6 +59,11 @@ pub trait ControlFlow {
     ///
     /// False where it is not known. Never true of a place and itself, nor of two places both ways.
     fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
+
+    /// An order of keys for places that the control flow does not order.
+    fn order(&self, one: Key, other: Key) -> Ordering {
+        one.cmp(&other)
+    }
 
     /// Whether calls for which a key stands are recorded, not only seen by samples.
     fn is_recorded(&self, _call: Key) -> bool {

@@ -7,7 +7,7 @@ use super::members::Members;
 
 /// What a node stands for, comparable between the trees that are compared: a call site with what it
 /// calls, or a loop. The id of a frame in one process while iterations are clustered; an id that
-/// ranks have agreed on when ranks are ([`Node::rekey`]).
+/// ranks have agreed on when ranks are ([`Node::translated`]).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -102,9 +102,9 @@ pub struct Iterations {
 
 /// Iterations of a loop, or ranks, that did alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cluster {
+pub struct Cluster<M = Members> {
     /// Which ones: the number of the iteration in its instance of the loop, from 0; or the rank.
-    pub members: Members,
+    pub members: M,
     /// The representative (ICS18, 4.2): the weighted average of all instances, as their sum. Its
     /// count says exactly how many they are.
     pub tree: Node,
@@ -210,22 +210,6 @@ impl Node {
         }
     }
 
-    /// Gives other keys to all its nodes, as when ranks have agreed on what their keys stand for.
-    /// Distinct keys must stay distinct.
-    pub fn rekey(&mut self, rename: &mut impl FnMut(Key) -> Key) {
-        self.key = rename(self.key);
-        match &mut self.content {
-            Content::Ordered(children) => {
-                children.iter_mut().for_each(|child| child.rekey(rename));
-            }
-            Content::Profile(children) => rekey_set(children, rename),
-            Content::Loop(iterations) => {
-                rekey_set(&mut iterations.refused, rename);
-                iterations.clusters.iter_mut().for_each(|cluster| cluster.tree.rekey(rename));
-            }
-        }
-    }
-
     /// Whether its time is partitioned: the invariant of the tree. Costs a walk over it.
     pub fn is_partitioned(&self) -> bool {
         let sum = |nodes: &[Node]| nodes.iter().map(|node| node.duration).sum::<u64>();
@@ -300,15 +284,17 @@ impl Iterations {
     }
 }
 
+impl<M> Cluster<M> {
+    /// Number of instances in it, exactly.
+    pub fn weight(&self) -> u64 {
+        self.tree.count
+    }
+}
+
 impl Cluster {
     /// A cluster of one instance.
     pub fn one(member: u64, tree: Node) -> Self {
         Self { members: Members::one(member), tree }
-    }
-
-    /// Number of instances in it, exactly.
-    pub fn weight(&self) -> u64 {
-        self.tree.count
     }
 
     /// Memory in use, the value itself included.
@@ -319,9 +305,4 @@ impl Cluster {
 
 fn bytes(nodes: &[Node]) -> usize {
     size_of_val(nodes) + nodes.iter().map(Node::bytes).sum::<usize>()
-}
-
-fn rekey_set(nodes: &mut [Node], rename: &mut impl FnMut(Key) -> Key) {
-    nodes.iter_mut().for_each(|node| node.rekey(rename));
-    nodes.sort_by_key(Node::id);
 }

@@ -1,10 +1,10 @@
 //! Clustering while instances arrive: Algorithm 3's divide and conquer turned into a counter, so
-//! that a loop that lasts as long as the run needs no more memory than the logarithm of its length.
+//! that a loop that lasts as long as the run needs hardly more memory than one that lasts a while.
 //!
 //! Instances come into a block; a full block is a set of clusters of level 0; two sets of one level
-//! merge into one of the next, as digits of a binary counter carry. Each level has at most one set
-//! of at most K clusters: O(K log M) trees for M instances, and each instance takes part in an
-//! amortised constant number of merges of sets.
+//! merge into one of the next, as digits of a binary counter carry. The highest level keeps what is
+//! carried into it. Each level has at most one set of at most K clusters: O(K) trees for any number of
+//! instances, and each instance takes part in an amortised constant number of merges of sets.
 
 use super::ControlFlow;
 use super::difference::ratio;
@@ -22,6 +22,11 @@ const BLOCK: u64 = 4;
 /// Of how many instances a loop is thought that has had fewer: ICS18 knows their number beforehand. What
 /// a small K has merged at the beginning of a long loop would never come apart again.
 const EXPECTED: u64 = 1 << 10;
+
+/// Levels. Without an end to them, memory would grow with the logarithm of the run's length, K trees for
+/// each; sets of 2^8 instances have seen what a loop does, and come rarely enough for a merge into
+/// what all before them were.
+const LEVELS: usize = 7;
 
 /// Clusters of the instances so far.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +47,7 @@ impl Online {
         }
         let most = most_clusters(self.count.max(EXPECTED));
         let mut set = std::mem::take(&mut self.block);
-        for level in 0.. {
+        for level in 0..LEVELS {
             if level == self.levels.len() {
                 self.levels.push(Vec::new());
             }
@@ -50,9 +55,10 @@ impl Online {
                 self.levels[level] = set;
                 return;
             }
-            let lower = std::mem::take(&mut self.levels[level]);
-            set = merge_sets(lower, set, most, flow);
+            let earlier = std::mem::take(&mut self.levels[level]);
+            set = merge_sets(earlier, set, most, flow);
         }
+        self.levels[LEVELS - 1] = set;
     }
 
     /// Number of instances.

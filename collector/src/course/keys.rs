@@ -8,7 +8,7 @@ use plimsoll_agent::calls::FIRST_CODE_ADDRESS;
 use super::Sources;
 use crate::addresses::locate;
 use crate::clusters::{ControlFlow, Frame, Key};
-use crate::structure::{Child, Function, LoopId};
+use crate::structure::{Address, Child, Function, LoopId};
 use crate::tree::IdMap;
 
 /// The thread.
@@ -37,11 +37,24 @@ enum Entry {
     Leaf(u32),
 }
 
+/// What a key is to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A call, by the address id of its site; none for the outermost.
+    Call(Option<u32>),
+    /// A loop, by how many loops of its function are around it.
+    Loop(usize),
+    /// A place in the code, by its address id.
+    Place(u32),
+}
+
 /// Where an address lies.
 struct Spot {
     callee: Callee,
     /// In the module's file, within the instruction.
     address: u64,
+    /// It is that of a call.
+    is_call: bool,
     /// The loops around it, outermost first.
     loops: Box<[LoopId]>,
 }
@@ -57,14 +70,13 @@ struct Expansion {
 pub(crate) struct Keys {
     entries: Vec<Entry>,
     ids: HashMap<Entry, Key>,
-    functions: Vec<Arc<Function>>,
+    /// With the number of the process's module that each is in.
+    functions: Vec<(u32, Arc<Function>)>,
     /// By where they lie in memory: they are held here, so nothing else comes to lie there.
     known: HashMap<usize, u32>,
     spots: IdMap<u32, Spot>,
     /// By site and id of the address.
     expansions: IdMap<u64, Expansion>,
-    /// Of each loop an address id in it, and how many loops of its function are around it.
-    samples: HashMap<Key, (u32, usize)>,
 }
 
 impl Default for Keys {
@@ -76,7 +88,6 @@ impl Default for Keys {
             known: HashMap::new(),
             spots: IdMap::default(),
             expansions: IdMap::default(),
-            samples: HashMap::new(),
         }
     }
 }
@@ -115,10 +126,8 @@ impl Keys {
         let (callee, loops) = (spot.callee, spot.loops.clone());
         let mut outer = vec![Frame::call(self.key(Entry::Call(site, callee)))];
         if let Callee::Function(function) = callee {
-            for (depth, it) in loops.iter().enumerate() {
-                let key = self.key(Entry::Loop(function, *it));
-                self.samples.entry(key).or_insert((id, depth));
-                outer.push(Frame::within_loop(key));
+            for it in &loops {
+                outer.push(Frame::within_loop(self.key(Entry::Loop(function, *it))));
             }
         }
         let is_code = !matches!(callee, Callee::Wrapped(_));
@@ -126,17 +135,124 @@ impl Keys {
         Expansion { outer: outer.into(), leaf }
     }
 
-    /// The address id from which a call was made; `None` if the key is no call's, or the outermost.
-    pub(super) fn site(&self, key: Key) -> Option<u32> {
-        match self.entries.get(key.0 as usize)? {
-            Entry::Call(site, _) => *site,
+    /// What a node under a site of its caller stands for: a call by where it is made, or a loop by how many
+    /// loops of its function are around it, or a place in the code by its address id.
+    pub(super) fn meaning(&self, key: Key) -> Option<Meaning> {
+        match *self.entries.get(key.0 as usize)? {
+            Entry::Root => Some(Meaning::Call(None)),
+            Entry::Call(site, _) => Some(Meaning::Call(site)),
+            Entry::Loop(function, id) => {
+                let depth = self.functions[function as usize].1.loop_at(id).depth;
+                Some(Meaning::Loop(depth as usize))
+            }
+            Entry::Leaf(place) => Some(Meaning::Place(place)),
+        }
+    }
+
+    /// Where the function begins that a call calls, in its module's file.
+    pub(super) fn entry(&self, key: Key) -> Option<u64> {
+        match *self.entries.get(key.0 as usize)? {
+            Entry::Call(_, Callee::Function(function)) => {
+                Some(self.functions[function as usize].1.entry)
+            }
             _ => None,
         }
     }
 
-    /// An address id in a loop, and how many loops of its function are around it.
-    pub(super) fn sample(&self, key: Key) -> Option<(u32, usize)> {
-        self.samples.get(&key).copied()
+    /// Whether an address that was on the stack lies in what a key stands for, provided that its caller is
+    /// the same.
+    pub(super) fn holds(&self, key: Key, id: u32) -> bool {
+        let (Some(entry), Some(spot)) = (self.entries.get(key.0 as usize), self.spots.get(&id))
+        else {
+            return false;
+        };
+        match *entry {
+            Entry::Root => false,
+            Entry::Call(_, callee) => spot.callee == callee,
+            Entry::Loop(function, it) => {
+                spot.callee == Callee::Function(function) && spot.loops.contains(&it)
+            }
+            Entry::Leaf(place) => place == id,
+        }
+    }
+
+    /// Where a call or a loop stands in the code of the function that holds it, in an order in which nothing
+    /// comes before what can run before it without a back edge ([`Function::position`]).
+    pub(super) fn position(&self, key: Key) -> Option<u64> {
+        let function = match *self.entries.get(key.0 as usize)? {
+            Entry::Call(site, _) => match self.spots.get(&site?)?.callee {
+                Callee::Function(function) => function,
+                _ => return None,
+            },
+            Entry::Loop(function, _) => function,
+            _ => return None,
+        };
+        self.functions[function as usize].1.position(self.child(key)?)
+    }
+
+    /// Calls that a function may have made and returned from on its shortest way from one address on the
+    /// stack to another, by their addresses in its module's file; `None` where nothing can be said. Without
+    /// `from`, it was called meanwhile, and without `to` it has returned. A call in a loop of which nothing
+    /// was seen is none of them: how often it was made nobody knows.
+    pub(crate) fn passed(&self, from: Option<u32>, to: Option<u32>) -> Option<Vec<u64>> {
+        let spot = |id: Option<u32>| id.and_then(|id| self.spots.get(&id));
+        let (one, other) = (spot(from), spot(to));
+        let Callee::Function(number) = one.or(other)?.callee else { return None };
+        let function = &self.functions[number as usize].1;
+        let around = match (one, other) {
+            (Some(one), Some(other)) if one.callee == other.callee => {
+                function.common_loop(one.address, other.address)
+            }
+            (Some(_), Some(_)) => return None,
+            _ => None,
+        };
+        let goes_around = match (one, other) {
+            (Some(one), Some(other)) => {
+                let place = |spot: &Spot| function.child(around, spot.address);
+                !function.can_follow(around, place(one)?, place(other)?)?
+            }
+            _ => false,
+        };
+        if goes_around && around.is_none() {
+            return None;
+        }
+        // Loops that it has left are finished from where it was, those that it has entered begun up to
+        // where it is.
+        let within = |spot: Option<&Spot>| -> Vec<LoopId> {
+            let loops = spot.into_iter().flat_map(|spot| function.loops_around(spot.address));
+            loops.take_while(|it| Some(*it) != around).collect()
+        };
+        let (left, entered) = (within(one), within(other));
+        let is_passed = |call: &u64| {
+            let directly_in = function.innermost_loop(*call);
+            let child = Child::Code(*call);
+            let place = |spot: &Spot| function.child(directly_in, spot.address);
+            let follows = |one: Option<Child>, other: Option<Child>| {
+                let both = one.zip(other);
+                both.and_then(|(one, other)| function.can_follow(directly_in, one, other))
+                    .unwrap_or(false)
+            };
+            let after = || one.is_none_or(|one| follows(place(one), Some(child)));
+            let before = || other.is_none_or(|other| follows(Some(child), place(other)));
+            match directly_in {
+                inner if inner == around && goes_around => after() || before(),
+                inner if inner == around => after() && before(),
+                Some(inner) if left.contains(&inner) => after(),
+                Some(inner) if entered.contains(&inner) => before(),
+                _ => false,
+            }
+        };
+        // The call that it is in has not returned.
+        let open = other
+            .filter(|other| other.is_call)
+            .and_then(|other| function.calls().iter().rev().find(|call| **call <= other.address));
+        let calls = function.calls().iter().filter(|call| Some(*call) != open);
+        Some(calls.copied().filter(is_passed).collect())
+    }
+
+    /// All functions but the first `known`, each with the number of its module.
+    pub(crate) fn functions_since(&self, known: usize) -> &[(u32, Arc<Function>)] {
+        self.functions.get(known..).unwrap_or_default()
     }
 
     /// Memory in use, roughly; functions belong to their modules.
@@ -145,8 +261,7 @@ impl Keys {
         let spots = self.spots.capacity() * (size_of::<Spot>() + 4);
         let frames: usize = self.expansions.values().map(|it| size_of_val(&*it.outer)).sum();
         let expansions = self.expansions.capacity() * (size_of::<Expansion>() + 8) + frames;
-        let samples = self.samples.capacity() * 24;
-        (self.entries.capacity() * each + spots + expansions + samples) as u64
+        (self.entries.capacity() * each + spots + expansions) as u64
     }
 
     fn key(&mut self, entry: Entry) -> Key {
@@ -158,8 +273,8 @@ impl Keys {
     }
 
     fn look_up(&mut self, id: u32, sources: &mut Sources<'_>) -> Spot {
-        let nothing = |callee| Spot { callee, address: 0, loops: Box::default() };
-        let Some((value, _, _)) = sources.tables.address(id) else {
+        let nothing = |callee| Spot { callee, address: 0, is_call: false, loops: Box::default() };
+        let Some((value, number, _)) = sources.tables.address(id) else {
             return nothing(Callee::Unknown);
         };
         if value < FIRST_CODE_ADDRESS {
@@ -175,11 +290,12 @@ impl Keys {
         loops.reverse();
         let functions = &mut self.functions;
         let number = *self.known.entry(Arc::as_ptr(&function).addr()).or_insert_with(|| {
-            functions.push(function.clone());
+            functions.push((number, function.clone()));
             functions.len() as u32 - 1
         });
         let callee = Callee::Function(number);
-        Spot { callee, address: address_in_file, loops: loops.into() }
+        let is_call = matches!(address, Address::Return(_));
+        Spot { callee, address: address_in_file, is_call, loops: loops.into() }
     }
 
     fn child(&self, key: Key) -> Option<Child> {
@@ -201,7 +317,7 @@ impl ControlFlow for Keys {
             _ => return false,
         };
         let (Some(one), Some(other)) = (self.child(one), self.child(other)) else { return false };
-        self.functions[function as usize].can_follow(around, one, other).unwrap_or(false)
+        self.functions[function as usize].1.can_follow(around, one, other).unwrap_or(false)
     }
 
     fn is_recorded(&self, call: Key) -> bool {

@@ -1,19 +1,18 @@
-//! The course of a thread: its temporal context tree (ICS18, 3.1), told by the replay of its records,
-//! and the loops in it with their iterations.
+//! The course of a thread: its temporal context tree (ICS18, 3.1), told by the replay of its records.
 //!
 //! A frame that a record keeps is the same call still running: so if the outermost k frames stay, the
 //! function that the next one is in stays, too, though it is now at another place in its code.
 
 mod keys;
-mod loops;
+mod terms;
 
 use crate::clusters::{Frame, Lca, Limits, Moment, Node, TreeBuilder};
 use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
 
-use keys::Keys;
-pub(crate) use loops::{LoopRun, loops};
+pub(crate) use keys::Keys;
+pub(crate) use terms::told;
 
 /// Memory that a node of the tree takes, in bytes: for the bound on their number.
 const NODE_BYTES: u64 = 120;
@@ -37,6 +36,8 @@ pub(crate) struct Course {
     stack: Vec<u32>,
     /// For each of them, how many frames of the tree are outside of its function's, and that one.
     outside: Vec<(usize, Frame)>,
+    /// They are not what the next record builds upon.
+    is_unsure: bool,
     begin: u64,
     /// It is followed.
     pub(crate) is_followed: bool,
@@ -55,6 +56,7 @@ impl Course {
             keys: Keys::default(),
             stack: Vec::new(),
             outside: Vec::new(),
+            is_unsure: false,
             begin,
             is_followed,
             paused: 0,
@@ -86,7 +88,10 @@ impl Course {
         sources: &mut Sources<'_>,
     ) {
         let (earliest, at, latest) = when;
-        if latest < self.begin || !self.is_followed {
+        // What builds upon a stack that is not known is not known either.
+        let builds_upon = kept > 0 && self.is_unsure;
+        self.is_unsure = builds_upon;
+        if latest < self.begin || !self.is_followed || builds_upon {
             return;
         }
         let fresh = self.builder.is_none();
@@ -133,7 +138,7 @@ impl Course {
 
     /// The call of a raw context has returned, which was innermost.
     pub(crate) fn leave(&mut self, node: RawId, at: u64, tree: &Tree) {
-        if tree.depth(node) as usize != self.stack.len() {
+        if self.is_unsure || tree.depth(node) as usize != self.stack.len() {
             return; // one within another wrapped call
         }
         let Some(builder) = &mut self.builder else { return };
@@ -143,14 +148,9 @@ impl Course {
         builder.change(Lca::exactly(held), &[], Moment::exact(at), &self.keys);
     }
 
-    /// Nothing is known of the stack until something is said again.
+    /// Nothing is known of the stack until all of it is said again. Then what looks the same is the same.
     pub(crate) fn lose(&mut self) {
-        if let Some(builder) = &mut self.builder {
-            let now = builder.now();
-            builder.change(Lca::exactly(0), &[], Moment::exact(now), &self.keys);
-        }
-        self.stack.clear();
-        self.outside.clear();
+        self.is_unsure = true;
     }
 
     /// So many stamps do not count.

@@ -150,6 +150,7 @@ impl<R: Read + Seek> Digest<R> {
         number: u32,
         mut progress: impl FnMut(u64),
     ) -> Result<Option<ProcessProfile>, SpoolError> {
+        self.give_functions();
         let Some(process) = self.processes.remove(&number) else { return Ok(None) };
         let profile = self.replay(&process, &mut progress);
         self.processes.insert(number, process);
@@ -173,8 +174,9 @@ impl<R: Read + Seek> Digest<R> {
             rate: Rate::coarse(status.ns_per_ticks_q32),
             period: status.period_stamps,
         };
-        let mut history =
-            History::new(status.begin, meta.memory_bytes.min(MOST_MEMORY_BYTES), status.follows);
+        let memory_bytes = meta.memory_bytes.min(MOST_MEMORY_BYTES);
+        let only_samples = status.facts.only_samples;
+        let mut history = History::new(status.begin, memory_bytes, status.follows, only_samples);
         process.names.iter().for_each(|name| history.learn(name));
         let mut threads = Vec::new();
         for (stream, meta) in &process.threads {
@@ -206,6 +208,21 @@ impl<R: Read + Seek> Digest<R> {
         history.unread = history.unread.saturating_add(status.unread);
         history.counts.record_bytes = status.record_bytes;
         Ok(Some(history.profile(end, &status.facts)))
+    }
+
+    /// Makes known what the spool says of functions: their code may be gone, or be another build's.
+    fn give_functions(&mut self) {
+        for process in self.processes.values_mut() {
+            for told in std::mem::take(&mut process.functions) {
+                let module = told.module.checked_sub(1).and_then(|at| process.modules.get(&at));
+                let (Some(module), Ok(code)) = (module, postcard::from_bytes(&told.code)) else {
+                    continue;
+                };
+                let path = PathBuf::from(&module.path);
+                let module = self.structures.module(path, module.build_id.clone());
+                self.structures.give(module, told.name.as_deref(), code);
+            }
+        }
     }
 
     fn replay_thread(
@@ -300,6 +317,11 @@ impl<R: Read + Seek> Digest<R> {
                         self.of(name.process).names.push(name);
                     }
                 }
+                Meta::Functions(functions) => {
+                    for function in functions {
+                        self.of(function.process).functions.push(function);
+                    }
+                }
                 Meta::Calls(calls) => {
                     let ours = |(id, name): (CallId, String)| (id, id_of(&name) | id & STREAM);
                     self.calls.extend(calls.into_iter().map(ours));
@@ -333,10 +355,11 @@ impl<R: Read + Seek> Digest<R> {
         found.damages.into_iter().for_each(|damage| self.damaged(damage));
     }
 
-    /// As if the spool were read on another machine.
+    /// As if the spool were read on another machine, which has other files.
     #[cfg(test)]
-    pub(crate) fn forget_modules(&mut self) {
-        self.processes.values_mut().for_each(|process| process.modules.clear());
+    pub(crate) fn move_modules(&mut self) {
+        let modules = self.processes.values_mut().flat_map(|process| process.modules.values_mut());
+        modules.for_each(|module| module.path.insert_str(0, "/elsewhere/"));
     }
 
     fn of(&mut self, process: u32) -> &mut Process {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS};
 
 use crate::spool::Address;
-use crate::spool::meta::{ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta};
+use crate::spool::meta::{
+    FunctionMeta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
+};
 use crate::tables::{ModuleInfo, Tables};
 
 /// Most modules of a process that are believed.
@@ -18,6 +20,7 @@ pub(super) struct Process {
     pub(super) modules: BTreeMap<u32, ModuleMeta>,
     pub(super) addresses: Vec<Address>,
     pub(super) names: Vec<NameMeta>,
+    pub(super) functions: Vec<FunctionMeta>,
     pub(super) threads: BTreeMap<u32, ThreadMeta>,
     pub(super) ends: BTreeMap<u32, ThreadEnd>,
     pub(super) status: Option<Status>,

@@ -31,6 +31,8 @@ pub(crate) enum Meta {
     Modules(Vec<ModuleMeta>),
     /// Addresses got names.
     Names(Vec<NameMeta>),
+    /// Functions of modules were recovered from their code.
+    Functions(Vec<FunctionMeta>),
     /// Wrapped calls that occur, as addresses have them, with their names: another build may number
     /// them differently.
     Calls(Vec<(CallId, String)>),
@@ -89,6 +91,21 @@ pub(crate) struct NameMeta {
     pub(crate) frame: Frame,
     /// Loops and inlined calls between that and the address, outermost first.
     pub(crate) steps: Vec<Frame>,
+}
+
+/// A function: its code may not be there where the spool is read. Processes that have its module in common
+/// have it from one of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FunctionMeta {
+    /// The process that came through it first.
+    pub(crate) process: u32,
+    /// The number of its module there, as addresses have it.
+    pub(crate) module: u32,
+    /// Its name, if it has a symbol.
+    pub(crate) name: Option<String>,
+    /// A [`crate::structure::Recovered`], by postcard: numbers of a known layout, which JSON would make
+    /// several times as long.
+    pub(crate) code: Vec<u8>,
 }
 
 /// A thread.

@@ -10,9 +10,10 @@ mod budget;
 mod process;
 mod sink;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
@@ -20,9 +21,10 @@ use plimsoll_agent::record::Record;
 use serde_json::Value;
 
 use crate::spool::meta::{
-    self, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
+    self, FunctionMeta, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
 };
 use crate::spool::{Address, SpoolError, SpoolWriter};
+use crate::structure::{Function, Recovered};
 
 use budget::Budget;
 pub(crate) use process::Told;
@@ -34,6 +36,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(800);
 const SETTLE_EVERY: Duration = Duration::from_secs(64);
 /// Columns in memory that make it end sooner: these, and more with each process.
 const HELD_BYTES: usize = 1 << 20;
+/// Most bytes of functions in one value, in which each takes about four; what is larger is not told.
+const MOST_CODE_BYTES: usize = 1 << 20;
 /// Ends of the names of a spool and of its journal.
 pub(crate) const SPOOL: &str = "spool";
 pub(crate) const JOURNAL: &str = "journal";
@@ -69,6 +73,9 @@ pub(crate) struct Spooling {
     /// New ones: those of all processes make one value, for they have most in common.
     modules: Vec<ModuleMeta>,
     names: Vec<NameMeta>,
+    functions: Vec<FunctionMeta>,
+    /// Functions that were told, by where they lie in memory.
+    known_functions: HashSet<usize>,
     new_calls: Vec<(CallId, String)>,
     /// Wrapped calls that were told.
     calls: BTreeSet<CallId>,
@@ -99,6 +106,8 @@ impl Spooling {
             statuses: BTreeMap::new(),
             modules: Vec::new(),
             names: Vec::new(),
+            functions: Vec::new(),
+            known_functions: HashSet::new(),
             new_calls: Vec::new(),
             calls: BTreeSet::new(),
             note: None,
@@ -122,6 +131,18 @@ impl Spooling {
     /// An address got a name.
     pub(crate) fn name(&mut self, name: NameMeta) {
         self.names.push(name);
+    }
+
+    /// A process has come through a function of the module with this number.
+    pub(crate) fn function(&mut self, process: u32, module: u32, function: &Arc<Function>) {
+        // Functions live as long as the collector: nothing else comes to lie there.
+        if !self.known_functions.insert(Arc::as_ptr(function).addr()) {
+            return;
+        }
+        let code = Recovered::of(function).and_then(|code| postcard::to_allocvec(&code).ok());
+        let Some(code) = code.filter(|code| code.len() <= MOST_CODE_BYTES) else { return };
+        let name = function.name.as_deref().map(str::to_owned);
+        self.functions.push(FunctionMeta { process, module, name, code });
     }
 
     /// A process has loaded a module.
@@ -300,6 +321,18 @@ impl Spooling {
         let names = std::mem::take(&mut self.names);
         if !names.is_empty() {
             self.both(&Meta::Names(names));
+        }
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        for function in std::mem::take(&mut self.functions) {
+            if bytes + function.code.len() > MOST_CODE_BYTES {
+                self.both(&Meta::Functions(std::mem::take(&mut some)));
+                bytes = 0;
+            }
+            bytes += function.code.len();
+            some.push(function);
+        }
+        if !some.is_empty() {
+            self.both(&Meta::Functions(some));
         }
     }
 

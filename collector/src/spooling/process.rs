@@ -19,6 +19,7 @@ pub(crate) struct Told {
     addresses: u32,
     modules: usize,
     names: usize,
+    functions: usize,
     /// Addresses and modules below these numbers that were not announced yet.
     missing_addresses: Vec<u32>,
     missing_modules: Vec<usize>,
@@ -32,6 +33,7 @@ impl Told {
             addresses: 1,
             modules: 0,
             names: 0,
+            functions: 0,
             missing_addresses: Vec::new(),
             missing_modules: Vec::new(),
         }
@@ -88,6 +90,10 @@ impl Process {
         for name in self.history.addresses().named_since(told.process, told.names) {
             told.names += 1;
             spool.name(name);
+        }
+        for (module, function) in self.history.functions_since(told.functions) {
+            told.functions += 1;
+            spool.function(told.process, *module, function);
         }
         let seats = self.seats.iter().flatten();
         let living =

@@ -1,13 +1,13 @@
 //! A module's file, open for analysis: its bytes by address, its symbols, its unwind tables.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::read::elf::{ElfFile64, ProgramHeader as _};
-use object::{Endianness, Object, ObjectSymbol, RelocationTarget, elf};
+use object::{Endianness, Object, ObjectSymbol, ReadRef, RelocationTarget, elf};
 
 use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
@@ -39,11 +39,17 @@ pub(super) struct Binary {
     loads: Vec<Load>,
     frames: Option<Frames>,
     table: Arc<Table>,
-    /// Where the loader puts addresses of functions that do not return.
-    dead_slots: OnceCell<HashSet<u64>>,
+    dead_slots: DeadSlots,
     returns: RefCell<HashMap<u64, bool>>,
     depth: Cell<u32>,
 }
+
+/// The headers of a module's file.
+pub(super) type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
+
+/// Where the loader puts addresses of functions that do not return, once that was asked for. Few, but to
+/// find them all relocations are read: they outlive what is open.
+pub(super) type DeadSlots = Arc<OnceLock<HashSet<u64>>>;
 
 /// What a module's file says of itself.
 pub(super) struct Facts {
@@ -56,7 +62,11 @@ pub(super) struct Facts {
 /// What a file says of itself; `None` if it is no 64-bit ELF file of this machine.
 pub(super) fn facts(source: &Arc<Source>) -> Option<Facts> {
     let cache = source.cache();
-    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    facts_of(&ElfFile64::parse(&cache).ok()?)
+}
+
+/// The same of a file whose headers have been read.
+pub(super) fn facts_of<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Option<Facts> {
     if elf.architecture() != object::Architecture::X86_64 {
         return None;
     }
@@ -66,10 +76,13 @@ pub(super) fn facts(source: &Arc<Source>) -> Option<Facts> {
 }
 
 impl Binary {
-    /// Prepares a file for analysis. `table` holds its symbols.
-    pub(super) fn new(source: Arc<Source>, table: Arc<Table>) -> Option<Self> {
-        let cache = source.cache();
-        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    /// Prepares a file for analysis. `table` holds its symbols, `dead_slots` what was found out before.
+    pub(super) fn new<'d, R: ReadRef<'d>>(
+        elf: &Elf<'d, R>,
+        source: Arc<Source>,
+        table: Arc<Table>,
+        dead_slots: DeadSlots,
+    ) -> Self {
         let endian = elf.endian();
         let loads = elf
             .elf_program_headers()
@@ -81,18 +94,16 @@ impl Binary {
                 Some(Load { addresses: start..end, offset: header.p_offset(endian) })
             })
             .collect();
-        let frames = Frames::of(&elf, &source);
-        drop(elf);
-        drop(cache);
-        Some(Self {
+        let frames = Frames::of(elf, &source);
+        Self {
             source,
             loads,
             frames,
             table,
-            dead_slots: OnceCell::new(),
+            dead_slots,
             returns: RefCell::default(),
             depth: Cell::new(0),
-        })
+        }
     }
 
     /// The function, or part of one, that holds an address, and its symbol.

@@ -20,13 +20,12 @@ use plimsoll_agent::descriptors::hide;
 use serde::{Deserialize, Serialize};
 
 use super::debug_file::hexadecimal;
-use super::function::{Body, Function, Inlined, Lines, Location, LoopId, LoopSource, loops};
-use super::graph::Graph;
+use super::function::{Function, Inlined, Lines, Location, LoopId, LoopSource};
 use super::lines::Strings;
-use super::loops::Nest;
+use super::recovered::Recovered;
 
 /// To be raised whenever the format changes, or what is found out about the same code.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 const MAGIC: &[u8; 4] = b"PLST";
 const HEADER_BYTES: usize = 16;
@@ -61,14 +60,9 @@ struct KeptLines {
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptFunction {
     name: Option<u32>,
-    entry: u64,
-    parts: Vec<(u64, u64)>,
-    graph: Graph,
-    nest: Nest,
+    code: Recovered,
     /// Lines and original of each loop, if they were looked up.
     sources: Option<Vec<(KeptLines, u32)>>,
-    calls: Vec<u64>,
-    is_complete: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -239,21 +233,16 @@ impl Writer {
 
     fn function(&mut self, function: &Function) {
         // What has no structure is found out again: another build of Plimsoll may know more.
-        let Ok(body) = &function.body else { return };
+        let Some(code) = Recovered::of(function) else { return };
         if !self.seen_functions.insert(function.entry) {
             return;
         }
         let kept = KeptFunction {
             name: function.name.as_ref().map(|name| self.string(name)),
-            entry: function.entry,
-            parts: function.parts.iter().map(|part| (part.start, part.end)).collect(),
-            graph: body.graph.clone(),
-            nest: body.nest.clone(),
+            code,
             sources: function.sources().map(|sources| {
                 sources.iter().map(|each| (self.lines(&each.lines), each.original.0)).collect()
             }),
-            calls: body.calls.clone(),
-            is_complete: body.is_complete,
         };
         self.kept.functions.push(kept);
     }
@@ -294,35 +283,18 @@ impl KeptLines {
 
 impl KeptFunction {
     fn restore(self, texts: &[Arc<str>]) -> Option<Function> {
-        let count = self.nest.cycles.len();
-        let is_sound = self.graph.is_sound()
-            && self.nest.is_sound(self.graph.blocks().len())
-            && self.sources.iter().all(|sources| {
-                sources.len() == count
-                    && sources.iter().all(|(_, original)| (*original as usize) < count)
-            })
-            && self.parts.iter().all(|(start, end)| start < end)
-            && !self.parts.is_empty();
-        if !is_sound {
-            return None;
-        }
         let name = match self.name {
             Some(number) => Some(texts.get(number as usize)?.clone()),
             None => None,
         };
-        let loops = loops(&self.graph, &self.nest);
-        let sources = self.sources.map(|sources| {
+        let function = self.code.restore(name)?;
+        if let Some(sources) = self.sources {
+            let count = function.loops().len();
             let each = sources.into_iter().map(|(lines, original)| {
+                let original = Some(original).filter(|original| (*original as usize) < count)?;
                 Some(LoopSource { lines: lines.restore(texts)?, original: LoopId(original) })
             });
-            each.collect::<Option<Vec<_>>>()
-        });
-        let parts = self.parts.into_iter().map(|(start, end)| start..end).collect();
-        let Self { graph, nest, calls, is_complete, entry, .. } = self;
-        let body = Body { graph, nest, loops, calls, is_complete };
-        let function = Function::new(name, entry, parts, Ok(body));
-        if let Some(sources) = sources {
-            let sources = sources?;
+            let sources = each.collect::<Option<Vec<_>>>().filter(|all| all.len() == count)?;
             function.locate(|| sources);
         }
         Some(function)

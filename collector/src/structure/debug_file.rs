@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use object::read::elf::ElfFile64;
-use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
+use object::{CompressionFormat, Object, ObjectSection, ReadRef};
 
-use super::binary;
+use super::binary::{self, Elf};
 use super::bytes::Bytes;
 use crate::symbols::Source;
 
@@ -19,8 +18,6 @@ const MOST_SECTION_BYTES: u64 = 512 << 20;
 
 /// Where distributions install debug files.
 pub const SYSTEM_DEBUG_FOLDER: &str = "/usr/lib/debug";
-
-type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 /// A file with debug information.
 #[derive(Clone)]
@@ -41,10 +38,13 @@ impl DebugFile {
 
 /// Finds the debug information of a module, in this order: the module itself, a file by its build-id in
 /// one of `folders`, one by its `.gnu_debuglink` beside it or in `folders`.
-pub(super) fn find(path: &Path, source: &Arc<Source>, folders: &[PathBuf]) -> Option<DebugFile> {
-    let cache = source.cache();
-    let elf = Elf::parse(&cache).ok()?;
-    if has_debug_info(&elf) {
+pub(super) fn find<'d, R: ReadRef<'d>>(
+    elf: &Elf<'d, R>,
+    path: &Path,
+    source: &Arc<Source>,
+    folders: &[PathBuf],
+) -> Option<DebugFile> {
+    if has_debug_info(elf) {
         return Some(DebugFile { path: path.to_owned(), source: source.clone() });
     }
     let build_id = elf.build_id().ok().flatten().unwrap_or_default();

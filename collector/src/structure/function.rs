@@ -115,6 +115,8 @@ pub struct Function {
     /// Of each loop; looked up only when it is asked for, as debug information takes its time.
     sources: OnceLock<Vec<LoopSource>>,
     reach: Mutex<Reach>,
+    /// Of each block, once a position is asked for.
+    places: OnceLock<Vec<u32>>,
 }
 
 impl Function {
@@ -124,7 +126,8 @@ impl Function {
         parts: Vec<Range<u64>>,
         body: Result<Body, Absent>,
     ) -> Self {
-        Self { name, entry, parts, body, sources: OnceLock::new(), reach: Mutex::default() }
+        let (sources, reach, places) = Default::default();
+        Self { name, entry, parts, body, sources, reach, places }
     }
 
     /// Where its loops stand in the source, one for each; the first who tells it counts.
@@ -276,6 +279,22 @@ impl Function {
         Some(self.reach.lock().reaches(&body.graph, &body.nest, parent, from, to))
     }
 
+    /// A number of a child that grows along the control flow: what can run before another child of the
+    /// same loop without a back edge has a lower one, as long as no loop is irreducible. It depends on
+    /// nothing but the function's code. `None` for code that no known way leads to.
+    pub fn position(&self, child: Child) -> Option<u64> {
+        let body = self.body.as_ref().ok()?;
+        let (block, offset) = match child {
+            Child::Code(address) => {
+                let block = body.graph.block_at(address)?;
+                (block, address - body.graph.blocks()[block as usize].start)
+            }
+            Child::Loop(id) => (body.nest.cycles.get(id.0 as usize)?.header, 0),
+        };
+        let place = *self.places.get_or_init(|| body.graph.places()).get(block as usize)?;
+        body.graph.is_reached(block).then_some(u64::from(place) << 32 | offset & 0xffff_ffff)
+    }
+
     /// Memory in use, roughly; strings are shared and not counted.
     pub fn bytes(&self) -> usize {
         let body = self.body.as_ref().map_or(0, |body| {
@@ -288,6 +307,7 @@ impl Function {
             + body
             + self.reach.lock().bytes()
             + self.sources().map_or(0, size_of_val)
+            + self.places.get().map_or(0, |places| size_of_val(&places[..]))
             + self.parts.capacity() * size_of::<Range<u64>>()
     }
 }

@@ -98,6 +98,34 @@ impl Graph {
             .map(|index| index as u32)
     }
 
+    /// The place of each block in a reverse postorder of the blocks that are reached: all its predecessors
+    /// but those of back edges come before a block (Hecht and Ullman: in a reducible graph these are the
+    /// back edges of every depth-first search).
+    pub(super) fn places(&self) -> Vec<u32> {
+        let mut places = vec![0; self.blocks.len()];
+        let mut seen = vec![false; self.blocks.len()];
+        let mut next = self.blocks.len() as u32;
+        // Blocks on the way, each with the number of its successors that are done.
+        let mut way = vec![(self.entry, 0)];
+        seen[self.entry as usize] = true;
+        while let Some((block, done)) = way.last_mut() {
+            match self.successors(*block).get(*done) {
+                Some(inner) => {
+                    *done += 1;
+                    if !std::mem::replace(&mut seen[*inner as usize], true) {
+                        way.push((*inner, 0));
+                    }
+                }
+                None => {
+                    next -= 1;
+                    places[*block as usize] = next;
+                    way.pop();
+                }
+            }
+        }
+        places
+    }
+
     /// Whether all indices lie within: what was read from a file may not.
     pub(super) fn is_sound(&self) -> bool {
         let blocks = self.blocks.len();

@@ -4,7 +4,7 @@
 //! ```text
 //! binary (frames, noreturn) -> explore (parts, switches, values) -> graph -> loops -> function
 //! debug_file -> lines -> place                                               order /
-//!                                                                  module <-> cache
+//!                                                                  module <-> cache (recovered)
 //! ```
 //!
 //! [`Structures`] holds what is known of all modules of a node. For each address it tells the function
@@ -37,6 +37,7 @@ mod noreturn;
 mod order;
 mod parts;
 mod place;
+mod recovered;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,7 @@ pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, Loop
 pub use graph::{Block, Graph};
 pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
+pub use recovered::Recovered;
 
 use crate::clock::thread_cpu_ns;
 
@@ -153,6 +155,14 @@ impl Structures {
             modules.push(Module::new(path.clone(), build_id.clone()));
             ModuleId(modules.len() - 1)
         })
+    }
+
+    /// Takes a function from who has its code; what was known of it before stays. Says whether it was sound.
+    pub fn give(&mut self, module: ModuleId, name: Option<&str>, code: Recovered) -> bool {
+        let name = name.map(|name| self.strings.intern(name));
+        let function = code.restore(name).map(Arc::new);
+        let given = function.map(|function| self.modules[module.0].give(function));
+        given.is_some()
     }
 
     /// The function that holds an address. Where its loops stand in the source is not looked up:

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::binary::{self, Binary};
+use super::binary::{self, Binary, DeadSlots, Elf};
 use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
 use super::function::{Absent, Function, Lines};
@@ -20,6 +20,7 @@ pub(super) struct Module {
     path: PathBuf,
     build_id: Vec<u8>,
     table: Option<Option<Arc<Table>>>,
+    dead_slots: DeadSlots,
     open: Option<Open>,
     /// By where each part begins.
     parts: BTreeMap<u64, Arc<Function>>,
@@ -53,6 +54,7 @@ impl Module {
             path,
             build_id,
             table: None,
+            dead_slots: DeadSlots::default(),
             open: None,
             parts: BTreeMap::new(),
             lines: HashMap::new(),
@@ -145,6 +147,13 @@ impl Module {
         self.note_news();
     }
 
+    /// Takes a function that someone else has recovered, unless one is known there.
+    pub(super) fn give(&mut self, function: Arc<Function>) {
+        if self.known(function.entry).is_none() {
+            self.add(function);
+        }
+    }
+
     fn add(&mut self, function: Arc<Function>) {
         for part in &function.parts {
             self.parts.insert(part.start, function.clone());
@@ -161,7 +170,10 @@ impl Module {
             return;
         };
         let Some(source) = Source::open(&self.path) else { return };
-        let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
+        let cache = source.cache();
+        let debug_file = Elf::parse(&cache)
+            .ok()
+            .and_then(|elf| debug_file::find(&elf, &self.path, &source, &options.debug_folders));
         let debug = debug_file.map_or_else(String::new, |file| file.identity());
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
         known.functions.into_iter().for_each(|function| self.add(function));
@@ -244,15 +256,17 @@ impl Module {
             return None; // it could not be read before
         }
         let source = Source::open(&self.path)?;
-        let facts = binary::facts(&source);
+        let cache = source.cache();
+        let elf = Elf::parse(&cache).ok();
+        let facts = elf.as_ref().and_then(binary::facts_of);
         let fits = facts.as_ref().is_some_and(|facts| {
             facts.build_id.is_empty() || self.build_id.is_empty() || facts.build_id == self.build_id
         });
-        let (Some(facts), true) = (facts, fits) else {
+        let (Some(elf), Some(facts), true) = (&elf, facts, fits) else {
             self.table = Some(None);
             return None;
         };
-        let debug_file = debug_file::find(&self.path, &source, &options.debug_folders);
+        let debug_file = debug_file::find(elf, &self.path, &source, &options.debug_folders);
         let table = self.table.get_or_insert_with(|| {
             let from = match &debug_file {
                 Some(file) if !facts.has_symbols => Table::read(&file.source, &facts.build_id),
@@ -260,7 +274,8 @@ impl Module {
             };
             from.or_else(|| Table::read(&source, &self.build_id)).map(Arc::new)
         });
-        let binary = Binary::new(source, table.clone()?)?;
+        let dead_slots = self.dead_slots.clone();
+        let binary = Binary::new(elf, source.clone(), table.clone()?, dead_slots);
         self.open = Some(Open { binary, debug_file, debug: None });
         Some(())
     }

@@ -1,9 +1,11 @@
 //! Profiles of synthetic processes: what goes into the rings is known exactly, so what comes out
 //! is, too.
 
+mod courses;
 mod partition;
 mod paths;
 mod phases;
+mod series;
 mod spooled;
 mod streams;
 mod subject;
@@ -44,7 +46,7 @@ impl Spool {
         let paths = spools(self.folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(self.folder.path()).unwrap().count(), 1);
         let mut digest = Digest::open(&paths[0]).unwrap();
-        digest.forget_modules();
+        digest.move_modules();
         assert_eq!(digest.bytes(), outcome.bytes);
         let profile = digest.profile(0, |_| {}).unwrap().unwrap();
         assert_eq!(digest.damages(), [""; 0]);

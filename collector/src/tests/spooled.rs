@@ -148,7 +148,7 @@ fn names_do_not_need_the_files_that_they_came_from() {
     run.turn();
     run.collector.flush_spool(true);
     let mut digest = Digest::open(&spools(run.spool.folder.path()).unwrap()[0]).unwrap();
-    digest.forget_modules();
+    digest.move_modules();
     let profile = digest.profile(0, |_| {}).unwrap().unwrap();
     assert!(work(&profile)[0] > 0, "{:?}", profile.tree.frames);
 }

@@ -8,7 +8,8 @@ use plimsoll_agent::segment::ThreadState;
 use proptest::prelude::*;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
-use super::{assert_partition, collect, pairs, path, times};
+use super::{assert_partition, collect, pairs, path, times, value};
+use crate::profile::LONG_CALL_NS;
 use crate::{AttachError, Collector, Options};
 
 #[test]
@@ -86,6 +87,27 @@ fn a_stream_is_read_on_after_a_loss() {
         times(&profile, &profile.phases[0]),
         pairs(&[("app+0x1000>app+0x2000", 500), ("app+0x1000>app+0x2000>MPI_Send", 100)])
     );
+}
+
+#[test]
+fn calls_that_each_take_long_are_told_from_many_short_ones() {
+    let mut subject = Subject::new(1 << 12);
+    let main = subject.code(0x1000);
+    let send = subject.call("MPI_Send");
+    let long = LONG_CALL_NS / STAMP_NS;
+    let mut w = subject.writer(0);
+    w.sample(BEGIN, &[main]);
+    w.slot(0, &[main, send]);
+    w.exit(BEGIN + 2 * long, 0, long, None);
+    // As much again, in calls of which none is long.
+    w.tally(0, 4, long, 0);
+    w.exit(BEGIN + 5 * long, 0, long - 1, None);
+    subject.end_at(BEGIN + 5 * long);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    let send = value(&profile, &profile.phases[0], "app+0x1000>MPI_Send");
+    assert_eq!((send.long_ns, send.calls), (LONG_CALL_NS, 6));
+    assert_eq!(send.exclusive_ns, (3 * long - 1) * STAMP_NS);
 }
 
 #[test]

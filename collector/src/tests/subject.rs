@@ -252,6 +252,15 @@ impl Writer<'_> {
         self.stack = stack.to_vec();
     }
 
+    /// A sample whose outer frames are missing.
+    pub(crate) fn truncated(&mut self, now: u64, stack: &[u32]) {
+        let delta = Delta { dropped: self.stack.len() as u32, added: stack };
+        let stamp = self.stamp(now);
+        let (entered, off_cpu) = (None, None);
+        self.put(&Record::Sample { stamp, stack: delta, entered, off_cpu, truncated: true });
+        self.stack = stack.to_vec();
+    }
+
     /// A sample so much later than a period after the record before it.
     pub(crate) fn tick(&mut self, delay: i8, stack: &[u32]) {
         let kept = self.kept(stack);

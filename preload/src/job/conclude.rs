@@ -5,13 +5,18 @@ use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_agent::{descriptors, process};
-use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose, diagnose_alone};
+use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose_alone, diagnose_into};
 use plimsoll_analysis::mpi::{Abi, is_linked_in};
+use plimsoll_analysis::output::Side;
+use plimsoll_analysis::per_rank::Table;
+use plimsoll_analysis::settings::LABELS;
 use plimsoll_analysis::summary::{Mpi, MpiAbi};
 use plimsoll_collector::SpoolOutcome;
 
+use super::start::exchange_clocks;
 use super::{Job, MpiSide, State, Together, get};
-use crate::{ending, loading, report, say, surroundings, threads};
+use crate::report::{self, Scope};
+use crate::{ending, loading, say, surroundings, threads};
 
 /// MPI_Finalize was entered: gathers, diagnoses, writes. `measured` runs a wait as a measured call.
 pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
@@ -46,6 +51,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
             }
         }
         None => {
+            job.own_rules();
             let info = job.info(state, "finalize", size == 1);
             let inputs = job.profiles(state, &info);
             job.write_alone(inputs, &info, entered, size, Some(&format!("rank{rank}")), speaks);
@@ -85,6 +91,11 @@ impl Job {
             },
             None => Mpi { library: None, abi: MpiAbi::None },
         };
+        let rules = self.rules();
+        let mut settings = self.settings.in_effect();
+        if rules.is_empty() {
+            settings.remove(LABELS);
+        }
         JobInfo {
             executable: self.executable.clone(),
             arguments: self.arguments.clone(),
@@ -93,7 +104,8 @@ impl Job {
             mpi,
             complete,
             ended: ended.to_owned(),
-            settings: self.settings.in_effect(),
+            settings,
+            rules,
             notes: state.mpi.iter().filter_map(|side| side.apart.clone()).collect(),
         }
     }
@@ -112,6 +124,7 @@ impl Job {
                 rank: rank.rank,
                 host: self.host.clone(),
                 cores: rank.cores.clone(),
+                clock: Self::clock_of(state, rank),
                 profile,
                 cost: Cost { memory_bytes: Some(memory_bytes), ..Cost::default() },
                 spool_trouble: None,
@@ -141,12 +154,17 @@ impl Job {
         if !together.holds {
             return;
         }
+        exchange_clocks(&together.holders, together.holds, state);
         let info = self.info(state, "finalize", true);
         let inputs = self.profiles(state, &info);
-        match diagnose(&together.holders, inputs, &info) {
+        // Scripts that read the values of single ranks find them by the JSON.
+        let mut side = self.settings.formats.json.then(|| Side::new(self.target(size, None)));
+        let table = side.as_mut().map(|side| side as &mut dyn Table);
+        match diagnose_into(&together.holders, inputs, &info, table) {
             Ok(Some(mut summary)) => {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
-                report::write(self, &summary, size, None, true);
+                let scope = Scope { ranks: size, part: None, speak: true };
+                report::write(self, summary, side, &scope);
             }
             Ok(None) => {}
             Err(error) => say::warn(&format!("no summary: {error}")),
@@ -165,7 +183,8 @@ impl Job {
         match diagnose_alone(inputs, info) {
             Ok(mut summary) => {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
-                report::write(self, &summary, size, part, speaks);
+                let scope = Scope { ranks: size, part, speak: speaks };
+                report::write(self, summary, None, &scope);
             }
             Err(error) if speaks => say::warn(&format!("no summary: {error}")),
             Err(_) => {}
@@ -196,6 +215,7 @@ pub fn write_incomplete(ended: &str) {
     // An exit is the regular end of what is not begun by MPI_Init.
     let alone = by_session.map_or(state.mpi.is_none(), |side| side.size == 1);
     let regular = alone && unseen.is_none() && ended == "exit";
+    job.own_rules();
     let mut info = job.info(state, ended, regular);
     let told_rank = surroundings::rank_told_by_launcher();
     if let Some(reason) = unseen {

@@ -8,6 +8,7 @@ use plimsoll_analysis::diagnose::{Cost, JobInfo};
 use plimsoll_analysis::mpi::MpiCommunicator;
 use plimsoll_analysis::mpi::node::NodeRank;
 use plimsoll_analysis::output::{Facts, Target, claim_folder};
+use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::settings::Trace;
 use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote};
 use plimsoll_collector::ProcessKey;
@@ -25,6 +26,13 @@ pub struct Claimed {
     pub part: Option<String>,
     /// Folder of the spools.
     pub folder: PathBuf,
+}
+
+/// What rank 0 tells all ranks when they come together.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    claimed: Option<Claimed>,
+    rules: Rules,
 }
 
 impl Job {
@@ -91,11 +99,12 @@ impl Job {
         }
     }
 
-    /// Rank 0 takes a name for the job, and tells it to all. Collective over the job's ranks.
+    /// Rank 0 takes a name for the job, and tells it to all with the user's rules, so that each spool
+    /// and each report of a part of the job has them. Collective over the job's ranks.
     pub(super) fn claim_together(&self, world: &MpiCommunicator) -> Option<Claimed> {
         self.forget_spool();
         let first = world.rank() == 0;
-        let claimed = first.then(|| match self.settings.trace {
+        let claim = || match self.settings.trace {
             Trace::Off => {
                 say::warn(
                     "PLIMSOLL_TRACE=off: if this job is killed (kill -9), nothing is left of it.",
@@ -105,9 +114,13 @@ impl Job {
             Trace::Clusters | Trace::All => {
                 self.claim(world.size(), None).map_err(|error| complain(&error)).ok()
             }
-        });
-        match broadcast(world, Ok(claimed)) {
-            Ok(claimed) => claimed,
+        };
+        let told = first.then(|| Told { claimed: claim(), rules: self.own_rules() });
+        match broadcast(world, Ok(told)) {
+            Ok(Told { claimed, rules }) => {
+                self.take_rules(rules);
+                claimed
+            }
             Err(error) => {
                 say::debug(|| format!("where the spool goes was not told: {error}"));
                 None
@@ -160,6 +173,7 @@ impl Job {
             pid: rank.pid,
             rank: rank.rank,
             cores: rank.cores.clone(),
+            clock: Self::clock_of(state, rank),
             cost: cost(rank),
         });
         let note = SpoolNote {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::process::{self, Observed};
+use plimsoll_analysis::clocks::exchange;
 use plimsoll_analysis::communicator::Communicator;
 use plimsoll_analysis::mpi::node::{NodeRank, distribute, introduce};
 use plimsoll_analysis::mpi::presence::Token;
@@ -44,6 +45,17 @@ pub(super) fn leave_token() -> Option<Token> {
             say::debug(|| format!("no token could be left: {error}"));
             None
         }
+    }
+}
+
+/// The holders of profiles find out how their clocks stand. Collective over them.
+pub(super) fn exchange_clocks(holders: &MpiCommunicator, holds: bool, state: &mut State) {
+    if !holds || holders.size() == 1 {
+        return;
+    }
+    match exchange(holders) {
+        Ok(exchange) => state.exchanges.push(exchange),
+        Err(error) => say::debug(|| format!("clocks could not be compared: {error}")),
     }
 }
 
@@ -165,6 +177,7 @@ impl Job {
             state.collecting = self.spawn_collector();
         }
         let holders = world.split(u32::from(!holds)).map_err(|error| text(&error))?;
+        exchange_clocks(&holders, holds, state);
         world.barrier().map_err(|error| text(&error))?;
         Ok(Together { world, node, holders, holds })
     }
@@ -172,6 +185,7 @@ impl Job {
     /// Collects this process alone, which is a rank whose others are out of reach.
     fn collect_apart(&self, observed: &Observed, rank: u32, size: u32, state: &mut State) {
         self.let_go(state);
+        self.own_rules();
         self.spool_apart(rank, size);
         // Also one that is not to be watched: it has a report that says so.
         self.collect(NodeRank { watched: true, ..self.introduce(observed, rank) }, state);

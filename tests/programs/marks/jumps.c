@@ -73,6 +73,36 @@ static FRAME bool jump_out_of_calls(uint32_t round)
     return got == 4 && library && dlclose(library) == 0;
 }
 
+static FRAME void work_and_jump(void)
+{
+    for (int i = 0; i < 1000; i++)
+        toil(4);
+    siglongjmp(escape, 4);
+}
+
+static void jump_after_work(int signal)
+{
+    (void)signal;
+    work_and_jump();
+    STAY();
+}
+
+/* A call that is left and made again from the same place, while the frame that was marked last is gone
+ * without having returned. */
+static FRAME bool call_again(uint32_t round)
+{
+    struct sigaction action = {.sa_handler = jump_after_work}, previous;
+    struct itimerval soon = {.it_value = {0, 100 + round % 97}};
+    sigaction(SIGALRM, &action, &previous);
+    int got = sigsetjmp(escape, 1);
+    if (got == 0)
+        setitimer(ITIMER_REAL, &soon, NULL);
+    int wait_ms = got == 0 ? 10000 : 2;
+    poll(NULL, 0, wait_ms);
+    sigaction(SIGALRM, &previous, NULL);
+    return got == 4;
+}
+
 #define STACK_BYTES 65536
 
 /* Two coroutines count in turns, deep in their own stacks. */
@@ -267,6 +297,7 @@ int main(void)
     attempt("longjmp", jump_out);
     attempt("longjmp out of a handler", jump_out_of_a_handler);
     attempt("longjmp out of calls", jump_out_of_calls);
+    attempt("calls made again", call_again);
     attempt("coroutines", coroutines);
     attempt("coroutines in another thread", coroutines_in_another_thread);
     attempt("copied stacks", copied_stacks);

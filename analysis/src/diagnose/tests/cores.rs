@@ -4,7 +4,7 @@ use super::*;
 use crate::subject::Doing;
 
 fn delayed(path: &'static str, wall_ns: u64, run_delay_ns: u64) -> Doing {
-    Doing { path, wall_ns, run_delay_ns }
+    Doing { run_delay_ns, ..crate::subject::doing(path, wall_ns) }
 }
 
 #[test]

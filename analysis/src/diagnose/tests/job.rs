@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::subject::Doing;
-use crate::summary::{MpiAbi, Phase};
+use crate::summary::{MpiAbi, Phase, PhaseKind};
 use crate::threads::run;
 
 #[test]
@@ -43,13 +43,34 @@ fn ranks_meet_in_one_synchronisation_from_different_places() {
     assert_eq!(path(&loss.symptom.path), "main/master/MPI_Barrier");
     assert_eq!((loss.symptom.calls, loss.symptom.max_s), (12, 0.24));
     assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("1-2", "0"));
-    // Both functions are uneven over all ranks: each exists on some only.
+    // Both functions are uneven over all ranks: each exists on some only. It is the tasks that are.
+    assert_eq!(loss.kind, LossKind::GroupImbalance);
+    assert_eq!(loss.causes[0].group, Some(1));
     assert_eq!(rounded(loss.seconds), 0.1);
     assert!(loss.evened_out);
+    let phase = &summary.phases[1];
+    assert_eq!(phase.kind, PhaseKind::Mpmd);
+    let groups = phase.groups.iter().map(|group| (&*group.ranks, rounded(group.mean_work_s)));
+    assert_eq!(groups.collect::<Vec<_>>(), [("0", 0.08), ("1-2", 0.32)]);
 }
 
 #[test]
-fn ranks_that_disagree_on_phases_share_the_whole_run() {
+fn what_one_rank_does_beside_the_common_task_makes_no_group() {
+    let mut subject = Subject::new(4);
+    for _ in 0..5 {
+        subject.step(BARRIER, |rank| {
+            let mut part = vec![doing("main/relax", 50 * MS)];
+            part.extend((rank == 0).then(|| doing("main/write", 80 * MS)));
+            part
+        });
+    }
+    let summary = verdict(&subject);
+    assert!(summary.phases.iter().all(|phase| phase.kind == PhaseKind::Spmd));
+    assert!(summary.phases.iter().all(|phase| phase.groups[0].ranks == "0-3"));
+}
+
+#[test]
+fn a_part_in_which_ranks_disagree_on_phases_is_one_phase() {
     let mut subject = Subject::new(2);
     for step in 0..6 {
         subject.step_of_sites(
@@ -60,8 +81,10 @@ fn ranks_that_disagree_on_phases_share_the_whole_run() {
     subject
         .step("main/MPI_Finalize", |rank| vec![doing("main/output", 100 * MS * u64::from(rank))]);
     let summary = verdict(&subject);
-    assert_eq!((summary.phases.len(), summary.phases[0].instances), (1, 1));
-    assert_eq!(rounded(summary.phases[0].duration_s), 0.4);
+    let shown = |phase: &Phase| (phase.instances, rounded(phase.duration_s));
+    let phases: Vec<_> = summary.phases.iter().map(shown).collect();
+    assert_eq!(phases, [(1, 0.05), (5, 0.25), (1, 0.1)]);
+    assert!(summary.notes.iter().any(|note| note.contains("do not correspond")));
     let loss = only_loss(&summary);
     assert_eq!(path(&loss.symptom.path), "main/MPI_Finalize");
     assert_eq!(causes(loss), [("main/output".to_owned(), 0.05)]);
@@ -138,9 +161,8 @@ fn irregular(ranks: u32) -> Subject {
                     .map(|_| {
                         let wall = next() % (90 * MS);
                         Doing {
-                            path: PATHS[(next() % 6) as usize],
-                            wall_ns: wall,
                             run_delay_ns: wall / 7,
+                            ..doing(PATHS[(next() % 6) as usize], wall)
                         }
                     })
                     .collect()

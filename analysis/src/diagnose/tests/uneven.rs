@@ -200,7 +200,10 @@ fn a_loss_shows_where_the_ranks_wait_for_the_slow_one() {
         0 => vec![doing("main/relax", 60 * MS), doing("main/MPI_Recv", 40 * MS)],
         _ => vec![doing("main/relax", 50 * MS)],
     };
-    assert_eq!(rounded(loss_of(late_by_message)[0].seconds), 0.0075);
+    let losses = loss_of(late_by_message);
+    let told: Vec<(LossKind, f64)> =
+        losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect();
+    assert_eq!(told, [(LossKind::WaitForPartner, 0.04), (LossKind::LoadImbalance, 0.0075)]);
 }
 
 #[test]

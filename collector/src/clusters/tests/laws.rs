@@ -6,7 +6,7 @@ use super::*;
 use crate::clusters::durations::Durations;
 use crate::clusters::flatten::flattened;
 use crate::clusters::merge::split;
-use crate::clusters::{Iterations, clustered, difference, merged, most_clusters, ratio};
+use crate::clusters::{Iterations, Terms, clustered, difference, merged, most_clusters, ratio};
 
 /// What a generated tree may have.
 #[derive(Clone, Copy)]
@@ -211,18 +211,51 @@ proptest! {
     }
 
     #[test]
+    fn what_is_told_apart_no_more_is_its_parents_own(tree in rich(), dropped in 0u32..4) {
+        struct Without(u32);
+        impl Terms for Without {
+            type Place = ();
+            fn node(&mut self, (): (), node: &Node) -> Option<((), Key)> {
+                (node.key.0 / 10 != self.0).then_some(((), Key(0)))
+            }
+            fn time(&self, time: u64) -> u64 {
+                3 * time
+            }
+        }
+        let told = tree.translated(((), tree.key), &mut Without(dropped));
+        prop_assert!(told.is_partitioned());
+        prop_assert_eq!(told.duration(), 3 * tree.duration());
+        prop_assert!(told.nodes() <= tree.nodes());
+        prop_assert_eq!(told.kind(), tree.kind());
+        // Profile nodes that are told alike are one.
+        let alike = |node: &Node| match &node.content {
+            Content::Profile(children) => {
+                children.windows(2).any(|pair| pair[0].id() >= pair[1].id())
+            }
+            _ => false,
+        };
+        prop_assert!(!told.any(alike));
+    }
+
+    #[test]
     fn other_keys_change_nothing_else(one in rich(), other in rich()) {
-        let rename = |key: Key| Key(10_000 - key.0);
         struct Reversed;
+        impl Terms for Reversed {
+            type Place = ();
+            fn node(&mut self, (): (), node: &Node) -> Option<((), Key)> {
+                Some(((), Key(10_000 - node.key.0)))
+            }
+        }
         impl ControlFlow for Reversed {
             fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
                 Decades.precedes(Key(0), Key(10_000 - one.0), Key(10_000 - other.0))
             }
         }
         let before = difference(&one, &other, &Decades);
-        let (mut one, mut other) = (one, other);
-        one.rekey(&mut { rename });
-        other.rekey(&mut { rename });
+        let told = |tree: &Node| {
+            tree.translated(((), Key(10_000 - tree.key().0)), &mut Reversed)
+        };
+        let (one, other) = (told(&one), told(&other));
         prop_assert!(one.is_partitioned());
         prop_assert!(same(difference(&one, &other, &Reversed), before));
     }

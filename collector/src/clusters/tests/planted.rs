@@ -103,7 +103,7 @@ fn clusters_say_how_far_apart_they_are() {
     let separations = crate::clusters::separations(&clusters, &Decades);
     assert_eq!(separations, [Some(0.5), Some(0.5), Some(0.5)]);
     assert_eq!(crate::clusters::separations(&clusters[..1], &Decades), [None]);
-    assert_eq!(crate::clusters::separations(&[], &Decades), []);
+    assert_eq!(crate::clusters::separations::<Members>(&[], &Decades), []);
 }
 
 /// Ratio_rel: what little differs is no cluster of its own beside what differs much. Ratio_min: by

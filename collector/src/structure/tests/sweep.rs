@@ -9,8 +9,8 @@ use petgraph::algo::dominators::{Dominators, simple_fast};
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use super::super::binary::Binary;
-use super::super::{Function, Graph, Loop};
+use super::super::binary::{Binary, Elf};
+use super::super::{Child, Function, Graph, Loop};
 use crate::symbols::{Source, Table};
 
 /// What a sweep over a binary has counted.
@@ -32,7 +32,8 @@ struct Counts {
 pub(super) fn open(path: &Path) -> Binary {
     let source = Source::open(path).unwrap();
     let table = Arc::new(Table::read(&source, &[]).unwrap());
-    Binary::new(source, table).unwrap()
+    let cache = source.cache();
+    Binary::new(&Elf::parse(&cache).unwrap(), source.clone(), table, Default::default())
 }
 
 /// Header to blocks of each natural loop, and whether every retreating edge is a back edge.
@@ -97,6 +98,23 @@ fn our_loops(function: &Function) -> BTreeMap<u32, BTreeSet<u32>> {
     loops
 }
 
+/// What runs next without a back edge stands behind what runs before it.
+fn positions_grow(function: &Function, natural: &BTreeMap<u32, BTreeSet<u32>>, what: &str) {
+    let graph = function.graph().unwrap();
+    let position =
+        |block: u32| function.position(Child::Code(graph.blocks()[block as usize].start));
+    for from in (0..graph.blocks().len() as u32).filter(|block| graph.is_reached(*block)) {
+        // Blocks that overlap have one address.
+        let is_itself =
+            |block: u32| graph.block_at(graph.blocks()[block as usize].start) == Some(block);
+        for to in graph.successors(from).iter().filter(|to| is_itself(from) && is_itself(**to)) {
+            let is_back = natural.get(to).is_some_and(|body| body.contains(&from));
+            let (one, other) = (position(from), position(*to));
+            assert!(is_back || one < other, "{what}: {from} to {to}, {one:x?} {other:x?}");
+        }
+    }
+}
+
 /// Looks into every `every`th function of a binary.
 fn sweep(path: &Path, every: usize) -> Counts {
     let binary = open(path);
@@ -129,6 +147,7 @@ fn sweep(path: &Path, every: usize) -> Counts {
             assert_eq!(ours, natural, "{what}");
             assert_eq!(ours.len(), reached.len(), "{what}");
             assert_eq!(irreducible, 0, "{what}");
+            positions_grow(&function, &natural, &what);
         } else {
             counts.functions_irreducible += 1;
             assert!(irreducible > 0, "{what}");

@@ -1,0 +1,111 @@
+//! Unwinders of exceptions that a module brings along, linked statically.
+//!
+//! A copy of GCC's passes a mark as GCC's library does. LLVM's does not: what it keeps of a frame is
+//! its own affair, and an exception that was on its way when the mark was set would find no handler.
+//! No loader knows of such a copy, and a stripped file has no name for it, so it is known by what
+//! it cannot do without: a function of the loader by which unwind tables are found, among the names
+//! that the module asks for, and one of its own messages.
+
+use crate::modules::LoadedModule;
+
+/// Functions of the C library that tell where unwind tables lie (dl_iterate_phdr(3); since glibc 2.35
+/// there are two).
+const FINDERS: [&[u8]; 2] = [b"dl_iterate_phdr", b"_dl_find_object"];
+
+/// Part of what LLVM's libunwind says before it aborts, in all its versions.
+const MESSAGE: &[u8] = b"personality function said it would stop here";
+
+/// Whether the module carries a copy of LLVM's unwinder. Reads its constants if it may.
+pub fn carries_foreign(module: &LoadedModule) -> bool {
+    let names = module.names.unwrap_or_default();
+    FINDERS.into_iter().any(|finder| holds(names, finder))
+        && module.constants.iter().any(|constants| holds(constants, MESSAGE))
+}
+
+/// Bytes that are looked at together.
+const PIECE: usize = 64 << 10;
+
+/// Whether a needle, no longer than a piece, is among these bytes of a module. False as well if they are
+/// there no more: a library that fails to load, or is closed meanwhile, vanishes while we look.
+fn holds(bytes: &[u8], needle: &[u8]) -> bool {
+    let mut piece = vec![0u8; PIECE];
+    let mut at = 0;
+    while at + needle.len() <= bytes.len() {
+        let Some(read) = copy(&bytes[at..], &mut piece) else { return false };
+        // SAFETY: both are given with their lengths.
+        let found = unsafe {
+            libc::memmem(piece.as_ptr().cast(), read, needle.as_ptr().cast(), needle.len())
+        };
+        if !found.is_null() {
+            return true;
+        }
+        if read < needle.len() {
+            return false;
+        }
+        // What the next piece begins with may belong to the end of this one.
+        at += read - needle.len() + 1;
+    }
+    false
+}
+
+/// Copies as much as fits, by the kernel, which finds out what is mapped. Returns how much it was; `None`
+/// if it was nothing.
+fn copy(from: &[u8], to: &mut [u8]) -> Option<usize> {
+    let length = from.len().min(to.len());
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: length };
+    let remote = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: length };
+    // SAFETY: the kernel writes into `to` only, at most its length.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    usize::try_from(read).ok().filter(|read| *read > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules;
+
+    #[test]
+    fn a_module_is_told_by_what_it_asks_for_and_says() {
+        let loaded = modules::loaded();
+        let mut program = loaded.into_iter().next().expect("the program itself is loaded");
+        // The test asks for dl_iterate_phdr and holds MESSAGE.
+        assert!(program.names.is_some_and(|names| holds(names, FINDERS[0])));
+        assert!(carries_foreign(&program));
+        program.constants.clear();
+        assert!(!carries_foreign(&program));
+        program.constants.push(MESSAGE);
+        program.names = Some(b"\0malloc\0free\0");
+        assert!(!carries_foreign(&program));
+        program.names = Some(b"\0malloc\0_dl_find_object\0");
+        assert!(carries_foreign(&program));
+        program.names = None;
+        assert!(!carries_foreign(&program));
+    }
+
+    #[test]
+    fn what_lies_across_two_pieces_is_found_and_what_is_gone_is_not() {
+        let mut bytes = vec![0u8; 3 * PIECE];
+        for at in [0, PIECE - 5, PIECE, 2 * PIECE - MESSAGE.len(), bytes.len() - MESSAGE.len()] {
+            assert!(!holds(&bytes, MESSAGE));
+            bytes[at..at + MESSAGE.len()].copy_from_slice(MESSAGE);
+            assert!(holds(&bytes, MESSAGE), "at {at}");
+            bytes[at..at + MESSAGE.len()].fill(0);
+        }
+        let memory = crate::mapping::private(2 * PIECE);
+        // SAFETY: the memory was just mapped; of the slice, which outlives it, only the address is used.
+        let gone = unsafe {
+            let slice = core::slice::from_raw_parts(memory, 2 * PIECE);
+            libc::munmap(memory.cast(), 2 * PIECE);
+            slice
+        };
+        assert!(!holds(gone, MESSAGE));
+    }
+
+    #[test]
+    fn no_library_of_this_program_carries_one() {
+        for module in &modules::loaded()[1..] {
+            let name = String::from_utf8_lossy(&module.name).into_owned();
+            assert!(!carries_foreign(module), "{name}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! A panic of ours in the handler ends the measurement of the thread that it interrupted, not the thread.
+
+use std::sync::atomic::Ordering;
+
+use plimsoll_agent::marks::Marks;
+use plimsoll_agent::process::{self, Config};
+use plimsoll_agent::segment::ClockKind;
+use plimsoll_agent::tls;
+
+#[test]
+fn a_thread_on_which_we_panic_goes_on_unmeasured() {
+    let config = Config {
+        period_ns: 1_000_000,
+        clock: ClockKind::Cpu,
+        marks: Marks::On,
+        regions: true,
+        sigaction: libc::sigaction,
+    };
+    let observed = process::start(&config).expect("observed");
+    // SAFETY: the block of this thread, which is observed until the process ends.
+    let block = unsafe { tls::get().as_ref() }.expect("observed");
+    let muted = || block.enter(|state| state.muted);
+    assert_eq!(muted(), Some(false));
+    block.enter(|state| block.guard(state, |state| state.paused = false));
+    assert_eq!(muted(), Some(false));
+    // It counts once, however often.
+    for _ in 0..2 {
+        block.enter(|state| block.guard(state, |_| panic!("as it should")));
+        assert_eq!(muted(), Some(true));
+    }
+    assert_eq!(observed.header().unsampled_threads.load(Ordering::Relaxed), 1);
+}

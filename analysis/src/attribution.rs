@@ -1,0 +1,241 @@
+//! Whose fault imbalance and waiting are, context by context, over the whole run: imbalance and wait with
+//! their sums (ICS18, 4.3.1 and 4.3.2), and idleness with its blame (SC10, II-B and II-C).
+//!
+//! ICS18 adds up over the leaves of the tree; its leaves are source lines. Ours may end earlier, so the
+//! time that a context takes by itself counts like one more leaf below it: of a procedure with its
+//! loops and inlined calls, of these alone.
+//!
+//! SC10 takes a context for balanced if its time varies over ranks little more than the root's. The root of a
+//! tree of wall time hardly varies at all, so what sampling is wrong by is allowed on top.
+
+use plimsoll_collector::profile::{ContextTree, NodeId};
+
+use crate::label::Label;
+use crate::labelling::Meaning;
+use crate::metrics::Accumulator;
+use crate::rank::Owners;
+use crate::totals::{Totals, is_part};
+
+/// Least part of the run that makes a context significant (ICS18, 4.3.2).
+pub const SIGNIFICANCE: f64 = 0.001;
+/// A context is where a loss arises if it has more than this part of what lies below it (ICS18, 4.3.2).
+pub const ORIGIN_DEPTH: f64 = 0.7;
+/// How much more than the root's the time of a balanced context may vary (SC10, II-B).
+const BALANCED_RATIO: f64 = 1.1;
+/// What two ranks that do the same differ by, as a part of it: processes are not started and scheduled
+/// alike.
+const NOISE: f64 = 0.01;
+
+/// What ICS18's Table 1 tells contexts apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// The ranks' own work.
+    Computation,
+    /// Waiting, and what communicates without synchronising all.
+    Wait,
+    /// A collective that ranks leave together.
+    Synchronisation,
+}
+
+impl Category {
+    /// That of a context.
+    pub fn of(meaning: Meaning) -> Self {
+        match meaning.label {
+            Label::CollectiveSynchronisation => Self::Synchronisation,
+            label if !meaning.is_work() || label.is_a(Label::WaitLock) => Self::Wait,
+            _ => Self::Computation,
+        }
+    }
+}
+
+/// Imbalance and wait, in nanoseconds: what the run would be shorter by if the one were mended, or the
+/// other left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Inefficiency {
+    /// imb(N).
+    pub imb_ns: f64,
+    /// wait(N).
+    pub wait_ns: f64,
+}
+
+/// ICS18, Table 1.
+pub fn inefficiency(category: Category, time: &Accumulator, ranks: u32) -> Inefficiency {
+    let (mean_ns, min_ns) = (time.mean(ranks), time.min(ranks) as f64);
+    match category {
+        Category::Computation => Inefficiency { imb_ns: time.imbalance(ranks), wait_ns: 0.0 },
+        Category::Wait => Inefficiency { imb_ns: time.imbalance(ranks), wait_ns: mean_ns },
+        Category::Synchronisation => {
+            Inefficiency { imb_ns: (mean_ns - min_ns).max(0.0), wait_ns: min_ns }
+        }
+    }
+}
+
+/// What is said of one context, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Attributed {
+    /// Its imbalance and wait.
+    pub own: Inefficiency,
+    /// sumImb(N) and sumWait(N).
+    pub sum: Inefficiency,
+    /// Mean idleness in it.
+    pub idle_ns: f64,
+    /// Whether it is a balance point.
+    pub balanced: bool,
+    /// Idleness that it is blamed for: with what it calls, and by itself.
+    pub blame_ns: (f64, f64),
+}
+
+/// Says it of all contexts of a run.
+pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<Attributed> {
+    let ranks = totals.job.ranks.len();
+    let tree = &totals.tree.contexts;
+    let moving = moving_ns(totals, meanings);
+    let of = |id: usize, time: &Accumulator| inefficiency(Category::of(meanings[id]), time, ranks);
+    let mut all: Vec<Attributed> = (0..tree.nodes.len())
+        .map(|id| Attributed {
+            own: of(id, &totals.nodes[id].inclusive),
+            idle_ns: match owners.wait[id] {
+                // What a call is not known to move, it waits.
+                Some(top) if top as usize == id => {
+                    (totals.nodes[id].inclusive.mean(ranks) - moving[id]).max(0.0)
+                }
+                _ => 0.0,
+            },
+            ..Attributed::default()
+        })
+        .collect();
+    let leaves: Vec<Inefficiency> =
+        (0..tree.nodes.len()).map(|id| of(id, &totals.nodes[id].exclusive)).collect();
+    let own: Vec<Inefficiency> = all.iter().map(|it| it.own).collect();
+    for (it, sum) in all.iter_mut().zip(sums(tree, &own, &leaves)) {
+        it.sum = sum;
+    }
+    // Idleness is in what calls it as well, up to the root.
+    for id in (0..tree.nodes.len()).rev() {
+        // Within a call all is the call's, which has been counted.
+        let within = owners.wait[id].is_some_and(|top| top as usize != id);
+        if let (Some(parent), false) = (tree.nodes[id].parent, within) {
+            all[parent as usize].idle_ns += all[id].idle_ns;
+        }
+    }
+    let balanced = balanced(totals, owners);
+    blame(tree, &mut all, &balanced, |id| owners.wait[id] == Some(id as NodeId));
+    all
+}
+
+/// Mean time of each context in what is known to move data.
+fn moving_ns(totals: &Totals, meanings: &[Meaning]) -> Vec<f64> {
+    let ranks = totals.job.ranks.len();
+    let nodes = &totals.tree.contexts.nodes;
+    let mut moving = vec![0.0; nodes.len()];
+    for id in (0..nodes.len()).rev() {
+        if meanings[id].label.is_a(Label::DataTransfer) {
+            moving[id] = totals.nodes[id].inclusive.mean(ranks);
+        }
+        if let Some(parent) = nodes[id].parent {
+            moving[parent as usize] += moving[id];
+        }
+    }
+    moving
+}
+
+/// sumImb and sumWait from each context's own values and those of the time that it takes by itself.
+fn sums(tree: &ContextTree, own: &[Inefficiency], leaves: &[Inefficiency]) -> Vec<Inefficiency> {
+    let mut has_callees = vec![false; tree.nodes.len()];
+    // What lies below, without the time that loops and inlined calls take by themselves: a procedure's
+    // own time holds it already.
+    let mut below = vec![Inefficiency::default(); tree.nodes.len()];
+    let mut sums = vec![Inefficiency::default(); tree.nodes.len()];
+    for id in (0..tree.nodes.len()).rev() {
+        let part = is_part(&tree.frames[tree.nodes[id].frame as usize]);
+        sums[id] = match has_callees[id] {
+            true => Inefficiency {
+                imb_ns: below[id].imb_ns + leaves[id].imb_ns,
+                wait_ns: below[id].wait_ns + leaves[id].wait_ns,
+            },
+            false => own[id],
+        };
+        let Some(parent) = tree.nodes[id].parent else { continue };
+        let passed = if part { below[id] } else { sums[id] };
+        below[parent as usize].imb_ns += passed.imb_ns;
+        below[parent as usize].wait_ns += passed.wait_ns;
+        has_callees[parent as usize] = true;
+    }
+    sums
+}
+
+/// Which contexts are balanced (SC10, equation 2): never a call that communicates, nor what lies in one.
+fn balanced(totals: &Totals, owners: &Owners) -> Vec<bool> {
+    let ranks = totals.job.ranks.len();
+    let nodes = &totals.tree.contexts.nodes;
+    let variation = |time: &Accumulator| {
+        let metric = time.finalize(ranks);
+        if metric.mean_s > 0.0 { metric.stddev_s / metric.mean_s } else { 0.0 }
+    };
+    let mut roots: Vec<NodeId> = Vec::with_capacity(nodes.len());
+    let mut balanced = Vec::with_capacity(nodes.len());
+    for (node, id) in nodes.iter().zip(0..) {
+        let root = node.parent.map_or(id, |parent| roots[parent as usize]);
+        roots.push(root);
+        let time = &totals.nodes[id as usize].inclusive;
+        let sampling = totals.job.period_ns as f64 / time.mean(ranks).max(1.0);
+        let allowed =
+            BALANCED_RATIO * variation(&totals.nodes[root as usize].inclusive) + sampling + NOISE;
+        let communicates = owners.wait[id as usize].is_some();
+        balanced.push(!communicates && (id == root || variation(time) <= allowed));
+    }
+    balanced
+}
+
+/// Shifts idleness to the deepest balanced context around it (SC10, equations 3 and 4).
+fn blame(
+    tree: &ContextTree,
+    all: &mut [Attributed],
+    balanced: &[bool],
+    is_frontier: impl Fn(usize) -> bool,
+) {
+    for id in 0..tree.nodes.len() {
+        all[id].balanced = balanced[id];
+        if !is_frontier(id) {
+            continue;
+        }
+        let outer = |id: &NodeId| tree.nodes[*id as usize].parent;
+        let suspect = std::iter::successors(tree.nodes[id].parent, outer)
+            .find(|outer| balanced[*outer as usize]);
+        if let Some(suspect) = suspect {
+            all[suspect as usize].blame_ns.1 += all[id].idle_ns;
+        }
+    }
+    for id in (0..tree.nodes.len()).rev() {
+        all[id].blame_ns.0 += all[id].blame_ns.1;
+        if let Some(parent) = tree.nodes[id].parent {
+            all[parent as usize].blame_ns.0 += all[id].blame_ns.0;
+        }
+    }
+}
+
+/// The contexts at the depth where losses arise (ICS18, 4.3.2), outermost first: on each path the first
+/// that is significant and has most of what lies below it.
+pub fn significant(
+    parents: &[Option<NodeId>],
+    value: impl Fn(usize) -> (f64, f64),
+    run_ns: f64,
+) -> Vec<NodeId> {
+    let mut taken = vec![false; parents.len()];
+    let mut found = Vec::new();
+    for (id, parent) in parents.iter().enumerate() {
+        if parent.is_some_and(|parent| taken[parent as usize]) {
+            taken[id] = true;
+            continue;
+        }
+        let (own, sum) = value(id);
+        if own > SIGNIFICANCE * run_ns && own > ORIGIN_DEPTH * sum {
+            taken[id] = true;
+            found.push(id as NodeId);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

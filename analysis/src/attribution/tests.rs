@@ -1,0 +1,90 @@
+//! The worked examples of ICS18 and SC10, on trees of our own with the numbers of the papers' kind.
+
+use plimsoll_collector::profile::{Frame, FrameKind, Node};
+
+use super::*;
+
+const S: u64 = 1_000_000_000;
+
+fn time(of_ranks: &[u64]) -> Accumulator {
+    of_ranks.iter().map(|seconds| seconds * S).collect()
+}
+
+fn seconds(it: Inefficiency) -> (f64, f64) {
+    (it.imb_ns / S as f64, it.wait_ns / S as f64)
+}
+
+fn tree(parents: &[Option<NodeId>]) -> ContextTree {
+    let frame = Frame {
+        kind: FrameKind::Function,
+        function: "f".to_owned(),
+        file: None,
+        line: None,
+        offset: None,
+        module: "app".to_owned(),
+        call: None,
+    };
+    let node = |parent: &Option<NodeId>| Node { parent: *parent, frame: 0, site: 0 };
+    ContextTree { frames: vec![frame], nodes: parents.iter().map(node).collect() }
+}
+
+/// ICS18, Figure 9: uneven work is waited for in a synchronisation; to even it out saves the same as
+/// the work is uneven, 4 s, and what is left of the wait is the least of the ranks.
+#[test]
+fn evening_out_work_saves_what_the_synchronisation_shows() {
+    // 4, 6 and 11 s of work, of which the mean is 7; all leave the synchronisation after 13.
+    let work = inefficiency(Category::Computation, &time(&[4, 6, 11]), 3);
+    assert_eq!(seconds(work), (4.0, 0.0));
+    let sync = inefficiency(Category::Synchronisation, &time(&[9, 7, 2]), 3);
+    assert_eq!(seconds(sync), (4.0, 2.0), "the one causes what shows in the other");
+    // Waiting that is left out altogether saves its longest.
+    let wait = inefficiency(Category::Wait, &time(&[1, 2, 6]), 3);
+    assert_eq!(seconds(wait), (3.0, 3.0));
+}
+
+/// ICS18, Figure 10: parts whose imbalance evens out have a sum above that of the whole.
+#[test]
+fn sums_of_parts_that_even_out_exceed_the_whole() {
+    // A calls X, Y and Z.
+    let parents = [None, Some(0), Some(0), Some(0)];
+    let of = |ranks: &[u64]| inefficiency(Category::Computation, &time(ranks), 3);
+    let parts = [of(&[4, 6, 11]), of(&[9, 7, 2]), of(&[3, 3, 3])];
+    let own = [vec![of(&[16, 16, 16])], parts.to_vec()].concat();
+    let alone = vec![Inefficiency::default(); 4];
+    let sums = sums(&tree(&parents), &own, &alone);
+    assert_eq!(seconds(own[0]), (0.0, 0.0));
+    assert_eq!(seconds(sums[0]), (4.0 + 3.0, 0.0));
+    assert_eq!(seconds(sums[1]), (4.0, 0.0));
+}
+
+/// ICS18, Figure 11: the depth where imbalance arises is that of the caller if its callees share it,
+/// and that of the callees if they even each other out.
+#[test]
+fn call_paths_are_chosen_at_the_depth_where_imbalance_arises() {
+    // 0 calls 1 and 4; 1 calls 2 and 3, which share its imbalance; 4 calls 5 and 6, which differ.
+    let parents = [None, Some(0), Some(1), Some(1), Some(0), Some(4), Some(4)];
+    let percent =
+        [(4.0, 15.2), (5.0, 5.2), (2.6, 2.6), (2.6, 2.6), (3.0, 10.0), (9.95, 9.95), (0.05, 0.05)];
+    let found = significant(&parents, |id| percent[id], 100.0);
+    assert_eq!(found, [1, 5], "neither what is shared, nor what is insignificant, nor the root");
+}
+
+/// SC10, Figure 2: a function that is uneven may be evened out by another one in its caller, so that the
+/// caller is to blame for idleness, and not the outermost function.
+#[test]
+fn blame_goes_to_the_deepest_balanced_caller() {
+    // main calls solve and write; solve calls x, which waits, and y, which does too.
+    let parents = [None, Some(0), Some(1), Some(2), Some(1), Some(4), Some(0), Some(6)];
+    let balanced = [true, true, false, false, false, false, true, false];
+    let frontier = [3, 5, 7];
+    let mut all = vec![Attributed::default(); parents.len()];
+    for (call, idle_ns) in frontier.into_iter().zip([3.0, 4.0, 5.0]) {
+        all[call].idle_ns = idle_ns;
+    }
+    blame(&tree(&parents), &mut all, &balanced, |id| frontier.contains(&id));
+    let blames: Vec<(f64, f64)> = all.iter().map(|it| it.blame_ns).collect();
+    assert_eq!(blames[1], (7.0, 7.0), "solve is balanced, so what it calls is not");
+    assert_eq!(blames[6], (5.0, 5.0));
+    assert_eq!(blames[0], (12.0, 0.0), "nothing is blamed twice");
+    assert!(blames[2..6].iter().all(|blame| *blame == (0.0, 0.0)));
+}

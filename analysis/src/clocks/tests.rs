@@ -1,0 +1,193 @@
+use super::*;
+use crate::diagnose::{diagnose, diagnose_alone};
+use crate::subject::{MS, Subject, doing, job};
+use crate::summary::Summary;
+use crate::threads::run;
+
+const BARRIER: &str = "main/MPI_Barrier";
+/// What the truth and the summary may differ by: a few roundings.
+const NEAR_US: f64 = 0.01;
+
+/// Steps of 10 ms; the last rank works twice as long.
+fn uneven(ranks: u32, steps: u32) -> Subject {
+    let mut subject = Subject::new(ranks);
+    for _ in 0..steps {
+        subject.step(BARRIER, |rank| {
+            vec![doing("main/work", (10 + 10 * u64::from(rank + 1 == ranks)) * MS)]
+        });
+    }
+    subject
+}
+
+/// The ranks of two nodes, of which the second one's clock is ahead by so much.
+fn two_nodes(subject: &mut Subject, ahead_ns: i64, drift_ppm: f64) {
+    let half = subject.ranks as usize / 2;
+    for clock in &mut subject.clocks[half..] {
+        clock.known.id = "other".to_owned();
+        (clock.ahead_ns, clock.drift_ppm) = (ahead_ns, drift_ppm);
+    }
+}
+
+fn alone(subject: &Subject) -> Summary {
+    diagnose_alone(subject.inputs(), &job()).unwrap()
+}
+
+fn assert_near(found: &[f64], truth: &[f64]) {
+    let near = |(one, other): (&f64, &f64)| (one - other).abs() <= NEAR_US;
+    let same = found.len() == truth.len() && found.iter().zip(truth).all(near);
+    assert!(same, "{found:?} is not {truth:?}");
+}
+
+#[test]
+fn skewed_nodes_are_aligned_whoever_holds_the_ranks() {
+    let mut subject = uneven(6, 40);
+    two_nodes(&mut subject, -250_000_000, 0.0);
+    subject.clocks[2].known.id = "third".to_owned();
+    subject.clocks[2].ahead_ns = 3_700_000_000;
+    let one = alone(&subject);
+    assert_eq!((one.clocks.method, one.clocks.reference), (ClockMethod::Regions, 0));
+    assert_near(
+        &one.clocks.offsets_us,
+        &[0.0, 0.0, 3_700_000.0, -250_000.0, -250_000.0, -250_000.0],
+    );
+    assert_eq!(one.clocks.drift_ppm, [0.0; 6]);
+    assert_eq!(one.clocks.residual_us, Some(0.0));
+    for processes in [2, 3, 7] {
+        let summaries = run(processes, |comm| {
+            let ours = |input: &RankInput| (input.rank + 2) % processes == comm.rank();
+            let local = subject.inputs().into_iter().filter(ours).collect();
+            diagnose(comm, local, &job()).unwrap()
+        });
+        assert_eq!(summaries[0].as_ref(), Some(&one), "{processes} processes");
+    }
+    // What the diagnosis says but of clocks is what it says where they are not apart.
+    let plain = alone(&uneven(6, 40));
+    assert_eq!(Summary { clocks: plain.clocks.clone(), ..one }, plain);
+}
+
+#[test]
+fn a_clock_that_drifts_is_told_with_its_offset_at_the_begin() {
+    // 800 s: 1 ppm of it is 0.8 ms.
+    for drift_ppm in [0.0, 1.0, 50.0] {
+        let mut subject = uneven(4, 40_000);
+        two_nodes(&mut subject, 42_000, drift_ppm);
+        let clocks = alone(&subject).clocks;
+        assert_near(&clocks.offsets_us, &[0.0, 0.0, 42.0, 42.0]);
+        assert_near(&clocks.drift_ppm, &[0.0, 0.0, drift_ppm, drift_ppm]);
+    }
+}
+
+#[test]
+fn a_rank_that_is_ever_later_is_no_clock_that_drifts() {
+    let mut subject = uneven(8, 1000);
+    two_nodes(&mut subject, -250_000_000, 0.0);
+    // The rank alone would be taken for a clock 50 ppm fast: 20 s of steps make a millisecond.
+    subject.clocks[6].late_ns = |index| index * 1000;
+    let clocks = alone(&subject).clocks;
+    assert_near(&clocks.offsets_us[4..], &[-250_000.0; 4]);
+    assert_eq!(clocks.drift_ppm, [0.0; 8]);
+}
+
+#[test]
+fn the_first_to_return_tells_for_its_clock() {
+    let mut subject = uneven(8, 100);
+    two_nodes(&mut subject, 3_700_000_000, 0.0);
+    // On the reference's node each rank is late in most synchronisations, but not in the same ones.
+    for (rank, clock) in subject.clocks[..4].iter_mut().enumerate() {
+        clock.late_ns = match rank {
+            0 => |index| if index % 4 == 0 { 0 } else { (1 + index % 7) * MS },
+            1 => |index| if index % 4 == 1 { 0 } else { (1 + index % 5) * MS },
+            2 => |index| if index % 4 == 2 { 0 } else { (1 + index % 3) * MS },
+            _ => |index| if index % 4 == 3 { 0 } else { (1 + index % 6) * MS },
+        };
+    }
+    // On the other node one rank never returns in time.
+    subject.clocks[5].late_ns = |index| (3 + index % 3) * MS;
+    let clocks = alone(&subject).clocks;
+    assert_near(&clocks.offsets_us[..4], &[0.0; 4]);
+    assert_near(&clocks.offsets_us[4..], &[3_700_000.0; 4]);
+    // The ranks of the first node know that they are together, and were still late.
+    assert!(clocks.residual_us.is_some_and(|us| (1000.0..4000.0).contains(&us)), "{clocks:?}");
+}
+
+#[test]
+fn ranks_of_one_clock_are_together_without_synchronisations() {
+    let clocks = alone(&uneven(3, 2)).clocks;
+    assert_eq!((clocks.offsets_us, clocks.method), (vec![0.0; 3], ClockMethod::None));
+    assert_eq!(clocks.residual_us, None);
+    // Of ranks whose clocks are not known, nobody can say that.
+    let mut subject = uneven(3, 2);
+    subject.clocks.iter_mut().for_each(|clock| clock.known.id.clear());
+    assert_eq!(alone(&subject).clocks.offsets_us, [0.0; 0]);
+    let mut subject = uneven(3, 3);
+    subject.clocks.iter_mut().for_each(|clock| clock.known.id.clear());
+    assert_eq!(alone(&subject).clocks.method, ClockMethod::Regions);
+}
+
+/// What two processes told each other a second after the begin and 101 s after it.
+fn tell(subject: &mut Subject, gaps_ns: [i64; 2], error_ns: u64) {
+    for clock in &mut subject.clocks {
+        let ahead = |gap: i64| if clock.known.id == "other" { gap } else { 0 };
+        let begin_ns = crate::subject::BEGIN_NS as i64 + 1_000_000_000;
+        clock.known.exchanges = [(begin_ns, gaps_ns[0]), (begin_ns + 100_000_000_000, gaps_ns[1])]
+            .map(|(at_ns, gap)| Exchange { at_ns, ahead_ns: ahead(gap), error_ns })
+            .to_vec();
+    }
+}
+
+#[test]
+fn messages_stand_in_where_synchronisations_are_few() {
+    let mut subject = uneven(4, 2);
+    two_nodes(&mut subject, 777, 0.0);
+    assert_eq!(alone(&subject).clocks.method, ClockMethod::None);
+    tell(&mut subject, [5_001_000, 5_101_000], 4000);
+    let clocks = alone(&subject).clocks;
+    assert_eq!(clocks.method, ClockMethod::PingPong);
+    // 100 us in 100 s.
+    assert_near(&clocks.offsets_us, &[0.0, 0.0, 5000.0, 5000.0]);
+    assert_near(&clocks.drift_ppm, &[0.0, 0.0, 1.0, 1.0]);
+    assert_eq!(clocks.residual_us, Some(8.0));
+    // A drift within what the messages may be wrong by is none.
+    tell(&mut subject, [5_001_000, 5_011_000], 4000);
+    assert_eq!(alone(&subject).clocks.drift_ppm, [0.0; 4]);
+    // Who was not there at the end tells what it has; who was never there, nothing.
+    for clock in &mut subject.clocks {
+        clock.known.exchanges.truncate(1);
+    }
+    assert_near(&alone(&subject).clocks.offsets_us, &[0.0, 0.0, 5001.0, 5001.0]);
+    for clock in &mut subject.clocks[2..] {
+        clock.known.exchanges.clear();
+    }
+    assert_eq!(alone(&subject).clocks.method, ClockMethod::None);
+}
+
+#[test]
+fn messages_are_believed_where_all_are_late_from_all_synchronisations() {
+    let mut subject = uneven(4, 40);
+    two_nodes(&mut subject, 3_700_000_000, 0.0);
+    for clock in &mut subject.clocks[2..] {
+        clock.late_ns = |index| (15 + index % 3) * MS;
+    }
+    tell(&mut subject, [3_700_000_000, 3_700_000_500], 1000);
+    let clocks = alone(&subject).clocks;
+    assert_eq!((clocks.method, clocks.residual_us), (ClockMethod::PingPong, Some(2.0)));
+    assert!(clocks.offsets_us[3] >= 3_700_000.0 && clocks.offsets_us[3] <= 3_700_000.5);
+    // Late by more and less, so that the typical rank is off the line by more than the line is wrong.
+    for clock in &mut subject.clocks[2..] {
+        clock.late_ns = |index| (5 + index * 7 % 20) * MS;
+    }
+    assert_eq!(alone(&subject).clocks.method, ClockMethod::PingPong);
+    // What samples do not show is no contradiction.
+    for clock in &mut subject.clocks[2..] {
+        clock.late_ns = |_| 3 * MS;
+    }
+    let clocks = alone(&subject).clocks;
+    assert_eq!(clocks.method, ClockMethod::Regions);
+    assert_near(&clocks.offsets_us, &[0.0, 0.0, 3_703_000.0, 3_703_000.0]);
+    // Nor is what the messages may be wrong by.
+    for clock in &mut subject.clocks[2..] {
+        clock.late_ns = |index| (15 + index % 3) * MS;
+    }
+    tell(&mut subject, [3_700_000_000, 3_700_000_500], 10_000_000);
+    assert_eq!(alone(&subject).clocks.method, ClockMethod::Regions);
+}

@@ -1,0 +1,308 @@
+//! Ranks that did alike (ICS18, 4.2; PPoPP20, 3.1): their courses are clustered while totals are
+//! reduced, and each cluster keeps the weighted average of its members as its representative course.
+//!
+//! Courses are compared by what their keys stand for in the canonical tree, and by where calls and loops
+//! stand in the control flow of the functions that hold them: so ranks on different nodes, whose
+//! modules lie elsewhere in memory, need not know each other's addresses.
+//!
+//! Where ranks are not well separated, clusters depend on the order in which they come together
+//! (ICS18, Algorithm 3); so that order is that of the ranks themselves. Totals never depend on it.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+
+use plimsoll_collector::clusters::{
+    Cluster, ControlFlow, Key, MemberSet, Node, Shed, Terms, limit, merge_sets, most_clusters,
+    ratio, separations,
+};
+use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::Agreed;
+use crate::canonical::{CanonicalTree, Threads};
+use crate::communicator::{Communicator, CommunicatorError, reduce};
+use crate::diagnose::RankInput;
+use crate::fingerprint::{BASIS, extended};
+use crate::ranks::RankSet;
+use crate::summary::RankCluster;
+
+/// Most nodes of a representative course: with at most log2(ranks) clusters, that bounds what a message
+/// of the reduction and the root hold.
+const MOST_NODES: usize = 1 << 13;
+
+impl MemberSet for RankSet {
+    fn join(&mut self, other: &Self) {
+        *self = self.union(other);
+    }
+
+    fn lowest(&self) -> Option<u64> {
+        self.first().map(u64::from)
+    }
+}
+
+/// What a key stands for, to all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RankKey {
+    /// As in [`CourseKey`], but a node of the canonical tree.
+    node: Option<NodeId>,
+    site: u64,
+    position: Option<u64>,
+    /// A hash of its path: an order of keys that does not depend on who came first.
+    name: u64,
+}
+
+/// Clusters of some ranks.
+///
+/// Ranks come together in pairs of blocks: 0 with 1, 2 with 3, then 0-1 with 2-3, whoever holds them and
+/// whatever the shape of the reduction. So clusters do not depend on how ranks lie on nodes. Where
+/// neighbouring ranks are on one node, or on neighbouring ones, as launchers place them, there are never
+/// many blocks that wait for their partner.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Clusters {
+    /// By key.
+    keys: Vec<RankKey>,
+    /// Clusters of each block of 2^level ranks, by its first rank.
+    blocks: BTreeMap<Block, Vec<Cluster<RankSet>>>,
+    /// Ranks of the job, on which the number of clusters depends.
+    job_ranks: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Block {
+    first: u32,
+    level: u32,
+}
+
+/// The control flow as the positions of keys tell it.
+struct Positions<'a>(&'a [RankKey]);
+
+impl ControlFlow for Positions<'_> {
+    fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
+        let position = |key: Key| self.0.get(key.0 as usize).and_then(|key| key.position);
+        position(one).zip(position(other)).is_some_and(|(one, other)| one < other)
+    }
+
+    fn order(&self, one: Key, other: Key) -> Ordering {
+        let name = |key: Key| self.0.get(key.0 as usize).map(|key| key.name);
+        name(one).cmp(&name(other)).then(one.cmp(&other))
+    }
+}
+
+/// Keys that are numbered anew, all or those that are known.
+struct Renumbered<'a>(&'a [Option<Key>]);
+
+impl Terms for Renumbered<'_> {
+    type Place = ();
+
+    fn node(&mut self, (): (), node: &Node) -> Option<((), Key)> {
+        Some(((), self.0.get(node.key().0 as usize).copied().flatten()?))
+    }
+}
+
+impl Clusters {
+    /// Takes in one rank, whose contexts are at `places`.
+    pub fn add_rank(
+        &mut self,
+        rank: u32,
+        (course, contexts): (&CourseProfile, &ContextTree),
+        places: &[Option<NodeId>],
+        agreed: &Agreed,
+    ) {
+        let names = names(contexts);
+        let keys: Vec<Option<Key>> = {
+            let mut adopt = self.adopter();
+            let key = |key: &CourseKey| {
+                let CourseKey { node, site, position } = *key;
+                let name = node.map_or(0, |node| names[node as usize]);
+                let node = node.and_then(|node| places[node as usize]);
+                adopt(RankKey { node, site, position, name: extended(name, &site.to_le_bytes()) })
+            };
+            course.keys.iter().map(key).map(Some).collect()
+        };
+        let tree = renumbered(&course.tree, &keys);
+        self.job_ranks = agreed.ranks;
+        let block = Block { first: rank, level: 0 };
+        self.insert(block, vec![Cluster { members: RankSet::from_iter([rank]), tree }]);
+    }
+
+    /// Takes in other ranks, whose contexts are at `places`.
+    pub fn combine(&mut self, other: Self, places: &[NodeId]) {
+        let keys: Vec<Option<Key>> = {
+            let mut adopt = self.adopter();
+            let place = |key: &RankKey| key.node.map(|node| places[node as usize]);
+            let keys = other.keys.iter();
+            keys.map(|key| Some(adopt(RankKey { node: place(key), ..*key }))).collect()
+        };
+        self.job_ranks = self.job_ranks.max(other.job_ranks);
+        for (block, clusters) in other.blocks {
+            let ours = clusters.into_iter().map(|cluster| Cluster {
+                tree: renumbered(&cluster.tree, &keys),
+                members: cluster.members,
+            });
+            self.insert(block, ours.collect());
+        }
+    }
+
+    /// All ranks as one set of clusters, by ascending lowest rank. Keys come in the order of the canonical
+    /// tree, so equal clusters are told alike.
+    pub fn finished(&self) -> Finished {
+        let mut clusters = Vec::new();
+        for block in self.blocks.values().rev() {
+            clusters = self.merged(block.clone(), clusters);
+        }
+        let mut order: Vec<usize> = (0..self.keys.len()).collect();
+        order.sort_by_key(|at| (self.keys[*at].node, self.keys[*at].site));
+        let mut numbers = vec![None; self.keys.len()];
+        for (new, old) in (0..).zip(&order) {
+            numbers[*old] = Some(Key(new));
+        }
+        for cluster in &mut clusters {
+            cluster.tree = renumbered(&cluster.tree, &numbers);
+        }
+        Finished { keys: order.into_iter().map(|at| self.keys[at]).collect(), clusters }
+    }
+
+    fn insert(&mut self, mut block: Block, mut clusters: Vec<Cluster<RankSet>>) {
+        while block.level < u32::BITS - 1 {
+            let partner = Block { first: block.first ^ (1 << block.level), ..block };
+            let Some(theirs) = self.blocks.remove(&partner) else { break };
+            clusters = match block.first < partner.first {
+                true => self.merged(clusters, theirs),
+                false => self.merged(theirs, clusters),
+            };
+            block = Block { first: block.first.min(partner.first), level: block.level + 1 };
+        }
+        self.blocks.insert(block, clusters);
+    }
+
+    /// Two sets, the lower ranks first, as one.
+    fn merged(
+        &self,
+        lower: Vec<Cluster<RankSet>>,
+        higher: Vec<Cluster<RankSet>>,
+    ) -> Vec<Cluster<RankSet>> {
+        let most = most_clusters(u64::from(self.job_ranks));
+        let mut clusters = merge_sets(lower, higher, most, &Positions(&self.keys));
+        for cluster in &mut clusters {
+            limit(&mut cluster.tree, MOST_NODES, &mut Shed::default());
+        }
+        clusters
+    }
+
+    /// Takes in keys; says which of ours each of them is.
+    fn adopter(&mut self) -> impl FnMut(RankKey) -> Key + '_ {
+        let mut ids = ids(&self.keys);
+        let keys = &mut self.keys;
+        move |key| {
+            let id = *ids.entry((key.node, key.site)).or_insert_with(|| {
+                keys.push(key);
+                keys.len() as u32 - 1
+            });
+            let ours = &mut keys[id as usize];
+            ours.position = ours.position.or(key.position);
+            Key(id)
+        }
+    }
+}
+
+/// The clusters of all ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finished {
+    keys: Vec<RankKey>,
+    clusters: Vec<Cluster<RankSet>>,
+}
+
+impl Finished {
+    /// The clusters with their members and representative courses.
+    pub fn clusters(&self) -> &[Cluster<RankSet>] {
+        &self.clusters
+    }
+
+    /// The keys here of a rank whose contexts are in `tree`, as far as they are known here.
+    fn keys_of(
+        &self,
+        course: &CourseProfile,
+        tree: &ContextTree,
+        contexts: &mut CanonicalTree,
+    ) -> Vec<Option<Key>> {
+        let ids = ids(&self.keys);
+        // What no rank's values are in gets a number that none of the keys has.
+        let places = contexts.adopt(tree, Threads::Main, |_| true);
+        let own = |key: &CourseKey| {
+            let node = key.node.and_then(|node| places[node as usize]);
+            ids.get(&(node, key.site)).map(|id| Key(*id))
+        };
+        course.keys.iter().map(own).collect()
+    }
+}
+
+/// The number of each key, by what makes it one key.
+fn ids(keys: &[RankKey]) -> HashMap<(Option<NodeId>, u64), u32> {
+    keys.iter().map(|key| (key.node, key.site)).zip(0..).collect()
+}
+
+/// A hash of the path of each context.
+fn names(tree: &ContextTree) -> Vec<u64> {
+    let mut names: Vec<u64> = Vec::with_capacity(tree.nodes.len());
+    for node in &tree.nodes {
+        let frame = &tree.frames[node.frame as usize];
+        let outer = node.parent.map_or(BASIS, |parent| names[parent as usize]);
+        let number = |number: Option<u64>| number.unwrap_or(u64::MAX).to_le_bytes();
+        let mut name = extended(outer, frame.function.as_bytes());
+        name = extended(name, frame.module.as_bytes());
+        for part in [Some(frame.kind as u64), frame.offset, frame.line.map(u64::from)] {
+            name = extended(name, &number(part));
+        }
+        names.push(extended(name, &node.site.to_le_bytes()));
+    }
+    names
+}
+
+fn renumbered(tree: &Node, keys: &[Option<Key>]) -> Node {
+    let root = keys.get(tree.key().0 as usize).copied().flatten().unwrap_or(tree.key());
+    tree.translated(((), root), &mut Renumbered(keys))
+}
+
+/// The clusters of all ranks as the summary tells them, at process 0; `None` elsewhere. All processes
+/// have the representative courses and their `contexts`, which may grow, and the rank that is nearest
+/// to each is found. Collective.
+pub fn shown(
+    comm: &dyn Communicator,
+    local: &[RankInput],
+    contexts: &mut CanonicalTree,
+    clusters: &Finished,
+) -> Result<Option<Vec<RankCluster>>, CommunicatorError> {
+    let mut nearest: Vec<Option<(f64, u32)>> = vec![None; clusters.clusters.len()];
+    let flow = Positions(&clusters.keys);
+    for input in local {
+        let Some(course) = &input.profile.course else { continue };
+        let holds = |cluster: &Cluster<RankSet>| cluster.members.contains(input.rank);
+        let Some(at) = clusters.clusters.iter().position(holds) else { continue };
+        let keys = clusters.keys_of(course, &input.profile.tree, contexts);
+        let distance = ratio(&renumbered(&course.tree, &keys), &clusters.clusters[at].tree, &flow);
+        nearest[at] = nearer(nearest[at], Some((distance, input.rank)));
+    }
+    let nearest = reduce(comm, nearest, |ours: Vec<_>, theirs| {
+        ours.into_iter().zip(theirs).map(|(ours, theirs)| nearer(ours, theirs)).collect()
+    })?;
+    Ok(nearest.map(|nearest| {
+        let distances = separations(&clusters.clusters, &flow);
+        let told = clusters.clusters.iter().zip(nearest).zip(distances);
+        let told = told.map(|((cluster, nearest), distance)| RankCluster {
+            ranks: cluster.members.to_string(),
+            size: cluster.members.len(),
+            representative: nearest.map_or(cluster.members.first().unwrap_or(0), |(_, rank)| rank),
+            distance,
+        });
+        told.collect()
+    }))
+}
+
+/// The nearer of two ranks; of two that are as near, the lower.
+fn nearer(one: Option<(f64, u32)>, other: Option<(f64, u32)>) -> Option<(f64, u32)> {
+    let of = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+    one.into_iter().chain(other).min_by(of)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+use plimsoll_collector::clusters::RATIO_MIN;
+
+use super::*;
+use crate::agreement::Matching;
+use crate::order::ordered;
+use crate::rank::Rank;
+use crate::subject::{Doing, MS, Subject, doing};
+use crate::totals::Totals;
+
+const BARRIER: &str = "main/MPI_Barrier";
+
+/// Ranks of three kinds: the first writes, the next `slow` relax for longer.
+fn planted(ranks: u32, slow: u32) -> Subject {
+    let mut subject = Subject::new(ranks);
+    // As on a node, whatever the number of ranks.
+    subject.cores = (0..64).collect();
+    for _ in 0..4 {
+        subject.step(BARRIER, |rank| behaviour(rank, slow));
+    }
+    subject
+}
+
+fn behaviour(rank: u32, slow: u32) -> Vec<Doing> {
+    let relax = |ms: u64| doing("main/step/relax", ms * MS);
+    match rank {
+        0 => vec![doing("main/write", 30 * MS), relax(20)],
+        _ if rank <= slow => vec![relax(60)],
+        _ => vec![relax(20 + u64::from(rank % 3))],
+    }
+}
+
+fn each_rank(subject: &Subject) -> Vec<Totals> {
+    let agreed = Agreed {
+        matching: Matching::Phases,
+        level: 0,
+        ranks: subject.ranks,
+        rules: Default::default(),
+    };
+    let totals = (0..subject.ranks).map(|rank| {
+        let mut totals = Totals::default();
+        totals.add_rank(&Rank::new(&subject.input(rank), &agreed), &agreed);
+        totals
+    });
+    totals.collect()
+}
+
+/// Combines neighbours, and these with their neighbours.
+fn in_pairs(mut all: Vec<Totals>) -> Totals {
+    while all.len() > 1 {
+        let mut rest = all.into_iter();
+        all = Vec::new();
+        while let Some(one) = rest.next() {
+            all.push(match rest.next() {
+                Some(other) => one.combine(other),
+                None => one,
+            });
+        }
+    }
+    all.pop().unwrap()
+}
+
+/// Members of each cluster, what is known of all contexts, and the courses.
+fn told(totals: Totals) -> (Vec<String>, String, Vec<Cluster<RankSet>>) {
+    let totals = ordered(totals);
+    let finished = totals.clusters.finished();
+    let members = finished.clusters.iter().map(|cluster| cluster.members.to_string()).collect();
+    (members, format!("{:?}", totals.nodes), finished.clusters)
+}
+
+#[test]
+fn thousands_of_ranks_give_the_same_clusters_in_every_order() {
+    let mut all = each_rank(&planted(4096, 300));
+    let truth = told(in_pairs(all.clone()));
+    assert_eq!(truth.0, ["0", "1-300", "301-4095"]);
+    let duration: u64 = truth.2.iter().map(|cluster| cluster.tree.duration()).sum();
+    assert_eq!(duration, 4096 * 4 * 60 * MS);
+    all.rotate_left(1234);
+    assert!(told(in_pairs(all)) == truth, "from the middle");
+}
+
+#[test]
+fn the_shape_of_the_reduction_changes_nothing() {
+    let all = each_rank(&planted(500, 100));
+    let truth = told(in_pairs(all.clone()));
+    assert_eq!(truth.0, ["0", "1-100", "101-499"]);
+    let one_by_one = all.clone().into_iter().reduce(Totals::combine).unwrap();
+    assert!(told(one_by_one) == truth, "one by one");
+    // Ranks go round nodes, and the nodes come together from the last on.
+    let nodes = (0..48).map(|node| in_pairs(all.iter().skip(node).step_by(48).cloned().collect()));
+    let from_last = nodes.rev().reduce(Totals::combine).unwrap();
+    assert!(told(from_last) == truth, "round nodes");
+}
+
+#[test]
+fn few_blocks_wait_for_their_partners() {
+    let all = each_rank(&planted(1000, 10));
+    let mut totals = Totals::default();
+    for one in all {
+        totals = totals.combine(one);
+        assert!(totals.clusters.blocks.len() <= 10, "log2(1000)");
+        let trees = totals.clusters.blocks.values().map(Vec::len).sum::<usize>();
+        assert!(trees <= 10 * most_clusters(1000));
+    }
+}
+
+#[test]
+fn the_rank_nearest_to_the_mean_represents_a_cluster() {
+    let subject = planted(8, 0);
+    let summaries = crate::threads::run(3, |comm| {
+        let ours = (0..8).filter(|rank| rank % 3 == comm.rank());
+        let ours = ours.map(|rank| subject.input(rank)).collect();
+        crate::diagnose::diagnose(comm, ours, &crate::subject::job()).unwrap()
+    });
+    let clusters = summaries.into_iter().next().flatten().unwrap().clusters;
+    let ranks: Vec<&str> = clusters.iter().map(|cluster| cluster.ranks.as_str()).collect();
+    assert_eq!(ranks, ["0", "1-7"]);
+    // They relax for 21, 22, 20, 21, 22, 20 and 21 ms in each step: 21 on average.
+    assert_eq!(clusters[1].representative, 1);
+    assert!(clusters.iter().all(|cluster| cluster.distance > Some(RATIO_MIN)));
+}
+
+#[test]
+fn ranks_without_courses_are_in_no_cluster() {
+    let subject = planted(2, 0);
+    let mut inputs = subject.inputs();
+    inputs[0].profile.course = None;
+    let summary = crate::diagnose::diagnose_alone(inputs, &crate::subject::job()).unwrap();
+    let ranks: Vec<&str> = summary.clusters.iter().map(|it| it.ranks.as_str()).collect();
+    assert_eq!(ranks, ["1"]);
+    assert_eq!(summary.clusters[0].distance, None);
+}

@@ -1,0 +1,264 @@
+//! Losses to communication, files and locks, and how they stand beside uneven work.
+
+use super::*;
+use crate::subject::calling;
+
+fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
+    summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
+}
+
+/// Ten steps of 100 ms of even work and what else a rank does, each ended by a barrier.
+fn beside_work(part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            [doing("main/solve", 100 * MS)].into_iter().chain(part(rank)).collect()
+        });
+    }
+    subject
+}
+
+#[test]
+fn many_short_calls_are_frequent_communication_and_their_loop_is_the_cause() {
+    let summary = verdict(&beside_work(|_| {
+        vec![
+            calling("main/exchange/loop/MPI_Iprobe", 20 * MS, 4000, 0),
+            calling("main/exchange/loop/MPI_Testall", 15 * MS, 4000, 0),
+            calling("main/exchange/loop/MPI_Test", 5 * MS, 1000, 0),
+        ]
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.polling), (LossKind::FrequentCommunication, true));
+    assert_eq!(rounded(loss.seconds), 0.4);
+    assert_eq!(causes(loss), [("main/exchange/loop".to_owned(), 0.4)]);
+    assert_eq!(path(&loss.symptom.path), "main/exchange/loop/MPI_Iprobe");
+    assert_eq!((loss.symptom.calls, loss.symptom.per_call_s), (160_000, Some(5e-6)));
+    assert_eq!(rounded(summary.projection.elapsed_s), 1.0);
+    let names = "360,000 calls of MPI_Iprobe, MPI_Testall and MPI_Test";
+    assert!(loss.advice.contains(names) && loss.advice.contains("blocking"), "{}", loss.advice);
+
+    // Not polls; and the loop is further out than the function that calls.
+    let small = beside_work(|_| vec![calling("main/loop/send_one/MPI_Send", 30 * MS, 1000, 8000)]);
+    let summary = verdict(&small);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.polling), (LossKind::FrequentCommunication, false));
+    assert_eq!(causes(loss), [("main/loop".to_owned(), 0.3)]);
+    // Less than a hundredth of the run is none.
+    let little = beside_work(|_| vec![calling("main/loop/MPI_Test", MS, 1000, 0)]);
+    assert_eq!(verdict(&little).losses, []);
+}
+
+#[test]
+fn who_waits_for_another_job_waits_for_no_rank() {
+    for (call, losses) in [("main/MPI_Comm_spawn", 0), ("main/MPI_Recv", 1)] {
+        let summary = verdict(&beside_work(|_| vec![calling(call, 40 * MS, 1, 0)]));
+        assert_eq!(summary.losses.len(), losses, "{call}: {:?}", kinds(&summary));
+    }
+}
+
+#[test]
+fn a_front_that_passes_through_the_ranks_is_waiting_for_partners() {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let before = u64::from(rank) * 50 * MS;
+            vec![doing("main/sweep/MPI_Recv", before), doing("main/sweep/block", 50 * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::WaitForPartner);
+    // All work at once: 50 ms for each step instead of 200.
+    assert_eq!(rounded(loss.seconds), 1.5);
+    assert_eq!(rounded(summary.projection.elapsed_s), 0.5);
+    assert_eq!(path(&loss.symptom.path), "main/sweep/MPI_Recv");
+    assert_eq!(causes(loss), [("main/sweep/block".to_owned(), 1.5)]);
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("", "2-3"));
+    assert_eq!(loss.symptom.breakdown, [(Label::WaitPartner, 1.0)].into());
+}
+
+#[test]
+fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
+    const MIB: u64 = 1 << 20;
+    let summary =
+        verdict(&beside_work(|_| vec![calling("main/pass_on/MPI_Sendrecv", 80 * MS, 1, 80 * MIB)]));
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LargeMessage, 0.8));
+    assert_eq!(causes(loss), [("main/pass_on".to_owned(), 0.8)]);
+    assert_eq!(loss.symptom.bytes, Some(40 * 80 * MIB));
+    assert_eq!(loss.symptom.breakdown, [(Label::Message, 1.0)].into());
+    // Started and ended by two calls, of which the second takes the time.
+    let summary = verdict(&beside_work(|_| {
+        vec![
+            calling("main/pass_on/MPI_Isend", MS / 100, 1, 80 * MIB),
+            calling("main/pass_on/MPI_Wait", 80 * MS, 1, 0),
+        ]
+    }));
+    let loss = &summary.losses[0];
+    assert_eq!(
+        (loss.kind, &*path(&loss.symptom.path)),
+        (LossKind::LargeMessage, "main/pass_on/MPI_Wait")
+    );
+    // As long for little.
+    let summary =
+        verdict(&beside_work(|_| vec![calling("main/pass_on/MPI_Sendrecv", 80 * MS, 1, 8)]));
+    assert_eq!(kinds(&summary), [(LossKind::WaitForPartner, 0.8)]);
+}
+
+#[test]
+fn files_are_a_loss_where_all_ranks_have_them() {
+    const MIB: u64 = 1 << 20;
+    let summary = verdict(&beside_work(|_| {
+        vec![
+            calling("main/checkpoint/write", 30 * MS, 2, 60 * MIB),
+            calling("main/checkpoint/fsync", 20 * MS, 1, 0),
+        ]
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.label), (LossKind::LargeIo, Label::Io));
+    assert_eq!(causes(loss), [("main/checkpoint".to_owned(), 0.5)]);
+    assert!(loss.advice.contains("write and fsync, called by checkpoint"), "{}", loss.advice);
+    // Where one rank has them, the others wait for it.
+    let summary = verdict(&beside_work(|rank| match rank {
+        0 => vec![calling("main/checkpoint/write", 50 * MS, 2, 60 * MIB)],
+        _ => vec![],
+    }));
+    assert_eq!(kinds(&summary), [(LossKind::Serialization, rounded(0.0375 * 10.0))]);
+    // Many small pieces.
+    let summary = verdict(&beside_work(|_| {
+        vec![calling("main/checkpoint/loop/write", 50 * MS, 5000, 5000 * 16)]
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::FrequentCommunication);
+    assert_eq!(causes(loss), [("main/checkpoint/loop".to_owned(), 0.5)]);
+    assert!(loss.advice.contains("larger pieces"), "{}", loss.advice);
+}
+
+#[test]
+fn threads_that_wait_for_locks_contend_for_them() {
+    let mut subject =
+        beside_work(|_| vec![calling("main/update/pthread_mutex_lock", 30 * MS, 9, 0)]);
+    subject.threads = 4;
+    subject.others = vec![
+        doing("run/solve", 3000 * MS),
+        // Of three threads together.
+        doing("run/update/pthread_mutex_lock", 1200 * MS),
+    ];
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.label), (LossKind::LockContention, Label::WaitLock));
+    // (0.3 s + 1.2 s) of four threads.
+    assert_eq!(rounded(loss.seconds), 0.375);
+    assert_eq!(causes(loss), [("run/update".to_owned(), 0.375)], "a function is named once");
+    assert_eq!(rounded(loss.symptom.mean_s), 1.2);
+    assert_eq!(loss.waiting_ranks, "0-3");
+    // A thread that only waits for the others has no part in what they contend for.
+    let mut subject = beside_work(|_| vec![]);
+    (subject.threads, subject.others) = (4, subject_others());
+    assert_eq!(kinds(&verdict(&subject)), [(LossKind::LockContention, 0.4)]);
+}
+
+fn subject_others() -> Vec<crate::subject::Doing> {
+    vec![doing("run/update/pthread_mutex_lock", 1200 * MS)]
+}
+
+#[test]
+fn two_losses_in_one_phase_share_no_second() {
+    // Rank 3 works 60 ms longer in each step, and all poll for 40 ms.
+    let summary = verdict(&beside_work(|rank| {
+        let more = if rank == 3 { 60 * MS } else { 0 };
+        vec![
+            doing("main/assemble", 20 * MS + more),
+            calling("main/exchange/loop/MPI_Test", 40 * MS, 1000, 0),
+        ]
+    }));
+    assert_eq!(
+        kinds(&summary),
+        [(LossKind::LoadImbalance, 0.45), (LossKind::FrequentCommunication, 0.4)]
+    );
+    assert_eq!(rounded(summary.run.elapsed_s), 2.2);
+    assert_eq!(rounded(summary.projection.elapsed_s), 1.35);
+    // The same where the slow rank is waited for in messages, and not in the barrier.
+    let summary = verdict(&beside_work(|rank| {
+        let (more, wait) = if rank == 3 { (60 * MS, 0) } else { (0, 60 * MS) };
+        vec![
+            doing("main/assemble", 20 * MS + more),
+            calling("main/halo/MPI_Recv", wait, 1, 8),
+            calling("main/exchange/loop/MPI_Test", 40 * MS, 1000, 0),
+        ]
+    }));
+    assert_eq!(
+        kinds(&summary),
+        [(LossKind::LoadImbalance, 0.45), (LossKind::FrequentCommunication, 0.4)]
+    );
+    assert_eq!(path(&summary.losses[0].symptom.path), "main/halo/MPI_Recv");
+}
+
+#[test]
+fn two_losses_in_two_phases_are_two() {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step("main/MPI_Barrier@1", |rank| {
+            vec![doing("main/assemble", if rank == 1 { 90 * MS } else { 30 * MS })]
+        });
+        subject.step("main/MPI_Barrier@2", |_| {
+            vec![doing("main/solve", 50 * MS), calling("main/loop/MPI_Test", 30 * MS, 1000, 0)]
+        });
+    }
+    let summary = verdict(&subject);
+    assert_eq!(
+        kinds(&summary),
+        [(LossKind::LoadImbalance, 0.45), (LossKind::FrequentCommunication, 0.3)]
+    );
+    let phases: Vec<u32> = summary.losses.iter().map(|loss| loss.phase).collect();
+    assert_ne!(phases[0], phases[1]);
+    assert_eq!(rounded(summary.projection.elapsed_s), rounded(1.7 - 0.75));
+    let rows: Vec<Option<u8>> = summary.segments.iter().map(|segment| segment.row).collect();
+    assert!(rows.contains(&Some(3)) && rows.contains(&Some(1)), "{:?}", summary.segments);
+}
+
+#[test]
+fn groups_that_have_unequal_tasks_are_told_from_unequal_ranks() {
+    let mut subject = Subject::new(8);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| match rank {
+            // Of the ocean's ranks one is slower than the other.
+            6 => vec![doing("main/ocean", 120 * MS)],
+            7 => vec![doing("main/ocean", 160 * MS)],
+            _ => vec![doing("main/atmosphere", 60 * MS)],
+        });
+    }
+    let summary = verdict(&subject);
+    // The mean is 80 ms, the ocean's 140, its slowest 160.
+    let truth = [(LossKind::GroupImbalance, 0.6), (LossKind::LoadImbalance, 0.2)];
+    assert_eq!(kinds(&summary), truth);
+    let loss = &summary.losses[0];
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("6-7", "0-5"));
+    assert_eq!(
+        (path(&loss.causes[0].path), loss.causes[0].group),
+        ("main/ocean".to_owned(), Some(1))
+    );
+    assert_eq!(summary.losses[1].slow_ranks, "6-7");
+    assert_eq!(rounded(summary.projection.elapsed_s), 0.8);
+}
+
+#[test]
+fn slow_ranks_of_one_task_are_slow_ranks() {
+    let mut subject = Subject::new(8);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| match rank {
+            7 => vec![doing("main/ocean", 180 * MS)],
+            4..7 => vec![doing("main/ocean", 60 * MS)],
+            _ => vec![doing("main/atmosphere", 60 * MS)],
+        });
+    }
+    let summary = verdict(&subject);
+    // The mean is 75 ms, the ocean's 90: what is lost is lost to its slowest rank.
+    assert_eq!(kinds(&summary), [(LossKind::LoadImbalance, 1.05)]);
+    assert_eq!(summary.losses[0].slow_ranks, "7");
+}

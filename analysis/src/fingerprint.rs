@@ -1,0 +1,32 @@
+//! Hashes that are the same on every machine and in every build, so that processes can compare what
+//! they have without sending it: FNV-1a of 64 bits, by Fowler, Noll and Vo.
+
+/// The hash of nothing, from which others go on.
+pub const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The hash of what `hash` is of, and of these bytes behind it.
+pub fn extended(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The hash of a text.
+pub fn fingerprint(text: &str) -> u64 {
+    extended(BASIS, text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_that_its_authors_give() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(fingerprint(text), hash, "{text}");
+        }
+        assert_eq!(extended(fingerprint("foo"), b"bar"), fingerprint("foobar"));
+    }
+}

@@ -1,0 +1,261 @@
+//! Which ranks follow the same control flow in a phase (PPoPP20, 5.4): all of them, or groups with tasks of
+//! their own.
+//!
+//! A context tells ranks apart if it holds much of a phase where it occurs and does not occur on the
+//! others. Ranks with the same such contexts follow the same flow. Who has only some of another group's
+//! belongs to it, as in a program whose lowest rank writes a file while the others wait: that is a
+//! branch, not another task. A task is of a group's own if the others have one that it has not.
+//!
+//! PPoPP20 compares the flow by the graph of the program; here it is what ranks were seen to do. So a
+//! branch that no rank spends time in tells nobody apart, and ranks that run the same code on different
+//! communicators are one group.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::{ContextTree, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::{Step, find, path};
+use crate::imbalance::Cause;
+use crate::losses::Finding;
+use crate::metrics::{Accumulator, NS_PER_S};
+use crate::rank::{Owners, Rank};
+use crate::ranks::RankSet;
+use crate::summary::{PhaseKind, RankGroup};
+use crate::totals::{PhaseTotals, Totals, is_part};
+
+/// Part of a phase's work that a context takes on the ranks that have it: less is a detail. Not of its time:
+/// ranks that share cores wait most of it.
+const LEAST_SHARE: f64 = 0.1;
+/// Sampling periods that it takes there: with fewer, another rank may have run it unseen.
+const LEAST_PERIODS: f64 = 10.0;
+/// Most contexts of a phase that ranks are told apart by, those first that take longest.
+const MOST_CONTEXTS: usize = u64::BITS as usize;
+
+/// The contexts of a phase that only some ranks have, at most 64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Divergence {
+    /// First index of the phase.
+    phase: u64,
+    contexts: Vec<Vec<Step>>,
+}
+
+/// Where ranks diverge: what is to be asked of them.
+pub fn divergences(totals: &Totals, owners: &Owners) -> Vec<Divergence> {
+    let diverging = totals.phases.iter().filter_map(|(first_index, phase)| {
+        let nodes = diverging(totals, owners, phase);
+        let contexts = nodes.into_iter().map(|node| path(&totals.tree.contexts, node)).collect();
+        let divergence = Divergence { phase: *first_index, contexts };
+        (!divergence.contexts.is_empty()).then_some(divergence)
+    });
+    diverging.collect()
+}
+
+fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeId> {
+    let ranks = totals.job.ranks.len();
+    let least_ns =
+        (LEAST_SHARE * phase.work.mean(ranks)).max(LEAST_PERIODS * totals.job.period_ns as f64);
+    let mut found: Vec<(u128, NodeId)> = Vec::new();
+    let is_some = |time: &Accumulator| {
+        time.ranks < ranks && time.mean(time.ranks) >= least_ns && time.ranks > 0
+    };
+    for (node, totals) in &phase.nodes {
+        // What only these ranks call in turn tells nothing new.
+        let outer = owners.outer[*node as usize].and_then(|outer| phase.nodes.get(&outer));
+        if is_some(&totals.inclusive) && !outer.is_some_and(|outer| is_some(&outer.inclusive)) {
+            found.push((totals.inclusive.sum, *node));
+        }
+    }
+    found.sort_by_key(|(sum, node)| (std::cmp::Reverse(*sum), *node));
+    found.truncate(MOST_CONTEXTS);
+    found.into_iter().map(|(_, node)| node).collect()
+}
+
+/// Ranks that have the same of the contexts that tell ranks apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alike {
+    ranks: RankSet,
+    /// Their work in the phase, in nanoseconds.
+    work: Accumulator,
+}
+
+/// Ranks of a phase by which of its diverging contexts they have, each a bit in their order.
+pub type ByContexts = BTreeMap<u64, Alike>;
+
+/// Which of the contexts that tell ranks apart some ranks have, by first index of the phase.
+pub fn of_ranks(ranks: &[Rank<'_>], divergences: &[Divergence]) -> BTreeMap<u64, ByContexts> {
+    let of_phase = |divergence: &Divergence| {
+        let mut groups = ByContexts::default();
+        for rank in ranks {
+            let (bits, work_ns) = has(rank, divergence);
+            let alike = Alike {
+                ranks: RankSet::from_iter([rank.input.rank]),
+                work: Accumulator::from_iter([work_ns]),
+            };
+            join(&mut groups, bits, alike);
+        }
+        (divergence.phase, groups)
+    };
+    divergences.iter().map(of_phase).collect()
+}
+
+/// Takes in the groups of other ranks.
+pub fn combine(ours: &mut BTreeMap<u64, ByContexts>, theirs: BTreeMap<u64, ByContexts>) {
+    for (phase, groups) in theirs {
+        let ours = ours.entry(phase).or_default();
+        groups.into_iter().for_each(|(bits, alike)| join(ours, bits, alike));
+    }
+}
+
+/// Which of the diverging contexts a rank has, each a bit in their order, and its work in the phase in
+/// nanoseconds.
+fn has(rank: &Rank<'_>, divergence: &Divergence) -> (u64, u64) {
+    let phase = rank.phases.iter().find(|phase| phase.first_index == divergence.phase);
+    let Some(phase) = phase else { return (0, 0) };
+    let work = rank.phase_work(phase);
+    let mut bits = 0;
+    for (bit, context) in divergence.contexts.iter().enumerate() {
+        let node = find(&rank.input.profile.tree, context);
+        let is_there = node.is_some_and(|node| work.iter().any(|(worker, _)| *worker == node));
+        bits |= u64::from(is_there) << bit;
+    }
+    (bits, work.iter().map(|(_, work)| work.own_ns).sum())
+}
+
+fn join(groups: &mut ByContexts, bits: u64, alike: Alike) {
+    let ours = groups.entry(bits).or_default();
+    ours.ranks = ours.ranks.union(&alike.ranks);
+    ours.work.combine(&alike.work);
+}
+
+/// Kind and groups of a phase, whose ranks have answered so; `None` where they were not asked. Groups come
+/// by ascending lowest rank.
+pub fn shown(totals: &Totals, phase: &PhaseTotals, answers: Option<&ByContexts>) -> Shown {
+    let groups = answers.map(tasks).unwrap_or_default();
+    if groups.len() < 2 {
+        // The ranks that have the phase, which is all of them where they agree on phases.
+        let all = Alike { ranks: totals.job.ranks.clone(), work: phase.work };
+        return (PhaseKind::Spmd, vec![group(&all, totals.job.ranks.len())]);
+    }
+    (PhaseKind::Mpmd, groups.iter().map(|(_, alike)| group(alike, alike.ranks.len())).collect())
+}
+
+/// Which of the groups that are shown does what no other does, by the context of it.
+pub fn doers(
+    totals: &Totals,
+    owners: &Owners,
+    phase: &PhaseTotals,
+    answers: &ByContexts,
+) -> BTreeMap<NodeId, u32> {
+    let tasks = tasks(answers);
+    let doer = |(bit, node): (usize, NodeId)| {
+        let mut does = (0..).zip(&tasks).filter(|(_, (bits, _))| bits >> bit & 1 == 1);
+        let (group, _) = does.next()?;
+        does.next().is_none().then_some((node, group))
+    };
+    diverging(totals, owners, phase).into_iter().enumerate().filter_map(doer).collect()
+}
+
+/// A group must have this part of the run more work than all ranks on average, and this part of that
+/// average, for the groups to be unequal (PPoPP20, 5.4, says "significantly").
+const UNEQUAL: (f64, f64) = (0.01, 0.1);
+
+/// The group that has most work, if it has so much that the job is divided unequally: its index, and
+/// what it has more than all ranks on average, in seconds.
+pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[RankGroup]) -> Option<(u32, f64)> {
+    let mean_s = phase.work.mean(totals.job.ranks.len()) / NS_PER_S;
+    let (index, most) =
+        (0..).zip(groups).max_by(|(_, a), (_, b)| a.mean_work_s.total_cmp(&b.mean_work_s))?;
+    let more_s = most.mean_work_s - mean_s;
+    let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
+    let unequal = more_s > UNEQUAL.0 * elapsed_s && more_s > UNEQUAL.1 * mean_s;
+    (groups.len() > 1 && unequal).then_some((index, more_s))
+}
+
+/// The outermost function that all causes of a loss are parts of and that only one group has, as `is_own`
+/// says: its task. `None` where it is a cause already, or causes lie on several groups.
+pub fn task(
+    contexts: &ContextTree,
+    finding: &Finding,
+    is_own: impl Fn(&Cause) -> bool,
+) -> Option<Cause> {
+    let outer = |node: &NodeId| contexts.nodes[*node as usize].parent;
+    let outwards = |node: NodeId| std::iter::successors(Some(node), outer);
+    let is_function =
+        |node: &NodeId| !is_part(&contexts.frames[contexts.nodes[*node as usize].frame as usize]);
+    let causes = &finding.causes;
+    let holds_all =
+        |node: &NodeId| causes.iter().all(|cause| outwards(cause.node).any(|outer| outer == *node));
+    let ns = causes.iter().map(|cause| cause.ns).sum();
+    let common = outwards(causes.first()?.node).filter(is_function).filter(holds_all);
+    let tasks = common.map(|node| Cause { node, own: false, ns }).take_while(is_own);
+    let is_new = |task: &Cause| !causes.iter().any(|cause| cause.node == task.node);
+    tasks.last().filter(|task| !finding.evened_out && is_new(task))
+}
+
+/// Kind and groups.
+pub type Shown = (PhaseKind, Vec<RankGroup>);
+
+fn group(alike: &Alike, ranks: u32) -> RankGroup {
+    let mean_work_s = alike.work.mean(ranks) / NS_PER_S;
+    RankGroup { ranks: alike.ranks.to_string(), mean_work_s }
+}
+
+/// Groups with tasks of their own, with their contexts, by ascending lowest rank: who has only some of the
+/// contexts of one of them belongs to that one, the largest of several.
+fn tasks(answers: &ByContexts) -> Vec<(u64, Alike)> {
+    let is_part = |one: u64, other: u64| one != other && one & other == one;
+    let whole = |bits: &u64| !answers.keys().any(|other| is_part(*bits, *other));
+    let mut tasks: Vec<(u64, Alike)> = Vec::new();
+    for (bits, alike) in answers.iter().filter(|(bits, _)| whole(bits)) {
+        tasks.push((*bits, alike.clone()));
+    }
+    // Whom each belongs to is decided by what the groups were before any joined.
+    let sizes: Vec<u32> = tasks.iter().map(|(_, alike)| alike.ranks.len()).collect();
+    for (bits, alike) in answers.iter().filter(|(bits, _)| !whole(bits)) {
+        let holders = (0..tasks.len()).filter(|task| is_part(*bits, tasks[*task].0));
+        if let Some(task) = holders.max_by_key(|task| (sizes[*task], std::cmp::Reverse(*task))) {
+            let ours = &mut tasks[task].1;
+            ours.ranks = ours.ranks.union(&alike.ranks);
+            ours.work.combine(&alike.work);
+        }
+    }
+    tasks.sort_by_key(|(_, alike)| alike.ranks.first());
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(groups: &[(u64, &[u32])]) -> ByContexts {
+        let alike = |ranks: &[u32]| Alike {
+            ranks: RankSet::from_iter(ranks.iter().copied()),
+            work: Accumulator::from_iter(ranks.iter().map(|_| 1)),
+        };
+        groups.iter().map(|(bits, ranks)| (*bits, alike(ranks))).collect()
+    }
+
+    fn lists(groups: &[(u64, &[u32])]) -> Vec<String> {
+        let tasks = tasks(&answers(groups));
+        assert_eq!(
+            tasks.iter().map(|(_, task)| task.work.ranks).sum::<u32>(),
+            groups.iter().map(|(_, ranks)| ranks.len() as u32).sum::<u32>()
+        );
+        tasks.iter().map(|(_, task)| task.ranks.to_string()).collect()
+    }
+
+    #[test]
+    fn a_task_is_what_the_others_have_not() {
+        // One rank writes, all others do nothing of their own.
+        assert_eq!(lists(&[(0b1, &[0]), (0b0, &[1, 2, 3])]), ["0-3"]);
+        // A master and its workers.
+        assert_eq!(lists(&[(0b1, &[0]), (0b10, &[1, 2, 3])]), ["0", "1-3"]);
+        // Workers of which some do less belong to the workers.
+        assert_eq!(lists(&[(0b1, &[0]), (0b110, &[1, 2]), (0b10, &[3])]), ["0", "1-3"]);
+        // Who does nothing belongs to the largest.
+        assert_eq!(lists(&[(0b1, &[0]), (0b10, &[1, 2]), (0, &[3])]), ["0", "1-3"]);
+        assert_eq!(lists(&[(0b1, &[0, 1]), (0b10, &[2]), (0, &[3])]), ["0-1,3", "2"]);
+        assert_eq!(lists(&[(0b1, &[0]), (0b10, &[1]), (0b100, &[2])]), ["0", "1", "2"]);
+    }
+}

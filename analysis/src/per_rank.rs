@@ -1,0 +1,353 @@
+//! The times of single ranks, which totals do not hold, as a table of contexts and ranks in a file
+//! beside the summary: for scatter plots and for scripts.
+//!
+//! Rows travel to process 0 in bounded pieces, when it asks for them, and it puts each into its place
+//! in the table at once: no process ever holds the rows of all ranks, and equal runs give equal tables
+//! however their ranks lie on nodes.
+//!
+//! The table is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64 bytes, that
+//! says what follows, and then only numbers. For each rank of `ranks`, in ascending order, for each of
+//! `quantities` a number for each of `nodes`; all little-endian floats of four bytes, as the `dtype` and
+//! the `shape` of an array in row-major order say.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use plimsoll_collector::profile::{NodeId, NodeValue};
+use serde::Serialize;
+
+use crate::canonical::{CanonicalTree, Threads};
+use crate::communicator::{Communicator, CommunicatorError};
+use crate::diagnose::RankInput;
+use crate::error::Error;
+use crate::metrics::{Accumulator, NS_PER_S};
+use crate::ranks::RankSet;
+use crate::summary::Summary;
+use crate::summary_tree::places;
+use crate::times::Times;
+use crate::totals::Totals;
+
+/// Last part of the name of the file.
+pub const EXTENSION: &str = "ranks";
+/// Most bytes of numbers in a table. A job that has more keeps those contexts in which its ranks differ
+/// most.
+pub const MOST_BYTES: u64 = 64 << 20;
+
+/// What a rank has of each context.
+const QUANTITIES: [&str; 2] = ["inclusive_s", "exclusive_s"];
+const FLOAT_BYTES: usize = size_of::<f32>();
+/// Numbers begin at a multiple of this, as in numpy's own files.
+const ALIGNMENT: usize = 64;
+/// Rows travel together up to this size. Small for tests, so that theirs are not all one piece.
+const PIECE_BYTES: usize = if cfg!(test) { 200 } else { 1 << 20 };
+
+/// Where a table is kept.
+pub trait Table {
+    /// Puts bytes at a place; bytes between them and what is there already may come later.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+    /// All bytes have come.
+    fn finish(&mut self) -> Result<(), Error>;
+    /// Some bytes will never come: there is to be no table.
+    fn discard(&mut self);
+}
+
+/// What a table holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sheet {
+    ranks: RankSet,
+    /// Indices in the summary's tree, ascending.
+    nodes: Vec<u32>,
+    /// The same contexts by their ids in the totals.
+    contexts: Vec<NodeId>,
+}
+
+/// The first line of a table.
+#[derive(Serialize)]
+struct Header<'a> {
+    schema: &'static str,
+    ranks: String,
+    nodes: &'a [u32],
+    quantities: [&'static str; 2],
+    dtype: &'static str,
+    shape: [usize; 3],
+}
+
+impl Sheet {
+    /// A sheet of all contexts in the summary, or, where their numbers take more than `most_bytes`, of
+    /// those in which ranks differ most. `None` where there are no ranks to be compared.
+    pub fn of(totals: &Totals, most_bytes: u64) -> Option<Self> {
+        let ranks = totals.job.ranks.clone();
+        let count = ranks.len();
+        if count < 2 {
+            return None;
+        }
+        let places = places(totals);
+        let mut shown: Vec<(NodeId, u32)> =
+            (0..).zip(&places).filter_map(|(id, place)| Some((id, (*place)?))).collect();
+        let most = most_bytes / (u64::from(count) * (QUANTITIES.len() * FLOAT_BYTES) as u64);
+        if shown.len() as u64 > most {
+            let spread = |time: &Accumulator| time.max - time.min(count);
+            shown.sort_by_key(|(id, _)| {
+                let node = &totals.nodes[*id as usize];
+                (Reverse(spread(&node.inclusive).max(spread(&node.exclusive))), *id)
+            });
+            shown.truncate(most as usize);
+            shown.sort_unstable();
+        }
+        let (contexts, nodes): (Vec<_>, Vec<_>) = shown.into_iter().unzip();
+        (!nodes.is_empty()).then_some(Self { ranks, nodes, contexts })
+    }
+
+    /// The contexts, in the order of the numbers.
+    pub fn contexts(&self) -> &[NodeId] {
+        &self.contexts
+    }
+
+    fn header(&self) -> Vec<u8> {
+        let header = Header {
+            schema: "plimsoll-ranks/1",
+            ranks: self.ranks.to_string(),
+            nodes: &self.nodes,
+            quantities: QUANTITIES,
+            dtype: "<f4",
+            shape: [self.ranks.len() as usize, QUANTITIES.len(), self.nodes.len()],
+        };
+        // A structure of texts and numbers always has a JSON form.
+        let mut line = serde_json::to_vec(&header).unwrap_or_default();
+        let length = (line.len() + 1).next_multiple_of(ALIGNMENT);
+        line.resize(length - 1, b' ');
+        line.push(b'\n');
+        line
+    }
+}
+
+/// Why there is no table.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It cannot be written.
+    Table(Error),
+    /// Rows did not come.
+    Exchange(CommunicatorError),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table(error) => error.fmt(formatter),
+            Self::Exchange(error) => write!(formatter, "{error}."),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Table(error) => Some(error),
+            Self::Exchange(error) => Some(error),
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Table(error)
+    }
+}
+
+impl From<CommunicatorError> for Trouble {
+    fn from(error: CommunicatorError) -> Self {
+        Self::Exchange(error)
+    }
+}
+
+/// What a summary says where there is no table.
+pub fn note(reason: &dyn fmt::Display) -> String {
+    format!("The times of single ranks were not written. {reason}")
+}
+
+/// Says in a summary what the file of the table is called, or why there is none.
+pub fn name_in(summary: &mut Summary, file: Result<Option<&str>, &Error>) {
+    summary.per_rank.file = file.ok().flatten().map(str::to_owned);
+    if let Err(reason) = file {
+        summary.notes.push(note(reason));
+    }
+}
+
+/// Fills a table with the rows of all ranks: with the contexts that `columns` names in `tree`, which is
+/// the same in all processes but for what they have added. Process 0 says what the rows are `wanted`
+/// for; if for nothing, or if one cannot be written, the others are told. Collective.
+pub fn collect(
+    comm: &dyn Communicator,
+    local: &[RankInput],
+    (tree, columns): (&mut CanonicalTree, &[NodeId]),
+    wanted: Option<(&Sheet, &mut dyn Table)>,
+) -> Result<(), Trouble> {
+    let mut rows = Rows::new(local, tree, columns);
+    if comm.rank() != 0 {
+        return Ok(serve(comm, &mut rows)?);
+    }
+    let Some((sheet, table)) = wanted else {
+        return (1..comm.size()).try_for_each(|peer| Ok(comm.send(peer, ENOUGH)?));
+    };
+    let mut filling = Filling::new(sheet, table);
+    let mut outcome = filling.begin().and_then(|()| filling.take_all(0, || Ok(rows.piece())));
+    for peer in 1..comm.size() {
+        outcome = outcome.and_then(|()| {
+            filling.take_all(peer, || {
+                comm.send(peer, MORE)?;
+                comm.receive(peer)
+            })
+        });
+        let dismissed = comm.send(peer, ENOUGH).map_err(Trouble::from);
+        outcome = outcome.and(dismissed);
+    }
+    let outcome = outcome.and_then(|()| Ok(filling.table.finish()?));
+    if outcome.is_err() {
+        filling.table.discard();
+    }
+    outcome
+}
+
+/// What process 0 says to those that have rows.
+const MORE: &[u8] = &[1];
+const ENOUGH: &[u8] = &[0];
+/// First byte of a piece.
+const TO_BE_CONTINUED: u8 = 0;
+const LAST: u8 = 1;
+
+fn serve(comm: &dyn Communicator, rows: &mut Rows<'_>) -> Result<(), CommunicatorError> {
+    while comm.receive(0)? == MORE {
+        comm.send(0, &rows.piece())?;
+    }
+    Ok(())
+}
+
+/// The rows of some ranks, which are made when they are wanted.
+struct Rows<'a> {
+    inputs: std::vec::IntoIter<&'a RankInput>,
+    tree: &'a mut CanonicalTree,
+    /// By context.
+    columns: Vec<Option<usize>>,
+    width: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(local: &'a [RankInput], tree: &'a mut CanonicalTree, chosen: &[NodeId]) -> Self {
+        let mut inputs: Vec<&RankInput> = local.iter().collect();
+        inputs.sort_by_key(|input| input.rank);
+        let mut columns = vec![None; tree.contexts.nodes.len()];
+        for (column, context) in chosen.iter().enumerate() {
+            if let Some(place) = columns.get_mut(*context as usize) {
+                *place = Some(column);
+            }
+        }
+        Self { inputs: inputs.into_iter(), tree, columns, width: chosen.len() }
+    }
+
+    /// The next rows: whether they are the last; for each its rank, and its numbers.
+    fn piece(&mut self) -> Vec<u8> {
+        let mut piece = vec![TO_BE_CONTINUED];
+        while piece.len() < PIECE_BYTES {
+            let Some(input) = self.inputs.next() else { break };
+            piece.extend(input.rank.to_le_bytes());
+            for ns in self.row(input) {
+                piece.extend(((ns as f64 / NS_PER_S) as f32).to_le_bytes());
+            }
+        }
+        if self.inputs.len() == 0 {
+            piece[0] = LAST;
+        }
+        piece
+    }
+
+    fn row(&mut self, input: &RankInput) -> Vec<u64> {
+        let mut row = vec![0; QUANTITIES.len() * self.width];
+        let (inclusive, exclusive) = row.split_at_mut(self.width);
+        let profile = &input.profile;
+        let main: Vec<&(NodeId, NodeValue)> =
+            profile.phases.iter().flat_map(|phase| &phase.values).collect();
+        let others = profile.other_threads.iter().collect();
+        for (threads, values) in [(Threads::Main, main), (Threads::Other, others)] {
+            let times = Times::new(&profile.tree, values.into_iter());
+            let present = |node: NodeId| times.present[node as usize];
+            let places = self.tree.adopt(&profile.tree, threads, present);
+            for (node, place) in places.iter().enumerate() {
+                let column = place.and_then(|place| *self.columns.get(place as usize)?);
+                if let Some(column) = column {
+                    inclusive[column] += times.inclusive_ns[node];
+                    exclusive[column] += times.exclusive_ns[node];
+                }
+            }
+        }
+        row
+    }
+}
+
+/// A table that rows are put into.
+struct Filling<'a> {
+    sheet: &'a Sheet,
+    table: &'a mut dyn Table,
+    begin: u64,
+    row_bytes: usize,
+}
+
+impl<'a> Filling<'a> {
+    fn new(sheet: &'a Sheet, table: &'a mut dyn Table) -> Self {
+        let row_bytes = QUANTITIES.len() * FLOAT_BYTES * sheet.nodes.len();
+        Self { sheet, table, begin: 0, row_bytes }
+    }
+
+    fn begin(&mut self) -> Result<(), Trouble> {
+        let header = self.sheet.header();
+        self.begin = header.len() as u64;
+        Ok(self.table.write_at(0, &header)?)
+    }
+
+    /// Takes pieces of a process until its last.
+    fn take_all(
+        &mut self,
+        peer: u32,
+        mut next: impl FnMut() -> Result<Vec<u8>, CommunicatorError>,
+    ) -> Result<(), Trouble> {
+        loop {
+            let piece = next()?;
+            let strange = |what: &str| {
+                let reason = format!("{what} in {} bytes of rows", piece.len());
+                CommunicatorError::Decode { peer, reason }
+            };
+            let (first, rows) = piece.split_first().ok_or_else(|| strange("nothing"))?;
+            let mut rows = rows.chunks_exact(size_of::<u32>() + self.row_bytes);
+            // Rows of ranks that follow each other are written together.
+            let (mut block, mut block_begin) = (Vec::new(), 0);
+            for row in &mut rows {
+                let (rank, numbers) = row.split_first_chunk().ok_or_else(|| strange("no rank"))?;
+                let position = self.sheet.ranks.position(u32::from_le_bytes(*rank));
+                let position = position.ok_or_else(|| strange("an unknown rank"))?;
+                let offset = self.begin + u64::from(position) * self.row_bytes as u64;
+                if offset != block_begin + block.len() as u64 {
+                    self.put(block_begin, &mut block)?;
+                    block_begin = offset;
+                }
+                block.extend_from_slice(numbers);
+            }
+            self.put(block_begin, &mut block)?;
+            if !rows.remainder().is_empty() {
+                return Err(strange("a part of a row").into());
+            }
+            if *first == LAST {
+                return Ok(());
+            }
+        }
+    }
+
+    fn put(&mut self, offset: u64, block: &mut Vec<u8>) -> Result<(), Error> {
+        if !block.is_empty() {
+            self.table.write_at(offset, block)?;
+            block.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

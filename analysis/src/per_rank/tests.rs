@@ -1,0 +1,256 @@
+//! Tables are held against what the ranks did, and against the summary beside them.
+
+use std::io;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::diagnose::{diagnose, diagnose_into};
+use crate::order::ordered;
+use crate::rank::Rank;
+use crate::subject::{MS, Subject, doing, job};
+use crate::summary::Metric;
+use crate::threads::run;
+
+const BARRIER: &str = "main/MPI_Barrier";
+
+/// A table in memory, with room for so many bytes.
+#[derive(Debug, PartialEq)]
+struct Memory {
+    bytes: Vec<u8>,
+    room: usize,
+    finished: bool,
+    discarded: bool,
+}
+
+impl Memory {
+    fn new(room: usize) -> Self {
+        Self { bytes: Vec::new(), room, finished: false, discarded: false }
+    }
+}
+
+impl Table for Memory {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let (begin, end) = (offset as usize, offset as usize + bytes.len());
+        if end > self.room {
+            let source = io::ErrorKind::StorageFull.into();
+            return Err(Error::Write { path: "/scratch".into(), source });
+        }
+        self.bytes.resize(self.bytes.len().max(end), 0xff);
+        self.bytes[begin..end].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.finished = true;
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        self.discarded = true;
+    }
+}
+
+/// A table as a script reads it.
+struct Read {
+    header: Value,
+    numbers: Vec<f32>,
+}
+
+impl Read {
+    fn new(bytes: &[u8]) -> Self {
+        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        assert_eq!(end % ALIGNMENT, 0);
+        let numbers =
+            bytes[end..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+        let read = Self {
+            header: serde_json::from_slice(&bytes[..end]).unwrap(),
+            numbers: numbers.collect(),
+        };
+        let shape: u64 = read.numbers_of("shape").iter().product();
+        assert_eq!(bytes.len() - end, shape as usize * 4);
+        read
+    }
+
+    fn numbers_of(&self, key: &str) -> Vec<u64> {
+        self.header[key].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
+    }
+
+    /// All ranks' values of a quantity in the node of that column.
+    fn column(&self, quantity: usize, column: usize) -> Vec<f64> {
+        let width = self.numbers_of("nodes").len();
+        let rows = self.numbers.chunks_exact(QUANTITIES.len() * width);
+        rows.map(|row| f64::from(row[quantity * width + column])).collect()
+    }
+}
+
+/// Two functions that take longer on higher ranks, one that only odd ranks have, another thread.
+fn subject(ranks: u32) -> Subject {
+    let mut subject = Subject::new(ranks);
+    subject.others = vec![doing("worker/main/help", 7 * MS)];
+    for _ in 0..3 {
+        subject.step(BARRIER, |rank| {
+            let odd = doing("main/odd", u64::from(rank % 2) * 5 * MS);
+            let even = doing("main/step", 10 * MS);
+            let inner = doing("main/step/relax", u64::from(rank) * MS + 1);
+            [even, inner].into_iter().chain((rank % 2 == 1).then_some(odd)).collect()
+        });
+    }
+    subject
+}
+
+/// The summary and the table that so many processes make of the subject, whose ranks are where `home`
+/// says.
+fn made(
+    subject: &Subject,
+    processes: u32,
+    room: usize,
+    home: impl Fn(u32) -> u32 + Sync,
+) -> (Summary, Memory) {
+    let mut made = run(processes, |comm| {
+        let here = |rank: &u32| home(*rank) % processes == comm.rank();
+        let local = (0..subject.ranks).rev().filter(here).map(|rank| subject.input(rank));
+        let mut table = Memory::new(room);
+        let summary = diagnose_into(comm, local.collect(), &job(), Some(&mut table)).unwrap();
+        assert_eq!(summary.is_some(), comm.rank() == 0);
+        assert!(comm.rank() == 0 || table.bytes.is_empty());
+        summary.map(|summary| (summary, table))
+    });
+    made.swap_remove(0).unwrap()
+}
+
+fn assert_tells(column: &[f64], metric: &Metric) {
+    let near = |one: f64, other: f64| (one - other).abs() <= other.abs() * 1e-6;
+    let (least, most) = (f64::INFINITY, f64::NEG_INFINITY);
+    assert!(near(column.iter().sum(), metric.sum_s), "{column:?} {metric:?}");
+    assert!(near(column.iter().copied().fold(least, f64::min), metric.min_s), "{column:?}");
+    assert!(near(column.iter().copied().fold(most, f64::max), metric.max_s), "{column:?}");
+}
+
+#[test]
+fn a_table_holds_what_each_rank_did() {
+    let (summary, table) = made(&subject(5), 2, usize::MAX, |rank| rank);
+    assert!(table.finished && !table.discarded);
+    assert!(summary.notes.is_empty(), "{:?}", summary.notes);
+    let read = Read::new(&table.bytes);
+    assert_eq!(read.header["schema"], "plimsoll-ranks/1");
+    assert_eq!(read.header["ranks"], "0-4");
+    assert_eq!(read.header["dtype"], "<f4");
+    let nodes = read.numbers_of("nodes");
+    assert!(nodes.iter().copied().eq(0..summary.tree.nodes.len() as u64));
+    for (column, node) in summary.tree.nodes.iter().enumerate() {
+        assert_tells(&read.column(0, column), &node.inclusive);
+        assert_tells(&read.column(1, column), &node.exclusive);
+    }
+    let of = |path: &[&str], quantity: usize| {
+        let names = |node: u32| -> Vec<String> {
+            summary.tree.path(node).into_iter().map(|frame| frame.function).collect()
+        };
+        let at = (0..nodes.len()).find(|at| names(*at as u32) == path).unwrap();
+        read.column(quantity, at)
+    };
+    assert_eq!(of(&["main", "odd"], 0), [0.0, 0.015, 0.0, 0.015, 0.0].map(|s| f64::from(s as f32)));
+    let relax = [0u32, 1, 2, 3, 4].map(|rank| f64::from((f64::from(rank) * 0.003 + 3e-9) as f32));
+    assert_eq!(of(&["main", "step", "relax"], 1), relax);
+    let step =
+        [0u32, 1, 2, 3, 4].map(|rank| f64::from((f64::from(rank) * 0.003 + 0.030_000_003) as f32));
+    assert_eq!(of(&["main", "step"], 0), step);
+    assert_eq!(of(&["main", "step"], 1), [f64::from(0.03f32); 5]);
+    // Another thread's context is not the main thread's of the same name.
+    assert_eq!(of(&["worker", "main", "help"], 1), [f64::from(0.007f32); 5]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn tables_do_not_depend_on_where_ranks_are(
+        homes in prop::collection::vec(0u32..9, 2..40),
+        processes in 1u32..9,
+    ) {
+        let subject = subject(homes.len() as u32);
+        let truth = made(&subject, 1, usize::MAX, |_| 0);
+        let other = made(&subject, processes, usize::MAX, |rank| homes[rank as usize]);
+        prop_assert_eq!(truth, other);
+    }
+
+    #[test]
+    fn a_full_disk_costs_the_table_only(room in 0usize..2000, processes in 1u32..6) {
+        let subject = subject(12);
+        let (truth, whole) = made(&subject, 1, usize::MAX, |_| 0);
+        let (mut summary, table) = made(&subject, processes, room, |rank| rank / 2);
+        if room >= whole.bytes.len() {
+            prop_assert_eq!(whole.bytes, table.bytes);
+        } else {
+            prop_assert!(table.discarded && !table.finished);
+            let note = summary.notes.pop().unwrap();
+            prop_assert!(note.ends_with("/scratch cannot be written: the disk is full."), "{}", note);
+        }
+        prop_assert_eq!(summary, truth);
+    }
+}
+
+#[test]
+fn without_other_ranks_there_is_none() {
+    let (summary, table) = made(&subject(1), 3, usize::MAX, |_| 2);
+    assert_eq!(table, Memory::new(usize::MAX));
+    assert!(summary.notes.is_empty());
+    // Nor where nobody wants one.
+    let two = subject(2);
+    let summaries = run(2, |comm| diagnose(comm, vec![two.input(comm.rank())], &job()).unwrap());
+    assert!(summaries[0].as_ref().is_some_and(|summary| summary.notes.is_empty()));
+}
+
+#[test]
+fn rows_that_cannot_be_read_cost_the_table_only() {
+    for piece in [&[][..], &[LAST, 1, 2], &[LAST, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        let outcomes = run(3, |comm| {
+            let sheet =
+                Sheet { ranks: RankSet::from_iter([0, 1]), nodes: vec![0], contexts: vec![0] };
+            let mut tree = CanonicalTree::default();
+            let columns = (&mut tree, &[0][..]);
+            if comm.rank() == 1 {
+                while comm.receive(0).unwrap() == MORE {
+                    comm.send(0, piece).unwrap();
+                }
+                return false;
+            }
+            let mut table = Memory::new(usize::MAX);
+            let wanted = (comm.rank() == 0).then_some((&sheet, &mut table as &mut dyn Table));
+            let collected = collect(comm, &[], columns, wanted);
+            assert_eq!(collected.is_err(), comm.rank() == 0);
+            table.discarded
+        });
+        assert_eq!(outcomes, [true, false, false], "{piece:?}");
+    }
+}
+
+#[test]
+fn a_bounded_table_keeps_what_differs_most() {
+    let subject = subject(8);
+    let agreed = crate::agreement::Agreed {
+        matching: crate::agreement::Matching::Phases,
+        level: 0,
+        ranks: 8,
+        rules: crate::rules::Rules::default(),
+    };
+    let mut totals = Totals::default();
+    let add = |input| totals.add_rank(&Rank::new(input, &agreed), &agreed);
+    subject.inputs().iter().for_each(add);
+    let totals = ordered(totals);
+    let names = |sheet: &Sheet| -> Vec<String> {
+        let name = |id: &NodeId| {
+            let contexts = &totals.tree.contexts;
+            contexts.frames[contexts.nodes[*id as usize].frame as usize].function.clone()
+        };
+        sheet.contexts().iter().map(name).collect()
+    };
+    let whole = Sheet::of(&totals, MOST_BYTES).unwrap();
+    assert_eq!(whole.nodes.len(), 8, "{:?}", names(&whole));
+    // Work differs by 21 ms, waiting by 36 ms: 7 x 3 and an odd function of 15.
+    let some = Sheet::of(&totals, 3 * 8 * 8).unwrap();
+    assert_eq!(names(&some), ["step", "relax", "MPI_Barrier"]);
+    assert!(some.nodes.is_sorted() && some.contexts.is_sorted());
+    assert_eq!(Sheet::of(&totals, 8 * 8 - 1), None);
+}

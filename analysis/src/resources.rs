@@ -1,0 +1,141 @@
+//! Losses to what a rank does by itself and not with others: files that take long, and locks for which
+//! its threads wait for each other.
+//!
+//! PPoPP20 (5.3.2) treats files like messages, and cannot tell of locks. Both are work of the rank in
+//! the eyes of the others, so that uneven files and locks are causes of load imbalance; what is lost
+//! here is the part that all ranks have in common, their mean.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::{LONG_CALL_NS, NodeId};
+
+use crate::canonical::{Threads, path};
+use crate::communication::{LARGE_BYTES, LONG_PART, Reason, SHOWN_PART, frequent};
+use crate::imbalance::Cause;
+use crate::label::Label;
+use crate::labelling::Meaning;
+use crate::losses::{Finding, half_query};
+use crate::metrics::NS_PER_S;
+use crate::queries::Quantity;
+use crate::rank::{Owners, function_around};
+use crate::summary::LossKind;
+use crate::totals::{PhaseTotals, SyncTotals, Totals};
+
+/// Files of few ranks only are uneven work: the slowest takes at most so many times the mean.
+const MOST_OF_MEAN: f64 = 2.0;
+/// The communicating threads have a part in a lock if they wait this part of what the others wait.
+const LEAST_OF_OTHERS: f64 = 0.1;
+
+/// Files that take long in a phase, by the function that reads or writes.
+pub fn files(
+    totals: &Totals,
+    meanings: &[Meaning],
+    (index, phase): (u64, &PhaseTotals),
+) -> Vec<Finding> {
+    let ranks = totals.job.ranks.len();
+    let mut by_function: BTreeMap<Option<NodeId>, Vec<(NodeId, &SyncTotals)>> = BTreeMap::new();
+    for (call, time) in &phase.resources {
+        if meanings[*call as usize].label.is_a(Label::Io) {
+            let function = function_around(&totals.tree.contexts, *call);
+            by_function.entry(function).or_default().push((*call, time));
+        }
+    }
+    let of_function = |(function, mut calls): (Option<NodeId>, Vec<(NodeId, &SyncTotals)>)| {
+        calls.sort_by_key(|(call, time)| (std::cmp::Reverse(time.time.sum), *call));
+        let (symptom, most) = *calls.first()?;
+        let sum = |of: fn(&SyncTotals) -> u64| calls.iter().map(|(_, time)| of(time)).sum::<u64>();
+        let mean_ns: f64 = calls.iter().map(|(_, time)| time.time.mean(ranks)).sum();
+        // Of several calls the slowest ranks need not be the same: this is the most that one may have.
+        let max_ns: u64 = calls.iter().map(|(_, time)| time.time.max).sum();
+        if max_ns as f64 > MOST_OF_MEAN * mean_ns && ranks > 1 {
+            return None;
+        }
+        let time_ns = mean_ns * f64::from(ranks);
+        let number = sum(|time| time.calls);
+        let is_short = time_ns < LONG_CALL_NS as f64 * number as f64
+            && (sum(|time| time.long_ns) as f64) < LONG_PART * time_ns;
+        let reason = match is_short && sum(|time| time.bytes) < LARGE_BYTES * number {
+            true => frequent(totals, symptom),
+            false => Reason { kind: LossKind::LargeIo, cause: function },
+        };
+        let quantity =
+            Quantity::Resource { phase: index, path: path(&totals.tree.contexts, symptom) };
+        let cause = reason.cause.map(|node| Cause { node, own: false, ns: mean_ns });
+        Some(Finding {
+            also_in: calls[1..].iter().map(|(call, _)| *call).collect(),
+            causes: cause.into_iter().collect(),
+            waiting: half_query(quantity, most.time.max),
+            ..Finding::new(reason.kind, index, mean_ns / NS_PER_S, symptom)
+        })
+    };
+    by_function.into_iter().filter_map(of_function).collect()
+}
+
+/// Time in a lock over the whole run: of the communicating threads, or of the others.
+struct Locked {
+    call: NodeId,
+    sum_ns: u128,
+}
+
+/// Locks for which the threads of ranks wait. What the run would be shorter by is what one thread
+/// waits on average, of those that take part.
+pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<Finding> {
+    let job = &totals.job;
+    let ranks = job.ranks.len();
+    let others = job.threads.saturating_sub(ranks);
+    let is_lock = |id: &NodeId| {
+        owners.resource[*id as usize] == Some(*id)
+            && meanings[*id as usize].label.is_a(Label::WaitLock)
+    };
+    let mut locked: Vec<Locked> = Vec::new();
+    let (mut main_ns, mut others_ns) = (0, 0);
+    for call in (0..totals.nodes.len() as NodeId).filter(is_lock) {
+        let sum_ns = totals.nodes[call as usize].inclusive.sum;
+        match totals.tree.threads[call as usize] {
+            Threads::Main => main_ns += sum_ns,
+            Threads::Other => others_ns += sum_ns,
+        }
+        locked.push(Locked { call, sum_ns });
+    }
+    let per_thread = |ns: u128, threads: u32| ns as f64 / f64::from(threads.max(1));
+    let mains_too = others == 0
+        || per_thread(main_ns, ranks) >= LEAST_OF_OTHERS * per_thread(others_ns, others);
+    let lost_ns = match mains_too {
+        true => per_thread(main_ns + others_ns, ranks + others),
+        false => per_thread(others_ns, others),
+    };
+    locked.sort_by_key(|it| (std::cmp::Reverse(it.sum_ns), it.call));
+    let symptom = locked.first().filter(|it| it.sum_ns > 0)?.call;
+    let whole_ns = (main_ns + others_ns) as f64;
+    // A function takes a lock in all threads: of its contexts the one with the most stands for it.
+    let contexts = &totals.tree.contexts;
+    let mut callers: BTreeMap<u32, (NodeId, u128)> = BTreeMap::new();
+    for it in &locked {
+        let caller = function_around(contexts, it.call).unwrap_or(it.call);
+        let frame = contexts.nodes[caller as usize].frame;
+        callers.entry(frame).or_insert((caller, 0)).1 += it.sum_ns;
+    }
+    let part = |ns: u128| ns as f64 / whole_ns;
+    let mut causes: Vec<Cause> = callers
+        .into_values()
+        .filter(|(_, ns)| part(*ns) >= crate::imbalance::LEAST_SHARE)
+        .map(|(node, ns)| Cause { node, own: false, ns: part(ns) * lost_ns })
+        .collect();
+    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    let by_phase = |phase: &PhaseTotals| {
+        let calls = phase.resources.iter();
+        let locks = calls.filter(|(call, _)| meanings[**call as usize].label.is_a(Label::WaitLock));
+        locks.map(|(_, time)| time.time.sum).sum::<u128>()
+    };
+    // The longest of phases in which the communicating threads wait alike, or not at all.
+    let (phase, _) = totals.phases.iter().max_by_key(|(index, phase)| {
+        (by_phase(phase), phase.duration.sum, std::cmp::Reverse(**index))
+    })?;
+    let also = locked[1..].iter().filter(|it| part(it.sum_ns) > SHOWN_PART);
+    Some(Finding {
+        also_in: also.map(|it| it.call).collect(),
+        causes,
+        waiting: half_query(Quantity::Locks, job.locked.max),
+        ..Finding::new(LossKind::LockContention, *phase, lost_ns / NS_PER_S, symptom)
+    })
+}

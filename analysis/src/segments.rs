@@ -1,0 +1,126 @@
+//! Inefficient segments (ICS18, 4.3.3): the phases in which contexts lose a significant part of the run,
+//! with the row of ICS18's Table 2 that says what to look at first.
+//!
+//! ICS18 adds up over single runs of a segment; here imbalance of work is that of a phase's instances,
+//! as for the losses.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+
+use crate::attribution::{Category, Inefficiency, SIGNIFICANCE, inefficiency, significant};
+use crate::imbalance::PhaseImbalance;
+use crate::labelling::Meaning;
+use crate::metrics::NS_PER_S;
+use crate::rank::Owners;
+use crate::summary::Segment;
+use crate::totals::{PhaseTotals, Totals};
+
+/// More than this part of the run is much: as for losses (PPoPP20, 5.3).
+const HIGH: f64 = 0.01;
+
+/// The inefficient segments of a run, by phase; `places` are contexts' indices in the summary's tree.
+pub fn segments(
+    totals: &Totals,
+    imbalances: &BTreeMap<u64, PhaseImbalance>,
+    meanings: &[Meaning],
+    owners: &Owners,
+    places: &[Option<u32>],
+) -> Vec<Segment> {
+    let (ranks, run_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns as f64);
+    let of_phase = |(id, (index, phase)): (u32, (&u64, &PhaseTotals))| {
+        let measured = &imbalances[index];
+        let found = contexts(totals, meanings, owners, phase, measured);
+        let sync = Inefficiency { imb_ns: measured.symptom_ns, wait_ns: measured.even_ns };
+        let sum = |of: fn(&Inefficiency) -> f64| found.iter().map(|(_, it)| of(it)).sum::<f64>();
+        let (imb_ns, wait_ns) = (sum(|it| it.imb_ns), sum(|it| it.wait_ns) + sync.wait_ns);
+        let is_high = [sync.imb_ns, imb_ns, wait_ns].map(|ns| ns > HIGH * run_ns);
+        let nodes = found.iter().filter_map(|(node, _)| places[*node as usize]);
+        let segment = Segment {
+            phase: id,
+            imb_sync_s: sync.imb_ns / NS_PER_S,
+            sum_imb_s: imb_ns / NS_PER_S,
+            sum_wait_s: wait_ns / NS_PER_S,
+            row: row(is_high),
+            nodes: nodes.collect(),
+        };
+        is_high.contains(&true).then_some(segment)
+    };
+    if ranks < 2 || run_ns <= 0.0 {
+        return Vec::new();
+    }
+    (0..).zip(&totals.phases).filter_map(of_phase).collect()
+}
+
+/// Row of ICS18's Table 2, by whether imb(S), the sum of imb(N) and the sum of wait(N) are high.
+fn row(is_high: [bool; 3]) -> Option<u8> {
+    match is_high {
+        [false, false, true] => Some(1),
+        [false, true, false] => Some(2),
+        [true, true, false] => Some(3),
+        [false, true, true] => Some(4),
+        [true, true, true] => Some(5),
+        _ => None,
+    }
+}
+
+/// The significant contexts of a phase, but for the synchronisation that ends it: work at the depth where
+/// its imbalance arises, and calls.
+fn contexts(
+    totals: &Totals,
+    meanings: &[Meaning],
+    owners: &Owners,
+    phase: &PhaseTotals,
+    measured: &PhaseImbalance,
+) -> Vec<(NodeId, Inefficiency)> {
+    let (ranks, run_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns as f64);
+    let workers: Vec<NodeId> = measured.nodes.keys().copied().collect();
+    let at = |node: NodeId| workers.binary_search(&node).ok();
+    let parents: Vec<Option<NodeId>> = workers
+        .iter()
+        .map(|node| owners.outer[*node as usize].and_then(at).map(|at| at as NodeId))
+        .collect();
+    let mut sums = vec![0.0; workers.len()];
+    for (id, node) in workers.iter().enumerate().rev() {
+        let it = measured.nodes[node];
+        // The time that it takes by itself is one more leaf.
+        let own_ns = if sums[id] > 0.0 { it.own_ns } else { it.inclusive_ns };
+        sums[id] += own_ns;
+        if let Some(parent) = parents[id] {
+            sums[parent as usize] += sums[id];
+        }
+    }
+    let imb_ns = |id: usize| measured.nodes[&workers[id]].inclusive_ns;
+    let uneven = significant(&parents, |id| (imb_ns(id), sums[id]), run_ns);
+    let uneven = uneven.into_iter().map(|id| {
+        let it = Inefficiency { imb_ns: imb_ns(id as usize), wait_ns: 0.0 };
+        (workers[id as usize], it)
+    });
+    let calls = phase.waits.iter().map(|(call, wait)| {
+        (*call, inefficiency(Category::of(meanings[*call as usize]), &wait.time, ranks))
+    });
+    // Nothing lies below a call.
+    let calls = calls.filter(|(_, it)| it.imb_ns.max(it.wait_ns) > SIGNIFICANCE * run_ns);
+    uneven.chain(calls).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_those_of_table_2() {
+        let rows = [
+            ([false, false, true], Some(1)),
+            ([false, true, false], Some(2)),
+            ([true, true, false], Some(3)),
+            ([false, true, true], Some(4)),
+            ([true, true, true], Some(5)),
+            ([false, false, false], None),
+            ([true, false, false], None),
+        ];
+        for (is_high, truth) in rows {
+            assert_eq!(row(is_high), truth, "{is_high:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The finished course in the user's terms: its keys stand for contexts, its times are nanoseconds, and
+//! what lies within a function outside of calls and loops is the function's own.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use super::Keys;
+use super::keys::Meaning;
+use crate::addresses::Addresses;
+use crate::clock::Rate;
+use crate::clusters::{Content, Key, Node, Terms};
+use crate::contexts::Contexts;
+use crate::profile::{CourseKey, CourseProfile, NodeId};
+use crate::tree::{ROOT, RawId, Tree};
+
+/// What the keys of one course stand for.
+struct UserTerms<'a, 'c> {
+    keys: &'a Keys,
+    tree: &'a Tree,
+    /// Raw contexts by the one around them and their address ids; ascending. The whole
+    /// tree is gone through for it, so only where a node has no address that leads to its context.
+    inner: OnceCell<Vec<(RawId, u32, RawId)>>,
+    addresses: &'a Addresses,
+    contexts: &'a mut Contexts<'c>,
+    rate: Rate,
+    told: Vec<CourseKey>,
+    ids: HashMap<(Option<NodeId>, u64), Key>,
+}
+
+/// The course in the terms of `contexts`, which must be those of `tree`.
+pub(crate) fn told(
+    course: &Node,
+    keys: &Keys,
+    tree: &Tree,
+    addresses: &Addresses,
+    contexts: &mut Contexts<'_>,
+    rate: Rate,
+) -> CourseProfile {
+    let (inner, told, ids) = (OnceCell::new(), Vec::new(), HashMap::new());
+    let mut terms = UserTerms { keys, tree, inner, addresses, contexts, rate, told, ids };
+    let root = terms.key(CourseKey { node: None, site: 0, position: None });
+    let tree = course.translated((ROOT, root), &mut terms);
+    CourseProfile { tree, keys: terms.told }
+}
+
+impl UserTerms<'_, '_> {
+    fn key(&mut self, key: CourseKey) -> Key {
+        let told = &mut self.told;
+        *self.ids.entry((key.node, key.site)).or_insert_with(|| {
+            told.push(key);
+            Key(told.len() as u32 - 1)
+        })
+    }
+
+    /// A raw context of an address in a call or a loop that a function makes at `site`.
+    fn context_in(&self, site: RawId, node: &Node) -> Option<RawId> {
+        let known = self.address_in(node).and_then(|address| self.tree.inner(site, address));
+        known.or_else(|| self.contexts_in(site, node.key()).next())
+    }
+
+    /// An address that a node was seen at, directly in its function.
+    fn address_in(&self, node: &Node) -> Option<u32> {
+        let among = |nodes: &[Node]| {
+            nodes.iter().find_map(|node| match self.keys.meaning(node.key())? {
+                Meaning::Call(site) => site,
+                Meaning::Loop(_) => self.address_in(node),
+                Meaning::Place(address) => Some(address),
+            })
+        };
+        match node.content() {
+            Content::Ordered(children) | Content::Profile(children) => among(children),
+            Content::Loop(iterations) => {
+                let mut trees = iterations.clusters().iter().map(|cluster| &cluster.tree);
+                trees.find_map(|tree| self.address_in(tree)).or_else(|| among(iterations.refused()))
+            }
+        }
+    }
+
+    /// The raw contexts under `site` whose addresses lie in what a key stands for.
+    fn contexts_in(&self, site: RawId, key: Key) -> impl Iterator<Item = RawId> + '_ {
+        let inner = self.inner.get_or_init(|| {
+            let place = |raw: RawId| (self.tree.parent(raw), self.tree.address(raw), raw);
+            let mut inner: Vec<(RawId, u32, RawId)> = self.tree.ids().map(place).collect();
+            inner.sort_unstable();
+            inner
+        });
+        let begin = inner.partition_point(|(outer, ..)| *outer < site);
+        let under = inner[begin..].iter().take_while(move |(outer, ..)| *outer == site);
+        let within = under.filter(move |(_, address, _)| self.keys.holds(key, *address));
+        within.map(|(.., raw)| *raw)
+    }
+}
+
+impl Terms for UserTerms<'_, '_> {
+    /// The raw context of the call site of the function that a node lies in.
+    type Place = RawId;
+
+    fn node(&mut self, around: RawId, node: &Node) -> Option<(RawId, Key)> {
+        // What has no time may lie behind the end of the run, which was not known when it happened.
+        let key = Some(node.key()).filter(|_| node.duration() > 0)?;
+        let position = self.keys.position(key);
+        match self.keys.meaning(key)? {
+            Meaning::Call(site) => {
+                let raw = site.map_or(Some(ROOT), |site| self.tree.inner(around, site))?;
+                let callee = self.context_in(raw, node)?;
+                let node = self.contexts.place(callee).map(|place| place.called);
+                let site = match site {
+                    Some(site) => self.addresses.named(site).map(|named| named.offset),
+                    // Nobody called it: what it is tells it from others.
+                    None => self.keys.entry(key),
+                };
+                let site = site.unwrap_or(0);
+                Some((raw, self.key(CourseKey { node, site, position })))
+            }
+            Meaning::Loop(depth) => {
+                let within = self.context_in(around, node)?;
+                let node = self.contexts.loop_around(within, depth);
+                // A loop that lies outside of the user's contexts is none to the user.
+                node?;
+                Some((around, self.key(CourseKey { node, site: 0, position })))
+            }
+            Meaning::Place(_) => None,
+        }
+    }
+
+    fn time(&self, stamps: u64) -> u64 {
+        self.rate.ns(stamps)
+    }
+}

@@ -1,0 +1,210 @@
+//! Any number of ranks from the profiles of a few: each rank takes one of them in no rhythm, with noise.
+
+use std::cell::Cell;
+
+use ciborium::Value;
+use plimsoll_analysis::agreement::{Agreed, Proposal};
+use plimsoll_analysis::clocks::{RankClock, Reference, lowest};
+use plimsoll_analysis::communicator::Alone;
+use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput};
+use plimsoll_analysis::rank::Rank;
+use plimsoll_analysis::rules::Rules;
+use plimsoll_analysis::spooled::SpoolNote;
+use plimsoll_analysis::totals::Totals;
+use plimsoll_collector::clusters::{Key, Node, Terms};
+use plimsoll_collector::digest::Digest;
+use plimsoll_collector::profile::ProcessProfile;
+use plimsoll_tests::outcome::Outcome;
+
+/// Ranks of a node.
+const ON_A_NODE: u32 = 64;
+
+/// Times of a rank are off by up to this part.
+const NOISE: f64 = 0.05;
+
+/// The ranks of a job.
+pub struct Ranks {
+    /// Profiles of the few.
+    profiles: Vec<ProcessProfile>,
+    agreed: Agreed,
+    reference: Reference,
+}
+
+impl Ranks {
+    /// So many ranks, made of these profiles.
+    pub fn new(profiles: Vec<ProcessProfile>, ranks: u32) -> Self {
+        let proposals = profiles.iter().map(Proposal::of);
+        let all = proposals.fold(Proposal::default(), Proposal::combine);
+        let agreed = Agreed { ranks, ..all.conclude(Rules::default()) };
+        let mut made = Self { profiles, agreed, reference: Reference::default() };
+        let first = [made.input(0)];
+        made.reference = Reference::learn(&Alone, &first, lowest(&first), false)
+            .unwrap_or_else(|error| panic!("{error}"));
+        made
+    }
+
+    /// What they have agreed on.
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    /// With which clock the others are compared.
+    pub fn reference(&self) -> Reference {
+        self.reference.clone()
+    }
+
+    /// A rank, as its collector would hand it on.
+    pub fn input(&self, rank: u32) -> RankInput {
+        let which = if rank == 0 { 0 } else { mixed(u64::from(rank)) % self.profiles.len() as u64 };
+        let mut profile = self.profiles[which as usize].clone();
+        disturb(&mut profile, rank);
+        RankInput {
+            rank,
+            host: host(rank / ON_A_NODE),
+            cores: (0..ON_A_NODE).collect(),
+            clock: RankClock {
+                id: "3e1f4c5a-7f5c-4f0e-9a41-5b1f6b0c2d17".to_owned(),
+                exchanges: Vec::new(),
+            },
+            profile,
+            cost: Cost::default(),
+            spool_trouble: None,
+        }
+    }
+
+    /// What is known of a rank when the reduction begins.
+    pub fn totals(&self, rank: u32) -> Totals {
+        let input = self.input(rank);
+        let mut totals = Totals::default();
+        totals.add_rank(&Rank::new(&input, &self.agreed), &self.agreed);
+        totals.clocks.add_rank(&input, &self.reference);
+        totals
+    }
+}
+
+/// What the spool of a job on one node says of it, and its ranks in order.
+pub fn recorded(job: &Outcome) -> (JobInfo, Vec<RankInput>) {
+    let mut inputs = Vec::new();
+    let mut info = None;
+    for spool in job.files_ending(".spool") {
+        let mut digest =
+            Digest::open(&spool).unwrap_or_else(|error| panic!("{}: {error}", spool.display()));
+        let note = digest.note().cloned().expect("a spool says which job it is of");
+        let note: SpoolNote = serde_json::from_value(note).expect("it says so as a note");
+        for process in digest.processes() {
+            let profile = digest.profile(process.number, |_| {}).expect("the spool is whole");
+            inputs.extend(profile.and_then(|profile| note.input(process.pid, profile)));
+        }
+        info = Some(note.job);
+    }
+    inputs.sort_by_key(|input| input.rank);
+    (info.expect("the job has left a spool"), inputs)
+}
+
+/// The same totals of ranks whose numbers are higher by so many, on other nodes. What they hold is
+/// looked up by its names, for nothing but a measurement renumbers ranks.
+pub fn moved(totals: &Totals, by: u32) -> Totals {
+    let mut value = Value::serialized(totals).expect("totals can be sent, so they can be written");
+    let clusters = at(&mut value, "clusters");
+    for (block, clusters) in entries(at(clusters, "blocks")) {
+        raise(at(block, "first"), by);
+        elements(clusters).iter_mut().for_each(|cluster| raise_set(at(cluster, "members"), by));
+    }
+    for (_, it) in entries(at(at(&mut value, "loops"), "by_node")) {
+        raise_set(at(it, "ranks"), by);
+        raise(at(at(it, "longest"), "rank"), by);
+    }
+    entries(at(&mut value, "phases")).iter_mut().for_each(|(_, it)| raise(at(it, "named_by"), by));
+    for (clock, known) in entries(at(at(&mut value, "clocks"), "clocks")) {
+        raise_host(at(clock, "host"), by);
+        raise_set(at(known, "ranks"), by);
+        entries(at(known, "fits")).iter_mut().for_each(|(rank, _)| raise(rank, by));
+    }
+    let job = at(&mut value, "job");
+    raise_set(at(job, "ranks"), by);
+    for (host, known) in entries(at(job, "hosts")) {
+        raise_host(host, by);
+        raise_set(at(known, "ranks"), by);
+    }
+    value.deserialized().expect("only numbers have changed")
+}
+
+fn at<'v>(value: &'v mut Value, name: &str) -> &'v mut Value {
+    let found = entries(value).iter_mut().find(|(key, _)| key.as_text() == Some(name));
+    &mut found.unwrap_or_else(|| panic!("totals have no {name} any more")).1
+}
+
+fn entries(value: &mut Value) -> &mut Vec<(Value, Value)> {
+    value.as_map_mut().expect("a map")
+}
+
+fn elements(value: &mut Value) -> &mut Vec<Value> {
+    value.as_array_mut().expect("a list")
+}
+
+fn raise(value: &mut Value, by: u32) {
+    let number = u64::try_from(value.as_integer().expect("a rank")).expect("a rank");
+    *value = Value::from(number + u64::from(by));
+}
+
+fn raise_set(set: &mut Value, by: u32) {
+    for run in elements(at(set, "runs")) {
+        raise(at(run, "first"), by);
+        raise(at(run, "last"), by);
+    }
+}
+
+fn raise_host(value: &mut Value, by: u32) {
+    let name = value.as_text().expect("a host has a name");
+    let number: u32 = name.trim_start_matches("node").parse().expect("nodes are numbered");
+    *value = Value::from(host(number + by / ON_A_NODE));
+}
+
+fn host(number: u32) -> String {
+    format!("node{number:05}")
+}
+
+/// Times in a course, each off by its own part.
+struct Noisy(Cell<u64>);
+
+impl Terms for Noisy {
+    type Place = ();
+
+    fn node(&mut self, (): (), node: &Node) -> Option<((), Key)> {
+        Some(((), node.key()))
+    }
+
+    fn time(&self, time: u64) -> u64 {
+        self.0.set(mixed(self.0.get()));
+        noisy(time, self.0.get())
+    }
+}
+
+/// Gives a profile the noise of a rank.
+fn disturb(profile: &mut ProcessProfile, rank: u32) {
+    let of_node = |node: u32| mixed(u64::from(rank) << 32 | u64::from(node));
+    for (node, value) in profile.phases.iter_mut().flat_map(|phase| &mut phase.values) {
+        value.exclusive_ns = noisy(value.exclusive_ns, of_node(*node));
+    }
+    for row in &mut profile.rows.rows {
+        let which = of_node(row.index as u32);
+        row.values.iter_mut().for_each(|(node, ns)| *ns = noisy(*ns, which ^ of_node(*node)));
+    }
+    if let Some(course) = &mut profile.course {
+        let mut noise = Noisy(Cell::new(of_node(0)));
+        course.tree = course.tree.translated(((), course.tree.key()), &mut noise);
+    }
+}
+
+fn noisy(time_ns: u64, random: u64) -> u64 {
+    let part = random as f64 / u64::MAX as f64 * 2.0 - 1.0;
+    (time_ns as f64 * (1.0 + NOISE * part)) as u64
+}
+
+/// Numbers in no rhythm (splitmix64).
+fn mixed(number: u64) -> u64 {
+    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}

@@ -1,0 +1,159 @@
+//! The reduction alone, at numbers of ranks that no test can start: what two blocks of ranks cost that
+//! come together, level by level of the binary tree, as messages and as memory.
+//!
+//! The ranks of the lowest levels are all made, each with its own noise. Above, a block meets itself with
+//! other numbers of ranks, on other nodes: what grows with ranks grows, only the noise is not new.
+
+use std::time::Instant;
+
+use plimsoll_analysis::conclude::Conclusion;
+use plimsoll_analysis::order::ordered;
+use plimsoll_analysis::totals::Totals;
+use plimsoll_collector::profile::ProcessProfile;
+
+use crate::finalize::lammps;
+use crate::generated;
+use crate::ranks::{Ranks, moved, recorded};
+use crate::row::Row;
+use crate::statistics::median;
+
+/// Rows are for 2^4, 2^8, 2^12, ... ranks.
+const LEVELS_OF_A_ROW: u32 = 4;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// One level of the binary tree: pairs of blocks that came together there.
+#[derive(Default)]
+struct Level {
+    combine_ms: Vec<f64>,
+    /// Writing the message, and reading it.
+    travel_ms: Vec<f64>,
+    message_bytes: usize,
+    /// Of what has come together, the first time; 0 where that is not asked.
+    memory_bytes: usize,
+}
+
+impl Level {
+    /// The lower ranks receive the higher ones, as in a reduction.
+    fn meet(&mut self, lower: Totals, higher: Totals) -> Totals {
+        let begin = Instant::now();
+        let message = postcard::to_stdvec(&higher).expect("totals can be sent");
+        let mut travel_ms = ms(begin);
+        drop(higher);
+        let begin = Instant::now();
+        let higher: Totals = postcard::from_bytes(&message).expect("totals can be read");
+        travel_ms += ms(begin);
+        self.message_bytes = self.message_bytes.max(message.len());
+        drop(message);
+        let begin = Instant::now();
+        let both = lower.combine(higher);
+        self.combine_ms.push(ms(begin));
+        self.travel_ms.push(travel_ms);
+        both
+    }
+}
+
+fn ms(begin: Instant) -> f64 {
+    begin.elapsed().as_secs_f64() * 1e3
+}
+
+/// Bytes on the heap.
+fn heap_bytes() -> usize {
+    // SAFETY: no pointers.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// What a value has on the heap.
+fn memory_bytes<T: Clone>(value: &T) -> usize {
+    let before = heap_bytes();
+    let copy = value.clone();
+    let bytes = heap_bytes().saturating_sub(before);
+    drop(copy);
+    bytes
+}
+
+/// Brings 2^`levels` ranks together, of which 2^`made` are made.
+fn reduced(ranks: &Ranks, made: u32, levels: u32) -> (Vec<Level>, Totals) {
+    let mut found: Vec<Level> = (0..levels).map(|_| Level::default()).collect();
+    // Blocks that wait for their partner, by level.
+    let mut waiting: Vec<Option<Totals>> = (0..=made).map(|_| None).collect();
+    let mut meet = |level: u32, lower, higher| {
+        let level_of = &mut found[level as usize];
+        let both = level_of.meet(lower, higher);
+        let top = level + 1;
+        let asked = top.is_multiple_of(LEVELS_OF_A_ROW) || top == levels;
+        if asked && level_of.memory_bytes == 0 {
+            level_of.memory_bytes = memory_bytes(&both);
+        }
+        both
+    };
+    for rank in 0..1 << made {
+        let mut totals = ranks.totals(rank);
+        let mut level = 0;
+        while let Some(lower) = waiting[level as usize].take() {
+            totals = meet(level, lower, totals);
+            level += 1;
+        }
+        waiting[level as usize] = Some(totals);
+    }
+    let mut all = waiting.pop().flatten().expect("all ranks that were made are one block");
+    for level in made..levels {
+        let others = moved(&all, 1 << level);
+        all = meet(level, all, others);
+    }
+    assert_eq!(all.job.ranks.len(), 1 << levels, "each rank counts once");
+    (found, all)
+}
+
+fn rows(subject: &str, profiles: Vec<ProcessProfile>, made: u32, levels: u32) -> Vec<Row> {
+    let ranks = Ranks::new(profiles, 1 << levels);
+    let one = memory_bytes(&ranks.totals(0)) as f64 / MIB;
+    let (mut found, all) = reduced(&ranks, made, levels);
+    let combine_ms: Vec<f64> =
+        found.iter_mut().map(|level| median(&mut level.combine_ms)).collect();
+    let travel_ms: Vec<f64> = found.iter_mut().map(|level| median(&mut level.travel_ms)).collect();
+    let row = |name: &str, value, unit, baseline| Row::new(name, subject, value, unit, baseline);
+    let mut rows = Vec::new();
+    for (last, level) in found.iter().enumerate().filter(|(_, level)| level.memory_bytes > 0) {
+        let of = |what: &str| format!("{what} 2^{} ranks", last + 1);
+        let way = |times: &[f64]| times[..=last].iter().sum::<f64>();
+        let way_ms = way(&combine_ms) + way(&travel_ms);
+        let (message, memory) = (level.message_bytes as f64 / MIB, level.memory_bytes as f64 / MIB);
+        let least = found[0].message_bytes as f64 / MIB;
+        rows.extend([
+            row(&of("the last merge of"), combine_ms[last], "ms", combine_ms[0]).target(1e3),
+            row(&of("writing and reading its message,"), travel_ms[last], "ms", travel_ms[0]),
+            row(&of("its message,"), message, "MiB", least),
+            row(&of("merges and messages on the way,"), way_ms, "ms", combine_ms[0] + travel_ms[0]),
+            row(&of("memory at the root,"), memory, "MiB", one).target(64.0),
+        ]);
+    }
+    for (what, bytes) in [
+        ("clocks", memory_bytes(&all.clocks)),
+        ("clusters", memory_bytes(&all.clusters)),
+        ("nodes of the job", memory_bytes(&all.job)),
+        ("instances", memory_bytes(&all.instances)),
+    ] {
+        let name = format!("of it {what}, 2^{levels} ranks");
+        rows.push(row(&name, bytes as f64 / MIB, "MiB", one));
+    }
+    let begin = Instant::now();
+    let conclusion = Conclusion::new(ordered(all), ranks.agreed(), ranks.reference());
+    let clusters = conclusion.clusters().clusters().len();
+    let name = format!("conclusions from 2^{levels} ranks, in {clusters} clusters");
+    rows.push(row(&name, ms(begin), "ms", 0.0));
+    rows
+}
+
+/// Ranks of made profiles. The baselines are what two single ranks cost.
+pub fn generated_rows(made: u32, levels: u32) -> Vec<Row> {
+    rows("made ranks", (0..generated::KINDS).map(generated::profile).collect(), made, levels)
+}
+
+/// The same with the profiles of a real application.
+pub fn lammps_rows(steps: u32, made: u32, levels: u32) -> Vec<Row> {
+    let job = lammps(8, steps);
+    let profiles = recorded(&job).1.into_iter().map(|input| input.profile).collect();
+    rows("lammps droplet", profiles, made, levels)
+}

@@ -1,0 +1,144 @@
+//! Nodes whose clocks are apart: by how much is found out, and nothing else shows it.
+
+use plimsoll_tests::digests::{By, differences, digest, folder_of};
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::load::undisturbed;
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::nodes::{self, AHEAD_VARIABLE};
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::summary::Summary;
+use plimsoll_tests::truth::assert_within;
+use serde_json::Value;
+
+/// What clocks are found to be apart by may be wrong by a sampling period.
+const PERIOD_US: f64 = 4000.0;
+const TOLERANCE: f64 = 0.10;
+
+/// Nodes whose clocks are ahead by so many seconds, and ranks on each.
+fn skewed(mpi: Mpi) -> (&'static str, &'static [f64], u32) {
+    match mpi {
+        Mpi::OpenMpi => ("0 3.7 -0.25", &[0.0, 3.7, -0.25], 2),
+        // It is too slow with more ranks than cores.
+        _ => ("3.7 -0.25", &[3.7, -0.25], 1),
+    }
+}
+
+fn numbers(summary: &Summary, pointer: &str) -> Vec<f64> {
+    let list = summary.at(pointer).as_array().expect("a list");
+    list.iter().map(|number| number.as_f64().expect("a number")).collect()
+}
+
+/// Holds the offsets against what the nodes were made with.
+#[track_caller]
+fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
+    let summary = job.summary();
+    assert_eq!(summary.text("/clocks/method"), method, "{}", job.story());
+    assert_eq!(summary.at("/clocks/reference"), 0);
+    let offsets_us = numbers(&summary, "/clocks/offsets_us");
+    assert_eq!(offsets_us.len(), ahead_s.len() * per_node as usize, "{offsets_us:?}");
+    for (rank, offset_us) in offsets_us.iter().enumerate() {
+        let true_us = (ahead_s[rank / per_node as usize] - ahead_s[0]) * 1e6;
+        let wrong_us = (offset_us - true_us).abs();
+        assert!(wrong_us < PERIOD_US, "rank {rank} is {true_us} us ahead, not {offset_us}");
+    }
+    // They run alike: all are this machine's.
+    let drift_ppm = numbers(&summary, "/clocks/drift_ppm");
+    assert_eq!(drift_ppm.len(), offsets_us.len());
+    let drifted_us = |ppm: &f64| ppm.abs() * summary.number("/run/elapsed_s");
+    assert!(drift_ppm.iter().all(|ppm| drifted_us(ppm) < PERIOD_US), "{drift_ppm:?}");
+    let residual_us = summary.number("/clocks/residual_us");
+    assert!((0.0..PERIOD_US).contains(&residual_us), "{residual_us}");
+    assert_eq!(summary.at("/notes").as_array().map(Vec::len), Some(0), "{}", job.story());
+}
+
+/// A digest reads the clocks of the run, and not those of the machine where it runs.
+fn assert_digest_agrees(job: &Outcome, by: By) {
+    let folder = folder_of(&job.files_ending(".plimsoll.json")[0]).expect("a spool");
+    let differences = differences(&job.summary(), &digest(&folder, by));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// Instances of each phase, and how long they took.
+fn phases(summary: &Summary) -> Vec<(u64, f64)> {
+    let phases = summary.at("/phases").as_array().expect("phases are a list");
+    let phase = |phase: &Value| {
+        (phase["instances"].as_u64().unwrap_or(0), phase["duration_s"].as_f64().unwrap_or(-1.0))
+    };
+    phases.iter().map(phase).collect()
+}
+
+#[test]
+fn clocks_are_aligned_and_nothing_else_shows_that_they_were_apart() {
+    for mpi in each_mpi().filter(|_| nodes::available()) {
+        let (variable, ahead_s, per_node) = skewed(mpi);
+        let ranks = ahead_s.len() as u32 * per_node;
+        let job = Job::ranks("imbalance", mpi, ranks).arguments("sleep 40 10 3").watch(Watch::Run);
+        let level = job.run().succeeded();
+        let apart = job.nodes(ahead_s.len() as u32).variable(AHEAD_VARIABLE, variable);
+        let apart = apart.run().succeeded();
+        assert_aligned(&apart, "regions", ahead_s, per_node);
+        assert_aligned(&level, "regions", &vec![0.0; ranks as usize], 1);
+        assert_digest_agrees(&apart, By::Threads(2));
+
+        let (found, expected) = (apart.summary(), level.summary());
+        let (loss, same) = (found.worst(), expected.worst());
+        for field in ["kind", "slow_ranks", "waiting_ranks", "label", "evened_out"] {
+            assert_eq!(loss.field(field), same.field(field), "{field} of {loss:?}");
+        }
+        assert_eq!(loss.first_cause(), same.first_cause());
+        let truth_s = apart.truth().number("expected_loss_s");
+        assert_within("seconds", loss.seconds(), truth_s, TOLERANCE);
+        let (found, expected) = (phases(&found), phases(&expected));
+        assert_eq!(found.len(), expected.len());
+        for ((instances, duration_s), (same, same_s)) in found.into_iter().zip(expected) {
+            assert_eq!(instances, same);
+            // Begin and end of a run take a few milliseconds, now more, now less.
+            if same > 1 {
+                assert_within("a phase", duration_s, same_s, TOLERANCE);
+            }
+        }
+    }
+}
+
+#[test]
+fn clocks_are_aligned_by_samples_alone() {
+    if !Mpi::OpenMpi.available() || !nodes::available() {
+        return;
+    }
+    let (variable, ahead_s, per_node) = skewed(Mpi::OpenMpi);
+    let ranks = ahead_s.len() as u32 * per_node;
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, ranks).arguments("sleep 40 20 3");
+    let job = job.variable("PLIMSOLL_REGIONS", "off").watch(Watch::Run);
+    let known = [1, 39, 1];
+    let instances = |job: &Outcome| -> Vec<u64> {
+        phases(&job.summary()).iter().map(|(instances, _)| *instances).collect()
+    };
+    let apart = job.clone().nodes(ahead_s.len() as u32).variable(AHEAD_VARIABLE, variable);
+    let apart = undisturbed(&apart, |job| instances(job) == known);
+    assert_aligned(&apart, "samples", ahead_s, per_node);
+    assert_digest_agrees(&apart, By::Threads(2));
+    let level = undisturbed(&job, |job| instances(job) == known);
+    assert_eq!((instances(&apart), instances(&level)), (known.to_vec(), known.to_vec()));
+    let (found, expected) = (apart.summary(), level.summary());
+    let (loss, same) = (found.worst(), expected.worst());
+    for field in ["kind", "slow_ranks", "waiting_ranks", "label"] {
+        assert_eq!(loss.field(field), same.field(field), "{field} of {loss:?}");
+    }
+    assert_eq!(loss.first_cause(), same.first_cause());
+    let truth_s = apart.truth().number("expected_loss_s");
+    assert_within("seconds", loss.seconds(), truth_s, 2.0 * TOLERANCE);
+}
+
+#[test]
+fn messages_tell_where_no_synchronisation_does() {
+    for mpi in each_mpi().filter(|_| nodes::available()) {
+        let (variable, ahead_s, per_node) = skewed(mpi);
+        let nodes = ahead_s.len() as u32;
+        // The synchronisation of one iteration and that of the end are too few.
+        let job = Job::ranks("imbalance", mpi, nodes * per_node).arguments("sleep 1 200 3");
+        let job = job.nodes(nodes).variable(AHEAD_VARIABLE, variable).watch(Watch::Run);
+        let job = job.run().succeeded();
+        assert_aligned(&job, "ping-pong", ahead_s, per_node);
+        assert_digest_agrees(&job, By::Threads(3));
+    }
+}

@@ -1,0 +1,64 @@
+/* Each rank writes `factor` MiB to a file of its own after its work and waits until the disk has
+ * them. HOW = memory writes nothing. */
+#include "ranks.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+SHOWN void work_even(void)
+{
+    work_ms(parameters.ms);
+    KEEP_FRAME();
+}
+
+SHOWN void write_checkpoint(int file, const char *data, size_t bytes)
+{
+    for (size_t written = 0; written < bytes;) {
+        ssize_t more = pwrite(file, data + written, bytes - written, (off_t)written);
+        if (more <= 0) {
+            perror("subject: cannot write");
+            exit(2);
+        }
+        written += (size_t)more;
+    }
+    fsync(file);
+    KEEP_FRAME();
+}
+
+int main(int argc, char **argv)
+{
+    read_parameters(argc, argv);
+    begin(&argc, &argv);
+    bool writes = strcmp(parameters.how, "memory") != 0;
+    size_t bytes = (size_t)(parameters.factor * (1 << 20));
+    char *data = allocate(bytes, 1), name[64];
+    memset(data, rank + 1, bytes);
+    snprintf(name, sizeof name, "checkpoint.%d", rank);
+    int file = writes ? open(name, O_RDWR | O_CREAT | O_TRUNC, 0600) : -1;
+    unlink(name);
+    double writing_s = 0;
+    long long checksum = 0;
+    for (int i = 0; i < parameters.iterations; i++) {
+        work_even();
+        double start_s = wall_s();
+        if (writes)
+            write_checkpoint(file, data, bytes);
+        writing_s += wall_s() - start_s;
+        checksum += add_up(i);
+    }
+    double sum_s = 0;
+    MPI_Reduce(&writing_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    FILE *truth = rank == 0 ? open_truth("files") : NULL;
+    if (truth) {
+        tell_number(truth, "ranks", ranks);
+        tell_number(truth, "iterations", parameters.iterations);
+        tell_number(truth, "global_syncs", parameters.iterations);
+        tell_number(truth, "elapsed_s", wall_s() - begin_s);
+        tell_number(truth, "expected_loss_s", sum_s / ranks);
+        tell_text(truth, "cause", writes ? "write_checkpoint" : NULL);
+        close_truth(truth);
+    }
+    print_result("files", checksum);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,75 @@
+/* Four threads of each rank work in turns: each holds the one lock while it works, so that three of
+ * them wait for it. HOW = free gives each thread a lock of its own. */
+#include "ranks.h"
+
+#include <pthread.h>
+
+#define THREADS 4
+
+static pthread_mutex_t locks[THREADS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                         PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static double waited_s[THREADS];
+
+SHOWN void work_locked(void)
+{
+    work_ms(parameters.ms);
+    KEEP_FRAME();
+}
+
+SHOWN void update(int thread, pthread_mutex_t *lock)
+{
+    double start_s = wall_s();
+    pthread_mutex_lock(lock);
+    waited_s[thread] += wall_s() - start_s;
+    work_locked();
+    pthread_mutex_unlock(lock);
+    /* Lets the others have it. */
+    sleep_ms(parameters.ms / 10);
+    KEEP_FRAME();
+}
+
+SHOWN void *run_thread(void *number)
+{
+    int thread = *(int *)number;
+    bool shares = strcmp(parameters.how, "free") != 0;
+    for (int i = 0; i < parameters.iterations; i++)
+        update(thread, &locks[shares ? 0 : thread]);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    read_parameters(argc, argv);
+    int level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    begin_s = wall_s();
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    pthread_t threads[THREADS];
+    int numbers[THREADS] = {0, 1, 2, 3};
+    /* The communicating thread is one of them. */
+    for (int t = 1; t < THREADS; t++)
+        pthread_create(&threads[t], NULL, run_thread, &numbers[t]);
+    run_thread(&numbers[0]);
+    for (int t = 1; t < THREADS; t++)
+        pthread_join(threads[t], NULL);
+    double mine_s = 0, sum_s = 0;
+    for (int t = 0; t < THREADS; t++)
+        mine_s += waited_s[t] / THREADS;
+    MPI_Reduce(&mine_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    long long checksum = add_up(parameters.iterations);
+    FILE *file = rank == 0 ? open_truth("locks") : NULL;
+    if (file) {
+        bool shares = strcmp(parameters.how, "free") != 0;
+        tell_number(file, "ranks", ranks);
+        tell_number(file, "iterations", parameters.iterations);
+        tell_number(file, "global_syncs", 1);
+        tell_number(file, "elapsed_s", wall_s() - begin_s);
+        tell_number(file, "expected_loss_s", sum_s / ranks);
+        tell_text(file, "cause", shares ? "update" : NULL);
+        close_truth(file);
+    }
+    print_result("locks", checksum);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* Each rank hands a message of `factor` MiB round the ring after its work, at the same time as all
+ * others: nobody is late, the messages are long. HOW = short sends a number of it only. */
+#include "ranks.h"
+
+SHOWN void work_even(void)
+{
+    work_ms(parameters.ms);
+    KEEP_FRAME();
+}
+
+SHOWN void pass_on(char *out, char *in, int bytes)
+{
+    int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
+    MPI_Sendrecv(out, bytes, MPI_BYTE, right, 1, in, bytes, MPI_BYTE, left, 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    KEEP_FRAME();
+}
+
+int main(int argc, char **argv)
+{
+    read_parameters(argc, argv);
+    begin(&argc, &argv);
+    bool large = strcmp(parameters.how, "short") != 0;
+    int whole = (int)(parameters.factor * (1 << 20)), bytes = large ? whole : 8;
+    char *out = allocate((size_t)whole, 1), *in = allocate((size_t)whole, 1);
+    memset(out, rank + 1, (size_t)whole);
+    memset(in, 0, (size_t)whole);
+    double passing_s = 0;
+    long long checksum = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < parameters.iterations; i++) {
+        work_even();
+        double start_s = wall_s();
+        pass_on(out, in, bytes);
+        passing_s += wall_s() - start_s;
+        checksum += in[bytes - 1];
+    }
+    double sum_s = 0;
+    MPI_Reduce(&passing_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    FILE *file = rank == 0 ? open_truth("messages") : NULL;
+    if (file) {
+        tell_number(file, "ranks", ranks);
+        tell_number(file, "iterations", parameters.iterations);
+        tell_number(file, "global_syncs", 1);
+        tell_number(file, "elapsed_s", wall_s() - begin_s);
+        tell_number(file, "expected_loss_s", large ? sum_s / ranks : 0);
+        tell_number(file, "bytes", (double)bytes * parameters.iterations * ranks);
+        tell_text(file, "symptom", large ? "MPI_Sendrecv" : NULL);
+        tell_text(file, "cause", large ? "pass_on" : NULL);
+        close_truth(file);
+    }
+    print_result("messages", checksum);
+    MPI_Finalize();
+    return 0;
+}

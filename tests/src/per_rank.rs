@@ -1,0 +1,176 @@
+//! The file of single ranks' times, as a script reads it, held against the summary that it goes with.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Seconds of each rank in each context.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PerRank {
+    bytes: Vec<u8>,
+    header: Value,
+    numbers: Vec<f32>,
+}
+
+impl PerRank {
+    /// Reads a file: a line of JSON, and an array.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let shown = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        Self::new(fs::read(path).map_err(|error| shown(&error))?).map_err(|error| shown(&error))
+    }
+
+    fn new(bytes: Vec<u8>) -> Result<Self, String> {
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("no line")? + 1;
+        let header: Value =
+            serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
+        let (words, rest) = bytes[end..].as_chunks::<4>();
+        let numbers = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+        let read = Self { header, numbers, bytes: Vec::new() };
+        let nodes = read.list("nodes").len() as u64;
+        let shape: Vec<u64> = read.list("shape").iter().filter_map(Value::as_u64).collect();
+        let [ranks, 2, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
+        let counted = ranks * 2 * width == read.numbers.len() as u64;
+        if end % 64 != 0 || !rest.is_empty() || !counted || width != nodes {
+            return Err(format!(
+                "{} numbers from byte {end} on: {}",
+                read.numbers.len(),
+                read.header
+            ));
+        }
+        for (key, expected) in [
+            ("schema", serde_json::json!("plimsoll-ranks/1")),
+            ("dtype", serde_json::json!("<f4")),
+            ("quantities", serde_json::json!(["inclusive_s", "exclusive_s"])),
+        ] {
+            if read.header[key] != expected {
+                return Err(format!("{key} is {}", read.header[key]));
+            }
+        }
+        Ok(Self { bytes, ..read })
+    }
+
+    fn list(&self, key: &str) -> &[Value] {
+        self.header[key].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The ranks, as a list with ranges.
+    pub fn ranks(&self) -> &str {
+        self.header["ranks"].as_str().unwrap_or_default()
+    }
+
+    /// Times of all ranks in a node of the tree, `None` if it is not in the file.
+    pub fn of(&self, node: u64, quantity: Quantity) -> Option<Vec<f64>> {
+        let nodes = self.list("nodes");
+        let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;
+        let rows = self.numbers.chunks_exact(2 * nodes.len());
+        let at = quantity as usize * nodes.len() + column;
+        Some(rows.map(|row| f64::from(row[at])).collect())
+    }
+
+    /// Where it contradicts the summary that it goes with.
+    pub fn contradictions(&self, summary: &Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        let nodes = summary["tree"]["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+        let ranks = summary["run"]["ranks"].as_u64();
+        for node in self.list("nodes").iter().filter_map(Value::as_u64) {
+            for (key, quantity) in
+                [("inclusive", Quantity::Inclusive), ("exclusive", Quantity::Exclusive)]
+            {
+                let times = self.of(node, quantity).unwrap_or_default();
+                let told = &nodes.get(node as usize).unwrap_or(&Value::Null)[key];
+                let min = times.iter().copied().fold(f64::INFINITY, f64::min);
+                let max = times.iter().copied().fold(0.0, f64::max);
+                let all = [("sum_s", times.iter().sum()), ("min_s", min), ("max_s", max)];
+                for (statistic, value) in all {
+                    let expected = told[statistic].as_f64().unwrap_or(f64::NAN);
+                    let near = (value - expected).abs() <= expected * 1e-6;
+                    if !near || Some(times.len() as u64) != ranks {
+                        faults.push(format!(
+                            "per_rank: {key} times of node {node} have {statistic} {value}, not \
+                             {expected}: {times:?}"
+                        ));
+                    }
+                }
+            }
+        }
+        faults
+    }
+}
+
+/// What of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// With all that it calls.
+    Inclusive,
+    /// Itself.
+    Exclusive,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn file(shape: [u64; 3], numbers: &[f32]) -> Vec<u8> {
+        let quantities = ["inclusive_s", "exclusive_s"];
+        let header = json!({
+            "schema": "plimsoll-ranks/1", "ranks": "0-1", "nodes": [0, 2],
+            "quantities": quantities, "dtype": "<f4", "shape": shape,
+        });
+        let mut bytes = header.to_string().into_bytes();
+        bytes.resize(bytes.len().next_multiple_of(64) + 63, b' ');
+        bytes.push(b'\n');
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        bytes
+    }
+
+    const NUMBERS: [f32; 8] = [3.0, 2.0, 1.0, 2.0, 5.0, 4.0, 1.0, 4.0];
+
+    #[test]
+    fn times_are_found_and_held_against_the_tree() {
+        let read = PerRank::new(file([2, 2, 2], &NUMBERS)).unwrap();
+        assert_eq!(read.of(2, Quantity::Inclusive), Some(vec![2.0, 4.0]));
+        assert_eq!(read.of(0, Quantity::Exclusive), Some(vec![1.0, 1.0]));
+        assert_eq!(read.of(1, Quantity::Inclusive), None);
+        let metric = |sum_s: f64, min_s: f64, max_s: f64| json!({"sum_s": sum_s, "min_s": min_s, "max_s": max_s});
+        let work = json!({"inclusive": metric(6.0, 2.0, 4.0), "exclusive": metric(6.0, 2.0, 4.0)});
+        let main = json!({"inclusive": metric(8.0, 3.0, 5.0), "exclusive": metric(2.0, 1.0, 1.0)});
+        let mut summary =
+            json!({"run": {"ranks": 2}, "tree": {"nodes": [main, {"inclusive": 1}, work]}});
+        assert_eq!(read.contradictions(&summary), Vec::<String>::new());
+        for (pointer, wrong) in [
+            ("/run/ranks", json!(3)),
+            ("/tree/nodes/2/exclusive/sum_s", json!(6.001)),
+            ("/tree/nodes/0/inclusive/max_s", json!(4.0)),
+        ] {
+            let right = std::mem::replace(summary.pointer_mut(pointer).unwrap(), wrong);
+            assert!(!read.contradictions(&summary).is_empty(), "{pointer} goes unnoticed");
+            *summary.pointer_mut(pointer).unwrap() = right;
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_refused() {
+        for bytes in [
+            Vec::new(),
+            b"text\n".to_vec(),
+            file([2, 2, 2], &NUMBERS[1..]),
+            file([2, 1, 4], &NUMBERS),
+            file([1, 2, 4], &NUMBERS),
+            file([2, 2, 2], &NUMBERS)[..286].to_vec(),
+            file([2, 2, 2], &NUMBERS)[1..].to_vec(),
+        ] {
+            assert!(PerRank::new(bytes).is_err());
+        }
+    }
+}
