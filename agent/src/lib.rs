@@ -24,6 +24,7 @@ mod ring;
 pub mod sampler;
 pub mod segment;
 mod stream;
+pub mod sync;
 pub mod thread;
 pub mod timer;
 pub mod tls;

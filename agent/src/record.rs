@@ -26,8 +26,10 @@ mod tests;
 pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 
+use crate::sync::Sync;
+
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Stamps are time stamp counter ticks shifted right by this: about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
@@ -148,8 +150,8 @@ pub enum Record<'a> {
         /// Bytes sent, received, read or written, where the arguments tell.
         bytes: u64,
     },
-    /// A wrapped call returned: it lasted a period or more, was sampled, or is a global
-    /// synchronisation. Its path becomes the current stack.
+    /// A wrapped call returned: it lasted a period or more, was sampled, or synchronised ranks. Its
+    /// path becomes the current stack.
     Exit {
         /// When it returned.
         stamp: Stamp,
@@ -161,8 +163,8 @@ pub enum Record<'a> {
         duration: u64,
         /// Bytes moved, where the arguments tell.
         bytes: u64,
-        /// Index of the global synchronisation that it was: the same on every rank.
-        sync: Option<u64>,
+        /// The synchronisation that it was.
+        sync: Option<Sync>,
         /// Where the part of the interval before the call went, if that is long.
         off_cpu: Option<OffCpu>,
     },

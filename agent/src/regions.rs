@@ -4,7 +4,7 @@
 //! a slot, and a later call belongs to the slot if it comes from the same place on the stack and
 //! every return address still stands where it stood: some twenty loads instead of an unwind, and
 //! exact. Short calls add to the slot's counters, which travel with the next record; a call that
-//! lasted a period or more, was sampled, or is a global synchronisation writes a record itself.
+//! lasted a period or more, was sampled, or synchronised ranks writes a record itself.
 
 use core::sync::atomic::Ordering;
 
@@ -14,6 +14,7 @@ use crate::marks;
 use crate::process::Observed;
 use crate::record::{OffCpu, Record, STAMP_SHIFT};
 use crate::segment::{MAX_SLOTS, SlotCounters};
+use crate::sync::{Among, Sync};
 use crate::thread::{State, bump, difference, kept, set};
 use crate::unwind::{Frame, Frames, Path};
 
@@ -169,7 +170,7 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     true
 }
 
-/// Notes that the call that returns to `place` ends. `sync`: it was a global synchronisation.
+/// Notes that the call that returns to `place` ends. `among`: the ranks that it has synchronised.
 #[inline]
 pub fn exit(
     observed: &Observed,
@@ -177,7 +178,7 @@ pub fn exit(
     place: u64,
     ticks: u64,
     bytes: u64,
-    sync: bool,
+    among: Option<Among>,
     mpi: bool,
 ) {
     let open = &mut state.regions.open;
@@ -188,13 +189,13 @@ pub fn exit(
     open.place = 0;
     let slot = usize::from(open.slot);
     let duration = ticks.saturating_sub(open.entered);
-    let alone = sync || open.sampled || open.before.is_some();
+    let alone = among.is_some() || open.sampled || open.before.is_some();
     let thread = &state.area().thread;
     set(&thread.open_slot, 0);
     bump(&thread.calls, 1);
     bump(&thread.mpi_calls, u64::from(mpi));
     if alone || duration >= observed.period_ticks {
-        record_exit(observed, state, ticks, bytes, sync);
+        record_exit(observed, state, ticks, bytes, among);
     } else {
         count(state, slot, duration, bytes);
     }
@@ -203,7 +204,13 @@ pub fn exit(
 /// Writes a record of the call that was open.
 #[cold]
 #[inline(never)]
-fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, sync: bool) {
+fn record_exit(
+    observed: &Observed,
+    state: &mut State,
+    ticks: u64,
+    bytes: u64,
+    among: Option<Among>,
+) {
     let open = state.regions.open;
     let slot = usize::from(open.slot);
     flush_tallies(state);
@@ -217,11 +224,14 @@ fn record_exit(observed: &Observed, state: &mut State, ticks: u64, bytes: u64, s
         // after it.
         state.off_cpu.read();
     }
-    let sync = sync.then(|| {
-        let syncs = &state.area().thread.syncs;
-        let index = syncs.load(Ordering::Relaxed);
-        syncs.store(index + 1, Ordering::Relaxed);
-        index
+    let sync = among.map(|among| match among {
+        Among::All => {
+            let syncs = &state.area().thread.syncs;
+            let index = syncs.load(Ordering::Relaxed);
+            syncs.store(index + 1, Ordering::Relaxed);
+            Sync { part: None, index }
+        }
+        Among::Part(part, index) => Sync { part: Some(part), index },
     });
     let now = stamp(ticks);
     let duration = now.saturating_sub(stamp(open.entered));

@@ -25,6 +25,8 @@ pub struct Agreed {
     pub matching: Matching,
     /// Level of the instances that all ranks kept.
     pub level: u32,
+    /// Level of the divisions of instances that are compared.
+    pub division_level: u32,
     /// Number of ranks.
     pub ranks: u32,
     /// The user's rules of labels, as process 0 knows them.
@@ -47,13 +49,26 @@ pub struct Proposal {
     /// have not seen the same number of synchronisations.
     stretches: Option<Option<Vec<Stretch>>>,
     level: u32,
+    division_level: u32,
+    /// How many divisions of parts there are, each member counting its share of [`WHOLE`].
+    divisions: u64,
     ranks: u32,
 }
+
+/// Divisions of parts of the ranks that are compared at most: those of parts whose ranks are far from
+/// each other meet only where all come together.
+const MOST_DIVISIONS: u64 = 1 << 14;
+/// What the members of a part count for together.
+const WHOLE: u64 = 1 << 20;
 
 impl Proposal {
     /// What one rank says.
     pub fn of(profile: &ProcessProfile) -> Self {
-        Self::of_phases(&profile.phases, profile.rows.level)
+        let rows = &profile.divisions;
+        let parts = rows.rows.iter().filter_map(|row| row.part);
+        let divisions = parts.map(|part| WHOLE / u64::from(part.ranks.max(1))).sum();
+        let phases = Self::of_phases(&profile.phases, profile.rows.level);
+        Self { division_level: rows.level, divisions, ..phases }
     }
 
     fn of_phases(phases: &[PhaseProfile], level: u32) -> Self {
@@ -70,7 +85,7 @@ impl Proposal {
             Some(ours)
         };
         let stretches = distinct.then(|| united(phases.iter().map(single), append));
-        Self { stretches: Some(stretches), level, ranks: 1 }
+        Self { stretches: Some(stretches), level, ranks: 1, ..Self::default() }
     }
 
     /// What two groups of ranks say together.
@@ -81,8 +96,13 @@ impl Proposal {
             }
             (one, None) | (None, one) => one,
         };
-        let level = self.level.max(other.level);
-        Self { stretches, level, ranks: self.ranks + other.ranks }
+        Self {
+            stretches,
+            level: self.level.max(other.level),
+            division_level: self.division_level.max(other.division_level),
+            divisions: self.divisions.saturating_add(other.divisions),
+            ranks: self.ranks + other.ranks,
+        }
     }
 
     /// The conclusion, with the rules that are to hold.
@@ -99,7 +119,9 @@ impl Proposal {
             }
             _ => Matching::WholeRun,
         };
-        Agreed { matching, level: self.level, ranks: self.ranks, rules }
+        let too_many = (self.divisions / WHOLE).div_ceil(MOST_DIVISIONS).max(1);
+        let division_level = self.division_level + too_many.next_power_of_two().ilog2();
+        Agreed { matching, level: self.level, division_level, ranks: self.ranks, rules }
     }
 }
 

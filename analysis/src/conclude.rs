@@ -71,7 +71,7 @@ impl Conclusion {
 
     /// Which values of single ranks are worth a file; `None` if none are.
     pub fn sheet(&self) -> Option<Sheet> {
-        Sheet::of(&self.totals, MOST_BYTES)
+        Sheet::of(&self.totals, &self.imbalances, MOST_BYTES)
     }
 
     /// What is left to ask the ranks; the answers go to [`summary()`].

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
+use crate::divisions::{Divided, Excess};
 use crate::instances::{Instance, Instances};
 use crate::rank::Owners;
 use crate::totals::{PhaseTotals, Totals};
@@ -20,6 +21,10 @@ const EVENED_OUT: f64 = 1.1;
 
 /// A function's imbalance is that of the functions that it calls if they hold this fraction of it.
 const EXPLAINED: f64 = 0.7;
+
+/// What is lost between synchronisations of parts of the ranks must be so many times what whole instances
+/// lose: less is noise, which adds up the more the shorter the stretches are that are compared.
+const MORE_IN_PARTS: f64 = 1.1;
 
 /// Imbalance of one context's work: what the run would be shorter by if that work were even.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,6 +48,13 @@ pub struct PhaseImbalance {
     /// What all ranks spend in the ending synchronisation alike: sum over instances of the minimum, in
     /// nanoseconds.
     pub even_ns: f64,
+    /// What is lost by uneven work and shows in the ending synchronisation, in nanoseconds. Waiting
+    /// is uneven also where ranks wait for a core and not for each other, so uneven work must
+    /// confirm it.
+    pub ending_ns: f64,
+    /// Where most of what is lost between synchronisations of parts of the ranks shows, and how much that
+    /// is, in nanoseconds ([`crate::divisions`]).
+    pub in_parts: Option<(NodeId, f64)>,
     /// imb_cause of each context that answers for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
@@ -51,7 +63,9 @@ pub struct PhaseImbalance {
 pub fn imbalances(totals: &Totals) -> BTreeMap<u64, PhaseImbalance> {
     let (ranks, period_ns) = (totals.job.ranks.len(), totals.job.period_ns);
     let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
-        (*index, PhaseImbalance::new((*index, phase), &totals.instances, ranks, period_ns))
+        let whole = PhaseImbalance::new((*index, phase), &totals.instances, ranks, period_ns);
+        let divided = totals.divisions.of_phase(*index, ranks);
+        (*index, whole.divided(&divided, phase.ends_in, ranks))
     };
     totals.phases.iter().map(of_phase).collect()
 }
@@ -86,19 +100,39 @@ impl PhaseImbalance {
         } else {
             nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
         };
-        Self {
-            symptom_ns: symptom as f64 * scale,
-            work_ns: work as f64 * scale,
-            even_ns: even as f64 * per_kept,
-            nodes,
-        }
+        let (symptom_ns, work_ns) = (symptom as f64 * scale, work as f64 * scale);
+        let ending_ns = symptom_ns.min(work_ns);
+        let even_ns = even as f64 * per_kept;
+        Self { symptom_ns, work_ns, even_ns, ending_ns, in_parts: None, nodes }
     }
 
-    /// What is lost by uneven work and shows in the ending synchronisation, in nanoseconds. Waiting
-    /// is uneven also where ranks wait for a core and not for each other, so uneven work must
-    /// confirm it.
-    pub fn ending_ns(&self) -> f64 {
-        self.symptom_ns.min(self.work_ns)
+    /// The same, or what its divisions lose, if that is more: then ranks are slow by turns, within parts of
+    /// them that wait for each other.
+    fn divided(self, divided: &Divided, ends_in: Option<NodeId>, ranks: u32) -> Self {
+        let per_rank = 1.0 / f64::from(ranks);
+        let work_ns = divided.lost() as f64 * per_rank;
+        let before = divided.lost.iter().filter(|(node, _)| Some(**node) != ends_in);
+        let most = before.max_by_key(|(node, lost)| (**lost, std::cmp::Reverse(**node)));
+        let in_parts = most.map(|(node, lost)| (*node, *lost as f64 * per_rank));
+        if work_ns <= MORE_IN_PARTS * self.work_ns || in_parts.is_none() {
+            return Self { in_parts, ..self };
+        }
+        let nodes = self.nodes.iter().map(|(node, whole)| {
+            let uneven = divided.nodes.get(node).copied().unwrap_or_default();
+            let imbalance = NodeImbalance {
+                inclusive_ns: uneven.inclusive.or_total(per_rank, whole.inclusive_ns),
+                own_ns: uneven.own.or_total(per_rank, whole.own_ns),
+            };
+            (*node, imbalance)
+        });
+        let ending = ends_in.and_then(|node| divided.lost.get(&node)).copied().unwrap_or_default();
+        Self {
+            work_ns,
+            ending_ns: ending as f64 * per_rank,
+            in_parts,
+            nodes: nodes.collect(),
+            ..self
+        }
     }
 
     /// Whether causes add up to more than all that uneven work costs: they lie on different ranks
@@ -184,31 +218,15 @@ fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
         (*node, NodeImbalance { inclusive_ns, own_ns: totals.own.imbalance(ranks) })
     });
     let time = &phase.sync.time;
+    let symptom_ns = (time.mean(ranks) - time.min(ranks) as f64).max(0.0);
+    let work_ns = phase.work.imbalance(ranks);
     PhaseImbalance {
-        symptom_ns: (time.mean(ranks) - time.min(ranks) as f64).max(0.0),
-        work_ns: phase.work.imbalance(ranks),
+        symptom_ns,
+        work_ns,
         even_ns: time.min(ranks) as f64,
+        ending_ns: symptom_ns.min(work_ns),
+        in_parts: None,
         nodes: nodes.collect(),
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Excess {
-    all: u128,
-    certain: u128,
-}
-
-impl Excess {
-    fn add(&mut self, excess: u128, error: u128) {
-        self.all += excess;
-        self.certain += excess.saturating_sub(error);
-    }
-
-    /// Where a function begins and ends is known to one period, and the slowest of many ranks is
-    /// the one with the largest error: what exceeds that error shows that instances are uneven in
-    /// their own ways. Otherwise the totals, in which such errors cancel, say it better.
-    fn or_total(&self, scale: f64, total_ns: f64) -> f64 {
-        if self.certain as f64 * scale > total_ns { self.all as f64 * scale } else { total_ns }
     }
 }
 

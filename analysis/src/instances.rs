@@ -62,12 +62,21 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Its contexts have other numbers.
+    pub fn move_to(&mut self, places: &[NodeId]) {
+        for (node, _) in &mut self.nodes {
+            *node = places[*node as usize];
+        }
+        self.nodes.sort_unstable_by_key(|(node, _)| *node);
+    }
+
     /// Contexts that answer for work in it.
     pub fn nodes(&self) -> &[(NodeId, InstanceNode)] {
         &self.nodes
     }
 
-    fn combine(&mut self, other: Self) {
+    /// Takes in the same instance of other ranks.
+    pub fn combine(&mut self, other: Self) {
         self.ranks += other.ranks;
         self.wait_sum += other.wait_sum;
         self.wait_min = self.wait_min.min(other.wait_min);
@@ -123,10 +132,7 @@ impl Instances {
     /// Takes in those of other ranks; `places` are their nodes in our tree.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         for (index, mut instance) in other.kept {
-            for (node, _) in &mut instance.nodes {
-                *node = places[*node as usize];
-            }
-            instance.nodes.sort_unstable_by_key(|(node, _)| *node);
+            instance.move_to(places);
             self.add(index, instance);
         }
     }
@@ -151,13 +157,14 @@ impl Instances {
 /// What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a core,
 /// and a waiter that yields its core has much of that: taken from its own row, its wait would be
 /// too short. Waiting for a core elsewhere then counts as wait here, which the comparison with the
-/// imbalance of work corrects ([`crate::imbalance::PhaseImbalance::ending_ns`]).
-fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
+/// imbalance of work corrects ([`crate::imbalance::PhaseImbalance`]).
+pub fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
     let elsewhere = row.values.iter().filter(|(node, _)| !inside[*node as usize]);
     row.duration_ns.saturating_sub(elsewhere.map(|(_, ns)| ns).sum())
 }
 
-fn instance_of_rank(
+/// One rank's part of an instance of the phase with that first index.
+pub fn instance_of_rank(
     phase: u64,
     wait_ns: u64,
     work: &[(NodeId, Work)],

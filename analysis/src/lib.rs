@@ -18,6 +18,7 @@ pub mod communicator;
 pub mod conclude;
 pub mod diagnose;
 pub mod digest;
+pub mod divisions;
 pub mod error;
 mod fingerprint;
 pub mod groups;

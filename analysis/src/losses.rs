@@ -204,28 +204,41 @@ fn imbalance(
         let finding = uneven(totals, (index, phase), (ns, symptom), causes)?;
         Some(Finding { evened_out, ..finding })
     };
-    let (ending_ns, work_ns) = (imbalance.ending_ns(), imbalance.work_ns);
+    let (ending_ns, work_ns) = (imbalance.ending_ns, imbalance.work_ns);
     let before_ns = work_ns - ending_ns;
-    let before = phase.waits_most(ranks).filter(|_| before_ns > least_ns);
     let both_ns = ending_ns.min(before_ns);
-    let parts = match before.filter(|(_, wait)| uneven_ns(wait, ranks) > SHOWN * before_ns) {
-        Some((before, _))
+    let waited = phase.waits_most(ranks).map(|(node, wait)| (node, uneven_ns(wait, ranks)));
+    let waits = waited.into_iter().chain(imbalance.in_parts).chain(by_turns(totals, phase));
+    let before = waits.filter(|(_, ns)| *ns > SHOWN * before_ns).map(|(node, _)| node).next();
+    let parts = match before.filter(|_| before_ns > least_ns) {
+        Some(before)
             if causes.len() > 1 && both_ns > least_ns && both_ns > LEAST_OF_TWO * work_ns =>
         {
             vec![(ending_ns, ending), (before_ns, before)]
         }
-        Some((_, _)) if ending_ns > before_ns => vec![(work_ns, ending)],
-        Some((before, _)) => vec![(work_ns, before)],
+        Some(_) if ending_ns > before_ns => vec![(work_ns, ending)],
+        Some(before) => vec![(work_ns, before)],
         None => vec![(ending_ns, ending)],
     };
     let alone = parts.len() == 1;
     parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
 }
 
+/// The call in which ranks wait longest before the ending synchronisation, and how long on average: those
+/// that are slow by turns have waited alike in the end. Ranks that share cores also wait where no work is
+/// uneven.
+fn by_turns(totals: &Totals, phase: &PhaseTotals) -> Option<(NodeId, f64)> {
+    let ranks = totals.job.ranks.len();
+    let waits = phase.waits.iter().map(|(node, wait)| (*node, wait.time.mean(ranks)));
+    waits
+        .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
+        .filter(|_| !totals.job.lacks_cores())
+}
+
 /// Work of several functions shows in two places, each then a loss of its own, only if it does in each of
 /// them for this part.
 const LEAST_OF_TWO: f64 = 0.1;
-/// Uneven waiting in a call must be at least this fraction of a loss that is said to show there.
+/// Waiting in a call must be at least this fraction of a loss that is said to show there.
 const SHOWN: f64 = 0.1;
 
 /// A loss of so many nanoseconds that shows in `symptom`, from its causes, the most likely first.

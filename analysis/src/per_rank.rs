@@ -1,16 +1,21 @@
-//! The times of single ranks, which totals do not hold, as a table of contexts and ranks in a file
-//! beside the summary: for scatter plots and for scripts.
+//! The times of single ranks, which totals do not hold, and of single phases, as tables of contexts in a
+//! file beside the summary: for scatter plots and for scripts.
 //!
 //! Rows travel to process 0 in bounded pieces, when it asks for them, and it puts each into its place
 //! in the table at once: no process ever holds the rows of all ranks, and equal runs give equal tables
 //! however their ranks lie on nodes.
 //!
-//! The table is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64 bytes, that
+//! The file is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64 bytes, that
 //! says what follows, and then only numbers. For each rank of `ranks`, in ascending order, for each of
 //! `quantities` a number for each of `nodes`; all little-endian floats of four bytes, as the `dtype` and
-//! the `shape` of an array in row-major order say.
+//! the `shape` of an array in row-major order say. Behind it an array of `phase_shape`: for each of
+//! `phases`, for each of `phase_quantities` a number for each of `nodes`, or no number (NaN) where that is
+//! not known.
+
+mod phases;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use plimsoll_collector::profile::{NodeId, NodeValue};
@@ -20,6 +25,7 @@ use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError};
 use crate::diagnose::RankInput;
 use crate::error::Error;
+use crate::imbalance::PhaseImbalance;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::ranks::RankSet;
 use crate::summary::Summary;
@@ -27,10 +33,12 @@ use crate::summary_tree::places;
 use crate::times::Times;
 use crate::totals::Totals;
 
+use phases::PhaseRows;
+
 /// Last part of the name of the file.
 pub const EXTENSION: &str = "ranks";
 /// Most bytes of numbers in a table. A job that has more keeps those contexts in which its ranks differ
-/// most.
+/// most. Of its phases there are as many as have room in a quarter of that.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// What a rank has of each context.
@@ -52,13 +60,14 @@ pub trait Table {
 }
 
 /// What a table holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sheet {
     ranks: RankSet,
     /// Indices in the summary's tree, ascending.
     nodes: Vec<u32>,
     /// The same contexts by their ids in the totals.
     contexts: Vec<NodeId>,
+    phases: PhaseRows,
 }
 
 /// The first line of a table.
@@ -70,12 +79,19 @@ struct Header<'a> {
     quantities: [&'static str; 2],
     dtype: &'static str,
     shape: [usize; 3],
+    phases: &'a [u32],
+    phase_quantities: [&'static str; 4],
+    phase_shape: [usize; 3],
 }
 
 impl Sheet {
     /// A sheet of all contexts in the summary, or, where their numbers take more than `most_bytes`, of
     /// those in which ranks differ most. `None` where there are no ranks to be compared.
-    pub fn of(totals: &Totals, most_bytes: u64) -> Option<Self> {
+    pub fn of(
+        totals: &Totals,
+        imbalances: &BTreeMap<u64, PhaseImbalance>,
+        most_bytes: u64,
+    ) -> Option<Self> {
         let ranks = totals.job.ranks.clone();
         let count = ranks.len();
         if count < 2 {
@@ -95,7 +111,11 @@ impl Sheet {
             shown.sort_unstable();
         }
         let (contexts, nodes): (Vec<_>, Vec<_>) = shown.into_iter().unzip();
-        (!nodes.is_empty()).then_some(Self { ranks, nodes, contexts })
+        if nodes.is_empty() {
+            return None;
+        }
+        let phases = PhaseRows::of(totals, imbalances, &contexts, most_bytes / 4);
+        Some(Self { ranks, nodes, contexts, phases })
     }
 
     /// The contexts, in the order of the numbers.
@@ -111,6 +131,9 @@ impl Sheet {
             quantities: QUANTITIES,
             dtype: "<f4",
             shape: [self.ranks.len() as usize, QUANTITIES.len(), self.nodes.len()],
+            phases: &self.phases.phases,
+            phase_quantities: phases::QUANTITIES,
+            phase_shape: [self.phases.phases.len(), phases::QUANTITIES.len(), self.nodes.len()],
         };
         // A structure of texts and numbers always has a JSON form.
         let mut line = serde_json::to_vec(&header).unwrap_or_default();
@@ -300,7 +323,11 @@ impl<'a> Filling<'a> {
     fn begin(&mut self) -> Result<(), Trouble> {
         let header = self.sheet.header();
         self.begin = header.len() as u64;
-        Ok(self.table.write_at(0, &header)?)
+        self.table.write_at(0, &header)?;
+        let numbers: Vec<u8> =
+            self.sheet.phases.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let behind = self.begin + u64::from(self.sheet.ranks.len()) * self.row_bytes as u64;
+        Ok(self.table.write_at(behind, &numbers)?)
     }
 
     /// Takes pieces of a process until its last.

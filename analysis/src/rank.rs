@@ -279,12 +279,28 @@ impl<'a> Rank<'a> {
     /// The instances that all ranks kept, with their phases.
     pub fn rows(&self) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
         let rows = self.input.profile.rows.rows.iter();
-        let place = |phase: u32| match &self.places {
-            Some(places) => places[phase as usize],
-            None => phase as usize,
-        };
         rows.filter(|row| self.level.is_some_and(|level| instance_level(row.index) >= level))
-            .map(move |row| (row, &self.phases[place(row.phase)]))
+            .map(|row| (row, self.phase_of(row)))
+    }
+
+    /// The divisions of instances that all ranks kept, those of this level at least, with their phases. Where
+    /// instances do not correspond, those of parts of the ranks still do.
+    pub fn divisions(&self, level: u32) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
+        let rows = self.input.profile.divisions.rows.iter();
+        rows.filter(move |row| {
+            (row.part.is_some() || self.level.is_some()) && instance_level(row.index) >= level
+        })
+        .map(|row| (row, self.phase_of(row)))
+    }
+
+    fn phase_of(&self, row: &InstanceRow) -> &PhaseProfile {
+        let place = match (&self.places, self.level) {
+            (Some(places), _) => places[row.phase as usize],
+            (None, Some(_)) => row.phase as usize,
+            // The whole run is one.
+            (None, None) => 0,
+        };
+        &self.phases[place]
     }
 }
 
@@ -351,8 +367,9 @@ pub fn profile_is_sound(profile: &ProcessProfile) -> bool {
                 && phase.ends_in.is_none_or(known)
                 && phase.values.iter().all(|(node, _)| known(*node))
         })
-        && profile.rows.rows.iter().all(|row| {
+        && profile.rows.rows.iter().chain(&profile.divisions.rows).all(|row| {
             (row.phase as usize) < profile.phases.len()
+                && row.ends_in.is_none_or(known)
                 && row.values.iter().all(|(node, _)| known(*node))
         })
         && profile.other_threads.iter().all(|(node, _)| known(*node))
@@ -374,7 +391,7 @@ mod tests {
 
     fn agreed(rules: &str) -> Agreed {
         let rules = Rules::from(rules.to_owned());
-        Agreed { matching: Matching::Phases, level: 0, ranks: 2, rules }
+        Agreed { matching: Matching::Phases, level: 0, division_level: 0, ranks: 2, rules }
     }
 
     #[test]

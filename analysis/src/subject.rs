@@ -6,8 +6,8 @@ use plimsoll_agent::calls;
 use plimsoll_collector::clusters::{self, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 use plimsoll_collector::profile::{
     CollectionCounts, ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow,
-    InstanceRows, LONG_CALL_NS, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
-    instance_level,
+    InstanceRows, LONG_CALL_NS, Node, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile,
+    Releases, instance_level,
 };
 
 use crate::clocks::RankClock;
@@ -131,6 +131,8 @@ pub const BEGIN_NS: u64 = 1 << 50;
 
 /// What each rank does, and the synchronisation that it calls then.
 struct Step {
+    /// Of each rank, if it is one of parts of them.
+    among: Option<Vec<Part>>,
     syncs: Vec<&'static str>,
     parts: Vec<Vec<Doing>>,
     /// As long as the slowest rank works.
@@ -175,7 +177,23 @@ impl Subject {
         let syncs = (0..self.ranks).map(sync).collect();
         let parts: Vec<Vec<Doing>> = (0..self.ranks).map(part).collect();
         let duration_ns = parts.iter().map(|part| busy_ns(part)).max().unwrap();
-        self.steps.push(Step { syncs, parts, duration_ns });
+        self.steps.push(Step { among: None, syncs, parts, duration_ns });
+        self
+    }
+
+    /// The same, where only ranks that have the same name for their part wait for each other. The slowest
+    /// of each part is to take as long as that of any other.
+    pub fn step_of_parts(
+        &mut self,
+        name: impl Fn(u32) -> u32,
+        sync: &'static str,
+        part: impl Fn(u32) -> Vec<Doing>,
+    ) -> &mut Self {
+        let names: Vec<u32> = (0..self.ranks).map(name).collect();
+        let ranks = |name: u32| names.iter().filter(|other| **other == name).count() as u32;
+        let among = names.iter().map(|name| Part { name: *name, ranks: ranks(*name) }).collect();
+        self.step(sync, part);
+        self.steps.last_mut().unwrap().among = Some(among);
         self
     }
 
@@ -195,35 +213,23 @@ impl Subject {
         let mut rows = Vec::new();
         let clock = &self.clocks[rank as usize];
         let mut releases = Releases { begin_ns: clock.reads(0), ends: Vec::new() };
-        let (mut now, mut after) = (0, None);
+        let (mut now, mut begin, mut index, mut after) = (0, 0, 0, None);
         let level = self.rows_from_level[rank as usize];
-        for (index, step) in self.steps.iter().enumerate() {
-            let Step { syncs, parts, duration_ns } = step;
-            let ends_in = contexts.node(syncs[rank as usize]);
-            let phase = *known.entry((after, ends_in)).or_insert_with(|| {
-                values.push(BTreeMap::new());
-                phases.push(PhaseProfile {
-                    begins_after: after,
-                    ends_in: Some(ends_in),
-                    first_index: index as u64,
-                    last_index: index as u64,
-                    instances: 0,
-                    first_begin_ns: now,
-                    duration_ns: 0,
-                    values: Vec::new(),
-                });
-                phases.len() - 1
-            });
+        let mut instance: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
+        let mut divisions: Vec<InstanceRow> = Vec::new();
+        let mut of_parts: HashMap<Part, u64> = HashMap::new();
+        for Step { among, syncs, parts, duration_ns } in &self.steps {
+            let sync = syncs[rank as usize];
             let part = &parts[rank as usize];
-            let mut row: BTreeMap<NodeId, u64> = BTreeMap::new();
-            let wait = doing(syncs[rank as usize], duration_ns - busy_ns(part));
+            let mut division: BTreeMap<NodeId, u64> = BTreeMap::new();
+            let wait = doing(sync, duration_ns - busy_ns(part));
             for doing in part.iter().chain([&wait]) {
                 let node = contexts.node(doing.path);
                 let frame = contexts.tree.nodes[node as usize].frame;
                 let is_call = contexts.tree.frames[frame as usize].call.is_some();
                 let calls = if is_call { doing.calls } else { 0 };
                 let is_long = calls > 0 && doing.wall_ns / calls >= LONG_CALL_NS;
-                values[phase].entry(node).or_default().add(&NodeValue {
+                instance.entry(node).or_default().add(&NodeValue {
                     exclusive_ns: doing.wall_ns,
                     run_delay_ns: doing.run_delay_ns,
                     calls,
@@ -231,20 +237,60 @@ impl Subject {
                     long_ns: if is_long { doing.wall_ns } else { 0 },
                     samples: 1,
                 });
-                *row.entry(node).or_default() += doing.wall_ns - doing.run_delay_ns;
-            }
-            phases[phase].instances += 1;
-            phases[phase].last_index = index as u64;
-            phases[phase].duration_ns += duration_ns;
-            if instance_level(index as u64) >= level {
-                let values = row.into_iter().collect();
-                let (index, phase) = (index as u64, phase as u32);
-                rows.push(InstanceRow { index, phase, duration_ns: *duration_ns, values });
+                *division.entry(node).or_default() += doing.wall_ns - doing.run_delay_ns;
             }
             now += duration_ns;
-            let index = index as u64;
+            let ends_in = contexts.node(sync);
+            let row = |part, index, duration_ns, values: BTreeMap<NodeId, u64>| InstanceRow {
+                part,
+                index,
+                ends_in: Some(ends_in),
+                phase: u32::MAX,
+                duration_ns,
+                values: values.into_iter().collect(),
+            };
+            if let Some(among) = among {
+                let part = among[rank as usize];
+                let count = of_parts.entry(part).or_default();
+                divisions.push(row(Some(part), *count, *duration_ns, division));
+                *count += 1;
+                continue;
+            }
+            let phase = *known.entry((after, ends_in)).or_insert_with(|| {
+                values.push(BTreeMap::new());
+                phases.push(PhaseProfile {
+                    begins_after: after,
+                    ends_in: Some(ends_in),
+                    first_index: index,
+                    last_index: index,
+                    instances: 0,
+                    first_begin_ns: begin,
+                    duration_ns: 0,
+                    values: Vec::new(),
+                });
+                phases.len() - 1
+            });
+            phases[phase].instances += 1;
+            phases[phase].last_index = index;
+            phases[phase].duration_ns += now - begin;
+            let running = divisions.iter_mut().rev().take_while(|it| it.phase == u32::MAX);
+            if running.map(|division| division.phase = phase as u32).count() > 0 {
+                let last = row(None, index, *duration_ns, division);
+                divisions.push(InstanceRow { phase: phase as u32, ..last });
+            }
+            if instance_level(index) >= level {
+                let net = |value: &NodeValue| value.exclusive_ns - value.run_delay_ns;
+                let net = instance.iter().map(|(node, value)| (*node, net(value))).collect();
+                rows.push(InstanceRow {
+                    phase: phase as u32,
+                    ..row(None, index, now - begin, net)
+                });
+            }
+            for (node, value) in std::mem::take(&mut instance) {
+                values[phase].entry(node).or_default().add(&value);
+            }
             releases.ends.push((index, clock.reads(now + (clock.late_ns)(index))));
-            after = Some(ends_in);
+            (after, begin, index) = (Some(ends_in), now, index + 1);
         }
         for (phase, values) in phases.iter_mut().zip(values) {
             phase.values = values.into_iter().collect();
@@ -259,13 +305,14 @@ impl Subject {
             tree: contexts.tree,
             phases,
             rows: InstanceRows { level, rows },
+            divisions: InstanceRows { level: 0, rows: divisions },
             releases: Some(releases),
             series: None,
             other_threads,
             course: Some(course),
             loops: Vec::new(),
             threads: self.threads,
-            syncs: self.steps.len() as u64,
+            syncs: index,
             elapsed_ns: now,
             period_ns: 4 * MS,
             effective_period_ns: 4 * MS,
@@ -280,7 +327,7 @@ impl Subject {
         let limits = Limits { period: 4 * MS, nodes: 1 << 16, iteration_nodes: 1 << 8 };
         let mut course = TreeBuilder::new(Key(0), 0, limits);
         let mut now = 0;
-        for Step { syncs, parts, duration_ns } in &self.steps {
+        for Step { syncs, parts, duration_ns, .. } in &self.steps {
             let part = &parts[rank as usize];
             let wait = doing(syncs[rank as usize], duration_ns - busy_ns(part));
             for doing in part.iter().chain([&wait]) {

@@ -14,6 +14,7 @@ use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::clocks::ClockTotals;
 use crate::clusters::Clusters;
+use crate::divisions::Divisions;
 use crate::instances::Instances;
 use crate::job::JobTotals;
 use crate::label::Label;
@@ -110,6 +111,8 @@ pub struct Totals {
     pub phases: BTreeMap<u64, PhaseTotals>,
     /// Instances that all ranks kept, by index.
     pub instances: Instances,
+    /// What parts of the ranks lose between their synchronisations.
+    pub divisions: Divisions,
     /// Loops of the communicating threads.
     pub loops: Loops,
     /// Ranks that did alike.
@@ -130,6 +133,7 @@ impl Totals {
         self.add_threads(rank, Threads::Other, input.profile.other_threads.iter());
         // Contexts without time still name phases, and courses pass through them.
         let ends = rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]);
+        let ends = ends.chain(input.profile.divisions.rows.iter().map(|row| row.ends_in));
         let course = input.profile.course.as_ref();
         let passed = course.iter().flat_map(|course| course.keys.iter().map(|key| key.node));
         for node in ends.chain(passed) {
@@ -151,6 +155,7 @@ impl Totals {
             }
         }
         self.instances.add_rank(rank, &places);
+        self.divisions.add_rank(rank, agreed.division_level, &places);
         self.loops.add_rank(input.rank, &input.profile, &places);
         if let Some(course) = course {
             let course = (course, &input.profile.tree);
@@ -218,6 +223,7 @@ impl Totals {
             }
         }
         self.instances.combine(other.instances, &places);
+        self.divisions.combine(other.divisions, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.clocks.combine(other.clocks);

@@ -1,5 +1,7 @@
 //! What a stream is replayed into, and what it can say to the process.
 
+use plimsoll_agent::sync::Part;
+
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
@@ -96,9 +98,11 @@ impl Books<'_> {
     }
 }
 
-/// A global synchronisation that returned.
+/// A synchronisation that returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync {
+    /// Which ranks it was of; `None`: all of them.
+    pub(crate) part: Option<Part>,
     /// Its index.
     pub(crate) index: u64,
     /// Its call path.

@@ -341,6 +341,7 @@ impl History {
             tree: picture.tree,
             phases: picture.phases,
             rows: picture.rows,
+            divisions: picture.divisions,
             releases: self.releases(facts),
             series: picture.series,
             other_threads: picture.other_threads,

@@ -1,15 +1,21 @@
 //! The phases of the thread that communicates: its run, cut at the global synchronisations
 //! (PPoPP20, 4.2). A phase is named by the call paths where it begins and ends; it recurs.
 //!
+//! Synchronisations of parts of the ranks, rows of a grid for instance, delimit no phase, but they divide the
+//! work of their members: which of them is slow may change from one to the next, and all wait for it.
+//! So an instance is cut there into *divisions*, of which some are kept whole as well.
+//!
 //! The synchronisations are those that were measured. Where only samples tell of calls, the run is one phase
 //! here, and [`crate::series`] keeps what it takes to find others.
 
 use std::collections::HashMap;
 
+use plimsoll_agent::sync::is_followed;
+
 use crate::account::Account;
 use crate::books::Sync;
 use crate::releases::Releases;
-use crate::rows::Rows;
+use crate::rows::{End, PENDING, Rows};
 use crate::tree::RawId;
 
 /// All instances of one phase.
@@ -32,40 +38,49 @@ pub(crate) struct Phase {
 
 /// The run so far.
 pub(crate) struct Phases {
-    /// The running instance.
+    /// The running instance, since the last synchronisation of any ranks.
     pub(crate) open: Account,
+    /// The divisions of it that have ended.
+    divided: Account,
     list: Vec<Phase>,
     by_sites: HashMap<(Option<RawId>, Option<RawId>), u32>,
     rows: Rows,
+    divisions: Rows,
     releases: Releases,
     begin: u64,
     after: Option<RawId>,
     next_index: u64,
+    /// Records were lost in the running instance, and in its running division.
     gap: bool,
+    division_gap: bool,
     syncs: u64,
 }
 
 impl Phases {
-    /// A run that begins at stamp `begin`, of which at most `row_bytes` of instances are kept whole.
+    /// A run that begins at stamp `begin`, of which at most `row_bytes` of instances are kept whole, and half
+    /// as many of divisions.
     pub(crate) fn new(begin: u64, row_bytes: usize) -> Self {
         Self {
             open: Account::default(),
+            divided: Account::default(),
             list: Vec::new(),
             by_sites: HashMap::new(),
             rows: Rows::new(row_bytes),
+            divisions: Rows::new(row_bytes / 2),
             releases: Releases::default(),
             begin,
             after: None,
             next_index: 0,
             gap: false,
+            division_gap: false,
             syncs: 0,
         }
     }
 
     /// The run begins at another stamp: throws away all but where the synchronisations stand.
     pub(crate) fn restart(&mut self, begin: u64, row_bytes: usize) {
-        let (next_index, gap) = (self.next_index, self.gap);
-        *self = Self { next_index, gap, ..Self::new(begin, row_bytes) };
+        let (next_index, gap, division_gap) = (self.next_index, self.gap, self.division_gap);
+        *self = Self { next_index, gap, division_gap, ..Self::new(begin, row_bytes) };
     }
 
     /// Number of synchronisations.
@@ -73,33 +88,51 @@ impl Phases {
         self.syncs
     }
 
-    /// A synchronisation returned: the running instance has ended.
+    /// A synchronisation returned: the running instance has ended, or a division of it.
     pub(crate) fn synchronise(&mut self, sync: Sync) {
+        if sync.part.is_some() {
+            self.divide(sync);
+            return;
+        }
         let missing = sync.index != self.next_index;
         self.next_index = sync.index.saturating_add(1);
         self.gap = false;
+        let division_gap = std::mem::take(&mut self.division_gap);
         if !sync.counted {
             return;
         }
         self.syncs += 1;
         self.releases.offer(sync.index, sync.stamp);
         // An instance that spans lost synchronisations is not the same on the other ranks.
-        self.fold(Some(sync.node), sync.index, !missing);
+        self.fold(Some(sync.node), sync.index, !missing, !division_gap);
         self.after = Some(sync.node);
         self.begin = sync.stamp;
+    }
+
+    /// A part of the ranks synchronised.
+    fn divide(&mut self, sync: Sync) {
+        let whole = !std::mem::take(&mut self.division_gap);
+        if !sync.counted {
+            return;
+        }
+        if whole && is_followed(sync.index) {
+            let end = End { index: sync.index, part: sync.part, node: Some(sync.node) };
+            self.divisions.offer(end, PENDING, &self.open);
+        }
+        self.divided.absorb(&mut self.open);
     }
 
     /// Records were lost in the running instance: if no synchronisation follows that tells by its
     /// index, the instance may be more than one.
     pub(crate) fn lose(&mut self) {
         self.gap = true;
+        self.division_gap = true;
     }
 
     /// The run has ended: what follows the last synchronisation is a phase, too.
     pub(crate) fn end(&mut self) {
-        if !self.open.is_empty() || self.list.is_empty() {
-            let whole = !self.gap;
-            self.fold(None, self.next_index, whole);
+        if !self.open.is_empty() || !self.divided.is_empty() || self.list.is_empty() {
+            self.fold(None, self.next_index, !self.gap, !self.division_gap);
         }
     }
 
@@ -111,12 +144,17 @@ impl Phases {
     /// Time in which the measurement was paused, also after the last phase.
     pub(crate) fn paused(&self) -> u64 {
         let phases: u64 = self.list.iter().map(|phase| phase.account.paused()).sum();
-        phases + self.open.paused()
+        phases + self.divided.paused() + self.open.paused()
     }
 
     /// Single instances.
     pub(crate) fn rows(&self) -> &Rows {
         &self.rows
+    }
+
+    /// Single divisions.
+    pub(crate) fn divisions(&self) -> &Rows {
+        &self.divisions
     }
 
     /// When synchronisations returned.
@@ -127,10 +165,19 @@ impl Phases {
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let phases: u64 = self.list.iter().map(|phase| phase.account.bytes()).sum();
-        phases + self.open.bytes() + self.rows.bytes() + self.releases.bytes()
+        let rows = self.rows.bytes() + self.divisions.bytes();
+        phases + self.open.bytes() + self.divided.bytes() + rows + self.releases.bytes()
     }
 
-    fn fold(&mut self, ends_in: Option<RawId>, index: u64, whole: bool) {
+    fn fold(&mut self, ends_in: Option<RawId>, index: u64, whole: bool, division_whole: bool) {
+        let end = End { index, part: None, node: ends_in };
+        if !self.divided.is_empty() {
+            if division_whole {
+                self.divisions.offer(end, PENDING, &self.open);
+            }
+            self.divided.absorb(&mut self.open);
+            std::mem::swap(&mut self.divided, &mut self.open);
+        }
         let key = (self.after, ends_in);
         let list = &mut self.list;
         let begin = self.begin;
@@ -147,8 +194,9 @@ impl Phases {
             list.len() as u32 - 1
         });
         if whole {
-            self.rows.offer(index, number, &self.open);
+            self.rows.offer(end, number, &self.open);
         }
+        self.divisions.settle(number);
         let phase = &mut self.list[number as usize];
         phase.instances += 1;
         phase.last_index = index;
@@ -158,10 +206,12 @@ impl Phases {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_agent::sync::Part;
+
     use super::*;
 
     fn sync(index: u64, node: RawId) -> Sync {
-        Sync { index, node, stamp: 100 * (index + 1), counted: true }
+        Sync { part: None, index, node, stamp: 100 * (index + 1), counted: true }
     }
 
     #[test]
@@ -217,5 +267,47 @@ mod tests {
         phases.synchronise(sync(1, 5));
         assert_eq!((phases.list()[0].first_index, phases.syncs()), (1, 1));
         assert_eq!(phases.rows().kept().len(), 1);
+    }
+
+    #[test]
+    fn parts_of_the_ranks_divide_an_instance() {
+        let row = Some(Part { name: 9, ranks: 4 });
+        let mut phases = Phases::new(0, 1 << 20);
+        let mut work = |phases: &mut Phases, time: u64, sync: Sync| {
+            phases.open.pass(time);
+            phases.open.work(3, time, 0);
+            phases.synchronise(sync);
+        };
+        work(&mut phases, 7, Sync { part: row, ..sync(0, 4) });
+        work(&mut phases, 8, Sync { part: row, ..sync(1, 4) });
+        work(&mut phases, 9, sync(0, 5));
+        // What all synchronise without a part before is no division.
+        work(&mut phases, 10, sync(1, 5));
+        phases.lose();
+        work(&mut phases, 11, Sync { part: row, ..sync(2, 4) });
+        work(&mut phases, 12, Sync { part: row, ..sync(3, 4) });
+        phases.end();
+        let found: Vec<_> = phases
+            .divisions()
+            .kept()
+            .iter()
+            .map(|it| (it.part, it.index, it.ends_in, it.phase, it.duration))
+            .collect();
+        let all = None;
+        assert_eq!(
+            found,
+            [
+                (row, 0, Some(4), 0, 7),
+                (row, 1, Some(4), 0, 8),
+                (all, 0, Some(5), 0, 9),
+                (row, 3, Some(4), 2, 12),
+                (all, 2, None, 2, 0)
+            ]
+        );
+        let whole: Vec<u64> = phases.list().iter().map(|it| it.account.duration()).collect();
+        assert_eq!(whole, [24, 10, 23]);
+        let kept: Vec<_> = phases.rows().kept().iter().map(|row| row.duration).collect();
+        assert_eq!(kept, [24, 10]);
+        assert_eq!(phases.syncs(), 2);
     }
 }

@@ -4,6 +4,7 @@
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
 
+pub use plimsoll_agent::sync::level as instance_level;
 use serde::{Deserialize, Serialize};
 
 use crate::clusters::{self, Members};
@@ -125,11 +126,27 @@ pub struct PhaseProfile {
     pub values: Vec<(NodeId, NodeValue)>,
 }
 
-/// One instance of a phase on this process, kept whole.
+/// Some of the ranks: the members of a communicator that is not the world's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Part {
+    /// What its members call it.
+    pub name: u32,
+    /// How many they are.
+    pub ranks: u32,
+}
+
+/// One instance of a phase on this process, kept whole, or a division of one: a stretch of it that begins
+/// or ends where a part of the ranks synchronised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceRow {
-    /// Index of the synchronisation that ends it: the same on every rank.
+    /// Which ranks the synchronisation that ends it is of; `None`: all of them.
+    #[serde(default)]
+    pub part: Option<Part>,
+    /// Index of that synchronisation: the same on each of these ranks.
     pub index: u64,
+    /// Its call path; `None` at the end of the run.
+    #[serde(default)]
+    pub ends_in: Option<NodeId>,
     /// Index into [`ProcessProfile::phases`].
     pub phase: u32,
     /// Wall time of the instance.
@@ -146,15 +163,6 @@ pub struct InstanceRows {
     pub level: u32,
     /// By ascending index.
     pub rows: Vec<InstanceRow>,
-}
-
-/// The level of a phase instance: level l holds one instance in 2^l, spread by a hash, so that no
-/// rhythm of the program decides which instances are kept.
-pub fn instance_level(index: u64) -> u32 {
-    let mut hash = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (hash ^ (hash >> 31)).trailing_zeros()
 }
 
 /// A loop in one calling context, and its iterations as far as samples tell them apart (ICS18, 3.2).
@@ -318,6 +326,10 @@ pub struct ProcessProfile {
     pub phases: Vec<PhaseProfile>,
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,
+    /// Divisions of instances kept whole: of those of a part, ever fewer are offered
+    /// ([`plimsoll_agent::sync::least_level`]).
+    #[serde(default)]
+    pub divisions: InstanceRows,
     /// When synchronisations returned; `None` where it is not known how stamps stand to the node's clock.
     pub releases: Option<Releases>,
     /// What samples saw, where calls are not measured: then the phases are yet to be found.

@@ -105,8 +105,7 @@ impl Replay {
         self.gap = true;
     }
 
-    /// Takes one record; says if it was a global synchronisation, and whether records were lost
-    /// before it.
+    /// Takes one record; says if it was a synchronisation.
     pub(crate) fn apply(
         &mut self,
         record: &Record<'_>,
@@ -278,7 +277,7 @@ impl Replay {
         kept: u32,
         duration: u64,
         bytes: u64,
-        sync: Option<u64>,
+        sync: Option<plimsoll_agent::sync::Sync>,
         off_cpu: Option<OffCpu>,
         books: &mut Books<'_>,
     ) -> Result<Option<Sync>, Garbled> {
@@ -310,7 +309,13 @@ impl Replay {
             self.sampled = None;
         }
         self.settle();
-        Ok(sync.map(|index| Sync { index, node: path.node, stamp: now, counted }))
+        Ok(sync.map(|sync| Sync {
+            part: sync.part,
+            index: sync.index,
+            node: path.node,
+            stamp: now,
+            counted,
+        }))
     }
 
     /// A timed record without a stack.

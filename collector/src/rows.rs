@@ -1,4 +1,7 @@
-//! Single phase instances kept whole: a bounded subset, the same on every rank.
+//! Single instances kept whole: a bounded subset, the same on every rank. Those of phases, and those that
+//! synchronisations of parts of the ranks cut them into.
+
+use plimsoll_agent::sync::Part;
 
 use crate::account::{Account, Between};
 use crate::profile::instance_level;
@@ -7,11 +10,29 @@ use crate::tree::RawId;
 /// Most instances that are kept.
 const CAPACITY: usize = 1024;
 
+/// The phase of an instance that lies in one that has not ended.
+pub(crate) const PENDING: u32 = u32::MAX;
+
+/// What ends an instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// Index of the synchronisation.
+    pub(crate) index: u64,
+    /// Which ranks it synchronises; `None`: all of them.
+    pub(crate) part: Option<Part>,
+    /// Its call path; `None` at the end of the run.
+    pub(crate) node: Option<RawId>,
+}
+
 /// One instance.
 pub(crate) struct Row {
     /// Index of the synchronisation that ends it.
     pub(crate) index: u64,
-    /// Index of its phase.
+    /// Which ranks that synchronises; `None`: all of them.
+    pub(crate) part: Option<Part>,
+    /// Its call path; `None` at the end of the run.
+    pub(crate) ends_in: Option<RawId>,
+    /// Index of its phase, [`PENDING`] where that is not known yet.
     pub(crate) phase: u32,
     /// Its time, in stamps.
     pub(crate) duration: u64,
@@ -45,8 +66,8 @@ impl Rows {
     }
 
     /// Offers an instance.
-    pub(crate) fn offer(&mut self, index: u64, phase: u32, account: &Account) {
-        if instance_level(index) < self.level {
+    pub(crate) fn offer(&mut self, end: End, phase: u32, account: &Account) {
+        if instance_level(end.index) < self.level {
             return;
         }
         let mut nodes = Vec::new();
@@ -58,7 +79,9 @@ impl Rows {
             }
         }
         let row = Row {
-            index,
+            index: end.index,
+            part: end.part,
+            ends_in: end.node,
             phase,
             duration: account.duration(),
             nodes: nodes.into(),
@@ -75,6 +98,12 @@ impl Rows {
             self.rows.retain(|row| instance_level(row.index) >= level);
             self.bytes = self.rows.iter().map(Row::bytes).sum();
         }
+    }
+
+    /// The phase of the instances that lay in a running one is known now.
+    pub(crate) fn settle(&mut self, phase: u32) {
+        let pending = self.rows.iter_mut().rev().take_while(|row| row.phase == PENDING);
+        pending.for_each(|row| row.phase = phase);
     }
 
     /// Lowest level that is kept.
@@ -97,6 +126,10 @@ impl Rows {
 mod tests {
     use super::*;
 
+    fn end(index: u64) -> End {
+        End { index, part: None, node: Some(1) }
+    }
+
     fn instance(nodes: u32) -> Account {
         let mut account = Account::default();
         for node in 1..=nodes {
@@ -111,7 +144,7 @@ mod tests {
         let mut rows = Rows::new(1 << 20);
         let account = instance(2);
         for index in 0..10_000 {
-            rows.offer(index, 0, &account);
+            rows.offer(end(index), 0, &account);
         }
         assert!(rows.level() >= 3 && rows.kept().len() <= CAPACITY);
         let kept: Vec<u64> = rows.kept().iter().map(|row| row.index).collect();
@@ -127,13 +160,13 @@ mod tests {
         let mut rows = Rows::new(20_000);
         let account = instance(100);
         for index in 0..1000 {
-            rows.offer(index, 0, &account);
+            rows.offer(end(index), 0, &account);
             assert!(rows.bytes() <= 20_000);
         }
         assert!(rows.level() > 0 && !rows.kept().is_empty());
         // A row that is larger than the bound ends the keeping of rows, not the program.
         let mut rows = Rows::new(100);
-        rows.offer(1, 0, &account);
+        rows.offer(end(1), 0, &account);
         assert!(rows.kept().is_empty());
     }
 }

@@ -12,9 +12,10 @@ use crate::course::{Keys, told};
 use crate::loops::loops;
 use crate::phases::Phases;
 use crate::profile::{
-    ContextTree, CourseProfile, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue,
+    ContextTree, CourseProfile, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue, Part,
     PhaseProfile,
 };
+use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
 use crate::shares::Shares;
 use crate::tree::{IdMap, Tree};
@@ -49,6 +50,7 @@ pub(crate) struct Picture {
     pub(crate) tree: ContextTree,
     pub(crate) phases: Vec<PhaseProfile>,
     pub(crate) rows: InstanceRows,
+    pub(crate) divisions: InstanceRows,
     pub(crate) series: Option<crate::profile::Series>,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
     pub(crate) course: Option<CourseProfile>,
@@ -170,7 +172,10 @@ impl Run<'_> {
         let mut contexts = Contexts::new(self.tree, self.addresses, self.series.is_kept());
         let (mut phases, numbers) = self.join(&mut contexts);
         let order = contexts.order();
-        let rows = self.rows(&phases, &numbers, &mut contexts, &order);
+        let shares: Vec<Shares> =
+            phases.iter().map(|phase| phase.values.shares(&contexts, &order)).collect();
+        let [rows, divisions] = [self.phases.rows(), self.phases.divisions()]
+            .map(|rows| self.rows(rows, &shares, &numbers, &mut contexts, &order));
         let mut partition = Partition { rate: self.rate, stamps: 0 };
         let phases: Vec<PhaseProfile> = phases
             .iter_mut()
@@ -206,7 +211,16 @@ impl Run<'_> {
             rate: self.rate,
         };
         let series = teller.tell(self.series);
-        Picture { tree: contexts.finish(), phases, rows, series, other_threads, course, loops }
+        Picture {
+            tree: contexts.finish(),
+            phases,
+            rows,
+            divisions,
+            series,
+            other_threads,
+            course,
+            loops,
+        }
     }
 
     /// Phases whose ends are the same to the user are one. Also says which raw phase became which.
@@ -251,15 +265,13 @@ impl Run<'_> {
 
     fn rows(
         &self,
-        phases: &[UserPhase],
+        rows: &Rows,
+        shares: &[Shares],
         numbers: &[u32],
         contexts: &mut Contexts<'_>,
         order: &[u32],
     ) -> InstanceRows {
-        let shares: Vec<Shares> =
-            phases.iter().map(|phase| phase.values.shares(contexts, order)).collect();
-        let rows = self.phases.rows();
-        let convert = |row: &crate::rows::Row| {
+        let convert = |row: &Row| {
             let phase = numbers[row.phase as usize];
             let mut times: BTreeMap<NodeId, u64> = BTreeMap::new();
             for (raw, time) in row.nodes.iter().zip(&row.times) {
@@ -273,8 +285,11 @@ impl Run<'_> {
                 });
             }
             let mut partition = Partition { rate: self.rate, stamps: 0 };
+            let end = |raw| contexts.node(raw).unwrap_or_else(|| contexts.main());
             InstanceRow {
+                part: row.part.map(|part| Part { name: part.name, ranks: part.ranks }),
                 index: row.index,
+                ends_in: row.ends_in.map(end),
                 phase,
                 duration_ns: self.rate.ns(row.duration),
                 values: {
@@ -291,7 +306,7 @@ impl Run<'_> {
             }
         };
         let mut converted: Vec<InstanceRow> = rows.kept().iter().map(convert).collect();
-        converted.sort_by_key(|row| row.index);
+        converted.sort_by_key(|row| (row.part, row.index));
         InstanceRows { level: rows.level(), rows: converted }
     }
 

@@ -21,7 +21,8 @@ pub(crate) fn addresses(
         phase.begins_after.into_iter().chain(phase.ends_in).for_each(|raw| used.path(raw));
         used.account(&phase.account);
     }
-    for row in phases.rows().kept() {
+    for row in phases.rows().kept().iter().chain(phases.divisions().kept()) {
+        row.ends_in.into_iter().for_each(|raw| used.path(raw));
         row.nodes.iter().for_each(|raw| used.path(*raw));
         row.rests.iter().for_each(|((one, other), _)| {
             used.path(*one);

@@ -1,10 +1,10 @@
-//! What a call's arguments say about its message: how many bytes, and whether it synchronised the
-//! world. In C the arguments are the values; in Fortran they are references, read when the call
+//! What a call's arguments say about its message: how many bytes, and which ranks it synchronised. In C the arguments are the values; in Fortran they are references, read when the call
 //! begins, since the caller's variables may change meanwhile.
 
 use std::ffi::c_int;
 
 use plimsoll_agent::calls::{Call, CallClass, Convention};
+use plimsoll_agent::sync::Among;
 use plimsoll_analysis::mpi::HandleFacts;
 
 use crate::job;
@@ -38,17 +38,17 @@ pub unsafe fn note(frame: &Frame) -> Noted {
     }
 }
 
-/// Bytes of a call's message and whether it synchronised the world, after it has returned.
+/// Bytes of a call's message and which ranks it synchronised, after it has returned.
 ///
 /// # Safety
 /// The frame is of a call that has just returned `result`.
-pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, bool) {
+pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, Option<Among>) {
     let call = frame.entry();
     let fortran = !frame.is_c();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
         if !succeeded(frame, result) {
-            return (0, false);
+            return (0, None);
         }
         let bytes = match (call.count, call.datatype) {
             (Some(count), Some(datatype)) => {
@@ -65,17 +65,17 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
             }
             _ => 0,
         };
-        let sync = match call.communicator {
+        let among = match call.communicator {
             Some(word) if call.class == CallClass::CollectiveSync && job::is_main_thread() => {
                 if fortran {
-                    facts.fortran_is_world(frame.noted.communicator)
+                    facts.fortran_synchronised(frame.noted.communicator)
                 } else {
-                    facts.is_world(frame.argument(word))
+                    facts.synchronised(frame.argument(word))
                 }
             }
-            _ => false,
+            _ => None,
         };
-        (bytes, sync)
+        (bytes, among)
     }
 }
 

@@ -95,11 +95,11 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
             job::around_session_init(real.definition, init)
         }
         FINALIZE => {
-            job::finalize(|wait| wrappers::as_region(frame, true, wait));
+            job::finalize(|wait| wrappers::as_region(frame, wait));
             real.call()
         }
         SESSION_FINALIZE => {
-            job::finalize_session(|wait| wrappers::as_region(frame, true, wait));
+            job::finalize_session(|wait| wrappers::as_region(frame, wait));
             real.call()
         }
         PCONTROL => {

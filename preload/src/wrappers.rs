@@ -7,6 +7,7 @@ use plimsoll_agent::calls::{CALLS, CallClass, CallId, Provider, id_of};
 use plimsoll_agent::clock::ticks;
 use plimsoll_agent::process;
 use plimsoll_agent::regions::{self, Entry};
+use plimsoll_agent::sync::{Among, is_recorded};
 
 use crate::stubs::{Entered, Frame, call_of, spelling_of};
 use crate::{job, message, real};
@@ -76,18 +77,23 @@ pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
     let now = ticks();
     let entry = frame.entry();
     let mpi = entry.provider == Provider::Mpi;
-    let (mut bytes, mut sync) = (0, false);
+    let (mut bytes, mut among) = (0, None);
     if mpi {
         if let Some(facts) = job::handle_facts() {
             // SAFETY: the call has returned, and its arguments are as the table says.
-            (bytes, sync) = unsafe { message::finished(frame, result as c_int, facts) };
+            (bytes, among) = unsafe { message::finished(frame, result as c_int, facts) };
         }
     } else if entry.count.is_some() && result > 0 {
         bytes = result as u64;
     }
     let Some(observed) = process::current() else { return };
+    // What is not recorded by itself is counted like any call.
+    let among = among.filter(|among| match among {
+        Among::All => true,
+        Among::Part(_, index) => is_recorded(*index),
+    });
     observed
-        .with_thread(|state| regions::exit(observed, state, frame.place(), now, bytes, sync, mpi));
+        .with_thread(|state| regions::exit(observed, state, frame.place(), now, bytes, among, mpi));
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
         // SAFETY: the fifth argument is where the communicator was put.
         job::made_from_group(unsafe { frame.argument(4) } as *const c_void);
@@ -117,8 +123,8 @@ fn reads_descriptor(call: CallId) -> bool {
     READERS[usize::from(call)]
 }
 
-/// Runs a wait of our own as a measured call of the application, which a hook answers.
-pub fn as_region(frame: &Frame, sync: bool, wait: impl FnOnce()) {
+/// Runs a wait of our own, for all ranks, as a measured call of the application, which a hook answers.
+pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
     let entry = Entry {
         call: frame.call(),
         place: frame.place(),
@@ -134,7 +140,8 @@ pub fn as_region(frame: &Frame, sync: bool, wait: impl FnOnce()) {
     wait();
     let now = ticks();
     if measured && let Some(observed) = process::current() {
-        observed
-            .with_thread(|state| regions::exit(observed, state, entry.place, now, 0, sync, true));
+        observed.with_thread(|state| {
+            regions::exit(observed, state, entry.place, now, 0, Some(Among::All), true)
+        });
     }
 }

@@ -188,7 +188,14 @@ pub fn profile(kind: u32) -> ProcessProfile {
             values[phase].entry(*node).or_default().add(&value);
         }
         let (index, values) = (u64::from(step), row.into_iter().collect());
-        rows.push(InstanceRow { index, phase: phase as u32, duration_ns, values });
+        rows.push(InstanceRow {
+            part: None,
+            index,
+            ends_in: sync,
+            phase: phase as u32,
+            duration_ns,
+            values,
+        });
         releases.ends.push((index, releases.begin_ns + run.now_ns));
         after = sync;
     }

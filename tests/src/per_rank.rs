@@ -33,7 +33,10 @@ impl PerRank {
         let nodes = read.list("nodes").len() as u64;
         let shape: Vec<u64> = read.list("shape").iter().filter_map(Value::as_u64).collect();
         let [ranks, 2, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
-        let counted = ranks * 2 * width == read.numbers.len() as u64;
+        let shape: Vec<u64> = read.list("phase_shape").iter().filter_map(Value::as_u64).collect();
+        let [phases, 4, phase_width] = shape[..] else { return Err(format!("shape {shape:?}")) };
+        let listed = phases == read.list("phases").len() as u64 && phase_width == width;
+        let counted = listed && ranks * 2 * width + phases * 4 * width == read.numbers.len() as u64;
         if end % 64 != 0 || !rest.is_empty() || !counted || width != nodes {
             return Err(format!(
                 "{} numbers from byte {end} on: {}",
@@ -71,7 +74,8 @@ impl PerRank {
     pub fn of(&self, node: u64, quantity: Quantity) -> Option<Vec<f64>> {
         let nodes = self.list("nodes");
         let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;
-        let rows = self.numbers.chunks_exact(2 * nodes.len());
+        let ranks = self.list("shape")[0].as_u64()? as usize;
+        let rows = self.numbers.chunks_exact(2 * nodes.len()).take(ranks);
         let at = quantity as usize * nodes.len() + column;
         Some(rows.map(|row| f64::from(row[at])).collect())
     }
@@ -126,11 +130,13 @@ mod tests {
         let header = json!({
             "schema": "plimsoll-ranks/1", "ranks": "0-1", "nodes": [0, 2],
             "quantities": quantities, "dtype": "<f4", "shape": shape,
+            "phases": [1], "phase_quantities": ["mean_s", "min_s", "max_s", "longest_s"],
+            "phase_shape": [1, 4, 2],
         });
         let mut bytes = header.to_string().into_bytes();
         bytes.resize(bytes.len().next_multiple_of(64) + 63, b' ');
         bytes.push(b'\n');
-        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend(numbers.iter().chain(&[1.0; 8]).flat_map(|number| number.to_le_bytes()));
         bytes
     }
 

@@ -5,6 +5,7 @@ use super::{
     PAUSE, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED,
     TICK_DROPPED, TRUNCATED,
 };
+use crate::sync::{Part, Sync};
 
 /// Why a stream could not be read on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,12 @@ impl Cursor<'_> {
         self.small()?.checked_add(many).ok_or(DecodeError::Overflow)
     }
 
+    fn sync(&mut self) -> Result<Sync, DecodeError> {
+        let (ranks, index) = (self.small()?, self.varint()?);
+        let part = if ranks > 0 { Some(Part { name: self.small()?, ranks }) } else { None };
+        Ok(Sync { part, index })
+    }
+
     fn stamp(&mut self, tag: u8) -> Result<Stamp, DecodeError> {
         let value = self.varint()?;
         Ok(if tag & RESYNC != 0 { Stamp::Resync(value) } else { Stamp::Delta(value) })
@@ -134,7 +141,7 @@ impl Decoder {
                 let (slot, kept) = (cursor.small()?, cursor.small()?);
                 let duration = cursor.varint()?;
                 let bytes = if tag & BYTES != 0 { cursor.varint()? } else { 0 };
-                let sync = if tag & SYNC != 0 { Some(cursor.varint()?) } else { None };
+                let sync = if tag & SYNC != 0 { Some(cursor.sync()?) } else { None };
                 let off_cpu = cursor.off_cpu(tag)?;
                 Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
             }

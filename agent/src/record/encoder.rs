@@ -4,6 +4,7 @@ use super::{
     BYTES, Delta, END, EXIT, IN_REGION, LOST, MANY, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PAUSE, RESUME,
     RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
+use crate::sync::Sync;
 
 /// Writes records into a fixed buffer. Never allocates; a record that does not fit is an error
 /// that cannot happen for stacks of up to [`MAX_DEPTH`] frames.
@@ -35,6 +36,15 @@ impl<'b> Encoder<'b> {
             value >>= 7;
         }
         self.byte(value as u8);
+    }
+
+    /// All of the ranks are written as none.
+    fn sync(&mut self, Sync { part, index }: Sync) {
+        self.varint(part.map_or(0, |part| part.ranks.into()));
+        self.varint(index);
+        if let Some(part) = part {
+            self.varint(part.name.into());
+        }
     }
 
     fn tag(&mut self, kind: u8, flags: u8, stamp: Stamp) {
@@ -123,8 +133,8 @@ impl<'b> Encoder<'b> {
                 if bytes > 0 {
                     self.varint(bytes);
                 }
-                if let Some(index) = sync {
-                    self.varint(index);
+                if let Some(sync) = sync {
+                    self.sync(sync);
                 }
                 self.off_cpu(off_cpu);
             }

@@ -1,6 +1,7 @@
 //! Every record is read back as written, and anything else is refused.
 
 use super::*;
+use crate::sync::Part;
 use proptest::prelude::*;
 
 fn stamp() -> impl Strategy<Value = Stamp> {
@@ -14,13 +15,18 @@ fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
     }))
 }
 
+fn sync() -> impl Strategy<Value = Sync> {
+    let part = (any::<u32>(), 1..=u32::MAX).prop_map(|(name, ranks)| Part { name, ranks });
+    (prop::option::of(part), any::<u64>()).prop_map(|(part, index)| Sync { part, index })
+}
+
 proptest! {
     #[test]
     fn every_record_is_read_back_as_written(
         stamp in stamp(),
         off_cpu in off_cpu(),
         entered in prop::option::of(any::<u64>()),
-        sync in prop::option::of(any::<u64>()),
+        sync in prop::option::of(sync()),
         added in prop::collection::vec(any::<u32>(), 0..MAX_DEPTH),
         numbers in any::<[u32; 4]>(),
         sum in any::<u64>(), bytes in any::<u64>(),

@@ -33,6 +33,7 @@ fn each_rank(subject: &Subject) -> Vec<Totals> {
     let agreed = Agreed {
         matching: Matching::Phases,
         level: 0,
+        division_level: 0,
         ranks: subject.ranks,
         rules: Default::default(),
     };

@@ -3,6 +3,7 @@
 mod calls;
 mod cores;
 mod job;
+mod parts;
 mod rules;
 mod uneven;
 

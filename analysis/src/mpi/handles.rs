@@ -1,11 +1,15 @@
-//! What is known about the application's handles: is a communicator the whole world, how large is
-//! a datatype. Asked of MPI once per handle, and forgotten when the application frees any.
+//! What is known about the application's handles: which ranks has a communicator, how large is a
+//! datatype. Asked of MPI once per handle, and forgotten when the application frees any.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+use plimsoll_agent::sync::{Among, Part};
+
 use super::library::{Abi, Handle, Library};
+use crate::fingerprint::{BASIS, extended};
 
 /// Handles that are remembered, of each sort.
 const PLACES: usize = 64;
@@ -38,13 +42,55 @@ impl Memory {
     }
 }
 
+/// Whom a communicator holds: nobody to compare with, all ranks, or from the third number on one of
+/// [`Parts`].
+const NOBODY: u32 = 0;
+const ALL: u32 = 1;
+const FIRST_PART: u32 = 2;
+
+/// Parts of the world that have communicators, and how often each has synchronised.
+struct Parts(Mutex<Vec<(Part, u64)>>);
+
+/// Most parts that are known. What more there are is not followed.
+const MOST_PARTS: usize = 1024;
+
+impl Parts {
+    const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// The number of a part; communicators with the same members share it.
+    fn number(&self, part: Part) -> u32 {
+        let mut parts = self.0.lock();
+        let number = parts.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
+            parts.push((part, 0));
+            parts.len() - 1
+        });
+        if number >= MOST_PARTS {
+            parts.pop();
+            return NOBODY;
+        }
+        FIRST_PART + number as u32
+    }
+
+    /// Counts a synchronisation of a part.
+    fn count(&self, number: u32) -> Option<Among> {
+        let mut parts = self.0.lock();
+        let (part, count) = parts.get_mut(number as usize)?;
+        let index = *count;
+        *count += 1;
+        Some(Among::Part(*part, index))
+    }
+}
+
 /// Facts about handles.
 pub struct HandleFacts {
     library: Arc<Library>,
-    worlds: Memory,
+    members: Memory,
     sizes: Memory,
-    fortran_worlds: Memory,
+    fortran_members: Memory,
     fortran_sizes: Memory,
+    parts: Parts,
     /// A communicator of all ranks; `None` if a session has made none yet.
     world: Option<Handle>,
     /// What Fortran's MPI_IN_PLACE may be, if that is known.
@@ -57,49 +103,98 @@ impl HandleFacts {
     pub fn new(library: Arc<Library>, world: Option<Handle>) -> Self {
         Self {
             world,
-            worlds: Memory::new(),
+            members: Memory::new(),
             sizes: Memory::new(),
-            fortran_worlds: Memory::new(),
+            fortran_members: Memory::new(),
             fortran_sizes: Memory::new(),
+            parts: Parts::new(),
             in_place: library.fortran_in_place(),
             library,
         }
     }
 
-    /// Whether the communicator holds all ranks of the world in the world's order, and no others
-    /// (MPI-3.1, 6.4.1: identical or congruent). It must be valid.
+    /// Which ranks a call has synchronised on a communicator, which must be valid; `None` where there
+    /// are no others, or that cannot be told. To be asked once for each such call.
+    pub fn synchronised(&self, communicator: Handle) -> Option<Among> {
+        let communicator = self.handle(communicator);
+        if Some(communicator) == self.world {
+            return Some(Among::All);
+        }
+        self.count(self.members.get(communicator, || self.members_of(communicator)))
+    }
+
+    /// [`Self::synchronised`], of a handle in Fortran.
+    pub fn fortran_synchronised(&self, communicator: c_int) -> Option<Among> {
+        let ask = || self.members_of(self.library.fortran.communicator(communicator));
+        self.count(self.fortran_members.get(communicator as u32 as usize, ask))
+    }
+
+    fn count(&self, members: u32) -> Option<Among> {
+        match members {
+            NOBODY => None,
+            ALL => Some(Among::All),
+            part => self.parts.count(part - FIRST_PART),
+        }
+    }
+
+    /// The members of a communicator: [`ALL`] if they are all ranks of the world in the world's order,
+    /// and no others (MPI-3.1, 6.4.1: identical or congruent); else the number of the part that they are.
     ///
     /// The groups are compared, not the communicators: objects of different sessions must not meet
     /// in one call (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
-    pub fn is_world(&self, communicator: Handle) -> bool {
-        let Some(of_all) = self.world else { return false };
-        let communicator = self.handle(communicator);
-        let constants = &self.library.constants;
+    fn members_of(&self, communicator: Handle) -> u32 {
+        let Some(of_all) = self.world else { return NOBODY };
         if communicator == of_all {
-            return true;
+            return ALL;
         }
-        let ask = || {
-            let functions = &self.library.functions;
-            let mut inter = 0;
-            // SAFETY: the communicator is valid; the call is local.
-            let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
-            // The group of an intercommunicator is only its local side.
-            if code != 0 || inter != 0 {
-                return 0;
-            }
-            let (mut group, mut world, mut result) = (0, 0, -1);
-            // SAFETY: both communicators are valid, and the groups are ours; all calls are local.
-            let code = unsafe {
-                (functions.comm_group)(communicator, &mut group);
-                (functions.comm_group)(of_all, &mut world);
-                let code = (functions.group_compare)(group, world, &mut result);
-                (functions.group_free)(&mut group);
-                (functions.group_free)(&mut world);
-                code
+        let functions = &self.library.functions;
+        let mut inter = 0;
+        // SAFETY: the communicator is valid; the call is local.
+        let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
+        // The group of an intercommunicator is only its local side.
+        if code != 0 || inter != 0 {
+            return NOBODY;
+        }
+        let (mut group, mut world, mut result) = (0, 0, -1);
+        // SAFETY: both communicators are valid, and the groups are ours; all calls are local.
+        unsafe {
+            (functions.comm_group)(communicator, &mut group);
+            (functions.comm_group)(of_all, &mut world);
+            let code = (functions.group_compare)(group, world, &mut result);
+            let members = if code == 0 && result == self.library.constants.identical {
+                ALL
+            } else {
+                self.part_of(group, world).map_or(NOBODY, |part| self.parts.number(part))
             };
-            u32::from(code == 0 && result == constants.identical)
+            (functions.group_free)(&mut group);
+            (functions.group_free)(&mut world);
+            members
+        }
+    }
+
+    /// A group's ranks in the world; `None` if it has but one, or one that is not there.
+    ///
+    /// # Safety
+    /// Both groups are valid.
+    unsafe fn part_of(&self, group: Handle, world: Handle) -> Option<Part> {
+        let functions = &self.library.functions;
+        let mut size: c_int = 0;
+        // SAFETY: promised by the caller; the call is local.
+        let code = unsafe { (functions.group_size)(group, &mut size) };
+        if code != 0 || size < 2 {
+            return None;
+        }
+        let own: Vec<c_int> = (0..size).collect();
+        let mut ranks = vec![-1; own.len()];
+        // SAFETY: as above; both lists have as many members as the group.
+        let code = unsafe {
+            (functions.group_translate_ranks)(group, size, own.as_ptr(), world, ranks.as_mut_ptr())
         };
-        self.worlds.get(communicator, ask) == 1
+        if code != 0 || ranks.iter().any(|rank| *rank < 0) {
+            return None;
+        }
+        let hash = ranks.iter().fold(BASIS, |hash, rank| extended(hash, &rank.to_le_bytes()));
+        Some(Part { name: (hash ^ hash >> 32) as u32, ranks: ranks.len() as u32 })
     }
 
     /// Bytes of one element of the datatype, which must be valid; 0 if MPI does not say.
@@ -112,13 +207,6 @@ impl HandleFacts {
             if code == 0 { u32::try_from(bytes).unwrap_or(0) } else { 0 }
         };
         u64::from(self.sizes.get(datatype, ask))
-    }
-
-    /// [`Self::is_world`], of a handle in Fortran.
-    pub fn fortran_is_world(&self, communicator: c_int) -> bool {
-        let functions = &self.library.fortran;
-        let ask = || u32::from(self.is_world(functions.communicator(communicator)));
-        self.fortran_worlds.get(communicator as u32 as usize, ask) == 1
     }
 
     /// [`Self::type_bytes`], of a handle in Fortran.
@@ -143,7 +231,7 @@ impl HandleFacts {
 
     /// The application freed a handle, whose value may come back with another meaning.
     pub fn forget(&self) {
-        for memory in [&self.worlds, &self.sizes, &self.fortran_worlds, &self.fortran_sizes] {
+        for memory in [&self.members, &self.sizes, &self.fortran_members, &self.fortran_sizes] {
             memory.clear();
         }
     }

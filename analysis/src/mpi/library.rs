@@ -81,6 +81,9 @@ functions! {
     comm_test_inter c"PMPI_Comm_test_inter" (Handle, *mut c_int);
     comm_group c"PMPI_Comm_group" (Handle, *mut Handle);
     group_compare c"PMPI_Group_compare" (Handle, Handle, *mut c_int);
+    group_size c"PMPI_Group_size" (Handle, *mut c_int);
+    group_translate_ranks c"PMPI_Group_translate_ranks"
+        (Handle, c_int, *const c_int, Handle, *mut c_int);
     group_free c"PMPI_Group_free" (*mut Handle);
     comm_free c"PMPI_Comm_free" (*mut Handle);
     comm_set_errhandler c"PMPI_Comm_set_errhandler" (Handle, Handle);

@@ -56,6 +56,7 @@ impl Table for Memory {
 struct Read {
     header: Value,
     numbers: Vec<f32>,
+    phases: Vec<f32>,
 }
 
 impl Read {
@@ -64,12 +65,15 @@ impl Read {
         assert_eq!(end % ALIGNMENT, 0);
         let numbers =
             bytes[end..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-        let read = Self {
+        let mut read = Self {
             header: serde_json::from_slice(&bytes[..end]).unwrap(),
             numbers: numbers.collect(),
+            phases: Vec::new(),
         };
-        let shape: u64 = read.numbers_of("shape").iter().product();
-        assert_eq!(bytes.len() - end, shape as usize * 4);
+        let [shape, phase_shape] =
+            ["shape", "phase_shape"].map(|key| read.numbers_of(key).iter().product::<u64>());
+        assert_eq!(bytes.len() - end, (shape + phase_shape) as usize * 4);
+        read.phases = read.numbers.split_off(shape as usize);
         read
     }
 
@@ -161,6 +165,38 @@ fn a_table_holds_what_each_rank_did() {
     assert_eq!(of(&["worker", "main", "help"], 1), [f64::from(0.007f32); 5]);
 }
 
+#[test]
+fn a_table_holds_what_each_phase_took() {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![doing("main/first", 10 * MS)]);
+    for step in 0..4 {
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if rank == step { 50 } else { 10 };
+            vec![doing("main/step/relax", slow_ms * MS)]
+        });
+    }
+    let (summary, table) = made(&subject, 2, usize::MAX, |rank| rank);
+    let read = Read::new(&table.bytes);
+    assert_eq!(read.numbers_of("phases"), [0, 1]);
+    assert_eq!(read.header["phase_quantities"], serde_json::json!(phases::QUANTITIES));
+    let width = read.numbers_of("nodes").len();
+    let of = |phase: usize, path: &[&str]| {
+        let names = |node: u32| -> Vec<String> {
+            summary.tree.path(node).into_iter().map(|frame| frame.function).collect()
+        };
+        let at = (0..width).find(|at| names(*at as u32) == path).unwrap();
+        let rows = read.phases[4 * width * phase..].chunks_exact(width).take(4);
+        rows.map(|row| row[at]).collect::<Vec<f32>>()
+    };
+    // Each rank is slow once: 80 ms each, and 50 ms in each of the four instances.
+    assert_eq!(of(1, &["main", "step", "relax"]), [0.08, 0.08, 0.08, 0.2]);
+    assert_eq!(of(0, &["main", "step", "relax"]), [0.0; 4]);
+    assert_eq!(of(0, &["main", "first"]), [0.01; 4]);
+    let barrier = of(1, &["main", "MPI_Barrier"]);
+    assert_eq!(barrier[..3], [0.12; 3]);
+    assert!(barrier[3].is_nan(), "{barrier:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
@@ -206,8 +242,12 @@ fn without_other_ranks_there_is_none() {
 fn rows_that_cannot_be_read_cost_the_table_only() {
     for piece in [&[][..], &[LAST, 1, 2], &[LAST, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
         let outcomes = run(3, |comm| {
-            let sheet =
-                Sheet { ranks: RankSet::from_iter([0, 1]), nodes: vec![0], contexts: vec![0] };
+            let sheet = Sheet {
+                ranks: RankSet::from_iter([0, 1]),
+                nodes: vec![0],
+                contexts: vec![0],
+                phases: PhaseRows::default(),
+            };
             let mut tree = CanonicalTree::default();
             let columns = (&mut tree, &[0][..]);
             if comm.rank() == 1 {
@@ -232,6 +272,7 @@ fn a_bounded_table_keeps_what_differs_most() {
     let agreed = crate::agreement::Agreed {
         matching: crate::agreement::Matching::Phases,
         level: 0,
+        division_level: 0,
         ranks: 8,
         rules: crate::rules::Rules::default(),
     };
@@ -239,6 +280,7 @@ fn a_bounded_table_keeps_what_differs_most() {
     let add = |input| totals.add_rank(&Rank::new(input, &agreed), &agreed);
     subject.inputs().iter().for_each(add);
     let totals = ordered(totals);
+    let imbalances = crate::imbalance::imbalances(&totals);
     let names = |sheet: &Sheet| -> Vec<String> {
         let name = |id: &NodeId| {
             let contexts = &totals.tree.contexts;
@@ -246,11 +288,11 @@ fn a_bounded_table_keeps_what_differs_most() {
         };
         sheet.contexts().iter().map(name).collect()
     };
-    let whole = Sheet::of(&totals, MOST_BYTES).unwrap();
+    let whole = Sheet::of(&totals, &imbalances, MOST_BYTES).unwrap();
     assert_eq!(whole.nodes.len(), 8, "{:?}", names(&whole));
     // Work differs by 21 ms, waiting by 36 ms: 7 x 3 and an odd function of 15.
-    let some = Sheet::of(&totals, 3 * 8 * 8).unwrap();
+    let some = Sheet::of(&totals, &imbalances, 3 * 8 * 8).unwrap();
     assert_eq!(names(&some), ["step", "relax", "MPI_Barrier"]);
     assert!(some.nodes.is_sorted() && some.contexts.is_sorted());
-    assert_eq!(Sheet::of(&totals, 8 * 8 - 1), None);
+    assert_eq!(Sheet::of(&totals, &imbalances, 8 * 8 - 1), None);
 }

@@ -151,7 +151,14 @@ impl Run {
         };
         let values = instance.values.iter().filter_map(net).collect();
         let (phase, duration_ns) = (number as u32, instance.duration_ns);
-        self.rows.rows.push(InstanceRow { index, phase, duration_ns, values });
+        self.rows.rows.push(InstanceRow {
+            part: None,
+            index,
+            ends_in: ends.1,
+            phase,
+            duration_ns,
+            values,
+        });
         while self.rows.rows.len() > MOST_ROWS {
             self.rows.level += 1;
             let level = self.rows.level;

@@ -182,6 +182,7 @@ impl Sampled {
             tree: contexts.tree,
             phases: vec![whole],
             rows: Default::default(),
+            divisions: Default::default(),
             releases: Some(Releases { begin_ns, ends: vec![(0, begin_ns + clock(elapsed))] }),
             series: Some(series),
             other_threads: Vec::new(),

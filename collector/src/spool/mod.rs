@@ -62,8 +62,8 @@ pub use index::FrameInfo;
 pub use reader::{Cause, Damage, Frame, SpoolReader, Step, Walk};
 pub use writer::{Restart, SpoolCounts, SpoolWriter};
 
-/// Version of the format.
-pub const VERSION: u32 = 1;
+/// Version of the format. It has only grown since the first, so that older files are read as well.
+pub const VERSION: u32 = 2;
 
 /// Bytes of the preamble.
 const PREAMBLE_BYTES: usize = 16;
@@ -79,7 +79,7 @@ fn preamble() -> [u8; PREAMBLE_BYTES] {
     bytes
 }
 
-/// Reads the preamble at the beginning of `bytes`; an error unless it is whole and of this version.
+/// Reads the preamble at the beginning of `bytes`; an error unless it is whole and of a known version.
 fn version(bytes: &[u8]) -> Result<(), SpoolError> {
     let bytes: &[u8; PREAMBLE_BYTES] = bytes.first_chunk().ok_or(SpoolError::NotASpool)?;
     let (checked, check) = bytes.split_last_chunk().ok_or(SpoolError::NotASpool)?;
@@ -88,7 +88,7 @@ fn version(bytes: &[u8]) -> Result<(), SpoolError> {
     }
     let version = checked.last_chunk().ok_or(SpoolError::NotASpool)?;
     match u32::from_le_bytes(*version) {
-        VERSION => Ok(()),
+        1..=VERSION => Ok(()),
         version => Err(SpoolError::Version(version)),
     }
 }

@@ -12,6 +12,7 @@ use plimsoll_agent::segment::{
     ADDRESS_IS_LEAF, ADDRESSES_OFFSET, Address, MAGIC, MODULES_OFFSET, ModuleEntry, Process,
     ThreadArea, ThreadState, segment_bytes, thread_offset,
 };
+use plimsoll_agent::sync::Sync;
 
 use crate::attach::AttachError;
 use crate::{Collector, ProcessKey};
@@ -283,6 +284,7 @@ impl Writer<'_> {
     }
 
     pub(crate) fn exit(&mut self, now: u64, slot: u32, duration: u64, sync: Option<u64>) {
+        let sync = sync.map(|index| Sync { part: None, index });
         let path = self.slots[&slot].clone();
         let kept = self.kept(&path) as u32;
         let stamp = self.stamp(now);

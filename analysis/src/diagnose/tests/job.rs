@@ -169,7 +169,11 @@ fn irregular(ranks: u32) -> Subject {
             })
             .collect();
         let sync = if step % 3 == 0 { "main/c/MPI_Allreduce" } else { BARRIER };
-        subject.step(sync, |rank| parts[rank as usize].clone());
+        let part = |rank: u32| parts[rank as usize].clone();
+        match step % 4 {
+            2 => subject.step_of_parts(|rank| rank % 3, sync, part),
+            _ => subject.step(sync, part),
+        };
     }
     subject
 }

@@ -69,6 +69,22 @@ fn ranks_with_equal_totals_that_take_turns_are_found() {
 }
 
 #[test]
+fn turns_that_show_in_messages_are_found() {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..100 {
+        subject.step(BARRIER, |rank| {
+            let (slow, wait) = (doing("main/assemble", 80 * MS), doing("main/MPI_Recv", 60 * MS));
+            if step % 2 == rank { vec![slow] } else { vec![doing("main/assemble", 20 * MS), wait] }
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 3.0));
+    assert_eq!(path(&loss.symptom.path), "main/MPI_Recv");
+}
+
+#[test]
 fn instances_that_one_rank_dropped_are_scaled_for_all() {
     let mut subject = by_turns();
     subject.level(1, 1);

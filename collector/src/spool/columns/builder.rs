@@ -1,13 +1,15 @@
 //! Records in, columns out.
 
 use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::sync::Sync;
 
 use super::super::error::PayloadError;
 use super::super::frame::Payload;
 use super::super::numbers::{fold, put};
 use super::{
-    COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PAUSE, RESUME,
-    RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TRUNCATED, ids,
+    COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
+    PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED,
+    TRUNCATED, ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -22,6 +24,7 @@ pub struct Builder {
     merged: u64,
     last_stamp: u64,
     last_sync: u64,
+    last_part_sync: u64,
     last_tally: u32,
 }
 
@@ -113,8 +116,12 @@ impl Builder {
                 }
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
-                let flags = flag(bytes > 0, EXIT_BYTES) | flag(sync.is_some(), SYNC);
-                self.timed(EXIT + (flags | flag(off_cpu.is_some(), OFF_CPU)), stamp);
+                let (kind, is_sync) = match sync {
+                    Some(Sync { part: Some(_), .. }) => (PART_EXIT, false),
+                    sync => (EXIT, sync.is_some()),
+                };
+                let flags = flag(bytes > 0, EXIT_BYTES) | flag(is_sync, SYNC);
+                self.timed(kind + (flags | flag(off_cpu.is_some(), OFF_CPU)), stamp);
                 if let Stamp::Delta(delta) = stamp {
                     self.put(Column::Before, fold(delta.wrapping_sub(duration)));
                 }
@@ -124,9 +131,8 @@ impl Builder {
                 if bytes > 0 {
                     self.put(Column::ExitBytes, bytes);
                 }
-                if let Some(index) = sync {
-                    self.put(Column::Syncs, fold(index.wrapping_sub(self.last_sync)));
-                    self.last_sync = index;
+                if let Some(sync) = sync {
+                    self.sync(sync);
                 }
                 self.off_cpu(off_cpu);
             }
@@ -178,7 +184,8 @@ impl Builder {
             ids.clear();
         }
         (self.records, self.prelude, self.merged) = (0, 0, 0);
-        (self.last_stamp, self.last_sync, self.last_tally) = (0, 0, 0);
+        (self.last_stamp, self.last_tally) = (0, 0);
+        (self.last_sync, self.last_part_sync) = (0, 0);
     }
 
     fn column(&mut self, column: Column) -> &mut Vec<u8> {
@@ -207,6 +214,21 @@ impl Builder {
         self.timed(shape, stamp);
         if let Stamp::Delta(delta) = stamp {
             self.put(Column::Stamps, delta);
+        }
+    }
+
+    fn sync(&mut self, Sync { part, index }: Sync) {
+        match part {
+            None => {
+                self.put(Column::Syncs, fold(index.wrapping_sub(self.last_sync)));
+                self.last_sync = index;
+            }
+            Some(part) => {
+                self.put(Column::PartSyncs, fold(index.wrapping_sub(self.last_part_sync)));
+                self.last_part_sync = index;
+                self.put(Column::PartNames, u64::from(part.name));
+                self.put(Column::PartRanks, u64::from(part.ranks));
+            }
         }
     }
 

@@ -68,6 +68,10 @@ const RESUME: u8 = PAUSE + 2;
 const END: u8 = RESUME + 2;
 const SLOT: u8 = END + 2;
 const LOST: u8 = SLOT + 1;
+/// Exits that synchronised a part of the ranks; the others say with a flag that they synchronised all.
+const PART_EXIT: u8 = LOST + 1;
+/// First byte that is no shape.
+const SHAPES: u8 = PART_EXIT + 8;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;
@@ -76,7 +80,7 @@ const EXIT_BYTES: u8 = 2;
 const TALLY_BYTES: u8 = 1;
 /// Off-CPU parts are known: samples and exits.
 const OFF_CPU: u8 = 4;
-/// It was a global synchronisation: exits.
+/// It synchronised all ranks: exits.
 const SYNC: u8 = 8;
 /// A wrapped call is open: samples.
 const IN_REGION: u8 = 2;
@@ -125,7 +129,7 @@ enum Column {
     Before,
     /// Bytes moved by exits.
     ExitBytes,
-    /// Indices of synchronisations, as differences to the one before.
+    /// Indices of synchronisations of all ranks, as differences to the one before.
     Syncs,
     /// Slots that are announced.
     Announced,
@@ -139,8 +143,14 @@ enum Column {
     TallyBytes,
     /// Numbers of lost records.
     Lost,
+    /// Indices of synchronisations of parts, as differences to the one before of any part.
+    PartSyncs,
+    /// Names of these parts.
+    PartNames,
+    /// How many ranks they have.
+    PartRanks,
 }
 
 /// Number of columns.
-const COLUMNS: usize = Column::Lost as usize + 1;
+const COLUMNS: usize = Column::PartRanks as usize + 1;
 const _: () = assert!(COLUMNS <= 32);

@@ -1,13 +1,15 @@
 //! Columns in, records out.
 
 use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::sync::{Part, Sync};
 
 use super::super::error::PayloadError;
 use super::super::numbers::{Cursor, unfold};
 use super::ids::Ids;
 use super::{
-    COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PAUSE, RESUME,
-    RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TICKS, TRUNCATED,
+    COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
+    PAUSE, RESUME, RESYNC, SAMPLE, SHAPES, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED,
+    TICK_DROPPED, TICKS, TRUNCATED,
 };
 
 /// Reads the records of one payload.
@@ -21,6 +23,7 @@ pub struct Records<'a> {
     left: u64,
     last_stamp: u64,
     last_sync: u64,
+    last_part_sync: u64,
     last_tally: u32,
     added: Vec<u32>,
 }
@@ -63,6 +66,7 @@ impl<'a> Records<'a> {
             left: records,
             last_stamp: 0,
             last_sync: 0,
+            last_part_sync: 0,
             last_tally: 0,
             added: Vec::new(),
         })
@@ -138,7 +142,7 @@ impl<'a> Records<'a> {
                 let stack = Delta { dropped, added: &self.added };
                 Record::Sample { stamp, stack, entered, off_cpu, truncated: flags & TRUNCATED != 0 }
             }
-            EXIT..TALLY => self.exit(shape - EXIT)?,
+            EXIT..TALLY => self.exit(shape - EXIT, false)?,
             TALLY..PAUSE => self.tally(shape - TALLY)?,
             PAUSE..RESUME => Record::Pause { stamp: self.stop(shape - PAUSE)? },
             RESUME..END => Record::Resume { stamp: self.stop(shape - RESUME)? },
@@ -150,22 +154,32 @@ impl<'a> Records<'a> {
                 Record::Slot { slot, stack: Delta { dropped, added: &self.added } }
             }
             LOST => Record::Lost { records: self.long(Column::Lost)? },
+            PART_EXIT..SHAPES => self.exit(shape - PART_EXIT, true)?,
             _ => return Err(PayloadError::UnknownShape(shape)),
         })
     }
 
-    fn exit(&mut self, flags: u8) -> Result<Record<'static>, PayloadError> {
+    fn exit(&mut self, flags: u8, of_part: bool) -> Result<Record<'static>, PayloadError> {
         let resync = self.resync(flags)?;
         let before = if resync.is_none() { unfold(self.long(Column::Before)?) } else { 0 };
         let duration = self.long(Column::Durations)?;
         let stamp = resync.unwrap_or(Stamp::Delta(before.wrapping_add(duration)));
         let (slot, kept) = (self.short(Column::ExitSlots)?, self.short(Column::Kept)?);
         let bytes = if flags & EXIT_BYTES != 0 { self.long(Column::ExitBytes)? } else { 0 };
-        let mut sync = None;
-        if flags & SYNC != 0 {
-            self.last_sync = self.last_sync.wrapping_add(unfold(self.long(Column::Syncs)?));
-            sync = Some(self.last_sync);
-        }
+        let sync = match (flags & SYNC != 0, of_part) {
+            (true, _) => {
+                self.last_sync = self.last_sync.wrapping_add(unfold(self.long(Column::Syncs)?));
+                Some(Sync { part: None, index: self.last_sync })
+            }
+            (false, true) => {
+                let difference = unfold(self.long(Column::PartSyncs)?);
+                self.last_part_sync = self.last_part_sync.wrapping_add(difference);
+                let name = self.short(Column::PartNames)?;
+                let part = Part { name, ranks: self.short(Column::PartRanks)? };
+                Some(Sync { part: Some(part), index: self.last_part_sync })
+            }
+            (false, false) => None,
+        };
         let off_cpu = self.off_cpu(flags)?;
         Ok(Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu })
     }

@@ -1,6 +1,7 @@
 //! Records as columns and back.
 
 use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::sync::{Part, Sync};
 use proptest::prelude::*;
 
 use super::{Owned, any_record};
@@ -86,7 +87,9 @@ fn extreme_records_are_read_back() {
     let stack = Delta { dropped: u32::MAX, added: &deep };
     let most = OffCpu { cpu_ns: u64::MAX, run_delay_ns: u64::MAX - 1 };
     let (stamp, off_cpu) = (Stamp::Delta(u64::MAX), Some(most));
-    let (entered, sync) = (Some(u64::MAX), Some(u64::MAX));
+    let entered = Some(u64::MAX);
+    let sync = Some(Sync { part: None, index: u64::MAX });
+    let part = Some(Part { name: u32::MAX, ranks: u32::MAX });
     let records = [
         Record::Sample { stamp, stack, entered, off_cpu, truncated: true },
         Record::Tick { delay: i8::MIN, stack },
@@ -109,7 +112,7 @@ fn extreme_records_are_read_back() {
             kept: 0,
             duration: u64::MAX,
             bytes: 0,
-            sync: Some(0),
+            sync: Some(Sync { part, index: 0 }),
             off_cpu: None,
         },
         Record::Exit {

@@ -9,6 +9,7 @@ mod programs;
 mod thinning;
 
 use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::sync::{Part, Sync};
 use proptest::prelude::*;
 
 /// A record that holds its frames itself.
@@ -89,6 +90,12 @@ fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
     )
 }
 
+fn sync() -> impl Strategy<Value = Option<Sync>> {
+    let part = (any::<u32>(), any::<u32>()).prop_map(|(name, ranks)| Part { name, ranks });
+    let sync = (prop::option::of(part), number()).prop_map(|(part, index)| Sync { part, index });
+    prop::option::of(sync)
+}
+
 /// Any record, also one that no thread would write.
 pub(super) fn any_record() -> impl Strategy<Value = Owned> {
     let without = |record| Owned { record, added: Vec::new() };
@@ -116,7 +123,7 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
                 Record::Tally { slot, count, sum, bytes }
             )
         ),
-        2 => (stamp(), (small(), small()), number(), number(), optional(), off_cpu()).prop_map(
+        2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
             move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(
                 Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
             )

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
+use plimsoll_agent::sync::Sync;
 use proptest::prelude::*;
 
 use super::{Owned, any_record};
@@ -174,7 +175,7 @@ fn records(acts: &[Act]) -> (Vec<Owned>, Vec<usize>) {
                 let (slot, kept) = (*slot, (*kept).min(same as u32));
                 stack.clone_from(path);
                 let (stamp, duration, bytes) = (Stamp::Delta(*step), step / 2, 7);
-                let (sync, off_cpu) = (Some(1), None);
+                let (sync, off_cpu) = (Some(Sync { part: None, index: 1 }), None);
                 Owned::new(&Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu })
             }
             Act::Tally(slot) => {

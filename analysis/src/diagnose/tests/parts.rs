@@ -1,0 +1,126 @@
+//! Ranks that synchronise in parts: rows and columns of a grid.
+
+use super::*;
+
+const ROW: &str = "main/sweep/MPI_Allreduce";
+const COLUMN: &str = "main/exchange/MPI_Alltoall";
+
+/// Two rows of four ranks, forty steps: in each step one rank of each row takes 80 ms and the others
+/// 20 ms, which one `slow` says, by step.
+fn rows(slow: impl Fn(u32) -> u32) -> Subject {
+    let mut subject = Subject::new(8);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..40 {
+        subject.step_of_parts(
+            |rank| rank / 4,
+            ROW,
+            |rank| {
+                let slow_ms = if rank % 4 == slow(step) { 80 } else { 20 };
+                vec![doing("main/sweep/relax", 20 * MS), doing("main/sweep/solve", slow_ms * MS)]
+            },
+        );
+    }
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    subject
+}
+
+#[test]
+fn ranks_that_take_turns_within_a_part_hold_it_up() {
+    let summary = verdict(&rows(|step| step % 4));
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::LoadImbalance);
+    // The mean of each row is 35 ms, the slowest takes 80.
+    assert_eq!(rounded(loss.seconds), 1.8);
+    assert_eq!(causes(loss), [("main/sweep/solve".to_owned(), 1.8)]);
+    assert_eq!(path(&loss.symptom.path), ROW);
+    assert_eq!(rounded(summary.projection.elapsed_s), 2.2);
+    assert!(loss.advice.contains("each time another rank"), "{}", loss.advice);
+}
+
+#[test]
+fn a_rank_that_is_always_slow_in_its_part_is_named() {
+    let summary = verdict(&rows(|_| 3));
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 1.8));
+    assert_eq!(causes(loss), [("main/sweep/solve".to_owned(), 1.8)]);
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("3,7", "0-2,4-6"));
+}
+
+#[test]
+fn even_parts_lose_nothing() {
+    assert_eq!(verdict(&rows(|_| 4)).losses, []);
+}
+
+#[test]
+fn rows_and_columns_divide_the_work_between_them() {
+    let mut subject = Subject::new(8);
+    for step in 0..40 {
+        subject.step_of_parts(
+            |rank| rank / 4,
+            ROW,
+            |rank| {
+                let slow_ms = if rank % 4 == step % 4 { 50 } else { 10 };
+                vec![doing("main/sweep/solve", slow_ms * MS)]
+            },
+        );
+        // The columns have names of their own, and all of them the same to do.
+        subject.step_of_parts(|rank| 100 + rank % 4, COLUMN, |_| vec![doing("main/pack", 10 * MS)]);
+    }
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 1.2));
+    assert_eq!(causes(loss), [("main/sweep/solve".to_owned(), 1.2)]);
+    assert_eq!(path(&loss.symptom.path), ROW);
+}
+
+#[test]
+fn where_all_ranks_follow_what_the_last_part_left_is_compared_among_all() {
+    let mut subject = Subject::new(8);
+    for step in 0..40 {
+        subject.step_of_parts(|rank| rank / 4, ROW, |_| vec![doing("main/sweep/solve", 10 * MS)]);
+        subject.step(BARRIER, |rank| {
+            let slow_ms = if rank == step % 8 { 90 } else { 10 };
+            vec![doing("main/gather", slow_ms * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    // The mean is 20 ms.
+    assert_eq!(rounded(loss.seconds), 2.8);
+    assert_eq!(causes(loss), [("main/gather".to_owned(), 2.8)]);
+    assert_eq!(path(&loss.symptom.path), BARRIER);
+}
+
+#[test]
+fn turns_within_parts_show_there_also_if_all_ranks_meet_each_time() {
+    let mut subject = Subject::new(8);
+    for step in 0..40 {
+        subject.step_of_parts(
+            |rank| rank / 4,
+            ROW,
+            |rank| {
+                let slow_ms = if rank % 4 == step % 4 { 80 } else { 20 };
+                vec![doing("main/sweep/solve", slow_ms * MS)]
+            },
+        );
+        subject.step(BARRIER, |_| vec![]);
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((rounded(loss.seconds), &*path(&loss.symptom.path)), (1.8, ROW));
+    assert_eq!(causes(loss), [("main/sweep/solve".to_owned(), 1.8)]);
+}
+
+#[test]
+fn divisions_that_were_dropped_are_scaled_for_all() {
+    let mut inputs = rows(|step| step % 4).inputs();
+    let rows = &mut inputs[5].profile.divisions;
+    rows.level = 1;
+    rows.rows.retain(|row| plimsoll_collector::profile::instance_level(row.index) >= 1);
+    let kept = rows.rows.iter().filter(|row| row.part.is_some()).count();
+    assert!((10..30).contains(&kept), "a level halves: {kept} of 40");
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let loss = only_loss(&summary);
+    assert_eq!(rounded(loss.seconds), rounded(0.045 * 2.0 * kept as f64));
+}
