@@ -50,8 +50,8 @@ pub fn memory_rows(iterations: u32, runs: usize) -> Vec<Row> {
 pub fn ring_rows(iterations: u32) -> Vec<Row> {
     let arguments = format!("burn {iterations} 10");
     let job = Job::alone("plain").arguments(&arguments).watch(Watch::Run).options("--period 1ms");
-    let summary = job.run().succeeded().summary();
-    let of = |key: &str| summary.number(&format!("/collection/{key}"));
+    let job = job.run().succeeded();
+    let of = |key: &str| job.summary().number(&format!("/collection/{key}"));
     let bytes = of("record_bytes") / of("samples").max(1.0);
     vec![
         Row::new("bytes per sample in the ring, whole job", "plain", bytes, "bytes", 0.0)

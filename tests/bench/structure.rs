@@ -35,6 +35,7 @@ pub fn lammps_rows(steps: u32) -> Vec<Row> {
             .run()
             .succeeded()
             .summary()
+            .clone()
     });
     let of = |summary: &Summary, key: &str| summary.number(&format!("/collection/{key}"));
     let cpu_s = |summary: &Summary| of(summary, "structure_cpu_s");

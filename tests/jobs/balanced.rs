@@ -1,15 +1,9 @@
 //! Where there is nothing to find, nothing is found; where cores are few, that is what is said.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
-use plimsoll_tests::load::undisturbed;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::truth::assert_within;
-
-/// A rank that wakes up late, for want of a core, is a loss indeed: such a run says nothing here.
-fn run(job: &Job) -> Outcome {
-    undisturbed(job, |outcome| outcome.summary().losses().is_empty())
-}
 
 fn assert_nothing_found(job: &Outcome) {
     let summary = job.summary();
@@ -21,15 +15,17 @@ fn assert_nothing_found(job: &Outcome) {
 fn two_burning_ranks_are_balanced_and_efficient() {
     for mpi in each_mpi() {
         let job = Job::ranks("balanced", mpi, 2).arguments("burn 40 10").watch(Watch::Run);
-        let job = run(&job.needs_all_cores());
-        assert_nothing_found(&job);
+        let job = job.shows(|job| {
+            assert_nothing_found(job);
+            // What is not found may still add up: each call of MPI takes its time, and cores are not all ours.
+            let parallel = job.summary().number("/efficiency/parallel");
+            assert!(parallel >= 0.90, "parallel efficiency {parallel} under {mpi}");
+        });
         let summary = job.summary();
-        let parallel = summary.number("/efficiency/parallel");
-        // What is not found may still add up: each call of MPI takes its time, and cores are not all ours.
-        assert!(parallel >= 0.90, "parallel efficiency {parallel} under {mpi}");
         // POP: parallel efficiency is the product of the other two.
         let product = summary.number("/efficiency/load_balance")
             * summary.number("/efficiency/communication");
+        let parallel = summary.number("/efficiency/parallel");
         assert_within("product of efficiencies", product, parallel, 0.01);
     }
 }
@@ -40,7 +36,7 @@ fn eight_sleeping_ranks_are_balanced() {
         return;
     }
     let job = Job::ranks("balanced", Mpi::OpenMpi, 8).arguments("sleep 40 10").watch(Watch::Run);
-    assert_nothing_found(&run(&job));
+    job.shows(assert_nothing_found);
 }
 
 #[test]
@@ -49,19 +45,18 @@ fn efficiency_of_an_imbalanced_job_is_the_share_of_its_work() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments("sleep 40 10 3");
-    let job = job.watch(Watch::Run).run().succeeded();
-    let (summary, truth) = (job.summary(), job.truth());
-    let works_s = truth.numbers("work_s");
-    let mean_s = works_s.iter().sum::<f64>() / works_s.len() as f64;
-    let most_s = works_s.iter().copied().fold(0.0, f64::max);
-    let parallel = mean_s / truth.number("elapsed_s");
-    assert_within("parallel", summary.number("/efficiency/parallel"), parallel, 0.05);
-    assert_within(
-        "load balance",
-        summary.number("/efficiency/load_balance"),
-        mean_s / most_s,
-        0.05,
-    );
+    job.watch(Watch::Run).shows(|job| {
+        let (summary, truth) = (job.summary(), job.truth());
+        let works_s = truth.numbers("work_s");
+        let mean_s = works_s.iter().sum::<f64>() / works_s.len() as f64;
+        let most_s = works_s.iter().copied().fold(0.0, f64::max);
+        for (name, expected) in
+            [("parallel", mean_s / truth.number("elapsed_s")), ("load_balance", mean_s / most_s)]
+        {
+            let found = summary.number(&format!("/efficiency/{name}"));
+            assert_within(name, found, expected, 0.05);
+        }
+    });
 }
 
 #[test]
@@ -72,18 +67,19 @@ fn too_few_cores_are_named() {
     let cores = std::thread::available_parallelism().expect("the system counts its cores").get();
     let ranks = u32::try_from(3 * cores).expect("a machine's cores are few");
     let job = Job::ranks("oversubscribed", Mpi::OpenMpi, ranks).arguments("burn 40 10");
-    let job = job.watch(Watch::Run).run().succeeded();
-    let (summary, truth) = (job.summary(), job.truth());
-    let (walls_s, cpus_s) = (truth.numbers("wall_s"), truth.numbers("cpu_s"));
-    let waited_s = walls_s.iter().sum::<f64>() - cpus_s.iter().sum::<f64>();
-    assert!(
-        waited_s / f64::from(ranks) > 0.3 * truth.number("elapsed_s"),
-        "the subject was not short"
-    );
-    assert_eq!(summary.worst().kind(), "oversubscription", "{:?}", summary.losses());
-    for kind in ["load_imbalance", "serialization"] {
-        assert_eq!(summary.losses_of(kind).len(), 0, "{:?}", summary.losses());
-    }
-    assert_eq!(summary.number("/run/nodes/0/cores"), truth.number("cores"));
-    assert!(job.text().contains("core"), "the text says nothing of cores:\n{}", job.text());
+    let job = job.watch(Watch::Run).shows(|job| {
+        let (summary, truth) = (job.summary(), job.truth());
+        let (walls_s, cpus_s) = (truth.numbers("wall_s"), truth.numbers("cpu_s"));
+        let waited_s = walls_s.iter().sum::<f64>() - cpus_s.iter().sum::<f64>();
+        assert!(
+            waited_s / f64::from(ranks) > 0.3 * truth.number("elapsed_s"),
+            "the subject was not short"
+        );
+        assert_eq!(summary.worst().kind(), "oversubscription", "{:?}", summary.losses());
+        for kind in ["load_imbalance", "serialization"] {
+            assert_eq!(summary.losses_of(kind).len(), 0, "{:?}", summary.losses());
+        }
+        assert!(job.text().contains("core"), "the text says nothing of cores:\n{}", job.text());
+    });
+    assert_eq!(job.summary().number("/run/nodes/0/cores"), job.truth().number("cores"));
 }

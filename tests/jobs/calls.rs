@@ -17,7 +17,7 @@ fn watched(mpi: Mpi, how: &str) -> Option<(Summary, bool)> {
     let watched = job.watch(Watch::Run).run().succeeded();
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
     let large_counts = watched.truth().number("large_counts") != 0.0;
-    Some((watched.summary(), large_counts))
+    Some((watched.summary().clone(), large_counts))
 }
 
 /// The contexts of a wrapped call: the library's own function of this name may lie below.
@@ -120,7 +120,7 @@ fn with_sessions(how: &str) -> Option<Summary> {
     }
     let watched = job.watch(Watch::Run).run().succeeded();
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    Some(watched.summary())
+    Some(watched.summary().clone())
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
-use plimsoll_tests::load::undisturbed;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes::{self, AHEAD_VARIABLE};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::assert_within;
+use plimsoll_tests::undisturbed::undisturbed;
 use serde_json::Value;
 
 /// What clocks are found to be apart by may be wrong by a sampling period.
@@ -34,7 +34,7 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
     let summary = job.summary();
     assert_eq!(summary.text("/clocks/method"), method, "{}", job.story());
     assert_eq!(summary.at("/clocks/reference"), 0);
-    let offsets_us = numbers(&summary, "/clocks/offsets_us");
+    let offsets_us = numbers(summary, "/clocks/offsets_us");
     assert_eq!(offsets_us.len(), ahead_s.len() * per_node as usize, "{offsets_us:?}");
     for (rank, offset_us) in offsets_us.iter().enumerate() {
         let true_us = (ahead_s[rank / per_node as usize] - ahead_s[0]) * 1e6;
@@ -42,7 +42,7 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
         assert!(wrong_us < PERIOD_US, "rank {rank} is {true_us} us ahead, not {offset_us}");
     }
     // They run alike: all are this machine's.
-    let drift_ppm = numbers(&summary, "/clocks/drift_ppm");
+    let drift_ppm = numbers(summary, "/clocks/drift_ppm");
     assert_eq!(drift_ppm.len(), offsets_us.len());
     let drifted_us = |ppm: &f64| ppm.abs() * summary.number("/run/elapsed_s");
     assert!(drift_ppm.iter().all(|ppm| drifted_us(ppm) < PERIOD_US), "{drift_ppm:?}");
@@ -54,7 +54,7 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
 /// A digest reads the clocks of the run, and not those of the machine where it runs.
 fn assert_digest_agrees(job: &Outcome, by: By) {
     let folder = folder_of(&job.files_ending(".plimsoll.json")[0]).expect("a spool");
-    let differences = differences(&job.summary(), &digest(&folder, by));
+    let differences = differences(job.summary(), &digest(&folder, by));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
@@ -67,36 +67,49 @@ fn phases(summary: &Summary) -> Vec<(u64, f64)> {
     phases.iter().map(phase).collect()
 }
 
+/// A job on nodes whose clocks are apart, and on this machine as it is; the digest of the first agrees.
+fn run_apart_and_level(job: &Job, nodes: u32, ahead: &str) -> [Outcome; 2] {
+    let apart = job.clone().nodes(nodes).variable(AHEAD_VARIABLE, ahead).run().succeeded();
+    assert_digest_agrees(&apart, By::Threads(2));
+    [apart, job.run().succeeded()]
+}
+
+/// The worst loss is the same, and as large as the subject says.
+fn assert_same_loss(apart: &Outcome, level: &Outcome, fields: &[&str], tolerance: f64) {
+    let (loss, same) = (apart.summary().worst(), level.summary().worst());
+    for field in fields {
+        assert_eq!(loss.field(field), same.field(field), "{field} of {loss:?}");
+    }
+    assert_eq!(loss.first_cause(), same.first_cause());
+    let truth_s = apart.truth().number("expected_loss_s");
+    assert_within("seconds", loss.seconds(), truth_s, tolerance);
+}
+
 #[test]
 fn clocks_are_aligned_and_nothing_else_shows_that_they_were_apart() {
     for mpi in each_mpi().filter(|_| nodes::available()) {
-        let (variable, ahead_s, per_node) = skewed(mpi);
-        let ranks = ahead_s.len() as u32 * per_node;
+        let (ahead, ahead_s, per_node) = skewed(mpi);
+        let nodes = ahead_s.len() as u32;
+        let ranks = nodes * per_node;
         let job = Job::ranks("imbalance", mpi, ranks).arguments("sleep 40 10 3").watch(Watch::Run);
-        let level = job.run().succeeded();
-        let apart = job.nodes(ahead_s.len() as u32).variable(AHEAD_VARIABLE, variable);
-        let apart = apart.run().succeeded();
-        assert_aligned(&apart, "regions", ahead_s, per_node);
-        assert_aligned(&level, "regions", &vec![0.0; ranks as usize], 1);
-        assert_digest_agrees(&apart, By::Threads(2));
-
-        let (found, expected) = (apart.summary(), level.summary());
-        let (loss, same) = (found.worst(), expected.worst());
-        for field in ["kind", "slow_ranks", "waiting_ranks", "label", "evened_out"] {
-            assert_eq!(loss.field(field), same.field(field), "{field} of {loss:?}");
-        }
-        assert_eq!(loss.first_cause(), same.first_cause());
-        let truth_s = apart.truth().number("expected_loss_s");
-        assert_within("seconds", loss.seconds(), truth_s, TOLERANCE);
-        let (found, expected) = (phases(&found), phases(&expected));
-        assert_eq!(found.len(), expected.len());
-        for ((instances, duration_s), (same, same_s)) in found.into_iter().zip(expected) {
-            assert_eq!(instances, same);
-            // Begin and end of a run take a few milliseconds, now more, now less.
-            if same > 1 {
-                assert_within("a phase", duration_s, same_s, TOLERANCE);
-            }
-        }
+        undisturbed(
+            || run_apart_and_level(&job, nodes, ahead),
+            |[apart, level]| {
+                assert_aligned(apart, "regions", ahead_s, per_node);
+                assert_aligned(level, "regions", &vec![0.0; ranks as usize], 1);
+                let fields = ["kind", "slow_ranks", "waiting_ranks", "label", "evened_out"];
+                assert_same_loss(apart, level, &fields, TOLERANCE);
+                let (found, expected) = (phases(apart.summary()), phases(level.summary()));
+                assert_eq!(found.len(), expected.len());
+                for ((instances, duration_s), (same, same_s)) in found.into_iter().zip(expected) {
+                    assert_eq!(instances, same);
+                    // Begin and end of a run take a few milliseconds, now more, now less.
+                    if same > 1 {
+                        assert_within("a phase", duration_s, same_s, TOLERANCE);
+                    }
+                }
+            },
+        );
     }
 }
 
@@ -105,40 +118,34 @@ fn clocks_are_aligned_by_samples_alone() {
     if !Mpi::OpenMpi.available() || !nodes::available() {
         return;
     }
-    let (variable, ahead_s, per_node) = skewed(Mpi::OpenMpi);
-    let ranks = ahead_s.len() as u32 * per_node;
-    let job = Job::ranks("imbalance", Mpi::OpenMpi, ranks).arguments("sleep 40 20 3");
+    let (ahead, ahead_s, per_node) = skewed(Mpi::OpenMpi);
+    let nodes = ahead_s.len() as u32;
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, nodes * per_node).arguments("sleep 40 20 3");
     let job = job.variable("PLIMSOLL_REGIONS", "off").watch(Watch::Run);
-    let known = [1, 39, 1];
-    let instances = |job: &Outcome| -> Vec<u64> {
-        phases(&job.summary()).iter().map(|(instances, _)| *instances).collect()
-    };
-    let apart = job.clone().nodes(ahead_s.len() as u32).variable(AHEAD_VARIABLE, variable);
-    let apart = undisturbed(&apart, |job| instances(job) == known);
-    assert_aligned(&apart, "samples", ahead_s, per_node);
-    assert_digest_agrees(&apart, By::Threads(2));
-    let level = undisturbed(&job, |job| instances(job) == known);
-    assert_eq!((instances(&apart), instances(&level)), (known.to_vec(), known.to_vec()));
-    let (found, expected) = (apart.summary(), level.summary());
-    let (loss, same) = (found.worst(), expected.worst());
-    for field in ["kind", "slow_ranks", "waiting_ranks", "label"] {
-        assert_eq!(loss.field(field), same.field(field), "{field} of {loss:?}");
-    }
-    assert_eq!(loss.first_cause(), same.first_cause());
-    let truth_s = apart.truth().number("expected_loss_s");
-    assert_within("seconds", loss.seconds(), truth_s, 2.0 * TOLERANCE);
+    undisturbed(
+        || run_apart_and_level(&job, nodes, ahead),
+        |[apart, level]| {
+            for job in [apart, level] {
+                let instances: Vec<_> =
+                    phases(job.summary()).iter().map(|(instances, _)| *instances).collect();
+                assert_eq!(instances, [1, 39, 1], "{}", job.story());
+            }
+            assert_aligned(apart, "samples", ahead_s, per_node);
+            let fields = ["kind", "slow_ranks", "waiting_ranks", "label"];
+            assert_same_loss(apart, level, &fields, 2.0 * TOLERANCE);
+        },
+    );
 }
 
 #[test]
 fn messages_tell_where_no_synchronisation_does() {
     for mpi in each_mpi().filter(|_| nodes::available()) {
-        let (variable, ahead_s, per_node) = skewed(mpi);
+        let (ahead, ahead_s, per_node) = skewed(mpi);
         let nodes = ahead_s.len() as u32;
         // The synchronisation of one iteration and that of the end are too few.
         let job = Job::ranks("imbalance", mpi, nodes * per_node).arguments("sleep 1 200 3");
-        let job = job.nodes(nodes).variable(AHEAD_VARIABLE, variable).watch(Watch::Run);
-        let job = job.run().succeeded();
-        assert_aligned(&job, "ping-pong", ahead_s, per_node);
-        assert_digest_agrees(&job, By::Threads(3));
+        let job = job.nodes(nodes).variable(AHEAD_VARIABLE, ahead).watch(Watch::Run);
+        let job = job.shows(|job| assert_aligned(job, "ping-pong", ahead_s, per_node));
+        assert_digest_agrees(&job, By::Threads(2));
     }
 }

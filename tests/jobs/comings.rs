@@ -7,37 +7,49 @@ use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::assert_within;
+use plimsoll_tests::undisturbed::undisturbed;
 
 const ARGUMENTS: &str = "sleep 40 10 3";
 
-fn pair(job: &Job) -> (Outcome, Outcome) {
-    let (plain, watched) = (job.run(), job.clone().watch(Watch::Run).run());
+/// Runs a job as it is, and watched: it cannot tell.
+fn pair(job: &Job, watch: Watch) -> (Outcome, Outcome) {
+    let (plain, watched) = (job.run(), job.clone().watch(watch).run());
     assert_eq!(plain.status(), watched.status(), "{}", watched.story());
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    watched.summaries();
     (plain, watched)
 }
 
+/// What a watched job shows, which is one of this MPI from its begin to its end.
+fn shown(job: &Job, mpi: Mpi, assertions: impl Fn(&Outcome)) -> Outcome {
+    let run = || {
+        let watched = pair(job, Watch::Run).1.succeeded();
+        assert_eq!(watched.summary().text("/run/mpi/abi"), mpi.abi());
+        assert_eq!(watched.summary().at("/run/complete"), true);
+        watched
+    };
+    undisturbed(run, assertions)
+}
+
 /// The subject's loss is the worst one, and its cause is `cause`.
-fn assert_found(job: &Outcome, mpi: Mpi, cause: &str) -> Summary {
+fn assert_found(job: &Outcome, cause: &str) {
     let (summary, truth) = (job.summary(), job.truth());
     let worst = summary.worst();
-    assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
-    assert_eq!(summary.at("/run/complete"), true);
     assert_eq!(worst.first_cause(), Some(cause), "{worst:?}");
     assert_eq!(worst.field("slow_ranks").as_str(), truth.text("slow_ranks"), "{worst:?}");
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.10);
     assert_within("elapsed", summary.number("/run/elapsed_s"), truth.number("elapsed_s"), 0.05);
-    summary
 }
 
 #[test]
 fn loaded_by_a_plugin_that_nobody_else_sees() {
     for mpi in each_mpi() {
         let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(Form::Plugin);
-        let (_, watched) = pair(&job.arguments(ARGUMENTS));
-        let summary = assert_found(&watched, mpi, "work_uneven");
-        let path = summary.worst().cause_path();
-        assert_eq!(path[..2], ["main", "plugin_main"], "{path:?}");
+        shown(&job.arguments(ARGUMENTS), mpi, |job| {
+            assert_found(job, "work_uneven");
+            let path = job.summary().worst().cause_path();
+            assert_eq!(path[..2], ["main", "plugin_main"], "{path:?}");
+        });
     }
 }
 
@@ -45,9 +57,8 @@ fn loaded_by_a_plugin_that_nobody_else_sees() {
 fn initialised_late_the_run_counts_from_there() {
     for mpi in each_mpi() {
         let job = Job::ranks("init_twice", mpi, mpi.ranks()).arguments(ARGUMENTS);
-        let (_, watched) = pair(&job);
         // The subject's own elapsed time begins when MPI_Init returns.
-        assert_found(&watched, mpi, "work_uneven");
+        shown(&job, mpi, |job| assert_found(job, "work_uneven"));
     }
 }
 
@@ -55,10 +66,11 @@ fn initialised_late_the_run_counts_from_there() {
 fn a_refused_second_initialisation_changes_nothing() {
     for mpi in each_mpi() {
         let arguments = format!("{ARGUMENTS} again");
-        let (plain, watched) = pair(&Job::ranks("init_twice", mpi, 2).arguments(&arguments));
+        let job = Job::ranks("init_twice", mpi, 2).arguments(&arguments);
+        let (plain, watched) = pair(&job, Watch::Run);
         if plain.status().success() {
             assert!(plain.stdout().contains("second MPI_Init: refused"), "{}", plain.story());
-            assert_found(&watched, mpi, "work_uneven");
+            shown(&job, mpi, |job| assert_found(job, "work_uneven"));
         } else {
             // Open MPI ends the job, whatever its error handlers say: so the run is cut short.
             assert_eq!(mpi, Mpi::OpenMpi, "{}", plain.story());
@@ -74,14 +86,19 @@ fn never_initialised_it_is_a_program_without_mpi() {
     for mpi in each_mpi() {
         // One rank: all that there is to say about it is in one report.
         let job = Job::ranks("init_never", mpi, 1).arguments("burn 20 10");
-        let (_, watched) = pair(&job);
-        let summary = watched.summary();
-        assert_eq!(summary.text("/run/mpi/abi"), "none");
-        assert!(summary.at("/run/mpi/library").is_null());
-        assert_eq!(summary.text("/run/ended"), "exit");
-        assert_eq!(summary.at("/run/complete"), true);
-        let work_s = summary.of_function("work_alone").mean_s;
-        assert_within("work", work_s, watched.truth().number("work_s"), 0.10);
+        let run = || {
+            let (_, watched) = pair(&job, Watch::Run);
+            let summary = watched.summary();
+            assert_eq!(summary.text("/run/mpi/abi"), "none");
+            assert!(summary.at("/run/mpi/library").is_null());
+            assert_eq!(summary.text("/run/ended"), "exit");
+            assert_eq!(summary.at("/run/complete"), true);
+            watched
+        };
+        undisturbed(run, |watched| {
+            let work_s = watched.summary().of_function("work_alone").mean_s;
+            assert_within("work", work_s, watched.truth().number("work_s"), 0.10);
+        });
     }
 }
 
@@ -90,8 +107,8 @@ fn two_programs_of_one_world_are_one_job() {
     for mpi in each_mpi() {
         let half = mpi.ranks() / 2;
         let job = Job::ranks("imbalance", mpi, half).and("partner", half).arguments(ARGUMENTS);
-        let (_, watched) = pair(&job);
-        let summary = assert_found(&watched, mpi, "work_of_partner");
+        let job = shown(&job, mpi, |job| assert_found(job, "work_of_partner"));
+        let summary = job.summary();
         assert_eq!(summary.number("/run/ranks"), f64::from(2 * half));
         let program = |path: &str| path.rsplit('/').next().map(str::to_owned);
         assert_eq!(program(summary.text("/run/executable")).as_deref(), Some("imbalance"));
@@ -111,21 +128,26 @@ fn assert_two_jobs(mpi: Mpi) {
         return;
     }
     let job = Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS);
-    let plain = job.run().succeeded();
-    let watched = job.watch(Watch::Preload).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    let summaries = watched.summaries();
-    assert_eq!(summaries.len(), 2, "{}", watched.story());
-    for (ours, theirs) in [("work_of_parent", "work_of_child"), ("work_of_child", "work_of_parent")]
-    {
-        let of_these = |summary: &&Summary| !summary.of_function(ours).nodes.is_empty();
-        let found: Vec<_> = summaries.iter().filter(of_these).collect();
-        assert_eq!(found.len(), 1, "{mpi}, {ours}: {}", watched.story());
-        assert_eq!(found[0].number("/run/ranks"), 2.0);
-        assert_eq!(found[0].at("/run/complete"), true);
-        assert_eq!(found[0].worst().first_cause(), Some(ours), "{}", watched.story());
-        assert!(found[0].of_function(theirs).nodes.is_empty(), "{}", watched.story());
-    }
+    let run = || {
+        let watched = pair(&job, Watch::Preload).1.succeeded();
+        assert_eq!(watched.summaries().len(), 2, "{}", watched.story());
+        for summary in watched.summaries() {
+            assert_eq!(summary.number("/run/ranks"), 2.0);
+            assert_eq!(summary.at("/run/complete"), true);
+        }
+        watched
+    };
+    undisturbed(run, |watched| {
+        for (ours, theirs) in
+            [("work_of_parent", "work_of_child"), ("work_of_child", "work_of_parent")]
+        {
+            let of_these = |summary: &&Summary| !summary.of_function(ours).nodes.is_empty();
+            let found: Vec<_> = watched.summaries().iter().filter(of_these).collect();
+            assert_eq!(found.len(), 1, "{mpi}, {ours}: {}", watched.story());
+            assert_eq!(found[0].worst().first_cause(), Some(ours), "{}", watched.story());
+            assert!(found[0].of_function(theirs).nodes.is_empty(), "{}", watched.story());
+        }
+    });
 }
 
 #[test]
@@ -146,12 +168,12 @@ fn ranks_that_spawn_are_diagnosed_without_their_children() {
         if !mpi.available() {
             continue;
         }
-        let (_, watched) = pair(&Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS));
-        let summary = watched.summary();
-        assert_eq!(summary.at("/run/complete"), true);
-        assert_eq!(summary.worst().first_cause(), Some("work_of_parent"), "{}", watched.story());
-        let loss_s = watched.truth().number("expected_loss_s");
-        assert_within("seconds", summary.worst().seconds(), loss_s, 0.10);
+        shown(&Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS), mpi, |job| {
+            let worst = job.summary().worst();
+            assert_eq!(worst.first_cause(), Some("work_of_parent"), "{}", job.story());
+            let loss_s = job.truth().number("expected_loss_s");
+            assert_within("seconds", worst.seconds(), loss_s, 0.10);
+        });
     }
 }
 
@@ -161,22 +183,29 @@ fn linked_statically_each_process_reports_and_says_why() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::Mpich, 2).form(Form::StaticMpi).arguments(ARGUMENTS);
-    let (_, watched) = pair(&job);
-    let messages = watched.plimsoll_messages();
-    let told = messages.iter().filter(|it| it.starts_with("MPI is linked statically")).count();
-    assert_eq!(told, 1, "{}", watched.story());
-    let summaries = watched.summaries();
-    assert_eq!(summaries.len(), 2, "{}", watched.story());
-    let (mut works_s, mut truths_s) = (Vec::new(), watched.truth().numbers("work_s"));
-    for summary in &summaries {
-        assert_eq!(summary.text("/run/mpi/abi"), "none");
-        assert_eq!(summary.at("/run/complete"), false);
-        let (even, uneven) = (summary.of_function("work_even"), summary.of_function("work_uneven"));
-        works_s.push(even.sum_s + uneven.sum_s);
-    }
-    works_s.sort_by(f64::total_cmp);
-    truths_s.sort_by(f64::total_cmp);
-    for (found_s, truth_s) in works_s.iter().zip(truths_s) {
-        assert_within("work of one rank", *found_s, truth_s, 0.10);
-    }
+    let run = || {
+        let (_, watched) = pair(&job, Watch::Run);
+        let messages = watched.plimsoll_messages();
+        let told = messages.iter().filter(|it| it.starts_with("MPI is linked statically")).count();
+        assert_eq!(told, 1, "{}", watched.story());
+        assert_eq!(watched.summaries().len(), 2, "{}", watched.story());
+        for summary in watched.summaries() {
+            assert_eq!(summary.text("/run/mpi/abi"), "none");
+            assert_eq!(summary.at("/run/complete"), false);
+        }
+        watched
+    };
+    undisturbed(run, |watched| {
+        let work_s = |summary: &Summary| {
+            let of = |function| summary.of_function(function).sum_s;
+            of("work_even") + of("work_uneven")
+        };
+        let mut works_s: Vec<_> = watched.summaries().iter().map(work_s).collect();
+        let mut truths_s = watched.truth().numbers("work_s");
+        works_s.sort_by(f64::total_cmp);
+        truths_s.sort_by(f64::total_cmp);
+        for (found_s, truth_s) in works_s.iter().zip(truths_s) {
+            assert_within("work of one rank", *found_s, truth_s, 0.10);
+        }
+    });
 }

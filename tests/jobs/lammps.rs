@@ -9,13 +9,14 @@ use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::summary::Loss;
+use plimsoll_tests::undisturbed::undisturbed;
 
 fn input(name: &str) -> PathBuf {
     workspace_dir().join("tests/lammps").join(name)
 }
 
 /// Eight ranks, each of one thread.
-fn run(input_file: &str, variables: &str, options: &str) -> Outcome {
+fn job(input_file: &str, variables: &str, options: &str) -> Job {
     let input = input(input_file);
     Job::ranks("lmp", Mpi::OpenMpi, 8)
         .form(Form::Installed)
@@ -23,9 +24,6 @@ fn run(input_file: &str, variables: &str, options: &str) -> Outcome {
         .variable("OMP_NUM_THREADS", "1")
         .options(options)
         .watch(Watch::Run)
-        .needs_all_cores()
-        .run()
-        .succeeded()
 }
 
 fn seconds(losses: &[Loss<'_>]) -> f64 {
@@ -38,32 +36,34 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
         return;
     }
     // A step lasts less than 20 ms: ten periods for it.
-    let droplet = run("droplet.in", "", "--period 1ms");
-    let summary = droplet.summary();
-    let uneven = summary.losses_of("load_imbalance");
-    let loss = uneven.first().unwrap_or_else(|| panic!("{}", droplet.text()));
-    assert_eq!(loss.field("slow_ranks"), "0", "{}", droplet.text());
-    let cause = loss.cause_path().pop().unwrap_or_default();
-    assert!(
-        ["LAMMPS_NS::PairLJCut::compute", "LAMMPS_NS::NPair"]
-            .iter()
-            .any(|name| cause.starts_with(name)),
-        "the cause is {cause}"
-    );
-    let unbalanced_s = seconds(&uneven);
-    let steps = summary.loop_of("LAMMPS_NS::Verlet::run");
-    let of = |key: &str| steps["iterations"][key].as_u64().unwrap_or(0);
-    // Steps that no sample or too few fell into are too short to say more of.
-    let told_apart = of("accepted") + of("rejected");
-    // One more than there were was seen once; why is not known.
-    assert!((118..=121).contains(&told_apart) && of("accepted") >= 60, "{steps:#}");
+    let corner = job("droplet.in", "", "--period 1ms");
+    let cut = job("droplet.in", "-var balance rcb", "");
+    let run = || [&corner, &cut].map(|job| job.run().succeeded());
+    undisturbed(run, |[corner, cut]| {
+        let summary = corner.summary();
+        let uneven = summary.losses_of("load_imbalance");
+        let loss = uneven.first().unwrap_or_else(|| panic!("{}", corner.text()));
+        assert_eq!(loss.field("slow_ranks"), "0", "{}", corner.text());
+        let cause = loss.cause_path().pop().unwrap_or_default();
+        assert!(
+            ["LAMMPS_NS::PairLJCut::compute", "LAMMPS_NS::NPair"]
+                .iter()
+                .any(|name| cause.starts_with(name)),
+            "the cause is {cause}"
+        );
+        let steps = summary.loop_of("LAMMPS_NS::Verlet::run");
+        let of = |key: &str| steps["iterations"][key].as_u64().unwrap_or(0);
+        // Steps that no sample or too few fell into are too short to say more of.
+        let told_apart = of("accepted") + of("rejected");
+        // One more than there were was seen once; why is not known.
+        assert!((118..=121).contains(&told_apart) && of("accepted") >= 60, "{steps:#}");
 
-    let cut = run("droplet.in", "-var balance rcb", "");
-    let summary = cut.summary();
-    let balanced_s = seconds(&summary.losses_of("load_imbalance"));
-    assert!(balanced_s < 0.1 * unbalanced_s, "{balanced_s} s of {unbalanced_s} s\n{}", cut.text());
-    assert_eq!(summary.losses_of("wait_for_partner").len(), 0, "{}", cut.text());
-    assert_eq!(summary.losses_of("oversubscription").len(), 1, "{}", cut.text());
+        let (uneven_s, summary) = (seconds(&uneven), cut.summary());
+        let even_s = seconds(&summary.losses_of("load_imbalance"));
+        assert!(even_s < 0.1 * uneven_s, "{even_s} s of {uneven_s} s\n{}", cut.text());
+        assert_eq!(summary.losses_of("wait_for_partner").len(), 0, "{}", cut.text());
+        assert_eq!(summary.losses_of("oversubscription").len(), 1, "{}", cut.text());
+    });
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn a_melt_is_balanced() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let melt = run("melt.in", "", "");
-    let summary = melt.summary();
-    let losses = summary.losses_of("load_imbalance");
-    let severity: f64 =
-        losses.iter().map(|loss| loss.field("severity").as_f64().unwrap_or(1.0)).sum();
-    assert!(severity < 0.02, "{}", melt.text());
+    job("melt.in", "", "").shows(|melt| {
+        let losses = melt.summary().losses_of("load_imbalance");
+        let severity: f64 =
+            losses.iter().map(|loss| loss.field("severity").as_f64().unwrap_or(1.0)).sum();
+        assert!(severity < 0.02, "{}", melt.text());
+    });
 }
 
 #[test]
@@ -84,13 +84,14 @@ fn atoms_that_one_rank_writes_are_serialization() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let dump = run("dump.in", "", "--period 1ms");
-    let summary = dump.summary();
-    let serial = summary.losses_of("serialization");
-    let loss = serial.first().unwrap_or_else(|| panic!("{}", dump.text()));
-    assert_eq!(loss.field("slow_ranks"), "0", "{}", dump.text());
-    assert_eq!(loss.cause_path().last(), Some(&"LAMMPS_NS::DumpCustom::write_lines"));
-    assert_eq!(summary.worst().kind(), "serialization", "{}", dump.text());
+    job("dump.in", "", "--period 1ms").shows(|dump| {
+        let summary = dump.summary();
+        let serial = summary.losses_of("serialization");
+        let loss = serial.first().unwrap_or_else(|| panic!("{}", dump.text()));
+        assert_eq!(loss.field("slow_ranks"), "0", "{}", dump.text());
+        assert_eq!(loss.cause_path().last(), Some(&"LAMMPS_NS::DumpCustom::write_lines"));
+        assert_eq!(summary.worst().kind(), "serialization", "{}", dump.text());
+    });
 }
 
 /// The loss between the two partitions of a run, of which the second, of two ranks, has more to do.
@@ -118,7 +119,10 @@ fn partitions_with_tasks_of_their_own_are_groups() {
         return;
     }
     let partitions = "-screen none -partition 6 2";
-    assert_groups(&run("split.in", partitions, "--period 1ms"), "LAMMPS_NS::PPPM::compute");
-    let unequal = run("partitions.in", partitions, "--period 1ms");
-    assert_groups(&unequal, "LAMMPS_NS::PairLJSmooth::compute");
+    for (input, task) in [
+        ("split.in", "LAMMPS_NS::PPPM::compute"),
+        ("partitions.in", "LAMMPS_NS::PairLJSmooth::compute"),
+    ] {
+        job(input, partitions, "--period 1ms").shows(|job| assert_groups(job, task));
+    }
 }

@@ -18,13 +18,13 @@ fn loops_of_a_known_source() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run).needs_all_cores();
-    let job = job.run().succeeded();
-    let summary = job.summary();
-    iterations_are_those_of_the_source(&summary);
-    iterations_that_become_shorter_stay_in_order(&summary, &job.truth());
-    iterations_that_only_sleep_are_counted(&summary);
-    iterations_shorter_than_a_period_are_not_invented(&summary);
+    Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run).shows(|job| {
+        let summary = job.summary();
+        iterations_are_those_of_the_source(summary);
+        iterations_that_become_shorter_stay_in_order(summary, &job.truth());
+        iterations_that_only_sleep_are_counted(summary);
+        iterations_shorter_than_a_period_are_not_invented(summary);
+    });
 }
 
 fn iterations_are_those_of_the_source(summary: &Summary) {
@@ -102,19 +102,29 @@ fn a_loop_of_a_program_in_cxx_has_its_line() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).form(Form::Cxx).arguments("sleep 20 20 3");
-    let summary = job.watch(Watch::Run).run().succeeded().summary();
-    let it = summary.loop_of("main");
-    assert_eq!(it["iterations"]["accepted"], 20, "{it:#}");
-    let header = it["path"].as_array().and_then(|path| path.last()).expect("a path");
-    assert!(header["file"].as_str().is_some_and(|file| file.ends_with("imbalance.cpp")), "{it:#}");
-    assert!(header["line"].is_u64(), "{it:#}");
+    job.watch(Watch::Run).shows(|job| {
+        let it = job.summary().loop_of("main");
+        assert_eq!(it["iterations"]["accepted"], 20, "{it:#}");
+        let header = it["path"].as_array().and_then(|path| path.last()).expect("a path");
+        let file = header["file"].as_str().unwrap_or_default();
+        assert!(file.ends_with("imbalance.cpp") && header["line"].is_u64(), "{it:#}");
+    });
 }
 
 const OPTIMISED: [&[&str]; 3] = [&["-O0"], &["-O2"], &["-O3", "-march=native"]];
 
-fn build(subject: &str, compiler: &'static str, flags: &'static [&'static str]) -> Summary {
+/// What loops a build of a subject has, and what is to be shown if they are not these.
+fn build(
+    subject: &str,
+    compiler: &'static str,
+    flags: &'static [&'static str],
+    assertions: impl Fn(&Summary, &str),
+) {
     let job = Job::alone(subject).form(Form::By(compiler, flags)).arguments("6 15");
-    job.options("--period 1ms").watch(Watch::Run).run().succeeded().summary()
+    job.options("--period 1ms").watch(Watch::Run).shows(|job| {
+        let summary = job.summary();
+        assertions(summary, &format!("{compiler} {flags:?}: {:#}", summary.at("/loops")));
+    });
 }
 
 /// Iterations of the loops of a function, by how many of its loops are around each.
@@ -139,42 +149,44 @@ fn counted(summary: &Summary, function: &str) -> Vec<(usize, u64)> {
 fn loops_of_every_shape_are_counted_whatever_a_compiler_makes_of_them() {
     for compiler in ["gcc", "clang"] {
         for flags in OPTIMISED {
-            let summary = build("shapes", compiler, flags);
-            let told = |function| counted(&summary, function);
-            let what = format!("{compiler} {flags:?}: {:#}", summary.at("/loops"));
-            assert_eq!(told("nested"), [(0, 6), (1, 3), (2, 2)], "{what}");
-            // The inner one has 3.5 on average.
-            let triangular = told("triangular");
-            assert_eq!(triangular[0], (0, 6), "{what}");
-            assert!([3, 4].contains(&triangular[1].1), "{what}");
-            for function in ["skipping", "switching", "inner"] {
-                assert_eq!(told(function), [(0, 6)], "{function}, {what}");
-            }
-            // The condition is asked once more than the body runs.
-            assert!([6, 7].contains(&told("asking")[0].1), "{what}");
-            // A loop that is left in its midst may be turned, with the first half of its first
-            // iteration before it.
-            assert!([5, 6].contains(&told("searching")[0].1), "{what}");
-            // Either all of it was unrolled, or there are two at each level.
-            assert!(told("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
-            // What is as often as it can be seen, where nothing stands beside the inner loop.
-            let perfect = told("perfect");
-            assert!(!perfect.is_empty() && perfect[0].1 <= 6, "{what}");
-            assert!(perfect.iter().all(|(_, accepted)| *accepted <= 18), "{what}");
-            // Far shorter than a period.
-            assert_eq!(told("burn_ms"), [], "{what}");
-            assert!(told("summing").iter().all(|(_, accepted)| *accepted <= 1), "{what}");
+            build("shapes", compiler, flags, assert_shapes);
         }
     }
+}
+
+fn assert_shapes(summary: &Summary, what: &str) {
+    let told = |function| counted(summary, function);
+    assert_eq!(told("nested"), [(0, 6), (1, 3), (2, 2)], "{what}");
+    // The inner one has 3.5 on average.
+    let triangular = told("triangular");
+    assert_eq!(triangular[0], (0, 6), "{what}");
+    assert!([3, 4].contains(&triangular[1].1), "{what}");
+    for function in ["skipping", "switching", "inner"] {
+        assert_eq!(told(function), [(0, 6)], "{function}, {what}");
+    }
+    // The condition is asked once more than the body runs.
+    assert!([6, 7].contains(&told("asking")[0].1), "{what}");
+    // A loop that is left in its midst may be turned, with the first half of its first iteration
+    // before it.
+    assert!([5, 6].contains(&told("searching")[0].1), "{what}");
+    // Either all of it was unrolled, or there are two at each level.
+    assert!(told("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
+    // What is as often as it can be seen, where nothing stands beside the inner loop.
+    let perfect = told("perfect");
+    assert!(!perfect.is_empty() && perfect[0].1 <= 6, "{what}");
+    assert!(perfect.iter().all(|(_, accepted)| *accepted <= 18), "{what}");
+    // Far shorter than a period.
+    assert_eq!(told("burn_ms"), [], "{what}");
+    assert!(told("summing").iter().all(|(_, accepted)| *accepted <= 1), "{what}");
 }
 
 #[test]
 fn do_loops_are_counted_whatever_the_compiler_makes_of_them() {
     for flags in OPTIMISED {
-        let summary = build("nests", "gfortran", flags);
-        let what = format!("{flags:?}: {:#}", summary.at("/loops"));
-        assert_eq!(counted(&summary, "nests::sweep"), [(0, 6), (1, 3)], "{what}");
-        assert_eq!(counted(&summary, "nests::until"), [(0, 6)], "{what}");
-        assert_eq!(counted(&summary, "nests::burn"), [], "{what}");
+        build("nests", "gfortran", flags, |summary, what| {
+            assert_eq!(counted(summary, "nests::sweep"), [(0, 6), (1, 3)], "{what}");
+            assert_eq!(counted(summary, "nests::until"), [(0, 6)], "{what}");
+            assert_eq!(counted(summary, "nests::burn"), [], "{what}");
+        });
     }
 }

@@ -12,6 +12,7 @@ use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::wait_for_turn;
+use plimsoll_tests::undisturbed::undisturbed;
 
 /// The trials.
 const TRIALS: [(&str, Form); 8] = [
@@ -64,15 +65,21 @@ fn trials_end_as_without_marks_at_every_rate() {
         let plain = plain(subject);
         for period in ["4ms", "1ms", "125us"] {
             let options = format!("--period {period}");
-            let watched = trial(subject, TRIAL_S).watch(Watch::Run).options(&options).run();
-            assert_right(&plain, &watched);
-            let reason = watched.summary().at("/collection/marks/off_reason").is_null();
-            assert!(reason, "{}", watched.story());
-            let samples = watched.summary().number("/collection/samples");
-            let planted = count(&watched, "planted");
-            // Recorded calls are marked at their return, too: no more of them than there were calls.
-            assert!(planted > 0.0 && samples > 0.0, "{}", watched.story());
-            assert!(count(&watched, "hit") > 0.0, "{}", watched.story());
+            let job = trial(subject, TRIAL_S).watch(Watch::Run).options(&options);
+            let run = || {
+                let watched = job.run();
+                assert_right(&plain, &watched);
+                let reason = watched.summary().at("/collection/marks/off_reason").is_null();
+                assert!(reason, "{}", watched.story());
+                watched
+            };
+            undisturbed(run, |watched| {
+                let samples = watched.summary().number("/collection/samples");
+                let planted = count(watched, "planted");
+                // Recorded calls are marked at their return, too: no more of them than there were calls.
+                assert!(planted > 0.0 && samples > 0.0, "{}", watched.story());
+                assert!(count(watched, "hit") > 0.0, "{}", watched.story());
+            });
         }
         assert_verified(&plain, subject, TRIAL_S);
     }
@@ -83,21 +90,29 @@ fn a_thread_that_jumps_out_of_our_code_is_sampled_on() {
     // Eleven parts, of which one spends its time in the kernel, where no sample falls.
     let parts = 10.0;
     let job = trial(("marks/jumps", Form::C), TRIAL_S).watch(Watch::Run);
-    let watched = job.options("--period 1ms").run().succeeded();
-    let samples = watched.summary().number("/collection/samples");
-    assert!(samples > 0.6 * parts * TRIAL_S / 1e-3, "{samples} samples\n{}", watched.story());
+    job.options("--period 1ms").shows(|watched| {
+        let samples = watched.summary().number("/collection/samples");
+        assert!(samples > 0.6 * parts * TRIAL_S / 1e-3, "{samples} samples\n{}", watched.story());
+    });
 }
 
 /// Marks stand anywhere, and the stacks that they shorten are the whole ones. Returns the counters
 /// of that run.
 fn assert_verified(plain: &Outcome, subject: (&str, Form), seconds: f64) -> [f64; 4] {
     let job = trial(subject, seconds).watch(Watch::Run);
-    let watched = job.options("--marks verify --period 125us").run();
-    assert_right(plain, &watched);
-    let counters = ["planted", "hit", "stale", "verified"].map(|what| count(&watched, what));
-    assert!(counters[3] > 50.0, "{}", watched.story());
-    assert_eq!(count(&watched, "mismatched"), 0.0, "{}", watched.story());
-    counters
+    let job = job.options("--marks verify --period 125us");
+    let run = || {
+        let watched = job.run();
+        assert_right(plain, &watched);
+        assert_eq!(count(&watched, "mismatched"), 0.0, "{}", watched.story());
+        watched
+    };
+    let counters = ["planted", "hit", "stale", "verified"];
+    let enough = |watched: &Outcome| {
+        assert!(count(watched, "verified") > 50.0, "{}", watched.story());
+    };
+    let watched = undisturbed(run, enough);
+    counters.map(|what| count(&watched, what))
 }
 
 #[test]
@@ -168,20 +183,26 @@ fn an_unwinder_that_nobody_knew_of_is_let_pass() {
     }
 }
 
-/// Calls of `f` that a run of the subject shows.
-fn calls_of_f(arguments: &str, marks: &str) -> f64 {
-    let job = Job::alone("marks/instances").arguments(arguments).watch(Watch::Run);
-    let job = job.options(&format!("--marks {marks}")).needs_all_cores().run().succeeded();
-    job.summary().of_function("f").calls
+/// Calls of `f` that runs of the subject show, if it makes many short ones, and if it makes a long one.
+fn calls_of_f(marks: &str) -> [f64; 2] {
+    ["calls 200 20", "stay 200 20"].map(|arguments| {
+        let job = Job::alone("marks/instances").arguments(arguments).watch(Watch::Run);
+        let job = job.options(&format!("--marks {marks}")).run().succeeded();
+        job.summary().of_function("f").calls
+    })
 }
 
 #[test]
 fn one_long_call_is_told_from_many_short_ones() {
-    let many = calls_of_f("calls 200 20", "on");
-    assert!((many - 200.0).abs() <= 2.0, "{many} of 200 calls");
-    assert_eq!(calls_of_f("stay 200 20", "on"), 1.0);
+    undisturbed(
+        || calls_of_f("on"),
+        |[many, one]| {
+            assert!((many - 200.0).abs() <= 2.0, "{many} of 200 calls");
+            assert_eq!(*one, 1.0);
+        },
+    );
     // The stacks alone look the same.
-    assert_eq!(calls_of_f("calls 200 20", "off"), calls_of_f("stay 200 20", "off"));
+    undisturbed(|| calls_of_f("off"), |[many, one]| assert_eq!(many, one));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! table of what was found is printed, and stands in the README.
 
 use std::fmt::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::{env, fs};
 
 use plimsoll_tests::artifacts::workspace_dir;
@@ -11,6 +11,7 @@ use plimsoll_tests::mpi::{Mpi, skip};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::truth::assert_within;
+use plimsoll_tests::undisturbed::{message_of, undisturbed};
 
 /// Set to write the table into the README instead of comparing it.
 const WRITE_VARIABLE: &str = "PLIMSOLL_TESTS_WRITE_MATRIX";
@@ -55,21 +56,30 @@ enum Cell {
     Failed(String),
 }
 
-fn diagnose(mpi: Mpi, form: Form) -> Outcome {
+/// Runs a job, which is to be diagnosed. Returns the library's name and the function to blame.
+fn diagnose(mpi: Mpi, form: Form) -> (String, String) {
     let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(form).arguments("sleep 40 10 3");
-    job.watch(Watch::Run).run().succeeded()
+    let job = job.watch(Watch::Run);
+    let run = || {
+        let job = job.run().succeeded();
+        let summary = job.summary();
+        assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
+        let library = summary.text("/run/mpi/library");
+        assert!(library.starts_with(mpi.library()), "{library} for {mpi}");
+        assert_eq!(summary.number("/run/ranks"), job.truth().number("ranks"));
+        assert_eq!(summary.at("/run/complete"), true);
+        job
+    };
+    let job = undisturbed(run, assert_found);
+    // The functions of a script are data of its interpreter, whose own names depend on its build.
+    let cause = job.summary().worst().first_cause();
+    let cause = cause.map_or(UNNAMED.to_owned(), |cause| format!("`{cause}`"));
+    (job.summary().text("/run/mpi/library").to_owned(), cause)
 }
 
-/// Holds a summary against the truth. Returns the library's name and the function to blame.
-fn assert_found(mpi: Mpi, job: &Outcome) -> (String, String) {
-    let summary = job.summary();
-    let truth = job.truth();
-    assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
-    let library = summary.text("/run/mpi/library");
-    assert!(library.starts_with(mpi.library()), "{library} for {mpi}");
-    assert_eq!(summary.number("/run/ranks"), truth.number("ranks"));
-    assert_eq!(summary.at("/run/complete"), true);
-    let worst = summary.worst();
+/// Holds a summary against the truth.
+fn assert_found(job: &Outcome) {
+    let (worst, truth) = (job.summary().worst(), job.truth());
     assert_eq!(worst.kind(), "load_imbalance", "{worst:?}");
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.10);
     // mpi4py calls the functions with large counts (MPI-4, 2.5.8) where its MPI has them.
@@ -77,10 +87,7 @@ fn assert_found(mpi: Mpi, job: &Outcome) -> (String, String) {
     assert_eq!(symptom, truth.text("symptom"), "{worst:?}");
     assert_eq!(worst.field("slow_ranks").as_str(), truth.text("slow_ranks"), "{worst:?}");
     assert_eq!(worst.first_cause(), truth.text("cause"), "{worst:?}");
-    // The functions of a script are data of its interpreter, whose own names depend on its build.
-    let cause = worst.first_cause().map_or(UNNAMED.to_owned(), |cause| format!("`{cause}`"));
     assert!(!worst.cause_path().is_empty(), "{worst:?}");
-    (library.to_owned(), cause)
 }
 
 fn cell(mpi: Mpi, form: Form) -> Cell {
@@ -91,16 +98,9 @@ fn cell(mpi: Mpi, form: Form) -> Cell {
     if let Some(reason) = mpi.why_unavailable().or_else(no_python) {
         return Cell::Skipped(reason);
     }
-    let attempt = || assert_found(mpi, &diagnose(mpi, form));
-    match catch_unwind(AssertUnwindSafe(attempt)) {
+    match catch_unwind(|| diagnose(mpi, form)) {
         Ok((library, cause)) => Cell::Found { library, cause },
-        Err(panic) => Cell::Failed(
-            panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                .unwrap_or_default(),
-        ),
+        Err(panic) => Cell::Failed(message_of(&*panic).to_owned()),
     }
 }
 

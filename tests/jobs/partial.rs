@@ -3,6 +3,8 @@
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::truth::assert_within;
+use plimsoll_tests::undisturbed::undisturbed;
 
 fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
     if !mpi.available() {
@@ -10,19 +12,24 @@ fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
     }
     let job = Job::ranks("imbalance", mpi, 2).arguments("burn 20 10 3");
     let plain = job.run().succeeded();
-    let watched = job.watch(Watch::PreloadRank(preloaded)).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout());
-    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
-    let messages = watched.plimsoll_messages();
-    let told = messages.iter().any(|message| message.to_lowercase().contains("preload"));
-    assert!(told, "nothing says that a rank is without the library: {}", watched.story());
-    // One file for the process that carries it; the whole job cannot be told.
-    let summary = watched.summary();
-    assert_eq!(summary.at("/run/complete"), false);
-    assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
-    let work_s = summary.of_function("work_even").sum_s + summary.of_function("work_uneven").sum_s;
-    let own_s = watched.truth().numbers("work_s")[preloaded as usize];
-    plimsoll_tests::truth::assert_within("work of its own rank", work_s, own_s, 0.10);
+    let job = job.watch(Watch::PreloadRank(preloaded));
+    let run = || {
+        let watched = job.run().succeeded();
+        assert_eq!(plain.stdout(), watched.stdout());
+        assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+        let messages = watched.plimsoll_messages();
+        let told = messages.iter().any(|message| message.to_lowercase().contains("preload"));
+        assert!(told, "nothing says that a rank is without the library: {}", watched.story());
+        // One file for the process that carries it; the whole job cannot be told.
+        assert_eq!(watched.summary().at("/run/complete"), false);
+        assert_eq!(watched.summary().text("/run/mpi/abi"), mpi.abi());
+        watched
+    };
+    undisturbed(run, |watched| {
+        let of = |function| watched.summary().of_function(function).sum_s;
+        let own_s = watched.truth().numbers("work_s")[preloaded as usize];
+        assert_within("work of its own rank", of("work_even") + of("work_uneven"), own_s, 0.10);
+    });
 }
 
 #[test]

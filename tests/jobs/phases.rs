@@ -3,14 +3,18 @@
 use serde_json::Value;
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
-use plimsoll_tests::load::undisturbed;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::summary::{Summary, function_path};
 use plimsoll_tests::truth::assert_within;
+use plimsoll_tests::undisturbed::undisturbed;
+
+fn job(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Job {
+    Job::ranks(subject, mpi, ranks).arguments(arguments).watch(Watch::Run)
+}
 
 fn run(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Outcome {
-    Job::ranks(subject, mpi, ranks).arguments(arguments).watch(Watch::Run).run().succeeded()
+    job(subject, mpi, ranks, arguments).run().succeeded()
 }
 
 fn phases(summary: &Summary) -> &[Value] {
@@ -24,27 +28,28 @@ fn instances(phase: &Value) -> u64 {
 /// Every synchronisation ends one instance; the last instance ends in MPI_Finalize.
 fn assert_partition(job: &Outcome) {
     let (summary, truth) = (job.summary(), job.truth());
-    let count: u64 = phases(&summary).iter().map(instances).sum();
-    assert_eq!(count as f64, truth.number("global_syncs") + 1.0, "{:?}", phases(&summary));
-    let lengths_s = phases(&summary).iter().filter_map(|phase| phase["duration_s"].as_f64());
+    let count: u64 = phases(summary).iter().map(instances).sum();
+    assert_eq!(count as f64, truth.number("global_syncs") + 1.0, "{:?}", phases(summary));
+    let lengths_s = phases(summary).iter().filter_map(|phase| phase["duration_s"].as_f64());
     let elapsed_s = summary.number("/run/elapsed_s");
     assert_within("phases together", lengths_s.sum(), elapsed_s, 0.05);
-    assert!(phases(&summary).iter().all(|phase| phase["kind"] == "spmd"));
+    assert!(phases(summary).iter().all(|phase| phase["kind"] == "spmd"));
 }
 
 #[test]
 fn an_iteration_is_an_instance() {
     for mpi in each_mpi() {
-        let job = run("imbalance", mpi, 2, "burn 30 5 3");
-        assert_partition(&job);
-        let summary = job.summary();
-        let longest = phases(&summary).iter().max_by_key(|phase| instances(phase)).unwrap();
-        // The first of the 30 begins with the run and is another phase.
-        assert_eq!(instances(longest), 29);
-        for end in ["begins_after", "ends_in"] {
-            assert_eq!(function_path(&longest[end]).last(), Some(&"MPI_Allreduce"));
-        }
-        assert_eq!(&summary.worst().field("phase"), &&longest["id"]);
+        job("imbalance", mpi, 2, "burn 30 5 3").shows(|job| {
+            assert_partition(job);
+            let summary = job.summary();
+            let longest = phases(summary).iter().max_by_key(|phase| instances(phase)).unwrap();
+            // The first of the 30 begins with the run and is another phase.
+            assert_eq!(instances(longest), 29);
+            for end in ["begins_after", "ends_in"] {
+                assert_eq!(function_path(&longest[end]).last(), Some(&"MPI_Allreduce"));
+            }
+            assert_eq!(&summary.worst().field("phase"), &&longest["id"]);
+        });
     }
 }
 
@@ -53,15 +58,12 @@ fn two_barriers_make_two_phases() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = run("serial", Mpi::OpenMpi, 4, "sleep 30 5 3");
-    assert_partition(&job);
-    let summary = job.summary();
-    let recurring: Vec<_> =
-        phases(&summary).iter().map(instances).filter(|&instances| instances > 1).collect();
-    let mut sorted = recurring.clone();
-    sorted.sort_unstable();
+    let job = job("serial", Mpi::OpenMpi, 4, "sleep 30 5 3").shows(assert_partition);
+    let recurring = phases(job.summary()).iter().map(instances).filter(|&instances| instances > 1);
+    let mut recurring: Vec<_> = recurring.collect();
+    recurring.sort_unstable();
     // Parallel part after the first time, serial part every time.
-    assert_eq!(sorted, [29, 30], "{recurring:?}");
+    assert_eq!(recurring, [29, 30]);
 }
 
 /// Instances of each phase, by the calls that it begins after and ends in.
@@ -78,24 +80,23 @@ const TOLERANCE: f64 = 0.20;
 
 /// The same job, measured by its calls and by samples alone, which are to show these phases.
 fn by_calls_and_by_samples(
-    subject: &str,
-    ranks: u32,
-    arguments: &str,
+    job: &Job,
     known: &[(u64, String)],
-) -> [Outcome; 2] {
-    let job = Job::ranks(subject, Mpi::OpenMpi, ranks).arguments(arguments).watch(Watch::Run);
-    let by_calls = job.run().succeeded();
-    assert_eq!(structure(&by_calls.summary()), known);
-    // Who has no core when it is let go is not seen to leave together with the others.
-    let job = job.variable("PLIMSOLL_REGIONS", "off");
-    let seconds = by_calls.summary().worst().seconds();
-    let by_samples = undisturbed(&job, |outcome| {
-        let summary = outcome.summary();
-        let wrong = summary.worst().seconds() / seconds - 1.0;
-        structure(&summary) == known && wrong.abs() < TOLERANCE
+    assertions: impl Fn(&Outcome, &Outcome),
+) {
+    let run = || {
+        let by_calls = job.run().succeeded();
+        assert_eq!(structure(by_calls.summary()), known);
+        let by_samples = job.clone().variable("PLIMSOLL_REGIONS", "off").run().succeeded();
+        [by_calls, by_samples]
+    };
+    undisturbed(run, |[by_calls, by_samples]| {
+        // Who has no core when it is let go is not seen to leave together with the others.
+        assert_eq!(structure(by_samples.summary()), known, "{}", by_samples.story());
+        let measured_s = by_calls.summary().worst().seconds();
+        assert_within("seconds", by_samples.summary().worst().seconds(), measured_s, TOLERANCE);
+        assertions(by_calls, by_samples);
     });
-    assert_eq!(structure(&by_samples.summary()), known, "{}", by_samples.story());
-    [by_calls, by_samples]
 }
 
 fn phases_of(known: &[(u64, &str)]) -> Vec<(u64, String)> {
@@ -115,15 +116,17 @@ fn a_run_of_known_structure_has_its_phases_with_and_without_measured_calls() {
         (1, "MPI_Barrier > MPI_Barrier"),
         (1, "MPI_Barrier > MPI_Finalize"),
     ]);
-    let jobs = by_calls_and_by_samples("stages", 4, "sleep 30 20 3", &known);
-    jobs.iter().for_each(assert_partition);
-    let [by_calls, by_samples] = jobs.each_ref().map(Outcome::summary);
-    let (expected, found) = (by_calls.worst(), by_samples.worst());
-    for field in ["kind", "slow_ranks", "phase", "label"] {
-        assert_eq!(found.field(field), expected.field(field), "{field} of {found:?}");
-    }
-    assert_within("seconds", found.seconds(), expected.seconds(), TOLERANCE);
-    assert_eq!(by_samples.at("/notes"), by_calls.at("/notes"));
+    let job = job("stages", Mpi::OpenMpi, 4, "sleep 30 20 3");
+    by_calls_and_by_samples(&job, &known, |by_calls, by_samples| {
+        assert_partition(by_calls);
+        assert_partition(by_samples);
+        let (by_calls, by_samples) = (by_calls.summary(), by_samples.summary());
+        let (expected, found) = (by_calls.worst(), by_samples.worst());
+        for field in ["kind", "slow_ranks", "phase", "label"] {
+            assert_eq!(found.field(field), expected.field(field), "{field} of {found:?}");
+        }
+        assert_eq!(by_samples.at("/notes"), by_calls.at("/notes"));
+    });
 }
 
 #[test]
@@ -136,8 +139,10 @@ fn programs_that_differ_have_their_phases_without_measured_calls() {
         (29, "MPI_Allreduce > MPI_Allreduce"),
         (1, "MPI_Allreduce > MPI_Finalize"),
     ]);
-    let [_, by_samples] = by_calls_and_by_samples("coupled", 4, "sleep 30 20 3 turns", &known);
-    assert_eq!(phases(&by_samples.summary())[1]["kind"], "mpmd");
+    let job = job("coupled", Mpi::OpenMpi, 4, "sleep 30 20 3 turns");
+    by_calls_and_by_samples(&job, &known, |_, by_samples| {
+        assert_eq!(phases(by_samples.summary())[1]["kind"], "mpmd");
+    });
 }
 
 #[test]
@@ -145,17 +150,18 @@ fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_e
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = run("detours", Mpi::OpenMpi, 4, "sleep 30 10 3");
-    let (summary, truth) = (job.summary(), job.truth());
-    let found: Vec<_> = phases(&summary).iter().map(instances).collect();
+    let job = job("detours", Mpi::OpenMpi, 4, "sleep 30 10 3").shows(|job| {
+        let (worst, truth) = (job.summary().worst(), job.truth());
+        assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+        assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
+        assert_eq!(worst.first_cause(), Some("work_uneven"), "{}", job.text());
+    });
+    let found: Vec<_> = phases(job.summary()).iter().map(instances).collect();
     // The first step; the others, of which some go another way; the barrier; the second loop and its first
     // step; the end.
-    assert_eq!(found.iter().sum::<u64>() as f64, truth.number("global_syncs") + 1.0, "{found:?}");
+    let syncs = job.truth().number("global_syncs");
+    assert_eq!(found.iter().sum::<u64>() as f64, syncs + 1.0, "{found:?}");
     assert!(found.len() > 4 && found.contains(&29), "{found:?}");
-    let worst = summary.worst();
-    assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
-    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
-    assert_eq!(worst.first_cause(), Some("work_uneven"), "{}", job.text());
     assert!(job.text().contains("places that do not correspond"), "{}", job.text());
 }
 
@@ -164,23 +170,23 @@ fn ranks_with_tasks_of_their_own_are_groups() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = run("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3");
-    let summary = job.summary();
-    let recurring: Vec<_> =
-        phases(&summary).iter().filter(|phase| instances(phase) == 29).collect();
-    assert_eq!(recurring.len(), 1, "{:?}", phases(&summary));
-    let (phase, truth) = (recurring[0], job.truth());
-    assert_eq!(phase["kind"], "mpmd", "{phase}");
-    let groups = phase["groups"].as_array().expect("a phase has groups");
-    let ranks: Vec<_> = groups.iter().map(|group| group["ranks"].as_str().unwrap_or("")).collect();
-    assert_eq!(ranks, ["0-5", "6-7"]);
-    // 29 of 30 steps, of 20 and 60 ms.
-    let work_s = truth.numbers("work_s");
-    for (group, (first, last)) in groups.iter().zip([(0, 5), (6, 7)]) {
-        let mean_s = work_s[first..=last].iter().sum::<f64>() / (last - first + 1) as f64;
-        let found_s = group["mean_work_s"].as_f64().unwrap_or(0.0);
-        assert_within("work of a group", found_s, mean_s * 29.0 / 30.0, 0.1);
-    }
+    job("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3").shows(|job| {
+        let all = phases(job.summary());
+        let recurring: Vec<_> = all.iter().filter(|phase| instances(phase) == 29).collect();
+        let [phase] = recurring[..] else { panic!("{all:?}") };
+        assert_eq!(phase["kind"], "mpmd", "{phase}");
+        let groups = phase["groups"].as_array().expect("a phase has groups");
+        let ranks: Vec<_> =
+            groups.iter().map(|group| group["ranks"].as_str().unwrap_or("")).collect();
+        assert_eq!(ranks, ["0-5", "6-7"]);
+        // 29 of 30 steps, of 20 and 60 ms.
+        let work_s = job.truth().numbers("work_s");
+        for (group, (first, last)) in groups.iter().zip([(0, 5), (6, 7)]) {
+            let mean_s = work_s[first..=last].iter().sum::<f64>() / (last - first + 1) as f64;
+            let found_s = group["mean_work_s"].as_f64().unwrap_or(0.0);
+            assert_within("work of a group", found_s, mean_s * 29.0 / 30.0, 0.1);
+        }
+    });
 }
 
 #[test]
@@ -188,7 +194,7 @@ fn a_part_of_the_world_delimits_no_phase() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    assert_partition(&run("sync_comms", Mpi::OpenMpi, 4, "sleep 30 5 3"));
+    job("sync_comms", Mpi::OpenMpi, 4, "sleep 30 5 3").shows(assert_partition);
 }
 
 #[test]

@@ -1,32 +1,37 @@
 //! A process without MPI collects itself.
 
 use plimsoll_tests::job::{Job, Watch};
-use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::truth::assert_within;
 
-fn watched(subject: &str, arguments: &str) -> Outcome {
-    Job::alone(subject).arguments(arguments).watch(Watch::Run).run().succeeded()
+fn watched(subject: &str, arguments: &str) -> Job {
+    Job::alone(subject).arguments(arguments).watch(Watch::Run)
 }
 
 #[test]
 fn time_goes_to_the_functions_that_took_it() {
     for mode in ["burn", "sleep"] {
-        let job = watched("plain", &format!("{mode} 40 10"));
-        let (summary, truth) = (job.summary(), job.truth());
-        for (function, key) in [("work_a", "work_a_s"), ("work_b", "work_b_s")] {
-            let found = summary.of_function(function);
-            assert_within(&format!("{function}, {mode}"), found.mean_s, truth.number(key), 0.10);
-            for &node in &found.nodes {
-                assert_eq!(summary.path_to(node).first(), Some(&"main"), "a path begins at main");
+        let job = watched("plain", &format!("{mode} 40 10")).shows(|job| {
+            let (summary, truth) = (job.summary(), job.truth());
+            for (function, key) in [("work_a", "work_a_s"), ("work_b", "work_b_s")] {
+                let found_s = summary.of_function(function).mean_s;
+                assert_within(&format!("{function}, {mode}"), found_s, truth.number(key), 0.10);
+            }
+            let elapsed_s = truth.number("elapsed_s");
+            assert_within("elapsed", summary.number("/run/elapsed_s"), elapsed_s, 0.10);
+        });
+        for function in ["work_a", "work_b"] {
+            for node in job.summary().of_function(function).nodes {
+                let path = job.summary().path_to(node);
+                assert_eq!(path.first(), Some(&"main"), "a path begins at main");
             }
         }
-        assert_within("elapsed", summary.number("/run/elapsed_s"), truth.number("elapsed_s"), 0.10);
     }
 }
 
 #[test]
 fn a_lone_process_is_a_job_of_one_rank_without_mpi() {
-    let summary = watched("plain", "burn 20 10").summary();
+    let job = watched("plain", "burn 20 10").run().succeeded();
+    let summary = job.summary();
     assert_eq!(summary.number("/run/ranks"), 1.0);
     assert_eq!(summary.number("/run/threads"), 1.0);
     assert_eq!(summary.text("/run/mpi/abi"), "none");
@@ -37,35 +42,40 @@ fn a_lone_process_is_a_job_of_one_rank_without_mpi() {
 
 #[test]
 fn samples_come_at_the_asked_period() {
-    let job = Job::alone("plain").arguments("burn 50 10").watch(Watch::Run).options("--period 2ms");
-    let job = job.run().succeeded();
-    let summary = job.summary();
-    assert_eq!(summary.number("/run/period_us/asked"), 2000.0);
-    let period_s = summary.number("/run/period_us/effective") * 1e-6;
-    let busy_s = job.truth().number("work_a_s") + job.truth().number("work_b_s");
-    assert_within("samples", summary.number("/collection/samples") * period_s, busy_s, 0.10);
-    assert_eq!(summary.number("/collection/lost"), 0.0);
+    let job = watched("plain", "burn 50 10").options("--period 2ms").shows(|job| {
+        let summary = job.summary();
+        let period_s = summary.number("/run/period_us/effective") * 1e-6;
+        let cpu_s = job.truth().number("cpu_s");
+        assert_within("samples", summary.number("/collection/samples") * period_s, cpu_s, 0.10);
+        assert_eq!(summary.number("/collection/lost"), 0.0);
+    });
+    assert_eq!(job.summary().number("/run/period_us/asked"), 2000.0);
 }
 
 #[test]
 fn every_thread_of_the_application_counts() {
-    let job = watched("threads", "burn 10 10 3 2");
-    let (summary, truth) = (job.summary(), job.truth());
-    assert_eq!(summary.number("/run/threads"), truth.number("threads"));
-    let works_s: f64 = truth.numbers("work_s").iter().sum();
-    assert_within("work in threads", summary.of_function("work_in_thread").sum_s, works_s, 0.10);
+    let job = watched("threads", "burn 10 10 3 2").shows(|job| {
+        let (summary, truth) = (job.summary(), job.truth());
+        let works_s: f64 = truth.numbers("work_s").iter().sum();
+        let found_s = summary.of_function("work_in_thread").sum_s;
+        assert_within("work in threads", found_s, works_s, 0.10);
+        let join_s = summary.of_function("pthread_join").sum_s;
+        assert_within("waiting in join", join_s, truth.number("joined_s"), 0.10);
+    });
+    let summary = job.summary();
+    assert_eq!(summary.number("/run/threads"), job.truth().number("threads"));
     let join = summary.of_function("pthread_join");
     assert_eq!((join.calls, join.calls_exact), (2.0, true));
-    assert_within("waiting in join", join.sum_s, truth.number("joined_s"), 0.10);
 }
 
 #[test]
 fn stacks_are_whole_above_drap_frames() {
-    let job = watched("drap", "burn 50 10");
-    let (summary, truth) = (job.summary(), job.truth());
-    let below = summary.of_function("work_below");
-    assert_within("time below", below.mean_s, truth.number("elapsed_s"), 0.10);
-    for &node in &below.nodes {
+    let job = watched("drap", "burn 50 10").shows(|job| {
+        let below = job.summary().of_function("work_below");
+        assert_within("time below", below.mean_s, job.truth().number("elapsed_s"), 0.10);
+    });
+    let summary = job.summary();
+    for node in summary.of_function("work_below").nodes {
         let mut path = summary.path_to(node);
         path.dedup();
         assert_eq!(path, ["main", "drap_1", "drap_2", "drap_3", "drap_4", "work_below"]);

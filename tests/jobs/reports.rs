@@ -5,26 +5,30 @@ use std::path::Path;
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::per_rank::Quantity;
+use plimsoll_tests::per_rank::{PerRank, Quantity};
 use plimsoll_tests::truth::assert_within;
 
-fn jobs() -> Vec<Outcome> {
+/// An imbalanced job of each MPI.
+fn jobs() -> impl Iterator<Item = Job> {
     let job = |mpi| Job::ranks("imbalance", mpi, 2).arguments("burn 30 10 3").watch(Watch::Run);
-    each_mpi().map(|mpi| job(mpi).run().succeeded()).collect()
+    each_mpi().map(job)
 }
 
 #[test]
 fn few_lines_on_stderr_end_with_the_report() {
     for job in jobs() {
+        let job = job.shows(|job| {
+            let verdict = job.plimsoll_messages().join("\n");
+            assert!(verdict.contains("work_uneven"), "no cause is named:\n{verdict}");
+        });
         let lines = job.plimsoll_lines();
         assert!((1..=20).contains(&lines.len()), "{} lines: {}", lines.len(), job.story());
-        let verdict = job.plimsoll_messages().join("\n");
-        assert!(verdict.contains("work_uneven"), "no cause is named:\n{verdict}");
         let report = job.files_ending(".plimsoll.txt").remove(0);
         let name = report.file_name().expect("a file has a name").to_string_lossy();
         assert!(
             lines.last().is_some_and(|last| last.contains(&*name)),
-            "the last line does not name {name}:\n{verdict}"
+            "the last line does not name {name}: {}",
+            job.story()
         );
     }
 }
@@ -32,11 +36,14 @@ fn few_lines_on_stderr_end_with_the_report() {
 #[test]
 fn the_text_puts_the_verdict_first_and_fits_a_screen() {
     for job in jobs() {
+        let job = job.shows(|job| {
+            let text = job.text();
+            let beginning = text.lines().take(12).collect::<Vec<_>>().join("\n");
+            for word in ["imbalance", "work_uneven", "MPI_Allreduce"] {
+                assert!(beginning.contains(word), "{word} is not at the beginning:\n{text}");
+            }
+        });
         let text = job.text();
-        let beginning = text.lines().take(12).collect::<Vec<_>>().join("\n");
-        for word in ["imbalance", "work_uneven", "MPI_Allreduce"] {
-            assert!(beginning.contains(word), "{word} is not at the beginning:\n{text}");
-        }
         assert!(text.lines().count() <= 50, "more than a screen:\n{text}");
         // A batch log shows escape sequences as garbage.
         assert!(!text.contains('\x1b'), "escape sequences in a file:\n{text}");
@@ -46,6 +53,7 @@ fn the_text_puts_the_verdict_first_and_fits_a_screen() {
 #[test]
 fn files_are_named_after_program_job_ranks_and_time() {
     for job in jobs() {
+        let job = job.run().succeeded();
         for ending in ["txt", "json"] {
             let files = job.files_ending(&format!(".plimsoll.{ending}"));
             assert_eq!(files.len(), 1, "{}", job.story());
@@ -84,41 +92,52 @@ fn a_second_run_overwrites_nothing() {
     }
 }
 
+/// The file of the times of single ranks. Reading it has shown that it agrees with the tree.
+fn per_rank(job: &Outcome) -> &PerRank {
+    job.summary().per_rank().expect("there is a file")
+}
+
 #[test]
 fn the_times_of_single_ranks_are_beside_the_summary() {
     if !Mpi::OpenMpi.available() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
-    let job = job.watch(Watch::Run).run().succeeded();
-    let (summary, truth) = (job.summary(), job.truth());
-    // Reading it has shown that it agrees with the tree.
-    let per_rank = summary.per_rank().expect("there is a file");
-    assert_eq!(per_rank.ranks(), "0-3");
-    let file = job.files_ending(".plimsoll.ranks").remove(0);
-    assert_eq!(file.file_name(), Some(summary.text("/per_rank/file").as_ref()));
-    assert!(file.with_extension("json").is_file(), "{}", job.story());
-    let mut work_s = [0.0; 4];
-    for function in ["work_even", "work_uneven"] {
-        for node in summary.of_function(function).nodes {
-            let times = per_rank.of(node as u64, Quantity::Inclusive).expect("all are in it");
-            work_s.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
+    let job = job.watch(Watch::Run).shows(|job| {
+        let mut work_s = [0.0; 4];
+        for function in ["work_even", "work_uneven"] {
+            for node in job.summary().of_function(function).nodes {
+                let times = per_rank(job).of(node as u64, Quantity::Inclusive);
+                let times = times.expect("all are in it");
+                work_s.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
+            }
         }
-    }
-    for (rank, (work_s, true_s)) in work_s.iter().zip(truth.numbers("work_s")).enumerate() {
-        assert_within(&format!("work of rank {rank}"), *work_s, true_s, 0.05);
-    }
+        let truth = job.truth().numbers("work_s");
+        for (rank, (work_s, true_s)) in work_s.iter().zip(truth).enumerate() {
+            assert_within(&format!("work of rank {rank}"), *work_s, true_s, 0.05);
+        }
+    });
+    assert_eq!(per_rank(&job).ranks(), "0-3");
+    let file = job.files_ending(".plimsoll.ranks").remove(0);
+    assert_eq!(file.file_name(), Some(job.summary().text("/per_rank/file").as_ref()));
+    assert!(file.with_extension("json").is_file(), "{}", job.story());
 }
 
 #[test]
 fn its_own_cost_is_told_and_small() {
     for job in jobs() {
-        let summary = job.summary();
-        let elapsed_s = summary.number("/run/elapsed_s");
-        let collector_s = summary.number("/collection/collector_cpu_s");
-        let sampling_s = summary.number("/collection/sampling_cpu_s");
-        assert!(sampling_s > 0.0 && sampling_s < 0.05 * 2.0 * elapsed_s, "{sampling_s} s sampling");
-        assert!(collector_s > 0.0 && collector_s < 0.2 * elapsed_s, "{collector_s} s collecting");
-        assert!(summary.number("/collection/finalize_s") < 10.0);
+        job.shows(|job| {
+            let of = |name: &str| job.summary().number(name);
+            let elapsed_s = of("/run/elapsed_s");
+            let collector_s = of("/collection/collector_cpu_s");
+            let sampling_s = of("/collection/sampling_cpu_s");
+            let both_s = 2.0 * elapsed_s;
+            assert!(sampling_s > 0.0 && sampling_s < 0.05 * both_s, "{sampling_s} s sampling");
+            assert!(
+                collector_s > 0.0 && collector_s < 0.2 * elapsed_s,
+                "{collector_s} s collecting"
+            );
+            assert!(of("/collection/finalize_s") < 10.0);
+        });
     }
 }

@@ -146,15 +146,15 @@ fn rules_of_labels_hold_on_all_ranks_and_in_a_digest() {
         assert!(message.contains(word), "no {word}: {message}");
     }
     let summary = job.summary();
-    assert_eq!(label(&summary, "work_uneven"), "wait_partner");
-    assert_eq!(label(&summary, "work_even"), "computation");
-    assert!(!has_cause(&summary, "work_uneven"), "a wait is no cause: {}", job.story());
+    assert_eq!(label(summary, "work_uneven"), "wait_partner");
+    assert_eq!(label(summary, "work_even"), "computation");
+    assert!(!has_cause(summary, "work_uneven"), "a wait is no cause: {}", job.story());
     assert_eq!(Some(summary.text("/run/settings/PLIMSOLL_LABELS")), file.to_str());
 
     // Each spool knows the rules, and needs no file.
     fs::remove_file(&file).expect("the file of rules can be removed");
     let folder = folder_of(&job.files_ending(".json")[0]).expect("there is a spool");
-    let differences = differences(&summary, &digest(&folder, By::Threads(2)));
+    let differences = differences(summary, &digest(&folder, By::Threads(2)));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     let part = digest(&folder.join("rank2.spool"), By::Threads(1));
     assert_eq!(label(&part, "work_uneven"), "wait_partner");

@@ -73,28 +73,33 @@ fn recorded_jobs_are_diagnosed_as_what_they_are() {
         }
         let summary = digest(&folder(recorded), By::Threads(2));
         assert_eq!(summary.at("/run/complete"), true, "{}", recorded.name);
-        let worst = summary.losses().into_iter().find(|loss| loss.kind() != "oversubscription");
-        let told = worst.map(|loss| {
-            let cause = loss.cause_path().join(" ");
-            (loss.kind().to_owned(), loss.field("slow_ranks").as_str().map(str::to_owned), cause)
-        });
-        match (told, recorded.loss) {
-            (None, None) => {}
-            (Some((kind, slow, cause)), Some((true_kind, true_slow, true_cause))) => {
-                assert_eq!(kind, true_kind, "{}", recorded.name);
-                assert!(cause.contains(true_cause), "{}: {cause}", recorded.name);
-                if !true_slow.is_empty() {
-                    assert_eq!(slow.as_deref(), Some(true_slow), "{}", recorded.name);
-                }
+        assert_diagnosed(recorded, &summary);
+    }
+}
+
+fn assert_diagnosed(recorded: &Recorded, summary: &Summary) {
+    let worst = summary.losses().into_iter().find(|loss| loss.kind() != "oversubscription");
+    let told = worst.map(|loss| {
+        let cause = loss.cause_path().join(" ");
+        (loss.kind().to_owned(), loss.field("slow_ranks").as_str().map(str::to_owned), cause)
+    });
+    match (told, recorded.loss) {
+        (None, None) => {}
+        (Some((kind, slow, cause)), Some((true_kind, true_slow, true_cause))) => {
+            assert_eq!(kind, true_kind, "{}", recorded.name);
+            assert!(cause.contains(true_cause), "{}: {cause}", recorded.name);
+            if !true_slow.is_empty() {
+                assert_eq!(slow.as_deref(), Some(true_slow), "{}", recorded.name);
             }
-            (told, truth) => panic!("{}: {told:?} instead of {truth:?}", recorded.name),
         }
+        (told, truth) => panic!("{}: {told:?} instead of {truth:?}", recorded.name),
     }
 }
 
 /// Runs the job, and keeps its spool.
 fn record(recorded: &Recorded) {
-    let outcome = (recorded.job)().watch(Watch::Run).needs_all_cores().run().succeeded();
+    let outcome =
+        (recorded.job)().watch(Watch::Run).shows(|job| assert_diagnosed(recorded, job.summary()));
     let report = outcome.files_ending(".plimsoll.json").remove(0);
     let spools = folder_of(&report).unwrap_or_else(|| panic!("no spool: {}", outcome.story()));
     let folder = folder(recorded);

@@ -61,18 +61,15 @@ fn imbalance_is_the_time_that_the_slow_ranks_take_longer() {
         return;
     }
     let arguments = "sleep 20 10 3";
-    let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).run().succeeded();
-    let truth = job.truth();
-    // Two of eight ranks work 20 ms longer in each of 20 iterations.
-    assert_within(
-        "loss",
-        truth.number("expected_loss_s"),
-        20.0 * 0.020 * 6.0 / 8.0,
-        SLEEP_TOLERANCE,
-    );
-    assert_within("elapsed", truth.number("elapsed_s"), 20.0 * 0.040, SLEEP_TOLERANCE);
-    assert_eq!(truth.text("slow_ranks"), Some("6-7"));
-    assert_eq!(truth.numbers("work_s").len(), 8);
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).shows(|job| {
+        let truth = job.truth();
+        // Two of eight ranks work 20 ms longer in each of 20 iterations.
+        let loss_s = 20.0 * 0.020 * 6.0 / 8.0;
+        assert_within("loss", truth.number("expected_loss_s"), loss_s, SLEEP_TOLERANCE);
+        assert_within("elapsed", truth.number("elapsed_s"), 20.0 * 0.040, SLEEP_TOLERANCE);
+    });
+    assert_eq!(job.truth().text("slow_ranks"), Some("6-7"));
+    assert_eq!(job.truth().numbers("work_s").len(), 8);
     assert_eq!(job.stdout(), "imbalance: 8 ranks, 20 iterations, checksum 7560\n");
 }
 
@@ -81,18 +78,14 @@ fn alternating_ranks_have_equal_totals() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job =
-        Job::ranks("alternating", Mpi::OpenMpi, 4).arguments("sleep 20 10 3").run().succeeded();
-    let truth = job.truth();
-    assert_within(
-        "loss",
-        truth.number("expected_loss_s"),
-        20.0 * 0.020 * 3.0 / 4.0,
-        SLEEP_TOLERANCE,
-    );
-    for work_s in truth.numbers("work_s") {
-        assert_within("work of a rank", work_s, 20.0 * 0.020 + 5.0 * 0.020, SLEEP_TOLERANCE);
-    }
+    Job::ranks("alternating", Mpi::OpenMpi, 4).arguments("sleep 20 10 3").shows(|job| {
+        let truth = job.truth();
+        let loss_s = 20.0 * 0.020 * 3.0 / 4.0;
+        assert_within("loss", truth.number("expected_loss_s"), loss_s, SLEEP_TOLERANCE);
+        for work_s in truth.numbers("work_s") {
+            assert_within("work of a rank", work_s, 20.0 * 0.020 + 5.0 * 0.020, SLEEP_TOLERANCE);
+        }
+    });
 }
 
 #[test]
@@ -100,27 +93,23 @@ fn late_and_serial_losses_are_gathered() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let late = Job::ranks("late", Mpi::OpenMpi, 4).arguments("sleep 10 10 3").run().succeeded();
-    let truth = late.truth();
-    assert_within(
-        "late",
-        truth.number("expected_loss_s"),
-        10.0 * 0.020 * 3.0 / 4.0,
-        SLEEP_TOLERANCE,
-    );
-    assert!(late.files().is_empty(), "notes are left: {:?}", late.files());
-    let serial = Job::ranks("serial", Mpi::OpenMpi, 4).arguments("sleep 10 10 3").run().succeeded();
-    let loss_s = serial.truth().number("expected_loss_s");
-    assert_within("serial", loss_s, 10.0 * 0.030 * 3.0 / 4.0, SLEEP_TOLERANCE);
+    for (subject, in_each_s) in [("late", 0.020), ("serial", 0.030)] {
+        let job = Job::ranks(subject, Mpi::OpenMpi, 4).arguments("sleep 10 10 3").shows(|job| {
+            let loss_s = job.truth().number("expected_loss_s");
+            assert_within(subject, loss_s, 10.0 * in_each_s * 3.0 / 4.0, SLEEP_TOLERANCE);
+        });
+        assert!(job.files().is_empty(), "notes are left: {:?}", job.files());
+    }
 }
 
 #[test]
 fn burning_uses_the_cpu_time_it_promises() {
     for mpi in each_mpi() {
-        let job = Job::ranks("oversubscribed", mpi, 2).arguments("burn 10 20").run().succeeded();
-        for cpu_s in job.truth().numbers("cpu_s") {
-            assert_within("CPU time", cpu_s, 0.200, 0.05);
-        }
+        Job::ranks("oversubscribed", mpi, 2).arguments("burn 10 20").shows(|job| {
+            for cpu_s in job.truth().numbers("cpu_s") {
+                assert_within("CPU time", cpu_s, 0.200, 0.05);
+            }
+        });
     }
     let truth = Job::alone("plain").arguments("burn 20 10").run().succeeded().truth();
     assert!(truth.number("work_a_s") >= 0.400 && truth.number("work_b_s") >= 0.200);

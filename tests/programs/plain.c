@@ -16,7 +16,7 @@ SHOWN void work_b(void)
 int main(int argc, char **argv)
 {
     read_parameters(argc, argv);
-    double begin_s = wall_s(), a_s = 0, b_s = 0;
+    double begin_s = wall_s(), begin_cpu_s = clock_s(CLOCK_THREAD_CPUTIME_ID), a_s = 0, b_s = 0;
     for (int i = 0; i < parameters.iterations; i++) {
         double start_s = wall_s();
         work_a();
@@ -30,6 +30,7 @@ int main(int argc, char **argv)
         tell_number(file, "elapsed_s", wall_s() - begin_s);
         tell_number(file, "work_a_s", a_s);
         tell_number(file, "work_b_s", b_s);
+        tell_number(file, "cpu_s", clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_cpu_s);
         close_truth(file);
     }
     printf("plain: %d iterations\n", parameters.iterations);

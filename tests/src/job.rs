@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::artifacts::{artifacts, target_dir};
-use crate::load::Moment;
 use crate::mpi::Mpi;
 use crate::outcome::Outcome;
 use crate::scratch::Scratch;
 use crate::subject::{Form, Program, program};
 use crate::turn::wait_for_turn;
+use crate::undisturbed::undisturbed;
 use crate::{mpi, nodes, process};
 
 /// How Plimsoll comes into the job.
@@ -43,14 +43,8 @@ pub struct Job {
     options: Vec<OsString>,
     inherited: Vec<OsString>,
     watch: Watch,
-    needs_all_cores: bool,
     limit: Duration,
 }
-
-/// Cores that others may use during a job that needs all of them.
-const OTHERS: f64 = 0.1;
-/// Runs of a job that needs all cores before its last outcome is taken as it is.
-const RUNS: usize = 6;
 
 impl Job {
     /// A subject without MPI.
@@ -66,7 +60,6 @@ impl Job {
             options: Vec::new(),
             inherited: Vec::new(),
             watch: Watch::Off,
-            needs_all_cores: false,
             limit: Duration::from_secs(60),
         }
     }
@@ -141,29 +134,21 @@ impl Job {
         self
     }
 
-    /// Says that the outcome means nothing if others used the cores meanwhile: then it is run
-    /// again, a few times at most.
-    #[must_use]
-    pub const fn needs_all_cores(mut self) -> Self {
-        self.needs_all_cores = true;
-        self
-    }
-
     /// Runs it in a new directory and collects what came of it.
     ///
     /// # Panics
     /// If it cannot be built or started, or hangs.
     pub fn run(&self) -> Outcome {
-        let name = self.subject.rsplit('/').next().unwrap_or_default();
-        let mut runs = 1;
-        loop {
-            let outcome = self.run_in(Scratch::new(name));
-            if !self.needs_all_cores || outcome.others() < OTHERS || runs == RUNS {
-                return outcome;
-            }
-            runs += 1;
-            eprintln!("others used {:.2} cores during {}: again", outcome.others(), self.subject);
-        }
+        self.run_in(Scratch::new(self.subject.rsplit('/').next().unwrap_or_default()))
+    }
+
+    /// Runs it until the assertions hold of what was measured ([`undisturbed`]). That it succeeds, and that
+    /// its summaries are sound ([`Outcome::summaries`]), must hold in every run.
+    ///
+    /// # Panics
+    /// As [`Job::run`]; if a run fails or a summary is unsound; as the assertions do, of the last run.
+    pub fn shows(&self, assertions: impl Fn(&Outcome)) -> Outcome {
+        undisturbed(|| self.run().succeeded(), assertions)
     }
 
     /// Runs it in a directory where something lies already, say an earlier report.
@@ -187,9 +172,8 @@ impl Job {
         command.envs(subject.variables.iter().map(|(name, value)| (name, value)));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let shown = format!("{command:?}");
-        let before = Moment::now();
         let finished = process::run(command, scratch.path(), self.limit);
-        Outcome::new(shown, finished, scratch, before.others_since())
+        Outcome::new(shown, finished, scratch)
     }
 
     fn command(&self, subject: &Program, partners: &[(Program, u32)]) -> Command {

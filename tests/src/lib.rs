@@ -4,6 +4,8 @@
 //! # Design constraints
 //! - One job at a time on the whole machine's cores: a second one would change what the first
 //!   measures ([`turn`]).
+//! - What is measured is held against the truth in a run that nobody disturbed; how a job ends and what it
+//!   prints, in every one ([`undisturbed`]).
 //! - A job that hangs is ended with everything that it started, and what it printed is shown.
 //! - Nothing is left out silently: what a machine cannot run fails, or, where the user asked for
 //!   that, is named on stderr in a line that begins with `SKIPPED` ([`mpi`]).
@@ -14,7 +16,6 @@ mod bindings;
 pub mod digests;
 pub mod job;
 pub mod lists;
-pub mod load;
 pub mod mpi;
 pub mod nodes;
 pub mod outcome;
@@ -25,4 +26,5 @@ pub mod subject;
 pub mod summary;
 pub mod truth;
 pub mod turn;
+pub mod undisturbed;
 pub mod wheels;

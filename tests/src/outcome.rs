@@ -1,5 +1,6 @@
 //! What came of a job: how it ended, what it printed, which files it left.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -22,22 +23,12 @@ pub struct Outcome {
     command: String,
     finished: Finished,
     scratch: Scratch,
-    others: f64,
+    summaries: OnceCell<Vec<Summary>>,
 }
 
 impl Outcome {
-    pub(crate) const fn new(
-        command: String,
-        finished: Finished,
-        scratch: Scratch,
-        others: f64,
-    ) -> Self {
-        Self { command, finished, scratch, others }
-    }
-
-    /// How many cores others kept busy while the job ran, on average.
-    pub const fn others(&self) -> f64 {
-        self.others
+    pub(crate) const fn new(command: String, finished: Finished, scratch: Scratch) -> Self {
+        Self { command, finished, scratch, summaries: OnceCell::new() }
     }
 
     /// Exit status of the launcher, or of the subject if it ran without one.
@@ -103,14 +94,15 @@ impl Outcome {
         )
     }
 
-    /// Asserts that the job ended with status 0.
+    /// Asserts that the job ended with status 0, and that what it reports is sound ([`Outcome::summaries`]).
     ///
     /// # Panics
-    /// If it did not, with its story.
+    /// If it is not so, with its story.
     #[must_use]
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert!(self.finished.status.success(), "the job failed: {}", self.story());
+        self.summaries();
         self
     }
 
@@ -152,23 +144,26 @@ impl Outcome {
         self.files().into_iter().filter(ends).collect()
     }
 
-    /// All summaries, each checked ([`Summary::read`]) and held against a digest of its spool.
+    /// All summaries, each checked ([`Summary::read`]) and held against a digest of its spool, once.
     ///
     /// # Panics
     /// If one of them is not what the interface promises.
     #[track_caller]
-    pub fn summaries(&self) -> Vec<Summary> {
-        let read = |path: &PathBuf| {
-            let summary = Summary::read(path);
-            if let Some(folder) = folder_of(path) {
-                // Whatever the job was, its spool says the same.
-                let differences = differences(&summary, &digest(&folder, By::Threads(3)));
-                let shown = differences.join("\n");
-                assert!(differences.is_empty(), "its digest differs: {}\n{shown}", self.story());
-            }
-            summary
-        };
-        self.files_ending(".plimsoll.json").iter().map(read).collect()
+    pub fn summaries(&self) -> &[Summary] {
+        self.summaries.get_or_init(|| {
+            self.files_ending(".plimsoll.json").iter().map(|path| self.checked(path)).collect()
+        })
+    }
+
+    fn checked(&self, path: &Path) -> Summary {
+        let summary = Summary::read(path);
+        if let Some(folder) = folder_of(path) {
+            // Whatever the job was, its spool says the same.
+            let differences = differences(&summary, &digest(&folder, By::Threads(3)));
+            let shown = differences.join("\n");
+            assert!(differences.is_empty(), "its digest differs: {}\n{shown}", self.story());
+        }
+        summary
     }
 
     /// The summary of a job that wrote one.
@@ -176,10 +171,9 @@ impl Outcome {
     /// # Panics
     /// If it wrote none, or several, or not what the interface promises.
     #[track_caller]
-    pub fn summary(&self) -> Summary {
-        let mut summaries = self.summaries();
-        assert_eq!(summaries.len(), 1, "not one summary: {}", self.story());
-        summaries.remove(0)
+    pub fn summary(&self) -> &Summary {
+        let [summary] = self.summaries() else { panic!("not one summary: {}", self.story()) };
+        summary
     }
 
     /// The text report of a job that wrote one.
