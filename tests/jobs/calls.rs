@@ -12,7 +12,8 @@ fn watched(mpi: Mpi, how: &str) -> Option<(Summary, bool)> {
     if !mpi.available() {
         return None;
     }
-    let job = Job::ranks("languages", mpi, 2).arguments(&format!("burn 25 0 1 {how}"));
+    let job =
+        Job::ranks("languages", mpi, 2).arguments(&format!("burn 25 0 1 {how}")).shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).run().succeeded();
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
@@ -112,7 +113,7 @@ fn with_sessions(how: &str) -> Option<Summary> {
         return None;
     }
     let job = Job::ranks("session_calls", Mpi::Mpich, 2);
-    let job = job.arguments(&format!("sleep 10 10 1 {how}"));
+    let job = job.arguments(&format!("sleep 10 10 1 {how}")).shares_cores();
     let plain = job.run();
     if plain.stdout().is_empty() {
         plimsoll_tests::mpi::skip("this MPICH has no sessions");

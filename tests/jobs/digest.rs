@@ -10,7 +10,7 @@ use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
-use plimsoll_tests::turn::wait_for_turn;
+use plimsoll_tests::turn::share_turn;
 use plimsoll_tests::undisturbed::undisturbed;
 
 /// The only folder of spools of a job.
@@ -29,7 +29,7 @@ fn whoever_reads_it_says_the_same() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
-    let job = job.watch(Watch::Run).run().succeeded();
+    let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let summary = job.summary();
     let by_ranks = [1, 2, 5].map(|ranks| By::Ranks(Mpi::OpenMpi, ranks));
     let all = [By::Threads(1), By::Threads(2), By::Threads(9)].into_iter().chain(by_ranks);
@@ -45,7 +45,7 @@ fn nodes_are_joined() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 20 10 3");
-    let job = job.watch(Watch::Run).run().succeeded();
+    let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let summary = job.summary();
     assert_eq!(spools(&folder(&job)), ["rank0.spool", "rank2.spool"], "{}", job.story());
     for by in [By::Threads(1), By::Threads(5), By::Ranks(Mpi::OpenMpi, 3)] {
@@ -81,6 +81,8 @@ fn a_death_costs_a_second_at_most() {
         let (ranks, deaths) = if mpi == Mpi::Mpich { (2, &deaths[..2]) } else { (3, deaths) };
         for (how, who) in deaths.iter().copied() {
             let job = Job::ranks("dies", mpi, ranks).arguments(&format!("{how} {who} {LIFE_S}"));
+            // It is about seconds, and most of them are its launcher's.
+            let job = job.shares_cores();
             let (plain, plain_s) = timed(&job);
             let job = job.watch(Watch::Run);
             let run = || {
@@ -130,7 +132,7 @@ fn damage_costs_what_is_damaged() {
     let damaged = Scratch::new("damaged");
     let path = damaged.path().join("x.plimsoll.d");
     fs::create_dir(&path).unwrap();
-    let _turn = wait_for_turn();
+    let _turn = share_turn();
     // Cut anywhere, or with any byte changed, it is read or refused with a reason; never more is said
     // than there was.
     for part in 1..40 {
@@ -192,7 +194,7 @@ fn what_is_no_spool_is_told() {
 fn without_a_trace_there_is_none() {
     for mpi in each_mpi() {
         let job = Job::ranks("imbalance", mpi, 2).arguments("sleep 5 5 2").options("--trace off");
-        let job = job.watch(Watch::Run).run().succeeded();
+        let job = job.watch(Watch::Run).shares_cores().run().succeeded();
         assert!(job.files_ending(".spool").is_empty(), "{}", job.story());
         assert_eq!(job.summary().number("/collection/spool_bytes"), 0.0);
         let told = job.plimsoll_lines().iter().any(|line| line.contains("kill -9"));

@@ -24,17 +24,9 @@ fn shared_files() -> BTreeSet<PathBuf> {
     files
 }
 
-/// What is there now and was not before; only what stays there for a while, for other jobs on the
-/// machine use shared memory too.
-fn left_since(before: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-    let mut left: Vec<_> = shared_files().difference(before).cloned().collect();
-    for _ in 0..10 {
-        if !left.is_empty() {
-            thread::sleep(Duration::from_millis(500));
-            left.retain(|path| path.exists());
-        }
-    }
-    left
+/// What is there now and was not before.
+fn new_since(before: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    shared_files().difference(before).cloned().collect()
 }
 
 /// A name without its digits: MPI libraries number theirs.
@@ -46,11 +38,19 @@ fn stem(path: &Path) -> String {
 fn run_and_compare(job: &Job) -> Outcome {
     let before = shared_files();
     job.run();
-    let mpis_own: BTreeSet<_> = left_since(&before).iter().map(|path| stem(path)).collect();
-    let before = shared_files();
+    let (of_plain, before) = (new_since(&before), shared_files());
     let watched = job.clone().watch(Watch::Run).run();
-    let mut left = left_since(&before);
-    left.retain(|path| !mpis_own.contains(&stem(path)));
+    let mut left = new_since(&before);
+    // Only what stays there for a while: other jobs on the machine use shared memory, too.
+    for _ in 0..10 {
+        let still_there = of_plain.iter().filter(|path| path.exists());
+        let mpis_own: BTreeSet<_> = still_there.map(|path| stem(path)).collect();
+        left.retain(|path| path.exists() && !mpis_own.contains(&stem(path)));
+        if left.is_empty() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
     assert!(left.is_empty(), "left in shared places: {left:?}: {}", watched.story());
     assert!(watched.left_behind().is_empty(), "left running: {:?}", watched.left_behind());
     watched

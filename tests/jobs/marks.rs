@@ -29,7 +29,8 @@ const TRIALS: [(&str, Form); 8] = [
 const TRIAL_S: f64 = 0.05;
 
 fn trial((subject, form): (&str, Form), seconds: f64) -> Job {
-    let job = Job::alone(subject).form(form).variable("TRIAL_S", seconds.to_string());
+    let job =
+        Job::alone(subject).form(form).variable("TRIAL_S", seconds.to_string()).shares_cores();
     if subject != "marks/plugins" {
         return job;
     }

@@ -135,7 +135,7 @@ fn three_nodes_are_named_with_their_ranks() {
 #[test]
 fn a_rank_without_the_library_keeps_all_nodes_apart() {
     for mpi in each_mpi_on_nodes() {
-        let job = imbalance(mpi, 2);
+        let job = imbalance(mpi, 2).shares_cores();
         let per_node = ranks_per_node(mpi);
         let plain = job.clone().nodes(2).run().succeeded();
         for without in [0, 2 * per_node - 1] {
@@ -158,7 +158,7 @@ fn a_rank_without_the_library_keeps_all_nodes_apart() {
 #[test]
 fn nodes_that_share_no_directory_are_told_apart() {
     for mpi in each_mpi_on_nodes() {
-        let job = imbalance(mpi, 2).nodes(2).variable(PRIVATE_VARIABLE, PRIVATE);
+        let job = imbalance(mpi, 2).nodes(2).variable(PRIVATE_VARIABLE, PRIVATE).shares_cores();
         let plain = job.run().succeeded();
         let job = job.variable("PLIMSOLL_OUTPUT", PRIVATE).watch(Watch::Run);
         let watched = job.run().succeeded();
@@ -179,7 +179,7 @@ fn nodes_that_share_no_directory_are_told_apart() {
 #[test]
 fn a_directory_that_cannot_be_written_keeps_nodes_apart() {
     for mpi in each_mpi_on_nodes() {
-        let job = imbalance(mpi, 2).nodes(2).watch(Watch::Run);
+        let job = imbalance(mpi, 2).nodes(2).watch(Watch::Run).shares_cores();
         // A file is where the directory should be.
         let watched = job.variable("PLIMSOLL_OUTPUT", "stdout/x").run().succeeded();
         assert_told_once(&watched, "Set PLIMSOLL_OUTPUT");
@@ -192,7 +192,7 @@ fn nothing_stays_on_nodes_after_a_run_that_breaks_off() {
     for mpi in each_mpi_on_nodes() {
         for ending in ["mpi_abort", "fault", "unfinalized"] {
             let job = Job::ranks("exits", mpi, 2).arguments(ending).nodes(2).watch(Watch::Run);
-            let watched = job.run();
+            let watched = job.shares_cores().run();
             assert_tidy(&watched);
             assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.story());
         }

@@ -16,6 +16,7 @@ fn assert_same(plain: &Outcome, watched: &Outcome) {
 /// Runs a job as it is and in each way of watching.
 #[track_caller]
 fn assert_unnoticed(job: &Job) {
+    let job = job.clone().shares_cores();
     let plain = job.run();
     for watch in [Watch::Preload, Watch::Run] {
         let watched = job.clone().watch(watch).run();
@@ -61,7 +62,7 @@ fn what_a_rank_sees_of_itself() {
 
 #[test]
 fn fast_sampling_interrupts_nothing() {
-    let job = Job::alone("observes").arguments("errno interrupts sleeps");
+    let job = Job::alone("observes").arguments("errno interrupts sleeps").shares_cores();
     let plain = job.run();
     let job = job.watch(Watch::Run).options("--period 250us");
     let run = || {

@@ -53,7 +53,7 @@ fn the_text_puts_the_verdict_first_and_fits_a_screen() {
 #[test]
 fn files_are_named_after_program_job_ranks_and_time() {
     for job in jobs() {
-        let job = job.run().succeeded();
+        let job = job.shares_cores().run().succeeded();
         for ending in ["txt", "json"] {
             let files = job.files_ending(&format!(".plimsoll.{ending}"));
             assert_eq!(files.len(), 1, "{}", job.story());
@@ -77,7 +77,7 @@ fn is_time(text: &str) -> bool {
 fn a_second_run_overwrites_nothing() {
     let name = "named-%e-%n";
     let job = Job::alone("plain").arguments("burn 10 10").watch(Watch::Run);
-    let job = job.variable("PLIMSOLL_OUTPUT", name);
+    let job = job.variable("PLIMSOLL_OUTPUT", name).shares_cores();
     let first = job.run().succeeded();
     let (before, read) = (first.files(), |path: &Path| std::fs::read(path).ok());
     let contents: Vec<_> = before.iter().map(|path| read(path)).collect();

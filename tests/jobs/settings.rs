@@ -15,7 +15,7 @@ fn with(name: &str, value: &str) -> Option<Outcome> {
         return None;
     }
     let job = Job::ranks("balanced", Mpi::OpenMpi, 2).arguments("burn 20 5").watch(Watch::Run);
-    Some(job.variable(name, value).run().succeeded())
+    Some(job.variable(name, value).shares_cores().run().succeeded())
 }
 
 /// The one message that mentions the word.
@@ -58,6 +58,7 @@ fn disabled_does_nothing() {
     for mpi in each_mpi() {
         let job =
             Job::ranks("balanced", mpi, 2).arguments("burn 10 5").variable("PLIMSOLL_DISABLE", "1");
+        let job = job.shares_cores();
         let plain = job.run().succeeded();
         for watch in [Watch::Run, Watch::Preload] {
             let disabled = job.clone().watch(watch).run().succeeded();
@@ -101,7 +102,8 @@ fn options_are_the_variables() {
         return;
     }
     let job = Job::ranks("balanced", Mpi::OpenMpi, 2).arguments("burn 20 5").watch(Watch::Run);
-    let job = job.options("--period 1ms --output here --formats json").run().succeeded();
+    let job =
+        job.options("--period 1ms --output here --formats json").shares_cores().run().succeeded();
     assert_eq!(job.summary().number("/run/period_us/asked"), 1000.0);
     let files = job.files_ending(".plimsoll.json");
     assert!(files[0].starts_with(job.directory().join("here")), "{files:?}");

@@ -10,7 +10,7 @@ use crate::mpi::Mpi;
 use crate::outcome::Outcome;
 use crate::scratch::Scratch;
 use crate::subject::{Form, Program, program};
-use crate::turn::wait_for_turn;
+use crate::turn::{share_turn, wait_for_turn};
 use crate::undisturbed::undisturbed;
 use crate::{mpi, nodes, process};
 
@@ -43,6 +43,7 @@ pub struct Job {
     options: Vec<OsString>,
     inherited: Vec<OsString>,
     watch: Watch,
+    shares_cores: bool,
     limit: Duration,
 }
 
@@ -60,6 +61,7 @@ impl Job {
             options: Vec::new(),
             inherited: Vec::new(),
             watch: Watch::Off,
+            shares_cores: false,
             limit: Duration::from_secs(60),
         }
     }
@@ -134,6 +136,14 @@ impl Job {
         self
     }
 
+    /// Says that nothing is measured of it that others on the same cores would change: it runs beside others
+    /// of which this is said.
+    #[must_use]
+    pub const fn shares_cores(mut self) -> Self {
+        self.shares_cores = true;
+        self
+    }
+
     /// Runs it in a new directory and collects what came of it.
     ///
     /// # Panics
@@ -156,7 +166,7 @@ impl Job {
     /// # Panics
     /// As [`Job::run`].
     pub fn run_in(&self, scratch: Scratch) -> Outcome {
-        let _turn = wait_for_turn();
+        let _turn = if self.shares_cores { share_turn() } else { wait_for_turn() };
         let made = |subject: &str| program(subject, self.form, self.mpi.map(|(mpi, _)| mpi));
         let subject = made(&self.subject);
         let partners: Vec<_> =

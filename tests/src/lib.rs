@@ -3,7 +3,7 @@
 //!
 //! # Design constraints
 //! - One job at a time on the whole machine's cores: a second one would change what the first
-//!   measures ([`turn`]).
+//!   measures, if anything is measured ([`turn`]).
 //! - What is measured is held against the truth in a run that nobody disturbed; how a job ends and what it
 //!   prints, in every one ([`undisturbed`]).
 //! - A job that hangs is ended with everything that it started, and what it printed is shown.
