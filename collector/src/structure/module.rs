@@ -26,6 +26,9 @@ pub(super) struct Module {
     parts: BTreeMap<u64, Arc<Function>>,
     lines: HashMap<u64, Lines>,
     kept: Kept,
+    /// Whether there is debug information, once that is known: where there is none, files need not be
+    /// opened to look for it.
+    has_debug: Option<bool>,
 }
 
 /// How what is known stands to what is kept on disk.
@@ -59,6 +62,7 @@ impl Module {
             parts: BTreeMap::new(),
             lines: HashMap::new(),
             kept: Kept::Unread,
+            has_debug: None,
         }
     }
 
@@ -140,7 +144,6 @@ impl Module {
         if function.loops().is_empty() || function.sources().is_some() {
             return;
         }
-        self.open(options);
         let debug = self.debug(options);
         let lines = |address| debug.map_or_else(Lines::default, |it| it.lines(address, strings));
         function.locate(|| place::locate_loops(function, lines));
@@ -174,6 +177,7 @@ impl Module {
         let debug_file = Elf::parse(&cache)
             .ok()
             .and_then(|elf| debug_file::find(&elf, &self.path, &source, &options.debug_folders));
+        self.has_debug = Some(debug_file.is_some());
         let debug = debug_file.map_or_else(String::new, |file| file.identity());
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
         known.functions.into_iter().for_each(|function| self.add(function));
@@ -225,7 +229,6 @@ impl Module {
         if let Some(known) = self.lines.get(&address) {
             return known.clone();
         }
-        self.open(options);
         let Some(debug) = self.debug(options) else { return Lines::default() };
         let lines = debug.lines(address, strings);
         if self.lines.len() >= MOST_LINES {
@@ -237,6 +240,10 @@ impl Module {
     }
 
     fn debug(&mut self, options: &Options) -> Option<&Debug> {
+        if self.has_debug == Some(false) {
+            return None;
+        }
+        self.open(options);
         let open = self.open.as_mut()?;
         if open.debug.iter().flatten().any(Debug::is_swollen) {
             open.debug = None;
@@ -267,6 +274,7 @@ impl Module {
             return None;
         };
         let debug_file = debug_file::find(elf, &self.path, &source, &options.debug_folders);
+        self.has_debug = Some(debug_file.is_some());
         let table = self.table.get_or_insert_with(|| {
             let from = match &debug_file {
                 Some(file) if !facts.has_symbols => Table::read(&file.source, &facts.build_id),
