@@ -15,6 +15,9 @@ use crate::symbols::{Source, Table, demangle};
 /// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
 const MOST_LINES: usize = 1 << 16;
 
+/// Most bytes of a closed file that are held for when it is opened again.
+const MOST_HELD_BYTES: u64 = 1 << 17;
+
 /// A module.
 pub(super) struct Module {
     path: PathBuf,
@@ -44,7 +47,7 @@ enum Kept {
     Older { debug: String },
 }
 
-/// What of a module's files is open.
+/// A module's files, ready to be read.
 struct Open {
     binary: Binary,
     debug_file: Option<DebugFile>,
@@ -290,12 +293,15 @@ impl Module {
 
     /// Whether any of its files is open.
     pub(super) fn is_open(&self) -> bool {
-        self.open.is_some()
+        self.open.as_ref().is_some_and(|open| open.sources().any(|source| source.is_open()))
     }
 
-    /// Closes the module's files.
+    /// Closes the module's files, and gives back what was read of them. Where things stand in them is
+    /// kept, if it is little: to find it takes longer than most questions.
     pub(super) fn release(&mut self) {
-        self.open = None;
+        let kept = self.open.take().filter(|it| it.binary.source.held() <= MOST_HELD_BYTES);
+        self.open = kept.map(|open| Open { debug: None, ..open });
+        self.open.iter().flat_map(Open::sources).for_each(|source| source.close());
     }
 
     /// Memory in use, roughly.
@@ -303,5 +309,11 @@ impl Module {
         let functions: usize = self.functions().map(|function| function.bytes()).sum();
         let table = self.table.as_ref().and_then(Option::as_ref).map_or(0, |table| table.bytes());
         functions + table as usize + self.lines.capacity() * size_of::<(u64, Lines)>()
+    }
+}
+
+impl Open {
+    fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        std::iter::once(&self.binary.source).chain(self.debug_file.iter().map(|file| &file.source))
     }
 }

@@ -2,27 +2,48 @@
 //!
 //! Files are read, never mapped: one that shrinks meanwhile must not raise SIGBUS in the application.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use object::ReadCache;
+use parking_lot::Mutex;
 use plimsoll_agent::descriptors::hide;
 use plimsoll_agent::segment::VDSO;
 
-/// An open file, or a piece of memory.
+/// A file, or a piece of memory.
 #[derive(Debug)]
 pub(crate) enum Source {
     File {
-        file: File,
-        size: u64,
+        path: PathBuf,
+        /// Closed while nothing is read for a while.
+        file: Mutex<Option<File>>,
+        state: State,
         /// Bytes that are held of sections that are looked at page by page.
         held: AtomicU64,
     },
     Memory(&'static [u8]),
+}
+
+/// What tells a file from another one at the same path, and from what it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl State {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            file: (metadata.dev(), metadata.ino()),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
 }
 
 impl Source {
@@ -31,17 +52,29 @@ impl Source {
         if path.as_os_str() == VDSO {
             return Some(Arc::new(Self::Memory(vdso()?)));
         }
-        if !path.metadata().ok()?.is_file() {
-            return None;
+        let (file, state) = open(path)?;
+        let (path, file) = (path.to_owned(), Mutex::new(Some(file)));
+        Some(Arc::new(Self::File { path, file, state, held: AtomicU64::new(0) }))
+    }
+
+    /// Closes the file until something is read again, if it is the same file then.
+    pub(crate) fn close(&self) {
+        if let Self::File { file, .. } = self {
+            *file.lock() = None;
         }
-        let file = File::from(hide(File::open(path).ok()?.into()));
-        let size = file.metadata().ok()?.len();
-        Some(Arc::new(Self::File { file, size, held: AtomicU64::new(0) }))
+    }
+
+    /// Whether the file is open.
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Self::File { file, .. } => file.lock().is_some(),
+            Self::Memory(_) => false,
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Self::File { size, .. } => *size,
+            Self::File { state, .. } => state.size,
             Self::Memory(bytes) => bytes.len() as u64,
         }
     }
@@ -65,7 +98,13 @@ impl Source {
     /// Fills `into` from a place in the file.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         match self {
-            Self::File { file, .. } => file.read_exact_at(into, offset).is_ok(),
+            Self::File { path, file, state, .. } => {
+                let mut file = file.lock();
+                if file.is_none() {
+                    *file = open(path).filter(|(_, now)| now == state).map(|(file, _)| file);
+                }
+                file.as_ref().is_some_and(|file| file.read_exact_at(into, offset).is_ok())
+            }
             Self::Memory(bytes) => usize::try_from(offset)
                 .ok()
                 .and_then(|from| bytes.get(from..from.checked_add(into.len())?))
@@ -79,6 +118,15 @@ impl Source {
         let source = self.clone();
         ReadCache::new(Cursor { source, position: 0, block: Vec::new(), block_start: 0 })
     }
+}
+
+fn open(path: &Path) -> Option<(File, State)> {
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let file = File::from(hide(File::open(path).ok()?.into()));
+    let state = State::of(&file.metadata().ok()?);
+    Some((file, state))
 }
 
 /// A place in a source, with the block around it: symbols are read a few bytes at a time.
