@@ -122,6 +122,13 @@ impl Binary {
         }
     }
 
+    /// The addresses around this one of which [`Binary::function`] says the same as of it: that which
+    /// it says is `extent`.
+    pub(super) fn alike(&self, address: u64, extent: &Extent) -> Range<u64> {
+        let alike = self.table.alike(address);
+        alike.start.max(extent.range.start)..alike.end.min(extent.range.end)
+    }
+
     /// Where a part of a function jumps to outside itself, each address once.
     pub(super) fn jumps_out_of(&self, part: &Range<u64>) -> Vec<u64> {
         let size = part.end.saturating_sub(part.start).min(MOST_PART_BYTES);

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,13 +20,15 @@ use std::time::{Duration, SystemTime};
 use plimsoll_agent::descriptors::hide;
 use serde::{Deserialize, Serialize};
 
+use super::Symbol;
 use super::debug_file::hexadecimal;
 use super::function::{Function, Inlined, Lines, Location, LoopId, LoopSource};
 use super::lines::Strings;
+use super::names::Symbols;
 use super::recovered::Recovered;
 
 /// To be raised whenever the format changes, or what is found out about the same code.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 const MAGIC: &[u8; 4] = b"PLST";
 const HEADER_BYTES: usize = 16;
@@ -72,6 +75,15 @@ struct Kept {
     strings: Vec<String>,
     functions: Vec<KeptFunction>,
     lines: Vec<(u64, KeptLines)>,
+    symbols: Vec<KeptSymbol>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptSymbol {
+    start: u64,
+    end: u64,
+    name: Option<u32>,
+    entry: u64,
 }
 
 /// What is known of a module.
@@ -79,6 +91,7 @@ struct Kept {
 pub(super) struct Known {
     pub(super) functions: Vec<Arc<Function>>,
     pub(super) lines: HashMap<u64, Lines>,
+    pub(super) symbols: Symbols,
 }
 
 /// The file of one build in a cache folder.
@@ -142,6 +155,7 @@ fn pack(debug: &str, known: &[&Known]) -> io::Result<Vec<u8>> {
     for known in known {
         known.functions.iter().for_each(|function| writer.function(function));
         known.lines.iter().for_each(|(address, lines)| writer.address(*address, lines));
+        known.symbols.stretches().for_each(|(stretch, symbol)| writer.symbol(stretch, symbol));
     }
     writer.kept.debug = debug.to_owned();
     postcard::to_allocvec(&writer.kept).map_err(io::Error::other)
@@ -198,6 +212,7 @@ struct Writer {
     numbers: HashMap<Arc<str>, u32>,
     seen_functions: std::collections::HashSet<u64>,
     seen_addresses: std::collections::HashSet<u64>,
+    seen_symbols: std::collections::HashSet<u64>,
 }
 
 impl Writer {
@@ -231,6 +246,14 @@ impl Writer {
         }
     }
 
+    fn symbol(&mut self, stretch: Range<u64>, symbol: &Symbol) {
+        if self.seen_symbols.insert(stretch.start) {
+            let name = symbol.name.as_ref().map(|name| self.string(name));
+            let (Range { start, end }, entry) = (stretch, symbol.entry);
+            self.kept.symbols.push(KeptSymbol { start, end, name, entry });
+        }
+    }
+
     fn function(&mut self, function: &Function) {
         // What has no structure is found out again: another build of Plimsoll may know more.
         let Some(code) = Recovered::of(function) else { return };
@@ -259,7 +282,15 @@ impl Kept {
             .into_iter()
             .map(|(address, lines)| Some((address, lines.restore(&texts)?)))
             .collect::<Option<_>>();
-        Some(Known { functions: functions?, lines: lines? })
+        let mut symbols = Symbols::default();
+        for KeptSymbol { start, end, name, entry } in self.symbols {
+            let name = match name {
+                Some(number) => Some(texts.get(number as usize)?.clone()),
+                None => None,
+            };
+            symbols.add(start..end, Symbol { name, entry });
+        }
+        Some(Known { functions: functions?, lines: lines?, symbols })
     }
 }
 

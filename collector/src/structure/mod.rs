@@ -33,6 +33,7 @@ mod graph;
 mod lines;
 mod loops;
 mod module;
+mod names;
 mod noreturn;
 mod order;
 mod parts;

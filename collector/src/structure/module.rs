@@ -9,6 +9,7 @@ use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
 use super::function::{Absent, Function, Lines};
 use super::lines::{Debug, Strings};
+use super::names::Symbols;
 use super::{Options, Symbol, place};
 use crate::symbols::{Source, Table, demangle};
 
@@ -28,6 +29,7 @@ pub(super) struct Module {
     /// By where each part begins.
     parts: BTreeMap<u64, Arc<Function>>,
     lines: HashMap<u64, Lines>,
+    symbols: Symbols,
     kept: Kept,
     /// Whether there is debug information, once that is known: where there is none, files need not be
     /// opened to look for it.
@@ -64,6 +66,7 @@ impl Module {
             open: None,
             parts: BTreeMap::new(),
             lines: HashMap::new(),
+            symbols: Symbols::default(),
             kept: Kept::Unread,
             has_debug: None,
         }
@@ -110,6 +113,9 @@ impl Module {
         if let Some(known) = self.known(address) {
             return Ok(Symbol { name: known.name.clone(), entry: known.entry });
         }
+        if let Some(known) = self.symbols.get(address) {
+            return Ok(known.clone());
+        }
         self.open(options).ok_or(Absent::Module)?;
         let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
         let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
@@ -120,7 +126,10 @@ impl Module {
         }
         let whole = symbol.map(|symbol| symbol.split_once(".cold").map_or(symbol, |(it, _)| it));
         let name = whole.map(|symbol| strings.intern(&demangle(symbol)));
-        Ok(Symbol { name, entry: extent.range.start })
+        let symbol = Symbol { name, entry: extent.range.start };
+        self.symbols.add(binary.alike(address, &extent), symbol.clone());
+        self.note_news();
+        Ok(symbol)
     }
 
     fn known(&self, address: u64) -> Option<Arc<Function>> {
@@ -184,7 +193,7 @@ impl Module {
         let debug = debug_file.map_or_else(String::new, |file| file.identity());
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
         known.functions.into_iter().for_each(|function| self.add(function));
-        self.lines = known.lines;
+        (self.lines, self.symbols) = (known.lines, known.symbols);
         self.kept = Kept::Same { debug };
     }
 
@@ -203,11 +212,14 @@ impl Module {
         let (Kept::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
             return false;
         };
-        let mut known = Known { lines: std::mem::take(&mut self.lines), ..Known::default() };
-        known.functions = self.functions().cloned().collect();
+        let known = Known {
+            functions: self.functions().cloned().collect(),
+            lines: std::mem::take(&mut self.lines),
+            symbols: std::mem::take(&mut self.symbols),
+        };
         let path = cache::path(folder, &self.build_id);
         let written = cache::write(&path, debug, &known).is_ok();
-        self.lines = known.lines;
+        (self.lines, self.symbols) = (known.lines, known.symbols);
         // A folder that cannot be written to is not tried again.
         self.kept = if written { Kept::Same { debug: debug.clone() } } else { Kept::Not };
         written
@@ -308,7 +320,8 @@ impl Module {
     pub(super) fn bytes(&self) -> usize {
         let functions: usize = self.functions().map(|function| function.bytes()).sum();
         let table = self.table.as_ref().and_then(Option::as_ref).map_or(0, |table| table.bytes());
-        functions + table as usize + self.lines.capacity() * size_of::<(u64, Lines)>()
+        let lines = self.lines.capacity() * size_of::<(u64, Lines)>();
+        functions + table as usize + lines + self.symbols.bytes()
     }
 }
 

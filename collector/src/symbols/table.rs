@@ -79,6 +79,23 @@ impl Table {
             .map(|symbol| (symbol.start..symbol.end, self.name(symbol)))
     }
 
+    /// The addresses around this one that are in the same function, and in none inside it; or in none.
+    pub(crate) fn alike(&self, address: u64) -> Range<u64> {
+        let after = self.symbols.partition_point(|symbol| symbol.start <= address);
+        let next = self.symbols.get(after).map_or(u64::MAX, |symbol| symbol.start);
+        let mut low = 0;
+        for symbol in self.symbols[..after].iter().rev() {
+            if symbol.reach <= address {
+                return low.max(symbol.reach)..next;
+            }
+            if symbol.end > address {
+                return low.max(symbol.start)..next.min(symbol.end);
+            }
+            low = low.max(symbol.end);
+        }
+        low..next
+    }
+
     /// All functions that have a symbol, by ascending address.
     pub(crate) fn functions(&self) -> impl Iterator<Item = (Range<u64>, &str)> {
         self.symbols.iter().map(|symbol| (symbol.start..symbol.end, self.name(symbol)))
@@ -263,5 +280,26 @@ mod tests {
         assert_eq!(table.symbol(0x125), Some("inner"));
         assert_eq!(table.symbol(0x130), Some("outer"));
         assert_eq!(table.symbol(0x300), Some("write"));
+    }
+
+    #[test]
+    fn what_holds_for_an_address_holds_for_all_that_are_alike() {
+        let table = table(&[
+            (0x100, 0x100, false, "outer"),
+            (0x120, 0x10, false, "inner"),
+            (0x130, 0x20, false, "inner too"),
+            (0x300, 0x10, false, "other"),
+        ]);
+        for address in 0x0f0..0x320 {
+            let alike = table.alike(address);
+            assert!(alike.contains(&address));
+            let symbol = table.symbol(address);
+            let ends = [alike.start, alike.end.min(0x320) - 1];
+            assert_eq!(ends.map(|end| table.symbol(end)), [symbol; 2], "{address:#x}");
+            assert!(alike.clone().take(0x320).all(|each| table.symbol(each) == symbol));
+            let beyond = [alike.start.checked_sub(1), Some(alike.end)];
+            let beyond = beyond.into_iter().flatten().filter(|beyond| *beyond < 0x310);
+            assert!(beyond.into_iter().all(|beyond| table.symbol(beyond) != symbol));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What is kept on disk is what was found out, whatever happens to the file.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,6 +75,32 @@ fn what_is_kept_is_what_was_found_out() {
     let (third, saved) = subject.places();
     assert_eq!(saved, 1, "made anew");
     assert_eq!(text(&first), text(&third));
+}
+
+#[test]
+fn symbols_are_kept_for_all_addresses_that_have_them() {
+    let subject = subject();
+    let structures = || {
+        let cache = Some(subject.cache());
+        let mut structures = Structures::new(Options { debug_folders: vec![], cache });
+        let module = structures.module(subject.path.clone(), subject.build_id.clone());
+        (structures, module)
+    };
+    let symbols = |offset: u64| {
+        let (mut structures, module) = structures();
+        let addresses = subject.addresses.iter().map(|address| Address::Leaf(address + offset));
+        let symbols: Vec<_> = addresses.map(|address| structures.symbol(module, address)).collect();
+        let was_open = structures.is_open();
+        (symbols, structures.save(), was_open)
+    };
+    let (first, saved, _) = symbols(0);
+    assert!(first.iter().any(|symbol| symbol.as_ref().is_ok_and(|symbol| symbol.name.is_some())));
+    assert_eq!(saved, 1);
+    assert_eq!(symbols(0), (first, 0, false), "all of it is kept, and no file is opened");
+    // Others in the same functions, from the file and from what is kept.
+    let (others, ..) = symbols(1);
+    fs::remove_file(subject.file()).unwrap();
+    assert_eq!(symbols(1).0, others);
 }
 
 #[test]
