@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
-use crate::pace::Pace;
+use crate::pace::{Pace, Seldom};
 use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
@@ -53,6 +53,8 @@ struct State {
     processes: BTreeMap<ProcessKey, Process>,
     next_key: u64,
     pace: Pace,
+    /// What was looked up is kept for other jobs.
+    keeping: Seldom,
     /// What was looked up after the end of a process's run, in nanoseconds of CPU time.
     late_structure_ns: u64,
     scratch: Scratch,
@@ -265,7 +267,7 @@ impl Collector {
 
 impl State {
     fn round(&mut self) -> u64 {
-        let Self { processes, scratch, pace, .. } = self;
+        let Self { processes, scratch, pace, keeping, .. } = self;
         let mut fullest = 0;
         for process in processes.values_mut() {
             fullest = fullest.max(process.drain(scratch));
@@ -283,7 +285,9 @@ impl State {
             }
         } else if scratch.structures.is_open() {
             // Nothing new for a round: what was read to look it up takes much memory.
-            scratch.structures.save();
+            if keeping.is_due(Instant::now()) {
+                scratch.structures.save();
+            }
             scratch.structures.release();
         }
         if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {

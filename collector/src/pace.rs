@@ -10,6 +10,8 @@ const SHARE: u32 = 20;
 /// What is saved up at most, and needed to begin: to open the files of a module takes most of the time, so
 /// they are opened for many addresses at once.
 const MOST_SAVED: Duration = Duration::from_millis(20);
+/// Half the time after which something is done a second time.
+const SOONEST: Duration = Duration::from_millis(500);
 
 /// Time that may be spent.
 #[derive(Debug)]
@@ -39,6 +41,27 @@ impl Pace {
     /// So much was spent, perhaps more than was allowed.
     pub(crate) fn spend(&mut self, spent: Duration) {
         self.balance = self.balance.saturating_sub(nanoseconds(spent));
+    }
+}
+
+/// When to do again what takes long however little has changed since: after twice the time, so that it is
+/// done a few times in a run, however long that lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    begin: Option<Instant>,
+    /// Since then.
+    next: Duration,
+}
+
+impl Seldom {
+    /// Whether it is to be done now.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let passed = now.duration_since(*self.begin.get_or_insert(now));
+        let is_due = passed >= self.next;
+        if is_due {
+            self.next = 2 * passed.max(SOONEST);
+        }
+        is_due
     }
 }
 
@@ -81,5 +104,12 @@ mod tests {
         assert_eq!(pace.allows(now, true), 4 * MS, "5 ms earned, one owed");
         now += 400 * MS;
         assert_eq!(pace.allows(now, false), MOST_SAVED);
+    }
+
+    #[test]
+    fn what_takes_long_is_done_seldom() {
+        let (mut seldom, begin) = (Seldom::default(), Instant::now());
+        let due: Vec<u32> = (0..100).filter(|at| seldom.is_due(begin + *at * 500 * MS)).collect();
+        assert_eq!(due, [0, 2, 4, 8, 16, 32, 64]);
     }
 }
