@@ -3,9 +3,10 @@
 
 use super::ControlFlow;
 use super::difference::ratio;
+use super::distances::Distances;
 use super::members::Members;
 use super::merge::absorb;
-use super::node::Cluster;
+use super::node::{Cluster, Node};
 
 /// Clusters closer than this always become one.
 pub const RATIO_MIN: f64 = 0.02;
@@ -71,87 +72,123 @@ pub fn merge_sets<M: MemberSet>(
     reduced(one, most, flow)
 }
 
+/// Merges the closest clusters of a set as long as Algorithm 3 says.
+pub(super) fn reduced<M: MemberSet>(
+    clusters: Vec<Cluster<M>>,
+    most: usize,
+    flow: &dyn ControlFlow,
+) -> Vec<Cluster<M>> {
+    let mut set = Set::from(clusters);
+    set.reduce(most, flow);
+    set.clusters
+}
+
 /// How far each cluster is from the one that is nearest to it, as a ratio; `None` where it is alone.
 pub fn separations<M>(clusters: &[Cluster<M>], flow: &dyn ControlFlow) -> Vec<Option<f64>> {
-    let distances = Distances::between(clusters, flow);
+    let mut distances = Distances::default();
+    clusters.iter().for_each(|_| distances.add([]));
+    distances.measure(clusters, flow);
     let nearest = (0..clusters.len()).map(|at| distances.of(at).min_by(f64::total_cmp));
     nearest.collect()
 }
 
-/// Merges the closest clusters of a set as long as Algorithm 3 says (lines 13 to 26).
-pub(super) fn reduced<M: MemberSet>(
-    mut set: Vec<Cluster<M>>,
-    most: usize,
-    flow: &dyn ControlFlow,
-) -> Vec<Cluster<M>> {
-    if set.len() > 1 {
-        let mut distances = Distances::between(&set, flow);
-        while let Some((one, other)) = distances.next_merge(most.max(1)) {
-            let absorbed = set.swap_remove(other);
-            distances.remove(other);
-            let cluster = &mut set[one];
-            absorb(&mut cluster.tree, absorbed.tree, flow);
-            cluster.members.join(&absorbed.members);
-            distances.update(one, &set, flow);
-        }
-        set.sort_by_key(|cluster| cluster.members.lowest());
-    }
-    set
+/// Clusters with the distances between them, as far as these are known.
+#[derive(Clone, Debug)]
+pub(super) struct Set<M = Members> {
+    clusters: Vec<Cluster<M>>,
+    distances: Distances,
 }
 
-/// Pairwise ratios: row i holds those to the clusters before i.
-struct Distances(Vec<Vec<f64>>);
+impl<M> Default for Set<M> {
+    fn default() -> Self {
+        Self { clusters: Vec::new(), distances: Distances::default() }
+    }
+}
 
-impl Distances {
-    fn between<M>(set: &[Cluster<M>], flow: &dyn ControlFlow) -> Self {
-        let row = |(index, cluster): (usize, &Cluster<M>)| {
-            set[..index].iter().map(|other| ratio(&other.tree, &cluster.tree, flow)).collect()
-        };
-        Self(set.iter().enumerate().map(row).collect())
+impl<M> From<Vec<Cluster<M>>> for Set<M> {
+    fn from(clusters: Vec<Cluster<M>>) -> Self {
+        let mut distances = Distances::default();
+        clusters.iter().for_each(|_| distances.add([]));
+        Self { clusters, distances }
+    }
+}
+
+impl<M> Set<M> {
+    /// The clusters.
+    pub(super) fn clusters(&self) -> &[Cluster<M>] {
+        &self.clusters
     }
 
-    /// Those of one cluster to all others.
-    fn of(&self, index: usize) -> impl Iterator<Item = f64> {
-        let later = self.0[index + 1..].iter().map(move |row| row[index]);
-        self.0[index].iter().copied().chain(later)
+    /// The clusters alone.
+    pub(super) fn into_clusters(self) -> Vec<Cluster<M>> {
+        self.clusters
+    }
+
+    /// Their trees, to be changed.
+    pub(super) fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+        (0..self.clusters.len()).for_each(|at| self.distances.forget(at));
+        self.clusters.iter_mut().map(|cluster| &mut cluster.tree)
+    }
+}
+
+impl<M: MemberSet> Set<M> {
+    /// Adds a cluster: to the nearest one, if that is so close that they would become one in any case.
+    pub(super) fn add(&mut self, cluster: Cluster<M>, flow: &dyn ControlFlow) {
+        let distance = |known: &Cluster<M>| ratio(&known.tree, &cluster.tree, flow);
+        let distances: Vec<f64> = self.clusters.iter().map(distance).collect();
+        let nearest =
+            distances.iter().enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other));
+        match nearest {
+            Some((at, distance)) if *distance < RATIO_MIN => self.absorb(at, cluster, flow),
+            _ => {
+                self.distances.add(distances);
+                self.clusters.push(cluster);
+            }
+        }
+    }
+
+    /// Adds all clusters of another set.
+    pub(super) fn append(&mut self, other: Self) {
+        self.distances.append(&other.distances);
+        self.clusters.extend(other.clusters);
+    }
+
+    /// Merges the closest clusters as long as Algorithm 3 says (lines 13 to 26).
+    pub(super) fn reduce(&mut self, most: usize, flow: &dyn ControlFlow) {
+        self.distances.measure(&self.clusters, flow);
+        while let Some((one, other)) = self.next_merge(most.max(1)) {
+            let absorbed = self.clusters.swap_remove(other);
+            self.distances.swap_remove(other);
+            self.absorb(one, absorbed, flow);
+            self.distances.measure(&self.clusters, flow);
+        }
+        let lowest = |at: &usize| self.clusters[*at].members.lowest();
+        if !(0..self.clusters.len()).is_sorted_by_key(|at| lowest(&at)) {
+            let mut places: Vec<usize> = (0..self.clusters.len()).collect();
+            places.sort_by_key(lowest);
+            self.distances.reorder(&places);
+            self.clusters.sort_by_key(|cluster| cluster.members.lowest());
+        }
+    }
+
+    fn absorb(&mut self, at: usize, absorbed: Cluster<M>, flow: &dyn ControlFlow) {
+        let cluster = &mut self.clusters[at];
+        absorb(&mut cluster.tree, absorbed.tree, flow);
+        cluster.members.join(&absorbed.members);
+        self.distances.forget(at);
     }
 
     /// The closest pair, the lower index first, if it is to be merged.
     fn next_merge(&self, most: usize) -> Option<(usize, usize)> {
-        let mut closest = None;
-        let (mut least, mut greatest) = (f64::INFINITY, 0.0f64);
-        for (other, row) in self.0.iter().enumerate() {
-            for (one, distance) in row.iter().enumerate() {
-                greatest = greatest.max(*distance);
-                if *distance < least {
-                    (closest, least) = (Some((one, other)), *distance);
-                }
-            }
-        }
+        let (one, other, least, greatest) = self.distances.closest()?;
         let is_close = least < RATIO_MIN || least < RATIO_REL * greatest;
-        closest.filter(|_| is_close || self.0.len() > most)
+        (is_close || self.clusters.len() > most).then_some((one, other))
     }
+}
 
-    /// The last cluster has taken the place of one that was removed, as in `Vec::swap_remove`.
-    fn remove(&mut self, index: usize) {
-        let Some(mut last) = self.0.pop() else { return };
-        if index == self.0.len() {
-            return;
-        }
-        for (row, at) in self.0[index + 1..].iter_mut().zip(index + 1..) {
-            row[index] = last[at];
-        }
-        last.truncate(index);
-        self.0[index] = last;
-    }
-
-    /// A cluster has changed.
-    fn update<M>(&mut self, index: usize, set: &[Cluster<M>], flow: &dyn ControlFlow) {
-        for other in 0..set.len() {
-            let (low, high) = (index.min(other), index.max(other));
-            if low < high {
-                self.0[high][low] = ratio(&set[low].tree, &set[high].tree, flow);
-            }
-        }
+impl Set {
+    /// Memory in use, beside the value itself.
+    pub(super) fn bytes(&self) -> usize {
+        self.clusters.iter().map(Cluster::bytes).sum::<usize>() + self.distances.bytes()
     }
 }

@@ -20,6 +20,7 @@ use std::cmp::Ordering;
 mod align;
 mod builder;
 mod difference;
+mod distances;
 mod durations;
 mod farthest;
 mod flatten;

@@ -7,10 +7,7 @@
 //! instances, and each instance takes part in an amortised constant number of merges of sets.
 
 use super::ControlFlow;
-use super::difference::ratio;
-use super::farthest::{RATIO_MIN, merge_sets, most_clusters, reduced};
-use super::members::Members;
-use super::merge::absorb;
+use super::farthest::{Set, most_clusters};
 use super::node::{Cluster, Node};
 use super::shed::{Shed, limit};
 
@@ -31,16 +28,16 @@ const LEVELS: usize = 7;
 /// Clusters of the instances so far.
 #[derive(Clone, Debug, Default)]
 pub struct Online {
-    block: Vec<Cluster>,
+    block: Set,
     /// The set of each level; empty where there is none.
-    levels: Vec<Vec<Cluster>>,
+    levels: Vec<Set>,
     count: u64,
 }
 
 impl Online {
     /// Adds an instance; members arrive in ascending order.
     pub fn push(&mut self, member: u64, tree: Node, flow: &dyn ControlFlow) {
-        join_block(&mut self.block, member, tree, flow);
+        self.block.add(Cluster::one(member, tree), flow);
         self.count += 1;
         if !self.count.is_multiple_of(BLOCK) {
             return;
@@ -49,14 +46,14 @@ impl Online {
         let mut set = std::mem::take(&mut self.block);
         for level in 0..LEVELS {
             if level == self.levels.len() {
-                self.levels.push(Vec::new());
+                self.levels.push(Set::default());
             }
-            if self.levels[level].is_empty() {
+            if self.levels[level].clusters().is_empty() {
                 self.levels[level] = set;
                 return;
             }
             let earlier = std::mem::take(&mut self.levels[level]);
-            set = merge_sets(earlier, set, most, flow);
+            set = both(earlier, set, most, flow);
         }
         self.levels[LEVELS - 1] = set;
     }
@@ -71,32 +68,34 @@ impl Online {
         let most = most_clusters(self.count);
         let mut set = self.block;
         for lower in self.levels {
-            set = merge_sets(lower, set, most, flow);
+            set = both(lower, set, most, flow);
         }
-        reduced(set, most, flow)
+        set.reduce(most, flow);
+        set.into_clusters()
     }
 
     /// All trees that are kept.
     pub fn trees(&self) -> impl Iterator<Item = &Node> {
-        self.levels.iter().flatten().chain(&self.block).map(|cluster| &cluster.tree)
+        self.sets().flat_map(Set::clusters).map(|cluster| &cluster.tree)
     }
 
     /// The same, to be made smaller.
     pub(super) fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.levels.iter_mut().flatten().chain(&mut self.block).map(|cluster| &mut cluster.tree)
+        self.levels.iter_mut().chain([&mut self.block]).flat_map(Set::trees_mut)
     }
 
     /// Memory in use, beside the value itself.
     pub fn bytes(&self) -> usize {
-        self.levels.iter().flatten().chain(&self.block).map(Cluster::bytes).sum()
+        self.sets().map(Set::bytes).sum()
     }
 
     /// Bounds the trees of the set that was last merged: what merging added may be too much.
     pub(super) fn limit_merged(&mut self, most: usize, shed: &mut Shed) {
         if self.count.is_multiple_of(BLOCK)
-            && let Some(set) = self.levels.iter_mut().find(|set| !set.is_empty())
+            && let Some(set) = self.levels.iter_mut().find(|set| !set.clusters().is_empty())
+            && set.clusters().iter().any(|cluster| cluster.tree.nodes() > most)
         {
-            set.iter_mut().for_each(|cluster| limit(&mut cluster.tree, most, shed));
+            set.trees_mut().for_each(|tree| limit(tree, most, shed));
         }
     }
 
@@ -105,21 +104,22 @@ impl Online {
         let mut set = std::mem::take(&mut self.block);
         let top = self.levels.len();
         for lower in std::mem::take(&mut self.levels) {
-            set = merge_sets(lower, set, most, flow);
+            set = both(lower, set, most, flow);
         }
         // At the level where it was: later blocks do not meet it before they are as many.
-        self.levels.resize_with(top.max(1), Vec::new);
-        self.levels[top.max(1) - 1] = reduced(set, most, flow);
+        self.levels.resize_with(top.max(1), Set::default);
+        set.reduce(most, flow);
+        self.levels[top.max(1) - 1] = set;
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Set> {
+        self.levels.iter().chain([&self.block])
     }
 }
 
-fn join_block(block: &mut Vec<Cluster>, member: u64, tree: Node, flow: &dyn ControlFlow) {
-    let distances = block.iter_mut().map(|cluster| (ratio(&cluster.tree, &tree, flow), cluster));
-    match distances.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
-        Some((distance, cluster)) if distance < RATIO_MIN => {
-            absorb(&mut cluster.tree, tree, flow);
-            cluster.members.insert_all(&Members::one(member));
-        }
-        _ => block.push(Cluster::one(member, tree)),
-    }
+/// Two sets as one of no more than `most` clusters.
+fn both(mut one: Set, other: Set, most: usize, flow: &dyn ControlFlow) -> Set {
+    one.append(other);
+    one.reduce(most, flow);
+    one
 }
