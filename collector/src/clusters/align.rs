@@ -45,10 +45,12 @@ impl<'a> Walk<'a> {
     fn takes_left(&self, left: &Node, right: &Node) -> bool {
         let precedes =
             |one: &Node, other: &Node| self.flow.precedes(self.parent, one.key, other.key);
-        match (precedes(left, right), precedes(right, left)) {
-            (true, false) => return true,
-            (false, true) => return false,
-            _ => {}
+        // Never both.
+        if precedes(left, right) {
+            return true;
+        }
+        if precedes(right, left) {
+            return false;
         }
         let ahead = |nodes: &[Node], from: usize, node: &Node| {
             let rest = nodes.iter().skip(from + 1).take(LOOKAHEAD);

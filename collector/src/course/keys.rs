@@ -1,5 +1,6 @@
 //! What the keys of a temporal context tree stand for, and which of them can follow which.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,6 +14,9 @@ use crate::tree::IdMap;
 
 /// The thread.
 pub(super) const ROOT: Key = Key(0);
+
+/// Most answers that are kept; beyond it they are forgotten and found again.
+const MOST_ANSWERS: usize = 1 << 12;
 
 /// What was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +81,8 @@ pub(crate) struct Keys {
     spots: IdMap<u32, Spot>,
     /// By site and id of the address.
     expansions: IdMap<u64, Expansion>,
+    /// What was asked of the control flow: the same few questions, at each comparison of two iterations.
+    answers: RefCell<IdMap<(u32, u32, u32), bool>>,
 }
 
 impl Default for Keys {
@@ -88,6 +94,7 @@ impl Default for Keys {
             known: HashMap::new(),
             spots: IdMap::default(),
             expansions: IdMap::default(),
+            answers: RefCell::default(),
         }
     }
 }
@@ -261,7 +268,8 @@ impl Keys {
         let spots = self.spots.capacity() * (size_of::<Spot>() + 4);
         let frames: usize = self.expansions.values().map(|it| size_of_val(&*it.outer)).sum();
         let expansions = self.expansions.capacity() * (size_of::<Expansion>() + 8) + frames;
-        (self.entries.capacity() * each + spots + expansions) as u64
+        let answers = self.answers.borrow().capacity() * (size_of::<((u32, u32, u32), bool)>() + 1);
+        (self.entries.capacity() * each + spots + expansions + answers) as u64
     }
 
     fn key(&mut self, entry: Entry) -> Key {
@@ -307,10 +315,9 @@ impl Keys {
             Entry::Leaf(id) => address(id),
         }
     }
-}
 
-impl ControlFlow for Keys {
-    fn precedes(&self, parent: Key, one: Key, other: Key) -> bool {
+    /// [`ControlFlow::precedes`], found out.
+    fn can_precede(&self, parent: Key, one: Key, other: Key) -> bool {
         let (function, around) = match self.entries.get(parent.0 as usize) {
             Some(Entry::Call(_, Callee::Function(function))) => (*function, None),
             Some(Entry::Loop(function, id)) => (*function, Some(*id)),
@@ -318,6 +325,22 @@ impl ControlFlow for Keys {
         };
         let (Some(one), Some(other)) = (self.child(one), self.child(other)) else { return false };
         self.functions[function as usize].1.can_follow(around, one, other).unwrap_or(false)
+    }
+}
+
+impl ControlFlow for Keys {
+    fn precedes(&self, parent: Key, one: Key, other: Key) -> bool {
+        let question = (parent.0, one.0, other.0);
+        let mut answers = self.answers.borrow_mut();
+        if let Some(known) = answers.get(&question) {
+            return *known;
+        }
+        if answers.len() >= MOST_ANSWERS {
+            answers.clear();
+        }
+        let answer = self.can_precede(parent, one, other);
+        answers.insert(question, answer);
+        answer
     }
 
     fn is_recorded(&self, call: Key) -> bool {
