@@ -219,6 +219,8 @@ pub fn profile(kind: u32) -> ProcessProfile {
         tree: run.contexts.tree,
         phases,
         rows: InstanceRows { level: 0, rows },
+        divisions: InstanceRows::default(),
+        divisions: InstanceRows::default(),
         releases: Some(releases),
         series: None,
         other_threads: Vec::new(),

@@ -235,6 +235,24 @@ fn two_losses_in_two_phases_and_in_one() {
     });
 }
 
+/// In the end all ranks have worked alike, and no synchronisation of all has seen that they did not.
+#[test]
+fn ranks_that_take_turns_within_rows_are_waited_for_there() {
+    for (ranks, how) in [(8, ""), (8, "columns"), (8, "world"), (16, "")] {
+        shown("grid", Mpi::OpenMpi, ranks, &format!("sleep 30 20 3 {how}"), |job| {
+            assert_found(job, "load_imbalance");
+            let worst = job.summary().worst();
+            assert_eq!(worst.symptom_path().last(), Some(&"MPI_Allreduce"), "{}", job.text());
+            let advice = worst.field("advice").as_str().unwrap_or_default();
+            assert!(advice.contains("each time another rank"), "{advice}");
+        });
+    }
+    // The same work, spread evenly.
+    both_shown(("grid", Mpi::OpenMpi, 8), ["sleep 30 20 3", "sleep 30 30 1"], |with, without| {
+        assert_foretold(with, without, "load_imbalance");
+    });
+}
+
 #[test]
 fn causes_that_even_each_other_out_are_said_to() {
     shown("evened", Mpi::OpenMpi, 8, "sleep 30 20 3", |job| {
