@@ -273,7 +273,7 @@ mod tests {
     fn parts_of_the_ranks_divide_an_instance() {
         let row = Some(Part { name: 9, ranks: 4 });
         let mut phases = Phases::new(0, 1 << 20);
-        let mut work = |phases: &mut Phases, time: u64, sync: Sync| {
+        let work = |phases: &mut Phases, time: u64, sync: Sync| {
             phases.open.pass(time);
             phases.open.work(3, time, 0);
             phases.synchronise(sync);

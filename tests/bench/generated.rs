@@ -220,7 +220,6 @@ pub fn profile(kind: u32) -> ProcessProfile {
         phases,
         rows: InstanceRows { level: 0, rows },
         divisions: InstanceRows::default(),
-        divisions: InstanceRows::default(),
         releases: Some(releases),
         series: None,
         other_threads: Vec::new(),
