@@ -8,15 +8,16 @@ use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::per_rank::{PerRank, Quantity};
 use plimsoll_tests::truth::assert_within;
 
-/// An imbalanced job of each MPI.
-fn jobs() -> impl Iterator<Item = Job> {
-    let job = |mpi| Job::ranks("imbalance", mpi, 2).arguments("burn 30 10 3").watch(Watch::Run);
-    each_mpi().map(job)
+/// An imbalanced job of each MPI. Where it is not about samples it sleeps, for which it needs no core.
+fn jobs(mode: &str) -> impl Iterator<Item = Job> {
+    let arguments = format!("{mode} 30 10 3");
+    each_mpi()
+        .map(move |mpi| Job::ranks("imbalance", mpi, 2).arguments(&arguments).watch(Watch::Run))
 }
 
 #[test]
 fn few_lines_on_stderr_end_with_the_report() {
-    for job in jobs() {
+    for job in jobs("sleep") {
         let job = job.shows(|job| {
             let verdict = job.plimsoll_messages().join("\n");
             assert!(verdict.contains("work_uneven"), "no cause is named:\n{verdict}");
@@ -35,7 +36,7 @@ fn few_lines_on_stderr_end_with_the_report() {
 
 #[test]
 fn the_text_puts_the_verdict_first_and_fits_a_screen() {
-    for job in jobs() {
+    for job in jobs("sleep") {
         let job = job.shows(|job| {
             let text = job.text();
             let beginning = text.lines().take(12).collect::<Vec<_>>().join("\n");
@@ -52,7 +53,7 @@ fn the_text_puts_the_verdict_first_and_fits_a_screen() {
 
 #[test]
 fn files_are_named_after_program_job_ranks_and_time() {
-    for job in jobs() {
+    for job in jobs("sleep") {
         let job = job.shares_cores().run().succeeded();
         for ending in ["txt", "json"] {
             let files = job.files_ending(&format!(".plimsoll.{ending}"));
@@ -125,7 +126,7 @@ fn the_times_of_single_ranks_are_beside_the_summary() {
 
 #[test]
 fn its_own_cost_is_told_and_small() {
-    for job in jobs() {
+    for job in jobs("burn") {
         job.shows(|job| {
             let of = |name: &str| job.summary().number(name);
             let elapsed_s = of("/run/elapsed_s");
