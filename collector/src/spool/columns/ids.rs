@@ -11,6 +11,9 @@ use super::super::numbers::{Cursor, put};
 /// Places that move.
 const WINDOW: usize = 256;
 
+/// Places that are searched at a time.
+const CHUNK: usize = 16;
+
 /// Places from this one on take more than a byte: its value, then the rest as an integer.
 const FAR: u8 = 255;
 
@@ -22,6 +25,13 @@ fn to_front(list: &mut [u32], place: usize) {
     list[place] = list[last];
     list.copy_within(..last, 1);
     list[0] = id;
+}
+
+/// Where an id stands in a list: searched for a chunk at a time, which takes one comparison of vectors.
+fn find(list: &[u32], id: u32) -> Option<usize> {
+    let chunk = list.chunks(CHUNK).position(|chunk| chunk.contains(&id))?;
+    let rest = &list[chunk * CHUNK..];
+    Some(chunk * CHUNK + rest.iter().position(|other| *other == id)?)
 }
 
 /// Writes ids as places, and the list that they begin with.
@@ -41,7 +51,7 @@ pub(super) fn write(ids: &[u32]) -> (Vec<u8>, Vec<u8>) {
     let index = |id: u32| order.partition_point(|other| *other < id);
     for id in ids {
         let window = list.len().min(WINDOW);
-        let place = match list[..window].iter().position(|other| other == id) {
+        let place = match find(&list[..window], *id) {
             Some(place) => place,
             None => {
                 let place = far[index(*id)] as usize;
