@@ -36,6 +36,9 @@ pub(crate) struct Course {
     stack: Vec<u32>,
     /// For each of them, how many frames of the tree are outside of its function's, and that one.
     outside: Vec<(usize, Frame)>,
+    /// Address ids and frames that a record adds: room that is used again.
+    added: Vec<u32>,
+    frames: Vec<Frame>,
     /// They are not what the next record builds upon.
     is_unsure: bool,
     begin: u64,
@@ -56,6 +59,8 @@ impl Course {
             keys: Keys::default(),
             stack: Vec::new(),
             outside: Vec::new(),
+            added: Vec::new(),
+            frames: Vec::new(),
             is_unsure: false,
             begin,
             is_followed,
@@ -112,24 +117,24 @@ impl Course {
         let held = self.outside.get(kept).map_or_else(|| builder.depth(), |(held, _)| *held);
         self.stack.truncate(kept);
         self.outside.truncate(kept);
-        let mut new = Vec::with_capacity(depth - kept);
+        self.added.clear();
         let mut inner = node;
         for _ in kept..depth {
-            new.push(tree.address(inner));
+            self.added.push(tree.address(inner));
             inner = tree.parent(inner);
         }
-        let mut frames = Vec::with_capacity(2 * new.len());
-        for (index, id) in new.iter().rev().enumerate() {
+        self.frames.clear();
+        for (left, id) in self.added.iter().enumerate().rev() {
             let site = self.stack.last().copied();
-            let innermost = leaf && index + 1 == new.len();
-            let outside = frames.len();
-            self.keys.expand(site, *id, innermost, &mut frames, sources);
-            self.outside.push((held + outside, frames[outside]));
+            let outside = self.frames.len();
+            self.keys.expand(site, *id, leaf && left == 0, &mut self.frames, sources);
+            self.outside.push((held + outside, self.frames[outside]));
             self.stack.push(*id);
         }
+        let frames = &self.frames[..];
         // The function goes on, if it is one.
         let same = goes_on.is_some_and(|(_, frame)| frames.first() == Some(&frame));
-        let (lca, added) = if same { (held + 1, &frames[1..]) } else { (held, &frames[..]) };
+        let (lca, added) = if same { (held + 1, &frames[1..]) } else { (held, frames) };
         let lca = if (kept as u32) < UNMARKED { Lca::at_least(lca) } else { Lca::exactly(lca) };
         let moment = |stamp: u64| stamp.max(begin).saturating_sub(self.paused);
         let when = Moment::between(moment(earliest), moment(at), moment(latest));
