@@ -16,7 +16,7 @@ use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use crate::structure::{self, Structures};
 
 /// Longest and shortest time between two rounds.
-const CALM: Duration = Duration::from_millis(100);
+const CALM: Duration = Duration::from_millis(200);
 const BUSY: Duration = Duration::from_millis(2);
 /// A ring that was fuller than this makes the next round come sooner, in percent.
 const FULL_PERCENT: u64 = 25;
@@ -157,7 +157,7 @@ impl Collector {
         }
     }
 
-    /// Reads the rings until [`Collector::stop`]: about every 100 ms, sooner while a ring fills
+    /// Reads the rings until [`Collector::stop`]: about every 200 ms, sooner while a ring fills
     /// fast. `ending` is told, once, when a process announces that it ends before its time, with
     /// the code that it gives; it must not call this collector.
     pub fn run(&self, ending: impl Fn(u32)) {
