@@ -10,7 +10,8 @@ const SHARE: u32 = 20;
 /// What is saved up at most, and needed to begin: to open the files of a module takes most of the time, so
 /// they are opened for many addresses at once.
 const MOST_SAVED: Duration = Duration::from_millis(20);
-/// Half the time after which something is done a second time.
+/// After how many times the time so far something is done again, of which this is the least.
+const GROWTH: u32 = 4;
 const SOONEST: Duration = Duration::from_millis(500);
 
 /// Time that may be spent.
@@ -44,8 +45,8 @@ impl Pace {
     }
 }
 
-/// When to do again what takes long however little has changed since: after twice the time, so that it is
-/// done a few times in a run, however long that lasts.
+/// When to do again what takes long however little has changed since: after a multiple of the time, so that
+/// it is done a few times in a run, however long that lasts.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
     begin: Option<Instant>,
@@ -59,7 +60,7 @@ impl Seldom {
         let passed = now.duration_since(*self.begin.get_or_insert(now));
         let is_due = passed >= self.next;
         if is_due {
-            self.next = 2 * passed.max(SOONEST);
+            self.next = GROWTH * passed.max(SOONEST);
         }
         is_due
     }
@@ -110,6 +111,6 @@ mod tests {
     fn what_takes_long_is_done_seldom() {
         let (mut seldom, begin) = (Seldom::default(), Instant::now());
         let due: Vec<u32> = (0..100).filter(|at| seldom.is_due(begin + *at * 500 * MS)).collect();
-        assert_eq!(due, [0, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(due, [0, 4, 16, 64]);
     }
 }

@@ -45,6 +45,9 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 
 const UNFINISHED: &str = "unfinished";
 
+/// Where the files are in a cache folder.
+const STRUCTURE: &str = "structure";
+
 /// The user's cache: `$XDG_CACHE_HOME/plimsoll`, else `~/.cache/plimsoll`; `None` without a home.
 pub fn default_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -96,7 +99,7 @@ pub(super) struct Known {
 
 /// The file of one build in a cache folder.
 pub(super) fn path(folder: &Path, build_id: &[u8]) -> PathBuf {
-    folder.join("structure").join(hexadecimal(build_id))
+    folder.join(STRUCTURE).join(hexadecimal(build_id))
 }
 
 /// Reads what is known of a module; nothing if there is no file, or not a right one.
@@ -132,7 +135,6 @@ fn read_kept(path: &Path) -> Option<Kept> {
 pub(super) fn write(path: &Path, debug: &str, known: &Known) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;
-    tidy(folder);
     let mut bytes = pack(debug, &[known, &read(path, debug, &mut Strings::default())])?;
     if bytes.len() > MOST_BYTES {
         // So much for other jobs: a file that only grows would come to cost more than it saves.
@@ -178,9 +180,9 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
     written
 }
 
-/// Removes what dead jobs have left, and the oldest files where there are too many.
-fn tidy(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+/// Removes what dead jobs have left in a cache folder, and the oldest files where there are too many.
+pub(super) fn tidy(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder.join(STRUCTURE)) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
     let facts = |entry: DirEntry| {
         let metadata = entry.metadata().ok().filter(|metadata| metadata.is_file())?;

@@ -223,7 +223,12 @@ impl Structures {
     /// how many. Where that fails there is only less known the next time.
     pub fn save(&mut self) -> usize {
         let options = &self.options;
-        self.modules.iter_mut().filter_map(|module| module.save(options).then_some(())).count()
+        let saved = self.modules.iter_mut().filter_map(|module| module.save(options).then_some(()));
+        let saved = saved.count();
+        if let Some(folder) = options.cache.as_ref().filter(|_| saved > 0) {
+            cache::tidy(folder);
+        }
+        saved
     }
 
     /// Whether files are open.
