@@ -238,7 +238,7 @@ fn two_losses_in_two_phases_and_in_one() {
 /// In the end all ranks have worked alike, and no synchronisation of all has seen that they did not.
 #[test]
 fn ranks_that_take_turns_within_rows_are_waited_for_there() {
-    for (ranks, how) in [(8, ""), (8, "columns"), (8, "world"), (16, "")] {
+    for (ranks, how) in [(8, "columns"), (8, "world"), (16, "")] {
         shown("grid", Mpi::OpenMpi, ranks, &format!("sleep 30 20 3 {how}"), |job| {
             assert_found(job, "load_imbalance");
             let worst = job.summary().worst();
@@ -248,8 +248,9 @@ fn ranks_that_take_turns_within_rows_are_waited_for_there() {
         });
     }
     // The same work, spread evenly.
-    both_shown(("grid", Mpi::OpenMpi, 8), ["sleep 30 20 3", "sleep 30 30 1"], |with, without| {
-        assert_foretold(with, without, "load_imbalance");
+    let arguments = ["sleep 30 20 3", "sleep 30 30 1"];
+    assert_foretold(("grid", Mpi::OpenMpi, 8), arguments, "load_imbalance", |with| {
+        assert_found(with, "load_imbalance");
     });
 }
 

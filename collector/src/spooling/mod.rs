@@ -31,7 +31,7 @@ pub(crate) use process::Told;
 use sink::Sink;
 
 /// What a sudden end costs, at most: records are in a file this long after they were read.
-const FLUSH_EVERY: Duration = Duration::from_millis(800);
+const FLUSH_EVERY: Duration = Duration::from_millis(600);
 /// How long the journal grows.
 const SETTLE_EVERY: Duration = Duration::from_secs(64);
 /// Columns in memory that make it end sooner: these, and more with each process.
