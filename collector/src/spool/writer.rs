@@ -111,12 +111,16 @@ impl<W: Write> SpoolWriter<W> {
     /// Adds a value as JSON to the stream of values `stream`. Like all that is added, it is in the file
     /// after the next flush at the latest, and not after any record that was added later.
     pub fn meta(&mut self, stream: u32, value: &impl Serialize) -> Result<(), SpoolError> {
-        let json = serde_json::to_vec(value)?;
+        self.json(stream, &serde_json::to_vec(value)?)
+    }
+
+    /// The same of a value that is JSON already.
+    pub fn json(&mut self, stream: u32, json: &[u8]) -> Result<(), SpoolError> {
         if json.len() > MAX_RAW_BYTES {
             return Err(SpoolError::TooLarge(json.len()));
         }
         self.payload.clear();
-        self.payload.part(&json);
+        self.payload.part(json);
         self.put(Stream { kind: Kind::Meta, number: stream }, 1, 0);
         Ok(())
     }

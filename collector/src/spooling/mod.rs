@@ -360,9 +360,12 @@ impl Spooling {
     }
 
     fn both(&mut self, value: &Meta) {
-        for writer in [&mut self.spool, &mut self.journal] {
-            report(&mut self.trouble, writer.meta(meta::STREAM, value));
-        }
+        let json = serde_json::to_vec(value).map_err(SpoolError::from);
+        let written = json.and_then(|json| {
+            self.journal.json(meta::STREAM, &json)?;
+            self.spool.json(meta::STREAM, &json)
+        });
+        report(&mut self.trouble, written);
     }
 }
 
