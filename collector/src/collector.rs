@@ -283,12 +283,14 @@ impl State {
                     pace.spend(begin.elapsed());
                 }
             }
-        } else if scratch.structures.is_open() {
-            // Nothing new for a round: what was read to look it up takes much memory.
-            if keeping.is_due(Instant::now()) {
+        } else {
+            if scratch.structures.has_news() && keeping.is_due(Instant::now()) {
                 scratch.structures.save();
             }
-            scratch.structures.release();
+            if scratch.structures.is_open() {
+                // Nothing new for a round: what was read to look it up takes much memory.
+                scratch.structures.release();
+            }
         }
         if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {
             for process in processes.values_mut() {

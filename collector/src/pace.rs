@@ -11,7 +11,7 @@ const SHARE: u32 = 20;
 /// they are opened for many addresses at once.
 const MOST_SAVED: Duration = Duration::from_millis(20);
 /// After how many times the time so far something is done again, of which this is the least.
-const GROWTH: u32 = 4;
+const GROWTH: u32 = 2;
 const SOONEST: Duration = Duration::from_millis(500);
 
 /// Time that may be spent.
@@ -111,6 +111,6 @@ mod tests {
     fn what_takes_long_is_done_seldom() {
         let (mut seldom, begin) = (Seldom::default(), Instant::now());
         let due: Vec<u32> = (0..100).filter(|at| seldom.is_due(begin + *at * 500 * MS)).collect();
-        assert_eq!(due, [0, 4, 16, 64]);
+        assert_eq!(due, [0, 2, 4, 8, 16, 32, 64]);
     }
 }

@@ -231,6 +231,11 @@ impl Structures {
         saved
     }
 
+    /// Whether anything was found out since the last time that could be kept.
+    pub fn has_news(&self) -> bool {
+        self.modules.iter().any(Module::has_news)
+    }
+
     /// Whether files are open.
     pub fn is_open(&self) -> bool {
         self.modules.iter().any(Module::is_open)

@@ -207,6 +207,11 @@ impl Module {
         }
     }
 
+    /// Whether more is known than is kept.
+    pub(super) fn has_news(&self) -> bool {
+        matches!(self.kept, Kept::Older { .. })
+    }
+
     /// Keeps what is known, if there is anything new; tells whether it did.
     pub(super) fn save(&mut self, options: &Options) -> bool {
         let (Kept::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
