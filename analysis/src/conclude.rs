@@ -383,6 +383,7 @@ fn loss(
         },
         polling: meaning.polling,
         evened_out: finding.evened_out,
+        by_turns: finding.by_turns,
         slow_ranks: slow.to_string(),
         waiting_ranks: waiting.to_string(),
         advice: advice(totals, &Facts { finding, slow, waiting, cause_s }),

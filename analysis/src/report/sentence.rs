@@ -12,6 +12,9 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
     let place = end_of(&loss.symptom.path);
     let cause = loss.causes.first().map(|cause| end_of(&cause.path));
     match (loss.kind, cause) {
+        (LossKind::LoadImbalance, Some(cause)) if loss.by_turns => {
+            format!("{cause} takes longer each time on another rank; {waiting} in {place}.")
+        }
         (LossKind::LoadImbalance | LossKind::GroupImbalance, Some(cause)) => {
             format!("{cause} takes longer on {slow}; {waiting} in {place}.")
         }
@@ -69,6 +72,9 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     let (mean, max) = (seconds(first.mean_s), seconds(first.max_s));
     Some(match loss.kind {
         LossKind::Serialization => format!("{place}, where only {slow} works ({max})"),
+        LossKind::LoadImbalance if loss.by_turns => {
+            format!("{place}, which takes longer each time on another rank ({mean} on average)")
+        }
         LossKind::LoadImbalance | LossKind::GroupImbalance => {
             format!("{place}, which takes longer on {slow} ({max} at most, {mean} on average)")
         }

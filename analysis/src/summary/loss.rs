@@ -84,6 +84,9 @@ pub struct Loss {
     pub polling: bool,
     /// Whether several causes lie on different ranks and partly even each other out.
     pub evened_out: bool,
+    /// Whether another rank is slow each time, so that over the run none is slower by as much as is lost.
+    #[serde(default)]
+    pub by_turns: bool,
     /// Rank list: those whose time in the first cause is at least mean + (max - mean) / 2.
     pub slow_ranks: String,
     /// Rank list: those whose wait is at least half of the largest.

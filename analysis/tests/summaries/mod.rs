@@ -208,6 +208,7 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         label: summary.tree.nodes[symptom.node as usize].label,
         polling: false,
         evened_out: false,
+        by_turns: false,
         slow_ranks: String::new(),
         waiting_ranks: String::new(),
         advice: String::new(),
