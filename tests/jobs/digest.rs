@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, spools};
@@ -58,13 +57,6 @@ fn nodes_are_joined() {
 const LIFE_S: f64 = 2.0;
 const LOST_S: f64 = 1.0;
 
-/// A run of a job, and how many seconds it took.
-fn timed(job: &Job) -> (Outcome, f64) {
-    let begin = Instant::now();
-    let outcome = job.run();
-    (outcome, begin.elapsed().as_secs_f64())
-}
-
 #[test]
 fn a_death_costs_a_second_at_most() {
     artifacts(); // built before anything is timed
@@ -83,10 +75,10 @@ fn a_death_costs_a_second_at_most() {
             let job = Job::ranks("dies", mpi, ranks).arguments(&format!("{how} {who} {LIFE_S}"));
             // It is about seconds, and most of them are its launcher's.
             let job = job.shares_cores();
-            let (plain, plain_s) = timed(&job);
+            let plain = job.run();
             let job = job.watch(Watch::Run);
             let run = || {
-                let (watched, watched_s) = timed(&job);
+                let watched = job.run();
                 let story = || format!("{mpi}, {how} {who}: {}", watched.story());
                 assert_eq!(plain.status(), watched.status(), "{}", story());
                 assert!(watched.left_behind().is_empty(), "{}", story());
@@ -106,12 +98,13 @@ fn a_death_costs_a_second_at_most() {
                         story()
                     );
                 }
-                (watched, watched_s, joined)
+                (watched, joined)
             };
-            undisturbed(run, |(watched, watched_s, joined)| {
+            undisturbed(run, |(watched, joined)| {
                 let story = || format!("{mpi}, {how} {who}: {}", watched.story());
                 // A launcher whose job falls apart sometimes takes its time, with and without the library.
-                assert!(*watched_s < plain_s + 3.0, "it took {watched_s} s: {}", story());
+                let took_s = watched.took_s();
+                assert!(took_s < plain.took_s() + 3.0, "it took {took_s} s: {}", story());
                 let elapsed_s = joined.number("/run/elapsed_s");
                 assert!(elapsed_s > LIFE_S - LOST_S, "{elapsed_s} s: {}", story());
                 // Every rank's, for each of them worked until then.

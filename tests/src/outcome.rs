@@ -36,6 +36,11 @@ impl Outcome {
         self.finished.status
     }
 
+    /// How long it took, in seconds, from when it was its turn.
+    pub fn took_s(&self) -> f64 {
+        self.finished.took.as_secs_f64()
+    }
+
     /// What the job wrote to stdout.
     pub fn stdout(&self) -> &str {
         &self.finished.stdout

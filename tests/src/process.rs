@@ -17,6 +17,8 @@ const MARKER: &str = "SUBJECT_JOB";
 pub struct Finished {
     /// Status of the command itself.
     pub status: ExitStatus,
+    /// How long it took.
+    pub took: Duration,
     /// What it and its children wrote to stdout.
     pub stdout: String,
     /// What they wrote to stderr.
@@ -42,8 +44,10 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
         .stdout(create(&stdout_path))
         .stderr(create(&stderr_path))
         .process_group(0);
+    let begin = Instant::now();
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let status = wait(&mut child, limit);
+    let took = begin.elapsed();
     let left_behind = match status {
         Some(_) => wait_for_others(&mark),
         None => processes_of(&mark).into_iter().map(|process| process.to_string()).collect(),
@@ -63,7 +67,7 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
              stdout:\n{stdout}\nstderr:\n{stderr}"
         );
     };
-    Finished { status, stdout, stderr, left_behind }
+    Finished { status, took, stdout, stderr, left_behind }
 }
 
 fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
