@@ -115,10 +115,17 @@ fn forget_handles() {
     FACTS.store(null_mut(), Ordering::Release);
 }
 
-/// The application freed a communicator or a datatype.
-pub fn handle_freed() {
+/// The application frees a communicator.
+pub fn communicator_freed() {
     if let Some(facts) = handle_facts() {
-        facts.forget();
+        facts.forget_communicators();
+    }
+}
+
+/// The application frees a datatype.
+pub fn datatype_freed() {
+    if let Some(facts) = handle_facts() {
+        facts.forget_datatypes();
     }
 }
 

@@ -35,8 +35,10 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured;
     }
-    if call == COMM_FREE || call == COMM_DISCONNECT || call == TYPE_FREE {
-        job::handle_freed();
+    if call == COMM_FREE || call == COMM_DISCONNECT {
+        job::communicator_freed();
+    } else if call == TYPE_FREE {
+        job::datatype_freed();
     }
     // SAFETY: the block is the calling thread's.
     let Some(block) = (unsafe { plimsoll_agent::tls::get().as_ref() }) else { return unmeasured };

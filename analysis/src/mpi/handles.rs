@@ -14,6 +14,10 @@ use crate::fingerprint::{BASIS, extended};
 /// Handles that are remembered, of each sort.
 const PLACES: usize = 64;
 
+/// Places where a handle may be: it is asked again of two that have the same one, in turn, and to ask takes
+/// long where a communicator has many ranks.
+const NEIGHBOURS: usize = 4;
+
 /// Values by handle: the value above, the handle folded to 32 bits below. Integer handles fold to
 /// themselves; of pointers, the low bits tell the objects of one heap apart.
 struct Memory([AtomicU64; PLACES]);
@@ -25,12 +29,21 @@ impl Memory {
 
     fn get(&self, handle: Handle, ask: impl FnOnce() -> u32) -> u32 {
         let folded = handle as u64 & 0xffff_ffff ^ handle as u64 >> 32;
-        let place = &self.0[(folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % PLACES];
-        let known = place.load(Ordering::Relaxed);
-        if known & 0xffff_ffff == folded && known != 0 {
-            return (known >> 32) as u32;
+        let first = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
+        let places = || (first..first + NEIGHBOURS).map(|place| &self.0[place % PLACES]);
+        let mut empty = None;
+        for place in places() {
+            let known = place.load(Ordering::Relaxed);
+            if known == 0 {
+                empty = Some(place);
+                break;
+            }
+            if known & 0xffff_ffff == folded {
+                return (known >> 32) as u32;
+            }
         }
         let value = ask();
+        let place = empty.unwrap_or(&self.0[first % PLACES]);
         place.store(u64::from(value) << 32 | folded, Ordering::Relaxed);
         value
     }
@@ -229,11 +242,16 @@ impl HandleFacts {
         self.in_place.is_empty() || self.in_place.contains(&buffer)
     }
 
-    /// The application freed a handle, whose value may come back with another meaning.
-    pub fn forget(&self) {
-        for memory in [&self.members, &self.sizes, &self.fortran_members, &self.fortran_sizes] {
-            memory.clear();
-        }
+    /// The application freed a communicator, whose handle may come back with other members.
+    pub fn forget_communicators(&self) {
+        self.members.clear();
+        self.fortran_members.clear();
+    }
+
+    /// The application freed a datatype, whose handle may come back with another size.
+    pub fn forget_datatypes(&self) {
+        self.sizes.clear();
+        self.fortran_sizes.clear();
     }
 
     /// A handle as an argument word: where it is an int, the upper half of the word is anything.
@@ -259,5 +277,50 @@ mod tests {
         assert_eq!(memory.get(0x4c00_010d, ask), 2);
         memory.clear();
         assert_eq!(memory.get(0x4400_0000, ask), 3);
+    }
+
+    #[test]
+    fn handles_side_by_side_are_asked_about_once_each() {
+        let memory = Memory::new();
+        let asked = std::cell::Cell::new(0);
+        let get = |handle: Handle| {
+            memory.get(handle, || {
+                asked.set(asked.get() + 1);
+                handle as u32
+            })
+        };
+        // As a heap gives them, and as MPICH counts them.
+        let handles: Vec<Handle> = (0..8)
+            .map(|at| 0x55d0_1234_5680 + at * 0x170)
+            .chain(0x8400_0000..0x8400_0008)
+            .collect();
+        for _ in 0..3 {
+            assert!(handles.iter().all(|handle| get(*handle) == *handle as u32));
+        }
+        assert_eq!(asked.get(), handles.len());
+    }
+
+    #[test]
+    fn more_handles_than_places_are_told_apart() {
+        let memory = Memory::new();
+        for _ in 0..2 {
+            assert!((1..1000).all(|handle| memory.get(handle, || handle as u32) == handle as u32));
+        }
+    }
+
+    #[test]
+    fn each_part_counts_its_own_synchronisations() {
+        let parts = Parts::new();
+        let part = |name: u32| Part { name, ranks: 4 };
+        let (row, column) = (parts.number(part(7)), parts.number(part(8)));
+        assert_eq!(parts.number(part(7)), row, "another communicator of the same ranks");
+        let count = |number: u32| parts.count(number - FIRST_PART);
+        assert_eq!(count(row), Some(Among::Part(part(7), 0)));
+        assert_eq!(count(column), Some(Among::Part(part(8), 0)));
+        assert_eq!(count(row), Some(Among::Part(part(7), 1)));
+        let numbers: Vec<u32> =
+            (0..MOST_PARTS as u32 + 5).map(|name| parts.number(part(name))).collect();
+        assert_eq!(numbers[MOST_PARTS..], [NOBODY; 5], "what more there are is not followed");
+        assert_eq!(count(row), Some(Among::Part(part(7), 2)));
     }
 }
