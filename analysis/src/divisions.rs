@@ -17,8 +17,7 @@ use plimsoll_agent::sync::least_level;
 use plimsoll_collector::profile::{NodeId, Part};
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::below;
-use crate::instances::{Instance, instance_of_rank, wait_ns};
+use crate::instances::{Instance, each_of_rank};
 use crate::rank::Rank;
 
 /// A division over some of its members.
@@ -94,23 +93,17 @@ pub struct Divisions {
 impl Divisions {
     /// Takes in those that one rank kept, of this level at least; `places` are its contexts' canonical nodes.
     pub fn add_rank(&mut self, rank: &Rank<'_>, level: u32, places: &[Option<NodeId>]) {
-        let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
-        let mut scratch = rank.scratch();
         self.level = level;
-        for (row, phase) in rank.divisions(level) {
-            let inside = inside
-                .entry(row.ends_in)
-                .or_insert_with(|| below(&rank.input.profile.tree, row.ends_in));
-            let wait_ns = wait_ns(row, inside);
-            let work = rank.row_work(row, &mut scratch);
+        let rows = rank.divisions(level).map(|(row, phase)| (row, phase, row.ends_in));
+        each_of_rank(rank, rows, places, |row, values| {
             let division = Division {
-                values: instance_of_rank(phase.first_index, wait_ns, &work, places),
+                values,
                 named_by: rank.input.rank,
                 ends_in: row.ends_in.and_then(|node| places[node as usize]),
                 period_ns: rank.input.profile.period_ns,
             };
             self.add(row.part, row.index, division);
-        }
+        });
     }
 
     /// Takes in those of other ranks; `places` are their nodes in our tree.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{InstanceRow, NodeId};
+use plimsoll_collector::profile::{InstanceRow, NodeId, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::below;
@@ -116,17 +116,8 @@ pub struct Instances {
 impl Instances {
     /// Takes in the instances that one rank kept; `places` are its contexts' canonical nodes.
     pub fn add_rank(&mut self, rank: &Rank<'_>, places: &[Option<NodeId>]) {
-        // A few synchronisations end all instances: the contexts below each are found once.
-        let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
-        let mut scratch = rank.scratch();
-        for (row, phase) in rank.rows() {
-            let inside = inside
-                .entry(phase.ends_in)
-                .or_insert_with(|| below(&rank.input.profile.tree, phase.ends_in));
-            let wait_ns = wait_ns(row, inside);
-            let work = rank.row_work(row, &mut scratch);
-            self.add(row.index, instance_of_rank(phase.first_index, wait_ns, &work, places));
-        }
+        let rows = rank.rows().map(|(row, phase)| (row, phase, phase.ends_in));
+        each_of_rank(rank, rows, places, |row, instance| self.add(row.index, instance));
     }
 
     /// Takes in those of other ranks; `places` are their nodes in our tree.
@@ -154,17 +145,37 @@ impl Instances {
     }
 }
 
+/// Hands on what a rank did in each of these instances, or divisions of them, that end in that call;
+/// `places` are its contexts' canonical nodes.
+pub fn each_of_rank<'r>(
+    rank: &Rank<'_>,
+    rows: impl Iterator<Item = (&'r InstanceRow, &'r PhaseProfile, Option<NodeId>)>,
+    places: &[Option<NodeId>],
+    mut take: impl FnMut(&InstanceRow, Instance),
+) {
+    // A few synchronisations end all of them: the contexts below each are found once.
+    let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
+    let mut scratch = rank.scratch();
+    for (row, phase, ends_in) in rows {
+        let inside =
+            inside.entry(ends_in).or_insert_with(|| below(&rank.input.profile.tree, ends_in));
+        let wait_ns = wait_ns(row, inside);
+        let work = rank.row_work(row, &mut scratch);
+        take(row, instance_of_rank(phase.first_index, wait_ns, &work, places));
+    }
+}
+
 /// What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a core,
 /// and a waiter that yields its core has much of that: taken from its own row, its wait would be
 /// too short. Waiting for a core elsewhere then counts as wait here, which the comparison with the
 /// imbalance of work corrects ([`crate::imbalance::PhaseImbalance`]).
-pub fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
+fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
     let elsewhere = row.values.iter().filter(|(node, _)| !inside[*node as usize]);
     row.duration_ns.saturating_sub(elsewhere.map(|(_, ns)| ns).sum())
 }
 
 /// One rank's part of an instance of the phase with that first index.
-pub fn instance_of_rank(
+fn instance_of_rank(
     phase: u64,
     wait_ns: u64,
     work: &[(NodeId, Work)],
