@@ -95,11 +95,12 @@ pub fn rest_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, ranks: u32) -> f
     (phase.duration.mean(ranks) - working_ns - imbalance.work_ns).max(0.0)
 }
 
-/// As [`rest_ns`], of ranks that have to share cores. Were those busy with nothing but work, a phase would
-/// last so many times longer as there are threads for a core, and that is no fault of calls.
+/// As [`rest_ns`], of ranks that have to share cores. Were those busy with nothing but work, what of it needs
+/// a core would last so many times longer as there are threads for one, and that is no fault of calls.
 fn rest_on_cores_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, job: &JobTotals) -> f64 {
     let ranks = job.ranks.len();
-    let shared_ns = phase.work.mean(ranks) * job.crowding();
+    let off_core_ns = phase.off_core.mean(ranks);
+    let shared_ns = off_core_ns + (phase.work.mean(ranks) - off_core_ns) * job.crowding();
     let rest_ns = phase.duration.mean(ranks) - shared_ns - imbalance.work_ns;
     rest_ns.clamp(0.0, self::rest_ns(phase, imbalance, ranks))
 }

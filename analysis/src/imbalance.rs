@@ -102,7 +102,8 @@ impl PhaseImbalance {
         };
         let (symptom_ns, work_ns) = (symptom as f64 * scale, work as f64 * scale);
         let ending_ns = symptom_ns.min(work_ns);
-        let even_ns = even as f64 * per_kept;
+        // Of single instances waiting for a core counts as waiting here; of the totals it does not.
+        let even_ns = (even as f64 * per_kept).min(totals.even_ns);
         Self { symptom_ns, work_ns, even_ns, ending_ns, in_parts: None, nodes }
     }
 

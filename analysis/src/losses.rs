@@ -19,7 +19,7 @@ use crate::totals::{PhaseTotals, Totals, uneven_ns};
 pub const LEAST_SEVERITY: f64 = 0.01;
 /// Where more threads want a core than there are, a message waits also until its receiver has one, which
 /// is not the program's fault: communication must then cost so many times more to be a loss. Where
-/// that is a loss itself, nothing is said of communication.
+/// that is a loss itself, nothing is said of calls that wait.
 const LEAST_CROWDED_CALLS: f64 = 5.0;
 /// Waiting for a core beyond this fraction of the run is a loss even where the job's own threads
 /// do not exceed its cores.
@@ -111,18 +111,21 @@ pub fn losses(
     all.extend(locks(totals, meanings, owners));
     let mut findings = with_first_instances(joined(all, totals), totals);
     let crowded = totals.job.crowding() > 1.0;
+    // A look whether something has come takes as long as it does, and so do many bytes, whether or not a
+    // partner has a core.
+    let waits_for_none = |finding: &Finding| match finding.kind {
+        LossKind::FrequentCommunication => meanings[finding.symptom as usize].polling,
+        kind => kind == LossKind::LargeMessage,
+    };
     findings.retain(|finding| match finding.kind {
         LossKind::LoadImbalance
         | LossKind::Serialization
         | LossKind::LargeIo
         | LossKind::LockContention => finding.seconds > least_s,
-        // A look whether something has come takes as long as it does, whether or not a partner has a core.
-        LossKind::FrequentCommunication
-            if crowded && meanings[finding.symptom as usize].polling =>
-        {
-            finding.seconds > LEAST_CROWDED_CALLS * least_s
+        _ if crowded => {
+            (delay.is_none() || waits_for_none(finding))
+                && finding.seconds > LEAST_CROWDED_CALLS * least_s
         }
-        _ if crowded => delay.is_none() && finding.seconds > LEAST_CROWDED_CALLS * least_s,
         // Who waits for a core is waited for as long.
         _ => finding.seconds > least_s + delay_s,
     });

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use plimsoll_agent::calls;
+use plimsoll_agent::calls::{self, CallClass};
 use plimsoll_collector::profile::{
     ContextTree, Frame, InstanceRow, NodeId, NodeValue, PhaseProfile, ProcessProfile,
     instance_level,
@@ -202,6 +202,18 @@ impl<'a> Rank<'a> {
             }
         }
         delays
+    }
+
+    /// The part of a phase's work that needs no core: sleeping, and waiting for locks and threads.
+    pub fn off_core_ns(&self, phase: &PhaseProfile) -> u64 {
+        let tree = &self.input.profile.tree;
+        let is_off = |node: NodeId| {
+            let call = tree.frames[tree.nodes[node as usize].frame as usize].call;
+            let class = call.and_then(calls::class);
+            self.meanings[node as usize].is_work() && class.is_some_and(CallClass::leaves_core)
+        };
+        let off = phase.values.iter().filter(|(node, _)| is_off(*node));
+        off.map(|(_, value)| value.exclusive_ns.saturating_sub(value.run_delay_ns)).sum()
     }
 
     /// Where a phase spends time outside work, by the outermost such context; the synchronisation

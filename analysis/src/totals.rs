@@ -86,6 +86,8 @@ pub struct PhaseTotals {
     pub duration: Accumulator,
     /// All work, net of waiting for a core.
     pub work: Accumulator,
+    /// The part of it that needs no core.
+    pub off_core: Accumulator,
     /// Waiting for a core during work.
     pub run_delay: Accumulator,
     /// The ending synchronisation.
@@ -274,6 +276,7 @@ fn phase_of_rank(rank: &Rank<'_>, phase: &PhaseProfile, places: &[Option<NodeId>
         begin: Accumulator::from_iter([phase.first_begin_ns]),
         duration: Accumulator::from_iter([phase.duration_ns]),
         work: Accumulator::from_iter([work_ns]),
+        off_core: Accumulator::from_iter([rank.off_core_ns(phase)]),
         run_delay: Accumulator::from_iter([delays.values().sum()]),
         sync: SyncTotals::of_rank(&rank.sync(phase)),
         waited: Accumulator::from_iter([waits.values().map(|wait| wait.time_ns).sum()]),
@@ -363,6 +366,7 @@ impl PhaseTotals {
         self.begin.combine(&other.begin);
         self.duration.combine(&other.duration);
         self.work.combine(&other.work);
+        self.off_core.combine(&other.off_core);
         self.run_delay.combine(&other.run_delay);
         self.sync.combine(&other.sync);
         self.waited.combine(&other.waited);

@@ -1,17 +1,17 @@
-/* Each rank hands a message of `factor` MiB round the ring after its work, at the same time as all
- * others: nobody is late, the messages are long. HOW = short sends a number of it only. */
+/* In pairs that take turns, ranks exchange messages of `factor` MiB: nobody is late, the messages are
+ * long. A rank's turn should be no longer than its part of the work, `ms` by the number of pairs.
+ * HOW = short sends a number of each message only. */
 #include "ranks.h"
 
-SHOWN void work_even(void)
+SHOWN void work_even(double part)
 {
-    work_ms(parameters.ms);
+    work_ms(parameters.ms * part);
     KEEP_FRAME();
 }
 
 SHOWN void pass_on(char *out, char *in, int bytes)
 {
-    int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
-    MPI_Sendrecv(out, bytes, MPI_BYTE, right, 1, in, bytes, MPI_BYTE, left, 1, MPI_COMM_WORLD,
+    MPI_Sendrecv(out, bytes, MPI_BYTE, partner(), 1, in, bytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
     KEEP_FRAME();
 }
@@ -29,11 +29,12 @@ int main(int argc, char **argv)
     long long checksum = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < parameters.iterations; i++) {
-        work_even();
+        work_even(before_turn());
         double start_s = wall_s();
         pass_on(out, in, bytes);
         passing_s += wall_s() - start_s;
         checksum += in[bytes - 1];
+        work_even(1 - before_turn());
     }
     double sum_s = 0;
     MPI_Reduce(&passing_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);

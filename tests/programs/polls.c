@@ -1,30 +1,30 @@
-/* After its work, each rank looks in a loop of MPI_Iprobe, MPI_Testall and MPI_Test whether a message
- * has come, `factor` times as long as it works: all find nothing until a rank lets its message go,
- * which all do at the same time. HOW = blocks exchanges at once, by MPI_Sendrecv. */
+/* In pairs that take turns, ranks look in a loop of MPI_Iprobe, MPI_Testall and MPI_Test whether a message
+ * has come, `factor` times as long as their part of the work, `ms` by the number of pairs: both find
+ * nothing until then, when they let their messages go. HOW = blocks exchanges at once, by
+ * MPI_Sendrecv. */
 #include "ranks.h"
 
-SHOWN void work_even(void)
+SHOWN void work_even(double part)
 {
-    work_ms(parameters.ms);
+    work_ms(parameters.ms * part);
     KEEP_FRAME();
 }
 
-/* Looks until the message from the left has come; sends to the right once `until_s` has passed. */
+/* Looks until the partner's message has come; sends its own once `until_s` has passed. */
 SHOWN long long exchange_by_polls(int i, double until_s)
 {
-    int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
     long long mine = rank + i, theirs = 0;
     MPI_Request receive, send = MPI_REQUEST_NULL;
     MPI_Status status;
-    MPI_Irecv(&theirs, 1, MPI_LONG_LONG, left, 1, MPI_COMM_WORLD, &receive);
+    MPI_Irecv(&theirs, 1, MPI_LONG_LONG, partner(), 1, MPI_COMM_WORLD, &receive);
     bool sent = false;
     int found = 0, all = 0, done = 0;
     while (!all || !sent || !done) {
-        MPI_Iprobe(left, 2, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+        MPI_Iprobe(partner(), 2, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
         MPI_Testall(1, &receive, &all, &status);
         MPI_Test(&send, &done, MPI_STATUS_IGNORE);
         if (!sent && wall_s() >= until_s) {
-            MPI_Isend(&mine, 1, MPI_LONG_LONG, right, 1, MPI_COMM_WORLD, &send);
+            MPI_Isend(&mine, 1, MPI_LONG_LONG, partner(), 1, MPI_COMM_WORLD, &send);
             sent = true;
             done = 0;
         }
@@ -34,9 +34,8 @@ SHOWN long long exchange_by_polls(int i, double until_s)
 
 SHOWN long long exchange_by_blocking(int i)
 {
-    int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
     long long mine = rank + i, theirs = 0;
-    MPI_Sendrecv(&mine, 1, MPI_LONG_LONG, right, 1, &theirs, 1, MPI_LONG_LONG, left, 1,
+    MPI_Sendrecv(&mine, 1, MPI_LONG_LONG, partner(), 1, &theirs, 1, MPI_LONG_LONG, partner(), 1,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     KEEP_FRAME();
     return theirs;
@@ -47,16 +46,17 @@ int main(int argc, char **argv)
     read_parameters(argc, argv);
     begin(&argc, &argv);
     bool polls = strcmp(parameters.how, "blocks") != 0;
-    double polled_s = 0;
+    double polled_s = 0, poll_s = parameters.ms * parameters.factor * 1e-3 / ((ranks + 1) / 2);
     long long checksum = 0;
     for (int i = 0; i < parameters.iterations; i++) {
-        work_even();
+        work_even(before_turn());
         double start_s = wall_s();
         if (polls)
-            checksum += exchange_by_polls(i, start_s + parameters.ms * parameters.factor * 1e-3);
+            checksum += exchange_by_polls(i, start_s + poll_s);
         else
             checksum += exchange_by_blocking(i);
         polled_s += wall_s() - start_s;
+        work_even(1 - before_turn());
     }
     double sum_s = 0;
     MPI_Reduce(&polled_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);

@@ -26,6 +26,21 @@ static inline int first_slow_rank(void)
     return ranks - slow;
 }
 
+/* Two ranks at a time do what needs a core, though they work by sleeping: each pair has its turn while
+ * all others work. */
+static inline int partner(void)
+{
+    int other = rank ^ 1;
+    return other < ranks ? other : rank;
+}
+
+/* The part of a rank's work that comes before its turn; what is left comes after. One pair works first. */
+static inline double before_turn(void)
+{
+    int pairs = (ranks + 1) / 2;
+    return (rank / 2 + 1.0) / pairs;
+}
+
 static inline const char *range(int first, int last)
 {
     static char text[2][32];

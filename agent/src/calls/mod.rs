@@ -41,6 +41,13 @@ pub enum CallClass {
     Sleep,
 }
 
+impl CallClass {
+    /// Whether the caller's core is free for others all the time that such a call takes.
+    pub fn leaves_core(self) -> bool {
+        matches!(self, Self::Sleep | Self::WaitLock | Self::WaitPartner | Self::WaitResource)
+    }
+}
+
 /// Who provides the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {

@@ -1,7 +1,7 @@
 //! Too few cores.
 
 use super::*;
-use crate::subject::Doing;
+use crate::subject::{Doing, calling};
 
 fn delayed(path: &'static str, wall_ns: u64, run_delay_ns: u64) -> Doing {
     Doing { run_delay_ns, ..crate::subject::doing(path, wall_ns) }
@@ -47,6 +47,34 @@ fn a_rank_that_works_more_is_uneven_also_where_cores_are_short() {
     assert_eq!(rounded(summary.losses[0].seconds), 0.6);
     assert_eq!(rounded(summary.losses[1].seconds), 0.4);
     assert_eq!(rounded(summary.projection.elapsed_s), 1.0);
+}
+
+/// Who sleeps leaves its core to others: what they move is then not long because two share one.
+#[test]
+fn large_messages_are_a_loss_where_cores_are_short_but_free() {
+    const MIB: u64 = 1 << 20;
+    let subject = |work: &'static str| {
+        let mut subject = Subject::new(4);
+        subject.cores = vec![0, 1];
+        for _ in 0..10 {
+            subject.step(BARRIER, |_| {
+                vec![
+                    delayed(work, 100 * MS, 0),
+                    delayed("main/prepare", 15 * MS, 5 * MS),
+                    calling("main/pass_on/MPI_Sendrecv", 80 * MS, 1, 80 * MIB),
+                ]
+            });
+        }
+        verdict(&subject)
+    };
+    let found = |work: &'static str| -> Vec<(LossKind, f64)> {
+        let summary = subject(work);
+        summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
+    };
+    // The 10 ms that `prepare` computes last 20 on shared cores; 5 of the 10 more are in the message's time.
+    let delay = (LossKind::Oversubscription, 0.05);
+    assert_eq!(found("main/solve/nanosleep"), [(LossKind::LargeMessage, 0.75), delay]);
+    assert_eq!(found("main/solve"), [delay]);
 }
 
 #[test]
