@@ -1,5 +1,6 @@
 //! Ranks that did alike (ICS18, 4.2; PPoPP20, 3.1): their courses are clustered while totals are
 //! reduced, and each cluster keeps the weighted average of its members as its representative course.
+//! Threads of all ranks likewise ([`crate::crews`]), after those of one rank with each other.
 //!
 //! Courses are compared by what their keys stand for in the canonical tree, and by where calls and loops
 //! stand in the control flow of the functions that hold them: so ranks on different nodes, whose
@@ -18,7 +19,6 @@ use plimsoll_collector::clusters::{
 use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError, reduce};
 use crate::diagnose::RankInput;
@@ -63,8 +63,8 @@ pub struct Clusters {
     keys: Vec<RankKey>,
     /// Clusters of each block of 2^level ranks, by its first rank.
     blocks: BTreeMap<Block, Vec<Cluster<RankSet>>>,
-    /// Ranks of the job, on which the number of clusters depends.
-    job_ranks: u32,
+    /// How many courses there may be in the job: on it the number of clusters depends.
+    courses: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -100,13 +100,15 @@ impl Terms for Renumbered<'_> {
 }
 
 impl Clusters {
-    /// Takes in one rank, whose contexts are at `places`.
-    pub fn add_rank(
+    /// Takes in one rank, whose contexts are at `places`: its course, or those of its threads, or none. In
+    /// the job there may be as many as `most`.
+    pub fn add_rank<'n>(
         &mut self,
         rank: u32,
-        (course, contexts): (&CourseProfile, &ContextTree),
+        courses: impl IntoIterator<Item = &'n Node>,
+        (keys, contexts): (&[CourseKey], &ContextTree),
         places: &[Option<NodeId>],
-        agreed: &Agreed,
+        most: u64,
     ) {
         let names = names(contexts);
         let keys: Vec<Option<Key>> = {
@@ -117,12 +119,13 @@ impl Clusters {
                 let node = node.and_then(|node| places[node as usize]);
                 adopt(RankKey { node, site, position, name: extended(name, &site.to_le_bytes()) })
             };
-            course.keys.iter().map(key).map(Some).collect()
+            keys.iter().map(key).map(Some).collect()
         };
-        let tree = renumbered(&course.tree, &keys);
-        self.job_ranks = agreed.ranks;
-        let block = Block { first: rank, level: 0 };
-        self.insert(block, vec![Cluster { members: RankSet::from_iter([rank]), tree }]);
+        let members = RankSet::from_iter([rank]);
+        let one = |course| Cluster { members: members.clone(), tree: renumbered(course, &keys) };
+        let courses = courses.into_iter().map(one).collect();
+        self.courses = most;
+        self.insert(Block { first: rank, level: 0 }, courses);
     }
 
     /// Takes in other ranks, whose contexts are at `places`.
@@ -133,7 +136,7 @@ impl Clusters {
             let keys = other.keys.iter();
             keys.map(|key| Some(adopt(RankKey { node: place(key), ..*key }))).collect()
         };
-        self.job_ranks = self.job_ranks.max(other.job_ranks);
+        self.courses = self.courses.max(other.courses);
         for (block, clusters) in other.blocks {
             let ours = clusters.into_iter().map(|cluster| Cluster {
                 tree: renumbered(&cluster.tree, &keys),
@@ -181,7 +184,7 @@ impl Clusters {
         lower: Vec<Cluster<RankSet>>,
         higher: Vec<Cluster<RankSet>>,
     ) -> Vec<Cluster<RankSet>> {
-        let most = most_clusters(u64::from(self.job_ranks));
+        let most = most_clusters(self.courses);
         let mut clusters = merge_sets(lower, higher, most, &Positions(&self.keys));
         for cluster in &mut clusters {
             limit(&mut cluster.tree, MOST_NODES, &mut Shed::default());
@@ -216,6 +219,16 @@ impl Finished {
     /// The clusters with their members and representative courses.
     pub fn clusters(&self) -> &[Cluster<RankSet>] {
         &self.clusters
+    }
+
+    /// What keys stand for: contexts, of which some are none of the program's.
+    pub fn contexts(&self) -> impl Fn(Key) -> Option<NodeId> + '_ {
+        |key| self.keys.get(key.0 as usize)?.node
+    }
+
+    /// How far each cluster is from the one that is nearest to it, as a ratio; `None` where it is alone.
+    pub fn distances(&self) -> Vec<Option<f64>> {
+        separations(&self.clusters, &Positions(&self.keys))
     }
 
     /// The keys here of a rank whose contexts are in `tree`, as far as they are known here.
@@ -286,8 +299,7 @@ pub fn shown(
         ours.into_iter().zip(theirs).map(|(ours, theirs)| nearer(ours, theirs)).collect()
     })?;
     Ok(nearest.map(|nearest| {
-        let distances = separations(&clusters.clusters, &flow);
-        let told = clusters.clusters.iter().zip(nearest).zip(distances);
+        let told = clusters.clusters.iter().zip(nearest).zip(clusters.distances());
         let told = told.map(|((cluster, nearest), distance)| RankCluster {
             ranks: cluster.members.to_string(),
             size: cluster.members.len(),

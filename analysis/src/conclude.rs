@@ -12,6 +12,7 @@ use crate::canonical::CanonicalTree;
 use crate::clocks::Reference;
 use crate::clusters::Finished;
 use crate::communication::{best_bandwidth, transfer_part};
+use crate::crews;
 use crate::diagnose::JobInfo;
 use crate::groups::{self, ByContexts};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
@@ -131,6 +132,7 @@ pub fn summary(
         phases,
         loops: loops::shown(totals, &places),
         clusters,
+        thread_clusters: crews::shown(totals, meanings),
         clocks: totals.clocks.conclude(reference, totals.job.period_ns),
         timeline: SideFile::default(),
         per_rank: SideFile::default(),

@@ -16,6 +16,7 @@ pub mod clusters;
 pub mod communication;
 pub mod communicator;
 pub mod conclude;
+pub mod crews;
 pub mod diagnose;
 pub mod digest;
 pub mod divisions;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_agent::calls;
 use plimsoll_collector::clusters::{self, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 use plimsoll_collector::profile::{
-    CollectionCounts, ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow,
-    InstanceRows, LONG_CALL_NS, Node, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile,
-    Releases, instance_level,
+    CollectionCounts, ContextTree, CourseKey, CourseProfile, CrewProfile, Frame, FrameKind,
+    InstanceRow, InstanceRows, LONG_CALL_NS, Node, NodeId, NodeValue, Part, PhaseProfile,
+    ProcessProfile, Releases, instance_level,
 };
 
 use crate::clocks::RankClock;
@@ -147,6 +147,8 @@ pub struct Subject {
     pub cores: Vec<u32>,
     pub clocks: Vec<Clock>,
     pub others: Vec<Doing>,
+    /// What each of the other threads of a rank did, in order.
+    pub crew: fn(u32) -> Vec<Vec<Doing>>,
     pub threads: u32,
 }
 
@@ -159,6 +161,7 @@ impl Subject {
             cores: (0..ranks).collect(),
             clocks: vec![one_clock(); ranks as usize],
             others: Vec::new(),
+            crew: |_| Vec::new(),
             threads: 1,
         }
     }
@@ -301,6 +304,7 @@ impl Subject {
         });
         let other_threads = others.collect();
         let course = self.course(rank, &mut contexts);
+        let crew = self.crew(rank, &mut contexts);
         ProcessProfile {
             tree: contexts.tree,
             phases,
@@ -310,6 +314,7 @@ impl Subject {
             series: None,
             other_threads,
             course: Some(course),
+            crew,
             loops: Vec::new(),
             threads: self.threads,
             syncs: index,
@@ -323,32 +328,22 @@ impl Subject {
 
     /// What rank `rank` did, in order.
     fn course(&self, rank: u32, contexts: &mut Contexts) -> CourseProfile {
-        let mut keys = vec![CourseKey { node: None, site: 0, position: None }];
-        let limits = Limits { period: 4 * MS, nodes: 1 << 16, iteration_nodes: 1 << 8 };
-        let mut course = TreeBuilder::new(Key(0), 0, limits);
-        let mut now = 0;
-        for Step { syncs, parts, duration_ns, .. } in &self.steps {
+        let mut keys = vec![OF_THREAD];
+        let steps = self.steps.iter().flat_map(|Step { syncs, parts, duration_ns, .. }| {
             let part = &parts[rank as usize];
             let wait = doing(syncs[rank as usize], duration_ns - busy_ns(part));
-            for doing in part.iter().chain([&wait]) {
-                let mut path = Vec::new();
-                let mut node = Some(contexts.node(doing.path));
-                while let Some(at) = node {
-                    let key = CourseKey { node, site: 0, position: None };
-                    let known = keys.iter().position(|known| *known == key);
-                    path.push(Key(known.unwrap_or(keys.len()) as u32));
-                    keys.extend(known.is_none().then_some(key));
-                    node = contexts.tree.nodes[at as usize].parent;
-                }
-                path.reverse();
-                let main = usize::from(course.depth() > 0);
-                let frames: Vec<_> =
-                    path[main..].iter().map(|key| clusters::Frame::call(*key)).collect();
-                course.change(Lca::exactly(main), &frames, Moment::exact(now), &Unordered);
-                now += doing.wall_ns;
-            }
-        }
-        CourseProfile { tree: course.finish(now, &Unordered).0, keys }
+            part.iter().copied().chain([wait])
+        });
+        CourseProfile { tree: course(steps, &mut keys, contexts), keys }
+    }
+
+    /// What its other threads did.
+    fn crew(&self, rank: u32, contexts: &mut Contexts) -> CrewProfile {
+        let mut keys = vec![OF_THREAD];
+        let threads = (self.crew)(rank).into_iter().zip(1..).map(|(thread, number)| {
+            clusters::Cluster::one(number, course(thread.into_iter(), &mut keys, contexts))
+        });
+        CrewProfile { clusters: threads.collect(), keys }
     }
 
     /// Rank `rank`, as its collector hands it on.
@@ -368,6 +363,37 @@ impl Subject {
     pub fn inputs(&self) -> Vec<RankInput> {
         (0..self.ranks).map(|rank| self.input(rank)).collect()
     }
+}
+
+/// The key of a thread itself.
+const OF_THREAD: CourseKey = CourseKey { node: None, site: 0, position: None };
+
+/// What a thread did, in order.
+fn course(
+    doings: impl Iterator<Item = Doing>,
+    keys: &mut Vec<CourseKey>,
+    contexts: &mut Contexts,
+) -> clusters::Node {
+    let limits = Limits { period: 4 * MS, nodes: 1 << 16, iteration_nodes: 1 << 8 };
+    let mut course = TreeBuilder::new(Key(0), 0, limits);
+    let mut now = 0;
+    for doing in doings {
+        let mut path = Vec::new();
+        let mut node = Some(contexts.node(doing.path));
+        while let Some(at) = node {
+            let key = CourseKey { node, site: 0, position: None };
+            let known = keys.iter().position(|known| *known == key);
+            path.push(Key(known.unwrap_or(keys.len()) as u32));
+            keys.extend(known.is_none().then_some(key));
+            node = contexts.tree.nodes[at as usize].parent;
+        }
+        path.reverse();
+        let main = usize::from(course.depth() > 0);
+        let frames: Vec<_> = path[main..].iter().map(|key| clusters::Frame::call(*key)).collect();
+        course.change(Lca::exactly(main), &frames, Moment::exact(now), &Unordered);
+        now += doing.wall_ns;
+    }
+    course.finish(now, &Unordered).0
 }
 
 /// The one that all ranks read, if nothing else is said.

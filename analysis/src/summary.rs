@@ -22,7 +22,7 @@ pub use run::{
 };
 pub use structure::{
     ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind, RankCluster,
-    RankGroup, SideFile,
+    RankGroup, SideFile, ThreadCluster,
 };
 pub use tree::{Frame, Metric, Tree, TreeNode};
 
@@ -61,6 +61,9 @@ pub struct Summary {
     pub loops: Vec<Loop>,
     /// Ranks that behave alike.
     pub clusters: Vec<RankCluster>,
+    /// Threads beside those that communicate, by what they did; the most first.
+    #[serde(default)]
+    pub thread_clusters: Vec<ThreadCluster>,
     /// How the ranks' clocks relate.
     pub clocks: Clocks,
     /// Side file with the cells of the timeline.

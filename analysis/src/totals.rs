@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{Frame, FrameKind, NodeId, NodeValue, PhaseProfile};
+use plimsoll_collector::profile::{CourseKey, Frame, FrameKind, NodeId, NodeValue, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::clocks::ClockTotals;
 use crate::clusters::Clusters;
+use crate::crews::THREADS_OF_RANK;
 use crate::divisions::Divisions;
 use crate::instances::Instances;
 use crate::job::JobTotals;
@@ -119,6 +120,8 @@ pub struct Totals {
     pub loops: Loops,
     /// Ranks that did alike.
     pub clusters: Clusters,
+    /// Threads beside the communicating ones, that did alike.
+    pub crews: Clusters,
     /// How the ranks' clocks stand to the reference.
     pub clocks: ClockTotals,
     /// What concerns ranks as a whole.
@@ -132,21 +135,16 @@ impl Totals {
         self.job.add_rank(rank);
         let main = rank.phases.iter().flat_map(|phase| &phase.values);
         let mut places = self.add_threads(rank, Threads::Main, main);
-        self.add_threads(rank, Threads::Other, input.profile.other_threads.iter());
+        let others = input.profile.other_threads.iter();
+        let mut places_of_others = self.add_threads(rank, Threads::Other, others);
         // Contexts without time still name phases, and courses pass through them.
         let ends = rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]);
         let ends = ends.chain(input.profile.divisions.rows.iter().map(|row| row.ends_in));
-        let course = input.profile.course.as_ref();
-        let passed = course.iter().flat_map(|course| course.keys.iter().map(|key| key.node));
-        for node in ends.chain(passed) {
-            if node.is_some_and(|node| places[node as usize].is_none()) {
-                let named = lineage(rank, node);
-                let more = self.adopt(rank, Threads::Main, |node| named[node as usize]);
-                for (place, more) in places.iter_mut().zip(more) {
-                    *place = place.or(more);
-                }
-            }
-        }
+        let (course, crew) = (input.profile.course.as_ref(), &input.profile.crew);
+        let keys = course.map_or(&[][..], |course| &course.keys);
+        let passed = |keys: &[CourseKey]| keys.iter().map(|key| key.node).collect::<Vec<_>>();
+        self.name(rank, Threads::Main, ends.chain(passed(keys)), &mut places);
+        self.name(rank, Threads::Other, passed(&crew.keys), &mut places_of_others);
         for phase in rank.phases.iter() {
             let totals = phase_of_rank(rank, phase, &places);
             match self.phases.get_mut(&phase.first_index) {
@@ -159,9 +157,30 @@ impl Totals {
         self.instances.add_rank(rank, &places);
         self.divisions.add_rank(rank, agreed.division_level, &places);
         self.loops.add_rank(input.rank, &input.profile, &places);
-        if let Some(course) = course {
-            let course = (course, &input.profile.tree);
-            self.clusters.add_rank(input.rank, course, &places, agreed);
+        let (contexts, most) = (&input.profile.tree, u64::from(agreed.ranks));
+        let trees = course.iter().map(|course| &course.tree);
+        self.clusters.add_rank(input.rank, trees, (keys, contexts), &places, most);
+        let (trees, keys) = (crew.clusters.iter().map(|it| &it.tree), (&crew.keys[..], contexts));
+        let most = most.saturating_mul(THREADS_OF_RANK);
+        self.crews.add_rank(input.rank, trees, keys, &places_of_others, most);
+    }
+
+    /// Gives places to contexts that have none.
+    fn name(
+        &mut self,
+        rank: &Rank<'_>,
+        threads: Threads,
+        nodes: impl IntoIterator<Item = Option<NodeId>>,
+        places: &mut [Option<NodeId>],
+    ) {
+        for node in nodes {
+            if node.is_some_and(|node| places[node as usize].is_none()) {
+                let named = lineage(rank, node);
+                let more = self.adopt(rank, threads, |node| named[node as usize]);
+                for (place, more) in places.iter_mut().zip(more) {
+                    *place = place.or(more);
+                }
+            }
         }
     }
 
@@ -228,6 +247,7 @@ impl Totals {
         self.divisions.combine(other.divisions, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
+        self.crews.combine(other.crews, &places);
         self.clocks.combine(other.clocks);
         self.job.combine(other.job);
         self

@@ -5,7 +5,7 @@ use plimsoll_agent::sync::Part;
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
-use crate::course::{Course, Sources};
+use crate::course::{Course, Keys, Sources};
 use crate::periods::Periods;
 use crate::series::Series;
 use crate::structure::Structures;
@@ -49,9 +49,11 @@ pub(crate) struct Books<'a> {
     pub(crate) periods: &'a mut Periods,
     /// Stacks that had to be cut.
     pub(crate) cut: &'a mut u64,
-    /// The thread's temporal context tree, if it is the communicating one.
+    /// The thread's temporal context tree, if that is followed.
     pub(crate) course: Option<&'a mut Course>,
-    /// And its samples, likewise.
+    /// What the keys of courses stand for.
+    pub(crate) keys: &'a mut Keys,
+    /// Its samples, if it is the communicating one.
     pub(crate) series: Option<&'a mut Series>,
     /// What is known of the programs' code.
     pub(crate) structures: &'a mut Structures,
@@ -76,7 +78,8 @@ impl Books<'_> {
         if let Some(course) = self.course.as_deref_mut().filter(|_| earliest < end) {
             let (tables, structures) = (self.tables, &mut *self.structures);
             let mut sources = Sources { tables, structures };
-            course.stand(node, kept, is_leaf, when, self.period, self.tree, &mut sources);
+            let keys = &mut *self.keys;
+            course.stand(node, kept, is_leaf, when, self.period, self.tree, keys, &mut sources);
         }
     }
 
@@ -93,7 +96,7 @@ impl Books<'_> {
     /// The call of a context, which was innermost, returned: [`Course::leave`].
     pub(crate) fn leave(&mut self, node: RawId, at: u64) {
         if let Some(course) = self.course.as_deref_mut() {
-            course.leave(node, at.min(self.window.end), self.tree);
+            course.leave(node, at.min(self.window.end), self.tree, self.keys);
         }
     }
 }

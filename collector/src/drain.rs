@@ -113,7 +113,7 @@ impl Process {
         }
         self.main = Some((index, life.generation));
         self.main_stream = life.stream;
-        life.thread.replay.begin_at(self.history.begin());
+        self.history.make_main(&mut life.thread);
     }
 
     fn read(

@@ -15,8 +15,7 @@ use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::books::{Books, Garbled, Window};
 use crate::clock::{Rate, Timeline};
-use crate::clusters::Node;
-use crate::course::Course;
+use crate::course::{Courses, ThreadCourse};
 use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::profile::{CollectionCounts, ProcessProfile, Releases};
@@ -42,10 +41,7 @@ pub(crate) struct History {
     series: Series,
     /// Values of the other threads, by the address id of their start routine.
     groups: IdMap<u32, Account>,
-    /// The communicating thread's.
-    course: Course,
-    /// The same, when it is over.
-    finished: Option<Node>,
+    courses: Courses,
     begin: u64,
     /// When the communicating thread ended, or the run did.
     main_end: Option<u64>,
@@ -66,6 +62,7 @@ pub(crate) struct ThreadHistory {
     /// It is the communicating thread.
     pub(crate) is_main: bool,
     pub(crate) replay: Replay,
+    pub(crate) course: ThreadCourse,
 }
 
 /// What holds for a process while its records are read.
@@ -131,8 +128,8 @@ pub(crate) struct Facts {
 }
 
 impl History {
-    /// A history that begins at stamp `begin`, with a bound on the memory for it. `follows`: its course
-    /// is of interest from there on, not only from where it begins anew. `only_samples`: its calls are not
+    /// A history that begins at stamp `begin`, with a bound on the memory for it. `follows`: its courses
+    /// are of interest from there on, not only from where it begins anew. `only_samples`: its calls are not
     /// measured.
     pub(crate) fn new(begin: u64, memory_bytes: u64, follows: bool, only_samples: bool) -> Self {
         let contexts = (memory_bytes / 2 / CONTEXT_BYTES).clamp(1 << 10, 1 << 26) as usize;
@@ -144,8 +141,7 @@ impl History {
             phases: Phases::new(begin, row_bytes),
             series: Series::new(begin, memory_bytes, only_samples),
             groups: IdMap::default(),
-            course: Course::new(begin, memory_bytes, follows),
-            finished: None,
+            courses: Courses::new(begin, memory_bytes, follows),
             begin,
             main_end: None,
             row_bytes,
@@ -167,7 +163,7 @@ impl History {
         self.phases.restart(begin, self.row_bytes);
         self.series.restart(begin);
         self.groups.clear();
-        self.course.restart(begin);
+        self.courses.restart(begin);
         self.addresses.put_off();
         self.threads = threads;
     }
@@ -181,7 +177,16 @@ impl History {
     ) -> ThreadHistory {
         self.threads += 1;
         let known = self.addresses.is_code(routine, tables);
-        ThreadHistory { routine: if known { routine } else { 0 }, is_main: false, replay }
+        let routine = if known { routine } else { 0 };
+        let course = self.courses.thread(replay.booked());
+        ThreadHistory { routine, is_main: false, replay, course }
+    }
+
+    /// The thread is the communicating one, from the begin of the run.
+    pub(crate) fn make_main(&mut self, thread: &mut ThreadHistory) {
+        thread.is_main = true;
+        thread.replay.begin_at(self.begin);
+        self.courses.make_main(&mut thread.course);
     }
 
     /// Takes a record of a thread.
@@ -192,13 +197,12 @@ impl History {
         setting: &Setting<'_>,
         structures: &mut Structures,
     ) -> Result<(), Garbled> {
-        if thread.is_main && matches!(record, Record::Lost { .. }) {
-            self.phases.lose();
-            self.series.lose();
-            self.course.lose();
+        if matches!(record, Record::Lost { .. }) {
+            self.miss(thread);
         }
-        let mut books = self.books(thread.is_main, thread.routine, setting, structures);
-        if let Some(sync) = thread.replay.apply(record, &mut books)?
+        self.courses.keep_up(&mut thread.course, thread.is_main, thread.replay.booked());
+        let (replay, mut books) = self.books(thread, setting, structures);
+        if let Some(sync) = replay.apply(record, &mut books)?
             && thread.is_main
         {
             self.phases.synchronise(sync);
@@ -210,11 +214,16 @@ impl History {
     pub(crate) fn lose(&mut self, thread: &mut ThreadHistory) {
         self.unread += 1;
         thread.replay.lose();
+        self.miss(thread);
+    }
+
+    /// Some of what a thread did is not known.
+    fn miss(&mut self, thread: &mut ThreadHistory) {
         if thread.is_main {
             self.phases.lose();
             self.series.lose();
-            self.course.lose();
         }
+        thread.course.lose();
     }
 
     /// A thread has ended, or the run has, at stamp `end`: accounts for what its records do not
@@ -233,11 +242,13 @@ impl History {
                 self.counts.lost += u64::from(unknown);
             }
         }
-        let mut books = self.books(thread.is_main, thread.routine, setting, structures);
-        thread.replay.close(end, last.open, &mut books);
+        let (replay, mut books) = self.books(thread, setting, structures);
+        replay.close(end, last.open, &mut books);
         if thread.is_main {
             self.main_end = thread.replay.booked();
         }
+        let end = thread.replay.booked().unwrap_or(end);
+        self.courses.end(&mut thread.course, thread.is_main, end);
         self.count(&last.counters);
     }
 
@@ -268,8 +279,7 @@ impl History {
             self.phases.open.rest((ROOT, ROOT), length);
         }
         self.phases.end();
-        let end = self.main_end.unwrap_or(end);
-        self.finished = self.course.finish(end);
+        self.courses.finish();
     }
 
     /// Names new addresses, for so long at most.
@@ -293,9 +303,9 @@ impl History {
         self.addresses.name_all(used, tables, structures);
     }
 
-    /// Whether its course is followed.
+    /// Whether its courses are followed.
     pub(crate) fn follows(&self) -> bool {
-        self.course.is_followed
+        self.courses.are_followed
     }
 
     /// Its addresses.
@@ -303,10 +313,10 @@ impl History {
         &self.addresses
     }
 
-    /// Functions that its course has come through, with the numbers of their modules; all but the first
+    /// Functions that its courses have come through, with the numbers of their modules; all but the first
     /// `known`.
     pub(crate) fn functions_since(&self, known: usize) -> &[(u32, Arc<Function>)] {
-        self.course.keys().functions_since(known)
+        self.courses.keys.functions_since(known)
     }
 
     /// Takes the name of an address from who has looked it up before.
@@ -323,8 +333,9 @@ impl History {
             phases: &self.phases,
             series: &self.series,
             groups: &self.groups,
-            course: self.finished.as_ref(),
-            keys: self.course.keys(),
+            course: self.courses.main.as_ref(),
+            crew: self.courses.crew.clusters(),
+            keys: &self.courses.keys,
             begin: self.begin,
             rate,
         };
@@ -346,6 +357,7 @@ impl History {
             series: picture.series,
             other_threads: picture.other_threads,
             course: picture.course,
+            crew: picture.crew,
             loops: picture.loops,
             threads: self.threads,
             syncs: self.phases.syncs(),
@@ -377,33 +389,37 @@ impl History {
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
-        let course = self.course.bytes();
+        let courses = self.courses.bytes();
         let phases = self.phases.bytes() + self.series.bytes();
-        self.tree.bytes() + self.addresses.bytes() + phases + groups + course
+        self.tree.bytes() + self.addresses.bytes() + phases + groups + courses
     }
 
     fn books<'h>(
         &'h mut self,
-        is_main: bool,
-        routine: u32,
+        thread: &'h mut ThreadHistory,
         setting: &Setting<'h>,
         structures: &'h mut Structures,
-    ) -> Books<'h> {
-        let account =
-            if is_main { &mut self.phases.open } else { self.groups.entry(routine).or_default() };
-        Books {
+    ) -> (&'h mut Replay, Books<'h>) {
+        let is_main = thread.is_main;
+        let account = match is_main {
+            true => &mut self.phases.open,
+            false => self.groups.entry(thread.routine).or_default(),
+        };
+        let books = Books {
             tables: setting.tables,
             addresses: &mut self.addresses,
             tree: &mut self.tree,
             account,
             periods: &mut self.periods,
             cut: &mut self.counts.lost,
-            course: is_main.then_some(&mut self.course),
+            course: thread.course.course.as_mut(),
+            keys: &mut self.courses.keys,
             series: is_main.then_some(&mut self.series),
             structures,
             window: setting.window,
             rate: setting.rate,
             period: setting.period,
-        }
+        };
+        (&mut thread.replay, books)
     }
 }

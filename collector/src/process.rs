@@ -124,7 +124,8 @@ impl Process {
 
     /// Memory in use, roughly.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.history.bytes()
+        let lives = self.seats.iter().flatten().filter_map(|seat| seat.life.as_ref());
+        self.history.bytes() + lives.map(|life| life.thread.course.bytes()).sum::<u64>()
     }
 
     pub(crate) fn facts(&self) -> Facts {

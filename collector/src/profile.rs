@@ -209,6 +209,17 @@ pub struct CourseProfile {
     pub keys: Vec<CourseKey>,
 }
 
+/// Threads beside the communicating one, that did alike (ICS18, 4.2). Of more than 64 that live at the same
+/// time the later ones are not followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrewProfile {
+    /// As [`CourseProfile::tree`], of threads by the order in which they were seen. Threads without
+    /// samples are in none.
+    pub clusters: Vec<clusters::Cluster>,
+    /// As [`CourseProfile::keys`].
+    pub keys: Vec<CourseKey>,
+}
+
 /// What the measurement cost and what it could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionCounts {
@@ -339,6 +350,9 @@ pub struct ProcessProfile {
     pub other_threads: Vec<(NodeId, NodeValue)>,
     /// What the thread that communicates did, in order; `None` if that was not followed.
     pub course: Option<CourseProfile>,
+    /// What the other threads did.
+    #[serde(default)]
+    pub crew: CrewProfile,
     /// Loops of its course, each node once.
     pub loops: Vec<LoopProfile>,
     /// Application threads seen, the communicating one included.

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::account::{Account, Value};
 use crate::addresses::Addresses;
 use crate::clock::Rate;
-use crate::clusters::{Node, Shed, limit};
+use crate::clusters::{Cluster, Node, Shed, limit};
 use crate::contexts::Contexts;
 use crate::course::{Keys, told};
 use crate::loops::loops;
 use crate::phases::Phases;
 use crate::profile::{
-    ContextTree, CourseProfile, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue, Part,
-    PhaseProfile,
+    ContextTree, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows, LoopProfile,
+    NodeId, NodeValue, Part, PhaseProfile,
 };
 use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
@@ -37,7 +37,9 @@ pub(crate) struct Run<'a> {
     pub(crate) groups: &'a IdMap<u32, Account>,
     /// The finished course of the communicating thread.
     pub(crate) course: Option<&'a Node>,
-    /// What its keys stand for.
+    /// Those of the others, clustered.
+    pub(crate) crew: &'a [Cluster],
+    /// What their keys stand for.
     pub(crate) keys: &'a Keys,
     /// Stamp of its begin.
     pub(crate) begin: u64,
@@ -54,6 +56,7 @@ pub(crate) struct Picture {
     pub(crate) series: Option<crate::profile::Series>,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
     pub(crate) course: Option<CourseProfile>,
+    pub(crate) crew: CrewProfile,
     pub(crate) loops: Vec<LoopProfile>,
 }
 
@@ -197,12 +200,14 @@ impl Run<'_> {
             .collect();
         let other_threads = self.other_threads(&mut contexts);
         let mut course = self.course.map(|course| {
-            told(course, self.keys, self.tree, self.addresses, &mut contexts, self.rate)
+            let (mut trees, keys) = self.told([course], &mut contexts);
+            CourseProfile { tree: trees.remove(0), keys }
         });
         let loops = course.as_ref().map_or_else(Vec::new, loops);
         if let Some(course) = &mut course {
             limit(&mut course.tree, MOST_COURSE_NODES, &mut Shed::default());
         }
+        let crew = self.crew(&mut contexts);
         let mut teller = Teller {
             tree: self.tree,
             addresses: self.addresses,
@@ -219,8 +224,24 @@ impl Run<'_> {
             series,
             other_threads,
             course,
+            crew,
             loops,
         }
+    }
+
+    fn told<'n>(
+        &self,
+        courses: impl IntoIterator<Item = &'n Node>,
+        contexts: &mut Contexts<'_>,
+    ) -> (Vec<Node>, Vec<CourseKey>) {
+        told(courses, self.keys, self.tree, self.addresses, contexts, self.rate)
+    }
+
+    fn crew(&self, contexts: &mut Contexts<'_>) -> CrewProfile {
+        let (trees, keys) = self.told(self.crew.iter().map(|cluster| &cluster.tree), contexts);
+        let members = self.crew.iter().map(|cluster| cluster.members.clone());
+        let clusters = members.zip(trees).map(|(members, tree)| Cluster { members, tree });
+        CrewProfile { clusters: clusters.collect(), keys }
     }
 
     /// Phases whose ends are the same to the user are one. Also says which raw phase became which.

@@ -1,7 +1,7 @@
 use plimsoll_collector::clusters::RATIO_MIN;
 
 use super::*;
-use crate::agreement::Matching;
+use crate::agreement::{Agreed, Matching};
 use crate::order::ordered;
 use crate::rank::Rank;
 use crate::subject::{Doing, MS, Subject, doing};

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cores;
+mod crews;
 mod job;
 mod parts;
 mod rules;

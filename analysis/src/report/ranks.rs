@@ -1,6 +1,7 @@
-//! Kinds of ranks in a sentence: which did alike, and which of them to look at.
+//! Kinds of ranks and of threads in sentences: which did alike, and which of them to look at.
 
-use crate::summary::{RankCluster, Summary};
+use super::phrase::{counted, seconds};
+use crate::summary::{RankCluster, Summary, ThreadCluster};
 
 /// Kinds that are told one by one.
 const MOST: usize = 4;
@@ -26,4 +27,27 @@ fn kind(cluster: &RankCluster) -> String {
         1 => format!("rank {}", cluster.ranks),
         _ => format!("ranks {}, typically rank {}", cluster.ranks, cluster.representative),
     }
+}
+
+/// What threads did that do not communicate; `None` where none was seen.
+pub fn thread_kinds(summary: &Summary) -> Option<String> {
+    let clusters = &summary.thread_clusters;
+    if clusters.is_empty() {
+        return None;
+    }
+    let told: Vec<String> = clusters.iter().take(MOST).map(thread_kind).collect();
+    let more = match clusters.len() - told.len() {
+        0 => String::new(),
+        more => format!("; and {more} more kinds"),
+    };
+    Some(format!("beside those that communicate: {}{more}.", told.join("; ")))
+}
+
+fn thread_kind(cluster: &ThreadCluster) -> String {
+    let threads = counted(cluster.size, "thread");
+    let routine = cluster.routine.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+    let each = if cluster.size == 1 { "" } else { " each" };
+    let (work, mean) = (seconds(cluster.work_s), seconds(cluster.mean_s));
+    let ranks = if cluster.ranks.contains(['-', ',']) { "ranks" } else { "rank" };
+    format!("{threads}{routine} ({ranks} {}), computing {work} of {mean}{each}", cluster.ranks)
 }

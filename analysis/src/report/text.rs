@@ -3,7 +3,7 @@
 use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::phrase::{count, counted, hosts, path, percent, seconds};
-use super::ranks::kinds;
+use super::ranks::{kinds, thread_kinds};
 use super::sentence::{caused_by, further_causes, gist, seen_in};
 use super::{WIDTH, tree};
 use crate::spooled::KILLED;
@@ -235,6 +235,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     }
     if let Some(kinds) = kinds(summary) {
         page.paragraph("Ranks      ", &kinds, 3);
+    }
+    if let Some(kinds) = thread_kinds(summary) {
+        page.paragraph("Threads    ", &kinds, 3);
     }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {

@@ -187,6 +187,7 @@ impl Sampled {
             series: Some(series),
             other_threads: Vec::new(),
             course: None,
+            crew: Default::default(),
             loops: Vec::new(),
             threads: 1,
             syncs: 1,

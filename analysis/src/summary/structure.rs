@@ -104,6 +104,23 @@ pub struct RankCluster {
     pub distance: Option<f64>,
 }
 
+/// Threads beside those that communicate, that behave alike (ICS18, 4.2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadCluster {
+    /// List of the ranks that have some.
+    pub ranks: String,
+    /// Number of threads, in all ranks.
+    pub size: u64,
+    /// The function that they began in, if it is known; where it differs, that of most of them.
+    pub routine: Option<String>,
+    /// How long they lived within the run, on average.
+    pub mean_s: f64,
+    /// How long they computed, on average.
+    pub work_s: f64,
+    /// diffRatio to the nearest other cluster; `None` where there is only one.
+    pub distance: Option<f64>,
+}
+
 /// How the ranks' clocks, their CLOCK_MONOTONIC, relate (PPoPP20, 4.1). Lists are in the order of the
 /// measured ranks, and empty where it is not known how all clocks relate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -101,6 +101,7 @@ pub fn minimal() -> Summary {
         phases: vec![],
         loops: vec![],
         clusters: vec![],
+        thread_clusters: vec![],
         clocks: Clocks {
             reference: 0,
             offsets_us: vec![],

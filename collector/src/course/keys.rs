@@ -1,6 +1,7 @@
 //! What the keys of a temporal context tree stand for, and which of them can follow which.
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -70,7 +71,10 @@ struct Expansion {
     leaf: Option<Frame>,
 }
 
-/// All keys of a tree.
+/// What a key stands for, by what does not depend on which was seen first: a kind, and up to four numbers.
+type Name = (u8, u64, u64, u64, u64);
+
+/// All keys of the trees of a process.
 pub(crate) struct Keys {
     entries: Vec<Entry>,
     ids: HashMap<Entry, Key>,
@@ -263,7 +267,7 @@ impl Keys {
     }
 
     /// Memory in use, roughly; functions belong to their modules.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let each = size_of::<Entry>() * 2 + size_of::<Key>();
         let spots = self.spots.capacity() * (size_of::<Spot>() + 4);
         let frames: usize = self.expansions.values().map(|it| size_of_val(&*it.outer)).sum();
@@ -306,6 +310,33 @@ impl Keys {
         Spot { callee, address: address_in_file, is_call, loops: loops.into() }
     }
 
+    fn name(&self, key: Key) -> Option<Name> {
+        let place = |function: u32| {
+            let (module, function) = &self.functions[function as usize];
+            (u64::from(*module), function.entry)
+        };
+        let name = match *self.entries.get(key.0 as usize)? {
+            Entry::Root => (0, 0, 0, 0, 0),
+            Entry::Call(site, callee) => {
+                let site = site.map_or(0, |site| u64::from(site) + 1);
+                match callee {
+                    Callee::Unknown => (1, site, 0, 0, 0),
+                    Callee::Wrapped(call) => (1, site, 1, call, 0),
+                    Callee::Function(function) => {
+                        let (module, entry) = place(function);
+                        (1, site, 2, module, entry)
+                    }
+                }
+            }
+            Entry::Loop(function, id) => {
+                let (module, entry) = place(function);
+                (2, u64::from(id.0), 0, module, entry)
+            }
+            Entry::Leaf(id) => (3, u64::from(id), 0, 0, 0),
+        };
+        Some(name)
+    }
+
     fn child(&self, key: Key) -> Option<Child> {
         let address = |id: u32| self.spots.get(&id).map(|spot| Child::Code(spot.address));
         match *self.entries.get(key.0 as usize)? {
@@ -341,6 +372,11 @@ impl ControlFlow for Keys {
         let answer = self.can_precede(parent, one, other);
         answers.insert(question, answer);
         answer
+    }
+
+    /// The same whichever thread came where first.
+    fn order(&self, one: Key, other: Key) -> Ordering {
+        self.name(one).cmp(&self.name(other)).then(one.cmp(&other))
     }
 
     fn is_recorded(&self, call: Key) -> bool {

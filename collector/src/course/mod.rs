@@ -3,6 +3,8 @@
 //! A frame that a record keeps is the same call still running: so if the outermost k frames stay, the
 //! function that the next one is in stays, too, though it is now at another place in its code.
 
+mod courses;
+mod crew;
 mod keys;
 mod terms;
 
@@ -11,6 +13,8 @@ use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
 
+pub(crate) use courses::{Courses, ThreadCourse};
+pub(crate) use crew::Crew;
 pub(crate) use keys::Keys;
 pub(crate) use terms::told;
 
@@ -28,10 +32,9 @@ pub(crate) struct Sources<'a> {
     pub(crate) structures: &'a mut Structures,
 }
 
-/// The course of the communicating thread.
+/// The course of a thread.
 pub(crate) struct Course {
     builder: Option<TreeBuilder>,
-    keys: Keys,
     /// Address ids on the stack.
     stack: Vec<u32>,
     /// For each of them, how many frames of the tree are outside of its function's, and that one.
@@ -42,41 +45,26 @@ pub(crate) struct Course {
     /// They are not what the next record builds upon.
     is_unsure: bool,
     begin: u64,
-    /// It is followed.
-    pub(crate) is_followed: bool,
     /// Stamps that did not count so far.
     paused: u64,
     nodes: usize,
 }
 
 impl Course {
-    /// A course that begins at a stamp, with a bound on the memory for it; unless `is_followed`, only from
-    /// where it begins anew.
-    pub(crate) fn new(begin: u64, memory_bytes: u64, is_followed: bool) -> Self {
-        let nodes = (memory_bytes / 4 / NODE_BYTES).clamp(1 << 10, 1 << 24) as usize;
+    /// A course that begins at a stamp, with a bound on the memory for it.
+    pub(crate) fn new(begin: u64, memory_bytes: u64) -> Self {
+        let nodes = (memory_bytes / NODE_BYTES).clamp(1 << 10, 1 << 24) as usize;
         Self {
             builder: None,
-            keys: Keys::default(),
             stack: Vec::new(),
             outside: Vec::new(),
             added: Vec::new(),
             frames: Vec::new(),
             is_unsure: false,
             begin,
-            is_followed,
             paused: 0,
             nodes,
         }
-    }
-
-    /// The same from another stamp on.
-    pub(crate) fn restart(&mut self, begin: u64) {
-        self.builder = None;
-        self.stack.clear();
-        self.outside.clear();
-        self.begin = begin;
-        self.is_followed = true;
-        self.paused = 0;
     }
 
     /// The stack is now that of a raw context, of which the outermost `kept` frames have stayed; `when` as
@@ -90,13 +78,14 @@ impl Course {
         when: (u64, u64, u64),
         period: u64,
         tree: &Tree,
+        keys: &mut Keys,
         sources: &mut Sources<'_>,
     ) {
         let (earliest, at, latest) = when;
         // What builds upon a stack that is not known is not known either.
         let builds_upon = kept > 0 && self.is_unsure;
         self.is_unsure = builds_upon;
-        if latest < self.begin || !self.is_followed || builds_upon {
+        if latest < self.begin || builds_upon {
             return;
         }
         let fresh = self.builder.is_none();
@@ -127,7 +116,7 @@ impl Course {
         for (left, id) in self.added.iter().enumerate().rev() {
             let site = self.stack.last().copied();
             let outside = self.frames.len();
-            self.keys.expand(site, *id, leaf && left == 0, &mut self.frames, sources);
+            keys.expand(site, *id, leaf && left == 0, &mut self.frames, sources);
             self.outside.push((held + outside, self.frames[outside]));
             self.stack.push(*id);
         }
@@ -138,11 +127,11 @@ impl Course {
         let lca = if (kept as u32) < UNMARKED { Lca::at_least(lca) } else { Lca::exactly(lca) };
         let moment = |stamp: u64| stamp.max(begin).saturating_sub(self.paused);
         let when = Moment::between(moment(earliest), moment(at), moment(latest));
-        builder.change(lca, added, when, &self.keys);
+        builder.change(lca, added, when, keys);
     }
 
     /// The call of a raw context has returned, which was innermost.
-    pub(crate) fn leave(&mut self, node: RawId, at: u64, tree: &Tree) {
+    pub(crate) fn leave(&mut self, node: RawId, at: u64, tree: &Tree, keys: &Keys) {
         if self.is_unsure || tree.depth(node) as usize != self.stack.len() {
             return; // one within another wrapped call
         }
@@ -150,7 +139,7 @@ impl Course {
         let Some((held, _)) = self.outside.pop() else { return };
         self.stack.pop();
         let at = at.max(self.begin).saturating_sub(self.paused);
-        builder.change(Lca::exactly(held), &[], Moment::exact(at), &self.keys);
+        builder.change(Lca::exactly(held), &[], Moment::exact(at), keys);
     }
 
     /// Nothing is known of the stack until all of it is said again. Then what looks the same is the same.
@@ -164,18 +153,13 @@ impl Course {
     }
 
     /// The tree of the whole course, which ends at a stamp.
-    pub(crate) fn finish(&mut self, end: u64) -> Option<Node> {
+    pub(crate) fn finish(&mut self, end: u64, keys: &Keys) -> Option<Node> {
         let end = end.max(self.begin).saturating_sub(self.paused);
-        Some(self.builder.take()?.finish(end, &self.keys).0)
-    }
-
-    /// What its keys stand for.
-    pub(crate) fn keys(&self) -> &Keys {
-        &self.keys
+        Some(self.builder.take()?.finish(end, keys).0)
     }
 
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        self.builder.as_ref().map_or(0, |builder| builder.bytes() as u64) + self.keys.bytes()
+        self.builder.as_ref().map_or(0, |builder| builder.bytes() as u64)
     }
 }

@@ -10,10 +10,10 @@ use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::clusters::{Content, Key, Node, Terms};
 use crate::contexts::Contexts;
-use crate::profile::{CourseKey, CourseProfile, NodeId};
+use crate::profile::{CourseKey, NodeId};
 use crate::tree::{ROOT, RawId, Tree};
 
-/// What the keys of one course stand for.
+/// What the keys of courses stand for.
 struct UserTerms<'a, 'c> {
     keys: &'a Keys,
     tree: &'a Tree,
@@ -27,20 +27,20 @@ struct UserTerms<'a, 'c> {
     ids: HashMap<(Option<NodeId>, u64), Key>,
 }
 
-/// The course in the terms of `contexts`, which must be those of `tree`.
-pub(crate) fn told(
-    course: &Node,
+/// Courses in the terms of `contexts`, which must be those of `tree`, and what their keys stand for then.
+pub(crate) fn told<'n>(
+    courses: impl IntoIterator<Item = &'n Node>,
     keys: &Keys,
     tree: &Tree,
     addresses: &Addresses,
     contexts: &mut Contexts<'_>,
     rate: Rate,
-) -> CourseProfile {
+) -> (Vec<Node>, Vec<CourseKey>) {
     let (inner, told, ids) = (OnceCell::new(), Vec::new(), HashMap::new());
     let mut terms = UserTerms { keys, tree, inner, addresses, contexts, rate, told, ids };
     let root = terms.key(CourseKey { node: None, site: 0, position: None });
-    let tree = course.translated((ROOT, root), &mut terms);
-    CourseProfile { tree, keys: terms.told }
+    let courses = courses.into_iter().map(|course| course.translated((ROOT, root), &mut terms));
+    (courses.collect(), terms.told)
 }
 
 impl UserTerms<'_, '_> {

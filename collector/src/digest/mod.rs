@@ -178,27 +178,29 @@ impl<R: Read + Seek> Digest<R> {
         let only_samples = status.facts.only_samples;
         let mut history = History::new(status.begin, memory_bytes, status.follows, only_samples);
         process.names.iter().for_each(|name| history.learn(name));
-        let mut threads = Vec::new();
+        let (mut threads, mut booked) = (Vec::new(), status.read);
         for (stream, meta) in &process.threads {
             let replay = Replay::new(meta.born);
             let mut thread = history.thread(meta.routine, replay, &tables);
-            thread.is_main = status.main == Some(*stream);
-            if thread.is_main {
-                thread.replay.begin_at(status.begin);
+            if status.main == Some(*stream) {
+                history.make_main(&mut thread);
             }
             self.replay_thread(*stream, &mut thread, &mut history, &setting, progress)?;
+            booked = booked.max(thread.replay.booked().unwrap_or(0));
+            // As while the job ran: what only living threads need is given back.
+            if let Some(ended) = process.ends.get(stream) {
+                let (end, last) = (ended.end, &ended.last);
+                history.close(&mut thread, last, end, &setting, &mut self.structures);
+                continue;
+            }
             threads.push((*stream, thread));
         }
-        let booked = threads.iter().filter_map(|(_, thread)| thread.replay.booked());
-        let end = status.end.unwrap_or_else(|| booked.fold(status.read, u64::max));
+        let end = status.end.unwrap_or(booked);
         let living: BTreeMap<u32, &LastWords> =
             status.living.iter().map(|(stream, last)| (*stream, last)).collect();
         let nothing = LastWords::default();
         for (stream, thread) in &mut threads {
-            let (last, end) = match process.ends.get(stream) {
-                Some(ended) => (&ended.last, ended.end),
-                None => (living.get(stream).copied().unwrap_or(&nothing), end),
-            };
+            let last = living.get(stream).copied().unwrap_or(&nothing);
             history.close(thread, last, end, &setting, &mut self.structures);
         }
         history.finish(status.main.is_some(), end);

@@ -1,0 +1,40 @@
+//! Threads beside those that communicate.
+
+use super::*;
+use crate::subject::calling;
+
+/// Two threads of each rank solve and one writes; in rank 2 those that solve take three times as long.
+#[test]
+fn threads_that_did_alike_are_one_kind_over_all_ranks() {
+    let mut subject = Subject::new(4);
+    subject.threads = 4;
+    subject.crew = |rank| {
+        let slow = if rank == 2 { 3 } else { 1 };
+        let solve = vec![
+            doing("work/solve", slow * 100 * MS),
+            calling("work/wait/pthread_cond_wait", (400 - slow * 100) * MS, 1, 0),
+        ];
+        let write = vec![calling("log/write", 300 * MS, 10, 1000), doing("log/format", 100 * MS)];
+        vec![solve.clone(), solve, write]
+    };
+    subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 400 * MS)]);
+    let summary = verdict(&subject);
+    let told = summary.thread_clusters.iter().map(|it| {
+        let routine = it.routine.as_deref().unwrap_or_default();
+        (&*it.ranks, it.size, routine, (it.mean_s * 1e3).round(), (it.work_s * 1e3).round())
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(
+        told,
+        [
+            ("0-1,3", 6, "work", 400.0, 100.0),
+            ("0-3", 4, "log", 400.0, 100.0),
+            ("2", 2, "work", 400.0, 300.0),
+        ]
+    );
+    assert!(summary.thread_clusters.iter().all(|it| it.distance.is_some_and(|far| far > 0.2)));
+    let text = crate::report::text(&summary);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let told = "6 threads in work (ranks 0-1,3), computing 0.10 s of 0.40 s each; 4 threads in log";
+    assert!(words.join(" ").contains(told), "{text}");
+}

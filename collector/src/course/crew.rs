@@ -1,0 +1,59 @@
+//! Threads of a process beside the communicating one, that did alike (ICS18, 4.2): threads are clustered
+//! before ranks.
+//!
+//! Where threads are not well separated, clusters depend on the order in which they come together. That
+//! is the order in which the threads were seen first, the same when a spool is read back; only of
+//! processes with more than [`MOST_WAITING`] threads it is also that in which they ended.
+
+use super::Keys;
+use crate::clusters::{Cluster, Node, Shed, clustered, limit, merge_sets, most_clusters};
+
+/// Most threads that wait to be compared with each other.
+const MOST_WAITING: usize = 128;
+
+/// Most nodes of the course of one of them: a process may have many, and they go from node to node.
+const MOST_NODES: usize = 1 << 11;
+
+/// The finished courses of a process's threads.
+#[derive(Default)]
+pub(crate) struct Crew {
+    clusters: Vec<Cluster>,
+    waiting: Vec<(u32, Node)>,
+    count: u64,
+}
+
+impl Crew {
+    /// Takes in the thread that was seen as the `number`th one.
+    pub(crate) fn add(&mut self, number: u32, mut course: Node, keys: &Keys) {
+        limit(&mut course, MOST_NODES, &mut Shed::default());
+        self.waiting.push((number, course));
+        self.count += 1;
+        if self.waiting.len() >= MOST_WAITING {
+            self.compare(keys);
+        }
+    }
+
+    /// Compares all that were taken in.
+    pub(crate) fn compare(&mut self, keys: &Keys) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by_key(|(number, _)| *number);
+        let one = |(number, course)| Cluster::one(u64::from(number), course);
+        let most = most_clusters(self.count);
+        let new = clustered(waiting.into_iter().map(one).collect(), most, keys);
+        self.clusters = merge_sets(std::mem::take(&mut self.clusters), new, most, keys);
+        for cluster in &mut self.clusters {
+            limit(&mut cluster.tree, MOST_NODES, &mut Shed::default());
+        }
+    }
+
+    /// The clusters of those that were compared, by ascending lowest number.
+    pub(crate) fn clusters(&self) -> &[Cluster] {
+        &self.clusters
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        let waiting: usize = self.waiting.iter().map(|(_, course)| course.bytes()).sum();
+        (waiting + self.clusters.iter().map(Cluster::bytes).sum::<usize>()) as u64
+    }
+}
