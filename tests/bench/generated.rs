@@ -224,6 +224,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         series: None,
         other_threads: Vec::new(),
         course: Some(course),
+        crew: Default::default(),
         loops: vec![LoopProfile {
             node: the_loop,
             executions: 1,

@@ -8,6 +8,7 @@ use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::truth::assert_within;
 use plimsoll_tests::undisturbed::undisturbed;
 
 const RANKS: u32 = 16;
@@ -75,5 +76,33 @@ fn graded_ranks_are_few_clusters_of_neighbours() {
         assert!((2..=4).contains(&clusters.len()), "{clusters:?}");
         let first = numbers(&clusters[0].0);
         assert!(first.contains(&0) && !first.contains(&15), "{clusters:?}");
+    });
+}
+
+/// Of each rank's three threads, one works twice and one three times as long as the first.
+#[test]
+fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("threads", Mpi::OpenMpi, 4).arguments("sleep 20 20 1 3");
+    job.watch(Watch::Run).shows(|job| {
+        let clusters =
+            job.summary().at("/thread_clusters").as_array().expect("it is a list").clone();
+        let mut means_s = Vec::new();
+        for cluster in &clusters {
+            assert_eq!(cluster["ranks"], "0-3", "{cluster}");
+            assert_eq!((&cluster["size"], &cluster["routine"]), (&4.into(), &"worker".into()));
+            let seconds = |key: &str| cluster[key].as_f64().expect("it is a number");
+            assert_within("work", seconds("work_s"), seconds("mean_s"), 0.10);
+            means_s.push(seconds("mean_s"));
+        }
+        means_s.sort_by(f64::total_cmp);
+        let works_s = job.truth().numbers("work_s");
+        assert_eq!(means_s.len(), works_s.len(), "{}", job.text());
+        for (mean_s, work_s) in means_s.iter().zip(works_s) {
+            assert_within("life", *mean_s, work_s, 0.10);
+        }
+        assert!(job.text().contains("threads in worker (ranks 0-3)"), "{}", job.text());
     });
 }

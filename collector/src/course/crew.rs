@@ -57,3 +57,51 @@ impl Crew {
         (waiting + self.clusters.iter().map(Cluster::bytes).sum::<usize>()) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusters::{Frame, Key, Lca, Limits, Moment, TreeBuilder};
+
+    /// A thread that spends so long in each of three functions.
+    fn course(times: [u64; 3], keys: &Keys) -> Node {
+        let limits = Limits { period: 10, nodes: 1 << 10, iteration_nodes: 1 << 8 };
+        let mut builder = TreeBuilder::new(Key(0), 0, limits);
+        let mut now = 0;
+        for (function, time) in (1..).zip(times) {
+            let frames = [Frame::call(Key(function))];
+            builder.change(Lca::exactly(0), &frames, Moment::exact(now), keys);
+            now += time;
+        }
+        builder.finish(now, keys).0
+    }
+
+    fn clusters(threads: impl Iterator<Item = u32>, keys: &Keys) -> Vec<(Vec<u32>, u64)> {
+        let mut crew = Crew::default();
+        for number in threads {
+            let times = match number {
+                7 => [4000, 100, 100],
+                _ if number % 2 == 0 => [1000, 2000, 1000],
+                _ => [1000, 100, 2000],
+            };
+            crew.add(number, course(times, keys), keys);
+        }
+        crew.compare(keys);
+        let members = |it: &Cluster| {
+            (0..300).filter(|number| it.members.contains(u64::from(*number))).collect()
+        };
+        crew.clusters().iter().map(|it| (members(it), it.tree.count())).collect()
+    }
+
+    #[test]
+    fn threads_come_together_by_what_they_did_in_whatever_order_they_end() {
+        let keys = Keys::default();
+        let odd = (1..300).step_by(2).filter(|number| *number != 7);
+        let truth =
+            [((0..300).step_by(2).collect(), 150), (odd.collect(), 149), (vec![7], 1)].to_vec();
+        assert_eq!(clusters(0..300, &keys), truth);
+        assert_eq!(clusters((0..300).rev(), &keys), truth);
+        assert_eq!(clusters((0..300).map(|at| at * 7 % 300), &keys), truth);
+        assert_eq!(clusters(0..0, &keys), []);
+    }
+}
