@@ -47,6 +47,10 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
                 .any(|name| cause.starts_with(name)),
             "the cause is {cause}"
         );
+        // Rank 0 has most of the droplet, so it is like no other.
+        let kinds = summary.at("/clusters").as_array().expect("clusters are a list");
+        let ranks: Vec<&str> = kinds.iter().filter_map(|it| it["ranks"].as_str()).collect();
+        assert!(ranks.contains(&"0"), "{ranks:?}");
         let steps = summary.loop_of("LAMMPS_NS::Verlet::run");
         let of = |key: &str| steps["iterations"][key].as_u64().unwrap_or(0);
         // Steps that no sample or too few fell into are too short to say more of.

@@ -153,6 +153,11 @@ fn irregular(ranks: u32) -> Subject {
         state
     };
     let mut subject = Subject::new(ranks);
+    subject.threads = 3;
+    subject.crew = |rank| {
+        let work = |ms: u64| vec![doing("work/relax", ms * MS), doing("work/wait", (90 - ms) * MS)];
+        if rank % 5 == 4 { vec![work(80), work(20)] } else { vec![work(20), work(21)] }
+    };
     for step in 0..12 {
         let parts: Vec<Vec<Doing>> = (0..ranks)
             .map(|_| {
