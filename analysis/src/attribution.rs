@@ -13,7 +13,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use crate::label::Label;
 use crate::labelling::Meaning;
 use crate::metrics::Accumulator;
-use crate::rank::Owners;
+use crate::owners::Owners;
 use crate::totals::{Totals, is_part};
 
 /// Least part of the run that makes a context significant (ICS18, 4.3.2).

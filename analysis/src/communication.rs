@@ -22,8 +22,8 @@ use crate::label::Label;
 use crate::labelling::Meaning;
 use crate::losses::{Finding, half_query};
 use crate::metrics::NS_PER_S;
+use crate::owners::{function_around, is_system};
 use crate::queries::Quantity;
-use crate::rank::{function_around, is_system};
 use crate::summary::LossKind;
 use crate::totals::{PhaseNode, PhaseTotals, SyncTotals, Totals, uneven_ns};
 

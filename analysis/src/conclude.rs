@@ -1,38 +1,38 @@
 //! Conclusions from the totals of all ranks, and the summary that tells them.
 
+mod job;
+mod verdict;
+
 use std::collections::BTreeMap;
 
-use plimsoll_agent::marks::retreat::Reason;
 use plimsoll_collector::profile::NodeId;
 
-use crate::advice::{Facts, advice};
 use crate::agreement::{Agreed, Matching};
 use crate::attribution::attribute;
 use crate::canonical::CanonicalTree;
 use crate::clocks::Reference;
 use crate::clusters::Finished;
-use crate::communication::{best_bandwidth, transfer_part};
 use crate::crews;
 use crate::diagnose::JobInfo;
 use crate::groups::{self, ByContexts};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
-use crate::job::JobTotals;
-use crate::label::Label;
-use crate::labelling::{Meaning, meanings, polls, shown};
+use crate::labelling::{Meaning, meanings, polls};
 use crate::loops;
 use crate::losses::{Finding, LEAST_SEVERITY, SERIAL_FRACTION, cause_time, losses, projected_s};
-use crate::metrics::{Accumulator, NS_PER_S};
+use crate::metrics::NS_PER_S;
+use crate::owners::Owners;
 use crate::per_rank::{MOST_BYTES, Sheet};
 use crate::queries::{Answers, Query, Questions};
-use crate::rank::Owners;
 use crate::ranks::RankSet;
 use crate::segments::segments;
 use crate::summary::{
-    self, Clock, Collection, Efficiency, Loss, LossKind, Marks, MpiAbi, NodeOfRun, PeriodUs, Phase,
-    Projection, RankCluster, Run, SchemaVersion, SideFile, Summary, Symptom,
+    Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion, SideFile, Summary,
 };
 use crate::summary_tree::{shown_path, summary_tree};
-use crate::totals::{PhaseTotals, SyncTotals, Totals};
+use crate::totals::{PhaseTotals, Totals};
+
+use job::{collection, efficiency, notes, run};
+use verdict::loss;
 
 /// What the totals tell.
 pub struct Conclusion {
@@ -205,87 +205,6 @@ fn phase_id(totals: &Totals, finding: &Finding) -> u32 {
     totals.phases.range(..finding.phase).count() as u32
 }
 
-fn run(totals: &JobTotals, job: &JobInfo) -> Run {
-    let nodes = totals.hosts.iter().map(|(host, at)| NodeOfRun {
-        host: host.clone(),
-        ranks: at.ranks.to_string(),
-        cores: at.cores.len() as u32,
-    });
-    let samples = totals.counts.samples;
-    let effective = totals.sampled_ns as f64 / samples.max(1) as f64 / 1e3;
-    Run {
-        executable: job.executable.clone(),
-        arguments: job.arguments.clone(),
-        job: job.job.clone(),
-        started: job.started.clone(),
-        elapsed_s: totals.elapsed_ns as f64 / NS_PER_S,
-        ranks: totals.ranks.len(),
-        threads: totals.threads,
-        nodes: nodes.collect(),
-        mpi: job.mpi.clone(),
-        period_us: PeriodUs {
-            asked: totals.period_ns as f64 / 1e3,
-            effective: (effective > 0.0).then_some(effective),
-        },
-        clock: match totals.clock.as_str() {
-            "wall" => Clock::Wall,
-            "timer" => Clock::Timer,
-            _ => Clock::Cpu,
-        },
-        complete: job.complete && totals.unsound.is_empty(),
-        ended: job.ended.clone(),
-        settings: job.settings.clone(),
-    }
-}
-
-fn collection(totals: &JobTotals) -> Collection {
-    let counts = &totals.counts;
-    Collection {
-        samples: counts.samples,
-        lost: counts.lost,
-        truncated: counts.truncated,
-        marks: marks(totals),
-        mpi_calls: counts.mpi_calls,
-        spool_bytes: counts.spool_bytes,
-        record_bytes: counts.record_bytes,
-        sampling_cpu_s: counts.sampling_cpu_ns as f64 / NS_PER_S,
-        collector_cpu_s: counts.collector_cpu_ns as f64 / NS_PER_S,
-        structure_cpu_s: counts.structure_cpu_ns.0 as f64 / NS_PER_S,
-        late_structure_cpu_s: counts.structure_cpu_ns.1 as f64 / NS_PER_S,
-        // Known only when this analysis is over.
-        finalize_s: None,
-        memory_bytes: counts.memory_bytes,
-        unsampled_threads: counts.unsampled_threads,
-    }
-}
-
-fn marks(totals: &JobTotals) -> Marks {
-    let [planted, hit, stale, verified, mismatched] = totals.counts.marks;
-    let reasons = totals.marks_off.iter().filter_map(|(number, ranks)| {
-        let reason = Reason::from_number(*number)?;
-        let everywhere = ranks.len() == totals.ranks.len();
-        Some(if everywhere { reason.to_string() } else { format!("{reason} (rank {ranks})") })
-    });
-    let reasons: Vec<String> = reasons.collect();
-    let off_reason = (!reasons.is_empty()).then(|| reasons.join("; "));
-    Marks { planted, hit, stale, verified, mismatched, off_reason }
-}
-
-/// POP's efficiencies: parallel = load balance x communication.
-fn efficiency(totals: &JobTotals, job: &JobInfo) -> Efficiency {
-    let (mean_ns, max_ns) = (totals.useful.mean(totals.ranks.len()), totals.useful.max as f64);
-    let elapsed_ns = totals.elapsed_ns as f64;
-    let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
-    if job.mpi.abi == MpiAbi::None {
-        return Efficiency::default();
-    }
-    Efficiency {
-        parallel: of(mean_ns, elapsed_ns),
-        load_balance: of(mean_ns, max_ns),
-        communication: of(max_ns, elapsed_ns),
-    }
-}
-
 fn phases(totals: &Totals, groups: &BTreeMap<u64, ByContexts>) -> Vec<Phase> {
     let ranks = totals.job.ranks.len();
     let path = |node: NodeId| shown_path(totals, node);
@@ -303,184 +222,4 @@ fn phases(totals: &Totals, groups: &BTreeMap<u64, ByContexts>) -> Vec<Phase> {
         }
     };
     (0..).zip(&totals.phases).map(phase).collect()
-}
-
-fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> Vec<String> {
-    let mut notes = job.notes.clone();
-    match matching {
-        Matching::Phases => {}
-        Matching::Joined(_) => notes.push(
-            "In part of the run the ranks synchronised at places that do not correspond: each such part is \
-             one phase."
-                .into(),
-        ),
-        Matching::WholeRun => notes.push(
-            "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
-        ),
-    }
-    if !totals.unsound.is_empty() {
-        notes.push(format!(
-            "The profile of rank {} contradicts itself and was left out.",
-            totals.unsound
-        ));
-    }
-    for (trouble, ranks) in &totals.spool_troubles {
-        notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
-    }
-    if !totals.stepped_aside.is_empty() {
-        notes.push(format!(
-            "The application uses the sampling signal itself on rank {}: sampling stepped aside \
-             there.",
-            totals.stepped_aside
-        ));
-    }
-    notes
-}
-
-fn loss(
-    conclusion: &Conclusion,
-    finding: &Finding,
-    slow: &RankSet,
-    waiting: &RankSet,
-    places: &[Option<u32>],
-) -> Loss {
-    let totals = &conclusion.totals;
-    let ranks = totals.job.ranks.len();
-    let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
-    let phase = &totals.phases[&finding.phase];
-    let place = |node: NodeId| places[node as usize].unwrap_or(0);
-    let cause = |cause: &Cause| {
-        let time = match finding.kind {
-            // To blame for calls, not for work.
-            LossKind::FrequentCommunication
-            | LossKind::LargeMessage
-            | LossKind::LargeIo
-            | LossKind::LockContention => totals.nodes[cause.node as usize].inclusive,
-            _ => cause_time(phase, cause),
-        };
-        summary::Cause {
-            path: shown_path(totals, cause.node),
-            node: place(cause.node),
-            group: None,
-            seconds: cause.ns / NS_PER_S,
-            share: cause.ns / NS_PER_S / finding.seconds,
-            mean_s: time.mean(ranks) / NS_PER_S,
-            max_s: time.max as f64 / NS_PER_S,
-        }
-    };
-    let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
-    let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
-    let crowded = finding.kind == LossKind::Oversubscription;
-    let meaning = conclusion.meanings[finding.symptom as usize];
-    Loss {
-        kind: finding.kind,
-        severity: finding.seconds / elapsed_s,
-        seconds: finding.seconds,
-        elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
-        phase: phase_id(totals, finding),
-        group: None,
-        label: match crowded {
-            true => Label::Computation,
-            false => shown(meaning, totals.nodes[finding.symptom as usize].derived),
-        },
-        polling: meaning.polling,
-        evened_out: finding.evened_out,
-        by_turns: finding.by_turns,
-        slow_ranks: slow.to_string(),
-        waiting_ranks: waiting.to_string(),
-        advice: advice(totals, &Facts { finding, slow, waiting, cause_s }),
-        symptom: Symptom {
-            path: shown_path(totals, finding.symptom),
-            node: place(finding.symptom),
-            ..if crowded {
-                delayed(totals, finding, phase, meaning)
-            } else if finding.kind == LossKind::LockContention {
-                locking(totals, finding, meaning)
-            } else {
-                synchronising(totals, finding, phase)
-            }
-        },
-        causes,
-    }
-}
-
-/// The symptom of ranks that wait for each other, in a synchronisation or in another call.
-fn synchronising(totals: &Totals, finding: &Finding, phase: &PhaseTotals) -> Symptom {
-    let sync = phase.wait(finding.symptom).unwrap_or(&phase.sync);
-    let (calls, total_ns) = (sync.calls, sync.time.sum as f64);
-    let fraction = |ns: u64| ns as f64 / total_ns;
-    Symptom {
-        calls,
-        calls_exact: is_wrapped(totals, finding.symptom),
-        per_call_s: (calls > 0).then(|| total_ns / calls as f64 / NS_PER_S),
-        bytes: (sync.bytes > 0).then_some(sync.bytes),
-        breakdown: match finding.kind {
-            LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, sync),
-            _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
-        },
-        ..times(&sync.time, totals.job.ranks.len())
-    }
-}
-
-/// What a call takes its time for. Of what the library does not tell by the names of its functions, the
-/// time in which the fastest call of the run would have moved its bytes is a message's; the rest is
-/// waiting for the partner.
-fn transfer(totals: &Totals, call: &SyncTotals) -> BTreeMap<Label, f64> {
-    let fraction = |ns: u64| ns as f64 / call.time.sum as f64;
-    let mut breakdown: BTreeMap<Label, f64> =
-        call.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect();
-    let untold = breakdown.remove(&Label::Communication).unwrap_or(0.0);
-    let told = |(label, _): &(&Label, &f64)| label.is_a(Label::DataTransfer);
-    let told: f64 = breakdown.iter().filter(told).map(|(_, part)| part).sum();
-    let moving = (transfer_part(call, best_bandwidth(totals)) - told).clamp(0.0, untold);
-    for (label, part) in [(Label::Message, moving), (Label::WaitPartner, untold - moving)] {
-        if part > 0.0 {
-            *breakdown.entry(label).or_default() += part;
-        }
-    }
-    breakdown
-}
-
-/// The symptom of threads that wait for locks, in the whole run.
-fn locking(totals: &Totals, finding: &Finding, meaning: Meaning) -> Symptom {
-    let node = &totals.nodes[finding.symptom as usize];
-    let time_s = node.inclusive.sum as f64 / NS_PER_S;
-    Symptom {
-        calls: node.calls,
-        calls_exact: is_wrapped(totals, finding.symptom),
-        per_call_s: (node.calls > 0).then(|| time_s / node.calls as f64),
-        breakdown: [(meaning.label, 1.0)].into(),
-        ..times(&node.inclusive, totals.job.ranks.len())
-    }
-}
-
-/// The symptom of ranks that wait for a core: how long they do so in the context where it is most.
-fn delayed(totals: &Totals, finding: &Finding, phase: &PhaseTotals, meaning: Meaning) -> Symptom {
-    let node = phase.nodes.get(&finding.symptom).copied().unwrap_or_default();
-    Symptom {
-        calls: totals.nodes[finding.symptom as usize].calls,
-        calls_exact: is_wrapped(totals, finding.symptom),
-        breakdown: [(meaning.label, 1.0)].into(),
-        ..times(&node.run_delay, totals.job.ranks.len())
-    }
-}
-
-fn times(time: &Accumulator, ranks: u32) -> Symptom {
-    Symptom {
-        path: Vec::new(),
-        node: 0,
-        mean_s: time.mean(ranks) / NS_PER_S,
-        min_s: time.min(ranks) as f64 / NS_PER_S,
-        max_s: time.max as f64 / NS_PER_S,
-        calls: 0,
-        calls_exact: false,
-        per_call_s: None,
-        bytes: None,
-        breakdown: Default::default(),
-    }
-}
-
-fn is_wrapped(totals: &Totals, node: NodeId) -> bool {
-    let contexts = &totals.tree.contexts;
-    contexts.frames[contexts.nodes[node as usize].frame as usize].call.is_some()
 }

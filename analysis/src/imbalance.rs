@@ -6,7 +6,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::divisions::{Divided, Excess};
 use crate::instances::{Instance, Instances};
-use crate::rank::Owners;
+use crate::owners::Owners;
 use crate::totals::{PhaseTotals, Totals};
 
 /// Instances shorter than this many sampling periods are too short to tell which function was slow

@@ -35,6 +35,7 @@ pub mod metrics;
 pub mod mpi;
 pub mod order;
 pub mod output;
+pub mod owners;
 pub mod per_rank;
 pub mod queries;
 pub mod rank;

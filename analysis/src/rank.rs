@@ -1,101 +1,23 @@
 //! One rank as the analysis sees it: what each of its contexts means, and what its phases and
 //! instances hold of work and of waiting.
 
+mod calls;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use plimsoll_agent::calls::{self, CallClass};
 use plimsoll_collector::profile::{
-    ContextTree, Frame, InstanceRow, NodeId, NodeValue, PhaseProfile, ProcessProfile,
-    instance_level,
+    InstanceRow, NodeId, NodeValue, PhaseProfile, ProcessProfile, instance_level,
 };
 
 use crate::agreement::{Agreed, Matching};
-use crate::canonical::{below, is_sound};
+use crate::canonical::is_sound;
 use crate::diagnose::RankInput;
 use crate::joining::{joined, whole_run};
-use crate::label::Label;
 use crate::labelling::{Meaning, meanings, polls};
-use crate::totals::is_part;
+use crate::owners::Owners;
 
-/// Modules whose functions are never named as a cause: they work on behalf of their caller.
-const SYSTEM_MODULES: &[&str] = &[
-    "libc.so",
-    "libc-2",
-    "libm.so",
-    "libm-2",
-    "ld-linux",
-    "ld-2",
-    "libpthread",
-    "librt.so",
-    "[vdso]",
-    // What our wrappers take is the call's, or its caller's.
-    "libplimsoll.so",
-];
-
-/// Whether a frame belongs to the system's libraries.
-pub fn is_system(frame: &Frame) -> bool {
-    SYSTEM_MODULES.iter().any(|module| frame.module.starts_with(module))
-}
-
-/// To whom the work of each context is put down.
-///
-/// A function that works by calling the C library, or by sleeping, is the worker, not the call.
-/// Only where the outermost function itself makes the call is the call named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owners {
-    /// For each context the one that answers for its work; `None` where it does no work.
-    pub of: Vec<Option<NodeId>>,
-    /// For each context that answers, the next one outwards that does.
-    pub outer: Vec<Option<NodeId>>,
-    /// For each context outside work, the outermost of those around it that are: the call.
-    pub wait: Vec<Option<NodeId>>,
-    /// For each context inside a call that is work on files or waits for a lock, that call.
-    pub resource: Vec<Option<NodeId>>,
-}
-
-impl Owners {
-    /// Puts the work in a tree down to its contexts.
-    pub fn new(tree: &ContextTree, meanings: &[Meaning]) -> Self {
-        let mut owners =
-            Self { of: Vec::new(), outer: Vec::new(), wait: Vec::new(), resource: Vec::new() };
-        // For each context the innermost at or around it that answers: work may lie within waiting,
-        // where the user says so.
-        let mut answering: Vec<Option<NodeId>> = Vec::new();
-        for (node, id) in tree.nodes.iter().zip(0..) {
-            let outer = node.parent.and_then(|parent| answering[parent as usize]);
-            let frame = &tree.frames[node.frame as usize];
-            let serves =
-                frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
-            let outermost = |outer: NodeId| tree.nodes[outer as usize].parent.is_none();
-            // Loops and inlined calls are parts of their function.
-            let own = !is_part(frame) && (!serves || outer.is_none_or(outermost));
-            let of = match (meanings[id as usize].is_work(), own) {
-                (false, _) => None,
-                (true, true) => Some(id),
-                (true, false) => outer,
-            };
-            answering.push(of.or(outer));
-            owners.of.push(of);
-            owners.outer.push(outer);
-            let around = node.parent.filter(|parent| !meanings[*parent as usize].between);
-            let around = around.and_then(|parent| owners.wait[parent as usize]);
-            let waits = !meanings[id as usize].is_work();
-            owners.wait.push(waits.then_some(around.unwrap_or(id)));
-            let around = node.parent.and_then(|parent| owners.resource[parent as usize]);
-            let label = meanings[id as usize].label;
-            let takes = !waits && (label.is_a(Label::Io) || label.is_a(Label::WaitLock));
-            owners.resource.push(takes.then_some(around.unwrap_or(id)));
-        }
-        owners
-    }
-
-    /// The context that answers for `node`'s work, and those that answer for it in turn.
-    pub fn chain(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
-        let first = self.of[node as usize];
-        std::iter::successors(first, |owner| self.outer[*owner as usize])
-    }
-}
+pub use calls::Sync;
 
 /// Work of a context, net of waiting for a core, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,90 +126,6 @@ impl<'a> Rank<'a> {
         delays
     }
 
-    /// The part of a phase's work that needs no core: sleeping, and waiting for locks and threads.
-    pub fn off_core_ns(&self, phase: &PhaseProfile) -> u64 {
-        let tree = &self.input.profile.tree;
-        let is_off = |node: NodeId| {
-            let call = tree.frames[tree.nodes[node as usize].frame as usize].call;
-            let class = call.and_then(calls::class);
-            self.meanings[node as usize].is_work() && class.is_some_and(CallClass::leaves_core)
-        };
-        let off = phase.values.iter().filter(|(node, _)| is_off(*node));
-        off.map(|(_, value)| value.exclusive_ns.saturating_sub(value.run_delay_ns)).sum()
-    }
-
-    /// Where a phase spends time outside work, by the outermost such context; the synchronisation
-    /// that ends it is left to [`Rank::sync`].
-    pub fn waits(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
-        let mut waits: BTreeMap<NodeId, Sync> = BTreeMap::new();
-        // It may lie within a function of the user's that is no work either.
-        let ending = below(&self.input.profile.tree, phase.ends_in);
-        for (node, value) in phase.values.iter().filter(|(node, _)| !ending[*node as usize]) {
-            let Some(top) = self.owners.wait[*node as usize] else { continue };
-            waits.entry(top).or_default().add(*node, top, value, &self.meanings);
-        }
-        self.add_started(&mut waits);
-        waits
-    }
-
-    /// What nonblocking calls of a function have started, its waiting calls bring to an end: each has
-    /// its part of the bytes, by time.
-    fn add_started(&self, waits: &mut BTreeMap<NodeId, Sync>) {
-        let tree = &self.input.profile.tree;
-        let mut functions: BTreeMap<Option<NodeId>, (u64, u64)> = BTreeMap::new();
-        for (node, wait) in waits.iter() {
-            let (bytes, time_ns) = functions.entry(function_around(tree, *node)).or_default();
-            match part_in_transfer(tree, *node) {
-                Some(Part::Starts) => *bytes += wait.bytes,
-                Some(Part::Completes) => *time_ns += wait.time_ns,
-                None => {}
-            }
-        }
-        for (node, wait) in waits.iter_mut() {
-            let (bytes, time_ns) = functions[&function_around(tree, *node)];
-            wait.moved = match part_in_transfer(tree, *node) {
-                Some(Part::Starts) if time_ns > 0 => 0,
-                Some(Part::Completes) if time_ns > 0 => {
-                    let part = u128::from(bytes) * u128::from(wait.time_ns) / u128::from(time_ns);
-                    u64::try_from(part).unwrap_or(u64::MAX)
-                }
-                _ => wait.bytes,
-            };
-        }
-    }
-
-    /// Calls of a phase that are work on files or wait for locks.
-    pub fn resources(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
-        let mut resources: BTreeMap<NodeId, Sync> = BTreeMap::new();
-        for (node, value) in &phase.values {
-            let Some(top) = self.owners.resource[*node as usize] else { continue };
-            resources.entry(top).or_default().add(*node, top, value, &self.meanings);
-        }
-        resources.values_mut().for_each(|call| call.moved = call.bytes);
-        resources
-    }
-
-    /// How long its threads waited for locks, in the whole run.
-    pub fn locked_ns(&self) -> u64 {
-        let main = self.phases.iter().flat_map(|phase| &phase.values);
-        let locked = main.chain(&self.input.profile.other_threads).filter(|(node, _)| {
-            self.owners.resource[*node as usize]
-                .is_some_and(|top| self.meanings[top as usize].label.is_a(Label::WaitLock))
-        });
-        locked.map(|(_, value)| value.exclusive_ns).sum()
-    }
-
-    /// The synchronisation that ends a phase: its time and all that was counted in it.
-    pub fn sync(&self, phase: &PhaseProfile) -> Sync {
-        let inside = below(&self.input.profile.tree, phase.ends_in);
-        let mut sync = Sync::default();
-        for (node, value) in phase.values.iter().filter(|(node, _)| inside[*node as usize]) {
-            sync.add(*node, phase.ends_in.unwrap_or(*node), value, &self.meanings);
-        }
-        sync.moved = sync.bytes;
-        sync
-    }
-
     /// The instances that all ranks kept, with their phases.
     pub fn rows(&self) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
         let rows = self.input.profile.rows.rows.iter();
@@ -313,58 +151,6 @@ impl<'a> Rank<'a> {
             (None, None) => 0,
         };
         &self.phases[place]
-    }
-}
-
-/// What a call of MPI has to do with a message that travels by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Starts,
-    Completes,
-}
-
-fn part_in_transfer(tree: &ContextTree, node: NodeId) -> Option<Part> {
-    let name = calls::call(tree.frames[tree.nodes[node as usize].frame as usize].call?)?.name;
-    if name.starts_with("MPI_Wait") || name.starts_with("MPI_Test") {
-        return Some(Part::Completes);
-    }
-    let starts = ["MPI_Isend", "MPI_Irecv", "MPI_Issend", "MPI_Irsend", "MPI_Ibsend", "MPI_Imrecv"];
-    starts.contains(&name).then_some(Part::Starts)
-}
-
-/// The function that makes a call: what is around it, loops and inlined calls left out.
-pub fn function_around(tree: &ContextTree, node: NodeId) -> Option<NodeId> {
-    let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
-    let is_whole =
-        |node: &NodeId| !is_part(&tree.frames[tree.nodes[*node as usize].frame as usize]);
-    std::iter::successors(outer(&node), outer).find(is_whole)
-}
-
-/// What one rank spent in a call outside its work, such as the synchronisation that ends a phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sync {
-    /// Wall time.
-    pub time_ns: u64,
-    /// Calls of it.
-    pub calls: u64,
-    /// Bytes that it moved.
-    pub bytes: u64,
-    /// Bytes whose transfer it waited for, or made itself.
-    pub moved: u64,
-    /// Time in those of its calls that took long by themselves.
-    pub long_ns: u64,
-    /// Its time by label, in the order of [`Label::ALL`].
-    pub by_label: [u64; Label::ALL.len()],
-}
-
-impl Sync {
-    /// Adds a context at or below the call `top`.
-    fn add(&mut self, node: NodeId, top: NodeId, value: &NodeValue, meanings: &[Meaning]) {
-        self.time_ns += value.exclusive_ns;
-        self.by_label[meanings[node as usize].label as usize] += value.exclusive_ns;
-        if node == top {
-            (self.calls, self.bytes, self.long_ns) = (value.calls, value.bytes, value.long_ns);
-        }
     }
 }
 
@@ -398,6 +184,7 @@ pub fn profile_is_sound(profile: &ProcessProfile) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::label::Label;
     use crate::rules::Rules;
     use crate::subject::{Contexts, MS, Subject, doing};
 

@@ -16,8 +16,8 @@ use crate::label::Label;
 use crate::labelling::Meaning;
 use crate::losses::{Finding, half_query};
 use crate::metrics::NS_PER_S;
+use crate::owners::{Owners, function_around};
 use crate::queries::Quantity;
-use crate::rank::{Owners, function_around};
 use crate::summary::LossKind;
 use crate::totals::{PhaseTotals, SyncTotals, Totals};
 

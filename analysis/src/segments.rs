@@ -12,7 +12,7 @@ use crate::attribution::{Category, Inefficiency, SIGNIFICANCE, inefficiency, sig
 use crate::imbalance::PhaseImbalance;
 use crate::labelling::Meaning;
 use crate::metrics::NS_PER_S;
-use crate::rank::Owners;
+use crate::owners::Owners;
 use crate::summary::Segment;
 use crate::totals::{PhaseTotals, Totals};
 

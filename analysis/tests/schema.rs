@@ -65,7 +65,8 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 4] = ["notes", "unsampled_threads", "structure_cpu_s", "late_structure_cpu_s"];
+const ADDED: [&str; 5] =
+    ["notes", "unsampled_threads", "structure_cpu_s", "late_structure_cpu_s", "thread_clusters"];
 
 /// Every object of a summary with every key filled has the keys that the schema names for it, and
 /// the schema demands all but those that were added after the contract.

@@ -11,7 +11,7 @@ use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
 
 use super::Meaning;
 use crate::label::Label;
-use crate::rank::is_system;
+use crate::owners::is_system;
 
 /// Most time between two calls in a loop that does nothing but look.
 const MOST_BETWEEN_NS: u64 = 5_000;

@@ -446,6 +446,14 @@ pub fn maximal() -> Summary {
         clusters: vec![IterationCluster { iterations: "0-8,10".into(), mean_s: 0.08 }],
     }];
     summary.clusters = kinds_of_ranks();
+    summary.thread_clusters = vec![ThreadCluster {
+        ranks: "0-15".into(),
+        size: 32,
+        routine: Some("write_behind".into()),
+        mean_s: 120.0,
+        work_s: 3.5,
+        distance: Some(0.4),
+    }];
     summary.clocks = Clocks {
         reference: 0,
         offsets_us: vec![0.0, -3.5],

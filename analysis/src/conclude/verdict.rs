@@ -1,0 +1,166 @@
+//! A loss in the words of the summary: where it shows, what causes it, what to do.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+
+use super::{Conclusion, phase_id};
+use crate::advice::{Facts, advice};
+use crate::communication::{best_bandwidth, transfer_part};
+use crate::imbalance::Cause;
+use crate::label::Label;
+use crate::labelling::{Meaning, shown};
+use crate::losses::{Finding, cause_time};
+use crate::metrics::{Accumulator, NS_PER_S};
+use crate::ranks::RankSet;
+use crate::summary::{self, Loss, LossKind, Symptom};
+use crate::summary_tree::shown_path;
+use crate::totals::{PhaseTotals, SyncTotals, Totals};
+
+pub(super) fn loss(
+    conclusion: &Conclusion,
+    finding: &Finding,
+    slow: &RankSet,
+    waiting: &RankSet,
+    places: &[Option<u32>],
+) -> Loss {
+    let totals = &conclusion.totals;
+    let ranks = totals.job.ranks.len();
+    let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
+    let phase = &totals.phases[&finding.phase];
+    let place = |node: NodeId| places[node as usize].unwrap_or(0);
+    let cause = |cause: &Cause| {
+        let time = match finding.kind {
+            // To blame for calls, not for work.
+            LossKind::FrequentCommunication
+            | LossKind::LargeMessage
+            | LossKind::LargeIo
+            | LossKind::LockContention => totals.nodes[cause.node as usize].inclusive,
+            _ => cause_time(phase, cause),
+        };
+        summary::Cause {
+            path: shown_path(totals, cause.node),
+            node: place(cause.node),
+            group: None,
+            seconds: cause.ns / NS_PER_S,
+            share: cause.ns / NS_PER_S / finding.seconds,
+            mean_s: time.mean(ranks) / NS_PER_S,
+            max_s: time.max as f64 / NS_PER_S,
+        }
+    };
+    let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
+    let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
+    let crowded = finding.kind == LossKind::Oversubscription;
+    let meaning = conclusion.meanings[finding.symptom as usize];
+    Loss {
+        kind: finding.kind,
+        severity: finding.seconds / elapsed_s,
+        seconds: finding.seconds,
+        elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
+        phase: phase_id(totals, finding),
+        group: None,
+        label: match crowded {
+            true => Label::Computation,
+            false => shown(meaning, totals.nodes[finding.symptom as usize].derived),
+        },
+        polling: meaning.polling,
+        evened_out: finding.evened_out,
+        by_turns: finding.by_turns,
+        slow_ranks: slow.to_string(),
+        waiting_ranks: waiting.to_string(),
+        advice: advice(totals, &Facts { finding, slow, waiting, cause_s }),
+        symptom: Symptom {
+            path: shown_path(totals, finding.symptom),
+            node: place(finding.symptom),
+            ..if crowded {
+                delayed(totals, finding, phase, meaning)
+            } else if finding.kind == LossKind::LockContention {
+                locking(totals, finding, meaning)
+            } else {
+                synchronising(totals, finding, phase)
+            }
+        },
+        causes,
+    }
+}
+
+/// The symptom of ranks that wait for each other, in a synchronisation or in another call.
+fn synchronising(totals: &Totals, finding: &Finding, phase: &PhaseTotals) -> Symptom {
+    let sync = phase.wait(finding.symptom).unwrap_or(&phase.sync);
+    let (calls, total_ns) = (sync.calls, sync.time.sum as f64);
+    let fraction = |ns: u64| ns as f64 / total_ns;
+    Symptom {
+        calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        per_call_s: (calls > 0).then(|| total_ns / calls as f64 / NS_PER_S),
+        bytes: (sync.bytes > 0).then_some(sync.bytes),
+        breakdown: match finding.kind {
+            LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, sync),
+            _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
+        },
+        ..times(&sync.time, totals.job.ranks.len())
+    }
+}
+
+/// What a call takes its time for. Of what the library does not tell by the names of its functions, the
+/// time in which the fastest call of the run would have moved its bytes is a message's; the rest is
+/// waiting for the partner.
+fn transfer(totals: &Totals, call: &SyncTotals) -> BTreeMap<Label, f64> {
+    let fraction = |ns: u64| ns as f64 / call.time.sum as f64;
+    let mut breakdown: BTreeMap<Label, f64> =
+        call.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect();
+    let untold = breakdown.remove(&Label::Communication).unwrap_or(0.0);
+    let told = |(label, _): &(&Label, &f64)| label.is_a(Label::DataTransfer);
+    let told: f64 = breakdown.iter().filter(told).map(|(_, part)| part).sum();
+    let moving = (transfer_part(call, best_bandwidth(totals)) - told).clamp(0.0, untold);
+    for (label, part) in [(Label::Message, moving), (Label::WaitPartner, untold - moving)] {
+        if part > 0.0 {
+            *breakdown.entry(label).or_default() += part;
+        }
+    }
+    breakdown
+}
+
+/// The symptom of threads that wait for locks, in the whole run.
+fn locking(totals: &Totals, finding: &Finding, meaning: Meaning) -> Symptom {
+    let node = &totals.nodes[finding.symptom as usize];
+    let time_s = node.inclusive.sum as f64 / NS_PER_S;
+    Symptom {
+        calls: node.calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        per_call_s: (node.calls > 0).then(|| time_s / node.calls as f64),
+        breakdown: [(meaning.label, 1.0)].into(),
+        ..times(&node.inclusive, totals.job.ranks.len())
+    }
+}
+
+/// The symptom of ranks that wait for a core: how long they do so in the context where it is most.
+fn delayed(totals: &Totals, finding: &Finding, phase: &PhaseTotals, meaning: Meaning) -> Symptom {
+    let node = phase.nodes.get(&finding.symptom).copied().unwrap_or_default();
+    Symptom {
+        calls: totals.nodes[finding.symptom as usize].calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        breakdown: [(meaning.label, 1.0)].into(),
+        ..times(&node.run_delay, totals.job.ranks.len())
+    }
+}
+
+fn times(time: &Accumulator, ranks: u32) -> Symptom {
+    Symptom {
+        path: Vec::new(),
+        node: 0,
+        mean_s: time.mean(ranks) / NS_PER_S,
+        min_s: time.min(ranks) as f64 / NS_PER_S,
+        max_s: time.max as f64 / NS_PER_S,
+        calls: 0,
+        calls_exact: false,
+        per_call_s: None,
+        bytes: None,
+        breakdown: Default::default(),
+    }
+}
+
+fn is_wrapped(totals: &Totals, node: NodeId) -> bool {
+    let contexts = &totals.tree.contexts;
+    contexts.frames[contexts.nodes[node as usize].frame as usize].call.is_some()
+}

@@ -1,0 +1,94 @@
+//! To whom work and waiting are put down: the functions of the user, and the calls that wait.
+
+use plimsoll_collector::profile::{ContextTree, Frame, NodeId};
+
+use crate::label::Label;
+use crate::labelling::Meaning;
+use crate::totals::is_part;
+
+/// Modules whose functions are never named as a cause: they work on behalf of their caller.
+const SYSTEM_MODULES: &[&str] = &[
+    "libc.so",
+    "libc-2",
+    "libm.so",
+    "libm-2",
+    "ld-linux",
+    "ld-2",
+    "libpthread",
+    "librt.so",
+    "[vdso]",
+    // What our wrappers take is the call's, or its caller's.
+    "libplimsoll.so",
+];
+
+/// Whether a frame belongs to the system's libraries.
+pub fn is_system(frame: &Frame) -> bool {
+    SYSTEM_MODULES.iter().any(|module| frame.module.starts_with(module))
+}
+
+/// To whom the work of each context is put down.
+///
+/// A function that works by calling the C library, or by sleeping, is the worker, not the call.
+/// Only where the outermost function itself makes the call is the call named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owners {
+    /// For each context the one that answers for its work; `None` where it does no work.
+    pub of: Vec<Option<NodeId>>,
+    /// For each context that answers, the next one outwards that does.
+    pub outer: Vec<Option<NodeId>>,
+    /// For each context outside work, the outermost of those around it that are: the call.
+    pub wait: Vec<Option<NodeId>>,
+    /// For each context inside a call that is work on files or waits for a lock, that call.
+    pub resource: Vec<Option<NodeId>>,
+}
+
+impl Owners {
+    /// Puts the work in a tree down to its contexts.
+    pub fn new(tree: &ContextTree, meanings: &[Meaning]) -> Self {
+        let mut owners =
+            Self { of: Vec::new(), outer: Vec::new(), wait: Vec::new(), resource: Vec::new() };
+        // For each context the innermost at or around it that answers: work may lie within waiting,
+        // where the user says so.
+        let mut answering: Vec<Option<NodeId>> = Vec::new();
+        for (node, id) in tree.nodes.iter().zip(0..) {
+            let outer = node.parent.and_then(|parent| answering[parent as usize]);
+            let frame = &tree.frames[node.frame as usize];
+            let serves =
+                frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
+            let outermost = |outer: NodeId| tree.nodes[outer as usize].parent.is_none();
+            // Loops and inlined calls are parts of their function.
+            let own = !is_part(frame) && (!serves || outer.is_none_or(outermost));
+            let of = match (meanings[id as usize].is_work(), own) {
+                (false, _) => None,
+                (true, true) => Some(id),
+                (true, false) => outer,
+            };
+            answering.push(of.or(outer));
+            owners.of.push(of);
+            owners.outer.push(outer);
+            let around = node.parent.filter(|parent| !meanings[*parent as usize].between);
+            let around = around.and_then(|parent| owners.wait[parent as usize]);
+            let waits = !meanings[id as usize].is_work();
+            owners.wait.push(waits.then_some(around.unwrap_or(id)));
+            let around = node.parent.and_then(|parent| owners.resource[parent as usize]);
+            let label = meanings[id as usize].label;
+            let takes = !waits && (label.is_a(Label::Io) || label.is_a(Label::WaitLock));
+            owners.resource.push(takes.then_some(around.unwrap_or(id)));
+        }
+        owners
+    }
+
+    /// The context that answers for `node`'s work, and those that answer for it in turn.
+    pub fn chain(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        let first = self.of[node as usize];
+        std::iter::successors(first, |owner| self.outer[*owner as usize])
+    }
+}
+
+/// The function that makes a call: what is around it, loops and inlined calls left out.
+pub fn function_around(tree: &ContextTree, node: NodeId) -> Option<NodeId> {
+    let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
+    let is_whole =
+        |node: &NodeId| !is_part(&tree.frames[tree.nodes[*node as usize].frame as usize]);
+    std::iter::successors(outer(&node), outer).find(is_whole)
+}

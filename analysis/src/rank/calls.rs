@@ -1,0 +1,142 @@
+//! What one rank spends in calls: those that are no work, and those that are work on files or locks.
+
+use std::collections::BTreeMap;
+
+use plimsoll_agent::calls::{self, CallClass};
+use plimsoll_collector::profile::{ContextTree, NodeId, NodeValue, PhaseProfile};
+
+use super::Rank;
+use crate::canonical::below;
+use crate::label::Label;
+use crate::labelling::Meaning;
+use crate::owners::function_around;
+
+/// What one rank spent in a call outside its work, such as the synchronisation that ends a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sync {
+    /// Wall time.
+    pub time_ns: u64,
+    /// Calls of it.
+    pub calls: u64,
+    /// Bytes that it moved.
+    pub bytes: u64,
+    /// Bytes whose transfer it waited for, or made itself.
+    pub moved: u64,
+    /// Time in those of its calls that took long by themselves.
+    pub long_ns: u64,
+    /// Its time by label, in the order of [`Label::ALL`].
+    pub by_label: [u64; Label::ALL.len()],
+}
+
+impl Sync {
+    /// Adds a context at or below the call `top`.
+    fn add(&mut self, node: NodeId, top: NodeId, value: &NodeValue, meanings: &[Meaning]) {
+        self.time_ns += value.exclusive_ns;
+        self.by_label[meanings[node as usize].label as usize] += value.exclusive_ns;
+        if node == top {
+            (self.calls, self.bytes, self.long_ns) = (value.calls, value.bytes, value.long_ns);
+        }
+    }
+}
+
+impl Rank<'_> {
+    /// The part of a phase's work that needs no core: sleeping, and waiting for locks and threads.
+    pub fn off_core_ns(&self, phase: &PhaseProfile) -> u64 {
+        let tree = &self.input.profile.tree;
+        let is_off = |node: NodeId| {
+            let call = tree.frames[tree.nodes[node as usize].frame as usize].call;
+            let class = call.and_then(calls::class);
+            self.meanings[node as usize].is_work() && class.is_some_and(CallClass::leaves_core)
+        };
+        let off = phase.values.iter().filter(|(node, _)| is_off(*node));
+        off.map(|(_, value)| value.exclusive_ns.saturating_sub(value.run_delay_ns)).sum()
+    }
+
+    /// Where a phase spends time outside work, by the outermost such context; the synchronisation
+    /// that ends it is left to [`Rank::sync`].
+    pub fn waits(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
+        let mut waits: BTreeMap<NodeId, Sync> = BTreeMap::new();
+        // It may lie within a function of the user's that is no work either.
+        let ending = below(&self.input.profile.tree, phase.ends_in);
+        for (node, value) in phase.values.iter().filter(|(node, _)| !ending[*node as usize]) {
+            let Some(top) = self.owners.wait[*node as usize] else { continue };
+            waits.entry(top).or_default().add(*node, top, value, &self.meanings);
+        }
+        self.add_started(&mut waits);
+        waits
+    }
+
+    /// What nonblocking calls of a function have started, its waiting calls bring to an end: each has
+    /// its part of the bytes, by time.
+    fn add_started(&self, waits: &mut BTreeMap<NodeId, Sync>) {
+        let tree = &self.input.profile.tree;
+        let mut functions: BTreeMap<Option<NodeId>, (u64, u64)> = BTreeMap::new();
+        for (node, wait) in waits.iter() {
+            let (bytes, time_ns) = functions.entry(function_around(tree, *node)).or_default();
+            match part_in_transfer(tree, *node) {
+                Some(Part::Starts) => *bytes += wait.bytes,
+                Some(Part::Completes) => *time_ns += wait.time_ns,
+                None => {}
+            }
+        }
+        for (node, wait) in waits.iter_mut() {
+            let (bytes, time_ns) = functions[&function_around(tree, *node)];
+            wait.moved = match part_in_transfer(tree, *node) {
+                Some(Part::Starts) if time_ns > 0 => 0,
+                Some(Part::Completes) if time_ns > 0 => {
+                    let part = u128::from(bytes) * u128::from(wait.time_ns) / u128::from(time_ns);
+                    u64::try_from(part).unwrap_or(u64::MAX)
+                }
+                _ => wait.bytes,
+            };
+        }
+    }
+
+    /// Calls of a phase that are work on files or wait for locks.
+    pub fn resources(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
+        let mut resources: BTreeMap<NodeId, Sync> = BTreeMap::new();
+        for (node, value) in &phase.values {
+            let Some(top) = self.owners.resource[*node as usize] else { continue };
+            resources.entry(top).or_default().add(*node, top, value, &self.meanings);
+        }
+        resources.values_mut().for_each(|call| call.moved = call.bytes);
+        resources
+    }
+
+    /// How long its threads waited for locks, in the whole run.
+    pub fn locked_ns(&self) -> u64 {
+        let main = self.phases.iter().flat_map(|phase| &phase.values);
+        let locked = main.chain(&self.input.profile.other_threads).filter(|(node, _)| {
+            self.owners.resource[*node as usize]
+                .is_some_and(|top| self.meanings[top as usize].label.is_a(Label::WaitLock))
+        });
+        locked.map(|(_, value)| value.exclusive_ns).sum()
+    }
+
+    /// The synchronisation that ends a phase: its time and all that was counted in it.
+    pub fn sync(&self, phase: &PhaseProfile) -> Sync {
+        let inside = below(&self.input.profile.tree, phase.ends_in);
+        let mut sync = Sync::default();
+        for (node, value) in phase.values.iter().filter(|(node, _)| inside[*node as usize]) {
+            sync.add(*node, phase.ends_in.unwrap_or(*node), value, &self.meanings);
+        }
+        sync.moved = sync.bytes;
+        sync
+    }
+}
+
+/// What a call of MPI has to do with a message that travels by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Starts,
+    Completes,
+}
+
+fn part_in_transfer(tree: &ContextTree, node: NodeId) -> Option<Part> {
+    let name = calls::call(tree.frames[tree.nodes[node as usize].frame as usize].call?)?.name;
+    if name.starts_with("MPI_Wait") || name.starts_with("MPI_Test") {
+        return Some(Part::Completes);
+    }
+    let starts = ["MPI_Isend", "MPI_Irecv", "MPI_Issend", "MPI_Irsend", "MPI_Ibsend", "MPI_Imrecv"];
+    starts.contains(&name).then_some(Part::Starts)
+}
