@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use object::read::elf::{ElfFile64, ProgramHeader as _};
-use object::{Endianness, Object, ObjectSymbol, ReadRef, RelocationTarget, elf};
+use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::{Endianness, Object, ReadRef, SymbolIndex, elf};
 
 use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
@@ -252,23 +252,30 @@ impl Code for Binary {
     }
 }
 
-/// The slots that the loader fills with functions that do not return.
+/// The slots that the loader fills with functions that do not return. A large library has tens of thousands
+/// of relocations and nearly as many symbols: each is looked at in its table, and each name once.
 fn read_dead_slots(source: &Arc<Source>) -> Option<HashSet<u64>> {
     let cache = source.cache();
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
-    let names = Names::of(&elf, elf.elf_dynamic_symbol_table());
-    let dead: HashSet<_> = elf
-        .dynamic_symbols()
-        .filter(|symbol| names.name(symbol).is_some_and(never_returns))
-        .map(|symbol| symbol.index())
-        .collect();
-    if dead.is_empty() {
-        return None;
+    let (endian, symbols) = (elf.endian(), elf.elf_dynamic_symbol_table());
+    let names = Names::of(&elf, symbols);
+    // By symbol; the first one stands for none.
+    let mut is_dead = vec![None; symbols.len()];
+    let mut slots = HashSet::new();
+    for section in elf.elf_section_table().iter() {
+        if section.link(endian) != symbols.section() {
+            continue;
+        }
+        let Ok(Some((relocations, _))) = section.rela(endian, &cache) else { continue };
+        for relocation in relocations {
+            let number = relocation.r_sym(endian, false) as usize;
+            let Some(known) = is_dead.get_mut(number).filter(|_| number != 0) else { continue };
+            let symbol = || symbols.symbol(SymbolIndex(number)).ok();
+            let look = || names.name(symbol()?.st_name(endian)).map(never_returns);
+            if *known.get_or_insert_with(|| look().unwrap_or(false)) {
+                slots.insert(relocation.r_offset.get(endian));
+            }
+        }
     }
-    let slots =
-        elf.dynamic_relocations()?.filter_map(|(slot, relocation)| match relocation.target() {
-            RelocationTarget::Symbol(symbol) => dead.contains(&symbol).then_some(slot),
-            _ => None,
-        });
-    Some(slots.collect())
+    Some(slots)
 }

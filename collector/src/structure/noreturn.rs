@@ -61,15 +61,24 @@ const PIECES: [&str; 10] = [
     "_fail17h",
 ];
 
-/// Whether a function of this name (as the symbol table has it) never returns.
+/// Whether a function of this name (as the symbol table has it) never returns. Asked of all names of a
+/// library, most of which are mangled and none of these.
 pub(super) fn never_returns(symbol: &str) -> bool {
     let name = symbol.split('@').next().unwrap_or(symbol);
+    if name.starts_with("_Z") || name.starts_with("_R") {
+        return EXACT.contains(&name)
+            || is_libstdcxx_throw(name)
+            || is_rust(name)
+                && (is_core_panic(name) || PIECES.iter().any(|piece| name.contains(piece)));
+    }
     let plain = name.trim_start_matches('_');
-    NAMES.contains(&plain)
-        || EXACT.contains(&name)
-        || is_libstdcxx_throw(name)
-        || (name.starts_with("_ZN") || name.starts_with("_R"))
-            && (is_core_panic(name) || PIECES.iter().any(|piece| name.contains(piece)))
+    NAMES.contains(&plain) || EXACT.contains(&name)
+}
+
+/// Whether a mangled name may be one of Rust: in the older form, which is C++'s, it ends with a hash.
+fn is_rust(name: &str) -> bool {
+    name.starts_with("_R")
+        || name.starts_with("_ZN") && name.as_bytes().windows(3).any(|part| part == b"17h")
 }
 
 /// `core::panicking::panic_fmt` and its like.
@@ -105,10 +114,15 @@ mod tests {
             "_ZN4core9panicking18panic_bounds_check17h0123456789abcdefE",
             "_ZN4core9panicking9panic_fmt17h0123456789abcdefE",
             "_ZN4core6option13unwrap_failed17h0123456789abcdefE",
+            "_ZN3std9panicking11begin_panic17h0123456789abcdefE.llvm.123",
+            "_RNvNtCs1_3std7process4exit",
+            "_ZSt9terminatev",
         ] {
             assert!(never_returns(name), "{name}");
         }
-        for name in ["main", "exit_group_of_mine", "atexit", "aborted", "panic", "", "_"] {
+        for name in
+            ["main", "exit_group_of_mine", "atexit", "aborted", "panic", "", "_", "_ZN3abcC1Ev"]
+        {
             assert!(!never_returns(name), "{name}");
         }
     }

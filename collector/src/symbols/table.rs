@@ -1,11 +1,15 @@
 //! The functions of one ELF file that have symbols.
 
+use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use object::elf::FileHeader64;
-use object::read::elf::{ElfFile64, ElfSymbol64, Sym as _, SymbolTable};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadRef, SectionFlags, SymbolKind};
+use object::elf::{
+    FileHeader64, SHF_EXECINSTR, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT,
+    STT_SECTION, STT_TLS, SectionHeader64,
+};
+use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _, SymbolTable};
+use object::{Endianness, Object, ObjectSection, ReadRef};
 
 use super::source::Source;
 
@@ -110,43 +114,65 @@ impl Table {
         (self.symbols.capacity() * size_of::<Symbol>() + self.names.capacity()) as u64
     }
 
-    fn take(&mut self, mut candidates: Vec<Candidate<'_>>) {
-        candidates.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| a.rank().cmp(&b.rank())));
-        let ends = extents(&candidates);
+    fn take(&mut self, candidates: Vec<Candidate<'_>>) {
+        // Only the order of their starts counts: of those that have one in common, the best stands for all.
+        let mut order: Vec<(u64, u32)> =
+            candidates.iter().map(|candidate| candidate.start).zip(0..).collect();
+        order.sort_unstable();
+        let places = order.chunk_by(|(one, _), (other, _)| one == other);
+        let group = |group: &[(u64, u32)]| Group::of(group, &candidates);
+        let groups: Vec<Group<'_>> = places.filter_map(group).collect();
+        let ends = extents(&groups);
+        let known =
+            || groups.iter().zip(&ends).filter_map(|(group, end)| Some((group.best, (*end)?)));
+        self.symbols.reserve_exact(known().count());
+        self.names.reserve_exact(known().map(|(best, _)| best.name.len()).sum());
         let mut reach = 0;
-        for (group, end) in candidates.chunk_by(|a, b| a.start == b.start).zip(ends) {
-            let Some(end) = end else { continue };
-            let best = &group[0];
+        for (best, end) in known() {
             let from = self.names.len() as u32;
             self.names.push_str(best.name);
             let name = from..self.names.len() as u32;
             reach = end.max(reach);
             self.symbols.push(Symbol { start: best.start, end, reach, name });
         }
-        self.symbols.shrink_to_fit();
-        self.names.shrink_to_fit();
     }
 }
 
-/// Ends of the functions, one for each distinct start in `sorted`. A symbol without a size reaches
+/// All symbols of one address.
+struct Group<'a> {
+    best: &'a Candidate<'a>,
+    size: u64,
+}
+
+impl<'a> Group<'a> {
+    fn of(group: &[(u64, u32)], candidates: &'a [Candidate<'a>]) -> Option<Self> {
+        let aliases = || group.iter().filter_map(|(_, at)| candidates.get(*at as usize));
+        let size = aliases().map(|candidate| candidate.size).max()?;
+        let best = match group {
+            [_] => aliases().next(),
+            _ => aliases().min_by(|a, b| a.rank().cmp(&b.rank())),
+        };
+        Some(Self { best: best?, size })
+    }
+}
+
+/// Ends of the functions, one for each of `groups`, by ascending address. A symbol without a size reaches
 /// to the next symbol, within its section, and is none at all inside a function that has a size.
-fn extents(sorted: &[Candidate<'_>]) -> Vec<Option<u64>> {
-    let groups: Vec<&[Candidate<'_>]> = sorted.chunk_by(|a, b| a.start == b.start).collect();
+fn extents(groups: &[Group<'_>]) -> Vec<Option<u64>> {
     let mut sized_reach = 0;
     let mut ends = Vec::with_capacity(groups.len());
-    for (index, group) in groups.iter().enumerate() {
-        let start = group[0].start;
-        let size = group.iter().map(|candidate| candidate.size).max().unwrap_or(0);
-        let end = if size > 0 {
-            Some(start.saturating_add(size))
+    for (index, Group { best, size }) in groups.iter().enumerate() {
+        let start = best.start;
+        let end = if *size > 0 {
+            Some(start.saturating_add(*size))
         } else if start < sized_reach {
             None
         } else {
-            let next = groups.get(index + 1).map_or(u64::MAX, |group| group[0].start);
-            Some(next.min(group[0].section_end))
+            let next = groups.get(index + 1).map_or(u64::MAX, |group| group.best.start);
+            Some(next.min(best.section_end))
         };
-        if size > 0 {
-            sized_reach = sized_reach.max(start.saturating_add(size));
+        if *size > 0 {
+            sized_reach = sized_reach.max(start.saturating_add(*size));
         }
         ends.push(end.filter(|end| *end > start));
     }
@@ -156,40 +182,41 @@ fn extents(sorted: &[Candidate<'_>]) -> Vec<Option<u64>> {
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
+    let endian = elf.endian();
+    let sections = elf.elf_section_table();
+    // Of each section, where it ends if it holds code.
+    let end = |section: &SectionHeader64<Endianness>| {
+        let is_code = section.sh_flags(endian) & u64::from(SHF_EXECINSTR) != 0;
+        is_code.then(|| section.sh_addr(endian).saturating_add(section.sh_size(endian)))
+    };
+    let ends: Vec<Option<u64>> = sections.iter().map(end).collect();
     let mut found = Vec::new();
-    let (names, dynamic_names) =
-        (Names::of(elf, elf.elf_symbol_table()), Names::of(elf, elf.elf_dynamic_symbol_table()));
-    let symbols = elf.symbols().map(|symbol| (symbol, names));
-    let dynamic = elf.dynamic_symbols().map(|symbol| (symbol, dynamic_names));
-    for (symbol, names) in symbols.chain(dynamic) {
-        let code = match symbol.kind() {
-            SymbolKind::Text => true,
-            // Hand-written assembly often gives its labels no type.
-            SymbolKind::Unknown => symbol.is_global(),
-            _ => false,
-        };
-        if !code || symbol.is_undefined() {
-            continue;
+    for table in [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()] {
+        let names = Names::of(elf, table);
+        for (index, symbol) in table.enumerate() {
+            let is_code = match symbol.st_type() {
+                STT_FUNC | STT_GNU_IFUNC => true,
+                STT_OBJECT | STT_COMMON | STT_SECTION | STT_FILE | STT_TLS => false,
+                // Hand-written assembly often gives its labels no type.
+                _ => !symbol.is_local(),
+            };
+            if !is_code {
+                continue;
+            }
+            let Ok(Some(section)) = table.symbol_section(endian, symbol, index) else { continue };
+            let Some(section_end) = ends.get(section.0).copied().flatten() else { continue };
+            let Some(name) = names.name(symbol.st_name(endian)) else { continue };
+            if name.is_empty() || name.starts_with(".L") {
+                continue;
+            }
+            found.push(Candidate {
+                start: symbol.st_value(endian),
+                size: symbol.st_size(endian),
+                section_end,
+                local: symbol.is_local(),
+                name,
+            });
         }
-        let Some(section) = symbol.section_index().and_then(|i| elf.section_by_index(i).ok())
-        else {
-            continue;
-        };
-        let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
-        if sh_flags & u64::from(object::elf::SHF_EXECINSTR) == 0 {
-            continue;
-        }
-        let Some(name) = names.name(&symbol) else { continue };
-        if name.is_empty() || name.starts_with(".L") {
-            continue;
-        }
-        found.push(Candidate {
-            start: symbol.address(),
-            size: symbol.size(),
-            section_end: section.address().saturating_add(section.size()),
-            local: symbol.is_local(),
-            name,
-        });
     }
     found
 }
@@ -208,14 +235,10 @@ impl<'d> Names<'d> {
         Self(section.and_then(|section| section.data().ok()).unwrap_or_default())
     }
 
-    /// The name of a symbol of that table; `None` if it is not UTF-8.
-    pub(crate) fn name<R: ReadRef<'d>>(
-        self,
-        symbol: &ElfSymbol64<'d, '_, Endianness, R>,
-    ) -> Option<&'d str> {
-        // Files of other machines are not read.
-        let offset = symbol.elf_symbol().st_name(Endianness::Little) as usize;
-        let name = self.0.get(offset..)?.split(|byte| *byte == 0).next()?;
+    /// The name that begins at an offset; `None` if it is not UTF-8, or none.
+    pub(crate) fn name(self, offset: u32) -> Option<&'d str> {
+        let rest = self.0.get(offset as usize..)?;
+        let name = CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes);
         std::str::from_utf8(name).ok()
     }
 }
