@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
-use object::{Endianness, Object, ReadRef, SymbolIndex, elf};
+use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
+use object::{Endianness, ReadRef, SymbolIndex};
 
 use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
 use super::frames::Frames;
+use super::headers::{Headers, Load};
 use super::noreturn::never_returns;
 use crate::symbols::{Names, Source, Table};
 
@@ -27,12 +28,6 @@ const MOST_PART_BYTES: u64 = 1 << 16;
 /// Most functions that are looked into to find which one a part was split off from.
 pub(super) const MOST_OWNERS: usize = 8;
 
-/// A part of the file that is loaded.
-struct Load {
-    addresses: Range<u64>,
-    offset: u64,
-}
-
 /// A module's file.
 pub(super) struct Binary {
     pub(super) source: Arc<Source>,
@@ -43,9 +38,6 @@ pub(super) struct Binary {
     returns: RefCell<HashMap<u64, bool>>,
     depth: Cell<u32>,
 }
-
-/// The headers of a module's file.
-pub(super) type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 /// Where the loader puts addresses of functions that do not return, once that was asked for. Few, but to
 /// find them all relocations are read: they outlive what is open.
@@ -62,39 +54,27 @@ pub(super) struct Facts {
 /// What a file says of itself; `None` if it is no 64-bit ELF file of this machine.
 pub(super) fn facts(source: &Arc<Source>) -> Option<Facts> {
     let cache = source.cache();
-    facts_of(&ElfFile64::parse(&cache).ok()?)
+    facts_of(&Headers::parse(&cache)?)
 }
 
 /// The same of a file whose headers have been read.
-pub(super) fn facts_of<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Option<Facts> {
-    if elf.architecture() != object::Architecture::X86_64 {
-        return None;
-    }
-    let build_id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
-    let has_symbols = elf.section_by_name(".symtab").is_some();
-    Some(Facts { build_id, has_symbols })
+pub(super) fn facts_of<'d, R: ReadRef<'d>>(headers: &Headers<'d, R>) -> Option<Facts> {
+    let facts =
+        || Facts { build_id: headers.build_id().to_vec(), has_symbols: headers.has(".symtab") };
+    headers.is_of_this_machine().then(facts)
 }
 
 impl Binary {
     /// Prepares a file for analysis. `table` holds its symbols, `dead_slots` what was found out before.
     pub(super) fn new<'d, R: ReadRef<'d>>(
-        elf: &Elf<'d, R>,
+        headers: &Headers<'d, R>,
         source: Arc<Source>,
         table: Arc<Table>,
         dead_slots: DeadSlots,
     ) -> Self {
-        let endian = elf.endian();
-        let loads = elf
-            .elf_program_headers()
-            .iter()
-            .filter(|header| header.p_type(endian) == elf::PT_LOAD)
-            .filter_map(|header| {
-                let start = header.p_vaddr(endian);
-                let end = start.checked_add(header.p_filesz(endian))?;
-                Some(Load { addresses: start..end, offset: header.p_offset(endian) })
-            })
-            .collect();
-        let frames = Frames::of(elf, &source);
+        let loads = headers.loads().filter(|it| it.address.checked_add(it.size).is_some());
+        let loads = loads.collect();
+        let frames = Frames::of(headers, &source);
         Self {
             source,
             loads,
@@ -214,14 +194,11 @@ impl Binary {
 
 impl Code for Binary {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let Some(load) = self.loads.iter().find(|load| load.addresses.contains(&address)) else {
-            return false;
-        };
-        let left = load.addresses.end - address;
-        let Some(offset) = load.offset.checked_add(address - load.addresses.start) else {
-            return false;
-        };
-        into.len() as u64 <= left && self.source.read(offset, into)
+        let inside = |load: &&Load| (load.address..load.address + load.size).contains(&address);
+        let Some(load) = self.loads.iter().find(inside) else { return false };
+        let from = address - load.address;
+        let Some(offset) = load.offset.checked_add(from) else { return false };
+        into.len() as u64 <= load.size - from && self.source.read(offset, into)
     }
 
     fn extent(&self, address: u64) -> Option<Extent> {

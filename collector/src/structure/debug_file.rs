@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use object::{CompressionFormat, Object, ObjectSection, ReadRef};
+use object::read::elf::ElfFile64;
+use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
 
-use super::binary::{self, Elf};
+use super::binary;
 use super::bytes::Bytes;
+use super::headers::Headers;
 use crate::symbols::Source;
 
 /// Most bytes that a compressed section may take in memory: it is needed whole.
@@ -18,6 +20,8 @@ const MOST_SECTION_BYTES: u64 = 512 << 20;
 
 /// Where distributions install debug files.
 pub const SYSTEM_DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 /// A file with debug information.
 #[derive(Clone)]
@@ -39,16 +43,16 @@ impl DebugFile {
 /// Finds the debug information of a module, in this order: the module itself, a file by its build-id in
 /// one of `folders`, one by its `.gnu_debuglink` beside it or in `folders`.
 pub(super) fn find<'d, R: ReadRef<'d>>(
-    elf: &Elf<'d, R>,
+    headers: &Headers<'d, R>,
     path: &Path,
     source: &Arc<Source>,
     folders: &[PathBuf],
 ) -> Option<DebugFile> {
-    if has_debug_info(elf) {
+    if headers.range(".debug_info").is_some() {
         return Some(DebugFile { path: path.to_owned(), source: source.clone() });
     }
-    let build_id = elf.build_id().ok().flatten().unwrap_or_default();
-    let link = elf.gnu_debuglink().ok().flatten();
+    let build_id = headers.build_id();
+    let link = headers.debug_link();
     let mut candidates = Vec::new();
     if let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) {
         let name = format!(".build-id/{first:02x}/{}.debug", hexadecimal(rest));
@@ -97,10 +101,6 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
-}
-
-fn has_debug_info<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> bool {
-    elf.section_by_name(".debug_info").is_some_and(|section| section.file_range().is_some())
 }
 
 /// One section of a file, without its compression; empty if it has none.

@@ -1,14 +1,14 @@
 //! From the bytes of a function to its basic blocks: decodes along all ways that lead on from its entry.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{Code as Op, FlowControl, Instruction, Mnemonic, Register};
 
 use super::code::Code;
 use super::graph::{Block, Found, Graph};
-use super::parts::{CALL, END, LEADER, MOST_CODE_BYTES, Parts};
+use super::parts::{CALL, END, LEADER, MOST_CODE_BYTES, Parts, decoder};
 use super::switches;
+use crate::tree::IdMap;
 
 /// Most instructions that a function may have to be looked into.
 pub const MOST_INSTRUCTIONS: usize = 1_000_000;
@@ -74,7 +74,7 @@ pub(super) fn explore(
 pub(super) struct Explorer<'c> {
     pub(super) code: &'c dyn Code,
     pub(super) parts: Parts,
-    pub(super) exits: HashMap<u64, Exit>,
+    pub(super) exits: IdMap<u64, Exit>,
     /// Indirect jumps whose targets are not known yet.
     unresolved: Vec<u64>,
     work: Vec<u64>,
@@ -91,7 +91,7 @@ impl<'c> Explorer<'c> {
         Self {
             code,
             parts: Parts::default(),
-            exits: HashMap::new(),
+            exits: IdMap::default(),
             unresolved: Vec::new(),
             work: Vec::new(),
             pads: Vec::new(),
@@ -122,47 +122,48 @@ impl<'c> Explorer<'c> {
 
     /// Decodes a block and what follows it without a jump.
     fn decode(&mut self, leader: u64) -> Result<(), Failure> {
-        let known = self.parts.length(leader) != 0;
         self.parts.set(leader, LEADER);
-        if known {
-            return Ok(());
-        }
         let mut at = leader;
         let mut instruction = Instruction::default();
-        loop {
-            if self.parts.length(at) != 0 {
-                // Another way came here before: they join.
-                self.parts.set(at, LEADER);
-                return Ok(());
-            }
-            if !self.decode_one(at, &mut instruction) {
-                return Ok(());
-            }
-            self.instructions += 1;
-            if self.instructions > MOST_INSTRUCTIONS {
-                return Err(Failure::Size);
-            }
-            self.parts.set(at, instruction.len() as u8);
-            if let Some(exit) = self.exit(&instruction) {
-                let next = instruction.next_ip();
-                self.parts.set(at, END);
-                if exit.falls_through {
-                    self.work.push(next);
+        // One decoder for all that follows in a part: to make one takes as long as an instruction.
+        while let Some(part) = self.parts.part(at) {
+            let (bytes, end) = (part.bytes.clone(), part.end());
+            let mut decoder = decoder(&bytes[(at - part.base) as usize..], at);
+            while at < end {
+                if self.parts.length(at) != 0 {
+                    // Another way came here before: they join.
+                    self.parts.set(at, LEADER);
+                    return Ok(());
                 }
-                self.work.extend(&exit.targets);
-                self.exits.insert(at, exit);
-                return Ok(());
+                decoder.decode_out(&mut instruction);
+                if instruction.is_invalid() {
+                    return Ok(());
+                }
+                self.instructions += 1;
+                if self.instructions > MOST_INSTRUCTIONS {
+                    return Err(Failure::Size);
+                }
+                self.parts.set(at, instruction.len() as u8);
+                let next = instruction.next_ip();
+                if let Some(exit) = self.exit(&instruction) {
+                    self.parts.set(at, END);
+                    if exit.falls_through {
+                        self.work.push(next);
+                    }
+                    self.work.extend(&exit.targets);
+                    self.exits.insert(at, exit);
+                    return Ok(());
+                }
+                at = next;
             }
-            at = instruction.next_ip();
         }
+        Ok(())
     }
 
     /// Decodes the instruction at an address of the function; false if there is no whole one.
     pub(super) fn decode_one(&self, at: u64, into: &mut Instruction) -> bool {
         let Some(part) = self.parts.part(at) else { return false };
-        let bytes = &part.bytes[(at - part.base) as usize..];
-        let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-        decoder.decode_out(into);
+        decoder(&part.bytes[(at - part.base) as usize..], at).decode_out(into);
         !into.is_invalid()
     }
 
@@ -353,11 +354,9 @@ impl<'c> Explorer<'c> {
             if end == start {
                 continue;
             }
-            let mut successors = match self.exits.get(&last) {
-                Some(exit) => exit.targets.clone(),
-                None => Vec::new(),
-            };
-            if self.exits.get(&last).is_none_or(|exit| exit.falls_through) {
+            let exit = self.exits.get(&last);
+            let mut successors = exit.map_or_else(Vec::new, |exit| exit.targets.clone());
+            if exit.is_none_or(|exit| exit.falls_through) {
                 successors.push(end);
             }
             let block = Block { start, end, last };

@@ -8,11 +8,11 @@ use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameOffset, FrameDescriptionEntry, Pointer, Reader,
     UnwindContext, UnwindSection, X86_64,
 };
-use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection, ReadRef};
+use object::ReadRef;
 
 use super::bytes::Bytes;
 use super::code::LandingPad;
+use super::headers::Headers;
 use crate::symbols::Source;
 
 /// Most call sites of one function whose landing pads are read.
@@ -82,18 +82,17 @@ impl Table {
 impl Frames {
     /// Finds the tables; `None` for a module that has none.
     pub(super) fn of<'d, R: ReadRef<'d>>(
-        elf: &ElfFile64<'d, object::Endianness, R>,
+        headers: &Headers<'d, R>,
         source: &Arc<Source>,
     ) -> Option<Self> {
         let section = |name| {
-            let section = elf.section_by_name(name)?;
-            let (offset, size) = section.file_range()?;
+            let (address, offset, size) = headers.range(name)?;
             let bytes = Bytes::paged(source, offset..offset.checked_add(size)?)?;
-            Some((section.address(), bytes))
+            Some((address, bytes))
         };
         let (address, bytes) = section(".eh_frame")?;
         let (table_address, table) = section(".eh_frame_hdr")?;
-        let start = |name| elf.section_by_name(name).map_or(0, |section| section.address());
+        let start = |name| headers.range(name).map_or(0, |(address, ..)| address);
         let bases = BaseAddresses::default()
             .set_eh_frame(address)
             .set_eh_frame_hdr(table_address)
@@ -102,11 +101,8 @@ impl Frames {
         let table = Table::parse(table_address, table)?;
         let mut entries = EhFrame::from(bytes);
         entries.set_address_size(8);
-        let stubs = elf
-            .sections()
-            .filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt")))
-            .map(|section| section.address()..section.address().saturating_add(section.size()))
-            .collect();
+        let stubs = headers.beginning(".plt");
+        let stubs = stubs.map(|(address, size)| address..address.saturating_add(size)).collect();
         Some(Self { entries, table, bases, exceptions: section(".gcc_except_table"), stubs })
     }
 

@@ -2,7 +2,7 @@
 //! from their machine code and from debug information, one function at a time.
 //!
 //! ```text
-//! binary (frames, noreturn) -> explore (parts, switches, values) -> graph -> loops -> function
+//! binary (headers, frames, noreturn) -> explore (parts, switches, values) -> graph -> loops -> function
 //! debug_file -> lines -> place                                               order /
 //!                                                                  module <-> cache (recovered)
 //! ```
@@ -30,6 +30,7 @@ mod explore;
 mod frames;
 mod function;
 mod graph;
+mod headers;
 mod lines;
 mod loops;
 mod module;
@@ -173,17 +174,21 @@ impl Structures {
         module: ModuleId,
         address: Address,
     ) -> Result<Arc<Function>, Absent> {
-        self.ask(module, |module, options, strings| {
-            module.function(address.instruction(), options, strings)
-        })
+        let at = address.instruction();
+        if let Some(known) = self.modules[module.0].known(at) {
+            return Ok(known); // sooner than a clock is read
+        }
+        self.ask(module, |module, options, strings| module.function(at, options, strings))
     }
 
     /// What the function is called that holds an address, for those who ask no more: hardly any code is
     /// decoded, and no debug information is read.
     pub fn symbol(&mut self, module: ModuleId, address: Address) -> Result<Symbol, Absent> {
-        self.ask(module, |module, options, strings| {
-            module.symbol(address.instruction(), options, strings)
-        })
+        let at = address.instruction();
+        if let Some(known) = self.modules[module.0].known_symbol(at) {
+            return Ok(known);
+        }
+        self.ask(module, |module, options, strings| module.symbol(at, options, strings))
     }
 
     /// Where an address stands in the source.

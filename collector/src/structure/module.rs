@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::binary::{self, Binary, DeadSlots, Elf};
+use super::binary::{self, Binary, DeadSlots};
 use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
 use super::function::{Absent, Function, Lines};
+use super::headers::Headers;
 use super::lines::{Debug, Strings};
 use super::names::Symbols;
 use super::{Options, Symbol, place};
@@ -110,11 +111,8 @@ impl Module {
         strings: &mut Strings,
     ) -> Result<Symbol, Absent> {
         self.read_kept(options, strings);
-        if let Some(known) = self.known(address) {
-            return Ok(Symbol { name: known.name.clone(), entry: known.entry });
-        }
-        if let Some(known) = self.symbols.get(address) {
-            return Ok(known.clone());
+        if let Some(known) = self.known_symbol(address) {
+            return Ok(known);
         }
         self.open(options).ok_or(Absent::Module)?;
         let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
@@ -132,7 +130,16 @@ impl Module {
         Ok(symbol)
     }
 
-    fn known(&self, address: u64) -> Option<Arc<Function>> {
+    /// That symbol, if it is known already.
+    pub(super) fn known_symbol(&self, address: u64) -> Option<Symbol> {
+        match self.known(address) {
+            Some(known) => Some(Symbol { name: known.name.clone(), entry: known.entry }),
+            None => self.symbols.get(address).cloned(),
+        }
+    }
+
+    /// The function that holds an address, if it is known already.
+    pub(super) fn known(&self, address: u64) -> Option<Arc<Function>> {
         let (_, function) = self.parts.range(..=address).next_back()?;
         function.contains(address).then(|| function.clone())
     }
@@ -186,9 +193,8 @@ impl Module {
         };
         let Some(source) = Source::open(&self.path) else { return };
         let cache = source.cache();
-        let debug_file = Elf::parse(&cache)
-            .ok()
-            .and_then(|elf| debug_file::find(&elf, &self.path, &source, &options.debug_folders));
+        let debug_file = Headers::parse(&cache)
+            .and_then(|it| debug_file::find(&it, &self.path, &source, &options.debug_folders));
         self.has_debug = Some(debug_file.is_some());
         let debug = debug_file.map_or_else(String::new, |file| file.identity());
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
@@ -284,16 +290,16 @@ impl Module {
         }
         let source = Source::open(&self.path)?;
         let cache = source.cache();
-        let elf = Elf::parse(&cache).ok();
-        let facts = elf.as_ref().and_then(binary::facts_of);
+        let headers = Headers::parse(&cache);
+        let facts = headers.as_ref().and_then(binary::facts_of);
         let fits = facts.as_ref().is_some_and(|facts| {
             facts.build_id.is_empty() || self.build_id.is_empty() || facts.build_id == self.build_id
         });
-        let (Some(elf), Some(facts), true) = (&elf, facts, fits) else {
+        let (Some(headers), Some(facts), true) = (&headers, facts, fits) else {
             self.table = Some(None);
             return None;
         };
-        let debug_file = debug_file::find(elf, &self.path, &source, &options.debug_folders);
+        let debug_file = debug_file::find(headers, &self.path, &source, &options.debug_folders);
         self.has_debug = Some(debug_file.is_some());
         let table = self.table.get_or_insert_with(|| {
             let from = match &debug_file {
@@ -303,7 +309,7 @@ impl Module {
             from.or_else(|| Table::read(&source, &self.build_id)).map(Arc::new)
         });
         let dead_slots = self.dead_slots.clone();
-        let binary = Binary::new(elf, source.clone(), table.clone()?, dead_slots);
+        let binary = Binary::new(headers, source.clone(), table.clone()?, dead_slots);
         self.open = Some(Open { binary, debug_file, debug: None });
         Some(())
     }

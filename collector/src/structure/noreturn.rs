@@ -75,10 +75,11 @@ pub(super) fn never_returns(symbol: &str) -> bool {
     NAMES.contains(&plain) || EXACT.contains(&name)
 }
 
-/// Whether a mangled name may be one of Rust: in the older form, which is C++'s, it ends with a hash.
+/// Whether a mangled name may be one of Rust: in the older form, which is C++'s, it ends with a hash, or with
+/// what compilers add behind a dot.
 fn is_rust(name: &str) -> bool {
-    name.starts_with("_R")
-        || name.starts_with("_ZN") && name.as_bytes().windows(3).any(|part| part == b"17h")
+    let has_hash = || name.as_bytes().rchunks(20).next().is_some_and(|end| end.starts_with(b"17h"));
+    name.starts_with("_R") || name.starts_with("_ZN") && (has_hash() || name.contains('.'))
 }
 
 /// `core::panicking::panic_fmt` and its like.

@@ -1,6 +1,9 @@
 //! The bytes of a function, and what is known of each: where instructions begin, how long they are.
 
 use std::ops::Range;
+use std::rc::Rc;
+
+use iced_x86::{Decoder, DecoderOptions};
 
 use super::code::Code;
 
@@ -22,7 +25,8 @@ pub(super) const CALL: u8 = 0x40;
 /// One stretch of a function.
 pub(super) struct Part {
     pub(super) base: u64,
-    pub(super) bytes: Vec<u8>,
+    /// Held by who decodes them, too.
+    pub(super) bytes: Rc<[u8]>,
     /// A mark for each byte: 0 where no instruction begins.
     marks: Vec<u8>,
 }
@@ -31,6 +35,11 @@ impl Part {
     pub(super) fn end(&self) -> u64 {
         self.base + self.bytes.len() as u64
     }
+}
+
+/// A decoder of bytes that begin at an address.
+pub(super) fn decoder(bytes: &[u8], at: u64) -> Decoder<'_> {
+    Decoder::with_ip(64, bytes, at, DecoderOptions::NONE)
 }
 
 /// All stretches of a function; the first holds its entry.
@@ -51,7 +60,11 @@ impl Parts {
         if !code.read(range.start, &mut bytes) {
             return false;
         }
-        self.parts.push(Part { base: range.start, marks: vec![0; bytes.len()], bytes });
+        self.parts.push(Part {
+            base: range.start,
+            marks: vec![0; bytes.len()],
+            bytes: bytes.into(),
+        });
         true
     }
 

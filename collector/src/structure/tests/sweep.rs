@@ -9,7 +9,8 @@ use petgraph::algo::dominators::{Dominators, simple_fast};
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use super::super::binary::{Binary, Elf};
+use super::super::binary::Binary;
+use super::super::headers::Headers;
 use super::super::{Child, Function, Graph, Loop};
 use crate::symbols::{Source, Table};
 
@@ -33,7 +34,7 @@ pub(super) fn open(path: &Path) -> Binary {
     let source = Source::open(path).unwrap();
     let table = Arc::new(Table::read(&source, &[]).unwrap());
     let cache = source.cache();
-    Binary::new(&Elf::parse(&cache).unwrap(), source.clone(), table, Default::default())
+    Binary::new(&Headers::parse(&cache).unwrap(), source.clone(), table, Default::default())
 }
 
 /// Header to blocks of each natural loop, and whether every retreating edge is a back edge.
