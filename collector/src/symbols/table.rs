@@ -190,8 +190,9 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
         is_code.then(|| section.sh_addr(endian).saturating_add(section.sh_size(endian)))
     };
     let ends: Vec<Option<u64>> = sections.iter().map(end).collect();
-    let mut found = Vec::new();
-    for table in [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()] {
+    let tables = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()];
+    let mut found = Vec::with_capacity(tables.iter().map(|table| table.len()).sum());
+    for table in tables {
         let names = Names::of(elf, table);
         for (index, symbol) in table.enumerate() {
             let is_code = match symbol.st_type() {
