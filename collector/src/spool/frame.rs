@@ -162,7 +162,29 @@ impl Payload {
     }
 }
 
-/// Makes frames of payloads.
+/// A payload after compression.
+pub(super) struct Packed {
+    raw_bytes: u32,
+    check: u32,
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    /// Appends a frame of it to `frames`.
+    pub(super) fn frame(&self, stream: Stream, sequence: u32, frames: &mut Vec<u8>) {
+        let header = Header {
+            stream,
+            sequence,
+            raw_bytes: self.raw_bytes,
+            packed_bytes: self.bytes.len() as u32,
+            payload_check: self.check,
+        };
+        frames.extend_from_slice(&header.to_bytes());
+        frames.extend_from_slice(&self.bytes);
+    }
+}
+
+/// Compresses payloads.
 pub(super) struct Packer {
     zstd: CCtx<'static>,
     packed: Vec<u8>,
@@ -176,29 +198,23 @@ impl Packer {
         Ok(Self { zstd, packed: Vec::new() })
     }
 
-    /// Appends a frame to `frames`. The payload has at most [`MAX_RAW_BYTES`].
-    pub(super) fn pack(
-        &mut self,
-        stream: Stream,
-        sequence: u32,
-        payload: &Payload,
-        frames: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        let packed = self.compress(payload)?;
-        let header = Header {
-            stream,
-            sequence,
+    /// Compresses a payload, which has at most [`MAX_RAW_BYTES`].
+    pub(super) fn pack(&mut self, payload: &Payload) -> io::Result<Packed> {
+        self.compress(payload)?;
+        Ok(Packed {
             raw_bytes: payload.bytes.len() as u32,
-            packed_bytes: packed.len() as u32,
-            payload_check: crc32fast::hash(packed),
-        };
-        frames.extend_from_slice(&header.to_bytes());
-        frames.extend_from_slice(packed);
-        Ok(())
+            check: crc32fast::hash(&self.packed),
+            bytes: std::mem::take(&mut self.packed),
+        })
+    }
+
+    /// Takes back the memory of what was compressed, for the next one.
+    pub(super) fn reuse(&mut self, packed: Packed) {
+        self.packed = packed.bytes;
     }
 
     /// One zstd frame, with the end of a block after each part: each block has entropy codes of its own.
-    fn compress(&mut self, payload: &Payload) -> io::Result<&[u8]> {
+    fn compress(&mut self, payload: &Payload) -> io::Result<()> {
         let raw_bytes = payload.bytes.len();
         check(self.zstd.reset(ResetDirective::SessionOnly))?;
         check(self.zstd.set_pledged_src_size(Some(raw_bytes as u64)))?;
@@ -219,7 +235,7 @@ impl Packer {
         if !done {
             return Err(io::Error::other("zstd takes more room than it says"));
         }
-        Ok(&self.packed)
+        Ok(())
     }
 }
 
@@ -275,7 +291,7 @@ mod tests {
 
     fn pack(payload: &Payload) -> Vec<u8> {
         let mut frame = Vec::new();
-        Packer::new().unwrap().pack(STREAM, 9, payload, &mut frame).unwrap();
+        Packer::new().unwrap().pack(payload).unwrap().frame(STREAM, 9, &mut frame);
         frame
     }
 
@@ -290,7 +306,9 @@ mod tests {
             let mut unpacker = Unpacker::new().unwrap();
             for sequence in 0..again as u32 {
                 let mut frame = vec![1, 2, 3];
-                packer.pack(STREAM, sequence, &payload, &mut frame).unwrap();
+                let packed = packer.pack(&payload).unwrap();
+                packed.frame(STREAM, sequence, &mut frame);
+                packer.reuse(packed);
                 let header = Header::parse(&frame[3..]).unwrap();
                 prop_assert_eq!((header.stream, header.sequence), (STREAM, sequence));
                 prop_assert_eq!(header.frame_bytes(), frame.len() as u64 - 3);

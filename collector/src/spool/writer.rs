@@ -1,5 +1,7 @@
 //! The writing end of a spool.
 
+mod restart;
+
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 
@@ -8,12 +10,14 @@ use serde::Serialize;
 
 use super::addresses::{self, Address};
 use super::error::SpoolError;
-use super::frame::{Kind, MAX_RAW_BYTES, Packer, Payload, Stream};
+use super::frame::{Kind, MAX_RAW_BYTES, Packed, Packer, Payload, Stream};
 use super::index::Index;
 use super::reader::Frame;
 use super::thread::Thread;
 use super::{PREAMBLE_BYTES, preamble};
 use crate::tree::IdMap;
+
+pub use restart::Restart;
 
 /// A thread's columns become a frame when they have this many bytes.
 const FRAME_BYTES: usize = 256 << 10;
@@ -122,6 +126,28 @@ impl<W: Write> SpoolWriter<W> {
         self.payload.clear();
         self.payload.part(json);
         self.put(Stream { kind: Kind::Meta, number: stream }, 1, 0);
+        Ok(())
+    }
+
+    /// The same, in this spool and in another one: it is compressed only once.
+    pub fn json_in_both(
+        &mut self,
+        other: &mut Self,
+        stream: u32,
+        json: &[u8],
+    ) -> Result<(), SpoolError> {
+        if self.error.is_some() || other.error.is_some() || json.len() > MAX_RAW_BYTES {
+            return self.json(stream, json).and_then(|()| other.json(stream, json));
+        }
+        self.payload.clear();
+        self.payload.part(json);
+        let Some(packed) = self.packed() else { return other.json(stream, json) };
+        let stream = Stream { kind: Kind::Meta, number: stream };
+        for writer in [&mut *self, other] {
+            let (sequence, bytes) = writer.add_frame(stream, &packed, 0, 0);
+            writer.added(stream, sequence, bytes, 1);
+        }
+        self.packer.reuse(packed);
         Ok(())
     }
 
@@ -267,12 +293,17 @@ impl<W: Write> SpoolWriter<W> {
     fn put(&mut self, stream: Stream, items: u64, merged: u64) {
         let records = if stream.kind == Kind::Records { items } else { 0 };
         if let Some((sequence, bytes)) = self.put_frame(stream, records, merged) {
-            if self.index.add(stream, sequence, bytes, items) {
-                self.put_index();
-            }
-            if self.frames.len() >= WRITE_BYTES {
-                self.write_out();
-            }
+            self.added(stream, sequence, bytes, items);
+        }
+    }
+
+    /// A frame of so many items was added.
+    fn added(&mut self, stream: Stream, sequence: u32, bytes: u64, items: u64) {
+        if self.index.add(stream, sequence, bytes, items) {
+            self.put_index();
+        }
+        if self.frames.len() >= WRITE_BYTES {
+            self.write_out();
         }
     }
 
@@ -290,15 +321,33 @@ impl<W: Write> SpoolWriter<W> {
             self.counts.lost += records + merged;
             return None;
         }
+        let Some(packed) = self.packed() else {
+            self.counts.lost += records + merged;
+            return None;
+        };
+        let added = self.add_frame(stream, &packed, records, merged);
+        self.packer.reuse(packed);
+        Some(added)
+    }
+
+    /// The payload after compression; where that fails, nothing more is written.
+    fn packed(&mut self) -> Option<Packed> {
+        let packed = self.packer.pack(&self.payload).inspect_err(|_| self.write_out());
+        packed.map_err(|error| self.fail(error)).ok()
+    }
+
+    /// Its number in the stream and its bytes.
+    fn add_frame(
+        &mut self,
+        stream: Stream,
+        packed: &Packed,
+        records: u64,
+        merged: u64,
+    ) -> (u32, u64) {
         let before = self.frames.len();
         let next = self.sequences.entry(stream).or_default();
         let sequence = *next;
-        if let Err(error) = self.packer.pack(stream, sequence, &self.payload, &mut self.frames) {
-            self.counts.lost += records + merged;
-            self.write_out();
-            self.fail(error);
-            return None;
-        }
+        packed.frame(stream, sequence, &mut self.frames);
         // Behind the last number comes the first again, which a reader takes for damage: after 136
         // years of a frame a second.
         *next = sequence.wrapping_add(1);
@@ -306,7 +355,7 @@ impl<W: Write> SpoolWriter<W> {
         self.unwritten.push(Unwritten { end, records, merged });
         let bytes = (end - before) as u64;
         self.offset += bytes;
-        Some((sequence, bytes))
+        (sequence, bytes)
     }
 
     fn write_out(&mut self) {
@@ -345,32 +394,5 @@ impl<W: Write> SpoolWriter<W> {
             self.counts.lost += builder.records() - builder.prelude() + builder.merged();
             thread.thinning.release(|_, merged| self.counts.lost += merged + 1);
         }
-    }
-}
-
-/// A sink whose content can be thrown away.
-pub trait Restart {
-    /// Makes it empty.
-    fn restart(&mut self) -> io::Result<()>;
-}
-
-impl<W: Write + Restart> SpoolWriter<W> {
-    /// Throws away the spool, and begins another in its place, in which all threads go on.
-    pub fn restart(&mut self) -> Result<(), SpoolError> {
-        for thread in self.threads.values_mut() {
-            // What a thread has said still counts; that it was said is not repeated.
-            self.counts.lost += thread.release();
-            thread.forget();
-        }
-        self.sequences.clear();
-        self.unwritten.clear();
-        self.error = None;
-        self.frames = preamble().to_vec();
-        self.offset = PREAMBLE_BYTES as u64;
-        self.index = Index::new(self.offset);
-        self.counts = SpoolCounts { lost: self.counts.lost, ..SpoolCounts::default() };
-        self.sink.restart()?;
-        self.write_out();
-        Ok(())
     }
 }

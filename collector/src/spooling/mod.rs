@@ -361,10 +361,8 @@ impl Spooling {
 
     fn both(&mut self, value: &Meta) {
         let json = serde_json::to_vec(value).map_err(SpoolError::from);
-        let written = json.and_then(|json| {
-            self.journal.json(meta::STREAM, &json)?;
-            self.spool.json(meta::STREAM, &json)
-        });
+        let written =
+            json.and_then(|json| self.journal.json_in_both(&mut self.spool, meta::STREAM, &json));
         report(&mut self.trouble, written);
     }
 }
