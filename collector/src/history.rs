@@ -299,7 +299,8 @@ impl History {
 
     /// Names all addresses of its finished run that have no name yet.
     pub(crate) fn name_used(&mut self, tables: &dyn Tables, structures: &mut Structures) {
-        let used = used::addresses(&self.tree, &self.phases, &self.series, &self.groups);
+        let used =
+            used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
         self.addresses.name_all(used, tables, structures);
     }
 

@@ -5,16 +5,19 @@ use std::collections::{HashMap, HashSet};
 
 use crate::account::Account;
 use crate::addresses::Detail;
+use crate::course::Courses;
 use crate::phases::Phases;
 use crate::series::Series;
 use crate::tree::{IdMap, ROOT, RawId, Tree};
 
-/// Ids of the addresses of all contexts that have values, and how much of each is to be known.
+/// Ids of the addresses of all contexts that have values, or that courses have passed through, and how much
+/// of each is to be known.
 pub(crate) fn addresses(
     tree: &Tree,
     phases: &Phases,
     series: &Series,
     groups: &IdMap<u32, Account>,
+    courses: &Courses,
 ) -> HashMap<u32, Detail> {
     let mut used = Used { tree, contexts: HashSet::new(), addresses: HashMap::new() };
     for phase in phases.list() {
@@ -29,6 +32,7 @@ pub(crate) fn addresses(
             used.path(*other);
         });
     }
+    courses.passed(tree).into_iter().for_each(|raw| used.path(raw));
     series.nodes().for_each(|raw| used.path(raw));
     for (routine, account) in groups {
         used.addresses.entry(*routine).or_insert(Detail::Symbol);

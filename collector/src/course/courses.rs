@@ -1,7 +1,8 @@
 //! The courses of all threads of a process: followed while threads live, and what they have come to.
 
-use super::{Course, Crew, Keys};
+use super::{Course, Crew, Keys, passed};
 use crate::clusters::Node;
+use crate::tree::{RawId, Tree};
 
 /// Parts of the memory for a history that the course of the communicating thread may take, and of any
 /// other thread.
@@ -134,6 +135,12 @@ impl Courses {
     /// All threads have ended.
     pub(crate) fn finish(&mut self) {
         self.crew.compare(&self.keys);
+    }
+
+    /// The raw contexts that finished courses have passed through.
+    pub(crate) fn passed(&self, tree: &Tree) -> Vec<RawId> {
+        let crew = self.crew.clusters().iter().map(|cluster| &cluster.tree);
+        passed(self.main.iter().chain(crew), &self.keys, tree)
     }
 
     /// Memory in use, roughly, beside what threads have that live.

@@ -16,7 +16,7 @@ use crate::tree::{RawId, Tree};
 pub(crate) use courses::{Courses, ThreadCourse};
 pub(crate) use crew::Crew;
 pub(crate) use keys::Keys;
-pub(crate) use terms::told;
+pub(crate) use terms::{passed, told};
 
 /// Memory that a node of the tree takes, in bytes: for the bound on their number.
 const NODE_BYTES: u64 = 120;

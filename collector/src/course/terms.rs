@@ -13,18 +13,42 @@ use crate::contexts::Contexts;
 use crate::profile::{CourseKey, NodeId};
 use crate::tree::{ROOT, RawId, Tree};
 
-/// What the keys of courses stand for.
-struct UserTerms<'a, 'c> {
+/// What the keys of courses stand for among the raw contexts.
+struct RawTerms<'a> {
     keys: &'a Keys,
     tree: &'a Tree,
     /// Raw contexts by the one around them and their address ids; ascending. The whole
     /// tree is gone through for it, so only where a node has no address that leads to its context.
     inner: OnceCell<Vec<(RawId, u32, RawId)>>,
+}
+
+/// The raw contexts that courses pass through.
+struct Passed<'a> {
+    raw: RawTerms<'a>,
+    contexts: Vec<RawId>,
+}
+
+/// What keys stand for to the user.
+struct UserTerms<'a, 'c> {
+    raw: RawTerms<'a>,
     addresses: &'a Addresses,
     contexts: &'a mut Contexts<'c>,
     rate: Rate,
     told: Vec<CourseKey>,
     ids: HashMap<(Option<NodeId>, u64), Key>,
+}
+
+/// The raw contexts that courses pass through, whether or not any time was booked there.
+pub(crate) fn passed<'n>(
+    courses: impl IntoIterator<Item = &'n Node>,
+    keys: &Keys,
+    tree: &Tree,
+) -> Vec<RawId> {
+    let mut terms = Passed { raw: RawTerms::new(keys, tree), contexts: Vec::new() };
+    for course in courses {
+        course.translated((ROOT, course.key()), &mut terms);
+    }
+    terms.contexts
 }
 
 /// Courses in the terms of `contexts`, which must be those of `tree`, and what their keys stand for then.
@@ -36,8 +60,8 @@ pub(crate) fn told<'n>(
     contexts: &mut Contexts<'_>,
     rate: Rate,
 ) -> (Vec<Node>, Vec<CourseKey>) {
-    let (inner, told, ids) = (OnceCell::new(), Vec::new(), HashMap::new());
-    let mut terms = UserTerms { keys, tree, inner, addresses, contexts, rate, told, ids };
+    let (raw, told, ids) = (RawTerms::new(keys, tree), Vec::new(), HashMap::new());
+    let mut terms = UserTerms { raw, addresses, contexts, rate, told, ids };
     let root = terms.key(CourseKey { node: None, site: 0, position: None });
     let courses = courses.into_iter().map(|course| course.translated((ROOT, root), &mut terms));
     (courses.collect(), terms.told)
@@ -50,6 +74,25 @@ impl UserTerms<'_, '_> {
             told.push(key);
             Key(told.len() as u32 - 1)
         })
+    }
+}
+
+impl<'a> RawTerms<'a> {
+    fn new(keys: &'a Keys, tree: &'a Tree) -> Self {
+        Self { keys, tree, inner: OnceCell::new() }
+    }
+
+    /// The raw context of the call site of the function that a call or a loop lies in, under that of what is
+    /// around, and one within it; `None` where that is not known, and of places.
+    fn of(&self, around: RawId, node: &Node) -> Option<(RawId, RawId)> {
+        // What has no time may lie behind the end of the run, which was not known when it happened.
+        let key = Some(node.key()).filter(|_| node.duration() > 0)?;
+        let site = match self.keys.meaning(key)? {
+            Meaning::Call(site) => site.map_or(Some(ROOT), |site| self.tree.inner(around, site))?,
+            Meaning::Loop(_) => around,
+            Meaning::Place(_) => return None,
+        };
+        Some((site, self.context_in(site, node)?))
     }
 
     /// A raw context of an address in a call or a loop that a function makes at `site`.
@@ -91,33 +134,40 @@ impl UserTerms<'_, '_> {
     }
 }
 
+impl Terms for Passed<'_> {
+    type Place = RawId;
+
+    fn node(&mut self, around: RawId, node: &Node) -> Option<(RawId, Key)> {
+        let (site, within) = self.raw.of(around, node)?;
+        self.contexts.extend([site, within]);
+        Some((site, node.key()))
+    }
+}
+
 impl Terms for UserTerms<'_, '_> {
     /// The raw context of the call site of the function that a node lies in.
     type Place = RawId;
 
     fn node(&mut self, around: RawId, node: &Node) -> Option<(RawId, Key)> {
-        // What has no time may lie behind the end of the run, which was not known when it happened.
-        let key = Some(node.key()).filter(|_| node.duration() > 0)?;
-        let position = self.keys.position(key);
-        match self.keys.meaning(key)? {
+        let (raw, within) = self.raw.of(around, node)?;
+        let (keys, key) = (self.raw.keys, node.key());
+        let position = keys.position(key);
+        match keys.meaning(key)? {
             Meaning::Call(site) => {
-                let raw = site.map_or(Some(ROOT), |site| self.tree.inner(around, site))?;
-                let callee = self.context_in(raw, node)?;
-                let node = self.contexts.place(callee).map(|place| place.called);
+                let node = self.contexts.place(within).map(|place| place.called);
                 let site = match site {
                     Some(site) => self.addresses.named(site).map(|named| named.offset),
                     // Nobody called it: what it is tells it from others.
-                    None => self.keys.entry(key),
+                    None => keys.entry(key),
                 };
                 let site = site.unwrap_or(0);
                 Some((raw, self.key(CourseKey { node, site, position })))
             }
             Meaning::Loop(depth) => {
-                let within = self.context_in(around, node)?;
                 let node = self.contexts.loop_around(within, depth);
                 // A loop that lies outside of the user's contexts is none to the user.
                 node?;
-                Some((around, self.key(CourseKey { node, site: 0, position })))
+                Some((raw, self.key(CourseKey { node, site: 0, position })))
             }
             Meaning::Place(_) => None,
         }
