@@ -61,6 +61,17 @@ fn efficiency_of_an_imbalanced_job_is_the_share_of_its_work() {
     });
 }
 
+/// The worst loss is that ranks waited for a core, for as long as the subject says.
+fn assert_oversubscribed(job: &Outcome) {
+    let (summary, truth) = (job.summary(), job.truth());
+    let (walls_s, cpus_s) = (truth.numbers("wall_s"), truth.numbers("cpu_s"));
+    let waited_s = walls_s.iter().sum::<f64>() - cpus_s.iter().sum::<f64>();
+    let mean_s = waited_s / walls_s.len() as f64;
+    assert!(mean_s > 0.3 * truth.number("elapsed_s"), "the subject was not short");
+    assert_eq!(summary.worst().kind(), "oversubscription", "{:?}", summary.losses());
+    assert_within("seconds", summary.worst().seconds(), mean_s, 0.10);
+}
+
 #[test]
 fn too_few_cores_are_named() {
     if !Mpi::OpenMpi.available() {
@@ -70,18 +81,29 @@ fn too_few_cores_are_named() {
     let ranks = u32::try_from(3 * cores).expect("a machine's cores are few");
     let job = Job::ranks("oversubscribed", Mpi::OpenMpi, ranks).arguments("burn 40 10");
     let job = job.watch(Watch::Run).shows(|job| {
-        let (summary, truth) = (job.summary(), job.truth());
-        let (walls_s, cpus_s) = (truth.numbers("wall_s"), truth.numbers("cpu_s"));
-        let waited_s = walls_s.iter().sum::<f64>() - cpus_s.iter().sum::<f64>();
-        assert!(
-            waited_s / f64::from(ranks) > 0.3 * truth.number("elapsed_s"),
-            "the subject was not short"
-        );
-        assert_eq!(summary.worst().kind(), "oversubscription", "{:?}", summary.losses());
+        let summary = job.summary();
+        assert_oversubscribed(job);
         for kind in ["load_imbalance", "serialization"] {
             assert_eq!(summary.losses_of(kind).len(), 0, "{:?}", summary.losses());
         }
         assert!(job.text().contains("core"), "the text says nothing of cores:\n{}", job.text());
     });
     assert_eq!(job.summary().number("/run/nodes/0/cores"), job.truth().number("cores"));
+}
+
+#[test]
+fn ranks_that_are_bound_to_one_core_are_told_so() {
+    if !Mpi::Mpich.available() {
+        return;
+    }
+    let job = Job::ranks("oversubscribed", Mpi::Mpich, 2).watch(Watch::Run);
+    job.clone().arguments("burn 20 40 1 bound").shows(|job| {
+        assert_oversubscribed(job);
+        let worst = job.summary().worst();
+        let advice = worst.field("advice").as_str().unwrap_or_default();
+        assert!(advice.contains("binding"), "{advice}");
+    });
+    job.arguments("burn 20 40").shows(|job| {
+        assert_eq!(job.summary().losses_of("oversubscription").len(), 0, "{}", job.text());
+    });
 }

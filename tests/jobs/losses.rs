@@ -338,23 +338,22 @@ fn two_ranks_that_burn_lose_what_they_say() {
 fn many_ranks_that_sleep_lose_what_they_say() {
     // Who polls or moves data needs a core for it: pairs take turns.
     let in_turn = |subject: &str, ranks: u32| match (subject, ranks) {
-        ("polls", 8) => Some("30 80 1"),
-        ("polls", 16) => Some("30 160 1"),
-        ("messages", 8) => Some("80 32 12"),
-        ("messages", 16) => Some("100 48 12"),
-        ("files", 8) => Some("30 60 8"),
-        ("files", 16) => Some("20 120 8"),
+        ("polls", 8) => Some("20 80 1"),
+        ("polls", 16) => Some("20 160 1"),
+        ("messages", 8) => Some("50 32 12"),
+        ("messages", 16) => Some("60 48 12"),
+        ("files", 8) => Some("20 60 8"),
+        ("files", 16) => Some("15 120 8"),
         _ => None,
     };
-    for (ranks, (kind, subject, with, without)) in
-        [8, 16].into_iter().flat_map(|ranks| SUBJECTS.map(|it| (ranks, it)))
-    {
-        let arguments = format!("sleep {}", in_turn(subject, ranks).unwrap_or(with));
-        shown(subject, Mpi::OpenMpi, ranks, &arguments, |job| assert_found(job, kind));
-        let how = without.split(' ').nth(3).filter(|_| in_turn(subject, ranks).is_some());
-        if let Some(how) = how {
-            let arguments = format!("{arguments} {how}");
-            shown(subject, Mpi::OpenMpi, ranks, &arguments, |job| assert_none(job, kind));
+    for (kind, subject, with, without) in SUBJECTS {
+        let arguments = |ranks| format!("sleep {}", in_turn(subject, ranks).unwrap_or(with));
+        for ranks in [8, 16] {
+            shown(subject, Mpi::OpenMpi, ranks, &arguments(ranks), |job| assert_found(job, kind));
+        }
+        if let (Some(_), Some(how)) = (in_turn(subject, 8), without.split(' ').nth(3)) {
+            let arguments = format!("{} {how}", arguments(8));
+            shown(subject, Mpi::OpenMpi, 8, &arguments, |job| assert_none(job, kind));
         }
     }
 }

@@ -1,5 +1,6 @@
 /* All ranks burn the same amount of CPU time. With more ranks than cores they wait for a core and,
- * at the end of an iteration, for those that waited longer: the work is even, the cores are few. */
+ * at the end of an iteration, for those that waited longer: the work is even, the cores are few. With
+ * HOW = bound all ranks of a node are bound to one core of it, as by a wrong option of the launcher. */
 #include "ranks.h"
 
 #include <sched.h>
@@ -10,10 +11,27 @@ SHOWN void work_even(void)
     KEEP_FRAME();
 }
 
+static void bind_to_first_core(void)
+{
+    cpu_set_t allowed, one;
+    int first = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &allowed))
+            first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) {
+        perror("subject: cannot bind to a core");
+        exit(2);
+    }
+}
+
 int main(int argc, char **argv)
 {
     read_parameters(argc, argv);
     begin(&argc, &argv);
+    if (strcmp(parameters.how, "bound") == 0)
+        bind_to_first_core();
     /* Wall time, CPU time: their difference is what the missing cores cost. */
     double mine_s[2] = {0, 0};
     long long checksum = 0;
