@@ -1,5 +1,9 @@
 //! Threads beside those that communicate, and which of them did alike (ICS18, 4.2): those of each rank are
 //! clustered first, then, in the reduction, the clusters of all ranks.
+//!
+//! ICS18 clusters all threads of an execution as one set. A communicating thread and one that only
+//! computes have nothing in common, though, and what makes a rank differ shows in its communicating thread,
+//! which waits for the others: so these make the clusters of ranks, and all others clusters of their own.
 
 use std::cmp::Reverse;
 

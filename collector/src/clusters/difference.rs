@@ -122,10 +122,26 @@ pub(super) fn nodes(one: Side<'_>, other: Side<'_>, flow: &dyn ControlFlow) -> f
             loops::difference((one, left), (other, right), flow)
         }
         // One of the two could not be told apart in time: then neither is.
+        (Content::Profile(left), _) => {
+            let flat = flattened(other.node.clone());
+            profiles((one, left), (other.child(&flat), profile(&flat)))
+        }
+        (_, Content::Profile(right)) => {
+            let flat = flattened(one.node.clone());
+            profiles((one.child(&flat), profile(&flat)), (other, right))
+        }
         _ => {
             let (left, right) = (flattened(one.node.clone()), flattened(other.node.clone()));
-            nodes(one.child(&left), other.child(&right), flow)
+            profiles((one.child(&left), profile(&left)), (other.child(&right), profile(&right)))
         }
+    }
+}
+
+/// The children of a profile node.
+fn profile(node: &Node) -> &[Node] {
+    match &node.content {
+        Content::Profile(children) => children,
+        Content::Ordered(_) | Content::Loop(_) => &[],
     }
 }
 
