@@ -4,7 +4,7 @@ use std::cmp::Ordering::Equal;
 
 use plimsoll_collector::profile::NodeId;
 
-use crate::losses::Finding;
+use crate::finding::Finding;
 use crate::metrics::NS_PER_S;
 use crate::ranks::RankSet;
 use crate::report::page::TIED;

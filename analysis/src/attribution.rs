@@ -10,11 +10,12 @@
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
+use crate::frames::is_part;
 use crate::label::Label;
 use crate::labelling::Meaning;
 use crate::metrics::Accumulator;
 use crate::owners::Owners;
-use crate::totals::{Totals, is_part};
+use crate::totals::Totals;
 
 /// Least part of the run that makes a context significant (ICS18, 4.3.2).
 pub const SIGNIFICANCE: f64 = 0.001;

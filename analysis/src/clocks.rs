@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
-use crate::diagnose::RankInput;
+use crate::input::{Exchange, RankInput};
 use crate::ranks::RankSet;
 use crate::summary::{ClockMethod, Clocks};
 
@@ -29,18 +29,9 @@ mod exchange;
 mod fit;
 mod line;
 
-pub use exchange::{Exchange, exchange};
+pub use exchange::exchange;
 pub use fit::{FEWEST, Fit, fit};
 use line::Line;
-
-/// What is known of a rank's clock beside what it showed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankClock {
-    /// Ranks of one host with the same text read the same clock; nothing is known if it is empty.
-    pub id: String,
-    /// What messages told of it: at the begin of the run and at its end, as far as it came.
-    pub exchanges: Vec<Exchange>,
-}
 
 /// A clock: the ranks that read it have the same one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

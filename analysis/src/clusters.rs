@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError, reduce};
-use crate::diagnose::RankInput;
 use crate::fingerprint::{BASIS, extended};
+use crate::input::RankInput;
 use crate::ranks::RankSet;
 use crate::summary::RankCluster;
 

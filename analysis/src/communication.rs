@@ -16,13 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
 use crate::canonical::{below, path};
+use crate::finding::{Finding, half_query};
+use crate::frames::is_system;
 use crate::imbalance::{Cause, PhaseImbalance};
 use crate::job::JobTotals;
 use crate::label::Label;
 use crate::labelling::Meaning;
-use crate::losses::{Finding, half_query};
 use crate::metrics::NS_PER_S;
-use crate::owners::{function_around, is_system};
+use crate::owners::function_around;
 use crate::queries::Quantity;
 use crate::summary::LossKind;
 use crate::totals::{PhaseNode, PhaseTotals, SyncTotals, Totals, uneven_ns};

@@ -1,6 +1,7 @@
 //! Conclusions from the totals of all ranks, and the summary that tells them.
 
 mod job;
+mod loops;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -13,12 +14,13 @@ use crate::canonical::CanonicalTree;
 use crate::clocks::Reference;
 use crate::clusters::Finished;
 use crate::crews;
-use crate::diagnose::JobInfo;
+use crate::finding::{Finding, SERIAL_FRACTION, cause_time};
 use crate::groups::{self, ByContexts};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
+use crate::input::JobInfo;
+use crate::job::LEAST_SEVERITY;
 use crate::labelling::{Meaning, meanings, polls};
-use crate::loops;
-use crate::losses::{Finding, LEAST_SEVERITY, SERIAL_FRACTION, cause_time, losses, projected_s};
+use crate::losses::{losses, projected_s};
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
 use crate::per_rank::{MOST_BYTES, Sheet};

@@ -10,13 +10,11 @@ use std::cmp::Reverse;
 use plimsoll_collector::clusters::{Content, Node};
 use plimsoll_collector::profile::NodeId;
 
+use crate::frames::is_part;
 use crate::labelling::Meaning;
 use crate::metrics::NS_PER_S;
 use crate::summary::ThreadCluster;
-use crate::totals::{Totals, is_part};
-
-/// As many threads as a rank may have, for how many clusters those of all ranks may be.
-pub const THREADS_OF_RANK: u64 = 1 << 8;
+use crate::totals::Totals;
 
 /// What there is to say of the threads of a job, the most first.
 pub fn shown(totals: &Totals, meanings: &[Meaning]) -> Vec<ThreadCluster> {

@@ -1,86 +1,26 @@
 //! From the ranks' profiles to the summary of the job: agree, reduce, conclude, ask which ranks are
 //! meant, and write it all down (PPoPP20, 3.1 and 5).
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_collector::profile::{NodeId, ProcessProfile};
+use plimsoll_collector::profile::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreed, Proposal};
 use crate::canonical::CanonicalTree;
-use crate::clocks::{Lowest, RankClock, Reference, lower, lowest};
+use crate::clocks::{Lowest, Reference, lower, lowest};
 use crate::clusters::{self, Finished};
 use crate::communicator::{Alone, Communicator, CommunicatorError, broadcast, reduce};
 use crate::conclude::{Conclusion, summary};
+use crate::input::{JobInfo, RankInput};
 use crate::order::ordered;
 use crate::per_rank::{self, Table};
 use crate::queries::ask;
 use crate::rank::{Rank, profile_is_sound};
 use crate::rules::Rules;
 use crate::series;
-use crate::summary::{Mpi, Summary};
+use crate::summary::Summary;
 use crate::totals::Totals;
-
-/// One rank, as the collector of its node hands it on.
-#[derive(Clone, Debug)]
-pub struct RankInput {
-    /// Rank in the job; 0 without MPI.
-    pub rank: u32,
-    /// Name of its node.
-    pub host: String,
-    /// Numbers of the cores on which it may run.
-    pub cores: Vec<u32>,
-    /// Its node's clock.
-    pub clock: RankClock,
-    /// What was measured.
-    pub profile: ProcessProfile,
-    /// What measuring cost beyond what the profile counts.
-    pub cost: Cost,
-    /// What its spool does not hold, as the end of a sentence; `None` if it holds all.
-    pub spool_trouble: Option<String>,
-}
-
-/// What measuring a rank cost, outside its threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// CPU time of the collector thread; on the rank that hosts it.
-    pub collector_cpu_ns: u64,
-    /// The part of it in which functions, loops and lines were looked up, and the part of that after the
-    /// end of the run.
-    #[serde(default)]
-    pub structure_cpu_ns: (u64, u64),
-    /// Bytes of samples spooled to disk.
-    pub spool_bytes: u64,
-    /// Memory used, where it is known.
-    pub memory_bytes: Option<u64>,
-}
-
-/// What is known of the job without its ranks; process 0's counts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct JobInfo {
-    /// Path of the executable.
-    pub executable: String,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-    /// Job id.
-    pub job: Option<String>,
-    /// Begin, RFC 3339.
-    pub started: String,
-    /// The MPI library.
-    pub mpi: Mpi,
-    /// Whether the run reached its end and all ranks contribute.
-    pub complete: bool,
-    /// How it ended.
-    pub ended: String,
-    /// Settings worth telling.
-    pub settings: BTreeMap<String, String>,
-    /// The user's rules of labels.
-    #[serde(default)]
-    pub rules: Rules,
-    /// Sentences about what the measurement could not do.
-    pub notes: Vec<String>,
-}
 
 /// Why there is no summary.
 #[derive(Clone, Debug, PartialEq, Eq)]

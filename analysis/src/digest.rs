@@ -11,7 +11,8 @@ use plimsoll_collector::digest::{Digest, spools};
 use serde::{Deserialize, Serialize};
 
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
-use crate::diagnose::{DiagnoseError, JobInfo, RankInput, diagnose_into};
+use crate::diagnose::{DiagnoseError, diagnose_into};
+use crate::input::{JobInfo, RankInput};
 use crate::per_rank::Table;
 use crate::ranks::RankSet;
 use crate::rules::Rules;

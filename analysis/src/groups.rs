@@ -16,14 +16,15 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find, path};
+use crate::finding::Finding;
+use crate::frames::is_part;
 use crate::imbalance::Cause;
-use crate::losses::Finding;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::owners::Owners;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::{PhaseKind, RankGroup};
-use crate::totals::{PhaseTotals, Totals, is_part};
+use crate::totals::{PhaseTotals, Totals};
 
 /// Part of a phase's work that a context takes on the ranks that have it: less is a detail. Not of its time:
 /// ranks that share cores wait most of it.

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_collector::profile::CollectionCounts;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnose::RankInput;
-use crate::losses::LEAST_SEVERITY;
+use crate::input::RankInput;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
+
+/// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
+pub const LEAST_SEVERITY: f64 = 0.01;
 
 /// A node of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

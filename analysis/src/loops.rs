@@ -6,40 +6,41 @@ use plimsoll_collector::clusters::Members;
 use plimsoll_collector::profile::{LoopProfile, NodeId, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::NS_PER_S;
 use crate::ranks::RankSet;
-use crate::summary::{self, IterationCluster, Iterations};
-use crate::summary_tree::shown_path;
-use crate::totals::Totals;
-
-/// Most durations of iterations in a summary.
-const MOST_DURATIONS: usize = 200;
 
 /// One loop, by sums over ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopTotals {
-    ranks: RankSet,
-    executions: u64,
-    duration_ns: u64,
+    /// Those that ran it.
+    pub ranks: RankSet,
+    /// How often it was entered.
+    pub executions: u64,
+    /// Wall time of all executions.
+    pub duration_ns: u64,
     /// Time and number of iterations, each of so many in a row.
     durations: Vec<(u64, u64)>,
     stride: u64,
-    longest: Longest,
+    /// Where its executions are the longest.
+    pub longest: Longest,
 }
 
 /// The loop on the rank whose executions are the longest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Longest {
+pub struct Longest {
     /// Of one execution, on average.
     mean_ns: u64,
     /// Of several ranks that are as long, the lowest.
     rank: u32,
-    executions: u64,
-    accepted: u64,
-    rejected: u64,
+    /// How often it was entered there.
+    pub executions: u64,
+    /// Iterations that were told apart, in all of them.
+    pub accepted: u64,
+    /// Stretches that were not.
+    pub rejected: u64,
     /// Calls of one that it makes itself.
-    calls: Option<u64>,
-    clusters: Vec<(Members, u64, u64)>,
+    pub calls: Option<u64>,
+    /// Iterations that were alike, their number, their time.
+    pub clusters: Vec<(Members, u64, u64)>,
 }
 
 /// The loops of all ranks that are in.
@@ -66,12 +67,28 @@ impl Loops {
         }
     }
 
+    /// All of them, the longest first.
+    pub fn longest_first(&self) -> Vec<(NodeId, &LoopTotals)> {
+        let mut found: Vec<_> = self.by_node.iter().map(|(node, it)| (*node, it)).collect();
+        found.sort_by_key(|(node, it)| (std::cmp::Reverse(it.duration_ns), *node));
+        found
+    }
+
     fn take(&mut self, node: NodeId, totals: LoopTotals) {
         self.by_node.entry(node).or_default().combine(totals);
     }
 }
 
 impl LoopTotals {
+    /// Time and number of iterations, each of as many in a row, in no more than `most` steps.
+    pub fn durations(&self, most: usize) -> Vec<(u64, u64)> {
+        let (mut durations, mut stride) = (self.durations.clone(), self.stride.max(1));
+        while durations.len() > most {
+            halve(&mut durations, &mut stride);
+        }
+        durations
+    }
+
     fn of_rank(rank: u32, it: &LoopProfile, calls: Option<u64>) -> Self {
         Self {
             ranks: RankSet::from_iter([rank]),
@@ -155,55 +172,4 @@ fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
         found.extend(fitting.or(most).map(|number| (it.node, number)));
     }
     found
-}
-
-/// The loops for a reader, the longest first; `places` are the contexts' numbers in the summary's tree.
-pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
-    let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
-    let mut found: Vec<(&NodeId, &LoopTotals)> = totals.loops.by_node.iter().collect();
-    found.sort_by_key(|(node, it)| (std::cmp::Reverse(it.duration_ns), **node));
-    let shown = found.into_iter().filter_map(|(node, it)| {
-        let longest = &it.longest;
-        let each = |number: u64| number.div_ceil(longest.executions.max(1));
-        let accepted = each(longest.accepted);
-        let calls_seen = longest.calls.map(each);
-        let mean_ns = it.duration_ns as f64 / it.executions.max(1) as f64;
-        let whole_ns = it.duration_ns as f64 / f64::from(ranks.max(1));
-        Some(summary::Loop {
-            path: shown_path(totals, *node),
-            node: places[*node as usize]?,
-            ranks: it.ranks.to_string(),
-            executions: it.executions,
-            mean_duration_s: mean_ns / NS_PER_S,
-            fraction: if elapsed_ns > 0 { whole_ns / elapsed_ns as f64 } else { 0.0 },
-            iterations: Iterations {
-                accepted,
-                rejected: each(longest.rejected),
-                calls_seen,
-                exact: calls_seen == Some(accepted),
-            },
-            durations_s: durations_s(it),
-            clusters: clusters(longest),
-        })
-    });
-    shown.collect()
-}
-
-fn durations_s(it: &LoopTotals) -> Vec<f64> {
-    let (mut durations, mut stride) = (it.durations.clone(), it.stride.max(1));
-    while durations.len() > MOST_DURATIONS {
-        halve(&mut durations, &mut stride);
-    }
-    let mean = |(time, number): (u64, u64)| time as f64 / number as f64 / NS_PER_S;
-    durations.into_iter().filter(|(_, number)| *number > 0).map(mean).collect()
-}
-
-fn clusters(longest: &Longest) -> Vec<IterationCluster> {
-    let mut clusters: Vec<&(Members, u64, u64)> = longest.clusters.iter().collect();
-    clusters.sort_by_key(|(members, _, _)| members.first());
-    let shown = |(members, number, time): &(Members, u64, u64)| IterationCluster {
-        iterations: members.to_string(),
-        mean_s: *time as f64 / (*number).max(1) as f64 / NS_PER_S,
-    };
-    clusters.into_iter().map(shown).collect()
 }

@@ -6,7 +6,9 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
 use crate::communication::{communication, joined, rest_ns};
+use crate::finding::{Finding, SERIAL_FRACTION, cause_time, half_query};
 use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
+use crate::job::LEAST_SEVERITY;
 use crate::labelling::Meaning;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::owners::Owners;
@@ -15,8 +17,6 @@ use crate::resources::{files, locks};
 use crate::summary::LossKind;
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
-/// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
-pub const LEAST_SEVERITY: f64 = 0.01;
 /// Where more threads want a core than there are, a message waits also until its receiver has one, which
 /// is not the program's fault: communication must then cost so many times more to be a loss. Where
 /// that is a loss itself, nothing is said of calls that wait.
@@ -31,56 +31,8 @@ const LEAST_BESIDE_DELAY: f64 = 0.05;
 /// Beside waiting that even work would leave, uneven work must be at least this fraction of it: who waits
 /// often, begins to work now a little earlier, now later, than the clock says.
 const LEAST_BESIDE_REST: f64 = 0.05;
-/// The others do at most this fraction of the one rank's work: the run is serial there.
-pub const SERIAL_FRACTION: f64 = 0.1;
 /// If the totals of a cause are less uneven than this fraction of its instances, ranks take turns.
 const TURNS_FRACTION: f64 = 0.5;
-
-/// A loss, before its ranks are known by name.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// Its kind.
-    pub kind: LossKind,
-    /// First index of its phase.
-    pub phase: u64,
-    /// What the run would be shorter by, in seconds.
-    pub seconds: f64,
-    /// The part of it that a first instance has, which is a phase of its own.
-    pub first_s: f64,
-    /// Where it shows.
-    pub symptom: NodeId,
-    /// Where else it shows, most first.
-    pub also_in: Vec<NodeId>,
-    /// Why, worst first.
-    pub causes: Vec<Cause>,
-    /// Causes partly even each other out.
-    pub evened_out: bool,
-    /// Which rank is slow changes from instance to instance.
-    pub by_turns: bool,
-    /// Finds the slow ranks.
-    pub slow: Option<Query>,
-    /// Finds the waiting ranks.
-    pub waiting: Option<Query>,
-}
-
-impl Finding {
-    /// A loss of so many seconds in a phase, of which no more is known than where it shows.
-    pub fn new(kind: LossKind, phase: u64, seconds: f64, symptom: NodeId) -> Self {
-        Self {
-            kind,
-            phase,
-            seconds,
-            first_s: 0.0,
-            symptom,
-            also_in: Vec::new(),
-            causes: Vec::new(),
-            evened_out: false,
-            by_turns: false,
-            slow: None,
-            waiting: None,
-        }
-    }
-}
 
 /// All losses of a run, worst first.
 pub fn losses(
@@ -272,12 +224,6 @@ fn uneven(
     })
 }
 
-/// Time over ranks in a cause of a loss of this phase.
-pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
-    let node = phase.nodes.get(&cause.node).copied().unwrap_or_default();
-    if cause.own { node.own } else { node.inclusive }
-}
-
 /// One rank is responsible for the work (PPoPP20, 5.1). Where most ranks are seen in the same
 /// function it is a part of the program that all go through, and some have less to do in it.
 fn is_serial(time: &Accumulator, ranks: u32) -> bool {
@@ -295,11 +241,6 @@ fn slow_query(totals: &Totals, phase: u64, cause: &Cause, time: &Accumulator) ->
         quantity: Quantity::Work { phase, path, own: cause.own },
         at_least_ns: u64::try_from(at_least).unwrap_or(u64::MAX),
     })
-}
-
-/// Ranks at or above half of the largest.
-pub fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
-    (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2) })
 }
 
 /// More runnable threads than cores. Waiters that yield also wait for cores, so only what delays

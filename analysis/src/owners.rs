@@ -1,30 +1,10 @@
 //! To whom work and waiting are put down: the functions of the user, and the calls that wait.
 
-use plimsoll_collector::profile::{ContextTree, Frame, NodeId};
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
+use crate::frames::{is_part, is_system};
 use crate::label::Label;
 use crate::labelling::Meaning;
-use crate::totals::is_part;
-
-/// Modules whose functions are never named as a cause: they work on behalf of their caller.
-const SYSTEM_MODULES: &[&str] = &[
-    "libc.so",
-    "libc-2",
-    "libm.so",
-    "libm-2",
-    "ld-linux",
-    "ld-2",
-    "libpthread",
-    "librt.so",
-    "[vdso]",
-    // What our wrappers take is the call's, or its caller's.
-    "libplimsoll.so",
-];
-
-/// Whether a frame belongs to the system's libraries.
-pub fn is_system(frame: &Frame) -> bool {
-    SYSTEM_MODULES.iter().any(|module| frame.module.starts_with(module))
-}
 
 /// To whom the work of each context is put down.
 ///

@@ -23,9 +23,9 @@ use serde::Serialize;
 
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError};
-use crate::diagnose::RankInput;
 use crate::error::Error;
 use crate::imbalance::PhaseImbalance;
+use crate::input::RankInput;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::ranks::RankSet;
 use crate::summary::Summary;

@@ -12,7 +12,7 @@ use plimsoll_collector::profile::{
 
 use crate::agreement::{Agreed, Matching};
 use crate::canonical::is_sound;
-use crate::diagnose::RankInput;
+use crate::input::RankInput;
 use crate::joining::{joined, whole_run};
 use crate::labelling::{Meaning, meanings, polls};
 use crate::owners::Owners;

@@ -11,10 +11,10 @@ use plimsoll_collector::profile::{LONG_CALL_NS, NodeId};
 
 use crate::canonical::{Threads, path};
 use crate::communication::{LARGE_BYTES, LONG_PART, Reason, SHOWN_PART, frequent};
+use crate::finding::{Finding, half_query};
 use crate::imbalance::Cause;
 use crate::label::Label;
 use crate::labelling::Meaning;
-use crate::losses::{Finding, half_query};
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::queries::Quantity;

@@ -12,8 +12,8 @@ use std::fmt;
 use plimsoll_collector::profile::{Frame, FrameKind};
 use serde::{Deserialize, Serialize};
 
+use crate::glob::Glob;
 use crate::label::Label;
-use crate::settings::Glob;
 
 /// Rules, in the order in which they were written. They travel as their text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

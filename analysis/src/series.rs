@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clocks::{ClockName, Lowest};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
-use crate::diagnose::RankInput;
+use crate::input::RankInput;
 
 mod align;
 mod cut;

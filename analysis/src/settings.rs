@@ -3,7 +3,6 @@
 //! The preloaded library reads them before `main`: nothing here starts a thread, panics, or needs
 //! more than an allocator.
 
-mod glob;
 mod quantity;
 mod rank_filter;
 mod table;
@@ -13,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-pub use glob::Glob;
+use crate::glob::Glob;
 use plimsoll_agent::marks::Marks;
 pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 pub use rank_filter::RankFilter;

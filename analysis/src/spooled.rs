@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use plimsoll_collector::profile::ProcessProfile;
 
-use crate::clocks::RankClock;
-use crate::diagnose::{Cost, JobInfo, RankInput};
+use crate::input::{Cost, JobInfo, RankClock, RankInput};
 
 /// How a run ended whose spool does not say: nothing but a SIGKILL, or a machine that stops, leaves
 /// none of its processes a moment.

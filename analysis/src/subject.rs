@@ -10,8 +10,7 @@ use plimsoll_collector::profile::{
     ProcessProfile, Releases, instance_level,
 };
 
-use crate::clocks::RankClock;
-use crate::diagnose::{Cost, JobInfo, RankInput};
+use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::rules::Rules;
 use crate::summary::{Mpi, MpiAbi};
 

@@ -3,7 +3,7 @@
 
 use plimsoll_collector::profile::{ContextTree, NodeId, NodeValue};
 
-use crate::totals::is_part;
+use crate::frames::is_part;
 
 /// Times of some threads of one rank; all lists are by node of its tree.
 pub struct Times {

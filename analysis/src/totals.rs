@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{CourseKey, Frame, FrameKind, NodeId, NodeValue, PhaseProfile};
+use plimsoll_collector::profile::{CourseKey, NodeId, NodeValue, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::clocks::ClockTotals;
 use crate::clusters::Clusters;
-use crate::crews::THREADS_OF_RANK;
 use crate::divisions::Divisions;
 use crate::instances::Instances;
 use crate::job::JobTotals;
@@ -102,6 +101,9 @@ pub struct PhaseTotals {
     /// Contexts that answer for work.
     pub nodes: BTreeMap<NodeId, PhaseNode>,
 }
+
+/// As many threads as a rank may have, for how many clusters those of all ranks may be.
+const THREADS_OF_RANK: u64 = 1 << 8;
 
 /// All that is known of some ranks together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -403,8 +405,4 @@ impl PhaseTotals {
             ours.run_delay.combine(&theirs.run_delay);
         }
     }
-}
-/// Whether a frame is a part of a procedure.
-pub fn is_part(frame: &Frame) -> bool {
-    matches!(frame.kind, FrameKind::Loop | FrameKind::Inlined | FrameKind::Line)
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::ClockKind;
-use plimsoll_analysis::clocks::{Exchange, RankClock};
+use plimsoll_analysis::input::{Exchange, RankClock};
 use plimsoll_analysis::mpi::node::NodeRank;
 use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};

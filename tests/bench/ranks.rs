@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use ciborium::Value;
 use plimsoll_analysis::agreement::{Agreed, Proposal};
-use plimsoll_analysis::clocks::{RankClock, Reference, lowest};
+use plimsoll_analysis::clocks::{Reference, lowest};
 use plimsoll_analysis::communicator::Alone;
-use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput};
+use plimsoll_analysis::input::{Cost, JobInfo, RankClock, RankInput};
 use plimsoll_analysis::rank::Rank;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::spooled::SpoolNote;

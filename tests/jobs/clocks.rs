@@ -137,7 +137,8 @@ fn clocks_are_aligned_by_samples_alone() {
     );
 }
 
-/// Ranks of two programs have no place in common at which they synchronise.
+/// Ranks of two programs have no place in common at which they synchronise. Where calls are not measured, each
+/// of the two must have waited now and then to be seen to.
 #[test]
 fn clocks_of_programs_that_differ_are_aligned() {
     if !Mpi::OpenMpi.available() || !nodes::available() {
@@ -145,11 +146,11 @@ fn clocks_of_programs_that_differ_are_aligned() {
     }
     let (ahead, ahead_s, per_node) = skewed(Mpi::OpenMpi);
     let nodes = ahead_s.len() as u32;
-    let job = Job::ranks("coupled", Mpi::OpenMpi, nodes * per_node).arguments("sleep 40 20 3");
-    let job = job.watch(Watch::Run);
-    let by_samples = job.clone().variable("PLIMSOLL_REGIONS", "off");
+    let job = Job::ranks("coupled", Mpi::OpenMpi, nodes * per_node).watch(Watch::Run);
+    let by_calls = job.clone().arguments("sleep 40 20 3");
+    let by_samples = job.arguments("sleep 40 20 3 turns").variable("PLIMSOLL_REGIONS", "off");
     for (job, method, tolerance) in
-        [(job, "regions", TOLERANCE), (by_samples, "samples", 2.0 * TOLERANCE)]
+        [(by_calls, "regions", TOLERANCE), (by_samples, "samples", 2.0 * TOLERANCE)]
     {
         undisturbed(
             || run_apart_and_level(&job, nodes, ahead),
@@ -157,15 +158,11 @@ fn clocks_of_programs_that_differ_are_aligned() {
                 assert_aligned(apart, method, ahead_s, per_node);
                 for job in [apart, level] {
                     let phases = job.summary().at("/phases").as_array().expect("it is a list");
-                    let kinds = phases.iter().map(|it| (&it["instances"], &it["kind"]));
-                    assert!(
-                        kinds.clone().any(|it| it == (&39.into(), &"mpmd".into())),
-                        "{phases:?}"
-                    );
+                    let mut kinds = phases.iter().map(|it| (&it["instances"], &it["kind"]));
+                    assert!(kinds.any(|it| it == (&39.into(), &"mpmd".into())), "{}", job.story());
                 }
                 let fields = ["kind", "slow_ranks", "waiting_ranks", "label", "group"];
                 assert_same_loss(apart, level, &fields, tolerance);
-                assert_eq!(apart.summary().worst().kind(), "group_imbalance");
             },
         );
     }

@@ -7,26 +7,15 @@
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::clock::clock_ns;
-use serde::{Deserialize, Serialize};
 
 use crate::communicator::{Communicator, CommunicatorError};
+use crate::input::Exchange;
 
 /// Most questions that a process asks: the shortest way counts, and what delays one delays few of
 /// its neighbours.
 const QUESTIONS: u32 = 10;
 /// How long it asks, where messages take long: as a rule because the cores are taken.
 const PATIENCE: Duration = Duration::from_millis(20);
-
-/// How the clock of this process stood to that of process 0 at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Exchange {
-    /// The moment, on process 0's clock, in nanoseconds.
-    pub at_ns: i64,
-    /// By how much this process's clock was ahead, in nanoseconds.
-    pub ahead_ns: i64,
-    /// By how much that may be wrong: half the ways of the messages that tell it.
-    pub error_ns: u64,
-}
 
 /// What a process asks of the one above it.
 const ASK: u8 = 1;

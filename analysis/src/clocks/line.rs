@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Reference;
-use super::exchange::Exchange;
 use super::fit::Fit;
+use crate::input::Exchange;
 
 /// Parts of a drift's unit in one.
 const PPT: f64 = 1e12;

@@ -3,7 +3,7 @@
 use plimsoll_agent::marks::retreat::Reason;
 
 use crate::agreement::Matching;
-use crate::diagnose::JobInfo;
+use crate::input::JobInfo;
 use crate::job::JobTotals;
 use crate::metrics::NS_PER_S;
 use crate::summary::{Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run};

@@ -10,8 +10,8 @@ use plimsoll_agent::calls::{self, CallClass};
 use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
 
 use super::Meaning;
+use crate::frames::is_system;
 use crate::label::Label;
-use crate::owners::is_system;
 
 /// Most time between two calls in a loop that does nothing but look.
 const MOST_BETWEEN_NS: u64 = 5_000;

@@ -17,7 +17,7 @@ pub struct NodeRank {
     pub descriptor: i32,
     /// Cores on which it may run.
     pub cores: Vec<u32>,
-    /// Which clock it reads: [`crate::clocks::RankClock::id`].
+    /// Which clock it reads: [`crate::input::RankClock::id`].
     pub clock: String,
     /// It is to be watched (PLIMSOLL_RANKS).
     pub watched: bool,

@@ -5,8 +5,8 @@ use plimsoll_collector::profile::{
     NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Releases, Series, Sight, SyncSite,
 };
 
-use crate::clocks::RankClock;
-use crate::diagnose::{Cost, RankInput, diagnose, diagnose_alone};
+use crate::diagnose::{diagnose, diagnose_alone};
+use crate::input::{Cost, RankClock, RankInput};
 use crate::subject::{BEGIN_NS, Contexts, MS, job};
 use crate::summary::{ClockMethod, Summary};
 use crate::threads::run;

@@ -7,10 +7,10 @@ use std::path;
 
 use plimsoll_agent::marks::Marks;
 
-use super::glob::Glob;
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
 use super::{ClockChoice, Formats, Settings, Trace};
+use crate::glob::Glob;
 use crate::output;
 
 /// Whether a variable has an effect.

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_agent::{descriptors, process};
-use plimsoll_analysis::diagnose::{Cost, JobInfo, RankInput, diagnose_alone, diagnose_into};
+use plimsoll_analysis::diagnose::{diagnose_alone, diagnose_into};
+use plimsoll_analysis::input::{Cost, JobInfo, RankInput};
 use plimsoll_analysis::mpi::{Abi, is_linked_in};
 use plimsoll_analysis::output::Side;
 use plimsoll_analysis::per_rank::Table;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_analysis::communicator::{Communicator, broadcast};
-use plimsoll_analysis::diagnose::{Cost, JobInfo};
+use plimsoll_analysis::input::{Cost, JobInfo};
 use plimsoll_analysis::mpi::MpiCommunicator;
 use plimsoll_analysis::mpi::node::NodeRank;
 use plimsoll_analysis::output::{Facts, Target, claim_folder};

@@ -1,0 +1,58 @@
+//! Loops in the words of the summary.
+
+use plimsoll_collector::clusters::Members;
+
+use crate::loops::{Longest, LoopTotals};
+use crate::metrics::NS_PER_S;
+use crate::summary::{self, IterationCluster, Iterations};
+use crate::summary_tree::shown_path;
+use crate::totals::Totals;
+
+/// Most durations of iterations in a summary.
+const MOST_DURATIONS: usize = 200;
+
+/// The loops for a reader, the longest first; `places` are the contexts' numbers in the summary's tree.
+pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
+    let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
+    let shown = totals.loops.longest_first().into_iter().filter_map(|(node, it)| {
+        let longest = &it.longest;
+        let each = |number: u64| number.div_ceil(longest.executions.max(1));
+        let accepted = each(longest.accepted);
+        let calls_seen = longest.calls.map(each);
+        let mean_ns = it.duration_ns as f64 / it.executions.max(1) as f64;
+        let whole_ns = it.duration_ns as f64 / f64::from(ranks.max(1));
+        Some(summary::Loop {
+            path: shown_path(totals, node),
+            node: places[node as usize]?,
+            ranks: it.ranks.to_string(),
+            executions: it.executions,
+            mean_duration_s: mean_ns / NS_PER_S,
+            fraction: if elapsed_ns > 0 { whole_ns / elapsed_ns as f64 } else { 0.0 },
+            iterations: Iterations {
+                accepted,
+                rejected: each(longest.rejected),
+                calls_seen,
+                exact: calls_seen == Some(accepted),
+            },
+            durations_s: durations_s(it),
+            clusters: clusters(longest),
+        })
+    });
+    shown.collect()
+}
+
+fn durations_s(it: &LoopTotals) -> Vec<f64> {
+    let mean = |(time, number): (u64, u64)| time as f64 / number as f64 / NS_PER_S;
+    let durations = it.durations(MOST_DURATIONS).into_iter();
+    durations.filter(|(_, number)| *number > 0).map(mean).collect()
+}
+
+fn clusters(longest: &Longest) -> Vec<IterationCluster> {
+    let mut clusters: Vec<&(Members, u64, u64)> = longest.clusters.iter().collect();
+    clusters.sort_by_key(|(members, _, _)| members.first());
+    let shown = |(members, number, time): &(Members, u64, u64)| IterationCluster {
+        iterations: members.to_string(),
+        mean_s: *time as f64 / (*number).max(1) as f64 / NS_PER_S,
+    };
+    clusters.into_iter().map(shown).collect()
+}
