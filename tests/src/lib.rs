@@ -12,6 +12,7 @@
 //! - The tests know the summary as JSON only, as a user's script does ([`summary`]).
 
 pub mod artifacts;
+pub mod aside;
 mod bindings;
 pub mod digests;
 pub mod job;

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::artifacts::{target_dir, workspace_dir};
+use crate::aside::aside;
 use crate::bindings;
 use crate::mpi::{Mpi, find_command};
 
@@ -278,7 +279,7 @@ impl Form {
 }
 
 fn compile(mut command: Command, executable: &Path) {
-    let output = command.arg("-o").arg(executable).output().unwrap_or_else(|error| {
+    let output = aside(command.arg("-o").arg(executable)).output().unwrap_or_else(|error| {
         panic!("{command:?} does not run ({error}): scripts/test installs the compilers")
     });
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
