@@ -22,6 +22,8 @@
 //! common member times the size of these; a constant number of look-ups of the control flow for each
 //! child without a partner.
 
+use std::borrow::Cow;
+
 use super::ControlFlow;
 use super::align::{Step, Walk};
 use super::flatten::flattened;
@@ -122,26 +124,17 @@ pub(super) fn nodes(one: Side<'_>, other: Side<'_>, flow: &dyn ControlFlow) -> f
             loops::difference((one, left), (other, right), flow)
         }
         // One of the two could not be told apart in time: then neither is.
-        (Content::Profile(left), _) => {
-            let flat = flattened(other.node.clone());
-            profiles((one, left), (other.child(&flat), profile(&flat)))
-        }
-        (_, Content::Profile(right)) => {
-            let flat = flattened(one.node.clone());
-            profiles((one.child(&flat), profile(&flat)), (other, right))
-        }
         _ => {
-            let (left, right) = (flattened(one.node.clone()), flattened(other.node.clone()));
-            profiles((one.child(&left), profile(&left)), (other.child(&right), profile(&right)))
+            let (left, right) = (as_profile(one.node), as_profile(other.node));
+            nodes(one.child(&left), other.child(&right), flow)
         }
     }
 }
 
-/// The children of a profile node.
-fn profile(node: &Node) -> &[Node] {
-    match &node.content {
-        Content::Profile(children) => children,
-        Content::Ordered(_) | Content::Loop(_) => &[],
+fn as_profile(node: &Node) -> Cow<'_, Node> {
+    match node.is_profile() {
+        true => Cow::Borrowed(node),
+        false => Cow::Owned(flattened(node.clone())),
     }
 }
 
