@@ -125,7 +125,7 @@ impl JobTotals {
             let meaning = rank.meanings[*node as usize];
             if meaning.is_useful() {
                 useful += value.exclusive_ns;
-                on_core += value.exclusive_ns.saturating_sub(value.run_delay_ns);
+                on_core += value.net_ns();
             }
             delay += if meaning.is_work() { value.run_delay_ns } else { 0 };
         }

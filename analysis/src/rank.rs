@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
-    InstanceRow, NodeId, NodeValue, PhaseProfile, ProcessProfile, instance_level,
+    InstanceRow, NodeId, PhaseProfile, ProcessProfile, instance_level,
 };
 
 use crate::agreement::{Agreed, Matching};
@@ -78,8 +78,7 @@ impl<'a> Rank<'a> {
 
     /// Work of every context that answers for some in a phase, from its totals, by node.
     pub fn phase_work(&self, phase: &PhaseProfile) -> Vec<(NodeId, Work)> {
-        let net = |value: &NodeValue| value.exclusive_ns.saturating_sub(value.run_delay_ns);
-        let values = phase.values.iter().map(|(node, value)| (*node, net(value)));
+        let values = phase.values.iter().map(|(node, value)| (*node, value.net_ns()));
         self.work(&mut self.scratch(), values)
     }
 

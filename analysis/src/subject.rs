@@ -281,8 +281,7 @@ impl Subject {
                 divisions.push(InstanceRow { phase: phase as u32, ..last });
             }
             if instance_level(index) >= level {
-                let net = |value: &NodeValue| value.exclusive_ns - value.run_delay_ns;
-                let net = instance.iter().map(|(node, value)| (*node, net(value))).collect();
+                let net = instance.iter().map(|(node, value)| (*node, value.net_ns())).collect();
                 rows.push(InstanceRow {
                     phase: phase as u32,
                     ..row(None, index, now - begin, net)

@@ -92,6 +92,11 @@ pub struct NodeValue {
 pub const LONG_CALL_NS: u64 = 20_000_000;
 
 impl NodeValue {
+    /// Wall time net of waiting for a core.
+    pub fn net_ns(&self) -> u64 {
+        self.exclusive_ns.saturating_sub(self.run_delay_ns)
+    }
+
     /// Adds another measurement of the same context.
     pub fn add(&mut self, other: &Self) {
         self.exclusive_ns += other.exclusive_ns;

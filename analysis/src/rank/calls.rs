@@ -49,7 +49,7 @@ impl Rank<'_> {
             self.meanings[node as usize].is_work() && class.is_some_and(CallClass::leaves_core)
         };
         let off = phase.values.iter().filter(|(node, _)| is_off(*node));
-        off.map(|(_, value)| value.exclusive_ns.saturating_sub(value.run_delay_ns)).sum()
+        off.map(|(_, value)| value.net_ns()).sum()
     }
 
     /// Where a phase spends time outside work, by the outermost such context; the synchronisation

@@ -146,7 +146,7 @@ impl Run {
             return;
         }
         let net = |(node, value): (&NodeId, &NodeValue)| {
-            let net_ns = value.exclusive_ns - value.run_delay_ns;
+            let net_ns = value.net_ns();
             (net_ns > 0).then_some((*node, net_ns))
         };
         let values = instance.values.iter().filter_map(net).collect();
