@@ -1,61 +1,66 @@
 //! Profile nodes (ICS18, 3.2): what is left of a tree when its instances are no longer told apart
 //! in time. Only durations are accumulated, by what the nodes stand for.
+//!
+//! Most iterations of inner loops end here, so what is accumulated is only read: nothing is taken apart
+//! that has a place already.
 
-use super::node::{Content, Iterations, Kind, Node};
+use super::node::{Boundary, Content, Kind, Node};
 
 /// The profile of a node. Sums stay exact.
-pub(super) fn flattened(mut node: Node) -> Node {
-    let content = std::mem::replace(&mut node.content, Content::Profile(Vec::new()));
-    let mut set = Vec::new();
-    match content {
-        Content::Profile(children) => set = children,
-        Content::Ordered(children) => {
-            for child in children {
-                node.own += child.before;
-                insert(&mut set, child);
-            }
-        }
-        Content::Loop(iterations) => {
-            let Iterations { clusters, refused, .. } = *iterations;
-            set = refused;
-            for cluster in clusters {
-                node.own += dissolve(cluster.tree, &mut set);
-            }
-        }
-    }
-    node.content = Content::Profile(set);
-    node
+pub(super) fn flattened(node: Node) -> Node {
+    if node.is_profile() { node } else { profile(&node) }
 }
 
-/// Puts the children of a node into a set of profile nodes; returns its own time.
-pub(super) fn dissolve(node: Node, set: &mut Vec<Node>) -> u64 {
-    let node = flattened(node);
-    if let Content::Profile(children) = node.content {
-        children.into_iter().for_each(|child| insert(set, child));
+/// The same of a node that stays as it is.
+pub(super) fn profile(node: &Node) -> Node {
+    let mut set = Vec::new();
+    let own = dissolve(node, &mut set);
+    let Node { key, kind, count, before, duration, begin, end, .. } = *node;
+    Node { key, kind, count, before, duration, own, begin, end, content: Content::Profile(set) }
+}
+
+/// Adds the children of a node to a set of profile nodes; returns its own time.
+pub(super) fn dissolve(node: &Node, set: &mut Vec<Node>) -> u64 {
+    match &node.content {
+        Content::Profile(children) => children.iter().for_each(|child| insert(set, child)),
+        Content::Ordered(children) => return node.own + gather(children, set),
+        Content::Loop(iterations) => {
+            iterations.refused.iter().for_each(|child| insert(set, child));
+            let trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
+            return node.own + trees.map(|tree| dissolve(tree, set)).sum::<u64>();
+        }
     }
     node.own
 }
 
-/// Puts a node, as a profile node, into a set of such: they are sorted, and each is there once. The
+/// Adds children by time to a set of profile nodes; returns the time before them, which is their
+/// parent's own.
+pub(super) fn gather(children: &[Node], set: &mut Vec<Node>) -> u64 {
+    children.iter().for_each(|child| insert(set, child));
+    children.iter().map(|child| child.before).sum()
+}
+
+/// Adds a node, as a profile node, to a set of such: they are sorted, and each is there once. The
 /// time before it is its parent's, and not kept here.
-pub(super) fn insert(set: &mut Vec<Node>, mut node: Node) {
-    node.before = 0;
-    match set.binary_search_by_key(&node.id(), Node::id) {
-        Ok(at) => accumulate(&mut set[at], node),
-        Err(at) => set.insert(at, flattened(node)),
-    }
+pub(super) fn insert(set: &mut Vec<Node>, node: &Node) {
+    let at = match set.binary_search_by_key(&node.id(), Node::id) {
+        Ok(at) => at,
+        Err(at) => {
+            set.insert(at, empty(node.kind, node));
+            at
+        }
+    };
+    accumulate(&mut set[at], node);
 }
 
 /// Adds instances to a profile node of the same kind and key.
-pub(super) fn accumulate(into: &mut Node, node: Node) {
-    let node = flattened(node);
+pub(super) fn accumulate(into: &mut Node, node: &Node) {
     into.count += node.count;
     into.duration += node.duration;
-    into.own += node.own;
     into.begin.add(node.begin);
     into.end.add(node.end);
-    if let (Content::Profile(ours), Content::Profile(theirs)) = (&mut into.content, node.content) {
-        theirs.into_iter().for_each(|child| insert(ours, child));
+    if let Content::Profile(set) = &mut into.content {
+        into.own += dissolve(node, set);
     }
 }
 
@@ -68,8 +73,8 @@ pub(super) fn empty(kind: Kind, like: &Node) -> Node {
         before: 0,
         duration: 0,
         own: 0,
-        begin: Default::default(),
-        end: Default::default(),
+        begin: Boundary::default(),
+        end: Boundary::default(),
         content: Content::Profile(Vec::new()),
     }
 }

@@ -118,7 +118,7 @@ fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Nod
             own.begin.add(part.begin);
             own.end.add(part.end);
             own.count += part.count;
-            own.own += dissolve(part, &mut set);
+            own.own += dissolve(&part, &mut set);
         }
     }
     (own, set)
@@ -137,7 +137,7 @@ pub(super) fn merge(
 ) -> Iterations {
     let are_alike = are_numbered_alike((ones, &one), (others, &other));
     let mut refused = one.refused;
-    other.refused.into_iter().for_each(|child| insert(&mut refused, child));
+    other.refused.iter().for_each(|child| insert(&mut refused, child));
     let mut durations = one.durations;
     durations.merge(other.durations);
     let numbers = |clusters: &[Cluster]| -> u64 {

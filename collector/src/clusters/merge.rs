@@ -7,7 +7,7 @@
 
 use super::ControlFlow;
 use super::align::{Step, Walk};
-use super::flatten::{accumulate, flattened};
+use super::flatten::{accumulate, profile};
 use super::loops;
 use super::node::{Boundary, Cluster, Content, Iterations, Node};
 
@@ -37,10 +37,10 @@ pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
         (_, content) => {
             other.content = content;
             let before = into.before + other.before;
-            let content = std::mem::replace(&mut into.content, nothing());
-            let shell = Node { content: nothing(), ..*into };
-            *into = flattened(Node { content, ..shell });
-            accumulate(into, other);
+            if !into.is_profile() {
+                *into = profile(into);
+            }
+            accumulate(into, &other);
             into.before = before;
             return;
         }

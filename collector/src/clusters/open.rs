@@ -2,7 +2,7 @@
 
 use super::ControlFlow;
 use super::durations::Durations;
-use super::flatten::{dissolve, insert};
+use super::flatten::{dissolve, gather, insert};
 use super::identify::{Evidence, Identifier};
 use super::node::{Boundary, Content, Iterations, Key, Kind, Node};
 use super::online::Online;
@@ -60,7 +60,7 @@ impl Children {
         self.evidence.add(&node);
         if let Some(own) = &mut self.profile {
             *own += node.before;
-            insert(&mut self.nodes, node);
+            insert(&mut self.nodes, &node);
             return;
         }
         self.nodes.push(node);
@@ -73,20 +73,30 @@ impl Children {
     pub(super) fn collapse(&mut self, shed: &mut Shed) {
         if self.profile.is_none() && !self.nodes.is_empty() {
             let nodes = std::mem::take(&mut self.nodes);
-            self.profile = Some(nodes.iter().map(|node| node.before).sum());
-            nodes.into_iter().for_each(|node| insert(&mut self.nodes, node));
+            self.profile = Some(gather(&nodes, &mut self.nodes));
             shed.collapsed += 1;
         }
     }
 
     /// Their parent's content, and its own time besides that before children; `rest` is what came
-    /// after the last.
-    fn close(mut self, rest: u64) -> (u64, Content) {
-        self.nodes.shrink_to_fit();
-        match self.profile {
-            Some(own) => (own + rest, Content::Profile(self.nodes)),
-            None => (rest, Content::Ordered(self.nodes)),
+    /// after the last. None are left, but room for those of the parent's next instance.
+    fn close(&mut self, rest: u64) -> (u64, Content) {
+        self.evidence = Evidence::default();
+        let nodes: Vec<Node> = self.nodes.drain(..).collect();
+        match self.profile.take() {
+            Some(own) => (own + rest, Content::Profile(nodes)),
+            None => (rest, Content::Ordered(nodes)),
         }
+    }
+
+    /// Adds them to a set of profile nodes; returns their parent's own time besides what came after the
+    /// last. None are left.
+    fn dissolve(&mut self, set: &mut Vec<Node>) -> u64 {
+        self.evidence = Evidence::default();
+        // Those of a profile have no time before them.
+        let before = gather(&self.nodes, set);
+        self.nodes.clear();
+        self.profile.take().unwrap_or(0) + before
     }
 }
 
@@ -189,31 +199,33 @@ impl Open {
 
     fn close_iteration(&mut self, when: Moment, closing: Closing<'_>, shed: &mut Shed) {
         let Some(running) = &mut self.running else { return };
-        let children = std::mem::take(&mut self.children);
-        let evidence = children.evidence;
-        let (own, content) = children.close(when.at - self.reached.at);
-        let mut iteration = Node {
-            key: self.key,
-            kind: Kind::Iteration,
-            count: 1,
-            before: 0,
-            duration: when.at - running.begin.at,
-            own,
-            begin: running.begin.boundary(),
-            end: when.boundary(),
-            content,
-        };
-        let is_recorded = || iteration.any(|node| closing.flow.is_recorded(node.key));
-        if evidence.is_accepted(closing.period, is_recorded) {
+        let children = &mut self.children;
+        let (duration, rest) = (when.at - running.begin.at, when.at - self.reached.at);
+        let is_recorded =
+            |child: &Node| child.any(|node: &Node| closing.flow.is_recorded(node.key));
+        let recorded = || children.nodes.iter().any(is_recorded);
+        if children.evidence.is_accepted(closing.period, recorded) {
+            let (own, content) = children.close(rest);
+            let mut iteration = Node {
+                key: self.key,
+                kind: Kind::Iteration,
+                count: 1,
+                before: 0,
+                duration,
+                own,
+                begin: running.begin.boundary(),
+                end: when.boundary(),
+                content,
+            };
             limit(&mut iteration, closing.tree_nodes, shed);
             running.accepted += 1;
-            running.durations.add(running.number, iteration.duration);
+            running.durations.add(running.number, duration);
             running.online.push(running.number, iteration, closing.flow);
             running.online.limit_merged(closing.tree_nodes, shed);
         } else {
             running.rejected += 1;
-            running.refused_time += iteration.duration;
-            running.refused_own += dissolve(iteration, &mut running.refused);
+            running.refused_time += duration;
+            running.refused_own += rest + children.dissolve(&mut running.refused);
         }
         running.number += 1;
         running.begin = when;
@@ -266,7 +278,7 @@ impl OpenLoop {
         let clusters = self.online.finish(closing.flow);
         if clusters.is_empty() || self.refused_time > duration / 2 {
             for cluster in clusters {
-                own += dissolve(cluster.tree, &mut refused);
+                own += dissolve(&cluster.tree, &mut refused);
             }
             return (own, Content::Profile(refused));
         }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flatten::flattened;
+use super::flatten::profile;
 use super::node::{Content, Node};
 
 /// What was given up.
@@ -72,7 +72,5 @@ fn shrink(node: &mut Node, size: usize, most: usize, shed: &mut Shed) {
 }
 
 fn collapse(node: &mut Node) {
-    let content = std::mem::replace(&mut node.content, Content::Profile(Vec::new()));
-    let shell = node.clone();
-    *node = flattened(Node { content, ..shell });
+    *node = profile(node);
 }

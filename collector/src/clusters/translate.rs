@@ -91,7 +91,7 @@ fn translated_set<T: Terms>(
     let mut set = Vec::with_capacity(nodes.len());
     for node in nodes {
         match terms.node(around, node) {
-            Some(to) => insert(&mut set, node.translated(to, terms)),
+            Some(to) => insert(&mut set, &node.translated(to, terms)),
             None => *own += terms.time(node.duration),
         }
     }

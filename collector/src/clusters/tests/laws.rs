@@ -194,7 +194,7 @@ proptest! {
         prop_assert_eq!(parts.0.0 + parts.1.0, all.0);
         prop_assert_eq!(parts.0.2 + parts.1.2, all.2);
         let mut joined = flattened(left);
-        crate::clusters::flatten::accumulate(&mut joined, right);
+        crate::clusters::flatten::accumulate(&mut joined, &right);
         prop_assert_eq!(joined, flattened(whole));
     }
 
