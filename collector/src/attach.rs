@@ -249,6 +249,11 @@ impl Area {
         self.ring_bytes as u64
     }
 
+    /// Which part of the ring so many bytes take, in percent.
+    pub(crate) fn percent(&self, bytes: u64) -> u64 {
+        bytes.min(self.ring_bytes()) * 100 / self.ring_bytes()
+    }
+
     /// Replaces `into` by the ring's bytes from position `from` on, `length` of them (at most the
     /// ring's size). They must lie between tail and head.
     pub(crate) fn copy(&self, from: u64, length: usize, into: &mut Vec<u8>) {

@@ -8,17 +8,17 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
-use crate::pace::{Pace, Seldom};
+use crate::pace::{Pace, Reading, Seldom};
 use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use crate::structure::{self, Structures};
 
-/// Longest and shortest time between two rounds.
+/// Longest and shortest time between two looks at the rings.
 const CALM: Duration = Duration::from_millis(200);
 const BUSY: Duration = Duration::from_millis(2);
-/// A ring that was fuller than this makes the next round come sooner, in percent.
+/// A ring that is fuller than this is read, and looked at again sooner, in percent.
 const FULL_PERCENT: u64 = 25;
 
 /// Settings of a collector.
@@ -52,6 +52,7 @@ pub struct ProcessKey(u64);
 struct State {
     processes: BTreeMap<ProcessKey, Process>,
     next_key: u64,
+    reading: Reading,
     pace: Pace,
     /// What was looked up is kept for other jobs.
     keeping: Seldom,
@@ -157,20 +158,20 @@ impl Collector {
         }
     }
 
-    /// Reads the rings until [`Collector::stop`]: about every 200 ms, sooner while a ring fills
-    /// fast. `ending` is told, once, when a process announces that it ends before its time, with
+    /// Reads the rings until [`Collector::stop`], when it is worth it or one fills fast. `ending` is told, once, when a process announces that it ends before its time, with
     /// the code that it gives; it must not call this collector.
     pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
         let mut pause = CALM;
         let mut told = false;
+        let mut is_asked = true;
         let mut state = self.state.lock();
         while !state.stopping {
             state.woken = false;
             if let Some(spool) = &mut state.scratch.spool {
                 self.hand_over_note(spool);
             }
-            let fullest = state.round();
+            let fullest = state.turn(is_asked, Instant::now());
             if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
             {
                 told = true;
@@ -183,6 +184,7 @@ impl Collector {
             if !state.stopping && !state.woken {
                 self.wake.wait_for(&mut state, pause);
             }
+            is_asked = state.woken;
         }
         state.stopping = false;
     }
@@ -223,25 +225,42 @@ impl Collector {
         }
     }
 
-    /// One round of [`Collector::run`], here and now.
+    /// Reads the rings, here and now; returns how full the fullest was, in percent.
     #[cfg(test)]
     pub(crate) fn round(&self) -> u64 {
-        self.state.lock().round()
+        let mut state = self.state.lock();
+        let fullest = state.drain();
+        state.look_up();
+        state.keep(true);
+        fullest
     }
 
     /// Brings all that was read to disk, into the journal or, `settled`, into the spool.
     #[cfg(test)]
     pub(crate) fn flush_spool(&self, settled: bool) {
         let mut state = self.state.lock();
-        let State { processes, scratch, .. } = &mut *state;
-        let spool = scratch.spool.as_mut().expect("a spool was begun");
-        for process in processes.values_mut() {
-            process.tell(None, &process.facts(), spool);
-        }
-        spool.flush();
-        if settled {
+        state.write_out(true);
+        if let Some(spool) = state.scratch.spool.as_mut().filter(|_| settled) {
             spool.settle();
         }
+    }
+
+    /// What the rings of a process look like.
+    #[cfg(test)]
+    pub(crate) fn glance(&self, key: ProcessKey) -> crate::glance::Glance {
+        self.state.lock().processes[&key].glance()
+    }
+
+    /// One turn of [`Collector::run`], in which rings are read only if that is worth it.
+    #[cfg(test)]
+    pub(crate) fn turn(&self, now: Instant) {
+        self.state.lock().turn(false, now);
+    }
+
+    /// Brings what is in the rings to disk, into the journal, and reads none of it.
+    #[cfg(test)]
+    pub(crate) fn flush_unread(&self) {
+        self.state.lock().write_out(false);
     }
 
     /// CPU time of the collecting so far, in nanoseconds: the thread in [`Collector::run`], up to
@@ -266,12 +285,36 @@ impl Collector {
 }
 
 impl State {
-    fn round(&mut self) -> u64 {
-        let Self { processes, scratch, pace, keeping, .. } = self;
-        let mut fullest = 0;
-        for process in processes.values_mut() {
-            fullest = fullest.max(process.drain(scratch));
+    /// Looks at the rings, and does what is to be done; `is_asked`: reads them in any case. Returns how full
+    /// the fullest was, in percent.
+    fn turn(&mut self, is_asked: bool, now: Instant) -> u64 {
+        let glances = self.processes.values().map(Process::glance);
+        let (mut fullest, mut pending, mut has_changed) = (0, 0u64, is_asked);
+        for glance in glances {
+            fullest = fullest.max(glance.fullest);
+            pending = pending.saturating_add(glance.pending);
+            has_changed |= glance.has_changed;
         }
+        let is_due = self.reading.is_due(now, pending);
+        let reads = is_due || has_changed || fullest > FULL_PERCENT;
+        if reads {
+            self.reading.begin(now);
+            self.drain();
+        }
+        self.look_up();
+        self.keep(reads);
+        fullest
+    }
+
+    /// Reads the rings; returns how full the fullest was, in percent.
+    fn drain(&mut self) -> u64 {
+        let Self { processes, scratch, .. } = self;
+        processes.values_mut().map(|process| process.drain(scratch)).max().unwrap_or(0)
+    }
+
+    /// Looks up names, as far as that may be done now.
+    fn look_up(&mut self) {
+        let Self { processes, scratch, pace, keeping, .. } = self;
         let mut nameless =
             processes.values_mut().filter(|process| process.has_nameless()).peekable();
         if nameless.peek().is_some() {
@@ -292,12 +335,25 @@ impl State {
                 scratch.structures.release();
             }
         }
-        if let Some(spool) = scratch.spool.as_mut().filter(|spool| spool.is_due()) {
-            for process in processes.values_mut() {
-                process.tell(None, &process.facts(), spool);
-            }
-            spool.flush();
+    }
+
+    /// Brings to disk what is due. `read`: the rings have just been read.
+    fn keep(&mut self, read: bool) {
+        if self.scratch.spool.as_ref().is_some_and(Spooling::is_due) {
+            self.write_out(read);
         }
-        fullest
+    }
+
+    /// Brings to disk all that there is.
+    fn write_out(&mut self, read: bool) {
+        let Self { processes, scratch, .. } = self;
+        for process in processes.values_mut().filter(|_| !read) {
+            process.journal(scratch);
+        }
+        let Some(spool) = &mut scratch.spool else { return };
+        for process in processes.values_mut() {
+            process.tell(None, &process.facts(), spool);
+        }
+        spool.flush(read);
     }
 }

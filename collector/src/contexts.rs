@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plimsoll_agent::calls::{self, CallId, Provider};
+use plimsoll_agent::calls::{self, Call, CallId, Provider};
 
 use crate::addresses::{Addresses, Named, Role};
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
@@ -14,8 +14,11 @@ pub(crate) struct Contexts<'a> {
     tree: &'a Tree,
     addresses: &'a Addresses,
     out: ContextTree,
-    nodes: HashMap<(Option<NodeId>, u32, u64), NodeId>,
+    /// By caller (its number and one more; none: 0), frame and site.
+    nodes: IdMap<(u32, u32, u64), NodeId>,
     frames: HashMap<Frame, u32>,
+    /// Which of them the frames of addresses are: as they are, and as calls.
+    of_addresses: IdMap<(u32, bool), u32>,
     known: IdMap<RawId, Option<Place>>,
     /// Raw contexts that are the library's own entry of a call, which counts its calls itself.
     entries_of_calls: HashSet<RawId>,
@@ -49,8 +52,9 @@ impl<'a> Contexts<'a> {
             tree,
             addresses,
             out: ContextTree::default(),
-            nodes: HashMap::new(),
+            nodes: IdMap::default(),
             frames: HashMap::new(),
+            of_addresses: IdMap::default(),
             known: IdMap::default(),
             entries_of_calls: HashSet::new(),
             only_samples,
@@ -74,28 +78,26 @@ impl<'a> Contexts<'a> {
         let mut in_mpi = false;
         for raw in path.get(begin..).unwrap_or_default() {
             let named = self.named(*raw);
-            let mut frame = match named {
-                Some(named) => self.addresses.frame(named.frame).clone(),
-                None => unknown(),
-            };
-            if self.only_samples && !in_mpi {
-                as_call(&mut frame);
-            }
-            in_mpi |= frame.kind == FrameKind::Mpi;
+            let frame = named.map(|named| self.addresses.frame(named.frame));
+            let call = frame.filter(|_| self.only_samples && !in_mpi).and_then(call_of_function);
+            let is_mpi = call.is_some() || frame.is_some_and(|frame| frame.kind == FrameKind::Mpi);
+            in_mpi |= is_mpi;
             // The library's own entry, under whichever of its names, is the call itself.
-            if reached.is_some_and(|call| self.is_entry_of(call.inner, &frame)) {
+            let is_entry = |call: Place| frame.is_some_and(|it| self.is_entry_of(call.inner, it));
+            if call.is_none() && reached.is_some_and(is_entry) {
                 caller = *raw;
                 self.entries_of_calls.insert(*raw);
                 continue;
             }
-            let site = match frame.kind {
-                FrameKind::Mpi => self.named(caller).map_or(0, |named| named.offset),
-                _ => 0,
+            let site = if is_mpi { self.named(caller).map_or(0, |named| named.offset) } else { 0 };
+            let frame = match named {
+                Some(named) => self.of_address(named.frame, call),
+                None => self.frame(unknown()),
             };
             let called = self.intern(reached.map(|place| place.inner), frame, site);
             let mut inner = called;
             for step in named.map_or(&[][..], |named| &named.steps) {
-                let frame = self.addresses.frame(*step).clone();
+                let frame = self.of_address(*step, None);
                 inner = self.intern(Some(inner), frame, 0);
             }
             reached = Some(Place { called, inner });
@@ -150,14 +152,17 @@ impl<'a> Contexts<'a> {
             .find(|node| is_main(&node))
             .or_else(|| nodes.iter().find(outermost))
             .map(|(index, _)| *index as NodeId);
-        found.unwrap_or_else(|| self.intern(None, unknown(), 0))
+        found.unwrap_or_else(|| {
+            let frame = self.frame(unknown());
+            self.intern(None, frame, 0)
+        })
     }
 
     /// The same for a thread that began in the start routine with this address id.
     pub(crate) fn start_routine(&mut self, address: u32) -> NodeId {
         let frame = match self.addresses.named(address) {
-            Some(named) => self.addresses.frame(named.frame).clone(),
-            None => unknown(),
+            Some(named) => self.of_address(named.frame, None),
+            None => self.frame(unknown()),
         };
         self.intern(None, frame, 0)
     }
@@ -232,20 +237,35 @@ impl<'a> Contexts<'a> {
             && name.strip_prefix('P').unwrap_or(name) == call.function
     }
 
-    fn intern(&mut self, parent: Option<NodeId>, frame: Frame, site: u64) -> NodeId {
-        let frame = match self.frames.get(&frame) {
-            Some(index) => *index,
-            None => {
-                let index = self.out.frames.len() as u32;
-                self.out.frames.push(frame.clone());
-                self.frames.insert(frame, index);
-                index
-            }
-        };
+    fn intern(&mut self, parent: Option<NodeId>, frame: u32, site: u64) -> NodeId {
         let out = &mut self.out.nodes;
-        *self.nodes.entry((parent, frame, site)).or_insert_with(|| {
+        let caller = parent.map_or(0, |parent| parent + 1);
+        *self.nodes.entry((caller, frame, site)).or_insert_with(|| {
             out.push(Node { parent, frame, site });
             out.len() as NodeId - 1
+        })
+    }
+
+    /// The frame of an address; that of a call, if it is the function of one.
+    fn of_address(&mut self, index: u32, call: Option<&Call>) -> u32 {
+        if let Some(known) = self.of_addresses.get(&(index, call.is_some())) {
+            return *known;
+        }
+        let mut frame = self.addresses.frame(index).clone();
+        if let Some(call) = call {
+            call.name.clone_into(&mut frame.function);
+            frame.kind = FrameKind::Mpi;
+        }
+        let known = self.frame(frame);
+        self.of_addresses.insert((index, call.is_some()), known);
+        known
+    }
+
+    fn frame(&mut self, frame: Frame) -> u32 {
+        let frames = &mut self.out.frames;
+        *self.frames.entry(frame).or_insert_with_key(|frame| {
+            frames.push(frame.clone());
+            frames.len() as u32 - 1
         })
     }
 }
@@ -260,15 +280,11 @@ pub(crate) fn mpi_call(frame: &Frame) -> Option<CallId> {
     (id != 0).then_some(id)
 }
 
-/// Makes the frame of a call of MPI's function, under whichever of its names. It was not measured, and is
-/// no call that is counted.
-fn as_call(frame: &mut Frame) {
-    if frame.kind == FrameKind::Function
-        && let Some(call) = mpi_call(frame).and_then(calls::call)
-    {
-        call.name.clone_into(&mut frame.function);
-        frame.kind = FrameKind::Mpi;
-    }
+/// The call of MPI whose function a frame is, under whichever of its names. It was not measured, and is no
+/// call that is counted.
+fn call_of_function(frame: &Frame) -> Option<&'static Call> {
+    let is_function = frame.kind == FrameKind::Function;
+    mpi_call(frame).filter(|_| is_function).and_then(calls::call)
 }
 
 fn unknown() -> Frame {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES, Record};
+use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES};
 use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
 
 use crate::attach::Area;
@@ -59,8 +59,7 @@ impl Process {
         let window = self.window();
         self.choose_main(index, &mut life);
         life.thread.is_main = self.is_main(index, &life);
-        let pending = head.wrapping_sub(life.position.max(life.read_before));
-        let full = pending.min(seat.area.ring_bytes()) * 100 / seat.area.ring_bytes();
+        let full = seat.area.percent(life.pending(head));
         self.read(&seat.area, &mut life, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
@@ -83,6 +82,7 @@ impl Process {
         let mut born = nothing_written.then_some(last_stamp);
         let mut replay = Replay::new(born);
         let mut position = tail;
+        let mut is_whole = true;
         if self.first_round && tail != 0 {
             born = None;
             replay = Replay::new(born);
@@ -90,15 +90,20 @@ impl Process {
                 position = 0;
             } else {
                 replay.lose();
+                is_whole = false;
             }
         }
         let routine = thread.start_routine.load(Ordering::Relaxed);
         let thread = self.history.thread(routine, replay, &self.segment);
         let period = self.segment.process().period_stamps.load(Ordering::Relaxed);
-        let stream = spool
-            .zip(self.told.as_ref())
-            .map(|(spool, told)| spool.thread(told.process, thread.routine, born, period));
-        Life { generation, position, read_before: tail, thread, stream }
+        let stream = spool.zip(self.told.as_ref()).map(|(spool, told)| {
+            let stream = spool.thread(told.process, thread.routine, born, period);
+            if !is_whole {
+                spool.ring(stream, &[]);
+            }
+            stream
+        });
+        Life { generation, position, journaled: position, read_before: tail, thread, stream }
     }
 
     /// Makes the thread in area `index` the communicating one if the header says so; a change of
@@ -139,13 +144,20 @@ impl Process {
             match result {
                 // A chunk may end inside a record, the stream may not.
                 Ok(used) if used == length || (used > 0 && pending > length as u64) => {
+                    if let Some((spool, stream)) = scratch.spool.as_mut().zip(life.stream) {
+                        // What is read may be overwritten from here on.
+                        let known = life.journaled.saturating_sub(life.position) as usize;
+                        if known < used {
+                            spool.ring(stream, &scratch.bytes[known..used]);
+                        }
+                    }
                     life.position = life.position.wrapping_add(used as u64);
                     self.history.counts.record_bytes += used as u64;
                 }
                 _ => {
                     self.history.lose(&mut life.thread);
                     if let Some((spool, stream)) = scratch.spool.as_mut().zip(life.stream) {
-                        spool.record(stream, &Record::Lost { records: 0 });
+                        spool.lose(stream);
                     }
                     if again {
                         life.position = life.read_before;
@@ -155,6 +167,7 @@ impl Process {
                     }
                 }
             }
+            life.journaled = life.journaled.max(life.position);
             if life.position >= life.read_before {
                 thread.tail.store(life.position, Ordering::Release);
             }

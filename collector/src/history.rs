@@ -9,13 +9,13 @@ use std::time::Duration;
 use plimsoll_agent::clock::Anchor;
 use plimsoll_agent::record::Record;
 use plimsoll_agent::segment::ClockKind;
-use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::books::{Books, Garbled, Window};
 use crate::clock::{Rate, Timeline};
 use crate::course::{Courses, ThreadCourse};
+use crate::facts::{Facts, LastWords, ThreadCounters};
 use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::profile::{CollectionCounts, ProcessProfile, Releases};
@@ -75,56 +75,6 @@ pub(crate) struct Setting<'a> {
     pub(crate) rate: Rate,
     /// Sampling period in stamps.
     pub(crate) period: u64,
-}
-
-/// What a thread knew at its end, or knows at the end of the run, beside its records.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct LastWords {
-    /// Calls that no record tells of: slot, their number, their time in stamps, their bytes.
-    pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
-    /// Slot of the wrapped call that is open, and the stamp of its entry.
-    pub(crate) open: Option<(u32, u64)>,
-    /// Its counters.
-    pub(crate) counters: ThreadCounters,
-}
-
-/// Counters of a thread, as in its area of the segment.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ThreadCounters {
-    pub(crate) samples: u64,
-    pub(crate) lost: u64,
-    pub(crate) truncated: u64,
-    pub(crate) mpi_calls: u64,
-    pub(crate) marks_planted: u64,
-    pub(crate) marks_hit: u64,
-    pub(crate) marks_stale: u64,
-    pub(crate) marks_verified: u64,
-    pub(crate) marks_mismatched: u64,
-    pub(crate) handler_ticks: u64,
-}
-
-/// What a process knows of itself at the end of its run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    /// Asked sampling period in nanoseconds.
-    pub(crate) period_ns: u64,
-    /// What drove the samples: a [`ClockKind`].
-    pub(crate) clock: u32,
-    /// Length of a stamp, exactly.
-    pub(crate) rate: Rate,
-    /// One moment on the process's counter, in ticks, and on its CLOCK_MONOTONIC, in nanoseconds. Spools
-    /// of earlier builds do not tell it.
-    #[serde(default)]
-    pub(crate) anchor: Option<(u64, u64)>,
-    /// Why return addresses were not marked; 0 where they were.
-    pub(crate) marks_off: u32,
-    /// Its calls are not measured: only samples tell of it.
-    #[serde(default)]
-    pub(crate) only_samples: bool,
-    /// Threads that could not be sampled.
-    pub(crate) unsampled_threads: u64,
-    /// The application took the sampling signal for itself.
-    pub(crate) stepped_aside: bool,
 }
 
 impl History {
@@ -213,6 +163,11 @@ impl History {
     /// Records of a thread could not be read: it is ignored until it sends a whole one again.
     pub(crate) fn lose(&mut self, thread: &mut ThreadHistory) {
         self.unread += 1;
+        self.skip(thread);
+    }
+
+    /// The same of records whose loss is counted already.
+    pub(crate) fn skip(&mut self, thread: &mut ThreadHistory) {
         thread.replay.lose();
         self.miss(thread);
     }

@@ -26,6 +26,8 @@ mod contexts;
 mod course;
 pub mod digest;
 mod drain;
+mod facts;
+mod glance;
 mod history;
 mod loops;
 mod pace;

@@ -14,6 +14,14 @@ const MOST_SAVED: Duration = Duration::from_millis(20);
 const GROWTH: u32 = 2;
 const SOONEST: Duration = Duration::from_millis(500);
 
+/// Rings are read that hold so many bytes: some ten milliseconds of work, which at the end of a run is all
+/// that is left.
+const WORTH_BYTES: u64 = 64 << 10;
+/// They are read after this part of the run in any case, but after so long at least, and at most.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(4);
+const EARLY_PART: u32 = 8;
+
 /// Time that may be spent.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -42,6 +50,30 @@ impl Pace {
     /// So much was spent, perhaps more than was allowed.
     pub(crate) fn spend(&mut self, spent: Duration) {
         self.balance = self.balance.saturating_sub(nanoseconds(spent));
+    }
+}
+
+/// When rings are read that have room left: not before it is worth it, for much at a time takes less for each
+/// record. Early in a run that is sooner, since what it finds is still to be looked up.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// When they were read first, and last.
+    times: Option<(Instant, Instant)>,
+}
+
+impl Reading {
+    /// Whether they are to be read now, with so many bytes in them.
+    pub(crate) fn is_due(&self, now: Instant, pending: u64) -> bool {
+        self.times.is_none_or(|(first, last)| {
+            let age = now.duration_since(first);
+            pending >= WORTH_BYTES
+                || now.duration_since(last) >= (age / EARLY_PART).clamp(SHORTEST, LONGEST)
+        })
+    }
+
+    /// They are read now.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.times = Some((self.times.map_or(now, |(first, _)| first), now));
     }
 }
 
@@ -75,6 +107,26 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn rings_are_read_when_it_is_worth_it() {
+        let begin = Instant::now();
+        let mut reading = Reading::default();
+        let mut read = Vec::new();
+        for tick in 0..600 {
+            let now = begin + tick * 100 * MS;
+            // A ring fills in the last second.
+            let pending = if tick >= 590 { WORTH_BYTES } else { 100 };
+            if reading.is_due(now, pending) {
+                reading.begin(now);
+                read.push(tick);
+            }
+        }
+        assert_eq!(read[..4], [0, 1, 2, 3], "early: each time");
+        let calm: Vec<_> = read.iter().filter(|tick| (400..590).contains(*tick)).collect();
+        assert!(calm.windows(2).all(|pair| pair[1] - pair[0] == 40), "{calm:?}");
+        assert!((590..600).all(|tick| read.contains(&tick)), "{read:?}");
+    }
 
     #[test]
     fn what_is_spent_stays_within_its_share() {

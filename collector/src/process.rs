@@ -9,7 +9,8 @@ use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
 use crate::attach::{Area, AttachError, Segment};
 use crate::books::Window;
 use crate::clock::Rate;
-use crate::history::{Facts, History, LastWords, Setting, ThreadCounters, ThreadHistory};
+use crate::facts::{Facts, LastWords, ThreadCounters};
+use crate::history::{History, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
 use crate::spool::meta::ThreadEnd;
 use crate::spooling::{Spooling, Told};
@@ -34,12 +35,21 @@ pub(crate) struct Life {
     pub(crate) generation: u32,
     /// Bytes of its stream read so far.
     pub(crate) position: u64,
+    /// Bytes of it that the spool's journal has.
+    pub(crate) journaled: u64,
     /// Before this position, another collector has read the stream, and the ring's bytes stand
     /// only as long as the producer does not need the room.
     pub(crate) read_before: u64,
     pub(crate) thread: ThreadHistory,
     /// Its stream in the spool.
     pub(crate) stream: Option<u32>,
+}
+
+impl Life {
+    /// Bytes of its stream up to `head` that were not read yet.
+    pub(crate) fn pending(&self, head: u64) -> u64 {
+        head.wrapping_sub(self.position.max(self.read_before))
+    }
 }
 
 /// A thread area, mapped when it was first used.

@@ -70,8 +70,8 @@ impl Rows {
         if instance_level(end.index) < self.level {
             return;
         }
-        let mut nodes = Vec::new();
-        let mut times = Vec::new();
+        let most = account.values().len();
+        let (mut nodes, mut times) = (Vec::with_capacity(most), Vec::with_capacity(most));
         for (node, value) in account.values() {
             if value.time > value.run_delay {
                 nodes.push(*node);

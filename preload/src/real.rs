@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use plimsoll_agent::calls::{
     CALLS, Call, CallId, Convention, LONGEST_SYMBOL, Provider, SYMBOLS, Symbol, id_of,
 };
-use plimsoll_analysis::mpi::next_definition;
+use plimsoll_analysis::mpi::Definitions;
 
 /// Definitions of the wrapped calls, by convention and call id.
 static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =
@@ -52,7 +52,7 @@ fn resolve_call(call: &Call, symbol: &Symbol, caller: *const c_void) -> Option<*
     let mut room = [0; LONGEST_SYMBOL];
     let name = symbol.spell(call, &mut room);
     if call.provider != Provider::Libc && !caller.is_null() {
-        return next_definition(name, caller);
+        return Definitions::default().next(name, caller);
     }
     let version =
         VERSIONS.iter().find(|(versioned, _)| *versioned == call.name).map(|(_, version)| *version);

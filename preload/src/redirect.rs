@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use plimsoll_agent::calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
-use plimsoll_analysis::mpi::next_definition;
+use plimsoll_analysis::mpi::Definitions;
 
 use crate::stubs::UNEXPORTED;
 
@@ -63,7 +63,8 @@ pub fn redirect_calls() {
 /// What is there to be wrapped, by ascending name. Looked up before the loader's list of modules
 /// is locked, since the lookup takes another lock of the loader's first.
 fn targets() -> Vec<Target> {
-    let definition = |name: &CStr| next_definition(name, std::ptr::null());
+    let definitions = Definitions::default();
+    let definition = |name: &CStr| definitions.next(name, std::ptr::null());
     if definition(c"MPI_Init").is_none() {
         return Vec::new();
     }

@@ -14,6 +14,7 @@ use plimsoll_tests::summary::Summary;
 use crate::row::Row;
 
 const LIMIT: Duration = Duration::from_secs(1800);
+const LONGER: u32 = 12;
 const LAMMPS: &str = "LAMMPS, droplet, 2 ranks";
 
 /// CPU time for structure, what of it is left for the end, memory, and all of the collector's CPU time for
@@ -22,7 +23,8 @@ pub fn lammps_rows(steps: u32) -> Vec<Row> {
     let scratch = Scratch::new("structure");
     let cache = scratch.path().join("cache");
     fs::create_dir_all(&cache).expect("the folder is ours");
-    let [cold, warm] = ["cold", "warm"].map(|_| {
+    // The last also long, so that what is done once in a run has its share only.
+    let [cold, warm, long] = [steps, steps, LONGER * steps].map(|steps| {
         let input = workspace_dir().join("tests/lammps/droplet.in");
         let arguments = format!("-in {} -log none -var steps {steps}", input.display());
         Job::ranks("lmp", Mpi::OpenMpi, 2)
@@ -52,6 +54,13 @@ pub fn lammps_rows(steps: u32) -> Vec<Row> {
             .target(5.0),
         row("collector CPU per sample in all, and likewise", each_us(&cold), "us", each_us(&warm))
             .target(2.0),
+        row(
+            "collector CPU per sample in a run 12 times as long",
+            each_us(&long),
+            "us",
+            each_us(&warm),
+        )
+        .target(2.0),
         row("memory of contexts, names and structure, and likewise", mib(&cold), "MiB", mib(&warm)),
     ]
 }

@@ -4,6 +4,7 @@
 //! a handful of constants (MPI-5, chapter 20, for the standard ABI; mpi.h of MPICH and Open MPI
 //! for theirs). Functions are taken under their PMPI_ names, so that no tool sees our calls.
 
+use std::cell::OnceCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 /// A handle: an integer (MPICH, standard ABI) or a pointer (Open MPI).
@@ -204,21 +205,31 @@ fn is_ours(address: *const c_void) -> bool {
     path_of(address).is_some_and(|path| path_of(is_ours as *const c_void) == Some(path))
 }
 
-/// The definition of `name` that the application would call without us: the next one in the
-/// global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the dependencies of the
-/// object that holds `caller`; else that of any loaded object whose name contains `mpi`.
-pub fn next_definition(name: &CStr, caller: *const c_void) -> Option<*const c_void> {
-    // SAFETY: a C string.
-    let global = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if !global.is_null() {
-        return Some(global);
+/// Looks for definitions in what is loaded meanwhile.
+#[derive(Default)]
+pub struct Definitions {
+    /// Loaded objects whose names contain `mpi`: listed once, for most of many names may be in none.
+    objects: OnceCell<Vec<Object>>,
+}
+
+impl Definitions {
+    /// The definition of `name` that the application would call without us: the next one in the
+    /// global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the dependencies of the
+    /// object that holds `caller`; else that of any loaded object whose name contains `mpi`.
+    pub fn next(&self, name: &CStr, caller: *const c_void) -> Option<*const c_void> {
+        // SAFETY: a C string.
+        let global = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        if !global.is_null() {
+            return Some(global);
+        }
+        let found = |pointer: *mut c_void| {
+            (!pointer.is_null() && !is_ours(pointer)).then_some(pointer.cast_const())
+        };
+        Object::holding(caller).and_then(|(object, _)| found(object.symbol(name))).or_else(|| {
+            let objects = self.objects.get_or_init(loaded_mpi_objects);
+            objects.iter().find_map(|object| found(object.symbol(name)))
+        })
     }
-    let found = |pointer: *mut c_void| {
-        (!pointer.is_null() && !is_ours(pointer)).then_some(pointer.cast_const())
-    };
-    Object::holding(caller)
-        .and_then(|(object, _)| found(object.symbol(name)))
-        .or_else(|| loaded_mpi_objects().into_iter().find_map(|object| found(object.symbol(name))))
 }
 
 fn loaded_mpi_objects() -> Vec<Object> {

@@ -14,5 +14,5 @@ pub mod stand_alone;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;
-pub use library::{Abi, Handle, Library, LibraryError, next_definition};
+pub use library::{Abi, Definitions, Handle, Library, LibraryError};
 pub use linked::is_linked_in;

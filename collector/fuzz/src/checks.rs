@@ -92,6 +92,7 @@ fn read(frame: &Frame<'_>) {
             }
         }
         Kind::Meta => drop(frame.meta::<serde_json::Value>()),
+        Kind::Ring => {}
         Kind::Index => panic!("indices are the reader's own"),
     }
 }

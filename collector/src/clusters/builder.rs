@@ -8,6 +8,7 @@
 use super::ControlFlow;
 use super::node::{Key, Kind, Node};
 use super::open::{Closing, Moment, Open, OpenLoop};
+use super::path::Path;
 use super::shed::{Shed, limit};
 
 /// Most frames of an open path, loops included. Trees are walked by recursion, on threads whose stacks
@@ -92,8 +93,7 @@ pub struct BuildCounts {
 /// each iteration.
 #[derive(Clone, Debug)]
 pub struct TreeBuilder {
-    /// The root first.
-    path: Vec<Open>,
+    path: Path,
     /// Frames inside these that are not kept.
     cut: usize,
     /// The latest boundary.
@@ -112,16 +112,10 @@ impl TreeBuilder {
         let nothing_known = Closing { period: limits.period, tree_nodes: 1, flow: &Unknown };
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
-        let root = Open::begin(root, Kind::Call, when, None, nothing_known, &mut counts.shed);
-        Self {
-            path: vec![root],
-            cut: 0,
-            now: begin,
-            limits,
-            nodes: 1,
-            next_count: limits.nodes,
-            counts,
-        }
+        let mut path = Path::new(Open::default());
+        let shed = &mut counts.shed;
+        path.frames_mut()[0].begin(root, Kind::Call, when, None, nothing_known, shed);
+        Self { path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
     }
 
     /// The stamp of the latest change.
@@ -131,7 +125,7 @@ impl TreeBuilder {
 
     /// Number of frames on the stack, loops included.
     pub fn depth(&self) -> usize {
-        self.path.len() - 1 + self.cut
+        self.path.frames().len() - 1 + self.cut
     }
 
     /// The stack has changed: the frames behind the innermost common one have ended, `added` have
@@ -151,7 +145,7 @@ impl TreeBuilder {
         let mut kept = lca.kept.min(self.depth());
         let mut added = added;
         let mut guessed = false;
-        while let (Some(open), [first, rest @ ..]) = (self.path.get(kept + 1), added) {
+        while let (Some(open), [first, rest @ ..]) = (self.path.frames().get(kept + 1), added) {
             let same = open.key == first.key && open.kind == first.kind;
             if !same || (first.kind == Kind::Call && lca.certain) {
                 break;
@@ -179,7 +173,7 @@ impl TreeBuilder {
         let closing = closing(&self.limits, flow);
         let mut counts = self.counts;
         // The root opened first and is left alone by `leave`.
-        let root = self.path.remove(0).close(when, false, closing, &mut counts.shed);
+        let root = self.path.frames_mut()[0].close(when, || false, closing, &mut counts.shed);
         (root, counts)
     }
 
@@ -190,43 +184,41 @@ impl TreeBuilder {
 
     /// Nodes in memory, open ones included. Costs a walk over them.
     pub fn nodes(&self) -> usize {
-        self.path.iter().map(|open| 1 + open.trees().map(Node::nodes).sum::<usize>()).sum()
+        self.path.frames().iter().map(|open| 1 + open.trees().map(Node::nodes).sum::<usize>()).sum()
     }
 
     /// Memory in use, roughly. Costs a walk over it.
     pub fn bytes(&self) -> usize {
-        let trees = self.path.iter().flat_map(Open::trees);
-        self.path.capacity() * size_of::<Open>()
-            + trees.map(|tree| size_of::<Node>() + tree.bytes()).sum::<usize>()
+        let trees = self.path.frames().iter().flat_map(Open::trees);
+        self.path.bytes() + trees.map(|tree| size_of::<Node>() + tree.bytes()).sum::<usize>()
     }
 
     fn leave(&mut self, kept: usize, when: Moment, flow: &dyn ControlFlow) {
         let closing = closing(&self.limits, flow);
-        let held = self.path.len() - 1;
+        let held = self.path.frames().len() - 1;
         self.cut = kept.saturating_sub(held).min(self.cut);
-        while self.path.len() > kept + 1 {
-            let Some(open) = self.path.pop() else { return };
-            let is_inner = self.path.iter().any(|outer| outer.kind == Kind::Loop);
+        while self.path.frames().len() > kept + 1 {
+            let Some((outer, open)) = self.path.leave() else { return };
+            let is_inner = || outer.iter().any(|outer| outer.kind == Kind::Loop);
             let node = open.close(when, is_inner, closing, &mut self.counts.shed);
-            if let Some(parent) = self.path.last_mut() {
+            if let Some(parent) = outer.last_mut() {
                 parent.child_ended(node, when, &mut self.counts.shed);
             }
         }
     }
 
     fn enter(&mut self, frame: Frame, when: Moment, flow: &dyn ControlFlow) {
-        if self.path.len() > MOST_DEPTH || self.cut > 0 {
+        if self.path.frames().len() > MOST_DEPTH || self.cut > 0 {
             self.cut += 1;
             self.counts.cut_frames += 1;
             return;
         }
         let closing = closing(&self.limits, flow);
-        let parent = self.path.last_mut();
+        let (parent, open) = self.path.enter();
         // A child of a loop may have begun an iteration, which is a node, too.
         self.nodes += 1 + usize::from(parent.as_ref().is_some_and(|it| it.kind == Kind::Loop));
         let shed = &mut self.counts.shed;
-        let open = Open::begin(frame.key, frame.kind, when, parent, closing, shed);
-        self.path.push(open);
+        open.begin(frame.key, frame.kind, when, parent, closing, shed);
     }
 
     /// Gives up detail until there is room again: first, evenly, that of the largest trees; then the
@@ -238,19 +230,20 @@ impl TreeBuilder {
         while self.nodes > target && largest > 1 {
             largest /= 2;
             let shed = &mut self.counts.shed;
-            for tree in self.path.iter_mut().flat_map(Open::trees_mut) {
+            for tree in self.path.frames_mut().iter_mut().flat_map(Open::trees_mut) {
                 limit(tree, largest, shed);
             }
             self.nodes = self.nodes();
         }
         if self.nodes > target {
-            for open in &mut self.path {
+            for open in self.path.frames_mut() {
                 open.children.collapse(&mut self.counts.shed);
             }
             self.nodes = self.nodes();
         }
         if self.nodes > target {
-            for running in self.path.iter_mut().filter_map(|open| open.running.as_mut()) {
+            let frames = self.path.frames_mut().iter_mut();
+            for running in frames.filter_map(|open| open.running.as_mut()) {
                 running.online.squeeze(FEWEST_CLUSTERS, flow);
             }
             self.nodes = self.nodes();

@@ -26,7 +26,7 @@ use std::borrow::Cow;
 
 use super::ControlFlow;
 use super::align::{Step, Walk};
-use super::flatten::profile;
+use super::flatten::flattened;
 use super::loops;
 use super::node::{Boundary, Content, Node};
 
@@ -134,7 +134,7 @@ pub(super) fn nodes(one: Side<'_>, other: Side<'_>, flow: &dyn ControlFlow) -> f
 fn as_profile(node: &Node) -> Cow<'_, Node> {
     match node.is_profile() {
         true => Cow::Borrowed(node),
-        false => Cow::Owned(profile(node)),
+        false => Cow::Owned(flattened(node)),
     }
 }
 

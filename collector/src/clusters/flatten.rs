@@ -7,12 +7,7 @@
 use super::node::{Boundary, Content, Kind, Node};
 
 /// The profile of a node. Sums stay exact.
-pub(super) fn flattened(node: Node) -> Node {
-    if node.is_profile() { node } else { profile(&node) }
-}
-
-/// The same of a node that stays as it is.
-pub(super) fn profile(node: &Node) -> Node {
+pub(super) fn flattened(node: &Node) -> Node {
     let mut set = Vec::new();
     let own = dissolve(node, &mut set);
     let Node { key, kind, count, before, duration, begin, end, .. } = *node;

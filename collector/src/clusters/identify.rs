@@ -10,7 +10,7 @@ pub const ACCEPTED_CHILDREN: usize = 5;
 pub const ACCEPTED_PERIODS: u64 = 5;
 
 /// Algorithm 1 as its loop's children begin: the loop, and the last of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Identifier {
     parent: Key,
     previous: Option<(Kind, Key)>,

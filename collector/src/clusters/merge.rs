@@ -7,7 +7,7 @@
 
 use super::ControlFlow;
 use super::align::{Step, Walk};
-use super::flatten::{accumulate, profile};
+use super::flatten::{accumulate, flattened};
 use super::loops;
 use super::node::{Boundary, Cluster, Content, Iterations, Node};
 
@@ -38,7 +38,7 @@ pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
             other.content = content;
             let before = into.before + other.before;
             if !into.is_profile() {
-                *into = profile(into);
+                *into = flattened(into);
             }
             accumulate(into, &other);
             into.before = before;

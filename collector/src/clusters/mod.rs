@@ -31,6 +31,7 @@ mod merge;
 mod node;
 mod online;
 mod open;
+mod path;
 mod runs;
 mod shed;
 #[cfg(test)]

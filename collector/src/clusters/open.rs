@@ -16,7 +16,7 @@ pub const MOST_CHILDREN: usize = 256;
 const MOST_INNER_DURATIONS: usize = 32;
 
 /// When something changed: put at one stamp, truly at any in an interval around it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     pub(super) earliest: u64,
     pub(super) at: u64,
@@ -83,10 +83,16 @@ impl Children {
     fn close(&mut self, rest: u64) -> (u64, Content) {
         self.evidence = Evidence::default();
         let nodes: Vec<Node> = self.nodes.drain(..).collect();
+        self.nodes.shrink_to(MOST_CHILDREN);
         match self.profile.take() {
             Some(own) => (own + rest, Content::Profile(nodes)),
             None => (rest, Content::Ordered(nodes)),
         }
+    }
+
+    /// Memory in use for them, beside what they hold.
+    pub(super) fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
     }
 
     /// Adds them to a set of profile nodes; returns their parent's own time besides what came after the
@@ -100,7 +106,7 @@ impl Children {
     }
 }
 
-/// A frame that is on the stack.
+/// A frame that is on the stack, or room for one.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) key: Key,
@@ -111,14 +117,15 @@ pub(super) struct Open {
     /// The parent's own time before it.
     before: u64,
     pub(super) children: Children,
+    /// Of a loop; of another frame where a loop was before, room for the next.
     pub(super) running: Option<Box<OpenLoop>>,
 }
 
 /// A loop that runs. The children of its open iteration are those of its frame.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct OpenLoop {
     identifier: Identifier,
-    /// Number of the open iteration.
+    /// Number of the open iteration, and when it began.
     number: u64,
     begin: Moment,
     pub(super) online: Online,
@@ -139,33 +146,42 @@ pub(super) struct Closing<'a> {
     pub(super) flow: &'a dyn ControlFlow,
 }
 
+impl Default for Open {
+    fn default() -> Self {
+        Self {
+            key: Key::default(),
+            kind: Kind::Call,
+            begin: Moment::default(),
+            reached: Moment::default(),
+            before: 0,
+            children: Children::default(),
+            running: None,
+        }
+    }
+}
+
 impl Open {
-    /// A frame that begins, inside `parent` if it is not the root.
+    /// A frame begins here, inside `parent` if it is not the root. It must be new, or closed.
     pub(super) fn begin(
+        &mut self,
         key: Key,
         kind: Kind,
         when: Moment,
         parent: Option<&mut Self>,
         closing: Closing<'_>,
         shed: &mut Shed,
-    ) -> Self {
-        let before = parent.map_or(0, |parent| parent.child_begins(key, kind, when, closing, shed));
-        let running = (kind == Kind::Loop).then(|| {
-            Box::new(OpenLoop {
-                identifier: Identifier::new(key),
-                number: 0,
-                begin: when,
-                online: Online::default(),
-                accepted: 0,
-                rejected: 0,
-                refused: Vec::new(),
-                refused_own: 0,
-                refused_time: 0,
-                durations: Durations::default(),
-            })
-        });
-        let children = Children::default();
-        Self { key, kind, begin: when, reached: when, before, children, running }
+    ) {
+        (self.key, self.kind, self.begin, self.reached) = (key, kind, when, when);
+        self.before =
+            parent.map_or(0, |parent| parent.child_begins(key, kind, when, closing, shed));
+        if kind == Kind::Loop {
+            self.running.get_or_insert_default().begin(key, when);
+        }
+    }
+
+    /// The loop that runs, if it is one.
+    fn running(&mut self) -> Option<&mut OpenLoop> {
+        self.running.as_deref_mut().filter(|_| self.kind == Kind::Loop)
     }
 
     /// A child begins: returns the own time before it, in this node or its open iteration.
@@ -177,7 +193,7 @@ impl Open {
         closing: Closing<'_>,
         shed: &mut Shed,
     ) -> u64 {
-        let is_next = match &mut self.running {
+        let is_next = match self.running() {
             Some(running) => running.identifier.begins(kind, child, closing.flow),
             None => false,
         };
@@ -198,7 +214,7 @@ impl Open {
     }
 
     fn close_iteration(&mut self, when: Moment, closing: Closing<'_>, shed: &mut Shed) {
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = self.running.as_deref_mut() else { return };
         let children = &mut self.children;
         let (duration, rest) = (when.at - running.begin.at, when.at - self.reached.at);
         let is_recorded =
@@ -231,22 +247,23 @@ impl Open {
         running.begin = when;
     }
 
-    /// The frame has left the stack.
+    /// The frame has left the stack; `is_inner`: a loop is around it. What is left is room for another.
     pub(super) fn close(
-        mut self,
+        &mut self,
         when: Moment,
-        is_inner: bool,
+        is_inner: impl FnOnce() -> bool,
         closing: Closing<'_>,
         shed: &mut Shed,
     ) -> Node {
         let duration = when.at - self.begin.at;
-        if !self.children.nodes.is_empty() && self.running.is_some() {
+        if !self.children.nodes.is_empty() && self.kind == Kind::Loop {
             self.close_iteration(when, closing, shed);
             self.reached = when;
         }
-        let (own, content) = match self.running.take() {
-            Some(running) => running.close(when.at - self.reached.at, duration, is_inner, closing),
-            None => self.children.close(when.at - self.reached.at),
+        let rest = when.at - self.reached.at;
+        let (own, content) = match self.running() {
+            Some(running) => running.close(rest, duration, is_inner, closing),
+            None => self.children.close(rest),
         };
         Node {
             key: self.key,
@@ -263,27 +280,38 @@ impl Open {
 }
 
 impl OpenLoop {
+    /// Another loop begins here.
+    fn begin(&mut self, key: Key, when: Moment) {
+        self.identifier = Identifier::new(key);
+        self.begin = when;
+        (self.number, self.accepted, self.rejected) = (0, 0, 0);
+        (self.refused_own, self.refused_time) = (0, 0);
+    }
+
     /// A loop keeps its iterations if more of its time is in accepted ones (ICS18, 3.2). Unlike
     /// there, what lies between the children counts with them: a loop whose rejected iterations work
     /// mostly outside of any call is a profile node, too.
     fn close(
-        self,
+        &mut self,
         rest: u64,
         duration: u64,
-        is_inner: bool,
+        is_inner: impl FnOnce() -> bool,
         closing: Closing<'_>,
     ) -> (u64, Content) {
-        let mut refused = self.refused;
+        let mut refused: Vec<Node> = self.refused.drain(..).collect();
         let mut own = self.refused_own + rest;
-        let clusters = self.online.finish(closing.flow);
+        let clusters = match self.accepted {
+            0 => Vec::new(),
+            _ => std::mem::take(&mut self.online).finish(closing.flow),
+        };
+        let mut durations = std::mem::take(&mut self.durations);
         if clusters.is_empty() || self.refused_time > duration / 2 {
             for cluster in clusters {
                 own += dissolve(&cluster.tree, &mut refused);
             }
             return (own, Content::Profile(refused));
         }
-        let mut durations = self.durations;
-        if is_inner {
+        if is_inner() {
             durations.thin(MOST_INNER_DURATIONS);
         }
         let iterations = Iterations {

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flatten::profile;
+use super::flatten::flattened;
 use super::node::{Content, Node};
 
 /// What was given up.
@@ -72,5 +72,5 @@ fn shrink(node: &mut Node, size: usize, most: usize, shed: &mut Shed) {
 }
 
 fn collapse(node: &mut Node) {
-    *node = profile(node);
+    *node = flattened(node);
 }

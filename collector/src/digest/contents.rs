@@ -54,7 +54,7 @@ impl Found {
                 }
                 self.addresses.push((number, first.unwrap_or(0), each));
             }),
-            Kind::Records | Kind::Index => Ok(()),
+            Kind::Records | Kind::Ring | Kind::Index => Ok(()),
         };
         if let Err(error) = outcome {
             self.damages.push(format!("at byte {}: {error}", frame.info.offset));

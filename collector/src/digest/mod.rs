@@ -13,7 +13,8 @@ use plimsoll_agent::calls::{CallId, STREAM, id_of};
 
 use crate::books::Window;
 use crate::clock::Rate;
-use crate::history::{History, LastWords, Setting, ThreadHistory};
+use crate::facts::LastWords;
+use crate::history::{History, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
 use crate::spool::meta::Meta;
@@ -140,7 +141,7 @@ impl<R: Read + Seek> Digest<R> {
     pub fn frames(&self) -> u64 {
         let journal = self.journal.iter().flat_map(|journal| journal.reader.frames());
         let all = self.spool.frames().iter().chain(journal);
-        all.filter(|frame| frame.stream.kind == Kind::Records).count() as u64
+        all.filter(|frame| matches!(frame.stream.kind, Kind::Records | Kind::Ring)).count() as u64
     }
 
     /// The run of one process: what its collector has made of it, or would have. `progress` hears of
@@ -254,10 +255,18 @@ impl<R: Read + Seek> Digest<R> {
         if journal.next.get(&stream).is_some_and(|goes_on_from| *goes_on_from != next) {
             reading.lose();
         }
+        // What the thread's records go on from, or of an earlier build all that came since.
         let mut walk = journal.reader.walk_stream(records);
         while let Some(step) = walk.next()? {
             match step {
                 Step::Frame(frame) => progress(reading.frame(&frame)),
+                step => reading.interrupted(&step),
+            }
+        }
+        let mut walk = journal.reader.walk_stream(Stream { kind: Kind::Ring, number: stream });
+        while let Some(step) = walk.next()? {
+            match step {
+                Step::Frame(frame) => progress(reading.ring(&frame)),
                 step => reading.interrupted(&step),
             }
         }

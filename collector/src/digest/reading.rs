@@ -1,5 +1,7 @@
 //! The records of a thread, read frame by frame past what is damaged.
 
+use plimsoll_agent::record::Decoder;
+
 use crate::history::{History, Setting, ThreadHistory};
 use crate::spool::{Frame, Step};
 use crate::structure::Structures;
@@ -38,6 +40,27 @@ impl Reading<'_, '_> {
             }
             if self.history.apply(self.thread, &record, self.setting, self.structures).is_err() {
                 self.lose();
+            }
+        }
+        all
+    }
+
+    /// Reads a frame of a ring; returns how many records it has. What is lost there its collector has counted.
+    pub(super) fn ring(&mut self, frame: &Frame<'_>) -> u64 {
+        let (mut bytes, mut decoder, mut all) = (frame.payload(), Decoder::default(), 0);
+        if bytes.is_empty() {
+            self.history.skip(self.thread);
+        }
+        while !bytes.is_empty() {
+            let Ok(Some((record, length))) = decoder.next(bytes) else {
+                self.history.skip(self.thread);
+                return all;
+            };
+            bytes = &bytes[length..];
+            all += 1;
+            if self.history.apply(self.thread, &record, self.setting, self.structures).is_err() {
+                self.history.skip(self.thread);
+                return all;
             }
         }
         all

@@ -1,8 +1,8 @@
 //! The interned addresses of one process, as columns: what the ids of its records stand for.
 
 use super::error::PayloadError;
-use super::frame::Payload;
 use super::numbers::{Cursor, fold, put, unfold};
+use super::payload::Payload;
 
 /// Most addresses in a frame: far below what one may hold, whatever the values are.
 pub(super) const MOST: usize = 1 << 16;

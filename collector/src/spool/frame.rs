@@ -8,6 +8,9 @@ use zstd::zstd_safe::{
     get_error_name, get_frame_content_size,
 };
 
+use super::payload::Payload;
+use super::stored::store;
+
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 32;
 
@@ -24,10 +27,6 @@ const MAGIC: [u8; 4] = *b"\xf5PLF";
 /// only the fastest, but also the best up to level 9 ([`super::columns`]).
 const LEVEL: i32 = 1;
 
-/// Parts of a payload with fewer bytes share their entropy code with others: zstd does not code fewer
-/// literals than this, and the end of a block takes three bytes. 128 and 256 were not better.
-const LEAST_PART_BYTES: usize = 64;
-
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -39,11 +38,13 @@ pub enum Kind {
     Records = 3,
     /// Where the frames before it are.
     Index = 4,
+    /// Records of one thread as they stood in its ring.
+    Ring = 5,
 }
 
 impl Kind {
     pub(super) fn from_u8(value: u8) -> Option<Self> {
-        [Self::Meta, Self::Addresses, Self::Records, Self::Index]
+        [Self::Meta, Self::Addresses, Self::Records, Self::Index, Self::Ring]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }
@@ -127,41 +128,6 @@ impl Header {
     }
 }
 
-/// A payload before compression: bytes, and the places between which they are alike.
-#[derive(Default)]
-pub struct Payload {
-    bytes: Vec<u8>,
-    cuts: Vec<usize>,
-}
-
-impl Payload {
-    /// All its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.cuts.clear();
-    }
-
-    /// Appends bytes that are unlike those before.
-    pub(super) fn part(&mut self, bytes: &[u8]) {
-        let last = self.cuts.last().copied().unwrap_or(0);
-        if self.bytes.len() - last >= LEAST_PART_BYTES && bytes.len() >= LEAST_PART_BYTES {
-            self.cuts.push(self.bytes.len());
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The bytes, cut into parts.
-    fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.cuts.iter().copied());
-        let ends = self.cuts.iter().copied().chain(std::iter::once(self.bytes.len()));
-        starts.zip(ends).map(|(start, end)| &self.bytes[start..end])
-    }
-}
-
 /// A payload after compression.
 pub(super) struct Packed {
     raw_bytes: u32,
@@ -170,6 +136,11 @@ pub(super) struct Packed {
 }
 
 impl Packed {
+    /// A payload of `raw_bytes`, which has become these bytes.
+    pub(super) fn new(raw_bytes: usize, bytes: Vec<u8>) -> Self {
+        Self { raw_bytes: raw_bytes as u32, check: crc32fast::hash(&bytes), bytes }
+    }
+
     /// Appends a frame of it to `frames`.
     pub(super) fn frame(&self, stream: Stream, sequence: u32, frames: &mut Vec<u8>) {
         let header = Header {
@@ -201,11 +172,12 @@ impl Packer {
     /// Compresses a payload, which has at most [`MAX_RAW_BYTES`].
     pub(super) fn pack(&mut self, payload: &Payload) -> io::Result<Packed> {
         self.compress(payload)?;
-        Ok(Packed {
-            raw_bytes: payload.bytes.len() as u32,
-            check: crc32fast::hash(&self.packed),
-            bytes: std::mem::take(&mut self.packed),
-        })
+        Ok(Packed::new(payload.bytes().len(), std::mem::take(&mut self.packed)))
+    }
+
+    /// Takes a payload as it is, which has at most [`MAX_RAW_BYTES`].
+    pub(super) fn store(&mut self, payload: &[u8]) -> Packed {
+        store(payload, std::mem::take(&mut self.packed))
     }
 
     /// Takes back the memory of what was compressed, for the next one.
@@ -215,11 +187,11 @@ impl Packer {
 
     /// One zstd frame, with the end of a block after each part: each block has entropy codes of its own.
     fn compress(&mut self, payload: &Payload) -> io::Result<()> {
-        let raw_bytes = payload.bytes.len();
+        let raw_bytes = payload.bytes().len();
         check(self.zstd.reset(ResetDirective::SessionOnly))?;
         check(self.zstd.set_pledged_src_size(Some(raw_bytes as u64)))?;
         self.packed.clear();
-        self.packed.reserve(compress_bound(raw_bytes) + 16 * (payload.cuts.len() + 1));
+        self.packed.reserve(compress_bound(raw_bytes) + 16 * (payload.cuts() + 1));
         let mut output = OutBuffer::around(&mut self.packed);
         // There is room for all, so each call does all that it is asked for.
         let mut done = true;
@@ -393,6 +365,6 @@ mod tests {
     #[test]
     fn kinds_have_the_numbers_of_the_format() {
         let known: Vec<u8> = (0..=255).filter(|value| Kind::from_u8(*value).is_some()).collect();
-        assert_eq!(known, [1, 2, 3, 4]);
+        assert_eq!(known, [1, 2, 3, 4, 5]);
     }
 }

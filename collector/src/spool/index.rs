@@ -2,8 +2,9 @@
 //! and found from the end of the file.
 
 use super::error::PayloadError;
-use super::frame::{HEADER_BYTES, Kind, Payload, Stream};
+use super::frame::{HEADER_BYTES, Kind, Stream};
 use super::numbers::{Cursor, put};
+use super::payload::Payload;
 
 /// Bytes at the end of a spool that was ended in order.
 pub(super) const TRAILER_BYTES: usize = 16;

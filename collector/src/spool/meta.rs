@@ -5,7 +5,7 @@ use plimsoll_agent::calls::CallId;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::{Detail, Role};
-use crate::history::{Facts, LastWords};
+use crate::facts::{Facts, LastWords};
 use crate::profile::Frame;
 
 /// Stream of the values that a collector writes.

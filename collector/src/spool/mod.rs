@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! SpoolWriter:  record -> thinning -> columns -> frame -> file
+//!               ring of a thread, as it is -------> frame -> file: a journal
 //! SpoolReader:  file -> index or scan -> frame -> columns -> record
 //! ```
 //!
 //! Whatever kills the writer, and whenever, all frames before stay readable: a file only grows (a journal,
-//! until it begins anew), and a frame needs no other one. Whatever the bytes are, the reader neither panics nor takes more memory
-//! than the file's size and one frame's bound allow; a damaged byte costs the frame that holds it.
+//! until it begins anew), and a frame needs no other one, but that of a ring. Whatever the bytes are, the
+//! reader neither panics nor takes more memory than the file's size and one frame's bound allow; a damaged
+//! byte costs the frame that holds it, and of a ring what comes before the next whole stack.
 //!
 //! # Format
 //! Integers of fixed size are little-endian, checks are CRC-32 (IEEE).
@@ -18,7 +20,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..4 | `f5 50 4c 46`: never in UTF-8 |
-//! | 4 | kind: 1 meta, 2 addresses, 3 records, 4 index |
+//! | 4 | kind: 1 meta, 2 addresses, 3 records, 4 index, 5 ring |
 //! | 5..8 | 0 |
 //! | 8..12 | number of the stream: of several of one kind |
 //! | 12..16 | sequence number of the frame in its stream, from 0 on: a gap shows what is lost |
@@ -32,7 +34,9 @@
 //! - meta: JSON of one value, `meta.rs`;
 //! - addresses: interned addresses of one process, in `addresses.rs`;
 //! - records: records of one thread, in [`columns`];
-//! - index: where the frames since the last index are, in `index.rs`.
+//! - index: where the frames since the last index are, in `index.rs`;
+//! - ring: records of one thread as they stood in its ring, whole ones that go on from those before. An
+//!   empty payload says that some are lost there: what follows counts from the next whole stack on.
 //!
 //! A spool that was ended in order has an index frame last, and behind it a *trailer* of 16 bytes:
 //! `f5 50 4c 45`, offset of that index frame (u64), check of the twelve bytes before. Each index leads
@@ -46,9 +50,11 @@ mod frame;
 mod index;
 pub(crate) mod meta;
 mod numbers;
+mod payload;
 mod reader;
 mod scan;
 mod standing;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod thinning;
@@ -57,13 +63,14 @@ mod writer;
 
 pub use addresses::{Address, Addresses};
 pub use error::{PayloadError, SpoolError};
-pub use frame::{HEADER_BYTES, Kind, MAX_RAW_BYTES, Payload, Stream};
+pub use frame::{HEADER_BYTES, Kind, MAX_RAW_BYTES, Stream};
 pub use index::FrameInfo;
+pub use payload::Payload;
 pub use reader::{Cause, Damage, Frame, SpoolReader, Step, Walk};
 pub use writer::{Restart, SpoolCounts, SpoolWriter};
 
 /// Version of the format. It has only grown since the first, so that older files are read as well.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of the preamble.
 const PREAMBLE_BYTES: usize = 16;

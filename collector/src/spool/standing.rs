@@ -75,7 +75,7 @@ impl Standing {
     }
 
     /// Passes on records that bring a reader to where this stands; none where that is not known.
-    pub(super) fn restore(&mut self, mut push: impl FnMut(&Record<'_>)) {
+    pub(super) fn restore(&self, mut push: impl FnMut(&Record<'_>)) {
         let Some(stamp) = self.stamp else { return };
         push(&Record::Lost { records: 0 });
         for (slot, path) in (0..).zip(&self.slots) {

@@ -3,6 +3,7 @@
 use plimsoll_agent::record::Record;
 
 use super::columns::Builder;
+use super::payload::Payload;
 use super::standing::Standing;
 use super::thinning::Thinning;
 
@@ -37,9 +38,14 @@ impl Thread {
         lost
     }
 
-    /// Forgets what it has said, but not where it stands.
-    pub(super) fn forget(&mut self) {
-        self.builder = Builder::default();
+    /// Replaces `payload` by records that bring a reader to where it stands; false where that is not known.
+    /// What it has held back must be released.
+    pub(super) fn restate(&self, payload: &mut Payload) -> bool {
+        let mut builder = Builder::default();
+        self.standing.iter().for_each(|standing| begin(&mut builder, standing));
+        let is_known = builder.records() > 0;
+        builder.finish(payload);
+        is_known
     }
 
     /// Takes what it has held back; says how many records are lost.
@@ -53,19 +59,24 @@ impl Thread {
     }
 }
 
+/// Begins columns with where a thread stands.
+fn begin(builder: &mut Builder, standing: &Standing) {
+    // Its stacks are no deeper than those that a builder takes.
+    standing.restore(|record| {
+        let _ = builder.push(record);
+    });
+    builder.end_prelude();
+}
+
 /// Adds a record, or a note that it is lost, and says how many were.
 fn add(
     builder: &mut Builder,
-    mut standing: Option<&mut Standing>,
+    standing: Option<&mut Standing>,
     record: &Record<'_>,
     merged: u64,
 ) -> u64 {
-    if let (0, Some(standing)) = (builder.records(), standing.as_deref_mut()) {
-        // Its stacks are no deeper than those that a builder takes.
-        standing.restore(|record| {
-            let _ = builder.push(record);
-        });
-        builder.end_prelude();
+    if let (0, Some(standing)) = (builder.records(), standing.as_deref()) {
+        begin(builder, standing);
     }
     builder.merge(merged);
     let taken = builder.push(record).is_ok();

@@ -1,5 +1,6 @@
 //! The writing end of a spool.
 
+mod another;
 mod restart;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,9 @@ use serde::Serialize;
 
 use super::addresses::{self, Address};
 use super::error::SpoolError;
-use super::frame::{Kind, MAX_RAW_BYTES, Packed, Packer, Payload, Stream};
+use super::frame::{Kind, MAX_RAW_BYTES, Packed, Packer, Stream};
 use super::index::Index;
+use super::payload::Payload;
 use super::reader::Frame;
 use super::thread::Thread;
 use super::{PREAMBLE_BYTES, preamble};
@@ -70,6 +72,8 @@ pub struct SpoolWriter<W: Write> {
     index: Index,
     /// Whether a thread's frame restores what the ones before it said.
     standing: bool,
+    /// Whether frames of it alone stay uncompressed.
+    stored: bool,
     /// Of samples, one in two to this is kept.
     level: u32,
     counts: SpoolCounts,
@@ -91,6 +95,7 @@ impl<W: Write> SpoolWriter<W> {
             threads: IdMap::default(),
             index: Index::new(PREAMBLE_BYTES as u64),
             standing: false,
+            stored: false,
             level: 0,
             counts: SpoolCounts::default(),
             error: None,
@@ -112,6 +117,12 @@ impl<W: Write> SpoolWriter<W> {
         self
     }
 
+    /// From now on does not compress: for a file of many small frames that is not kept.
+    pub fn uncompressed(mut self) -> Self {
+        self.stored = true;
+        self
+    }
+
     /// Adds a value as JSON to the stream of values `stream`. Like all that is added, it is in the file
     /// after the next flush at the latest, and not after any record that was added later.
     pub fn meta(&mut self, stream: u32, value: &impl Serialize) -> Result<(), SpoolError> {
@@ -126,28 +137,6 @@ impl<W: Write> SpoolWriter<W> {
         self.payload.clear();
         self.payload.part(json);
         self.put(Stream { kind: Kind::Meta, number: stream }, 1, 0);
-        Ok(())
-    }
-
-    /// The same, in this spool and in another one: it is compressed only once.
-    pub fn json_in_both(
-        &mut self,
-        other: &mut Self,
-        stream: u32,
-        json: &[u8],
-    ) -> Result<(), SpoolError> {
-        if self.error.is_some() || other.error.is_some() || json.len() > MAX_RAW_BYTES {
-            return self.json(stream, json).and_then(|()| other.json(stream, json));
-        }
-        self.payload.clear();
-        self.payload.part(json);
-        let Some(packed) = self.packed() else { return other.json(stream, json) };
-        let stream = Stream { kind: Kind::Meta, number: stream };
-        for writer in [&mut *self, other] {
-            let (sequence, bytes) = writer.add_frame(stream, &packed, 0, 0);
-            writer.added(stream, sequence, bytes, 1);
-        }
-        self.packer.reuse(packed);
         Ok(())
     }
 
@@ -190,19 +179,14 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Adds a frame of another spool as it is, to the stream of the same number.
-    pub fn copy(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
-        let (records, merged) = match frame.info.stream.kind {
-            Kind::Records => {
-                let records = frame.records()?;
-                (records.records() - records.prelude().min(records.records()), records.merged())
-            }
-            _ => (1, 0),
-        };
+    /// Adds records of a thread as they stand in its ring: whole ones, which go on from those before; at
+    /// most [`MAX_RAW_BYTES`]. None at all say that some are lost here, and that those after count from the
+    /// next whole stack on.
+    pub fn ring(&mut self, stream: u32, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= MAX_RAW_BYTES, "rings are smaller");
         self.payload.clear();
-        self.payload.part(frame.payload());
-        self.put(frame.info.stream, records, merged);
-        Ok(())
+        self.payload.part(bytes);
+        self.put(Stream { kind: Kind::Ring, number: stream }, 1, 0);
     }
 
     /// Ends the records of a thread: no more come, and what is held for them is given back.
@@ -332,6 +316,9 @@ impl<W: Write> SpoolWriter<W> {
 
     /// The payload after compression; where that fails, nothing more is written.
     fn packed(&mut self) -> Option<Packed> {
+        if self.stored {
+            return Some(self.packer.store(self.payload.bytes()));
+        }
         let packed = self.packer.pack(&self.payload).inspect_err(|_| self.write_out());
         packed.map_err(|error| self.fail(error)).ok()
     }

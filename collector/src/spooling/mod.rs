@@ -1,8 +1,8 @@
 //! What a collector keeps on disk of what it reads: two spools of the same streams.
 //!
 //! The *spool* gets large frames, about one a minute from each thread, which compress well. What has
-//! happened since stands in the *journal*, which gets small ones every second and begins anew when the
-//! spool has caught up. A round of it is numbered: the spool says up to which round it is whole, the
+//! happened since stands in the *journal*, which gets every second what is new in the rings, as it is
+//! there and before it is read, and begins anew when the spool has caught up. A round of it is numbered: the spool says up to which round it is whole, the
 //! journal of which it is. So nothing is read twice, whenever the process dies; and an orderly end
 //! leaves no journal.
 
@@ -34,8 +34,8 @@ use sink::Sink;
 const FLUSH_EVERY: Duration = Duration::from_millis(600);
 /// How long the journal grows.
 const SETTLE_EVERY: Duration = Duration::from_secs(64);
-/// Columns in memory that make it end sooner: these, and more with each process.
-const HELD_BYTES: usize = 1 << 20;
+/// Columns in memory, and bytes of the journal, that make it end sooner: for each process.
+const HELD_BYTES: u64 = 1 << 20;
 /// Most bytes of functions in one value, in which each takes about four; what is larger is not told.
 const MOST_CODE_BYTES: usize = 1 << 20;
 /// Ends of the names of a spool and of its journal.
@@ -92,7 +92,7 @@ pub(crate) struct Spooling {
 impl Spooling {
     /// A spool that takes `limit_bytes` on disk at most.
     pub(crate) fn new(place: PlaceSpool, limit_bytes: u64) -> Result<Self, SpoolError> {
-        let mut journal = SpoolWriter::new(Sink::default())?.stand_alone();
+        let mut journal = SpoolWriter::new(Sink::default())?.uncompressed();
         journal.meta(meta::STREAM, &Meta::Journal { round: 1, next: Vec::new() })?;
         let now = Instant::now();
         Ok(Self {
@@ -174,8 +174,22 @@ impl Spooling {
         self.threads += 1;
         self.both(&Meta::Thread(ThreadMeta { process, records, routine, born }));
         self.spool.begin(records, period);
-        self.journal.begin(records, period);
         records
+    }
+
+    /// What is new in the ring of a thread: whole records, each of which is told by
+    /// [`Spooling::record`], too, when it is read. None say that the stream is to be read from its next
+    /// whole stack on.
+    pub(crate) fn ring(&mut self, stream: u32, bytes: &[u8]) {
+        if !self.full {
+            self.journal.ring(stream, bytes);
+        }
+    }
+
+    /// Records of a thread are lost, and those after are not heeded before a whole stack.
+    pub(crate) fn lose(&mut self, stream: u32) {
+        self.record(stream, &Record::Lost { records: 0 });
+        self.ring(stream, &[]);
     }
 
     /// A record of a thread.
@@ -186,13 +200,11 @@ impl Spooling {
             return;
         }
         self.spool.record(stream, record);
-        self.journal.record(stream, record);
     }
 
     /// A thread has ended, or its process has.
     pub(crate) fn end_thread(&mut self, end: ThreadEnd) {
         self.spool.end(end.records);
-        self.journal.end(end.records);
         self.both(&Meta::ThreadEnd(end));
     }
 
@@ -213,8 +225,9 @@ impl Spooling {
         self.flushed.elapsed() >= FLUSH_EVERY
     }
 
-    /// Brings everything so far to disk.
-    pub(crate) fn flush(&mut self) {
+    /// Brings everything so far to disk. `read`: nothing was told of rings that was not read as well, so
+    /// that the spool can catch up.
+    pub(crate) fn flush(&mut self, read: bool) {
         self.flushed = Instant::now();
         if self.full {
             return;
@@ -224,8 +237,9 @@ impl Spooling {
         let statuses = self.statuses();
         report(&mut self.trouble, self.journal.meta(meta::STREAM, &statuses));
         self.journal.flush();
-        let held = HELD_BYTES * self.processes.max(1) as usize;
-        if self.settled.elapsed() >= SETTLE_EVERY || self.spool.held_bytes() > held {
+        let most = HELD_BYTES * u64::from(self.processes.max(1));
+        let held = (self.spool.held_bytes() as u64).max(self.journal.counts().bytes);
+        if read && (self.settled.elapsed() >= SETTLE_EVERY || held > most) {
             self.settle();
         }
         self.keep_within_budget();
@@ -296,6 +310,7 @@ impl Spooling {
         let first = Meta::Journal { round: self.round, next: self.spool.next_frames() };
         let begun = self.journal.restart().and_then(|()| self.journal.meta(meta::STREAM, &first));
         report(&mut self.trouble, begun);
+        self.spool.restate(&mut self.journal);
     }
 
     fn catch_up(&mut self) {
@@ -345,7 +360,6 @@ impl Spooling {
         let Some(level) = self.budget.level(bytes) else { return self.give_up() };
         while self.spool.level() < level {
             self.spool.halve();
-            self.journal.halve();
         }
     }
 
@@ -362,7 +376,7 @@ impl Spooling {
     fn both(&mut self, value: &Meta) {
         let json = serde_json::to_vec(value).map_err(SpoolError::from);
         let written =
-            json.and_then(|json| self.journal.json_in_both(&mut self.spool, meta::STREAM, &json));
+            json.and_then(|json| self.spool.json_in_both(&mut self.journal, meta::STREAM, &json));
         report(&mut self.trouble, written);
     }
 }

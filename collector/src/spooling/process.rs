@@ -6,7 +6,7 @@ use plimsoll_agent::clock::stamp_now;
 use plimsoll_agent::segment::MAX_ADDRESSES;
 
 use super::Spooling;
-use crate::history::Facts;
+use crate::facts::Facts;
 use crate::process::{Process, last_words};
 use crate::spool::Address;
 use crate::spool::meta::{ModuleMeta, Status};

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use proptest::prelude::*;
+
 use super::subject::{BEGIN, PERIOD, Subject, Writer};
 use super::{Spool, spool, times};
 use crate::digest::{Digest, spools};
@@ -40,11 +42,16 @@ impl<'s> Run<'s> {
 
     /// The process takes a turn, and is read.
     fn turn(&mut self) {
+        self.turn_unread();
+        self.collector.round();
+    }
+
+    /// The process takes a turn.
+    fn turn_unread(&mut self) {
         for index in 0..TURN {
             self.now += PERIOD;
             self.w.sample(self.now, &self.stacks[usize::from(index >= TURN / 2)]);
         }
-        self.collector.round();
     }
 
     /// What a digest of the files says, as they are now.
@@ -87,6 +94,81 @@ fn whatever_was_flushed_is_there_after_a_death() {
         assert!(other >= half - PERIOD / 2, "{other}");
         assert_eq!(profile.collection.lost, 0);
     }
+}
+
+/// What is done after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    Read,
+    Journal,
+    Flush,
+    Settle,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn it_is_all_the_same_when_rings_are_read(
+        steps in prop::collection::vec(
+            prop_oneof![
+                Just(Then::Nothing), Just(Then::Read), Just(Then::Journal), Just(Then::Flush),
+                Just(Then::Settle),
+            ],
+            1..12,
+        ),
+    ) {
+        let subject = subject();
+        let mut run = Run::new(&subject);
+        // Threads are known from the first reading on.
+        run.turn();
+        for then in &steps {
+            run.turn_unread();
+            match then {
+                Then::Nothing => {}
+                Then::Read => {
+                    run.collector.round();
+                }
+                Then::Journal => run.collector.flush_unread(),
+                Then::Flush | Then::Settle => {
+                    run.collector.round();
+                    run.collector.flush_spool(*then == Then::Settle);
+                }
+            }
+        }
+        run.collector.flush_unread();
+        let (profile, damages) = run.digest();
+        prop_assert_eq!(damages, [""; 0]);
+        let half = (steps.len() as u64 + 1) * TURN / 2 * PERIOD;
+        let [one, other] = work(&profile);
+        prop_assert_eq!(one, half + PERIOD / 2);
+        prop_assert!(other >= half - PERIOD / 2, "{}", other);
+        prop_assert_eq!(profile.collection.lost, 0);
+    }
+}
+
+#[test]
+fn a_journal_says_where_its_threads_stand() {
+    let subject = subject();
+    let mut run = Run::new(&subject);
+    run.turn();
+    run.collector.flush_spool(true);
+    run.turn();
+    run.collector.flush_spool(true);
+    let path = run.spool.folder.path().join("rank0.spool");
+    run.turn_unread();
+    run.collector.flush_unread();
+    let [all, _] = work(&run.digest().0);
+    // The last records before the journal are damaged: those in it count all the same.
+    let mut damaged = fs::read(&path).unwrap();
+    let frames = SpoolReader::open(&path).unwrap().frames().to_vec();
+    let last = frames.iter().rfind(|frame| frame.stream.kind == Kind::Records).unwrap();
+    damaged[last.offset as usize + 40] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    let [one, _] = work(&run.digest().0);
+    let turn = TURN / 2 * PERIOD;
+    assert!((turn - PERIOD..=turn + PERIOD).contains(&(all - one)), "{one} of {all}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, path, times, value};
+use crate::glance::Glance;
 use crate::profile::LONG_CALL_NS;
 use crate::{AttachError, Collector, Options};
 
@@ -38,6 +39,42 @@ fn a_ring_wraps_many_times() {
         "all alike but the first interval, which has one neighbour only"
     );
     assert_eq!(profile.effective_period_ns, 100 * STAMP_NS);
+}
+
+#[test]
+fn rings_are_read_when_they_fill_or_threads_come_and_go() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    let now = Instant::now();
+    let pending = || collector.glance(key).pending;
+    let mut w = subject.writer(0);
+    assert!(collector.glance(key).has_changed, "a thread has begun");
+    collector.turn(now);
+    assert_eq!(collector.glance(key), Glance::default());
+    // A little can wait.
+    w.sample(BEGIN + 100, &[main, work]);
+    let few = pending();
+    assert!(few > 0);
+    collector.turn(now);
+    assert_eq!(pending(), few);
+    // A ring that fills cannot.
+    for i in 2..400 {
+        w.sample(BEGIN + 100 * i, &[main, if i % 2 == 0 { work } else { main }]);
+    }
+    assert!(collector.glance(key).fullest > 25, "{:?}", collector.glance(key));
+    collector.turn(now);
+    assert_eq!(pending(), 0);
+    // Nor can a thread that begins or ends.
+    w.sample(BEGIN + 50_000, &[main]);
+    subject.begin_thread(1, 0);
+    collector.turn(now);
+    assert_eq!(pending(), 0);
+    w.sample(BEGIN + 50_100, &[main]);
+    subject.end_thread(1);
+    collector.turn(now);
+    assert_eq!(pending(), 0);
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn without_control_flow_what_comes_later_decides() {
 fn errors_of_many_instances_grow_with_the_root_of_their_number() {
     let tree = |calls: u64| {
         let calls = (0..calls).map(|_| call(10, PERIOD)).collect();
-        flattened(sampled(regular(2, Kind::Call, calls), PERIOD))
+        flattened(&sampled(regular(2, Kind::Call, calls), PERIOD))
     };
     // 144 less its error of 12, against 64 and its error of 8; each error half a period either side.
     let truth = (144 - 12 - (64 + 8)) * PERIOD;

@@ -48,7 +48,7 @@ fn node(key: u32, kind: Kind, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
         .prop_map(move |(mut parts, own, begin, end, profile)| {
             parts.push(Part::Own(own));
             let node = Node { begin, end, ..regular(key, kind, parts) };
-            if profile && shape.rich && kind == Kind::Call { flattened(node) } else { node }
+            if profile && shape.rich && kind == Kind::Call { flattened(&node) } else { node }
         })
         .boxed()
 }
@@ -70,7 +70,7 @@ fn loop_node(key: u32, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
                 instances.push(Cluster::one(number as u64, tree));
             }
             let clusters = clustered(instances, most_clusters(accepted), &Decades);
-            let refused: Vec<Node> = refused.into_iter().map(flattened).collect();
+            let refused: Vec<Node> = refused.iter().map(flattened).collect();
             let duration = own
                 + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>()
                 + refused.iter().map(|node| node.duration).sum::<u64>();
@@ -180,7 +180,7 @@ proptest! {
             prop_assert_eq!(order.duration(), a.duration() + b.duration() + c.duration());
             prop_assert_eq!(iterations(order).0, iterations(&orders[0]).0);
             // Context by context, to the stamp.
-            prop_assert_eq!(&flattened(order.clone()), &flattened(orders[0].clone()));
+            prop_assert_eq!(&flattened(order), &flattened(&orders[0]));
         }
     }
 
@@ -193,9 +193,9 @@ proptest! {
         let (all, parts) = (iterations(&whole), (iterations(&left), iterations(&right)));
         prop_assert_eq!(parts.0.0 + parts.1.0, all.0);
         prop_assert_eq!(parts.0.2 + parts.1.2, all.2);
-        let mut joined = flattened(left);
+        let mut joined = flattened(&left);
         crate::clusters::flatten::accumulate(&mut joined, &right);
-        prop_assert_eq!(joined, flattened(whole));
+        prop_assert_eq!(joined, flattened(&whole));
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn a_stack_without_end_is_cut() {
     let (mut half, rest) = crate::clusters::merge::split(twice, 1, 2);
     assert_eq!(half.duration(), rest.duration());
     crate::clusters::shed::limit(&mut half, 100, &mut Default::default());
-    assert_eq!(crate::clusters::flatten::flattened(rest).duration(), 50_000);
+    assert_eq!(crate::clusters::flatten::flattened(&rest).duration(), 50_000);
 }
 
 /// What crosses the job's MPI: the same afterwards, and small.

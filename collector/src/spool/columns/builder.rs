@@ -4,8 +4,8 @@ use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
 use plimsoll_agent::sync::Sync;
 
 use super::super::error::PayloadError;
-use super::super::frame::Payload;
 use super::super::numbers::{fold, put};
+use super::super::payload::Payload;
 use super::{
     COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
     PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED,

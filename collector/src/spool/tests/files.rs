@@ -19,6 +19,7 @@ pub(super) enum Held {
     Records(Vec<Owned>),
     Addresses(Vec<(u32, Address)>),
     Meta(Value),
+    Ring(Vec<u8>),
 }
 
 /// What a reader found.
@@ -53,6 +54,7 @@ pub(super) fn read(file: &[u8]) -> Result<Found, SpoolError> {
                         Held::Addresses(frame.addresses()?.collect::<Result<_, _>>()?)
                     }
                     Kind::Meta => Held::Meta(frame.meta()?),
+                    Kind::Ring => Held::Ring(frame.payload().to_vec()),
                     Kind::Index => panic!("indices are the reader's own"),
                 };
                 found.order.push(frame.info);
@@ -72,7 +74,13 @@ fn addresses() -> Vec<Address> {
     (0..50).map(address).collect()
 }
 
-/// A small spool: two threads, three frames each, a process's addresses, a value for each thread.
+/// Bytes of a ring.
+fn ring() -> Vec<u8> {
+    (0..300u32).flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// A small spool: two threads, three frames each, a process's addresses, a value for each thread, and parts of
+/// a ring.
 fn small() -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = SpoolWriter::new(&mut file).unwrap();
@@ -90,6 +98,8 @@ fn small() -> Vec<u8> {
         }
         writer.flush();
     }
+    writer.ring(2, &ring());
+    writer.ring(2, &[]);
     writer.finish().unwrap();
     file
 }
@@ -109,7 +119,7 @@ pub(super) fn records_of(found: &Found, number: u32) -> Vec<Owned> {
 fn what_is_written_is_read() {
     let found = read(&small()).unwrap();
     assert!(found.orderly && found.damages.is_empty() && found.missing.is_empty());
-    assert_eq!(found.frames.len(), 9);
+    assert_eq!(found.frames.len(), 11);
     assert_eq!(records_of(&found, 0), computing(60, 1));
     assert_eq!(records_of(&found, 1), talking(60, 2));
     let of = |kind, number| Stream { kind, number };
@@ -117,7 +127,9 @@ fn what_is_written_is_read() {
     assert_eq!(found.frames[&(of(Kind::Addresses, 1), 0)], Held::Addresses(listed));
     assert_eq!(found.frames[&(of(Kind::Meta, 0), 0)], Held::Meta(thread(0)));
     let items: u64 = found.order.iter().filter_map(|info| info.items).sum();
-    assert_eq!(items, 50 + 2 + 120);
+    assert_eq!(found.frames[&(of(Kind::Ring, 2), 0)], Held::Ring(ring()));
+    assert_eq!(found.frames[&(of(Kind::Ring, 2), 1)], Held::Ring(Vec::new()));
+    assert_eq!(items, 50 + 2 + 120 + 2);
 }
 
 #[test]

@@ -11,13 +11,9 @@ pub trait Restart {
 }
 
 impl<W: Write + Restart> SpoolWriter<W> {
-    /// Throws away the spool, and begins another in its place, in which all threads go on.
+    /// Throws away the spool, and begins another in its place.
     pub fn restart(&mut self) -> Result<(), SpoolError> {
-        for thread in self.threads.values_mut() {
-            // What a thread has said still counts; that it was said is not repeated.
-            self.counts.lost += thread.release();
-            thread.forget();
-        }
+        self.threads.clear();
         self.sequences.clear();
         self.unwritten.clear();
         self.error = None;

@@ -1,0 +1,55 @@
+//! What processes and threads know of themselves beside their records.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Rate;
+
+/// What a thread knew at its end, or knows at the end of the run, beside its records.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct LastWords {
+    /// Calls that no record tells of: slot, their number, their time in stamps, their bytes.
+    pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
+    /// Slot of the wrapped call that is open, and the stamp of its entry.
+    pub(crate) open: Option<(u32, u64)>,
+    /// Its counters.
+    pub(crate) counters: ThreadCounters,
+}
+
+/// Counters of a thread, as in its area of the segment.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ThreadCounters {
+    pub(crate) samples: u64,
+    pub(crate) lost: u64,
+    pub(crate) truncated: u64,
+    pub(crate) mpi_calls: u64,
+    pub(crate) marks_planted: u64,
+    pub(crate) marks_hit: u64,
+    pub(crate) marks_stale: u64,
+    pub(crate) marks_verified: u64,
+    pub(crate) marks_mismatched: u64,
+    pub(crate) handler_ticks: u64,
+}
+
+/// What a process knows of itself at the end of its run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    /// Asked sampling period in nanoseconds.
+    pub(crate) period_ns: u64,
+    /// What drove the samples: a [`plimsoll_agent::segment::ClockKind`].
+    pub(crate) clock: u32,
+    /// Length of a stamp, exactly.
+    pub(crate) rate: Rate,
+    /// One moment on the process's counter, in ticks, and on its CLOCK_MONOTONIC, in nanoseconds. Spools
+    /// of earlier builds do not tell it.
+    #[serde(default)]
+    pub(crate) anchor: Option<(u64, u64)>,
+    /// Why return addresses were not marked; 0 where they were.
+    pub(crate) marks_off: u32,
+    /// Its calls are not measured: only samples tell of it.
+    #[serde(default)]
+    pub(crate) only_samples: bool,
+    /// Threads that could not be sampled.
+    pub(crate) unsampled_threads: u64,
+    /// The application took the sampling signal for itself.
+    pub(crate) stepped_aside: bool,
+}

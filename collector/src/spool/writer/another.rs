@@ -1,0 +1,54 @@
+//! What one spool tells another.
+
+use std::io::Write;
+
+use super::{Frame, Kind, MAX_RAW_BYTES, SpoolError, SpoolWriter, Stream};
+
+impl<W: Write> SpoolWriter<W> {
+    /// [`SpoolWriter::json`] in this spool and in another one: it is compressed only once.
+    pub fn json_in_both(
+        &mut self,
+        other: &mut Self,
+        stream: u32,
+        json: &[u8],
+    ) -> Result<(), SpoolError> {
+        if self.error.is_some() || other.error.is_some() || json.len() > MAX_RAW_BYTES {
+            return self.json(stream, json).and_then(|()| other.json(stream, json));
+        }
+        self.payload.clear();
+        self.payload.part(json);
+        let Some(packed) = self.packed() else { return other.json(stream, json) };
+        let stream = Stream { kind: Kind::Meta, number: stream };
+        for writer in [&mut *self, other] {
+            let (sequence, bytes) = writer.add_frame(stream, &packed, 0, 0);
+            writer.added(stream, sequence, bytes, 1);
+        }
+        self.packer.reuse(packed);
+        Ok(())
+    }
+
+    /// Says in another spool where the threads stand that have begun here and not ended: for a reader of its
+    /// rings that has not seen all records here.
+    pub fn restate(&self, other: &mut Self) {
+        for (stream, thread) in &self.threads {
+            if thread.restate(&mut other.payload) {
+                other.put(Stream { kind: Kind::Records, number: *stream }, 0, 0);
+            }
+        }
+    }
+
+    /// Adds a frame of another spool as it is, to the stream of the same number.
+    pub fn copy(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
+        let (records, merged) = match frame.info.stream.kind {
+            Kind::Records => {
+                let records = frame.records()?;
+                (records.records() - records.prelude().min(records.records()), records.merged())
+            }
+            _ => (1, 0),
+        };
+        self.payload.clear();
+        self.payload.part(frame.payload());
+        self.put(frame.info.stream, records, merged);
+        Ok(())
+    }
+}
