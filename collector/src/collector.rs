@@ -158,8 +158,9 @@ impl Collector {
         }
     }
 
-    /// Reads the rings until [`Collector::stop`], when it is worth it or one fills fast. `ending` is told, once, when a process announces that it ends before its time, with
-    /// the code that it gives; it must not call this collector.
+    /// Reads the rings until [`Collector::stop`], when it is worth it or one fills fast. `ending` is told,
+    /// once, when a process announces that it ends before its time, with the code that it gives; it must
+    /// not call this collector.
     pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
         let mut pause = CALM;

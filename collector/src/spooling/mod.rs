@@ -2,9 +2,9 @@
 //!
 //! The *spool* gets large frames, about one a minute from each thread, which compress well. What has
 //! happened since stands in the *journal*, which gets every second what is new in the rings, as it is
-//! there and before it is read, and begins anew when the spool has caught up. A round of it is numbered: the spool says up to which round it is whole, the
-//! journal of which it is. So nothing is read twice, whenever the process dies; and an orderly end
-//! leaves no journal.
+//! there and before it is read, and begins anew when the spool has caught up. A round of it is numbered:
+//! the spool says up to which round it is whole, the journal of which it is. So nothing is read twice,
+//! whenever the process dies; and an orderly end leaves no journal.
 
 mod budget;
 mod process;
