@@ -14,9 +14,9 @@ const MOST_SAVED: Duration = Duration::from_millis(20);
 const GROWTH: u32 = 2;
 const SOONEST: Duration = Duration::from_millis(500);
 
-/// Rings are read that hold so many bytes: some ten milliseconds of work, which at the end of a run is all
+/// Rings are read that hold so many bytes: a few milliseconds of work, which at the end of a run is all
 /// that is left.
-const WORTH_BYTES: u64 = 64 << 10;
+const WORTH_BYTES: u64 = 16 << 10;
 /// They are read after this part of the run in any case, but after so long at least, and at most.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(4);
