@@ -59,7 +59,7 @@ impl Process {
         let window = self.window();
         self.choose_main(index, &mut life);
         life.thread.is_main = self.is_main(index, &life);
-        let full = seat.area.percent(life.pending(head));
+        let full = seat.area.percent(head.wrapping_sub(life.unread()));
         self.read(&seat.area, &mut life, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);

@@ -71,7 +71,6 @@ impl Seat {
         let (thread, life) = (self.area.thread(), self.life.as_ref()?);
         let is_live = thread.state.load(Ordering::Acquire) == ThreadState::Live as u32;
         let is_same = thread.generation.load(Ordering::Acquire) == life.generation;
-        let from = life.position.max(life.read_before);
-        (is_live && is_same).then(|| (from, thread.head.load(Ordering::Acquire)))
+        (is_live && is_same).then(|| (life.unread(), thread.head.load(Ordering::Acquire)))
     }
 }

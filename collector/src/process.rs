@@ -46,9 +46,9 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Bytes of its stream up to `head` that were not read yet.
-    pub(crate) fn pending(&self, head: u64) -> u64 {
-        head.wrapping_sub(self.position.max(self.read_before))
+    /// From where on nobody has read its stream yet.
+    pub(crate) fn unread(&self) -> u64 {
+        self.position.max(self.read_before)
     }
 }
 

@@ -112,9 +112,9 @@ impl TreeBuilder {
         let nothing_known = Closing { period: limits.period, tree_nodes: 1, flow: &Unknown };
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
-        let mut path = Path::new(Open::default());
+        let mut path = Path::default();
         let shed = &mut counts.shed;
-        path.frames_mut()[0].begin(root, Kind::Call, when, None, nothing_known, shed);
+        path.enter().1.begin(root, Kind::Call, when, None, nothing_known, shed);
         Self { path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
     }
 

@@ -4,7 +4,7 @@
 use super::open::Open;
 
 /// The frames that are on the stack, the root first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Path {
     /// Those behind the open ones are empty.
     frames: Vec<Open>,
@@ -12,11 +12,6 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// A stack of one frame.
-    pub(super) fn new(root: Open) -> Self {
-        Self { frames: vec![root], open: 1 }
-    }
-
     /// The open frames.
     pub(super) fn frames(&self) -> &[Open] {
         &self.frames[..self.open]
