@@ -138,6 +138,8 @@ struct Job {
     complete: bool,
     size: u32,
     ranks: RankSet,
+    /// The ranks of which samples were kept, where those of others were not.
+    kept: Option<RankSet>,
     /// Places that could not be read.
     damages: Vec<String>,
     unreadable: Vec<String>,
@@ -167,6 +169,7 @@ impl Job {
             ended: Some(note.job.ended.clone()),
             complete: note.job.complete && ended,
             size: note.size,
+            kept: note.kept.clone(),
             ..Self::default()
         };
         let frames = digest.frames();
@@ -205,6 +208,7 @@ impl Job {
         self.complete &= other.complete;
         self.size = self.size.max(other.size);
         self.ranks = self.ranks.union(&other.ranks);
+        self.kept = self.kept.or(other.kept);
         self.damages.extend(other.damages);
         self.damages.sort();
         self.damages.dedup();
@@ -220,6 +224,16 @@ impl Job {
         if !info.complete && self.ranks.len() < self.size {
             let found = &self.ranks;
             info.notes.push(format!("Of {} ranks, these have left a spool: {found}.", self.size));
+        }
+        if let Some(kept) = &self.kept {
+            let missing = self.ranks.len() < kept.len();
+            let found = if missing { format!("; found are {}", self.ranks) } else { String::new() };
+            info.notes.push(format!(
+                "This is of some ranks alone: of {}, the run has kept the samples of {kept}{found}. They \
+                 are those of each kind and those that losses are due to (PLIMSOLL_TRACE=clusters). The \
+                 report that the run itself wrote is of all ranks.",
+                self.size
+            ));
         }
         for damage in self.unreadable {
             info.notes.push(format!("A spool could not be read: {damage}"));

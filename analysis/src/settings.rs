@@ -52,7 +52,7 @@ impl Default for Formats {
 pub enum Trace {
     /// Nothing.
     Off,
-    /// Meant for one rank of each cluster; so far as [`Trace::All`].
+    /// Of a run that has its report, some ranks ([`crate::spooled::telling`]); else all.
     Clusters,
     /// All ranks.
     All,

@@ -1,10 +1,19 @@
-//! What goes into a spool beside what its collector knows: which job it is of, and which ranks.
+//! What goes into a spool beside what its collector knows: which job it is of, and which ranks; and of which
+//! ranks it stays when the run has its report.
 
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 use plimsoll_collector::profile::ProcessProfile;
+use plimsoll_collector::spool::SpoolError;
+use plimsoll_collector::{Kept, keep};
+use serde::{Deserialize, Serialize};
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
+use crate::ranks::RankSet;
+use crate::summary::Summary;
+
+/// Most ranks that are kept because one loss is due to them.
+const MOST_SLOW_RANKS: usize = 16;
 
 /// How a run ended whose spool does not say: nothing but a SIGKILL, or a machine that stops, leaves
 /// none of its processes a moment.
@@ -21,6 +30,9 @@ pub struct SpoolNote {
     pub host: String,
     /// The ranks that it collects.
     pub ranks: Vec<RankNote>,
+    /// The ranks of the job whose samples were kept, where those of others were not.
+    #[serde(default)]
+    pub kept: Option<RankSet>,
 }
 
 /// One rank in a spool.
@@ -53,4 +65,32 @@ impl SpoolNote {
             spool_trouble: None,
         })
     }
+}
+
+/// The ranks that tell what there is to see of a run: of each cluster the one that is nearest to its mean, of
+/// each loss those to which it is due, 16 at most, and the first of those that wait for them.
+pub fn telling(summary: &Summary) -> RankSet {
+    let of_clusters = summary.clusters.iter().map(|cluster| cluster.representative);
+    let listed = |ranks: &str, most: usize| {
+        // Lists of ours can be read.
+        let ranks: RankSet = ranks.parse().unwrap_or_default();
+        ranks.iter().take(most).collect::<Vec<u32>>()
+    };
+    let of_losses = summary.losses.iter().flat_map(|loss| {
+        let waiting = listed(&loss.waiting_ranks, 1);
+        listed(&loss.slow_ranks, MOST_SLOW_RANKS).into_iter().chain(waiting)
+    });
+    of_clusters.chain(of_losses).collect()
+}
+
+/// Leaves only some ranks of the job in a spool that was ended in order, or nothing of it where it has none of
+/// them. `path` is without the end of its name. After an error the spool is as it was.
+pub fn keep_ranks(path: &Path, kept: &RankSet) -> Result<(), SpoolError> {
+    keep(path, |note| {
+        let mut note: SpoolNote = serde_json::from_value(note)?;
+        note.ranks.retain(|rank| kept.contains(rank.rank));
+        note.kept = Some(kept.clone());
+        let pids = note.ranks.iter().map(|rank| rank.pid).collect();
+        Ok(Kept { pids, note: serde_json::to_value(&note)? })
+    })
 }

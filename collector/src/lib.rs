@@ -54,4 +54,4 @@ mod used;
 
 pub use attach::AttachError;
 pub use collector::{Collector, Options, ProcessKey};
-pub use spooling::{PlaceSpool, SpoolOutcome};
+pub use spooling::{Kept, PlaceSpool, SpoolOutcome, keep};

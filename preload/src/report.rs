@@ -18,8 +18,8 @@ pub struct Scope<'a> {
     pub speak: bool,
 }
 
-/// Writes the reports of `summary`, with the file beside them.
-pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<'_>) {
+/// Writes the reports of `summary`, with the file beside them; whether they were.
+pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<'_>) -> bool {
     let target = job.target(scope.ranks, scope.part);
     let formats = &job.settings.formats;
     let written = write_with_side(&target, side, |file| {
@@ -54,4 +54,5 @@ pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<
     if scope.speak {
         say::block(&brief(&summary, path, lines));
     }
+    written.is_ok()
 }

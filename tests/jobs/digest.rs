@@ -1,14 +1,19 @@
 //! Spools and their digest: the same summary, whoever reads them, and what is left after a death.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_analysis::spooled::keep_ranks;
+use plimsoll_collector::digest::Digest;
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, spools};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::summary::Summary;
 use plimsoll_tests::turn::share_turn;
 use plimsoll_tests::undisturbed::undisturbed;
 
@@ -50,6 +55,71 @@ fn nodes_are_joined() {
     for by in [By::Threads(1), By::Threads(5), By::Ranks(Mpi::OpenMpi, 3)] {
         let differences = differences(summary, &digest(&folder(&job), by));
         assert!(differences.is_empty(), "{by:?}: {}", differences.join("\n"));
+    }
+}
+
+/// Ranks that the summary names: the nearest of each cluster, those to which a loss is due, and one of those
+/// that wait.
+fn told_ranks(summary: &Summary) -> BTreeSet<u64> {
+    let list = |pointer| summary.at(pointer).as_array().expect("a list").iter();
+    let of_clusters = list("/clusters").filter_map(|cluster| cluster["representative"].as_u64());
+    let of_losses = list("/losses").flat_map(|loss| {
+        let listed = |key: &str| numbers(loss[key].as_str().expect("a rank list"));
+        let waiting = listed("waiting_ranks").into_iter().take(1);
+        listed("slow_ranks").into_iter().chain(waiting)
+    });
+    of_clusters.chain(of_losses).collect()
+}
+
+#[test]
+fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    for nodes in [1, 4] {
+        let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments("sleep 20 10 3");
+        let job = if nodes > 1 { job.nodes(nodes) } else { job };
+        let job = job.variable("PLIMSOLL_TRACE", "clusters").watch(Watch::Run).shares_cores();
+        let job = job.run().succeeded();
+        let (summary, kept) = (job.summary(), told_ranks(job.summary()));
+        assert!(kept.contains(&7) && kept.len() < 8, "{kept:?} of {}", job.text());
+        // Each node's collector is in the lowest of its ranks.
+        let per_node = u64::from(8 / nodes);
+        let holders: BTreeSet<u64> = kept.iter().map(|rank| rank - rank % per_node).collect();
+        let files: Vec<String> = holders.iter().map(|rank| format!("rank{rank}.spool")).collect();
+        assert_eq!(spools(&folder(&job)), files, "{nodes} nodes, {kept:?}");
+        let digest = digest(&folder(&job), By::Threads(3));
+        assert_eq!(digest.number("/run/ranks"), kept.len() as f64, "{}", job.text());
+        assert_eq!(digest.at("/run/complete"), true);
+        let told = digest.at("/notes").to_string();
+        assert!(told.contains("of 8, the run has kept the samples of"), "{told}");
+        // Not all of the work is, but the slow ranks' is the longer part.
+        let [all_s, kept_s] = [summary, &digest].map(|it| it.of_function("work_uneven").sum_s);
+        let part = kept.len() as f64 / 8.0;
+        assert!(kept_s > part * all_s && kept_s < all_s, "{kept_s} of {all_s} s");
+    }
+}
+
+#[test]
+fn what_stays_of_a_spool_is_as_it_was() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
+    let job = job.watch(Watch::Run).shares_cores().run().succeeded();
+    let whole = folder(&job).join("rank0.spool");
+    let copied = Scratch::new("kept");
+    let some = copied.path().join("rank0.spool");
+    fs::copy(&whole, &some).expect("there is room for a copy");
+    keep_ranks(&some, &[1, 3].into_iter().collect()).expect("a spool of ours");
+    let [mut all, mut kept] = [&whole, &some].map(|path| Digest::open(path).expect("a spool"));
+    let processes = kept.processes();
+    assert_eq!((all.processes().len(), processes.len()), (4, 2));
+    for process in processes {
+        // Loops are those that another rank was the first to come through.
+        let [one, other] =
+            [&mut all, &mut kept].map(|digest| digest.profile(process.number, |_| {}).unwrap());
+        assert_eq!(one, other);
     }
 }
 

@@ -33,7 +33,7 @@ fn assert_found(job: &Outcome, kind: &str) {
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
     // What differs by chance between ranks is little beside it.
     let others_s: f64 = summary.losses().iter().skip(1).map(|loss| loss.seconds()).sum();
-    assert!(others_s < 0.2 * worst.seconds(), "{}", job.text());
+    assert!(others_s < 0.3 * worst.seconds(), "{}", job.text());
 }
 
 fn assert_none(job: &Outcome, kind: &str) {
@@ -340,8 +340,8 @@ fn many_ranks_that_sleep_lose_what_they_say() {
     let in_turn = |subject: &str, ranks: u32| match (subject, ranks) {
         ("polls", 8) => Some("20 80 1"),
         ("polls", 16) => Some("20 160 1"),
-        ("messages", 8) => Some("50 32 12"),
-        ("messages", 16) => Some("60 48 12"),
+        ("messages", 8) => Some("40 80 32"),
+        ("messages", 16) => Some("40 96 24"),
         ("files", 8) => Some("20 60 8"),
         ("files", 16) => Some("15 120 8"),
         _ => None,

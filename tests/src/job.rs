@@ -179,6 +179,8 @@ impl Job {
         command.env("SUBJECT_TRUTH", &truth);
         // What is kept of programs for other jobs is not the tester's.
         command.env("XDG_CACHE_HOME", target_dir().join("cache"));
+        // With the samples of all ranks, a digest can be held against the report.
+        command.env("PLIMSOLL_TRACE", "all");
         command.envs(subject.variables.iter().map(|(name, value)| (name, value)));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let shown = format!("{command:?}");

@@ -77,12 +77,18 @@ pub struct Frame<'a> {
     /// Which one it is.
     pub info: FrameInfo,
     payload: &'a [u8],
+    packed: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
     /// What is in it, uncompressed.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
+    }
+
+    /// The same as it is in the file.
+    pub(super) fn packed(&self) -> &'a [u8] {
+        self.packed
     }
 
     /// The records of a frame of [`Kind::Records`].
@@ -174,7 +180,7 @@ impl<R: Read + Seek> SpoolReader<R> {
         Walk { stream: Some(stream), ..self.walk() }
     }
 
-    fn payload(&mut self, info: &FrameInfo) -> Result<Result<&[u8], Cause>, SpoolError> {
+    fn frame(&mut self, info: FrameInfo) -> Result<Result<Frame<'_>, Cause>, SpoolError> {
         // What an index says is bounded by the file only; what a header says, by the format.
         let head = self.source.available(info.offset, HEADER_BYTES)?;
         let header = Header::parse(head).filter(|header| {
@@ -186,7 +192,8 @@ impl<R: Read + Seek> SpoolReader<R> {
         let Some(packed) = bytes.get(HEADER_BYTES..info.bytes as usize) else {
             return Ok(Err(Cause::CutOff));
         };
-        Ok(self.unpacker.unpack(&header, packed).ok_or(Cause::Payload))
+        let payload = self.unpacker.unpack(&header, packed).ok_or(Cause::Payload);
+        Ok(payload.map(|payload| Frame { info, payload, packed }))
     }
 }
 
@@ -270,8 +277,8 @@ impl<R: Read + Seek> Walk<'_, R> {
             return Ok(Some(Step::Damaged(Damage { offset: info.offset, frame, cause })));
         }
         *expected = sequence + 1;
-        Ok(Some(match self.reader.payload(&info)? {
-            Ok(payload) => Step::Frame(Frame { info, payload }),
+        Ok(Some(match self.reader.frame(info)? {
+            Ok(frame) => Step::Frame(frame),
             Err(cause) => Step::Damaged(Damage { offset: info.offset, frame, cause }),
         }))
     }

@@ -7,6 +7,7 @@
 //! whenever the process dies; and an orderly end leaves no journal.
 
 mod budget;
+mod keep;
 mod process;
 mod sink;
 
@@ -27,6 +28,7 @@ use crate::spool::{Address, SpoolError, SpoolWriter};
 use crate::structure::{Function, Recovered};
 
 use budget::Budget;
+pub use keep::{Kept, keep};
 pub(crate) use process::Told;
 use sink::Sink;
 
@@ -57,6 +59,8 @@ pub struct SpoolOutcome {
     pub lost: u64,
     /// Why it is not whole, if it is not: a sentence.
     pub trouble: Option<String>,
+    /// Where it is: the path without the end of its name.
+    pub path: Option<PathBuf>,
 }
 
 /// A spool that is written.
@@ -275,6 +279,7 @@ impl Spooling {
             halvings,
             lost: counts.lost + refused,
             trouble: trouble.or(ended),
+            path,
         }
     }
 

@@ -2,6 +2,7 @@
 //! is, too.
 
 mod courses;
+mod kept;
 mod partition;
 mod paths;
 mod phases;

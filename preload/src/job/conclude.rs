@@ -1,7 +1,7 @@
 //! The end: what was measured becomes a summary, over the job's MPI or alone.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plimsoll_agent::{descriptors, process};
@@ -11,6 +11,7 @@ use plimsoll_analysis::mpi::{Abi, is_linked_in};
 use plimsoll_analysis::output::Side;
 use plimsoll_analysis::per_rank::Table;
 use plimsoll_analysis::settings::LABELS;
+use plimsoll_analysis::spooled::telling;
 use plimsoll_analysis::summary::{Mpi, MpiAbi};
 use plimsoll_collector::SpoolOutcome;
 
@@ -54,7 +55,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         None => {
             job.own_rules();
             let info = job.info(state, "finalize", size == 1);
-            let inputs = job.profiles(state, &info);
+            let (inputs, _) = job.profiles(state, &info);
             job.write_alone(inputs, &info, entered, size, Some(&format!("rank{rank}")), speaks);
         }
     }
@@ -112,8 +113,8 @@ impl Job {
     }
 
     /// The profiles of the ranks that this process collects, whose run ended as `info` says. Their
-    /// spool ends with them.
-    fn profiles(&self, state: &mut State, info: &JobInfo) -> Vec<RankInput> {
+    /// spool ends with them: where it is, if it is whole.
+    fn profiles(&self, state: &mut State, info: &JobInfo) -> (Vec<RankInput>, Option<PathBuf>) {
         let ranks = std::mem::take(&mut state.ranks);
         let memory_bytes = self.collector.memory_bytes() / ranks.len().max(1) as u64;
         let mut inputs = Vec::new();
@@ -137,15 +138,17 @@ impl Job {
         }
         let cost = |rank: u32| inputs.iter().find(|input| input.rank == rank).map(|i| i.cost);
         self.note(info, state, &ranks, |rank| cost(rank.rank).unwrap_or_default());
+        let mut spool = None;
         if let (Some(outcome), Some(host)) = (self.collector.end_spool(), inputs.first_mut()) {
             host.cost.spool_bytes = outcome.bytes;
             host.spool_trouble = trouble(&outcome);
+            spool = outcome.path.filter(|_| outcome.trouble.is_none());
         }
         if let Some(folder) = self.spool_folder() {
             // Only a folder that holds nothing goes.
             let _ = std::fs::remove_dir(folder);
         }
-        inputs
+        (inputs, spool)
     }
 
     fn conclude(&self, state: &mut State, together: &Together, entered: Instant, size: u32) {
@@ -157,7 +160,8 @@ impl Job {
         }
         exchange_clocks(&together.holders, together.holds, state);
         let info = self.info(state, "finalize", true);
-        let inputs = self.profiles(state, &info);
+        let (inputs, spool) = self.profiles(state, &info);
+        let mut told = None;
         // Scripts that read the values of single ranks find them by the JSON.
         let mut side = self.settings.formats.json.then(|| Side::new(self.target(size, None)));
         let table = side.as_mut().map(|side| side as &mut dyn Table);
@@ -165,11 +169,14 @@ impl Job {
             Ok(Some(mut summary)) => {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
                 let scope = Scope { ranks: size, part: None, speak: true };
-                report::write(self, summary, side, &scope);
+                let telling = telling(&summary);
+                // Without a report, samples are all there is of the run.
+                told = report::write(self, summary, side, &scope).then_some(telling);
             }
             Ok(None) => {}
             Err(error) => say::warn(&format!("no summary: {error}")),
         }
+        self.thin_spool(&together.holders, told, spool);
     }
 
     fn write_alone(
@@ -225,7 +232,7 @@ pub fn write_incomplete(ended: &str) {
         }
         info.notes.push(reason);
     }
-    let inputs = job.profiles(state, &info);
+    let (inputs, _) = job.profiles(state, &info);
     if inputs.is_empty() {
         return;
     }

@@ -8,14 +8,15 @@ use plimsoll_analysis::input::{Cost, JobInfo};
 use plimsoll_analysis::mpi::MpiCommunicator;
 use plimsoll_analysis::mpi::node::NodeRank;
 use plimsoll_analysis::output::{Facts, Target, claim_folder};
+use plimsoll_analysis::ranks::RankSet;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::settings::Trace;
-use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote};
+use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
 use plimsoll_collector::ProcessKey;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, State, get};
-use crate::{say, surroundings};
+use crate::{say, surroundings, threads};
 
 /// Where all of a job puts its files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -154,6 +155,35 @@ impl Job {
         *self.claimed.lock() = None;
     }
 
+    /// Leaves only the ranks that tell what there is to see in a spool that has ended, if process 0 has its
+    /// report, and no user asked for all. Collective over the holders of profiles.
+    pub(super) fn thin_spool(
+        &self,
+        holders: &MpiCommunicator,
+        telling: Option<RankSet>,
+        spool: Option<PathBuf>,
+    ) {
+        let telling = telling.filter(|_| self.settings.trace == Trace::Clusters);
+        let kept: RankSet = match broadcast(holders, Ok(Some(telling))) {
+            Ok(Some(kept)) => kept,
+            Ok(None) => return,
+            Err(error) => return say::debug(|| format!("all ranks stay in the spool: {error}")),
+        };
+        let Some(spool) = spool else { return };
+        // The application's own thread may have little of its stack left.
+        match threads::on_own_stack(|| keep_ranks(&spool, &kept)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                say::warn(&format!("{} keeps the samples of all ranks: {error}.", spool.display()))
+            }
+            None => {}
+        }
+        if let Some(folder) = self.spool_folder() {
+            // Only a folder that holds nothing goes.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+
     /// Says in the spool what it is of.
     pub(super) fn note_spool(&self, state: &State) {
         let info = self.info(state, KILLED, false);
@@ -182,6 +212,7 @@ impl Job {
             size: state.mpi.as_ref().filter(|s| s.apart.is_none()).map_or(1, |side| side.size),
             host: self.host.clone(),
             ranks: ranks.collect(),
+            kept: None,
         };
         match serde_json::to_value(&note) {
             Ok(note) => self.collector.note(note),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Frame, Kind, MAX_RAW_BYTES, SpoolError, SpoolWriter, Stream};
+use super::{Frame, Kind, MAX_RAW_BYTES, Packed, SpoolError, SpoolWriter, Stream};
 
 impl<W: Write> SpoolWriter<W> {
     /// [`SpoolWriter::json`] in this spool and in another one: it is compressed only once.
@@ -37,18 +37,23 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Adds a frame of another spool as it is, to the stream of the same number.
+    /// Adds a frame of another spool as it is, to the stream of the same number. An error of the file is one
+    /// of [`SpoolWriter::error`]; here it is that the frame is none of records.
     pub fn copy(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
         let (records, merged) = match frame.info.stream.kind {
             Kind::Records => {
                 let records = frame.records()?;
                 (records.records() - records.prelude().min(records.records()), records.merged())
             }
-            _ => (1, 0),
+            _ => (0, 0),
         };
-        self.payload.clear();
-        self.payload.part(frame.payload());
-        self.put(frame.info.stream, records, merged);
+        if self.error.is_some() {
+            self.counts.lost += records + merged;
+            return Ok(());
+        }
+        let packed = Packed::new(frame.payload().len(), frame.packed().to_vec());
+        let (sequence, bytes) = self.add_frame(frame.info.stream, &packed, records, merged);
+        self.added(frame.info.stream, sequence, bytes, frame.info.items.unwrap_or(records.max(1)));
         Ok(())
     }
 }

@@ -1,0 +1,157 @@
+//! What stays of a spool when its run has ended: where many processes did alike, some are enough.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::SPOOL;
+use crate::spool::meta::{self, Meta};
+use crate::spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step};
+
+/// End of the name of what is to take a spool's place.
+const KEPT: &str = "kept";
+
+/// What stays of a spool.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Processes, by their ids.
+    pub pids: BTreeSet<u32>,
+    /// Its note from then on.
+    pub note: Value,
+}
+
+/// Leaves only some processes in a spool that was ended in order; where there are none of them, nothing of it
+/// stays. `choose` is given its note. The path is that of [`super::SpoolOutcome::path`].
+///
+/// What stays takes the spool's place as a whole: after an error, or a death, the spool is as it was. A
+/// damaged one is an error.
+pub fn keep(
+    path: &Path,
+    choose: impl FnOnce(Value) -> Result<Kept, SpoolError>,
+) -> Result<(), SpoolError> {
+    let spool = path.with_extension(SPOOL);
+    let mut reader = SpoolReader::open(&spool)?;
+    let mut contents = Contents::default();
+    for_each_frame(&mut reader, |frame| contents.look_at(frame))?;
+    let Kept { pids, note } = choose(contents.note.take().unwrap_or_default())?;
+    let of_kept = |(process, pid): &(u32, u32)| pids.contains(pid).then_some(*process);
+    let processes: BTreeSet<u32> = contents.processes.iter().filter_map(of_kept).collect();
+    if processes.is_empty() {
+        return Ok(fs::remove_file(&spool)?);
+    }
+    let kept = path.with_extension(KEPT);
+    let written = File::create(&kept)
+        .map_err(SpoolError::from)
+        .and_then(|file| contents.copy(&mut reader, &processes, &note, file));
+    let moved = written.and_then(|()| Ok(fs::rename(&kept, &spool)?));
+    moved.inspect_err(|_| drop(fs::remove_file(&kept)))
+}
+
+/// Reads all frames in their order.
+fn for_each_frame(
+    reader: &mut SpoolReader<File>,
+    mut take: impl FnMut(&Frame<'_>) -> Result<(), SpoolError>,
+) -> Result<(), SpoolError> {
+    let mut walk = reader.walk();
+    while let Some(step) = walk.next()? {
+        match step {
+            Step::Frame(frame) => take(&frame)?,
+            Step::Missing(..) | Step::Damaged(_) => {
+                return Err(io::Error::other("it is damaged").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What must be known of a spool before any of it is copied.
+#[derive(Default)]
+struct Contents {
+    /// Numbers of processes, with their ids.
+    processes: Vec<(u32, u32)>,
+    /// Streams of threads, with the numbers of their processes.
+    threads: Vec<(u32, u32)>,
+    /// Processes that have told of functions, which others have from them.
+    tellers: BTreeSet<u32>,
+    note: Option<Value>,
+}
+
+impl Contents {
+    fn look_at(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
+        if frame.info.stream.kind != Kind::Meta {
+            return Ok(());
+        }
+        match frame.meta()? {
+            Meta::Process(process) => self.processes.push((process.process, process.pid)),
+            Meta::Thread(thread) => self.threads.push((thread.records, thread.process)),
+            Meta::Functions(functions) => {
+                self.tellers.extend(functions.iter().map(|function| function.process));
+            }
+            Meta::Note(note) => self.note = Some(note),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes what is of these processes to a new file.
+    fn copy(
+        &self,
+        reader: &mut SpoolReader<File>,
+        processes: &BTreeSet<u32>,
+        note: &Value,
+        file: File,
+    ) -> Result<(), SpoolError> {
+        let of_kept =
+            |(stream, process): &(u32, u32)| processes.contains(process).then_some(*stream);
+        let threads: BTreeSet<u32> = self.threads.iter().filter_map(of_kept).collect();
+        let mut writer = SpoolWriter::new(file)?;
+        for_each_frame(reader, |frame| {
+            let number = frame.info.stream.number;
+            match frame.info.stream.kind {
+                Kind::Meta => match self.of(frame.meta()?, processes, &threads) {
+                    Some(value) => writer.meta(number, &value),
+                    None => Ok(()),
+                },
+                Kind::Records | Kind::Ring if threads.contains(&number) => writer.copy(frame),
+                Kind::Addresses if processes.contains(&number) => writer.copy(frame),
+                Kind::Records | Kind::Ring | Kind::Addresses | Kind::Index => Ok(()),
+            }
+        })?;
+        writer.meta(meta::STREAM, &Meta::Note(note.clone()))?;
+        writer.finish().map(drop)
+    }
+
+    /// What of a value is of these processes and their threads.
+    fn of(
+        &self,
+        mut value: Meta,
+        processes: &BTreeSet<u32>,
+        threads: &BTreeSet<u32>,
+    ) -> Option<Meta> {
+        let is_kept = match &mut value {
+            Meta::Process(process) => processes.contains(&process.process),
+            Meta::Thread(thread) => threads.contains(&thread.records),
+            Meta::ThreadEnd(end) => threads.contains(&end.records),
+            Meta::Names(names) => {
+                names.retain(|name| processes.contains(&name.process));
+                !names.is_empty()
+            }
+            Meta::Statuses(statuses) => {
+                statuses.retain(|status| processes.contains(&status.process));
+                !statuses.is_empty()
+            }
+            Meta::Modules(modules) => {
+                let is_kept = |of: u32| processes.contains(&of) || self.tellers.contains(&of);
+                modules.retain(|module| is_kept(module.process));
+                !modules.is_empty()
+            }
+            // Another one takes its place.
+            Meta::Note(_) => false,
+            Meta::Functions(_) | Meta::Calls(_) | Meta::Round(_) | Meta::Journal { .. } => true,
+        };
+        is_kept.then_some(value)
+    }
+}

@@ -1,0 +1,104 @@
+//! Spools of which some processes stay when the run has ended.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Child;
+
+use serde_json::json;
+
+use super::subject::{BEGIN, PERIOD, Subject};
+use super::{Spool, spool};
+use crate::digest::{Digest, spools};
+use crate::profile::ProcessProfile;
+use crate::spool::SpoolError;
+use crate::{Collector, Kept, Options, keep};
+
+/// Processes of one collector, with their ids and what it has seen of them.
+struct Run {
+    spool: Spool,
+    path: PathBuf,
+    processes: Vec<(u32, ProcessProfile)>,
+}
+
+/// Three processes, each of which works longer than those before, and has been in other functions.
+fn run() -> Run {
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    collector.note(json!("of three"));
+    let mut running: Vec<(Child, Subject, _)> = Vec::new();
+    for index in 1..=3u64 {
+        let mut subject = Subject::new(1 << 14);
+        let stack = [subject.code(0x1000), subject.code(0x1000 * (1 + index))];
+        let (child, start_time) = subject.hand_over();
+        let key = collector.attach(child.id(), 0, start_time).unwrap();
+        let mut w = subject.writer(0);
+        for sample in 1..=10 * index {
+            w.sample(BEGIN + sample * PERIOD, &stack);
+        }
+        subject.end_at(BEGIN + 40 * PERIOD);
+        running.push((child, subject, key));
+    }
+    collector.round();
+    let each = running.into_iter().map(|(mut child, _subject, key)| {
+        let profile = collector.finish(key).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        (child.id(), profile)
+    });
+    let processes = each.collect();
+    let path = collector.end_spool().unwrap().path.unwrap();
+    Run { spool, path, processes }
+}
+
+#[test]
+fn what_stays_is_as_it_was() {
+    let Run { spool, path, processes } = run();
+    let [file] = &spools(spool.folder.path()).unwrap()[..] else { panic!("one spool") };
+    let before = fs::metadata(file).unwrap().len();
+    let (pid, profile) = &processes[1];
+    keep(&path, |note| {
+        assert_eq!(note, json!("of three"));
+        Ok(Kept { pids: [*pid].into(), note: json!("of one") })
+    })
+    .unwrap();
+    let mut digest = Digest::open(file).unwrap();
+    let [of] = digest.processes()[..] else { panic!("{:?}", digest.processes()) };
+    assert_eq!((of.pid, of.ended), (*pid, true));
+    assert_eq!(digest.note(), Some(&json!("of one")));
+    digest.move_modules();
+    assert_eq!(digest.profile(of.number, |_| {}).unwrap().as_ref(), Some(profile));
+    assert_eq!(digest.damages(), [""; 0]);
+    assert!(digest.bytes() < before, "{} of {before} bytes", digest.bytes());
+    assert_eq!(fs::read_dir(spool.folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn without_a_process_nothing_stays() {
+    let Run { spool, path, .. } = run();
+    keep(&path, |note| Ok(Kept { pids: [1].into(), note })).unwrap();
+    assert_eq!(fs::read_dir(spool.folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_cannot_be_read_stays_as_a_whole() {
+    let Run { spool, path, processes } = run();
+    let file = &spools(spool.folder.path()).unwrap()[0];
+    let whole = fs::read(file).unwrap();
+    let some = |note| Ok(Kept { pids: [processes[0].0].into(), note });
+    for place in (0..whole.len()).step_by(7) {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 0x20;
+        fs::write(file, &damaged).unwrap();
+        // The index, which is at the end, can be done without.
+        if keep(&path, some).is_err() {
+            assert_eq!(fs::read(file).unwrap(), damaged, "byte {place}");
+        } else {
+            assert!(place > whole.len() / 2, "byte {place}");
+        }
+        assert_eq!(fs::read_dir(spool.folder.path()).unwrap().count(), 1, "byte {place}");
+    }
+    fs::write(file, &whole).unwrap();
+    let refused = keep(&path, |_| Err(SpoolError::NotASpool));
+    assert!(matches!(refused, Err(SpoolError::NotASpool)), "{refused:?}");
+    assert_eq!(fs::read(file).unwrap(), whole);
+}
