@@ -229,9 +229,8 @@ impl Job {
             let missing = self.ranks.len() < kept.len();
             let found = if missing { format!("; found are {}", self.ranks) } else { String::new() };
             info.notes.push(format!(
-                "This is of some ranks alone: of {}, the run has kept the samples of {kept}{found}. They \
-                 are those of each kind and those that losses are due to (PLIMSOLL_TRACE=clusters). The \
-                 report that the run itself wrote is of all ranks.",
+                "Of {} ranks, the samples of {kept} were kept{found}: this is of them alone \
+                 (PLIMSOLL_TRACE=clusters). The report of the run itself is of all.",
                 self.size
             ));
         }

@@ -92,7 +92,7 @@ fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
         assert_eq!(digest.number("/run/ranks"), kept.len() as f64, "{}", job.text());
         assert_eq!(digest.at("/run/complete"), true);
         let told = digest.at("/notes").to_string();
-        assert!(told.contains("of 8, the run has kept the samples of"), "{told}");
+        assert!(told.contains("Of 8 ranks, the samples of "), "{told}");
         // Not all of the work is, but the slow ranks' is the longer part.
         let [all_s, kept_s] = [summary, &digest].map(|it| it.of_function("work_uneven").sum_s);
         let part = kept.len() as f64 / 8.0;

@@ -1,16 +1,19 @@
 //! Spools of which some processes stay when the run has ended.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use serde_json::json;
 
+use super::paths::two_places;
 use super::subject::{BEGIN, PERIOD, Subject};
 use super::{Spool, spool};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
-use crate::spool::SpoolError;
+use crate::spool::meta::Meta;
+use crate::spool::{Kind, SpoolError, SpoolReader, Step};
 use crate::{Collector, Kept, Options, keep};
 
 /// Processes of one collector, with their ids and what it has seen of them.
@@ -20,7 +23,8 @@ struct Run {
     processes: Vec<(u32, ProcessProfile)>,
 }
 
-/// Three processes, each of which works longer than those before, and has been in other functions.
+/// Three processes, each of which works longer than those before, and has been in a function that all have in
+/// common and in one that only it has.
 fn run() -> Run {
     let collector = Collector::new(Options::default());
     let spool = spool(&collector);
@@ -28,7 +32,8 @@ fn run() -> Run {
     let mut running: Vec<(Child, Subject, _)> = Vec::new();
     for index in 1..=3u64 {
         let mut subject = Subject::new(1 << 14);
-        let stack = [subject.code(0x1000), subject.code(0x1000 * (1 + index))];
+        let (one, other) = two_places(&mut subject);
+        let stack = [one, other, subject.code(0x1000 * (1 + index))];
         let (child, start_time) = subject.hand_over();
         let key = collector.attach(child.id(), 0, start_time).unwrap();
         let mut w = subject.writer(0);
@@ -70,6 +75,37 @@ fn what_stays_is_as_it_was() {
     assert_eq!(digest.damages(), [""; 0]);
     assert!(digest.bytes() < before, "{} of {before} bytes", digest.bytes());
     assert_eq!(fs::read_dir(spool.folder.path()).unwrap().count(), 1);
+}
+
+/// Functions that are told in a spool, and those of them whose module is.
+fn functions(file: &Path) -> (usize, usize) {
+    let mut reader = SpoolReader::open(file).unwrap();
+    let (mut functions, mut modules) = (Vec::new(), BTreeSet::new());
+    let mut walk = reader.walk();
+    while let Some(step) = walk.next().unwrap() {
+        let Step::Frame(frame) = step else { panic!("{step:?}") };
+        if frame.info.stream.kind != Kind::Meta {
+            continue;
+        }
+        match frame.meta().unwrap() {
+            Meta::Functions(told) => functions.extend(told),
+            // Addresses count them from 1 on.
+            Meta::Modules(told) => modules.extend(told.iter().map(|it| (it.process, it.index + 1))),
+            _ => {}
+        }
+    }
+    let known = functions.iter().filter(|it| modules.contains(&(it.process, it.module))).count();
+    (functions.len(), known)
+}
+
+#[test]
+fn functions_stay_whichever_process_came_through_them_first() {
+    let Run { spool, path, processes } = run();
+    let file = &spools(spool.folder.path()).unwrap()[0];
+    let (told, known) = functions(file);
+    assert!(told > 0 && known == told, "{known} of {told}");
+    keep(&path, |note| Ok(Kept { pids: [processes[2].0].into(), note })).unwrap();
+    assert_eq!(functions(file), (told, told));
 }
 
 #[test]
