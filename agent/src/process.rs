@@ -25,9 +25,12 @@ use crate::thread::{State, ThreadBlock};
 use crate::tls;
 use crate::unwind::{Frames, Unwinding};
 
+mod error;
 mod listing;
 mod run;
 mod threads;
+
+pub use error::StartError;
 
 /// The C library's sigaction.
 pub type Sigaction =
@@ -47,31 +50,6 @@ pub struct Config {
     /// The C library's sigaction: the application's may be ours.
     pub sigaction: Sigaction,
 }
-
-/// Why a process is not observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartError {
-    /// The shared segment could not be created or mapped; errno.
-    Segment(c_int),
-    /// No descriptor is left for it.
-    Descriptors,
-}
-
-impl core::fmt::Display for StartError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Segment(errno) => write!(
-                f,
-                "no shared memory for the measurement (errno {errno}); raise the limits on address space and memory"
-            ),
-            Self::Descriptors => {
-                write!(f, "no file descriptor is left for the measurement; raise `ulimit -n`")
-            }
-        }
-    }
-}
-
-impl core::error::Error for StartError {}
 
 /// What no handler takes that stays on its core, in nanoseconds; a scheduler's shortest slice is longer.
 const INTERRUPTED_NS: u64 = 500_000;

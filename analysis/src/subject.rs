@@ -14,63 +14,12 @@ use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::rules::Rules;
 use crate::summary::{Mpi, MpiAbi};
 
+mod contexts;
+
+pub use contexts::Contexts;
+
 /// A millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
-
-/// Contexts named by paths like `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7, and `loop` a loop.
-#[derive(Clone, Default)]
-pub struct Contexts {
-    pub tree: ContextTree,
-}
-
-impl Contexts {
-    /// The node of a path; made where it does not exist.
-    pub fn node(&mut self, path: &str) -> NodeId {
-        let mut at = None;
-        for name in path.split('/') {
-            let (name, site) = name.split_once('@').unwrap_or((name, "0"));
-            let (frame, site) = (self.frame(name), site.parse().unwrap());
-            let wanted = Node { parent: at, frame, site };
-            let known = self.tree.nodes.iter().position(|node| *node == wanted);
-            at = Some(known.unwrap_or_else(|| {
-                self.tree.nodes.push(wanted);
-                self.tree.nodes.len() - 1
-            }) as NodeId);
-        }
-        at.unwrap()
-    }
-
-    fn frame(&mut self, name: &str) -> u32 {
-        let call = Some(calls::id_of(name)).filter(|id| *id != 0);
-        let mpi = name.starts_with("MPI_");
-        let module = match (call, name.split_once('+')) {
-            (Some(_), _) if mpi => "libmpi.so.40",
-            (Some(_), _) => "libc.so.6",
-            // As code without a name is told.
-            (None, Some((module, _))) => module,
-            (None, None) => "app",
-        };
-        let kind = match name {
-            _ if mpi => FrameKind::Mpi,
-            "loop" => FrameKind::Loop,
-            _ => FrameKind::Function,
-        };
-        let frame = Frame {
-            kind,
-            function: name.to_owned(),
-            file: None,
-            line: None,
-            offset: None,
-            module: module.to_owned(),
-            call,
-        };
-        let known = self.tree.frames.iter().position(|known| *known == frame);
-        known.unwrap_or_else(|| {
-            self.tree.frames.push(frame);
-            self.tree.frames.len() - 1
-        }) as u32
-    }
-}
 
 /// What one rank does in one context before a synchronisation: time on the clock, of which so
 /// much it waits for a core.

@@ -24,6 +24,10 @@ use crate::metrics::Accumulator;
 use crate::rank::{Rank, Sync};
 use crate::times::Times;
 
+mod sync;
+
+pub use sync::{SyncTotals, uneven_ns};
+
 /// One context over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTotals {
@@ -48,25 +52,6 @@ pub struct PhaseNode {
     pub own: Accumulator,
     /// Waiting for a core in what it answers for.
     pub run_delay: Accumulator,
-}
-
-/// The synchronisation that ends a phase, each rank's own; or another call outside work.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SyncTotals {
-    /// Wall time.
-    pub time: Accumulator,
-    /// Calls, over ranks.
-    pub calls: u64,
-    /// Bytes, over ranks.
-    pub bytes: u64,
-    /// Bytes whose transfer it waited for, or made itself, over ranks.
-    pub moved: u64,
-    /// Bytes in a second of it, on the rank where they are most.
-    pub bandwidth: u64,
-    /// Time in those of its calls that took long by themselves, over ranks, in nanoseconds.
-    pub long_ns: u64,
-    /// Nanoseconds by label, over ranks.
-    pub by_label: BTreeMap<Label, u64>,
 }
 
 /// One phase.
@@ -306,47 +291,6 @@ fn phase_of_rank(rank: &Rank<'_>, phase: &PhaseProfile, places: &[Option<NodeId>
         resources: of_calls(rank.resources(phase)),
         nodes,
     }
-}
-
-impl SyncTotals {
-    fn of_rank(sync: &Sync) -> Self {
-        let by_label = Label::ALL.into_iter().zip(sync.by_label);
-        Self {
-            time: Accumulator::from_iter([sync.time_ns]),
-            calls: sync.calls,
-            bytes: sync.bytes,
-            moved: sync.moved,
-            bandwidth: bandwidth(sync.moved, sync.time_ns),
-            long_ns: sync.long_ns,
-            by_label: by_label.filter(|(_, ns)| *ns > 0).collect(),
-        }
-    }
-
-    fn combine(&mut self, other: &Self) {
-        self.time.combine(&other.time);
-        self.calls += other.calls;
-        self.bytes += other.bytes;
-        self.moved += other.moved;
-        self.bandwidth = self.bandwidth.max(other.bandwidth);
-        self.long_ns += other.long_ns;
-        for (label, ns) in &other.by_label {
-            *self.by_label.entry(*label).or_default() += ns;
-        }
-    }
-}
-
-/// Bytes in a second; 0 for so few that they say more of the call than of the way they went.
-fn bandwidth(bytes: u64, time_ns: u64) -> u64 {
-    const LEAST_BYTES: u64 = 1 << 20;
-    if bytes < LEAST_BYTES || time_ns == 0 {
-        return 0;
-    }
-    u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(time_ns)).unwrap_or(u64::MAX)
-}
-
-/// Mean less minimum of the time in a call, in nanoseconds.
-pub fn uneven_ns(wait: &SyncTotals, ranks: u32) -> f64 {
-    wait.time.mean(ranks) - wait.time.min(ranks) as f64
 }
 
 impl PhaseTotals {

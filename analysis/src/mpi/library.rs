@@ -4,8 +4,9 @@
 //! a handful of constants (MPI-5, chapter 20, for the standard ABI; mpi.h of MPICH and Open MPI
 //! for theirs). Functions are taken under their PMPI_ names, so that no tool sees our calls.
 
-use std::cell::OnceCell;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use super::objects::Object;
 
 /// A handle: an integer (MPICH, standard ABI) or a pointer (Open MPI).
 pub type Handle = usize;
@@ -162,105 +163,6 @@ impl std::fmt::Display for LibraryError {
 }
 
 impl std::error::Error for LibraryError {}
-
-/// An object handle of the dynamic loader that is kept for good.
-#[derive(Clone, Copy)]
-struct Object(*mut c_void);
-
-// SAFETY: the dynamic loader's handles may be used by any thread.
-unsafe impl Send for Object {}
-// SAFETY: as above.
-unsafe impl Sync for Object {}
-
-impl Object {
-    /// The loaded object that holds `address`, and its path.
-    fn holding(address: *const c_void) -> Option<(Self, String)> {
-        let path = path_of(address)?;
-        // SAFETY: a C string; RTLD_NOLOAD only takes a reference to what is loaded.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-        (!handle.is_null()).then(|| (Self(handle), path.to_string_lossy().into_owned()))
-    }
-
-    fn symbol(self, name: &CStr) -> *mut c_void {
-        // SAFETY: a handle from dlopen and a C string.
-        unsafe { libc::dlsym(self.0, name.as_ptr()) }
-    }
-}
-
-/// Path of the loaded object that holds `address`.
-fn path_of(address: *const c_void) -> Option<CString> {
-    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in and its strings live as long as the
-    // object is loaded.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        Some(CStr::from_ptr(info.dli_fname).to_owned())
-    }
-}
-
-/// Where this library itself is loaded from, so that our own hooks are not taken for MPI.
-fn is_ours(address: *const c_void) -> bool {
-    path_of(address).is_some_and(|path| path_of(is_ours as *const c_void) == Some(path))
-}
-
-/// Looks for definitions in what is loaded meanwhile.
-#[derive(Default)]
-pub struct Definitions {
-    /// Loaded objects whose names contain `mpi`: listed once, for most of many names may be in none.
-    objects: OnceCell<Vec<Object>>,
-}
-
-impl Definitions {
-    /// The definition of `name` that the application would call without us: the next one in the
-    /// global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the dependencies of the
-    /// object that holds `caller`; else that of any loaded object whose name contains `mpi`.
-    pub fn next(&self, name: &CStr, caller: *const c_void) -> Option<*const c_void> {
-        // SAFETY: a C string.
-        let global = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        if !global.is_null() {
-            return Some(global);
-        }
-        let found = |pointer: *mut c_void| {
-            (!pointer.is_null() && !is_ours(pointer)).then_some(pointer.cast_const())
-        };
-        Object::holding(caller).and_then(|(object, _)| found(object.symbol(name))).or_else(|| {
-            let objects = self.objects.get_or_init(loaded_mpi_objects);
-            objects.iter().find_map(|object| found(object.symbol(name)))
-        })
-    }
-}
-
-fn loaded_mpi_objects() -> Vec<Object> {
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        names: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader's information, and the vector that `loaded_mpi_objects` passes.
-        let (name, names) =
-            unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *names.cast::<Vec<CString>>()) };
-        names.push(name.to_owned());
-        0
-    }
-    let mut names: Vec<CString> = Vec::new();
-    // SAFETY: the callback gets the vector, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut names).cast()) };
-    names
-        .iter()
-        .filter(|name| {
-            let name = name.to_string_lossy();
-            name.rsplit('/').next().is_some_and(|file| file.contains("mpi"))
-        })
-        .filter_map(|name| {
-            // SAFETY: a C string; RTLD_NOLOAD only takes a reference to what is loaded.
-            let handle =
-                unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-            (!handle.is_null()).then_some(Object(handle))
-        })
-        .collect()
-}
 
 impl Library {
     /// The library that holds `function`, a definition of an MPI function that the application

@@ -6,6 +6,7 @@ pub mod launch;
 mod library;
 mod linked;
 pub mod node;
+mod objects;
 pub mod presence;
 pub mod roll_call;
 mod sessions;
@@ -14,5 +15,6 @@ pub mod stand_alone;
 
 pub use communicator::{MpiCommunicator, MpiError};
 pub use handles::HandleFacts;
-pub use library::{Abi, Definitions, Handle, Library, LibraryError};
+pub use library::{Abi, Handle, Library, LibraryError};
 pub use linked::is_linked_in;
+pub use objects::Definitions;

@@ -1,6 +1,6 @@
 //! The reading end of a spool, whatever its bytes are: what is damaged is named, all else is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -172,12 +172,17 @@ impl<R: Read + Seek> SpoolReader<R> {
 
     /// Reads all streams in file order.
     pub fn walk(&mut self) -> Walk<'_, R> {
-        Walk { reader: self, stream: None, frame: 0, damage: 0, expected: BTreeMap::new() }
+        Walk { reader: self, streams: None, frame: 0, damage: 0, expected: BTreeMap::new() }
+    }
+
+    /// Reads some streams in file order.
+    pub fn walk_streams(&mut self, streams: BTreeSet<Stream>) -> Walk<'_, R> {
+        Walk { streams: Some(streams), ..self.walk() }
     }
 
     /// Reads one stream.
     pub fn walk_stream(&mut self, stream: Stream) -> Walk<'_, R> {
-        Walk { stream: Some(stream), ..self.walk() }
+        self.walk_streams(BTreeSet::from([stream]))
     }
 
     fn frame(&mut self, info: FrameInfo) -> Result<Result<Frame<'_>, Cause>, SpoolError> {
@@ -232,8 +237,8 @@ fn by_index<R: Read + Seek>(
 /// A way through the frames of a spool.
 pub struct Walk<'r, R> {
     reader: &'r mut SpoolReader<R>,
-    /// The only stream, or all.
-    stream: Option<Stream>,
+    /// The only streams, or all.
+    streams: Option<BTreeSet<Stream>>,
     /// The next frame, and the next damage that is known from their headers.
     frame: usize,
     damage: usize,
@@ -245,11 +250,11 @@ impl<R: Read + Seek> Walk<'_, R> {
     /// What comes next, or `None` at the end. After an error of the file, the next frame.
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows from it")]
     pub fn next(&mut self) -> Result<Option<Step<'_>>, SpoolError> {
-        let wanted = |stream| self.stream.is_none_or(|only| only == stream);
+        let wanted = |stream| self.streams.as_ref().is_none_or(|these| these.contains(&stream));
         let frames = &self.reader.frames[self.frame..];
         let skipped = frames.iter().take_while(|frame| !wanted(frame.stream)).count();
         let next = frames.get(skipped).copied();
-        let all = self.stream.is_none();
+        let all = self.streams.is_none();
         let of_stream = |damage: &Damage| damage.frame.map_or(all, |(stream, _)| wanted(stream));
         let damages = &self.reader.damages[self.damage..];
         let passed = damages.iter().take_while(|damage| !of_stream(damage)).count();

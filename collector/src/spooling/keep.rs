@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::SPOOL;
 use crate::spool::meta::{self, Meta};
-use crate::spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step};
+use crate::spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step, Stream, Walk};
 
 /// End of the name of what is to take a spool's place.
 const KEPT: &str = "kept";
@@ -26,8 +26,8 @@ pub struct Kept {
 /// Leaves only some processes in a spool that was ended in order; where there are none of them, nothing of it
 /// stays. `choose` is given its note. The path is that of [`super::SpoolOutcome::path`].
 ///
-/// What stays takes the spool's place as a whole: after an error, or a death, the spool is as it was. A
-/// damaged one is an error.
+/// What stays takes the spool's place as a whole: after an error, or a death, the spool is as it was. Damage
+/// of what is to stay is an error. What is not to stay is not read.
 pub fn keep(
     path: &Path,
     choose: impl FnOnce(Value) -> Result<Kept, SpoolError>,
@@ -35,7 +35,8 @@ pub fn keep(
     let spool = path.with_extension(SPOOL);
     let mut reader = SpoolReader::open(&spool)?;
     let mut contents = Contents::default();
-    for_each_frame(&mut reader, |frame| contents.look_at(frame))?;
+    let values = Stream { kind: Kind::Meta, number: meta::STREAM };
+    for_each_frame(reader.walk_stream(values), |frame| contents.look_at(frame))?;
     let Kept { pids, note } = choose(contents.note.take().unwrap_or_default())?;
     let of_kept = |(process, pid): &(u32, u32)| pids.contains(pid).then_some(*process);
     let processes: BTreeSet<u32> = contents.processes.iter().filter_map(of_kept).collect();
@@ -50,12 +51,11 @@ pub fn keep(
     moved.inspect_err(|_| drop(fs::remove_file(&kept)))
 }
 
-/// Reads all frames in their order.
+/// Reads frames in their order, all of which must be whole.
 fn for_each_frame(
-    reader: &mut SpoolReader<File>,
+    mut walk: Walk<'_, File>,
     mut take: impl FnMut(&Frame<'_>) -> Result<(), SpoolError>,
 ) -> Result<(), SpoolError> {
-    let mut walk = reader.walk();
     while let Some(step) = walk.next()? {
         match step {
             Step::Frame(frame) => take(&frame)?,
@@ -81,9 +81,6 @@ struct Contents {
 
 impl Contents {
     fn look_at(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
-        if frame.info.stream.kind != Kind::Meta {
-            return Ok(());
-        }
         match frame.meta()? {
             Meta::Process(process) => self.processes.push((process.process, process.pid)),
             Meta::Thread(thread) => self.threads.push((thread.records, thread.process)),
@@ -107,18 +104,20 @@ impl Contents {
         let of_kept =
             |(stream, process): &(u32, u32)| processes.contains(process).then_some(*stream);
         let threads: BTreeSet<u32> = self.threads.iter().filter_map(of_kept).collect();
+        let is_kept = |stream: &Stream| match stream.kind {
+            Kind::Meta => true,
+            Kind::Records | Kind::Ring => threads.contains(&stream.number),
+            Kind::Addresses => processes.contains(&stream.number),
+            Kind::Index => false,
+        };
+        let streams = reader.streams().into_keys().filter(is_kept).collect();
         let mut writer = SpoolWriter::new(file)?;
-        for_each_frame(reader, |frame| {
-            let number = frame.info.stream.number;
-            match frame.info.stream.kind {
-                Kind::Meta => match self.of(frame.meta()?, processes, &threads) {
-                    Some(value) => writer.meta(number, &value),
-                    None => Ok(()),
-                },
-                Kind::Records | Kind::Ring if threads.contains(&number) => writer.copy(frame),
-                Kind::Addresses if processes.contains(&number) => writer.copy(frame),
-                Kind::Records | Kind::Ring | Kind::Addresses | Kind::Index => Ok(()),
+        for_each_frame(reader.walk_streams(streams), |frame| {
+            if frame.info.stream.kind != Kind::Meta {
+                return writer.copy(frame);
             }
+            let value = self.of(frame.meta()?, processes, &threads);
+            value.map_or(Ok(()), |value| writer.meta(frame.info.stream.number, &value))
         })?;
         writer.meta(meta::STREAM, &Meta::Note(note.clone()))?;
         writer.finish().map(drop)

@@ -1,6 +1,7 @@
 //! Profiles of synthetic processes: what goes into the rings is known exactly, so what comes out
 //! is, too.
 
+mod attaching;
 mod courses;
 mod kept;
 mod partition;

@@ -1,4 +1,4 @@
-//! Rings that wrap, overflow, end, are reused, taken over, or hold garbage.
+//! Rings that wrap, overflow, end, are reused, or hold garbage.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, path, times, value};
 use crate::glance::Glance;
 use crate::profile::LONG_CALL_NS;
-use crate::{AttachError, Collector, Options};
+use crate::{Collector, Options};
 
 #[test]
 fn a_ring_wraps_many_times() {
@@ -232,104 +232,6 @@ fn a_later_begin_throws_away_what_came_before() {
         times(&profile, &profile.phases[0]),
         pairs(&[("app+0x1000>MPI_Barrier", 50), ("app+0x1000>app+0x3000", 150)])
     );
-}
-
-#[test]
-fn another_collector_takes_over_and_sees_the_whole_run() {
-    let mut subject = Subject::new(1 << 12);
-    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
-    let send = subject.call("MPI_Send");
-    let first = Collector::new(Options::default());
-    let key = subject.attach(&first).unwrap();
-    assert!(matches!(subject.attach(&first), Err(AttachError::AlreadyAttached)));
-    let mut w = subject.writer(0);
-    w.slot(0, &[main, send]);
-    w.sample(BEGIN + 100, &[main, work]);
-    first.round();
-    first.detach(key);
-    assert!(first.finish(key).is_none());
-    w.exit(BEGIN + 300, 0, 150, None);
-    subject.end_at(BEGIN + 300);
-    let profile = collect(&subject);
-    assert_partition(&profile);
-    assert_eq!(profile.collection.lost, 0);
-    assert_eq!(
-        times(&profile, &profile.phases[0]),
-        pairs(&[("app+0x1000>MPI_Send", 150), ("app+0x1000>app+0x2000", 150)])
-    );
-}
-
-#[test]
-fn a_late_successor_waits_for_a_whole_stack() {
-    let mut subject = Subject::new(1 << 12);
-    let (main, work, other) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
-    let first = Collector::new(Options::default());
-    let key = subject.attach(&first).unwrap();
-    let mut w = subject.writer(0);
-    for i in 1..=2000u64 {
-        w.sample(BEGIN + i, &[main, if i % 2 == 0 { work } else { other }]);
-        if i % 100 == 0 {
-            first.round();
-        }
-    }
-    first.detach(key);
-    w.sample(BEGIN + 3000, &[main, other]); // relative to a stack that nobody knows
-    w.lose(1);
-    w.sample(BEGIN + 4000, &[main, work]);
-    w.sample(BEGIN + 5000, &[main, work]);
-    subject.end_at(BEGIN + 5000);
-    let profile = collect(&subject);
-    assert_partition(&profile);
-    assert_eq!(
-        times(&profile, &profile.phases[0]),
-        pairs(&[("app+0x1000>app+0x2000", 5000)]),
-        "the unknown time goes to what was sampled"
-    );
-    assert_eq!(profile.phases[0].values.iter().map(|(_, value)| value.samples).sum::<u64>(), 2);
-}
-
-#[test]
-fn only_a_segment_of_the_named_process_is_attached() {
-    let subject = Subject::new(1 << 12);
-    let collector = Collector::new(Options::default());
-    let pid = std::process::id();
-    assert!(matches!(collector.attach(pid, 999_999, 0), Err(AttachError::Unreachable(_))));
-    assert!(collector.attach(pid, 0, 0).is_err());
-    let refused = |subject: &Subject| subject.attach(&collector).unwrap_err();
-    subject.header().start_time.fetch_add(1, Ordering::Relaxed);
-    assert!(matches!(refused(&subject), AttachError::OtherProcess));
-    subject.header().start_time.fetch_sub(1, Ordering::Relaxed);
-    subject.header().version.store(99, Ordering::Relaxed);
-    assert!(matches!(refused(&subject), AttachError::OtherVersion(99)));
-    subject.header().version.store(plimsoll_agent::record::VERSION, Ordering::Relaxed);
-    for ring_bytes in [0, 1, 4097, 1 << 13, 1 << 31] {
-        subject.header().ring_bytes.store(ring_bytes, Ordering::Relaxed);
-        assert!(matches!(refused(&subject), AttachError::WrongSize), "{ring_bytes}");
-    }
-    subject.header().magic.store(0, Ordering::Relaxed);
-    assert!(matches!(refused(&subject), AttachError::NotASegment));
-}
-
-#[test]
-fn a_process_that_dies_leaves_its_run_up_to_its_last_sign_of_life() {
-    let mut subject = Subject::new(1 << 12);
-    let (main, send) = (subject.code(0x1000), subject.call("MPI_Send"));
-    let (mut child, start_time) = subject.hand_over();
-    let collector = Collector::new(Options::default());
-    let key = collector.attach(child.id(), 0, start_time).unwrap();
-    let mut w = subject.writer(0);
-    w.slot(0, &[main, send]);
-    w.sample(BEGIN + 100, &[main]);
-    let thread = &subject.area(0).thread;
-    thread.open_slot.store(1, Ordering::Relaxed);
-    thread.open_stamp.store(BEGIN + 150, Ordering::Relaxed);
-    collector.round();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let profile = collector.finish(key).unwrap();
-    assert_partition(&profile);
-    assert_eq!(profile.elapsed_ns, 150 * STAMP_NS);
-    assert_eq!(times(&profile, &profile.phases[0]), pairs(&[("app+0x1000", 150)]));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::settings::Trace;
 use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
 use plimsoll_collector::ProcessKey;
+use plimsoll_collector::spool::SpoolError;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, State, get};
@@ -172,11 +173,12 @@ impl Job {
         let Some(spool) = spool else { return };
         // The application's own thread may have little of its stack left.
         match threads::on_own_stack(|| keep_ranks(&spool, &kept)) {
-            Some(Ok(())) => {}
+            Some(Ok(())) | None => {}
+            // The application, or its user, has removed it.
+            Some(Err(SpoolError::Io(error))) if error.kind() == io::ErrorKind::NotFound => {}
             Some(Err(error)) => {
                 say::warn(&format!("{} keeps the samples of all ranks: {error}.", spool.display()))
             }
-            None => {}
         }
         if let Some(folder) = self.spool_folder() {
             // Only a folder that holds nothing goes.
