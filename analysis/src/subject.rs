@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_agent::calls;
 use plimsoll_collector::clusters::{self, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 use plimsoll_collector::profile::{
-    CollectionCounts, ContextTree, CourseKey, CourseProfile, CrewProfile, Frame, FrameKind,
-    InstanceRow, InstanceRows, LONG_CALL_NS, Node, NodeId, NodeValue, Part, PhaseProfile,
-    ProcessProfile, Releases, instance_level,
+    CollectionCounts, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows,
+    LONG_CALL_NS, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile, Releases, instance_level,
 };
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
