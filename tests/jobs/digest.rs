@@ -101,6 +101,19 @@ fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
 }
 
 #[test]
+fn where_each_rank_is_one_of_a_kind_all_stay() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("imbalance", mpi, 2).arguments("sleep 20 10 3");
+        let job = job.variable("PLIMSOLL_TRACE", "clusters").watch(Watch::Run).shares_cores();
+        let job = job.run().succeeded();
+        assert_eq!(told_ranks(job.summary()), [0, 1].into(), "{}", job.text());
+        let digest = digest(&folder(&job), By::Threads(1));
+        let differences = differences(job.summary(), &digest);
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+    }
+}
+
+#[test]
 fn what_stays_of_a_spool_is_as_it_was() {
     if !Mpi::OpenMpi.available() {
         return;

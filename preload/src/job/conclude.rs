@@ -169,9 +169,10 @@ impl Job {
             Ok(Some(mut summary)) => {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
                 let scope = Scope { ranks: size, part: None, speak: true };
-                let telling = telling(&summary);
+                let some = Some(telling(&summary)).filter(|some| some.len() < summary.run.ranks);
+                let is_written = report::write(self, summary, side, &scope);
                 // Without a report, samples are all there is of the run.
-                told = report::write(self, summary, side, &scope).then_some(telling);
+                told = some.filter(|_| is_written);
             }
             Ok(None) => {}
             Err(error) => say::warn(&format!("no summary: {error}")),
