@@ -226,10 +226,13 @@ impl Job {
             info.notes.push(format!("Of {} ranks, these have left a spool: {found}.", self.size));
         }
         if let Some(kept) = &self.kept {
-            let missing = self.ranks.len() < kept.len();
-            let found = if missing { format!("; found are {}", self.ranks) } else { String::new() };
+            // A spool may be missing, or have stayed as it was.
+            let of = match &self.ranks {
+                found if found == kept => "them alone".to_owned(),
+                found => format!("those that are found, {found}"),
+            };
             info.notes.push(format!(
-                "Of {} ranks, the samples of {kept} were kept{found}: this is of them alone \
+                "Of {} ranks, the samples of {kept} were kept: this is of {of} \
                  (PLIMSOLL_TRACE=clusters). The report of the run itself is of all.",
                 self.size
             ));

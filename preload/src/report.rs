@@ -18,7 +18,7 @@ pub struct Scope<'a> {
     pub speak: bool,
 }
 
-/// Writes the reports of `summary`, with the file beside them; whether they were.
+/// Writes the reports of `summary`, with the file beside them; whether there is one now.
 pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<'_>) -> bool {
     let target = job.target(scope.ranks, scope.part);
     let formats = &job.settings.formats;
@@ -54,5 +54,5 @@ pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<
     if scope.speak {
         say::block(&brief(&summary, path, lines));
     }
-    written.is_ok()
+    written.is_ok_and(|written| !written.files.is_empty())
 }
