@@ -22,8 +22,19 @@ fn shown(subject: &str, mpi: Mpi, ranks: u32, arguments: &str, assertions: impl 
     }
 }
 
+/// What differs by chance between ranks is little beside a loss: less than this part of it.
+const OTHERS: f64 = 0.2;
+
+/// The same, where 16 ranks have two cores: each that comes late has others wait.
+const OTHERS_OF_MANY: f64 = 0.3;
+
 /// The worst loss is of that kind, costs what the subject says, and is told in the text with its cause.
 fn assert_found(job: &Outcome, kind: &str) {
+    assert_found_beside(job, kind, OTHERS);
+}
+
+/// The same, with all other losses less than this part of it.
+fn assert_found_beside(job: &Outcome, kind: &str, others: f64) {
     let (summary, truth) = (job.summary(), job.truth());
     let worst = summary.worst();
     assert_eq!(worst.kind(), kind, "{}", job.text());
@@ -31,9 +42,8 @@ fn assert_found(job: &Outcome, kind: &str) {
     assert!(worst.cause_path().contains(&cause), "{}", job.text());
     assert!(job.text().contains(cause), "{}", job.text());
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
-    // What differs by chance between ranks is little beside it.
     let others_s: f64 = summary.losses().iter().skip(1).map(|loss| loss.seconds()).sum();
-    assert!(others_s < 0.3 * worst.seconds(), "{}", job.text());
+    assert!(others_s < others * worst.seconds(), "{}", job.text());
 }
 
 fn assert_none(job: &Outcome, kind: &str) {
@@ -348,8 +358,9 @@ fn many_ranks_that_sleep_lose_what_they_say() {
     };
     for (kind, subject, with, without) in SUBJECTS {
         let arguments = |ranks| format!("sleep {}", in_turn(subject, ranks).unwrap_or(with));
-        for ranks in [8, 16] {
-            shown(subject, Mpi::OpenMpi, ranks, &arguments(ranks), |job| assert_found(job, kind));
+        for (ranks, others) in [(8, OTHERS), (16, OTHERS_OF_MANY)] {
+            let is_found = |job: &Outcome| assert_found_beside(job, kind, others);
+            shown(subject, Mpi::OpenMpi, ranks, &arguments(ranks), is_found);
         }
         if let (Some(_), Some(how)) = (in_turn(subject, 8), without.split(' ').nth(3)) {
             let arguments = format!("{} {how}", arguments(8));
