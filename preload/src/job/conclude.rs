@@ -144,10 +144,7 @@ impl Job {
             host.spool_trouble = trouble(&outcome);
             spool = outcome.path.filter(|_| outcome.trouble.is_none());
         }
-        if let Some(folder) = self.spool_folder() {
-            // Only a folder that holds nothing goes.
-            let _ = std::fs::remove_dir(folder);
-        }
+        self.forget_empty_folder();
         (inputs, spool)
     }
 

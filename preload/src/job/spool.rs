@@ -180,8 +180,13 @@ impl Job {
                 say::warn(&format!("{} keeps the samples of all ranks: {error}.", spool.display()))
             }
         }
+        self.forget_empty_folder();
+    }
+
+    /// Removes the folder of the spools if it holds nothing.
+    pub(super) fn forget_empty_folder(&self) {
         if let Some(folder) = self.spool_folder() {
-            // Only a folder that holds nothing goes.
+            // One that holds something is an error, and stays.
             let _ = std::fs::remove_dir(folder);
         }
     }
