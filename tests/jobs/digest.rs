@@ -163,7 +163,7 @@ fn a_death_costs_a_second_at_most() {
             let run = || {
                 let watched = job.run();
                 let story = || format!("{mpi}, {how} {who}: {}", watched.story());
-                assert_eq!(plain.status(), watched.status(), "{}", story());
+                watched.assert_fails_as(&plain, mpi);
                 assert!(watched.left_behind().is_empty(), "{}", story());
                 let joined = digest(&folder(&watched), By::Threads(2));
                 assert_eq!(joined.at("/run/complete"), false, "{}", story());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use crate::digests::{By, differences, digest, folder_of};
+use crate::mpi::Mpi;
 use crate::process::Finished;
 use crate::scratch::Scratch;
 use crate::summary::Summary;
@@ -34,6 +35,24 @@ impl Outcome {
     /// Exit status of the launcher, or of the subject if it ran without one.
     pub const fn status(&self) -> ExitStatus {
         self.finished.status
+    }
+
+    /// Holds the status of a job of which ranks fail against that of the same job without Plimsoll.
+    ///
+    /// MPICH's launcher ends the ranks that are left when one fails, and makes one status of all,
+    /// which depends on who came first: of 380 jobs without Plimsoll whose ranks end by SIGTERM one
+    /// had status 1, all others 15. So of its jobs both have to fail, in whichever way.
+    ///
+    /// # Panics
+    /// If the two differ.
+    #[track_caller]
+    pub fn assert_fails_as(&self, plain: &Self, mpi: Mpi) {
+        if mpi == Mpi::Mpich {
+            let failed = !plain.status().success() && !self.status().success();
+            assert!(failed, "without Plimsoll: {}; {}", plain.status(), self.story());
+        } else {
+            assert_eq!(plain.status(), self.status(), "{}", self.story());
+        }
     }
 
     /// How long it took, in seconds, from when it was its turn.
