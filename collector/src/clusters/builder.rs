@@ -93,6 +93,7 @@ pub struct BuildCounts {
 /// each iteration.
 #[derive(Clone, Debug)]
 pub struct TreeBuilder {
+    root: Key,
     path: Path,
     /// Frames inside these that are not kept.
     cut: usize,
@@ -113,9 +114,8 @@ impl TreeBuilder {
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
         let mut path = Path::default();
-        let shed = &mut counts.shed;
-        path.enter().1.begin(root, Kind::Call, when, None, nothing_known, shed);
-        Self { path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
+        path.enter(root, Kind::Call, when, nothing_known, &mut counts.shed);
+        Self { root, path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
     }
 
     /// The stamp of the latest change.
@@ -169,12 +169,9 @@ impl TreeBuilder {
     /// The thread has ended: its tree, and what it lacks.
     pub fn finish(mut self, end: u64, flow: &dyn ControlFlow) -> (Node, BuildCounts) {
         let when = Moment::exact(end.max(self.now));
-        self.leave(0, when, flow);
         let closing = closing(&self.limits, flow);
-        let mut counts = self.counts;
-        // The root opened first and is left alone by `leave`.
-        let root = self.path.frames_mut()[0].close(when, || false, closing, &mut counts.shed);
-        (root, counts)
+        let root = self.path.finish(self.root, when, closing, &mut self.counts.shed);
+        (root, self.counts)
     }
 
     /// What it could not hold so far.
@@ -184,7 +181,9 @@ impl TreeBuilder {
 
     /// Nodes in memory, open ones included. Costs a walk over them.
     pub fn nodes(&self) -> usize {
-        self.path.frames().iter().map(|open| 1 + open.trees().map(Node::nodes).sum::<usize>()).sum()
+        let frames = self.path.frames();
+        let trees = frames.iter().flat_map(Open::trees).map(Node::nodes).sum::<usize>();
+        frames.len() + trees + self.path.closed()
     }
 
     /// Memory in use, roughly. Costs a walk over it.
@@ -198,12 +197,7 @@ impl TreeBuilder {
         let held = self.path.frames().len() - 1;
         self.cut = kept.saturating_sub(held).min(self.cut);
         while self.path.frames().len() > kept + 1 {
-            let Some((outer, open)) = self.path.leave() else { return };
-            let is_inner = || outer.iter().any(|outer| outer.kind == Kind::Loop);
-            let node = open.close(when, is_inner, closing, &mut self.counts.shed);
-            if let Some(parent) = outer.last_mut() {
-                parent.child_ended(node, when, &mut self.counts.shed);
-            }
+            self.path.leave(when, closing, &mut self.counts.shed);
         }
     }
 
@@ -214,40 +208,45 @@ impl TreeBuilder {
             return;
         }
         let closing = closing(&self.limits, flow);
-        let (parent, open) = self.path.enter();
         // A child of a loop may have begun an iteration, which is a node, too.
-        self.nodes += 1 + usize::from(parent.as_ref().is_some_and(|it| it.kind == Kind::Loop));
-        let shed = &mut self.counts.shed;
-        open.begin(frame.key, frame.kind, when, parent, closing, shed);
+        let parent = self.path.frames().last();
+        self.nodes += 1 + usize::from(parent.is_some_and(|it| it.kind == Kind::Loop));
+        self.path.enter(frame.key, frame.kind, when, closing, &mut self.counts.shed);
     }
 
     /// Gives up detail until there is room again: first, evenly, that of the largest trees; then the
     /// order of what closed on the open path; then clusters of the loops that run.
     fn shed(&mut self, flow: &dyn ControlFlow) {
-        self.nodes = self.nodes();
+        let mut taken = self.path.take();
+        let count = |path: &Path, taken: &[Vec<Node>]| {
+            let trees = path.frames().iter().flat_map(Open::trees).chain(taken.iter().flatten());
+            path.frames().len() + trees.map(Node::nodes).sum::<usize>()
+        };
+        let counts = &mut self.counts.shed;
         let target = self.limits.nodes - self.limits.nodes / 4;
+        let mut nodes = count(&self.path, &taken);
         let mut largest = self.limits.iteration_nodes.max(1);
-        while self.nodes > target && largest > 1 {
+        while nodes > target && largest > 1 {
             largest /= 2;
-            let shed = &mut self.counts.shed;
-            for tree in self.path.frames_mut().iter_mut().flat_map(Open::trees_mut) {
-                limit(tree, largest, shed);
-            }
-            self.nodes = self.nodes();
+            let frames = self.path.frames_mut().iter_mut();
+            let trees = frames.flat_map(Open::trees_mut).chain(taken.iter_mut().flatten());
+            trees.for_each(|tree| limit(tree, largest, counts));
+            nodes = count(&self.path, &taken);
         }
-        if self.nodes > target {
-            for open in self.path.frames_mut() {
-                open.children.collapse(&mut self.counts.shed);
+        if nodes > target {
+            for (open, trees) in self.path.frames_mut().iter_mut().zip(&mut taken) {
+                open.children.collapse_taken(trees, counts);
             }
-            self.nodes = self.nodes();
+            nodes = count(&self.path, &taken);
         }
-        if self.nodes > target {
+        if nodes > target {
             let frames = self.path.frames_mut().iter_mut();
             for running in frames.filter_map(|open| open.running.as_mut()) {
                 running.online.squeeze(FEWEST_CLUSTERS, flow);
             }
-            self.nodes = self.nodes();
         }
+        self.path.put(taken);
+        self.nodes = self.nodes();
     }
 }
 
@@ -256,18 +255,19 @@ fn closing<'a>(limits: &Limits, flow: &'a dyn ControlFlow) -> Closing<'a> {
 }
 
 impl Open {
+    /// Trees in it, beside those that have closed and are not summed up yet.
     fn trees(&self) -> impl Iterator<Item = &Node> {
         let running = self.running.iter();
         let running = running.flat_map(|running| running.online.trees().chain(&running.refused));
-        self.children.nodes.iter().chain(running)
+        self.children.profile().iter().chain(running)
     }
 
+    /// The same, without those that may be taken ([`Path::take`]).
     fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        let running = self.running.iter_mut().flat_map(|running| {
+        self.running.iter_mut().flat_map(|running| {
             let OpenLoop { online, refused, .. } = &mut **running;
             online.trees_mut().chain(refused)
-        });
-        self.children.nodes.iter_mut().chain(running)
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 //! Most iterations of inner loops end here, so what is accumulated is only read: nothing is taken apart
 //! that has a place already.
 
-use super::node::{Boundary, Content, Kind, Node};
+use super::node::{Boundary, Content, Key, Kind, Node};
 
 /// The profile of a node. Sums stay exact.
 pub(super) fn flattened(node: &Node) -> Node {
@@ -16,16 +16,23 @@ pub(super) fn flattened(node: &Node) -> Node {
 
 /// Adds the children of a node to a set of profile nodes; returns its own time.
 pub(super) fn dissolve(node: &Node, set: &mut Vec<Node>) -> u64 {
-    match &node.content {
-        Content::Profile(children) => children.iter().for_each(|child| insert(set, child)),
-        Content::Ordered(children) => return node.own + gather(children, set),
+    node.own + dissolve_content(&node.content, set)
+}
+
+/// The same of what lies under a node; returns the time in it that is the node's own.
+pub(super) fn dissolve_content(content: &Content, set: &mut Vec<Node>) -> u64 {
+    match content {
+        Content::Profile(children) => {
+            children.iter().for_each(|child| insert(set, child));
+            0
+        }
+        Content::Ordered(children) => gather(children, set),
         Content::Loop(iterations) => {
             iterations.refused.iter().for_each(|child| insert(set, child));
             let trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
-            return node.own + trees.map(|tree| dissolve(tree, set)).sum::<u64>();
+            trees.map(|tree| dissolve(tree, set)).sum()
         }
     }
-    node.own
 }
 
 /// Adds children by time to a set of profile nodes; returns the time before them, which is their
@@ -38,14 +45,19 @@ pub(super) fn gather(children: &[Node], set: &mut Vec<Node>) -> u64 {
 /// Adds a node, as a profile node, to a set of such: they are sorted, and each is there once. The
 /// time before it is its parent's, and not kept here.
 pub(super) fn insert(set: &mut Vec<Node>, node: &Node) {
-    let at = match set.binary_search_by_key(&node.id(), Node::id) {
+    accumulate(slot(set, node.kind, node.key), node);
+}
+
+/// The node of a set that has this kind and key, made if it is not there.
+pub(super) fn slot(set: &mut Vec<Node>, kind: Kind, key: Key) -> &mut Node {
+    let at = match set.binary_search_by_key(&(kind, key), Node::id) {
         Ok(at) => at,
         Err(at) => {
-            set.insert(at, empty(node.kind, node));
+            set.insert(at, empty(kind, key));
             at
         }
     };
-    accumulate(&mut set[at], node);
+    &mut set[at]
 }
 
 /// Adds instances to a profile node of the same kind and key.
@@ -60,9 +72,9 @@ pub(super) fn accumulate(into: &mut Node, node: &Node) {
 }
 
 /// A profile node without children and with no time yet.
-pub(super) fn empty(kind: Kind, like: &Node) -> Node {
+pub(super) fn empty(kind: Kind, key: Key) -> Node {
     Node {
-        key: like.key,
+        key,
         kind,
         count: 0,
         before: 0,

@@ -1,7 +1,7 @@
 //! Telling the iterations of a loop apart (ICS18, 3.2, Algorithm 1), and when to believe it.
 
 use super::ControlFlow;
-use super::node::{Key, Kind, Node};
+use super::node::{Key, Kind};
 
 /// CHILD_NUM_ACC: a stretch with so many children is one iteration.
 pub const ACCEPTED_CHILDREN: usize = 5;
@@ -66,12 +66,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Another child.
-    pub fn add(&mut self, child: &Node) {
-        let duration = child.duration();
-        match child.kind() {
+    /// Another child, and whether it is a profile node.
+    pub fn add(&mut self, kind: Kind, duration: u64, is_profile: bool) {
+        match kind {
             Kind::Leaf => return,
-            Kind::Loop if child.is_profile() => {
+            Kind::Loop if is_profile => {
                 let [first, second] = self.loops;
                 self.loops = [first.max(duration), second.max(duration.min(first))];
             }
@@ -93,7 +92,6 @@ impl Evidence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Boundary, Content};
     use super::*;
 
     /// Places in the order of their keys; of two in one ten only one runs.
@@ -134,27 +132,11 @@ mod tests {
         assert_eq!(identifiers(Key(1), &[leaf, leaf, leaf], &Branches), [0, 0, 0]);
     }
 
-    fn child(kind: Kind, duration: u64) -> Node {
-        Node {
-            key: Key(1),
-            kind,
-            count: 1,
-            before: 0,
-            duration,
-            own: duration,
-            begin: Boundary::default(),
-            end: Boundary::default(),
-            content: match kind {
-                Kind::Loop => Content::Profile(Vec::new()),
-                _ => Content::Ordered(Vec::new()),
-            },
-        }
-    }
-
     /// With a period of 4, and without recorded calls or with one.
     fn accepted(children: &[(Kind, u64)]) -> (bool, bool) {
         let mut evidence = Evidence::default();
-        children.iter().for_each(|(kind, duration)| evidence.add(&child(*kind, *duration)));
+        let is_loop = |kind: Kind| kind == Kind::Loop;
+        children.iter().for_each(|(kind, duration)| evidence.add(*kind, *duration, is_loop(*kind)));
         (evidence.is_accepted(4, || false), evidence.is_accepted(4, || true))
     }
 

@@ -107,7 +107,7 @@ fn shared(one: &Members, other: &Members) -> u64 {
 
 /// Rejected iterations, and those without a partner, as a profile: own time and children.
 fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Node>) {
-    let mut own = empty(Kind::Loop, side.node);
+    let mut own = empty(Kind::Loop, side.node.key);
     own.own = side.node.own;
     let mut set = iterations.refused.clone();
     for (cluster, over) in iterations.clusters.iter().zip(over) {
@@ -193,7 +193,7 @@ fn grouped(
 fn take(cluster: &mut Cluster, members: &Members) -> Node {
     let whole = cluster.members.len();
     let rest = cluster.members.without(members);
-    let nothing = empty(Kind::Iteration, &cluster.tree);
+    let nothing = empty(Kind::Iteration, cluster.tree.key);
     let tree = std::mem::replace(&mut cluster.tree, nothing);
     if rest.is_empty() {
         cluster.members = rest;

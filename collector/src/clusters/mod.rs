@@ -19,6 +19,8 @@ use std::cmp::Ordering;
 
 mod align;
 mod builder;
+mod children;
+mod closed;
 mod difference;
 mod distances;
 mod durations;
@@ -39,6 +41,7 @@ mod tests;
 mod translate;
 
 pub use builder::{BuildCounts, Frame, Lca, Limits, TreeBuilder};
+pub use children::MOST_CHILDREN;
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MOST_DURATIONS, Stretch};
 pub use farthest::{
@@ -49,7 +52,7 @@ pub use members::{MOST_RUNS, Members};
 pub use merge::merged;
 pub use node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
 pub use online::Online;
-pub use open::{MOST_CHILDREN, Moment};
+pub use open::Moment;
 pub use runs::Run;
 pub use shed::{Shed, limit};
 pub use translate::Terms;

@@ -182,32 +182,17 @@ impl Node {
 
     /// Number of nodes in it, itself included.
     pub fn nodes(&self) -> usize {
-        let sum = |nodes: &[Node]| nodes.iter().map(Node::nodes).sum::<usize>();
-        1 + match &self.content {
-            Content::Ordered(children) | Content::Profile(children) => sum(children),
-            Content::Loop(iterations) => iterations.nodes(),
-        }
+        1 + self.content.nodes()
     }
 
     /// Whether anything holds for any node in it, itself included.
     pub fn any(&self, holds: impl Fn(&Self) -> bool + Copy) -> bool {
-        let among = |nodes: &[Node]| nodes.iter().any(|node| node.any(holds));
-        holds(self)
-            || match &self.content {
-                Content::Ordered(children) | Content::Profile(children) => among(children),
-                Content::Loop(iterations) => {
-                    let mut trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
-                    trees.any(|tree| tree.any(holds)) || among(&iterations.refused)
-                }
-            }
+        holds(self) || self.content.any(holds)
     }
 
     /// Memory in use, beside the value itself.
     pub fn bytes(&self) -> usize {
-        match &self.content {
-            Content::Ordered(children) | Content::Profile(children) => bytes(children),
-            Content::Loop(iterations) => size_of::<Iterations>() + iterations.bytes(),
-        }
+        self.content.bytes()
     }
 
     /// Whether its time is partitioned: the invariant of the tree. Costs a walk over it.
@@ -244,6 +229,38 @@ impl Node {
     /// A mean over a root of `weight` instances.
     pub(super) fn mean(&self) -> f64 {
         self.duration as f64 / self.count.max(1) as f64
+    }
+}
+
+impl Content {
+    /// Number of nodes in it.
+    pub(super) fn nodes(&self) -> usize {
+        match self {
+            Self::Ordered(children) | Self::Profile(children) => {
+                children.iter().map(Node::nodes).sum()
+            }
+            Self::Loop(iterations) => iterations.nodes(),
+        }
+    }
+
+    /// Whether anything holds for any node in it.
+    pub(super) fn any(&self, holds: impl Fn(&Node) -> bool + Copy) -> bool {
+        let among = |nodes: &[Node]| nodes.iter().any(|node| node.any(holds));
+        match self {
+            Self::Ordered(children) | Self::Profile(children) => among(children),
+            Self::Loop(iterations) => {
+                let mut trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
+                trees.any(|tree| tree.any(holds)) || among(&iterations.refused)
+            }
+        }
+    }
+
+    /// Memory in use, beside the value itself.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Ordered(children) | Self::Profile(children) => bytes(children),
+            Self::Loop(iterations) => size_of::<Iterations>() + iterations.bytes(),
+        }
     }
 }
 

@@ -1,19 +1,22 @@
 //! What is still open: a frame on the stack, the children that it has had, the loop that runs.
 
 use super::ControlFlow;
+use super::children::Children;
+use super::closed::{Closed, Entry, Form};
 use super::durations::Durations;
-use super::flatten::{dissolve, gather, insert};
-use super::identify::{Evidence, Identifier};
+use super::flatten::dissolve;
+use super::identify::Identifier;
 use super::node::{Boundary, Content, Iterations, Key, Kind, Node};
 use super::online::Online;
 use super::shed::{Shed, limit};
 
-/// Most children that are kept in order: what calls more, one after another, outside all known
-/// loops, becomes a profile node.
-pub const MOST_CHILDREN: usize = 256;
-
 /// Most durations that are kept of a loop inside another.
 const MOST_INNER_DURATIONS: usize = 32;
+
+/// Most nodes of rejected iterations that are not summed up yet while a loop runs, and when it has ended:
+/// to sum up many at a time, or none that others sum up anyway, takes less time.
+const MOST_UNSUMMED: usize = 64;
+const MOST_LEFT_UNSUMMED: usize = 16;
 
 /// When something changed: put at one stamp, truly at any in an interval around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,66 +49,6 @@ impl Moment {
     }
 }
 
-/// Closed children of an open node.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Children {
-    pub(super) nodes: Vec<Node>,
-    /// They were too many: now they are a set of profile nodes, and this is their parent's own time.
-    profile: Option<u64>,
-    evidence: Evidence,
-}
-
-impl Children {
-    fn push(&mut self, node: Node, shed: &mut Shed) {
-        self.evidence.add(&node);
-        if let Some(own) = &mut self.profile {
-            *own += node.before;
-            insert(&mut self.nodes, &node);
-            return;
-        }
-        self.nodes.push(node);
-        if self.nodes.len() > MOST_CHILDREN {
-            self.collapse(shed);
-        }
-    }
-
-    /// Gives up their order.
-    pub(super) fn collapse(&mut self, shed: &mut Shed) {
-        if self.profile.is_none() && !self.nodes.is_empty() {
-            let nodes = std::mem::take(&mut self.nodes);
-            self.profile = Some(gather(&nodes, &mut self.nodes));
-            shed.collapsed += 1;
-        }
-    }
-
-    /// Their parent's content, and its own time besides that before children; `rest` is what came
-    /// after the last. None are left, but room for those of the parent's next instance.
-    fn close(&mut self, rest: u64) -> (u64, Content) {
-        self.evidence = Evidence::default();
-        let nodes: Vec<Node> = self.nodes.drain(..).collect();
-        self.nodes.shrink_to(MOST_CHILDREN);
-        match self.profile.take() {
-            Some(own) => (own + rest, Content::Profile(nodes)),
-            None => (rest, Content::Ordered(nodes)),
-        }
-    }
-
-    /// Memory in use for them, beside what they hold.
-    pub(super) fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
-    }
-
-    /// Adds them to a set of profile nodes; returns their parent's own time besides what came after the
-    /// last. None are left.
-    fn dissolve(&mut self, set: &mut Vec<Node>) -> u64 {
-        self.evidence = Evidence::default();
-        // Those of a profile have no time before them.
-        let before = gather(&self.nodes, set);
-        self.nodes.clear();
-        self.profile.take().unwrap_or(0) + before
-    }
-}
-
 /// A frame that is on the stack, or room for one.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
@@ -131,6 +74,9 @@ pub(super) struct OpenLoop {
     pub(super) online: Online,
     accepted: u64,
     rejected: u64,
+    /// Where what has closed in it begins: children of rejected iterations that are not in `refused` yet,
+    /// and then those of the open one.
+    first: usize,
     pub(super) refused: Vec<Node>,
     refused_own: u64,
     refused_time: u64,
@@ -168,14 +114,16 @@ impl Open {
         kind: Kind,
         when: Moment,
         parent: Option<&mut Self>,
+        closed: &mut Closed,
         closing: Closing<'_>,
         shed: &mut Shed,
     ) {
         (self.key, self.kind, self.begin, self.reached) = (key, kind, when, when);
         self.before =
-            parent.map_or(0, |parent| parent.child_begins(key, kind, when, closing, shed));
+            parent.map_or(0, |parent| parent.child_begins(key, kind, when, closed, closing, shed));
+        self.children.begin(closed);
         if kind == Kind::Loop {
-            self.running.get_or_insert_default().begin(key, when);
+            self.running.get_or_insert_default().begin(key, when, closed);
         }
     }
 
@@ -190,6 +138,7 @@ impl Open {
         child: Key,
         kind: Kind,
         when: Moment,
+        closed: &mut Closed,
         closing: Closing<'_>,
         shed: &mut Shed,
     ) -> u64 {
@@ -201,27 +150,31 @@ impl Open {
             // The back edge was taken somewhere since the last child ended. Work between counts to
             // the iteration that ends: so one that repeats is equally long each time.
             let back_edge = Moment { earliest: self.reached.earliest.min(when.at), ..when };
-            self.close_iteration(back_edge, closing, shed);
+            self.close_iteration(back_edge, closed, closing, shed);
             self.reached = back_edge;
         }
         when.at - self.reached.at
     }
 
     /// A child has closed.
-    pub(super) fn child_ended(&mut self, child: Node, when: Moment, shed: &mut Shed) {
-        self.children.push(child, shed);
+    pub(super) fn child_ended(&mut self, when: Moment, closed: &mut Closed, shed: &mut Shed) {
+        self.children.add(closed, shed);
         self.reached = when;
     }
 
-    fn close_iteration(&mut self, when: Moment, closing: Closing<'_>, shed: &mut Shed) {
+    fn close_iteration(
+        &mut self,
+        when: Moment,
+        closed: &mut Closed,
+        closing: Closing<'_>,
+        shed: &mut Shed,
+    ) {
         let Some(running) = self.running.as_deref_mut() else { return };
         let children = &mut self.children;
         let (duration, rest) = (when.at - running.begin.at, when.at - self.reached.at);
-        let is_recorded =
-            |child: &Node| child.any(|node: &Node| closing.flow.is_recorded(node.key));
-        let recorded = || children.nodes.iter().any(is_recorded);
-        if children.evidence.is_accepted(closing.period, recorded) {
-            let (own, content) = children.close(rest);
+        let recorded = || children.any(closed, |key| closing.flow.is_recorded(key));
+        if children.is_iteration(closing.period, recorded) {
+            let (own, content) = children.close_iteration(rest, closed);
             let mut iteration = Node {
                 key: self.key,
                 kind: Kind::Iteration,
@@ -241,8 +194,12 @@ impl Open {
         } else {
             running.rejected += 1;
             running.refused_time += duration;
-            running.refused_own += rest + children.dissolve(&mut running.refused);
+            running.refused_own += rest + children.refuse(&mut running.refused);
+            if closed.len() - running.first > MOST_UNSUMMED {
+                running.sum_up(closed);
+            }
         }
+        children.begin(closed);
         running.number += 1;
         running.begin = when;
     }
@@ -252,40 +209,67 @@ impl Open {
         &mut self,
         when: Moment,
         is_inner: impl FnOnce() -> bool,
+        closed: &mut Closed,
         closing: Closing<'_>,
         shed: &mut Shed,
-    ) -> Node {
+    ) {
         let duration = when.at - self.begin.at;
-        if !self.children.nodes.is_empty() && self.kind == Kind::Loop {
-            self.close_iteration(when, closing, shed);
+        if !self.children.is_empty() && self.kind == Kind::Loop {
+            self.close_iteration(when, closed, closing, shed);
             self.reached = when;
         }
         let rest = when.at - self.reached.at;
-        let (own, content) = match self.running() {
-            Some(running) => running.close(rest, duration, is_inner, closing),
-            None => self.children.close(rest),
+        let (first, (own, form)) = match self.running() {
+            Some(running) => {
+                (running.first, running.close(rest, duration, is_inner, closed, closing))
+            }
+            None => (self.children.first(), self.children.close(rest)),
         };
-        Node {
+        let entry = Entry {
             key: self.key,
             kind: self.kind,
-            count: 1,
             before: self.before,
             duration,
             own,
             begin: self.begin.boundary(),
             end: when.boundary(),
-            content,
+            form,
+        };
+        closed.push(first, entry);
+    }
+
+    /// Takes what has closed in it, which nothing lies behind, as trees; children of a loop's rejected
+    /// iterations are summed up.
+    pub(super) fn take(&mut self, closed: &mut Closed) -> Vec<Node> {
+        let trees = self.children.take(closed);
+        if let Some(running) = self.running() {
+            running.sum_up(closed);
         }
+        trees
+    }
+
+    /// Puts it back, behind what has closed outside it.
+    pub(super) fn put(&mut self, trees: Vec<Node>, closed: &mut Closed) {
+        if let Some(running) = self.running() {
+            running.first = closed.len();
+        }
+        self.children.put(trees, closed);
     }
 }
 
 impl OpenLoop {
     /// Another loop begins here.
-    fn begin(&mut self, key: Key, when: Moment) {
+    fn begin(&mut self, key: Key, when: Moment, closed: &Closed) {
         self.identifier = Identifier::new(key);
         self.begin = when;
+        self.first = closed.len();
         (self.number, self.accepted, self.rejected) = (0, 0, 0);
         (self.refused_own, self.refused_time) = (0, 0);
+    }
+
+    /// Sums up the children of rejected iterations, behind which nothing lies.
+    fn sum_up(&mut self, closed: &mut Closed) {
+        self.refused_own += closed.sum_up(self.first, &mut self.refused);
     }
 
     /// A loop keeps its iterations if more of its time is in accepted ones (ICS18, 3.2). Unlike
@@ -296,8 +280,14 @@ impl OpenLoop {
         rest: u64,
         duration: u64,
         is_inner: impl FnOnce() -> bool,
+        closed: &mut Closed,
         closing: Closing<'_>,
-    ) -> (u64, Content) {
+    ) -> (u64, Form) {
+        let is_profile = self.accepted == 0 && self.refused.is_empty();
+        if is_profile && closed.len() - self.first <= MOST_LEFT_UNSUMMED {
+            return (self.refused_own + rest, Form::Unsummed);
+        }
+        self.sum_up(closed);
         let mut refused: Vec<Node> = self.refused.drain(..).collect();
         let mut own = self.refused_own + rest;
         let clusters = match self.accepted {
@@ -309,7 +299,7 @@ impl OpenLoop {
             for cluster in clusters {
                 own += dissolve(&cluster.tree, &mut refused);
             }
-            return (own, Content::Profile(refused));
+            return (own, Form::Apart(Content::Profile(refused)));
         }
         if is_inner() {
             durations.thin(MOST_INNER_DURATIONS);
@@ -321,6 +311,6 @@ impl OpenLoop {
             refused,
             durations,
         };
-        (own, Content::Loop(Box::new(iterations)))
+        (own, Form::Apart(Content::Loop(Box::new(iterations))))
     }
 }

@@ -1,7 +1,11 @@
-//! The frames on a stack. One that has left it keeps its memory for the next at its depth: most frames
-//! come and go many times a second.
+//! The frames on a stack, and what has closed inside them. A frame that has left the stack keeps its memory
+//! for the next at its depth: most frames come and go many times a second.
 
-use super::open::Open;
+use super::closed::Closed;
+use super::flatten::empty;
+use super::node::{Key, Kind, Node};
+use super::open::{Closing, Moment, Open};
+use super::shed::Shed;
 
 /// The frames that are on the stack, the root first.
 #[derive(Clone, Debug, Default)]
@@ -9,6 +13,7 @@ pub(super) struct Path {
     /// Those behind the open ones are empty.
     frames: Vec<Open>,
     open: usize,
+    closed: Closed,
 }
 
 impl Path {
@@ -22,26 +27,71 @@ impl Path {
         &mut self.frames[..self.open]
     }
 
-    /// Room for one more frame, and the one that it will be in.
-    pub(super) fn enter(&mut self) -> (Option<&mut Open>, &mut Open) {
+    /// A frame begins.
+    pub(super) fn enter(
+        &mut self,
+        key: Key,
+        kind: Kind,
+        when: Moment,
+        closing: Closing<'_>,
+        shed: &mut Shed,
+    ) {
         if self.open == self.frames.len() {
             self.frames.push(Open::default());
         }
         self.open += 1;
         let (outer, inner) = self.frames.split_at_mut(self.open - 1);
-        (outer.last_mut(), &mut inner[0])
+        inner[0].begin(key, kind, when, outer.last_mut(), &mut self.closed, closing, shed);
     }
 
-    /// The innermost frame, which is to be closed, and those around it.
-    pub(super) fn leave(&mut self) -> Option<(&mut [Open], &mut Open)> {
-        self.open = self.open.checked_sub(1)?;
-        let (outer, inner) = self.frames.split_at_mut(self.open);
-        Some((outer, &mut inner[0]))
+    /// The innermost frame ends.
+    pub(super) fn leave(&mut self, when: Moment, closing: Closing<'_>, shed: &mut Shed) {
+        let Some(open) = self.open.checked_sub(1) else { return };
+        self.open = open;
+        let (outer, inner) = self.frames.split_at_mut(open);
+        let is_inner = || outer.iter().any(|outer| outer.kind == Kind::Loop);
+        inner[0].close(when, is_inner, &mut self.closed, closing, shed);
+        if let Some(parent) = outer.last_mut() {
+            parent.child_ended(when, &mut self.closed, shed);
+        }
     }
 
-    /// Memory in use for frames and room for their children, beside what these hold.
+    /// The root ends, and all with it: its tree. `root` is its key.
+    pub(super) fn finish(
+        mut self,
+        root: Key,
+        when: Moment,
+        closing: Closing<'_>,
+        shed: &mut Shed,
+    ) -> Node {
+        while !self.frames().is_empty() {
+            self.leave(when, closing, shed);
+        }
+        self.closed.take(0).pop().unwrap_or_else(|| empty(Kind::Call, root))
+    }
+
+    /// Takes what has closed, as the trees of each open frame.
+    pub(super) fn take(&mut self) -> Vec<Vec<Node>> {
+        let Self { frames, open, closed } = self;
+        let mut taken: Vec<_> =
+            frames[..*open].iter_mut().rev().map(|frame| frame.take(closed)).collect();
+        taken.reverse();
+        taken
+    }
+
+    /// Puts it back.
+    pub(super) fn put(&mut self, taken: Vec<Vec<Node>>) {
+        let Self { frames, open, closed } = self;
+        frames[..*open].iter_mut().zip(taken).for_each(|(frame, trees)| frame.put(trees, closed));
+    }
+
+    /// Number of nodes that have closed and are not summed up yet.
+    pub(super) fn closed(&self) -> usize {
+        self.closed.nodes()
+    }
+
+    /// Memory in use for frames and what has closed in them and is not summed up yet.
     pub(super) fn bytes(&self) -> usize {
-        let children: usize = self.frames.iter().map(|frame| frame.children.bytes()).sum();
-        self.frames.capacity() * size_of::<Open>() + children
+        self.frames.capacity() * size_of::<Open>() + self.closed.bytes()
     }
 }

@@ -1,0 +1,170 @@
+//! What has closed inside the open frames, in one array: each node behind those under it. Most of it is
+//! an iteration that is soon summed up or found to be like others, so only what is kept of it becomes a
+//! tree of its own.
+
+use super::flatten::{dissolve_content, slot};
+use super::node::{Boundary, Content, Key, Kind, Node};
+
+/// What lies under a closed node.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    /// Its children by time, as they lie before it.
+    Ordered,
+    /// Children of a profile node that are not summed up yet, as they lie before it; time before them is
+    /// their parent's own.
+    Unsummed,
+    /// What is apart; nothing lies before it.
+    Apart(Content),
+}
+
+/// A node of one instance that has closed.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+    /// As in [`Node`].
+    pub(super) before: u64,
+    pub(super) duration: u64,
+    pub(super) own: u64,
+    pub(super) begin: Boundary,
+    pub(super) end: Boundary,
+    pub(super) form: Form,
+}
+
+impl Entry {
+    /// Whether it is a profile node.
+    pub(super) fn is_profile(&self) -> bool {
+        matches!(self.form, Form::Unsummed | Form::Apart(Content::Profile(_)))
+    }
+}
+
+/// The closed nodes inside the open frames, outer frames first. Where those of a frame begin is a number
+/// of entries.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Closed {
+    /// Each with the number of those under it.
+    entries: Vec<(usize, Entry)>,
+}
+
+impl Closed {
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Another node, whose children and what is under them are all from `first` on.
+    pub(super) fn push(&mut self, first: usize, entry: Entry) {
+        self.entries.push((self.entries.len() - first, entry));
+    }
+
+    /// A tree.
+    pub(super) fn push_tree(&mut self, node: Node) {
+        let Node { key, kind, before, duration, own, begin, end, content, .. } = node;
+        let form = Form::Apart(content);
+        let entry = Entry { key, kind, before, duration, own, begin, end, form };
+        self.push(self.entries.len(), entry);
+    }
+
+    /// The latest.
+    pub(super) fn last(&self) -> Option<&Entry> {
+        self.entries.last().map(|(_, entry)| entry)
+    }
+
+    /// Whether something holds for the key of any node from `first` on.
+    pub(super) fn any(&self, first: usize, holds: impl Fn(Key) -> bool + Copy) -> bool {
+        self.entries[first..].iter().any(|(_, entry)| {
+            let apart = match &entry.form {
+                Form::Apart(content) => content.any(|node| holds(node.key)),
+                Form::Ordered | Form::Unsummed => false,
+            };
+            holds(entry.key) || apart
+        })
+    }
+
+    /// Adds the nodes from `first` on to a set of profile nodes, and drops them. Returns the time before
+    /// them, which is their parent's own.
+    pub(super) fn sum_up(&mut self, first: usize, set: &mut Vec<Node>) -> u64 {
+        let before = sum_up(&self.entries[first..], set);
+        self.entries.truncate(first);
+        before
+    }
+
+    /// The nodes from `first` on, as trees; none of them is left.
+    pub(super) fn take(&mut self, first: usize) -> Vec<Node> {
+        let trees = trees(&mut self.entries[first..]);
+        self.entries.truncate(first);
+        trees
+    }
+
+    /// Number of nodes.
+    pub(super) fn nodes(&self) -> usize {
+        let apart = self.apart().map(Content::nodes).sum::<usize>();
+        self.entries.len() + apart
+    }
+
+    /// Memory in use, beside the value itself.
+    pub(super) fn bytes(&self) -> usize {
+        let apart = self.apart().map(Content::bytes).sum::<usize>();
+        self.entries.capacity() * size_of::<(usize, Entry)>() + apart
+    }
+
+    fn apart(&self) -> impl Iterator<Item = &Content> {
+        self.entries.iter().filter_map(|(_, entry)| match &entry.form {
+            Form::Apart(content) => Some(content),
+            Form::Ordered | Form::Unsummed => None,
+        })
+    }
+}
+
+fn sum_up(entries: &[(usize, Entry)], set: &mut Vec<Node>) -> u64 {
+    let (mut before, mut left) = (0, entries);
+    while let Some(((under, entry), rest)) = left.split_last() {
+        let (outside, inside) = rest.split_at(rest.len() - under);
+        let into = slot(set, entry.kind, entry.key);
+        into.count += 1;
+        into.duration += entry.duration;
+        into.begin.add(entry.begin);
+        into.end.add(entry.end);
+        into.own += entry.own;
+        if let Content::Profile(set) = &mut into.content {
+            into.own += match &entry.form {
+                Form::Ordered | Form::Unsummed => sum_up(inside, set),
+                Form::Apart(content) => dissolve_content(content, set),
+            };
+        }
+        before += entry.before;
+        left = outside;
+    }
+    before
+}
+
+fn trees(entries: &mut [(usize, Entry)]) -> Vec<Node> {
+    let mut count = 0;
+    let mut left = &*entries;
+    while let Some(((under, _), rest)) = left.split_last() {
+        (count, left) = (count + 1, &rest[..rest.len() - under]);
+    }
+    let mut nodes = Vec::with_capacity(count);
+    let mut left = entries;
+    while let Some(((under, entry), rest)) = left.split_last_mut() {
+        let (outside, inside) = rest.split_at_mut(rest.len() - *under);
+        nodes.push(tree(entry, inside));
+        left = outside;
+    }
+    nodes.reverse();
+    nodes
+}
+
+fn tree(entry: &mut Entry, inside: &mut [(usize, Entry)]) -> Node {
+    let (own, content) = match std::mem::replace(&mut entry.form, Form::Ordered) {
+        Form::Ordered => (entry.own, Content::Ordered(trees(inside))),
+        Form::Unsummed => {
+            let mut set = Vec::new();
+            let before = sum_up(inside, &mut set);
+            (entry.own + before, Content::Profile(set))
+        }
+        Form::Apart(content) => (entry.own, content),
+    };
+    let Entry { key, kind, before, duration, begin, end, .. } = *entry;
+    Node { key, kind, count: 1, before, duration, own, begin, end, content }
+}
