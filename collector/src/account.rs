@@ -2,38 +2,7 @@
 //! stamps, so that sums are exact.
 
 use crate::tree::{IdMap, RawId};
-
-/// What was measured in one context itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Value {
-    /// Time.
-    pub(crate) time: u64,
-    /// Part of it that samples outside wrapped calls put here.
-    pub(crate) work: u64,
-    /// Part of it spent runnable without a core.
-    pub(crate) run_delay: u64,
-    /// Calls.
-    pub(crate) calls: u64,
-    /// Bytes moved.
-    pub(crate) bytes: u64,
-    /// Time of those calls that each took long.
-    pub(crate) long: u64,
-    /// Samples.
-    pub(crate) samples: u64,
-}
-
-impl Value {
-    /// Adds another measurement of the same context.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.time = self.time.saturating_add(other.time);
-        self.work = self.work.saturating_add(other.work);
-        self.run_delay = self.run_delay.saturating_add(other.run_delay);
-        self.calls = self.calls.saturating_add(other.calls);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.long = self.long.saturating_add(other.long);
-        self.samples = self.samples.saturating_add(other.samples);
-    }
-}
+use crate::values::{Value, Values};
 
 /// Between which contexts unsampled work lies. Two siblings (they may turn out to be two places in
 /// one function), or twice the same context.
@@ -42,7 +11,7 @@ pub(crate) type Between = (RawId, RawId);
 /// Values of the contexts that were touched.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    values: IdMap<RawId, Value>,
+    values: Values,
     rests: IdMap<Between, u64>,
     duration: u64,
     paused: u64,
@@ -63,7 +32,7 @@ impl Account {
     /// Time inside a wrapped call.
     pub(crate) fn spend(&mut self, node: RawId, stamps: u64) {
         if stamps > 0 {
-            self.entry(node).add(&Value { time: stamps, ..Value::default() });
+            self.values.entry(node).add(&Value { time: stamps, ..Value::default() });
         }
     }
 
@@ -71,7 +40,7 @@ impl Account {
     pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64) {
         if stamps > 0 {
             let run_delay = run_delay.min(stamps);
-            self.entry(node).add(&Value {
+            self.values.entry(node).add(&Value {
                 time: stamps,
                 work: stamps,
                 run_delay,
@@ -90,28 +59,24 @@ impl Account {
 
     /// A sample.
     pub(crate) fn sample(&mut self, node: RawId) {
-        self.entry(node).samples += 1;
+        self.values.entry(node).samples += 1;
     }
 
     /// Calls of a context.
     pub(crate) fn call(&mut self, node: RawId, count: u64, bytes: u64) {
-        self.entry(node).add(&Value { calls: count, bytes, ..Value::default() });
+        self.values.entry(node).add(&Value { calls: count, bytes, ..Value::default() });
     }
 
     /// A call that took long by itself. Its time is booked elsewhere.
     pub(crate) fn long_call(&mut self, node: RawId, stamps: u64) {
-        self.entry(node).add(&Value { long: stamps, ..Value::default() });
-    }
-
-    fn entry(&mut self, node: RawId) -> &mut Value {
-        self.values.entry(node).or_default()
+        self.values.entry(node).add(&Value { long: stamps, ..Value::default() });
     }
 
     /// Moves all of `other` here; `other` is empty afterwards, its memory ready for reuse. Costs
     /// what `other` holds.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         for (node, value) in other.values.drain() {
-            self.entry(node).add(&value);
+            self.values.entry(node).add(&value);
         }
         for (between, stamps) in other.rests.drain() {
             self.rest(between, stamps);
@@ -121,7 +86,7 @@ impl Account {
     }
 
     /// Values by context.
-    pub(crate) fn values(&self) -> &IdMap<RawId, Value> {
+    pub(crate) fn values(&self) -> &Values {
         &self.values
     }
 
@@ -147,7 +112,7 @@ impl Account {
 
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.values.capacity() * (size_of::<(RawId, Value)>() + 1)
-            + self.rests.capacity() * (size_of::<(Between, u64)>() + 1)) as u64
+        let rests = self.rests.capacity() * (size_of::<(Between, u64)>() + 1);
+        (self.values.bytes() + rests) as u64
     }
 }

@@ -8,7 +8,7 @@ mod naming;
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
-use plimsoll_agent::segment::ADDRESS_IS_LEAF;
+use plimsoll_agent::segment::{ADDRESS_IS_LEAF, MAX_ADDRESSES};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Frame;
@@ -71,7 +71,8 @@ struct Raw {
 /// All addresses of a process that were seen.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    seen: IdMap<u32, Raw>,
+    /// By id: a process numbers them from 1 on.
+    seen: Vec<Option<Raw>>,
     waiting: Vec<u32>,
     put_off: IdMap<u32, Raw>,
     named: IdMap<u32, Named>,
@@ -86,21 +87,27 @@ impl Addresses {
     /// What `id` stands for, of which so much is to be known; `None` if it was never announced or is a
     /// call that this build does not know.
     pub(crate) fn kind(&mut self, id: u32, detail: Detail, tables: &dyn Tables) -> Option<Kind> {
-        let raw = match self.seen.get_mut(&id) {
-            Some(raw) => {
+        let raw = match self.seen.get_mut(id as usize) {
+            Some(Some(raw)) => {
                 if raw.detail < detail {
                     raw.detail = detail;
                     self.waiting.push(id);
                 }
                 *raw
             }
-            None => {
+            Some(None) | None => {
                 let (value, module, flags) = tables.address(id)?;
+                if id as usize >= MAX_ADDRESSES {
+                    return None;
+                }
                 let raw = Raw { value, module, leaf: flags & ADDRESS_IS_LEAF != 0, detail };
                 if value < FIRST_CODE_ADDRESS {
                     call(value as CallId)?;
                 }
-                self.seen.insert(id, raw);
+                if self.seen.len() <= id as usize {
+                    self.seen.resize(id as usize + 1, None);
+                }
+                self.seen[id as usize] = Some(raw);
                 self.waiting.push(id);
                 raw
             }
@@ -143,7 +150,8 @@ impl Addresses {
     ) {
         self.waiting.clear();
         for (id, detail) in ids {
-            if let Some(raw) = self.seen.get_mut(&id).or_else(|| self.put_off.get_mut(&id)) {
+            let seen = self.seen.get_mut(id as usize).and_then(Option::as_mut);
+            if let Some(raw) = seen.or_else(|| self.put_off.get_mut(&id)) {
                 raw.detail = detail;
             }
             self.name(id, tables, structures);
@@ -157,15 +165,15 @@ impl Addresses {
     pub(crate) fn put_off(&mut self) {
         for id in self.waiting.drain(..) {
             if !self.named.contains_key(&id) {
-                self.put_off.extend(self.seen.remove(&id).map(|raw| (id, raw)));
+                let seen = self.seen.get_mut(id as usize).and_then(Option::take);
+                self.put_off.extend(seen.map(|raw| (id, raw)));
             }
         }
     }
 
     fn name(&mut self, id: u32, tables: &dyn Tables, structures: &mut Structures) {
-        let Some(raw) = self.seen.get(&id).or_else(|| self.put_off.get(&id)).copied() else {
-            return;
-        };
+        let seen = self.seen.get(id as usize).copied().flatten();
+        let Some(raw) = seen.or_else(|| self.put_off.get(&id).copied()) else { return };
         if self.named.get(&id).is_none_or(|named| named.detail < raw.detail) {
             let named = self.look_up(raw, tables, structures);
             self.named.insert(id, named);
@@ -211,7 +219,7 @@ impl Addresses {
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let frames: usize = self.frames.iter().map(|f| f.function.len() + f.module.len()).sum();
-        (self.seen.capacity() * size_of::<(u32, Raw)>()
+        (self.seen.capacity() * size_of::<Option<Raw>>()
             + self.named.capacity() * size_of::<(u32, Named)>()
             + 2 * (frames + self.frames.capacity() * size_of::<Frame>())) as u64
     }

@@ -51,6 +51,7 @@ mod tables;
 mod tests;
 mod tree;
 mod used;
+mod values;
 
 pub use attach::AttachError;
 pub use collector::{Collector, Options, ProcessKey};

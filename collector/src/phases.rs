@@ -8,15 +8,13 @@
 //! The synchronisations are those that were measured. Where only samples tell of calls, the run is one phase
 //! here, and [`crate::series`] keeps what it takes to find others.
 
-use std::collections::HashMap;
-
 use plimsoll_agent::sync::is_followed;
 
 use crate::account::Account;
 use crate::books::Sync;
 use crate::releases::Releases;
 use crate::rows::{End, PENDING, Rows};
-use crate::tree::RawId;
+use crate::tree::{IdMap, RawId};
 
 /// All instances of one phase.
 pub(crate) struct Phase {
@@ -43,7 +41,8 @@ pub(crate) struct Phases {
     /// The divisions of it that have ended.
     divided: Account,
     list: Vec<Phase>,
-    by_sites: HashMap<(Option<RawId>, Option<RawId>), u32>,
+    /// By the places where they begin and end, as one number.
+    by_sites: IdMap<u64, u32>,
     rows: Rows,
     divisions: Rows,
     releases: Releases,
@@ -64,7 +63,7 @@ impl Phases {
             open: Account::default(),
             divided: Account::default(),
             list: Vec::new(),
-            by_sites: HashMap::new(),
+            by_sites: IdMap::default(),
             rows: Rows::new(row_bytes),
             divisions: Rows::new(row_bytes / 2),
             releases: Releases::default(),
@@ -178,21 +177,22 @@ impl Phases {
             self.divided.absorb(&mut self.open);
             std::mem::swap(&mut self.divided, &mut self.open);
         }
-        let key = (self.after, ends_in);
+        let site = |node: Option<RawId>| node.map_or(0, |node| u64::from(node) + 1);
         let list = &mut self.list;
-        let begin = self.begin;
-        let number = *self.by_sites.entry(key).or_insert_with(|| {
-            list.push(Phase {
-                begins_after: key.0,
-                ends_in,
-                first_index: index,
-                last_index: index,
-                instances: 0,
-                first_begin: begin,
-                account: Account::default(),
+        let (begins_after, begin) = (self.after, self.begin);
+        let number =
+            *self.by_sites.entry(site(begins_after) << 32 | site(ends_in)).or_insert_with(|| {
+                list.push(Phase {
+                    begins_after,
+                    ends_in,
+                    first_index: index,
+                    last_index: index,
+                    instances: 0,
+                    first_begin: begin,
+                    account: Account::default(),
+                });
+                list.len() as u32 - 1
             });
-            list.len() as u32 - 1
-        });
         if whole {
             self.rows.offer(end, number, &self.open);
         }

@@ -70,9 +70,9 @@ impl Rows {
         if instance_level(end.index) < self.level {
             return;
         }
-        let most = account.values().len();
+        let most = account.values().iter().len();
         let (mut nodes, mut times) = (Vec::with_capacity(most), Vec::with_capacity(most));
-        for (node, value) in account.values() {
+        for (node, value) in account.values().iter() {
             if value.time > value.run_delay {
                 nodes.push(*node);
                 times.push(value.time - value.run_delay);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::account::{Account, Value};
+use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::clusters::{Cluster, Node, Shed, limit};
@@ -19,6 +19,7 @@ use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
 use crate::shares::Shares;
 use crate::tree::{IdMap, Tree};
+use crate::values::Value;
 
 /// Most nodes of a course that is handed on: when the run ends, it goes from node to node.
 const MOST_COURSE_NODES: usize = 1 << 13;
@@ -102,7 +103,7 @@ impl Values {
     ) {
         // In order, so that the same records give the same tree.
         let mut values: Vec<_> = account.values().iter().collect();
-        values.sort_unstable_by_key(|(raw, _)| **raw);
+        values.sort_unstable_by_key(|(raw, _)| *raw);
         for (raw, value) in values {
             match contexts.place(*raw) {
                 Some(place) => {
@@ -250,7 +251,7 @@ impl Run<'_> {
         // before time without a stack is given to it.
         let list = self.phases.list();
         for phase in list {
-            let mut raw: Vec<_> = phase.account.values().keys().copied().collect();
+            let mut raw: Vec<_> = phase.account.values().nodes().collect();
             raw.sort_unstable();
             for raw in raw {
                 contexts.node(raw);

@@ -47,6 +47,9 @@ struct RawNode {
     depth: u32,
     /// Depth of the outermost wrapped call on the path; 0 if there is none.
     call_depth: u32,
+    /// The child that was asked for last: mostly it is the one that is asked for next. At first the root,
+    /// which is nobody's child.
+    recent: RawId,
 }
 
 /// The tree.
@@ -59,15 +62,21 @@ pub(crate) struct Tree {
 impl Tree {
     /// An empty tree that will hold at most `capacity` nodes.
     pub(crate) fn new(capacity: usize) -> Self {
-        let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0 };
+        let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0, recent: ROOT };
         Self { nodes: vec![root], children: IdMap::default(), capacity }
     }
 
     /// The child of `parent` for an address, made if it is new; `None` if the tree is full or the
     /// stack too deep.
     pub(crate) fn child(&mut self, parent: RawId, address: u32, is_call: bool) -> Option<RawId> {
+        let recent = self.nodes[parent as usize].recent;
+        let is_it = |node: &RawNode| node.parent == parent && node.address == address;
+        if recent != ROOT && is_it(&self.nodes[recent as usize]) {
+            return Some(recent);
+        }
         let key = u64::from(parent) << 32 | u64::from(address);
         if let Some(node) = self.children.get(&key) {
+            self.nodes[parent as usize].recent = *node;
             return Some(*node);
         }
         let outer = &self.nodes[parent as usize];
@@ -80,7 +89,8 @@ impl Tree {
             call_depth => call_depth,
         };
         let node = self.nodes.len() as RawId;
-        self.nodes.push(RawNode { parent, address, depth, call_depth });
+        self.nodes.push(RawNode { parent, address, depth, call_depth, recent: ROOT });
+        self.nodes[parent as usize].recent = node;
         self.children.insert(key, node);
         Some(node)
     }

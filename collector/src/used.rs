@@ -49,7 +49,7 @@ struct Used<'a> {
 
 impl Used<'_> {
     fn account(&mut self, account: &Account) {
-        account.values().keys().for_each(|raw| self.path(*raw));
+        account.values().nodes().for_each(|raw| self.path(raw));
         for (one, other) in account.rests().keys() {
             self.path(*one);
             self.path(*other);
