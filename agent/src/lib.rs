@@ -11,6 +11,7 @@ pub mod calls;
 mod cfi;
 pub mod clock;
 pub mod descriptors;
+pub mod doorbell;
 pub mod mapping;
 pub mod marks;
 mod memory;

@@ -234,6 +234,7 @@ impl Observed {
     /// (never 0): asks its collector to report.
     pub fn announce_ending(&self, how: u32) {
         self.header().ending.store(how, Ordering::Release);
+        self.header().bell.ring();
     }
 
     /// Whether the collector has reported since.

@@ -7,12 +7,16 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::doorbell::Doorbell;
+
 /// The writing end.
 pub struct Producer {
     bytes: *mut u8,
     mask: u64,
     head: *const AtomicU64,
     tail: *const AtomicU64,
+    /// Rung when the ring has become half full.
+    bell: *const Doorbell,
 }
 
 impl Producer {
@@ -25,9 +29,10 @@ impl Producer {
         size: usize,
         head: *const AtomicU64,
         tail: *const AtomicU64,
+        bell: *const Doorbell,
     ) -> Self {
         debug_assert!(size.is_power_of_two());
-        Self { bytes, mask: size as u64 - 1, head, tail }
+        Self { bytes, mask: size as u64 - 1, head, tail, bell }
     }
 
     /// Writes `record` and publishes it; false, and nothing written, if it does not fit.
@@ -54,6 +59,11 @@ impl Producer {
             );
         }
         head.store(at + record.len() as u64, Ordering::Release);
+        let half = size / 2;
+        if used < half && used + record.len() as u64 >= half {
+            // SAFETY: as for the counters.
+            unsafe { (*self.bell).ring() };
+        }
         true
     }
 }
@@ -66,13 +76,19 @@ mod tests {
     fn records_wrap_and_a_full_ring_refuses() {
         let mut bytes = [0u8; 16];
         let (head, tail) = (AtomicU64::new(0), AtomicU64::new(0));
+        let bell = Doorbell::new();
         // SAFETY: the locals outlive the producer and nothing else writes them.
-        let mut ring = unsafe { Producer::new(bytes.as_mut_ptr(), 16, &head, &tail) };
-        assert!(ring.push(&[1; 10]));
+        let mut ring = unsafe { Producer::new(bytes.as_mut_ptr(), 16, &head, &tail, &bell) };
+        assert!(ring.push(&[1; 7]));
+        assert_eq!(bell.rings(), 0);
+        assert!(ring.push(&[1; 3]));
+        assert_eq!(bell.rings(), 1, "it is half full now");
         assert!(!ring.push(&[2; 7]), "only six bytes are free");
         assert!(ring.push(&[3; 6]));
+        assert_eq!(bell.rings(), 1, "it has been for a while");
         tail.store(10, Ordering::Release);
         assert!(ring.push(&[4; 10]), "the consumer freed ten");
+        assert_eq!(bell.rings(), 2);
         assert_eq!(head.load(Ordering::Acquire), 26);
         tail.store(1000, Ordering::Release);
         assert!(!ring.push(&[5]), "an impossible tail must not let us overwrite");

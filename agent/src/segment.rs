@@ -14,6 +14,8 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::doorbell::Doorbell;
+
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
 
@@ -119,6 +121,9 @@ pub struct Process {
     pub main_thread: AtomicU32,
     /// Nothing is known but samples: the application's calls are not measured.
     pub only_samples: AtomicU32,
+    /// Rung where the collector has something to do before its next look: a ring fills, thread areas run
+    /// short, or the process is about to end.
+    pub bell: Doorbell,
 }
 
 /// A loaded module.

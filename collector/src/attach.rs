@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::descriptors::hide;
+use plimsoll_agent::doorbell::Doorbell;
 use plimsoll_agent::record::VERSION;
 use plimsoll_agent::segment::{
     ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_SLOTS, MAX_THREADS,
@@ -105,6 +106,15 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// The header of a segment, which begins here.
+    fn process(&self) -> &Process {
+        // SAFETY: the mapping is page aligned, longer than the header, and lives as long as
+        // `self`; all fields are atomics, for which any bytes are valid.
+        unsafe { &*self.start.cast::<Process>() }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is ours alone, and whoever holds references into it holds `self`.
@@ -115,7 +125,7 @@ impl Drop for Mapping {
 /// One process's segment: header and tables.
 pub(crate) struct Segment {
     file: OwnedFd,
-    tables: Mapping,
+    tables: Arc<Mapping>,
     ring_bytes: usize,
 }
 
@@ -135,7 +145,7 @@ impl Segment {
         }
         let file = hide(file.into());
         let tables = Mapping::new(&file, 0, THREADS_OFFSET).map_err(AttachError::Unreachable)?;
-        let mut segment = Self { file, tables, ring_bytes: 0 };
+        let mut segment = Self { file, tables: Arc::new(tables), ring_bytes: 0 };
         let header = segment.process();
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(AttachError::NotASegment);
@@ -162,9 +172,12 @@ impl Segment {
 
     /// The header.
     pub(crate) fn process(&self) -> &Process {
-        // SAFETY: the mapping is page aligned, longer than the header, and lives as long as
-        // `self`; all fields are atomics, for which any bytes are valid.
-        unsafe { &*self.tables.start.cast::<Process>() }
+        self.tables.process()
+    }
+
+    /// What the process rings.
+    pub(crate) fn bell(&self) -> Bell {
+        Bell { tables: self.tables.clone() }
     }
 
     /// Maps a thread's area.
@@ -176,6 +189,19 @@ impl Segment {
         let length = thread_area_bytes(self.ring_bytes);
         let mapping = Mapping::new(&self.file, offset, length)?;
         Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
+    }
+}
+
+/// The bell of a process, also after its segment was let go of.
+pub(crate) struct Bell {
+    tables: Arc<Mapping>,
+}
+
+impl std::ops::Deref for Bell {
+    type Target = Doorbell;
+
+    fn deref(&self) -> &Doorbell {
+        &self.tables.process().bell
     }
 }
 

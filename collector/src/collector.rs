@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
+use plimsoll_agent::doorbell::{Doorbell, wait_any};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
@@ -15,7 +16,8 @@ use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use crate::structure::{self, Structures};
 
-/// Longest and shortest time between two looks at the rings.
+/// Longest and shortest time between two looks at the rings while something is going on: early in a run,
+/// where something is to be looked up, or threads come and go. Later it may be longer.
 const CALM: Duration = Duration::from_millis(200);
 const BUSY: Duration = Duration::from_millis(2);
 /// A ring that is fuller than this is read, and looked at again sooner, in percent.
@@ -48,6 +50,14 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessKey(u64);
 
+/// What a look at the rings has shown.
+struct Look {
+    /// How full the fullest was, in percent.
+    fullest: u64,
+    /// How long they may be left alone if they are not full.
+    calm: Duration,
+}
+
 #[derive(Default)]
 struct State {
     processes: BTreeMap<ProcessKey, Process>,
@@ -72,7 +82,8 @@ pub struct Collector {
     state: Mutex<State>,
     /// Not yet in the spool.
     note: Mutex<Option<serde_json::Value>>,
-    wake: Condvar,
+    /// Rung when [`Collector::run`] is to end, or to read now.
+    bell: Doorbell,
     /// CPU time of the collecting thread, and of calls that did its work elsewhere.
     run_cpu_ns: AtomicU64,
     finish_cpu_ns: AtomicU64,
@@ -89,7 +100,7 @@ impl Collector {
                 ..State::default()
             }),
             note: Mutex::new(None),
-            wake: Condvar::new(),
+            bell: Doorbell::new(),
             run_cpu_ns: AtomicU64::new(0),
             finish_cpu_ns: AtomicU64::new(0),
         }
@@ -169,21 +180,27 @@ impl Collector {
         let mut state = self.state.lock();
         while !state.stopping {
             state.woken = false;
+            let heard = self.bell.rings();
             if let Some(spool) = &mut state.scratch.spool {
                 self.hand_over_note(spool);
             }
-            let fullest = state.turn(is_asked, Instant::now());
+            let look = state.turn(is_asked, Instant::now());
             if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
             {
                 told = true;
                 ending(code);
             }
-            pause =
-                if fullest > FULL_PERCENT { (pause / 4).max(BUSY) } else { (pause * 2).min(CALM) };
+            pause = match look.fullest > FULL_PERCENT {
+                true => (pause / 4).max(BUSY),
+                false => (pause * 2).min(look.calm),
+            };
             let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
             self.run_cpu_ns.store(cpu_ns, Ordering::Relaxed);
             if !state.stopping && !state.woken {
-                self.wake.wait_for(&mut state, pause);
+                let bells: Vec<_> = state.processes.values().map(Process::bell).collect();
+                let others = bells.iter().map(|(bell, heard)| (&**bell, *heard));
+                let bells: Vec<_> = [(&self.bell, heard)].into_iter().chain(others).collect();
+                MutexGuard::unlocked(&mut state, || wait_any(&bells, pause));
             }
             is_asked = state.woken;
         }
@@ -193,13 +210,13 @@ impl Collector {
     /// Ends [`Collector::run`], also one that has yet to begin; it may be called again afterwards.
     pub fn stop(&self) {
         self.state.lock().stopping = true;
-        self.wake.notify_all();
+        self.bell.ring();
     }
 
     /// Makes [`Collector::run`] read the rings now.
     pub fn flush(&self) {
         self.state.lock().woken = true;
-        self.wake.notify_all();
+        self.bell.ring();
     }
 
     /// Reads the rest of a process's records, accounts for what is still open, and returns its
@@ -286,25 +303,27 @@ impl Collector {
 }
 
 impl State {
-    /// Looks at the rings, and does what is to be done; `is_asked`: reads them in any case. Returns how full
-    /// the fullest was, in percent.
-    fn turn(&mut self, is_asked: bool, now: Instant) -> u64 {
-        let glances = self.processes.values().map(Process::glance);
-        let (mut fullest, mut pending, mut has_changed) = (0, 0u64, is_asked);
-        for glance in glances {
+    /// Looks at the rings, and does what is to be done; `is_asked`: reads them in any case.
+    fn turn(&mut self, is_asked: bool, now: Instant) -> Look {
+        let (mut fullest, mut pending, mut has_changed) = (0, 0u64, false);
+        for process in self.processes.values_mut() {
+            process.listen();
+            let glance = process.glance();
             fullest = fullest.max(glance.fullest);
             pending = pending.saturating_add(glance.pending);
             has_changed |= glance.has_changed;
         }
         let is_due = self.reading.is_due(now, pending);
-        let reads = is_due || has_changed || fullest > FULL_PERCENT;
+        let reads = is_due || is_asked || has_changed || fullest > FULL_PERCENT;
         if reads {
             self.reading.begin(now);
             self.drain();
         }
         self.look_up();
         self.keep(reads);
-        fullest
+        let is_nameless = self.processes.values().any(Process::has_nameless);
+        let goes_on = has_changed || is_nameless || self.scratch.structures.is_open();
+        Look { fullest, calm: if goes_on { CALM } else { self.reading.pause(now, CALM) } }
     }
 
     /// Reads the rings; returns how full the fullest was, in percent.

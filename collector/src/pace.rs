@@ -53,6 +53,10 @@ impl Pace {
     }
 }
 
+/// When rings are looked at that nobody rings for, at most so long after the last time where all is known
+/// that was seen: what is in them is on disk within a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(700);
+
 /// When rings are read that have room left: not before it is worth it, for much at a time takes less for each
 /// record. Early in a run that is sooner, since what it finds is still to be looked up.
 #[derive(Debug, Default)]
@@ -69,6 +73,13 @@ impl Reading {
             pending >= WORTH_BYTES
                 || now.duration_since(last) >= (age / EARLY_PART).clamp(SHORTEST, LONGEST)
         })
+    }
+
+    /// How long they may be left alone where all is known that was seen: no longer than `shortest` early in a
+    /// run, where reading finds what is still to be looked up.
+    pub(crate) fn pause(&self, now: Instant, shortest: Duration) -> Duration {
+        let age = self.times.map_or(Duration::ZERO, |(first, _)| now.duration_since(first));
+        (age / EARLY_PART).clamp(shortest, LONGEST_PAUSE)
     }
 
     /// They are read now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_agent::clock::{Anchor, stamp_now};
 use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
 
-use crate::attach::{Area, AttachError, Segment};
+use crate::attach::{Area, AttachError, Bell, Segment};
 use crate::books::Window;
 use crate::clock::Rate;
 use crate::facts::{Facts, LastWords, ThreadCounters};
@@ -73,6 +73,8 @@ pub(crate) struct Process {
     pub(crate) first_round: bool,
     /// What the spool has been told of it, if it is in one.
     pub(crate) told: Option<Told>,
+    /// How often its bell had been rung when it was looked at last.
+    heard: u32,
 }
 
 impl Process {
@@ -99,12 +101,23 @@ impl Process {
             history,
             first_round: true,
             told,
+            heard: 0,
         })
     }
 
     /// Whether this is that process.
     pub(crate) fn is(&self, pid: u32, start_time: u64) -> bool {
         (self.pid, self.start_time) == (pid, start_time)
+    }
+
+    /// What it rings from now on is news.
+    pub(crate) fn listen(&mut self) {
+        self.heard = self.segment.bell().rings();
+    }
+
+    /// Its bell, and how often that had been rung when it was listened to.
+    pub(crate) fn bell(&self) -> (Bell, u32) {
+        (self.segment.bell(), self.heard)
     }
 
     /// Names new addresses, for so long at most.

@@ -7,9 +7,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use plimsoll_agent::doorbell::Doorbell;
 use plimsoll_agent::process;
 
-use crate::doorbell::Doorbell;
 use crate::{job, loading};
 
 /// How the process ends: 0 not yet, [`EXIT`], [`ABORT`], or a signal's number.

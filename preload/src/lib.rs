@@ -9,7 +9,6 @@
 //! - No panic of ours leaves a hook, and the application's exceptions pass through all of them.
 //! - A process that is not to be observed is left alone: its hooks find no observed process.
 
-mod doorbell;
 mod ending;
 mod heap;
 mod job;

@@ -7,9 +7,9 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
+use plimsoll_agent::doorbell::Doorbell;
 use plimsoll_agent::process;
 
-use crate::doorbell::Doorbell;
 use crate::real::Function;
 use crate::redirect;
 

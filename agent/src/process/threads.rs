@@ -19,6 +19,10 @@ use crate::timer::Timer;
 use crate::tls;
 use crate::unwind::RuleCache;
 
+/// From so many thread areas on, a collector is asked to free those of threads that have ended: it looks by
+/// itself only now and then.
+const MANY_THREADS: usize = MAX_THREADS / 4;
+
 impl Observed {
     /// Begins to observe the calling thread. `start_routine`: where it began, 0 for the initial
     /// thread. Does nothing if it is observed already; counts it if there is no room.
@@ -75,6 +79,7 @@ impl Observed {
                 self.ring_bytes,
                 &raw const thread.head,
                 &raw const thread.tail,
+                &raw const header.bell,
             );
             (&raw mut (*state).stream).write(Stream::new(
                 ring,
@@ -120,6 +125,10 @@ impl Observed {
             let area = area.cast::<ThreadArea>().cast_const();
             // SAFETY: just mapped.
             if unsafe { (*area).thread.state.load(Ordering::Acquire) } == ThreadState::Free as u32 {
+                if index >= MANY_THREADS {
+                    // Those of threads that have ended are free when the collector has read them.
+                    self.header().bell.ring();
+                }
                 return Some((index, area));
             }
             // Still being read by the collector.
