@@ -11,7 +11,7 @@ use super::Sources;
 use crate::addresses::locate;
 use crate::clusters::{ControlFlow, Frame, Key};
 use crate::structure::{Address, Child, Function, LoopId};
-use crate::tree::IdMap;
+use crate::tree::{self, IdMap, RawId, Tree};
 
 /// The thread.
 pub(super) const ROOT: Key = Key(0);
@@ -83,8 +83,11 @@ pub(crate) struct Keys {
     /// By where they lie in memory: they are held here, so nothing else comes to lie there.
     known: HashMap<usize, u32>,
     spots: IdMap<u32, Spot>,
-    /// By site and id of the address.
-    expansions: IdMap<u64, Expansion>,
+    expansions: Vec<Expansion>,
+    /// Their numbers, counted from 1: by site and id of the address, and by raw context, where 0 stands for
+    /// none yet.
+    by_pair: IdMap<u64, u32>,
+    by_node: Vec<u32>,
     /// What was asked of the control flow: the same few questions, at each comparison of two iterations.
     answers: RefCell<IdMap<(u32, u32, u32), bool>>,
 }
@@ -97,35 +100,54 @@ impl Default for Keys {
             functions: Vec::new(),
             known: HashMap::new(),
             spots: IdMap::default(),
-            expansions: IdMap::default(),
+            expansions: Vec::new(),
+            by_pair: IdMap::default(),
+            by_node: Vec::new(),
             answers: RefCell::default(),
         }
     }
 }
 
 impl Keys {
-    /// Adds the frames of an address on the stack: what was called from `site`, the loops in it, and
+    /// Adds the frames of a raw context inside its caller's: what was called, the loops in it, and
     /// where it `is_leaf` the place itself.
     pub(super) fn expand(
         &mut self,
-        site: Option<u32>,
-        id: u32,
+        node: RawId,
         is_leaf: bool,
         frames: &mut Vec<Frame>,
+        tree: &Tree,
         sources: &mut Sources<'_>,
     ) {
-        let pair = u64::from(site.map_or(0, |site| site + 1)) << 32 | u64::from(id);
-        let expansion = match self.expansions.get(&pair) {
-            Some(known) => known,
-            None => {
-                let new = self.make(site, id, sources);
-                self.expansions.entry(pair).or_insert(new)
-            }
-        };
+        let known = self.by_node.get(node as usize).copied().unwrap_or_default();
+        let number = if known == 0 { self.find(node, tree, sources) } else { known };
+        let expansion = &self.expansions[number as usize - 1];
         frames.extend_from_slice(&expansion.outer);
         if is_leaf {
             frames.extend(expansion.leaf);
         }
+    }
+
+    /// The number of a context's expansion, counted from 1.
+    fn find(&mut self, node: RawId, tree: &Tree, sources: &mut Sources<'_>) -> u32 {
+        let (outer, id) = (tree.parent(node), tree.address(node));
+        let site = (outer != tree::ROOT).then(|| tree.address(outer));
+        let pair = u64::from(site.map_or(0, |site| site + 1)) << 32 | u64::from(id);
+        let number = match self.by_pair.get(&pair) {
+            Some(number) => *number,
+            None => {
+                let new = self.make(site, id, sources);
+                self.expansions.push(new);
+                let number = self.expansions.len() as u32;
+                self.by_pair.insert(pair, number);
+                number
+            }
+        };
+        if self.by_node.len() <= node as usize {
+            self.by_node.resize(node as usize + 1, 0);
+        }
+        self.by_node[node as usize] = number;
+        number
     }
 
     fn make(&mut self, site: Option<u32>, id: u32, sources: &mut Sources<'_>) -> Expansion {
@@ -270,10 +292,11 @@ impl Keys {
     pub(crate) fn bytes(&self) -> u64 {
         let each = size_of::<Entry>() * 2 + size_of::<Key>();
         let spots = self.spots.capacity() * (size_of::<Spot>() + 4);
-        let frames: usize = self.expansions.values().map(|it| size_of_val(&*it.outer)).sum();
-        let expansions = self.expansions.capacity() * (size_of::<Expansion>() + 8) + frames;
+        let frames: usize = self.expansions.iter().map(|it| size_of_val(&*it.outer)).sum();
+        let expansions = self.expansions.capacity() * size_of::<Expansion>() + frames;
+        let numbers = self.by_pair.capacity() * 13 + self.by_node.capacity() * 4;
         let answers = self.answers.borrow().capacity() * (size_of::<((u32, u32, u32), bool)>() + 1);
-        (self.entries.capacity() * each + spots + expansions + answers) as u64
+        (self.entries.capacity() * each + spots + expansions + numbers + answers) as u64
     }
 
     fn key(&mut self, entry: Entry) -> Key {

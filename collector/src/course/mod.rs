@@ -35,12 +35,10 @@ pub(crate) struct Sources<'a> {
 /// The course of a thread.
 pub(crate) struct Course {
     builder: Option<TreeBuilder>,
-    /// Address ids on the stack.
-    stack: Vec<u32>,
-    /// For each of them, how many frames of the tree are outside of its function's, and that one.
+    /// For each frame of the stack, how many frames of the tree are outside of its function's, and that one.
     outside: Vec<(usize, Frame)>,
-    /// Address ids and frames that a record adds: room that is used again.
-    added: Vec<u32>,
+    /// Raw contexts and frames that a record adds: room that is used again.
+    added: Vec<RawId>,
     frames: Vec<Frame>,
     /// They are not what the next record builds upon.
     is_unsure: bool,
@@ -56,7 +54,6 @@ impl Course {
         let nodes = (memory_bytes / NODE_BYTES).clamp(1 << 10, 1 << 24) as usize;
         Self {
             builder: None,
-            stack: Vec::new(),
             outside: Vec::new(),
             added: Vec::new(),
             frames: Vec::new(),
@@ -93,7 +90,7 @@ impl Course {
         let begin = self.begin;
         let builder =
             self.builder.get_or_insert_with(|| TreeBuilder::new(keys::ROOT, begin, limits));
-        let kept = if fresh { 0 } else { (kept as usize).min(self.stack.len()) };
+        let kept = if fresh { 0 } else { (kept as usize).min(self.outside.len()) };
         // What a wrapped call does inside is not the user's.
         let (node, leaf) = match tree.outermost_call(node) {
             Some(call) => (call, false),
@@ -104,21 +101,18 @@ impl Course {
         // What stays in the tree: all of the frames that stay, and the function of the next.
         let goes_on = self.outside.get(kept).copied().filter(|_| kept < depth);
         let held = self.outside.get(kept).map_or_else(|| builder.depth(), |(held, _)| *held);
-        self.stack.truncate(kept);
         self.outside.truncate(kept);
         self.added.clear();
         let mut inner = node;
         for _ in kept..depth {
-            self.added.push(tree.address(inner));
+            self.added.push(inner);
             inner = tree.parent(inner);
         }
         self.frames.clear();
-        for (left, id) in self.added.iter().enumerate().rev() {
-            let site = self.stack.last().copied();
+        for (left, inner) in self.added.iter().enumerate().rev() {
             let outside = self.frames.len();
-            keys.expand(site, *id, leaf && left == 0, &mut self.frames, sources);
+            keys.expand(*inner, leaf && left == 0, &mut self.frames, tree, sources);
             self.outside.push((held + outside, self.frames[outside]));
-            self.stack.push(*id);
         }
         let frames = &self.frames[..];
         // The function goes on, if it is one.
@@ -132,12 +126,11 @@ impl Course {
 
     /// The call of a raw context has returned, which was innermost.
     pub(crate) fn leave(&mut self, node: RawId, at: u64, tree: &Tree, keys: &Keys) {
-        if self.is_unsure || tree.depth(node) as usize != self.stack.len() {
+        if self.is_unsure || tree.depth(node) as usize != self.outside.len() {
             return; // one within another wrapped call
         }
         let Some(builder) = &mut self.builder else { return };
         let Some((held, _)) = self.outside.pop() else { return };
-        self.stack.pop();
         let at = at.max(self.begin).saturating_sub(self.paused);
         builder.change(Lca::exactly(held), &[], Moment::exact(at), keys);
     }
