@@ -14,9 +14,9 @@ const MOST_SAVED: Duration = Duration::from_millis(20);
 const GROWTH: u32 = 2;
 const SOONEST: Duration = Duration::from_millis(500);
 
-/// Rings are read that hold so many bytes: a few milliseconds of work, which at the end of a run is all
+/// Rings are read that hold so many bytes: some ten milliseconds of work, which at the end of a run is all
 /// that is left.
-const WORTH_BYTES: u64 = 16 << 10;
+const WORTH_BYTES: u64 = 32 << 10;
 /// They are read after this part of the run in any case, but after so long at least, and at most.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(4);
@@ -53,9 +53,9 @@ impl Pace {
     }
 }
 
-/// When rings are looked at that nobody rings for, at most so long after the last time where all is known
-/// that was seen: what is in them is on disk within a second.
-const LONGEST_PAUSE: Duration = Duration::from_millis(700);
+/// Rings of which nobody rings are looked at so long after the last time at most: what is in them is to be
+/// on disk within a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(900);
 
 /// When rings are read that have room left: not before it is worth it, for much at a time takes less for each
 /// record. Early in a run that is sooner, since what it finds is still to be looked up.
@@ -137,6 +137,18 @@ mod tests {
         let calm: Vec<_> = read.iter().filter(|tick| (400..590).contains(*tick)).collect();
         assert!(calm.windows(2).all(|pair| pair[1] - pair[0] == 40), "{calm:?}");
         assert!((590..600).all(|tick| read.contains(&tick)), "{read:?}");
+    }
+
+    #[test]
+    fn rings_are_left_alone_for_longer_the_longer_a_run_lasts() {
+        let begin = Instant::now();
+        let mut reading = Reading::default();
+        let pause = |reading: &Reading, ms: u32| reading.pause(begin + ms * MS, 200 * MS);
+        assert_eq!(pause(&reading, 9000), 200 * MS, "nothing was read yet");
+        reading.begin(begin);
+        assert_eq!([1000, 4000].map(|ms| pause(&reading, ms)), [200 * MS, 500 * MS]);
+        reading.begin(begin + 5000 * MS);
+        assert_eq!([6400, 90_000].map(|ms| pause(&reading, ms)), [800 * MS, LONGEST_PAUSE]);
     }
 
     #[test]

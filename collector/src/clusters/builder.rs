@@ -21,8 +21,8 @@ const FEWEST_CLUSTERS: usize = 2;
 /// A frame of a call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    key: Key,
-    kind: Kind,
+    pub(super) key: Key,
+    pub(super) kind: Kind,
 }
 
 impl Frame {
@@ -114,7 +114,7 @@ impl TreeBuilder {
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
         let mut path = Path::default();
-        path.enter(root, Kind::Call, when, nothing_known, &mut counts.shed);
+        path.enter(Frame::call(root), when, nothing_known, &mut counts.shed);
         Self { root, path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
     }
 
@@ -211,7 +211,7 @@ impl TreeBuilder {
         // A child of a loop may have begun an iteration, which is a node, too.
         let parent = self.path.frames().last();
         self.nodes += 1 + usize::from(parent.is_some_and(|it| it.kind == Kind::Loop));
-        self.path.enter(frame.key, frame.kind, when, closing, &mut self.counts.shed);
+        self.path.enter(frame, when, closing, &mut self.counts.shed);
     }
 
     /// Gives up detail until there is room again: first, evenly, that of the largest trees; then the

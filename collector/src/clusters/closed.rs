@@ -168,3 +168,94 @@ fn tree(entry: &mut Entry, inside: &mut [(usize, Entry)]) -> Node {
     let Entry { key, kind, before, duration, begin, end, .. } = *entry;
     Node { key, kind, count: 1, before, duration, own, begin, end, content }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::flatten::gather;
+    use super::*;
+
+    /// A node with those inside it; which form it has, and how long what is its own takes.
+    #[derive(Clone, Debug)]
+    struct Planned {
+        key: u32,
+        time: u64,
+        form: u8,
+        inside: Vec<Planned>,
+    }
+
+    fn planned() -> impl Strategy<Value = Planned> {
+        let leaf = (0..4u32, 0..9u64).prop_map(|(key, time)| Planned {
+            key,
+            time,
+            form: 0,
+            inside: Vec::new(),
+        });
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            (0..4u32, 0..9u64, 0..3u8, vec(inner, 0..5))
+                .prop_map(|(key, time, form, inside)| Planned { key, time, form, inside })
+        })
+    }
+
+    /// Puts a node behind what has closed before it; returns its duration.
+    fn close(plan: &Planned, closed: &mut Closed) -> u64 {
+        let first = closed.len();
+        let inside: u64 = plan.inside.iter().map(|it| it.time + close(it, closed)).sum();
+        let (mut own, mut form) = (plan.time, Form::Ordered);
+        match plan.form {
+            0 => {}
+            1 => form = Form::Unsummed,
+            _ => {
+                let mut set = Vec::new();
+                own += closed.sum_up(first, &mut set);
+                form = Form::Apart(Content::Profile(set));
+            }
+        }
+        let duration = plan.time + inside;
+        let (begin, end) = (Boundary { earlier: plan.time, later: 1 }, Boundary::default());
+        let (key, kind, before) = (Key(plan.key), Kind::Call, plan.time);
+        closed.push(first, Entry { key, kind, before, duration, own, begin, end, form });
+        duration
+    }
+
+    proptest! {
+        /// Whether children become trees first or are summed up where they lie makes no difference, and
+        /// what lies before them stays.
+        #[test]
+        fn sums_are_those_of_the_trees(
+            outside in vec(planned(), 0..3),
+            inside in vec(planned(), 0..6),
+        ) {
+            let mut closed = Closed::default();
+            outside.iter().for_each(|it| drop(close(it, &mut closed)));
+            let first = closed.len();
+            inside.iter().for_each(|it| drop(close(it, &mut closed)));
+            let nodes = closed.nodes();
+            prop_assert_eq!(closed.any(first, |key| key == Key(1)), {
+                let trees = closed.clone().take(first);
+                trees.iter().any(|tree| tree.any(|node| node.key == Key(1)))
+            });
+
+            let mut apart = closed.clone();
+            let trees = apart.take(first);
+            prop_assert_eq!(trees.len(), inside.len());
+            prop_assert!(trees.iter().all(Node::is_partitioned), "{:?}", trees);
+            let mut wanted = Vec::new();
+            let before = gather(&trees, &mut wanted);
+
+            let mut found = Vec::new();
+            prop_assert_eq!(closed.sum_up(first, &mut found), before);
+            prop_assert_eq!(&found, &wanted);
+            prop_assert_eq!(closed.len(), first);
+
+            // As trees they are the same again.
+            trees.into_iter().for_each(|tree| apart.push_tree(tree));
+            prop_assert!(apart.nodes() <= nodes);
+            let mut again = Vec::new();
+            prop_assert_eq!(apart.sum_up(first, &mut again), before);
+            prop_assert_eq!(again, wanted);
+        }
+    }
+}

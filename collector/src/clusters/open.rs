@@ -1,6 +1,7 @@
 //! What is still open: a frame on the stack, the children that it has had, the loop that runs.
 
 use super::ControlFlow;
+use super::builder::Frame;
 use super::children::Children;
 use super::closed::{Closed, Entry, Form};
 use super::durations::Durations;
@@ -110,17 +111,17 @@ impl Open {
     /// A frame begins here, inside `parent` if it is not the root. It must be new, or closed.
     pub(super) fn begin(
         &mut self,
-        key: Key,
-        kind: Kind,
+        frame: Frame,
         when: Moment,
         parent: Option<&mut Self>,
         closed: &mut Closed,
         closing: Closing<'_>,
         shed: &mut Shed,
     ) {
+        let Frame { key, kind } = frame;
         (self.key, self.kind, self.begin, self.reached) = (key, kind, when, when);
         self.before =
-            parent.map_or(0, |parent| parent.child_begins(key, kind, when, closed, closing, shed));
+            parent.map_or(0, |parent| parent.child_begins(frame, when, closed, closing, shed));
         self.children.begin(closed);
         if kind == Kind::Loop {
             self.running.get_or_insert_default().begin(key, when, closed);
@@ -135,15 +136,14 @@ impl Open {
     /// A child begins: returns the own time before it, in this node or its open iteration.
     fn child_begins(
         &mut self,
-        child: Key,
-        kind: Kind,
+        child: Frame,
         when: Moment,
         closed: &mut Closed,
         closing: Closing<'_>,
         shed: &mut Shed,
     ) -> u64 {
         let is_next = match self.running() {
-            Some(running) => running.identifier.begins(kind, child, closing.flow),
+            Some(running) => running.identifier.begins(child.kind, child.key, closing.flow),
             None => false,
         };
         if is_next {

@@ -1,6 +1,7 @@
 //! The frames on a stack, and what has closed inside them. A frame that has left the stack keeps its memory
 //! for the next at its depth: most frames come and go many times a second.
 
+use super::builder::Frame;
 use super::closed::Closed;
 use super::flatten::empty;
 use super::node::{Key, Kind, Node};
@@ -30,8 +31,7 @@ impl Path {
     /// A frame begins.
     pub(super) fn enter(
         &mut self,
-        key: Key,
-        kind: Kind,
+        frame: Frame,
         when: Moment,
         closing: Closing<'_>,
         shed: &mut Shed,
@@ -41,7 +41,7 @@ impl Path {
         }
         self.open += 1;
         let (outer, inner) = self.frames.split_at_mut(self.open - 1);
-        inner[0].begin(key, kind, when, outer.last_mut(), &mut self.closed, closing, shed);
+        inner[0].begin(frame, when, outer.last_mut(), &mut self.closed, closing, shed);
     }
 
     /// The innermost frame ends.
