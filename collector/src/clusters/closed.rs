@@ -199,10 +199,15 @@ mod tests {
         })
     }
 
-    /// Puts a node behind what has closed before it; returns its duration.
+    /// Puts nodes behind what has closed before them; returns their durations and the time before them.
+    fn close_all(plans: &[Planned], closed: &mut Closed) -> u64 {
+        plans.iter().map(|it| it.time + close(it, closed)).sum()
+    }
+
+    /// The same of one; returns its duration.
     fn close(plan: &Planned, closed: &mut Closed) -> u64 {
         let first = closed.len();
-        let inside: u64 = plan.inside.iter().map(|it| it.time + close(it, closed)).sum();
+        let inside = close_all(&plan.inside, closed);
         let (mut own, mut form) = (plan.time, Form::Ordered);
         match plan.form {
             0 => {}
@@ -229,9 +234,9 @@ mod tests {
             inside in vec(planned(), 0..6),
         ) {
             let mut closed = Closed::default();
-            outside.iter().for_each(|it| drop(close(it, &mut closed)));
+            close_all(&outside, &mut closed);
             let first = closed.len();
-            inside.iter().for_each(|it| drop(close(it, &mut closed)));
+            close_all(&inside, &mut closed);
             let nodes = closed.nodes();
             prop_assert_eq!(closed.any(first, |key| key == Key(1)), {
                 let trees = closed.clone().take(first);
