@@ -7,7 +7,7 @@
 
 use super::ControlFlow;
 use super::node::{Key, Kind, Node};
-use super::open::{Closing, Moment, Open, OpenLoop};
+use super::open::{Closing, Frame, Moment, Open, OpenLoop};
 use super::path::Path;
 use super::shed::{Shed, limit};
 
@@ -17,30 +17,6 @@ const MOST_DEPTH: usize = 256;
 
 /// Fewest clusters that a running loop keeps when memory is short.
 const FEWEST_CLUSTERS: usize = 2;
-
-/// A frame of a call path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
-    pub(super) key: Key,
-    pub(super) kind: Kind,
-}
-
-impl Frame {
-    /// A procedure, by where it was called.
-    pub fn call(key: Key) -> Self {
-        Self { key, kind: Kind::Call }
-    }
-
-    /// A loop that the frames after it run in.
-    pub fn within_loop(key: Key) -> Self {
-        Self { key, kind: Kind::Loop }
-    }
-
-    /// A place in the code, innermost on its path.
-    pub fn leaf(key: Key) -> Self {
-        Self { key, kind: Kind::Leaf }
-    }
-}
 
 /// The innermost frame that two neighbouring stacks have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

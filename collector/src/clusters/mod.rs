@@ -40,7 +40,7 @@ mod shed;
 mod tests;
 mod translate;
 
-pub use builder::{BuildCounts, Frame, Lca, Limits, TreeBuilder};
+pub use builder::{BuildCounts, Lca, Limits, TreeBuilder};
 pub use children::MOST_CHILDREN;
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MOST_DURATIONS, Stretch};
@@ -52,7 +52,7 @@ pub use members::{MOST_RUNS, Members};
 pub use merge::merged;
 pub use node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
 pub use online::Online;
-pub use open::Moment;
+pub use open::{Frame, Moment};
 pub use runs::Run;
 pub use shed::{Shed, limit};
 pub use translate::Terms;

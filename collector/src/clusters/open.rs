@@ -1,7 +1,6 @@
 //! What is still open: a frame on the stack, the children that it has had, the loop that runs.
 
 use super::ControlFlow;
-use super::builder::Frame;
 use super::children::Children;
 use super::closed::{Closed, Entry, Form};
 use super::durations::Durations;
@@ -18,6 +17,30 @@ const MOST_INNER_DURATIONS: usize = 32;
 /// to sum up many at a time, or none that others sum up anyway, takes less time.
 const MOST_UNSUMMED: usize = 64;
 const MOST_LEFT_UNSUMMED: usize = 16;
+
+/// A frame of a call path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+}
+
+impl Frame {
+    /// A procedure, by where it was called.
+    pub fn call(key: Key) -> Self {
+        Self { key, kind: Kind::Call }
+    }
+
+    /// A loop that the frames after it run in.
+    pub fn within_loop(key: Key) -> Self {
+        Self { key, kind: Kind::Loop }
+    }
+
+    /// A place in the code, innermost on its path.
+    pub fn leaf(key: Key) -> Self {
+        Self { key, kind: Kind::Leaf }
+    }
+}
 
 /// When something changed: put at one stamp, truly at any in an interval around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

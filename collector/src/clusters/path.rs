@@ -1,11 +1,10 @@
 //! The frames on a stack, and what has closed inside them. A frame that has left the stack keeps its memory
 //! for the next at its depth: most frames come and go many times a second.
 
-use super::builder::Frame;
 use super::closed::Closed;
 use super::flatten::empty;
 use super::node::{Key, Kind, Node};
-use super::open::{Closing, Moment, Open};
+use super::open::{Closing, Frame, Moment, Open};
 use super::shed::Shed;
 
 /// The frames that are on the stack, the root first.
