@@ -121,6 +121,8 @@ impl Collector {
         let key = ProcessKey(state.next_key);
         state.next_key += 1;
         state.processes.insert(key, process);
+        // From now on its bell is listened to, too.
+        self.bell.ring();
         Ok(key)
     }
 
