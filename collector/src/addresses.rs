@@ -96,10 +96,11 @@ impl Addresses {
                 *raw
             }
             Some(None) | None => {
-                let (value, module, flags) = tables.address(id)?;
+                // No process has more: a spool may say anything.
                 if id as usize >= MAX_ADDRESSES {
                     return None;
                 }
+                let (value, module, flags) = tables.address(id)?;
                 let raw = Raw { value, module, leaf: flags & ADDRESS_IS_LEAF != 0, detail };
                 if value < FIRST_CODE_ADDRESS {
                     call(value as CallId)?;

@@ -104,9 +104,7 @@ impl Mapping {
         }
         Ok(Self { start: start.cast(), length })
     }
-}
 
-impl Mapping {
     /// The header of a segment, which begins here.
     fn process(&self) -> &Process {
         // SAFETY: the mapping is page aligned, longer than the header, and lives as long as

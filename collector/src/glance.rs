@@ -1,7 +1,7 @@
 //! Looking at the rings without reading them.
 //!
 //! To read a record takes time that the application's caches pay for, too: less for each of many. So rings
-//! are looked at often, and read when it is worth it. What a sudden end must not take is copied as it is.
+//! are looked at first, and read when it is worth it. What a sudden end must not take is copied as it is.
 
 use std::sync::atomic::Ordering;
 

@@ -112,7 +112,7 @@ impl Process {
 
     /// What it rings from now on is news.
     pub(crate) fn listen(&mut self) {
-        self.heard = self.segment.bell().rings();
+        self.heard = self.segment.process().bell.rings();
     }
 
     /// Its bell, and how often that had been rung when it was listened to.

@@ -69,7 +69,6 @@ pub struct BuildCounts {
 /// each iteration.
 #[derive(Clone, Debug)]
 pub struct TreeBuilder {
-    root: Key,
     path: Path,
     /// Frames inside these that are not kept.
     cut: usize,
@@ -91,7 +90,7 @@ impl TreeBuilder {
         let when = Moment::exact(begin);
         let mut path = Path::default();
         path.enter(Frame::call(root), when, nothing_known, &mut counts.shed);
-        Self { root, path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
+        Self { path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
     }
 
     /// The stamp of the latest change.
@@ -146,7 +145,7 @@ impl TreeBuilder {
     pub fn finish(mut self, end: u64, flow: &dyn ControlFlow) -> (Node, BuildCounts) {
         let when = Moment::exact(end.max(self.now));
         let closing = closing(&self.limits, flow);
-        let root = self.path.finish(self.root, when, closing, &mut self.counts.shed);
+        let root = self.path.finish(when, closing, &mut self.counts.shed);
         (root, self.counts)
     }
 

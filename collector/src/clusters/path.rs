@@ -55,14 +55,9 @@ impl Path {
         }
     }
 
-    /// The root ends, and all with it: its tree. `root` is its key.
-    pub(super) fn finish(
-        mut self,
-        root: Key,
-        when: Moment,
-        closing: Closing<'_>,
-        shed: &mut Shed,
-    ) -> Node {
+    /// The root ends, and all with it: its tree.
+    pub(super) fn finish(mut self, when: Moment, closing: Closing<'_>, shed: &mut Shed) -> Node {
+        let root = self.frames().first().map_or_else(Key::default, |root| root.key);
         while !self.frames().is_empty() {
             self.leave(when, closing, shed);
         }
