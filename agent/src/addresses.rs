@@ -28,11 +28,12 @@ const MAX_RULES: usize = 8192;
 
 /// Marks program counters in keys: the same value may also be a return address.
 const LEAF_KEY: u64 = 1 << 63;
-/// Key of an entry whose address was unloaded.
-const TOMBSTONE: u64 = u64::MAX;
 
-/// Payload: id in the low half, rule index plus one above, signal-return flag on top.
+/// Payload: id in the low half, rule index plus one above, flags on top.
 const SIGNAL_RETURN_PAYLOAD: u64 = 1 << 63;
+/// The code was unloaded: what lies there now is to be looked at before the entry counts again.
+const UNLOADED_PAYLOAD: u64 = 1 << 62;
+const RULE_BITS: u32 = 0x3fff_ffff;
 
 /// What is known of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub struct Interned {
 
 impl Interned {
     fn from_payload(payload: u64) -> Self {
-        let rule = (payload >> 32) as u32 & 0x7fff_ffff;
+        let rule = (payload >> 32) as u32 & RULE_BITS;
         Self {
             id: payload as u32,
             rule: rule.checked_sub(1),
@@ -97,7 +98,9 @@ impl Addresses {
         let key = value | if leaf { LEAF_KEY } else { 0 };
         match self.find(key) {
             Found::Payload(payload) => Ok(Interned::from_payload(payload)),
-            Found::Room(_) => self.enter(key, value, leaf, published, snapshot, scratch),
+            Found::Room(_) | Found::Unloaded(..) => {
+                self.enter(key, value, leaf, published, snapshot, scratch)
+            }
             Found::Nothing => Err(Refused::NoRoom),
         }
     }
@@ -117,6 +120,7 @@ impl Addresses {
                 found if found == key => {
                     return match entry.payload.load(Ordering::Acquire) {
                         0 => Found::Nothing,
+                        payload if payload & UNLOADED_PAYLOAD != 0 => Found::Unloaded(at, payload),
                         payload => Found::Payload(payload),
                     };
                 }
@@ -153,43 +157,70 @@ impl Addresses {
             let code = judge(module, value - u64::from(!leaf), scratch);
             sensitive = code.delicate || marks::is_sensitive(module) || asks_for_caller(value);
             if let Some(rule) = code.rule {
-                let index = self.rule_count.fetch_add(1, Ordering::Relaxed);
-                let place = self.rules.get(index as usize).ok_or(Refused::NoRoom)?;
-                // SAFETY: the index is ours alone, and no payload names it yet.
-                unsafe { (*place.get()).write(rule) };
+                let before = match self.find(key) {
+                    Found::Unloaded(_, before) => Interned::from_payload(before).rule,
+                    _ => None,
+                };
+                let index = match before.filter(|before| self.rule(*before) == rule) {
+                    Some(index) => index,
+                    None => self.add_rule(rule)?,
+                };
                 payload |= (u64::from(index) + 1) << 32;
             }
             module_number = module.index + 1;
         }
-        let id =
-            published.announce(value, module_number, if leaf { ADDRESS_IS_LEAF } else { 0 })?;
-        payload |= u64::from(id);
-        if sensitive {
-            self.markable.deny(id);
-        }
+        let mut announced = None;
+        let mut announce = || match announced {
+            Some(id) => Ok(id),
+            None => {
+                let flags = if leaf { ADDRESS_IS_LEAF } else { 0 };
+                let id = published.announce(value, module_number, flags)?;
+                announced = Some(id);
+                Ok(id)
+            }
+        };
         // Another thread may enter the same address meanwhile: then its id is as good, and ours
         // stays unused.
         loop {
-            match self.find(key) {
+            let found = self.find(key);
+            let id = match found {
                 Found::Payload(payload) => return Ok(Interned::from_payload(payload)),
                 Found::Nothing => return Err(Refused::NoRoom),
-                Found::Room(at) => {
-                    let entry = &self.entries[at];
-                    if entry
-                        .key
-                        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire)
-                        .is_ok()
-                    {
-                        entry.payload.store(payload, Ordering::Release);
-                        return Ok(Interned::from_payload(payload));
-                    }
+                // The same file is back where it was, and its addresses keep their ids.
+                Found::Unloaded(_, before) if published.module(before as u32) == module_number => {
+                    before as u32
                 }
+                Found::Unloaded(..) | Found::Room(_) => announce()?,
+            };
+            let payload = payload | u64::from(id);
+            if sensitive {
+                self.markable.deny(id);
+            }
+            let (word, before, new) = match found {
+                Found::Unloaded(at, before) => (&self.entries[at].payload, before, payload),
+                Found::Room(at) => (&self.entries[at].key, 0, key),
+                Found::Payload(_) | Found::Nothing => continue,
+            };
+            if word.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                if let Found::Room(at) = found {
+                    self.entries[at].payload.store(payload, Ordering::Release);
+                }
+                return Ok(Interned::from_payload(payload));
             }
         }
     }
 
-    /// Forgets the addresses in an unloaded range: other code may come to lie there. Other threads
-    /// may be interning meanwhile, but not addresses of this range.
+    fn add_rule(&self, rule: FrameRule) -> Result<u32, Refused> {
+        let index = self.rule_count.fetch_add(1, Ordering::Relaxed);
+        let place = self.rules.get(index as usize).ok_or(Refused::NoRoom)?;
+        // SAFETY: the index is ours alone, and no payload names it yet.
+        unsafe { (*place.get()).write(rule) };
+        Ok(index)
+    }
+
+    /// Lets the addresses in an unloaded range be looked at again before they count: other code may come to
+    /// lie there. Their entries stay, or a table would fill with those of libraries that come and go.
+    /// Other threads may be interning meanwhile, but not addresses of this range.
     pub fn forget(&self, start: u64, end: u64, published: &Published<'_>) {
         let used = published.used.load(Ordering::Acquire) as usize;
         for entry in published.table.iter().take(used).skip(1) {
@@ -199,7 +230,7 @@ impl Addresses {
             }
             let leaf = entry.flags.load(Ordering::Relaxed) & ADDRESS_IS_LEAF != 0;
             if let Some(at) = self.position(value | if leaf { LEAF_KEY } else { 0 }) {
-                self.entries[at].key.store(TOMBSTONE, Ordering::Release);
+                self.entries[at].payload.fetch_or(UNLOADED_PAYLOAD, Ordering::AcqRel);
             }
         }
     }
@@ -229,6 +260,8 @@ fn probe(key: u64) -> impl Iterator<Item = usize> {
 
 enum Found {
     Payload(u64),
+    /// An entry whose code was unloaded, and its payload.
+    Unloaded(usize, u64),
     Room(usize),
     Nothing,
 }
@@ -242,6 +275,11 @@ pub struct Published<'a> {
 }
 
 impl Published<'_> {
+    /// Number of the module that an id was announced with.
+    fn module(&self, id: u32) -> u32 {
+        self.table.get(id as usize).map_or(0, |entry| entry.module.load(Ordering::Relaxed))
+    }
+
     fn announce(&self, value: u64, module: u32, flags: u32) -> Result<u32, Refused> {
         let id = self
             .used

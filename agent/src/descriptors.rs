@@ -70,14 +70,11 @@ impl Descriptors {
         Some(high)
     }
 
-    /// Closes an adopted descriptor, unless the application has closed it and opened something
-    /// else under its number: `expected` is how /proc/self/fd names ours.
-    pub fn release(&self, descriptor: libc::c_int, expected: &[u8]) {
-        if descriptor < 0 {
-            return;
-        }
+    /// Closes an adopted descriptor. `is_ours`: the application has not closed it and opened something
+    /// else under its number.
+    pub fn release(&self, descriptor: libc::c_int, is_ours: bool) {
         self.left.fetch_add(1, Ordering::Relaxed);
-        if names(descriptor, expected) {
+        if is_ours {
             // SAFETY: the descriptor is ours.
             unsafe { libc::syscall(libc::SYS_close, descriptor) };
         }
@@ -88,18 +85,6 @@ impl Default for Descriptors {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Whether /proc/self/fd names the descriptor with something that contains `expected`.
-fn names(descriptor: libc::c_int, expected: &[u8]) -> bool {
-    let link = std::format!("/proc/self/fd/{descriptor}\0");
-    let mut target = [0u8; 256];
-    // SAFETY: a C string and a buffer of the given size.
-    let length = unsafe {
-        libc::syscall(libc::SYS_readlink, link.as_ptr(), target.as_mut_ptr(), target.len())
-    };
-    let Ok(length) = usize::try_from(length) else { return false };
-    target[..length.min(target.len())].windows(expected.len()).any(|part| part == expected)
 }
 
 #[cfg(test)]
@@ -116,10 +101,10 @@ mod tests {
         // SAFETY: asks about a descriptor.
         let flags = unsafe { libc::fcntl(high, libc::F_GETFD) };
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
-        descriptors.release(high, b"something else");
+        descriptors.release(high, false);
         // SAFETY: asks about a descriptor.
         assert!(unsafe { libc::fcntl(high, libc::F_GETFD) } >= 0, "not ours any more: left alone");
-        descriptors.release(high, b"/dev/null");
+        descriptors.release(high, true);
         // SAFETY: asks about a descriptor.
         assert_eq!(unsafe { libc::fcntl(high, libc::F_GETFD) }, -1);
         assert_eq!(descriptors.adopt(-1), None);

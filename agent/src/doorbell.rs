@@ -4,6 +4,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::syscalls::syscall;
+
 /// Counts the rings.
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -42,7 +44,7 @@ impl Doorbell {
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
         // SAFETY: wakes who sleeps on a word of ours.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+        let _ = unsafe { syscall!(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
     /// Sleeps until it has been rung more than `seen` times, or `milliseconds` have passed; may
@@ -55,14 +57,8 @@ impl Doorbell {
     fn sleep(&self, seen: u32, most: Duration) {
         let timeout = timespec(most);
         // SAFETY: the word and the timeout outlive the call.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.0.as_ptr(),
-                libc::FUTEX_WAIT,
-                seen,
-                &raw const timeout,
-            )
+        let _ = unsafe {
+            syscall!(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT, seen, &raw const timeout)
         };
     }
 }

@@ -21,7 +21,8 @@ pub fn private(bytes: usize) -> *mut u8 {
             libc::PROT_READ | libc::PROT_WRITE,
             flags,
             -1,
-            0,
+            // All eight bytes: this argument lies on the stack.
+            0 as libc::off_t,
         )
     })
 }
@@ -40,6 +41,25 @@ pub fn shared(descriptor: libc::c_int, offset: usize, bytes: usize) -> *mut u8 {
             offset,
         )
     })
+}
+
+/// As [`shared`] without the descriptor, through a shared mapping of the file's beginning; null if it
+/// cannot be had. An old size of 0 maps the same file again (mremap(2)), also what is beyond the mapping.
+///
+/// # Safety
+/// `beginning` is a shared mapping of the file from its beginning, and `offset` is a multiple of the page
+/// size.
+pub unsafe fn shared_again(beginning: *mut u8, offset: usize, bytes: usize) -> *mut u8 {
+    // SAFETY: no mapping changes by this.
+    let whole = unsafe { resize(beginning, 0, offset + bytes, true) };
+    if whole.is_null() || offset == 0 {
+        return whole;
+    }
+    // SAFETY: what comes before the part is new, and nobody's.
+    unsafe {
+        unmap(whole, offset);
+        whole.add(offset)
+    }
 }
 
 /// Gives a mapping back; false if the kernel refuses.

@@ -15,6 +15,7 @@
 //! stack whose outer frames are missing.
 
 pub mod retreat;
+pub mod runtimes;
 pub mod stubs;
 pub mod unwinders;
 

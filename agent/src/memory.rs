@@ -1,5 +1,7 @@
 //! Reading the application's stack without ever faulting on it.
 
+use crate::syscalls::syscall;
+
 /// Pages of a stack whose bounds are not known are asked for one by one.
 const PAGE: u64 = 4096;
 
@@ -14,7 +16,8 @@ pub struct StackMemory {
     low: u64,
     high: u64,
     known: bool,
-    checked_page: u64,
+    /// The page that the kernel found readable last; `None` before the first one.
+    checked_page: Option<u64>,
 }
 
 impl StackMemory {
@@ -23,13 +26,13 @@ impl StackMemory {
     pub fn at(sp: u64, bounds: (u64, u64)) -> Self {
         let known = sp >= bounds.0 && sp < bounds.1;
         let high = if known { bounds.1 } else { sp.saturating_add(UNKNOWN_STACK_REACH) };
-        Self { low: sp.saturating_sub(RED_ZONE), high, known, checked_page: 0 }
+        Self { low: sp.saturating_sub(RED_ZONE), high, known, checked_page: None }
     }
 
     /// The word at `address`.
     #[inline]
     pub fn read(&mut self, address: u64) -> Result<u64, ()> {
-        if address < self.low || address > self.high - 8 {
+        if address < self.low || address > self.high.saturating_sub(8) {
             return Err(());
         }
         let readable =
@@ -44,33 +47,24 @@ impl StackMemory {
 
     fn page_is_readable(&mut self, address: u64) -> bool {
         let page = address & !(PAGE - 1);
-        if page == self.checked_page {
+        if self.checked_page == Some(page) {
             return true;
         }
         let readable = is_readable(page);
         if readable {
-            self.checked_page = page;
+            self.checked_page = Some(page);
         }
         readable
     }
 }
 
 /// Whether the eight bytes at `address` can be read. Asks the kernel: rt_sigprocmask with an
-/// impossible `how` copies the mask in before it refuses, so EFAULT means unreadable. Clobbers
-/// errno.
+/// impossible `how` copies the mask in before it refuses, so EFAULT means unreadable. Leaves errno
+/// alone.
 fn is_readable(address: u64) -> bool {
     // SAFETY: the kernel checks the pointer; nothing is changed because `how` is invalid.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            -1i32,
-            address as *const u8,
-            core::ptr::null_mut::<u8>(),
-            8,
-        )
-    };
-    // SAFETY: errno's location is valid in every thread.
-    result == -1 && unsafe { *libc::__errno_location() } != libc::EFAULT
+    let result = unsafe { syscall!(libc::SYS_rt_sigprocmask, -1i32, address, 0, 8) };
+    matches!(result, Err(error) if error != libc::EFAULT)
 }
 
 #[cfg(test)]
@@ -99,6 +93,27 @@ mod tests {
         assert_eq!(stack.read(base + PAGE - 4), Err(()), "half of the word lies on the dead page");
         assert_eq!(stack.read(base + PAGE), Err(()));
         assert_eq!(stack.read(base - 2 * RED_ZONE), Err(()), "below the stack pointer");
+    }
+
+    #[test]
+    fn the_first_page_of_all_is_asked_for_as_any_other() {
+        // Nothing is mapped there: Linux keeps the lowest pages free (mmap_min_addr).
+        let mut stack = StackMemory::at(PAGE, (0, 0));
+        assert_eq!(stack.read(PAGE - 8), Err(()));
+        assert_eq!(StackMemory::at(RED_ZONE, (0, 0)).read(8), Err(()));
+    }
+
+    #[test]
+    fn asking_for_a_page_leaves_errno_alone() {
+        let word = 7u64;
+        let at = &raw const word as u64;
+        // SAFETY: errno's location is valid.
+        let errno = unsafe {
+            *libc::__errno_location() = 4711;
+            assert_eq!(StackMemory::at(at, (0, 0)).read(at), Ok(7));
+            *libc::__errno_location()
+        };
+        assert_eq!(errno, 4711);
     }
 
     #[test]

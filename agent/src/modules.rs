@@ -42,6 +42,8 @@ pub struct LoadedModule {
     pub constants: Vec<ImageBytes>,
     /// `.eh_frame_hdr` and `.eh_frame` with their addresses in the file.
     pub unwind: Option<UnwindTables>,
+    /// Written in Go, by the note that its linker leaves.
+    pub is_go: bool,
     /// Index into the segment's module table.
     pub index: u32,
 }
@@ -219,15 +221,14 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
                 frames_address: frames.wrapping_sub(bias),
             })
         });
-    let build_id = headers
-        .iter()
-        .filter(|header| header.p_type == libc::PT_NOTE)
-        .filter_map(|header| {
+    let note = |name: &[u8; 4], kind: u32| {
+        headers.iter().filter(|header| header.p_type == libc::PT_NOTE).find_map(|header| {
             let at = bias.wrapping_add(header.p_vaddr);
-            build_id(image(at, header.p_memsz.min(rest_of_segment(at)?)))
+            note(image(at, header.p_memsz.min(rest_of_segment(at)?)), name, kind)
         })
-        .next()
-        .unwrap_or_default();
+    };
+    let build_id = note(b"GNU\0", GNU_BUILD_ID).unwrap_or_default();
+    let is_go = note(b"Go\0\0", GO_BUILD_ID).is_some();
     let names =
         headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC).and_then(|header| {
             let at = bias.wrapping_add(header.p_vaddr);
@@ -255,6 +256,7 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
         names,
         constants,
         unwind,
+        is_go,
         index: 0,
     })
 }
@@ -286,16 +288,19 @@ fn names(dynamic: &[u8], bias: u64) -> Option<(u64, u64)> {
     Some((if at < bias { at + bias } else { at }, value(STRING_TABLE_BYTES)?))
 }
 
-/// The GNU build-id among an object's notes (ELF gABI, chapter 5, Note Section).
-fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
-    const BUILD_ID: u32 = 3;
+/// Kinds of notes: the GNU linker's build-id, and that of Go's linker.
+const GNU_BUILD_ID: u32 = 3;
+const GO_BUILD_ID: u32 = 4;
+
+/// The value of a note among an object's notes, by its owner and kind (ELF gABI, chapter 5, Note Section).
+fn note(mut notes: &[u8], owner: &[u8; 4], wanted: u32) -> Option<Vec<u8>> {
     let word =
         |notes: &[u8], at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
     loop {
         let (name, size, kind) =
             (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
         let value = 12 + name.next_multiple_of(4);
-        if kind == BUILD_ID && notes.get(12..12 + name)? == b"GNU\0" {
+        if kind == wanted && notes.get(12..12 + name)? == owner {
             return notes.get(value..value + size).map(<[u8]>::to_vec);
         }
         notes = notes.get(value + size.next_multiple_of(4)..)?;

@@ -8,13 +8,24 @@
 //! core can itself be waiting for a real one, which the scheduler inside counts as neither.
 
 use crate::clock::clock_ns;
+use crate::descriptors::Descriptors;
+use crate::own::Known;
 use crate::record::OffCpu;
+use crate::syscalls::syscall;
 
 /// A thread's CPU clock and run-queue delay, as differences between readings.
 pub struct OffCpuClock {
-    /// `/proc/thread-self/schedstat`, or -1.
-    schedstat: libc::c_int,
+    schedstat: Schedstat,
     last: Reading,
+}
+
+/// `/proc/thread-self/schedstat`, opened when it is first read: most short threads never read it.
+#[derive(Clone, Copy)]
+enum Schedstat {
+    Unopened,
+    Open(Known),
+    /// It could not be opened: the delay of a thread that blocks is not known and reads as 0.
+    Missing,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -27,21 +38,30 @@ struct Reading {
 }
 
 impl OffCpuClock {
-    /// A clock that reads the scheduler's statistics of the calling thread from `schedstat`
-    /// (-1: the delay of a thread that blocks is not known and reads as 0).
-    pub fn new(schedstat: libc::c_int) -> Self {
-        let mut clock = Self { schedstat, last: Reading::default() };
-        clock.read();
-        clock
+    /// The clock of the calling thread, which has just begun.
+    pub fn new() -> Self {
+        let last = Reading {
+            wall_ns: clock_ns(libc::CLOCK_MONOTONIC),
+            cpu_ns: clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
+            run_delay_ns: 0,
+            blocked: times_blocked(),
+        };
+        Self { schedstat: Schedstat::Unopened, last }
     }
 
     /// The descriptor, to be closed when the thread ends.
-    pub fn descriptor(&self) -> libc::c_int {
-        self.schedstat
+    pub fn descriptor(&self) -> Option<Known> {
+        match self.schedstat {
+            Schedstat::Open(known) => Some(known),
+            Schedstat::Unopened | Schedstat::Missing => None,
+        }
     }
 
-    /// What happened since the previous reading.
-    pub fn read(&mut self) -> OffCpu {
+    /// What happened since the previous reading. Async-signal-safe.
+    pub fn read(&mut self, descriptors: &Descriptors) -> OffCpu {
+        if let Schedstat::Unopened = self.schedstat {
+            self.schedstat = open(descriptors).map_or(Schedstat::Missing, Schedstat::Open);
+        }
         let last = self.last;
         let now = Reading {
             wall_ns: clock_ns(libc::CLOCK_MONOTONIC),
@@ -62,18 +82,24 @@ impl OffCpuClock {
     /// Second field of schedstat: time runnable but not running, in nanoseconds (Linux,
     /// Documentation/scheduler/sched-stats).
     fn run_delay(&self) -> Option<u64> {
-        if self.schedstat < 0 {
-            return None;
-        }
+        let schedstat = self.descriptor()?.get()?;
         let mut text = [0u8; 64];
         // The raw system call: the library's wrapper is one of the calls that we observe.
         // SAFETY: the buffer is as long as said.
-        let length = unsafe {
-            libc::syscall(libc::SYS_pread64, self.schedstat, text.as_mut_ptr(), text.len(), 0i64)
-        };
-        let text = text.get(..usize::try_from(length).ok()?)?;
+        let length =
+            unsafe { syscall!(libc::SYS_pread64, schedstat, text.as_mut_ptr(), text.len(), 0) };
+        let text = text.get(..length.ok()?)?;
         second_number(text)
     }
+}
+
+/// Opens the calling thread's statistics.
+fn open(descriptors: &Descriptors) -> Option<Known> {
+    let path = c"/proc/thread-self/schedstat".as_ptr();
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a C string; the raw call, since the library's may be observed.
+    let low = unsafe { syscall!(libc::SYS_openat, libc::AT_FDCWD, path, flags) };
+    Known::new(descriptors.adopt(low.ok()? as libc::c_int)?)
 }
 
 /// Voluntary context switches of the calling thread (getrusage(2)).
@@ -81,7 +107,7 @@ fn times_blocked() -> u64 {
     // SAFETY: all zero is a valid value of this structure of integers.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: the pointer is valid for the call.
-    unsafe { libc::syscall(libc::SYS_getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
+    let _ = unsafe { syscall!(libc::SYS_getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nvcsw as u64
 }
 
@@ -105,19 +131,59 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptor_that_was_closed_leaves_errno_alone() {
+        // SAFETY: a C string; the descriptor is this function's.
+        let closed = unsafe {
+            let open = libc::open(c"/proc/thread-self/schedstat".as_ptr(), libc::O_RDONLY);
+            let known = Known::new(open).unwrap();
+            libc::close(open);
+            known
+        };
+        let mut clock = OffCpuClock { schedstat: Schedstat::Open(closed), ..OffCpuClock::new() };
+        // SAFETY: errno's location is valid.
+        let errno = unsafe {
+            *libc::__errno_location() = 4711;
+            clock.read(&Descriptors::new());
+            *libc::__errno_location()
+        };
+        assert_eq!(errno, 4711);
+    }
+
+    #[test]
+    fn a_file_of_the_application_under_the_number_is_not_read() {
+        // SAFETY: C strings; the descriptors are this function's.
+        unsafe {
+            let path = c"/proc/thread-self/schedstat".as_ptr();
+            let own = libc::open(path, libc::O_RDONLY);
+            let known = Known::new(own).unwrap();
+            let clock = OffCpuClock { schedstat: Schedstat::Open(known), ..OffCpuClock::new() };
+            assert!(clock.run_delay().is_some());
+            // The same kind of file, of another thread.
+            let other = std::thread::spawn(|| {
+                libc::open(c"/proc/thread-self/schedstat".as_ptr(), libc::O_RDONLY)
+            });
+            let other = other.join().unwrap();
+            assert_eq!(libc::dup2(other, own), own);
+            assert_eq!(clock.run_delay(), None);
+            libc::close(own);
+            libc::close(other);
+        }
+    }
+
+    #[test]
     fn work_shows_as_cpu_time() {
-        let mut clock = OffCpuClock::new(-1);
+        let mut clock = OffCpuClock::new();
         let start = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
         while clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) < start + 5_000_000 {}
-        let split = clock.read();
+        let split = clock.read(&Descriptors::new());
         assert!(split.cpu_ns >= 5_000_000, "{split:?}");
     }
 
     #[test]
     fn a_thread_that_blocks_does_not_wait_for_a_core() {
-        let mut clock = OffCpuClock::new(-1);
+        let mut clock = OffCpuClock::new();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let split = clock.read();
+        let split = clock.read(&Descriptors::new());
         assert!(split.cpu_ns < 5_000_000 && split.run_delay_ns == 0, "{split:?}");
     }
 }

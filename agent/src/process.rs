@@ -18,8 +18,7 @@ use crate::marks::retreat::Reason;
 use crate::marks::{Markable, Marks, stubs};
 use crate::modules;
 use crate::segment::{
-    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process,
-    THREADS_OFFSET, ThreadArea, ring_bytes_for, segment_bytes,
+    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process, ThreadArea,
 };
 use crate::thread::{State, ThreadBlock};
 use crate::tls;
@@ -28,9 +27,12 @@ use crate::unwind::{Frames, Unwinding};
 mod error;
 mod listing;
 mod run;
+mod shared;
 mod threads;
 
 pub use error::StartError;
+pub use listing::Unloading;
+use shared::Shared;
 
 /// The C library's sigaction.
 pub type Sigaction =
@@ -69,16 +71,14 @@ pub struct Observed {
     pub interrupted_ticks: u64,
     period_ns: u64,
     clock: ClockKind,
-    segment: *mut u8,
-    segment_descriptor: c_int,
-    ring_bytes: usize,
+    segment: Shared,
     addresses: &'static Addresses,
     snapshots: modules::Published,
     blocks: [AtomicPtr<ThreadBlock>; MAX_THREADS],
     own_text: (u64, u64),
     verifies_marks: bool,
     descriptors: Descriptors,
-    lock: Mutex<()>,
+    lock: Mutex<listing::Listing>,
     stopped: AtomicBool,
 }
 
@@ -114,21 +114,8 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     let anchor = Anchor::now();
     let realtime_ns = clock_ns(libc::CLOCK_REALTIME);
     let descriptors = Descriptors::new();
-    let ring_bytes = ring_bytes_for(config.period_ns);
-    // SAFETY: a C string; the calls check their arguments.
-    let descriptor = unsafe {
-        let low = libc::memfd_create(c"plimsoll".as_ptr(), libc::MFD_CLOEXEC);
-        if low < 0 {
-            return Err(StartError::Segment(errno()));
-        }
-        let high = descriptors.adopt(low).ok_or(StartError::Descriptors)?;
-        if libc::ftruncate(high, segment_bytes(ring_bytes) as libc::off_t) != 0 {
-            return Err(StartError::Segment(errno()));
-        }
-        high
-    };
-    let segment =
-        map_segment(descriptor, 0, THREADS_OFFSET).ok_or_else(|| StartError::Segment(errno()))?;
+    let segment = Shared::new(config.period_ns, &descriptors)?;
+    let ring_bytes = segment.ring_bytes();
     let addresses = mapping::private(size_of::<Addresses>());
     let alive = mapping::private(4096);
     if addresses.is_null() || alive.is_null() {
@@ -146,8 +133,6 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         period_ns: config.period_ns,
         clock: config.clock,
         segment,
-        segment_descriptor: descriptor,
-        ring_bytes,
         // SAFETY: zeroed memory is an empty table.
         addresses: unsafe { &*addresses.cast::<Addresses>() },
         snapshots: modules::Published::none(),
@@ -155,15 +140,16 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         own_text: (0, 0),
         verifies_marks: config.marks == Marks::Verify,
         descriptors,
-        lock: Mutex::new(()),
+        lock: Mutex::default(),
         stopped: AtomicBool::new(false),
     }));
     let here = start as *const () as u64;
-    if let Some(own) =
-        modules::loaded().iter().find(|module| here >= module.start && here < module.end)
-    {
+    let loaded = modules::loaded();
+    if let Some(own) = loaded.iter().find(|module| here >= module.start && here < module.end) {
         observed.own_text = (own.start, own.end);
     }
+    // The runtime of Go takes every signal, past the C library, and those that it does not know are fatal.
+    let takes_signals = loaded.first().is_some_and(|program| program.is_go);
     let observed: &'static Observed = observed;
     let header = observed.header();
     header.version.store(crate::record::VERSION, Ordering::Relaxed);
@@ -192,20 +178,13 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     // SAFETY: the page was just mapped.
     unsafe { (*alive.cast::<AtomicU64>()).store(1, Ordering::Relaxed) };
     ALIVE.store(alive.cast(), Ordering::Release);
-    crate::sampler::install(config.sigaction);
+    if takes_signals {
+        observed.step_aside();
+    } else {
+        crate::sampler::install(config.sigaction);
+    }
     observed.attach_thread(0);
     Ok(observed)
-}
-
-/// Maps a part of the segment; not inherited by forked children.
-fn map_segment(descriptor: c_int, offset: usize, bytes: usize) -> Option<*mut u8> {
-    let memory = mapping::shared(descriptor, offset, bytes);
-    if memory.is_null() {
-        return None;
-    }
-    // SAFETY: the mapping was just made.
-    unsafe { mapping::advise(memory, bytes, libc::MADV_DONTFORK) };
-    Some(memory)
 }
 
 /// Start of this process in clock ticks since boot; 0 if it cannot be read.
@@ -221,8 +200,12 @@ pub fn start_time() -> u64 {
 impl Observed {
     /// The header of the segment.
     pub fn header(&self) -> &Process {
-        // SAFETY: the mapping is at least as long as the header and never unmapped.
-        unsafe { &*self.segment.cast::<Process>() }
+        self.segment.header()
+    }
+
+    /// Descriptors of ours.
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
     }
 
     /// Takes a descriptor out of the application's sight; -1 if that is not possible.
@@ -239,12 +222,27 @@ impl Observed {
 
     /// Whether the collector has reported since.
     pub fn is_reported(&self) -> bool {
-        self.header().reported.load(Ordering::Acquire) != 0
+        self.header().reported.load(Ordering::Acquire) & 1 != 0
+    }
+
+    /// What changes with each step that the collector makes towards the report.
+    pub fn report_steps(&self) -> u32 {
+        self.header().reported.load(Ordering::Relaxed)
     }
 
     /// The descriptor of the segment, for a collector in another process.
     pub fn descriptor(&self) -> c_int {
-        self.segment_descriptor
+        self.segment.number()
+    }
+
+    /// Maps a part of the segment once more, for a collector in this process; `None` if it cannot be had.
+    pub fn map_segment(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
+        self.segment.map(offset, bytes)
+    }
+
+    /// Bytes of the segment.
+    pub fn segment_bytes(&self) -> usize {
+        self.segment.size()
     }
 
     /// Whether every stack that a mark or an open call shortened is held against the whole one.
@@ -280,7 +278,7 @@ impl Observed {
         // SAFETY: the mapping holds the whole table.
         let table = unsafe {
             core::slice::from_raw_parts(
-                self.segment.add(ADDRESSES_OFFSET).cast::<Address>(),
+                self.segment.start().add(ADDRESSES_OFFSET).cast::<Address>(),
                 MAX_ADDRESSES,
             )
         };
@@ -327,11 +325,11 @@ impl Observed {
         .unwrap_or(0)
     }
 
-    /// Runs `work` on the calling thread's state with the handler held off.
-    #[inline]
+    /// Runs `work` on the calling thread's state with the handler held off, and with room for it on
+    /// the stack.
     pub fn with_thread<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         // SAFETY: the block is the calling thread's.
-        unsafe { tls::get().as_ref() }?.enter(work)
+        unsafe { tls::get().as_ref() }?.enter(|state| state.with_room(work))
     }
 
     /// Whether the calling process is the observed one, and not a vforked child that borrows its

@@ -22,7 +22,8 @@ mod paths;
 
 use paths::{find, unwind};
 
-/// A thread's table of call paths. All zeros is an empty table.
+/// A thread's table of call paths. Zeros are an empty table once [`RegionTable::begin`] has written
+/// what zeros do not stand for.
 ///
 /// Paths stand apart from what is looked at more often: each takes pages of its own.
 pub struct RegionTable {
@@ -45,7 +46,10 @@ struct Slot {
     announced: bool,
     /// Listed in `dirty`.
     dirty: bool,
-    /// All return addresses of its path lie on the thread's own stack, from the call's outwards.
+    /// All return addresses of its path lie at the call's or at higher addresses: no signal frame
+    /// stands between them.
+    outwards: bool,
+    /// So they do, and on the thread's own stack.
     on_stack: bool,
     /// Its path was unwound to the end of the stack.
     whole: bool,
@@ -93,6 +97,15 @@ pub struct OpenCall<'t> {
 }
 
 impl RegionTable {
+    /// Makes an empty table of zeros: there is no open call.
+    ///
+    /// # Safety
+    /// The table's memory is zeroed, and the caller's alone.
+    pub unsafe fn begin(table: *mut Self) {
+        // SAFETY: as the caller promises.
+        unsafe { (&raw mut (*table).open).write(Open::default()) };
+    }
+
     /// The open call, if there is one.
     pub fn open_call(&self) -> Option<OpenCall<'_>> {
         let Open { place, slot, entered, .. } = self.open;
@@ -149,14 +162,15 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     }
     let slot = match find(state, entry) {
         Some(slot) => slot,
-        None => match unwind(observed, state, entry) {
+        None => match state.with_room(|state| unwind(observed, state, entry)) {
             Some(slot) => slot,
             None => return false,
         },
     };
     // Read now, since a reading after the call could not tell what happened before it.
     let since_last = stamp(entry.ticks).saturating_sub(state.stream.last_stamp());
-    let before = (since_last > observed.part_stamps).then(|| state.off_cpu.read());
+    let before =
+        (since_last > observed.part_stamps).then(|| state.off_cpu.read(observed.descriptors()));
     let open = &mut state.regions.open;
     open.slot = slot as u16;
     open.place = entry.place;
@@ -195,7 +209,7 @@ pub fn exit(
     bump(&thread.calls, 1);
     bump(&thread.mpi_calls, u64::from(mpi));
     if alone || duration >= observed.period_ticks {
-        record_exit(observed, state, ticks, bytes, among);
+        state.with_room(|state| record_exit(observed, state, ticks, bytes, among));
     } else {
         count(state, slot, duration, bytes);
     }
@@ -222,7 +236,7 @@ fn record_exit(
     if stamp(ticks.saturating_sub(open.entered)) > observed.part_stamps {
         // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
         // after it.
-        state.off_cpu.read();
+        state.off_cpu.read(observed.descriptors());
     }
     let sync = among.map(|among| match among {
         Among::All => {

@@ -5,7 +5,7 @@
 //! whole or not at all: what does not fit is dropped and counted, and the next record that fits is
 //! preceded by the count and resynchronises the stream.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::doorbell::Doorbell;
 
@@ -48,15 +48,17 @@ impl Producer {
         }
         let start = (at & self.mask) as usize;
         let first = record.len().min(size as usize - start);
-        // SAFETY: `start + first <= size`, the rest starts at the ring's begin and is shorter than
-        // the free space, and only this producer writes there.
-        unsafe {
-            core::ptr::copy_nonoverlapping(record.as_ptr(), self.bytes.add(start), first);
-            core::ptr::copy_nonoverlapping(
-                record.as_ptr().add(first),
-                self.bytes,
-                record.len() - first,
-            );
+        // SAFETY: the ring has `size` bytes, and the consumer reads them atomically, too: a consumer
+        // that takes over may read bytes that this overwrites.
+        let ring = unsafe {
+            core::slice::from_raw_parts(self.bytes.cast::<AtomicU8>().cast_const(), size as usize)
+        };
+        let (until_end, from_begin) = record.split_at(first);
+        for (place, byte) in ring[start..].iter().zip(until_end) {
+            place.store(*byte, Ordering::Relaxed);
+        }
+        for (place, byte) in ring.iter().zip(from_begin) {
+            place.store(*byte, Ordering::Relaxed);
         }
         head.store(at + record.len() as u64, Ordering::Release);
         let half = size / 2;

@@ -65,8 +65,7 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
     // SAFETY: errno's location is valid in every thread; context and block as promised.
     let (errno, context, block) = unsafe { (*libc::__errno_location(), &*context, &*block) };
     if let Some(observed) = process::current() {
-        let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
-        block.enter_at(sp, |state| {
+        block.enter(|state| {
             if !(state.paused || state.muted) {
                 block.guard(state, |state| sample(observed, state, context, begin));
             }
@@ -109,7 +108,11 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     };
     let truncated = end == End::Truncated && entered.is_none();
     let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
-    let off_cpu = if entered.is_some() { before } else { late.then(|| state.off_cpu.read()) };
+    let off_cpu = if entered.is_some() {
+        before
+    } else {
+        late.then(|| state.off_cpu.read(observed.descriptors()))
+    };
     let thread = &state.area().thread;
     bump(&thread.samples, 1);
     bump(&thread.truncated, u64::from(truncated));
@@ -285,6 +288,26 @@ pub fn install(sigaction: process::Sigaction) -> libc::sigaction {
         sigaction(crate::timer::SIGNAL, &action, &mut previous);
         previous
     }
+}
+
+/// Whether the kernel would still call our handler. Asks it directly: so does who replaces ours unseen.
+pub fn is_installed() -> bool {
+    /// `struct sigaction` of the kernel (rt_sigaction(2)).
+    #[repr(C)]
+    #[derive(Default)]
+    struct Disposition {
+        handler: usize,
+        flags: libc::c_ulong,
+        restorer: usize,
+        mask: u64,
+    }
+    let mut now = Disposition::default();
+    // SAFETY: the kernel fills in the structure, whose mask has the size that is told.
+    let known = unsafe {
+        let none = core::ptr::null::<Disposition>();
+        libc::syscall(libc::SYS_rt_sigaction, crate::timer::SIGNAL, none, &raw mut now, 8) == 0
+    };
+    !known || now.handler == handler_entry as *const () as usize
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0                Process          header: identity, clock anchor, settings that readers need
-//! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved
+//! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved; a file that comes back to its place has its entry again
 //! ADDRESSES_OFFSET [Address]        interned addresses by id
 //! THREADS_OFFSET   [ThreadArea]     one per application thread: header, region slots, ring
 //! ```
@@ -19,7 +19,8 @@ use crate::doorbell::Doorbell;
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
 
-/// Most modules that a process can load during its life.
+/// Most modules that a process can load during its life: files, each with its places. The last entry stands
+/// for all that come later.
 pub const MAX_MODULES: usize = 4096;
 /// Most distinct addresses that a process can intern; beyond it stacks are cut and counted.
 pub const MAX_ADDRESSES: usize = 1 << 19;
@@ -109,18 +110,26 @@ pub struct Process {
     pub marks_off: AtomicU32,
     /// Set when the application used the sampling signal itself and sampling stepped aside.
     pub stepped_aside: AtomicU32,
+    /// Set when code of ours failed and nothing was measured from then on.
+    pub failed: AtomicU32,
     /// Counts the readers that have taken over: when it changes, every thread says everything again,
     /// beginning with [`crate::record::Record::Lost`].
     pub reader: AtomicU32,
     /// Not 0: the process is about to end without MPI_Finalize, and waits for a report. The code is
     /// the hooks' own.
     pub ending: AtomicU32,
-    /// Set by the collector when it has reported.
+    /// Steps that the collector has made towards the report of this process's end, in steps of 2;
+    /// odd when it has reported.
     pub reported: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
     /// Nothing is known but samples: the application's calls are not measured.
     pub only_samples: AtomicU32,
+    /// Device and inode of the memory's own file: a number that stands for another file now is not the
+    /// segment's, whatever that file holds.
+    pub device: AtomicU64,
+    /// As above.
+    pub inode: AtomicU64,
     /// Rung where the collector has something to do before its next look: a ring fills, thread areas run
     /// short, or the process is about to end.
     pub bell: Doorbell,
@@ -135,13 +144,11 @@ pub struct ModuleEntry {
     pub start: AtomicU64,
     /// One past the last.
     pub end: AtomicU64,
-    /// Nonzero once unloaded.
-    pub unloaded: AtomicU32,
     /// Bytes used in `path`.
     pub path_bytes: AtomicU32,
     /// Bytes used in `build_id`.
     pub build_id_bytes: AtomicU32,
-    pad: AtomicU32,
+    pad: [AtomicU32; 2],
     /// GNU build-id.
     pub build_id: [AtomicU8; 20],
     /// Path as the loader knows it; the main program's is resolved. Not UTF-8 by promise.
@@ -275,9 +282,15 @@ pub const fn thread_offset(index: usize, ring_bytes: usize) -> usize {
     THREADS_OFFSET + index * thread_area_bytes(ring_bytes)
 }
 
-/// Bytes of a whole segment.
+/// Bytes of a segment with all thread areas.
 pub const fn segment_bytes(ring_bytes: usize) -> usize {
     thread_offset(MAX_THREADS, ring_bytes)
+}
+
+/// Number of whole thread areas in a segment of `bytes` bytes.
+pub const fn areas_in(bytes: u64, ring_bytes: usize) -> usize {
+    let areas = bytes.saturating_sub(THREADS_OFFSET as u64) / thread_area_bytes(ring_bytes) as u64;
+    if areas < MAX_THREADS as u64 { areas as usize } else { MAX_THREADS }
 }
 
 /// Ring size for a sampling period: room for about 30 s of samples of 32 bytes, at least 256 KiB,
@@ -304,6 +317,16 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_whole_areas_are_in_a_segment() {
+        let ring_bytes = ring_bytes_for(4_000_000);
+        let whole = |areas: usize| thread_offset(areas, ring_bytes) as u64;
+        let areas = |bytes: u64| areas_in(bytes, ring_bytes);
+        assert_eq!([areas(0), areas(whole(0)), areas(whole(1) - 1)], [0, 0, 0]);
+        assert_eq!([areas(whole(1)), areas(whole(3) - 1)], [1, 2]);
+        assert_eq!([areas(whole(MAX_THREADS)), areas(u64::MAX)], [MAX_THREADS, MAX_THREADS]);
+    }
 
     #[test]
     fn rings_hold_half_a_minute() {

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cfi::CfiScratch;
 use crate::marks::{self, LiveMark, Since};
+use crate::memory::StackMemory;
 use crate::modules::Snapshot;
 use crate::offcpu::OffCpuClock;
 use crate::process;
@@ -20,6 +21,9 @@ use crate::segment::ThreadArea;
 use crate::stream::Stream;
 use crate::timer::Timer;
 use crate::unwind::{Frame, Frames, Path, RuleCache};
+
+/// What the outermost frame of our own code holds while it runs ([`ThreadBlock::busy`]).
+const RUNS: u64 = 0x5aa5_c33c_9669_f00f;
 
 /// Bytes of the stack on which the handler runs: unwinding needs 17.5 KB at most.
 pub const HANDLER_STACK: usize = 64 << 10;
@@ -33,11 +37,13 @@ pub struct ThreadBlock {
     pub mark: UnsafeCell<LiveMark>,
     /// The thread is observed: set last when the block is ready, cleared first when it goes.
     pub active: AtomicBool,
-    /// Our own code runs on this thread, from this place on the application's stack inwards: the
-    /// handler must leave everything alone. 0: it does not.
+    /// Our own code runs on this thread: the handler must leave everything alone. Address of the word
+    /// in its outermost frame that holds [`RUNS`]; 0: it does not run.
     pub busy: AtomicU64,
     /// The application believes that it has blocked the sampling signal.
     pub signal_hidden: AtomicBool,
+    /// What interrupts the thread.
+    pub timer: Timer,
     /// The snapshot that this thread uses now.
     pub hazard: AtomicPtr<Snapshot>,
     /// The state that the handler and the wrappers share, never at the same time (`busy`).
@@ -54,6 +60,8 @@ pub struct State {
     pub tid: libc::pid_t,
     /// The thread's own stack: lowest and one past the highest address.
     pub stack_bounds: (u64, u64),
+    /// The handler's stack: lowest and one past the highest address.
+    pub handler_stack: (u64, u64),
     /// Outgoing records.
     pub stream: Stream,
     /// The stack as the reader knows it, outermost first.
@@ -80,8 +88,6 @@ pub struct State {
     pub scratch: CfiScratch,
     /// CPU time and run-queue delay.
     pub off_cpu: OffCpuClock,
-    /// What interrupts the thread.
-    pub timer: Timer,
     /// The measurement is paused.
     pub paused: bool,
     /// The run is over, or something of ours has gone wrong.
@@ -159,20 +165,16 @@ impl ThreadBlock {
     /// observed, or our own code already runs on it.
     #[inline]
     pub fn enter<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
-        self.enter_at(stack_pointer(), work)
-    }
-
-    /// As [`ThreadBlock::enter`], where the application's stack pointer is `sp`.
-    #[inline]
-    pub fn enter_at<R>(&self, sp: u64, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         if !self.active.load(Ordering::Relaxed) {
             return None;
         }
+        let witness = AtomicU64::new(RUNS);
+        let at = witness.as_ptr().expose_provenance() as u64;
         let busy = self.busy.load(Ordering::Relaxed);
-        if busy != 0 && !self.was_left(busy, sp) {
+        if busy != 0 && !self.was_left(busy, at) {
             return None;
         }
-        self.busy.store(sp, Ordering::Relaxed);
+        self.busy.store(at, Ordering::Relaxed);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         // SAFETY: `active` says that the state is initialised; `busy` keeps the handler of this
         // thread, the only other user, away until it is cleared again.
@@ -217,20 +219,21 @@ impl ThreadBlock {
         marks::forget(state);
     }
 
-    /// Whether our own code, which began to run at `busy` on the stack, was left by a jump out of a
-    /// signal handler or by a cancellation, now that the stack pointer is `sp`: it would lie further
-    /// in. On other stacks than the thread's own nothing can be said. If so, what it left behind is
-    /// put in order.
+    /// Whether our own code, which said at `busy` that it runs, was left by a jump out of a signal
+    /// handler or by a cancellation. While it runs, nobody else writes that word; once it was left, the
+    /// frame of the next call there does, at the latest our own, whose word is `here`. An address alone
+    /// proves nothing: an alternate stack may lie anywhere, also in the thread's own. If our code was
+    /// left, what it left behind is put in order.
     #[cold]
-    fn was_left(&self, busy: u64, sp: u64) -> bool {
-        // SAFETY: `active` says that the state is initialised; our own code does not run.
-        let state = unsafe { (*self.state.get()).assume_init_mut() };
-        let (low, high) = state.stack_bounds;
-        let left = low <= busy && busy < sp && sp < high;
-        if left {
+    #[inline(never)]
+    fn was_left(&self, busy: u64, here: u64) -> bool {
+        let runs = busy != here && StackMemory::at(busy, (0, 0)).read(busy) == Ok(RUNS);
+        if !runs {
+            // SAFETY: `active` says that the state is initialised; our own code does not run.
+            let state = unsafe { (*self.state.get()).assume_init_mut() };
             self.break_off(state);
         }
-        left
+        !runs
     }
 
     /// The thread ends: whatever of our own code was left on it does not run any more.
@@ -238,17 +241,6 @@ impl ThreadBlock {
         self.busy.store(0, Ordering::Relaxed);
         self.hazard.store(core::ptr::null_mut(), Ordering::Release);
     }
-}
-
-/// The stack pointer, here.
-#[inline(always)]
-fn stack_pointer() -> u64 {
-    let sp: u64;
-    // SAFETY: reads a register.
-    unsafe {
-        core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags))
-    };
-    sp
 }
 
 /// A thread's own stack: lowest and one past the highest address; (0, 0) if unknown.

@@ -4,12 +4,14 @@
 //! CLOCK_THREAD_CPUTIME_ID timer is the fallback where perf_event_open is refused (it never fires
 //! faster than CONFIG_HZ); CLOCK_MONOTONIC is for those who ask for wall time.
 
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::os::fd::IntoRawFd;
 
 use perf_event::events::Software;
 
 use crate::descriptors::Descriptors;
 use crate::segment::ClockKind;
+use crate::syscalls::syscall;
 
 /// The sampling signal. A standard signal, since a queued real-time one turns into SIGIO when the
 /// queue is full; the one standard signal that Linux never sends and programs do not use, so that
@@ -22,72 +24,168 @@ fn off_beat(period_ns: u64) -> u64 {
     period_ns - period_ns / 127
 }
 
-/// How /proc names a perf event's descriptor.
-const PERF_DESCRIPTOR: &[u8] = b"perf_event";
-
-/// A running timer.
+/// What interrupts a thread: a perf event, a POSIX timer, or nothing, and the thread is observed through its
+/// regions only. The thread itself starts and stops it; any other may silence it for good, or replace an
+/// event that the application has closed. All zeros: there is none.
 #[derive(Debug)]
-pub enum Timer {
-    /// None: the thread is observed through its regions only.
-    None,
-    /// A perf event.
-    Perf(libc::c_int),
-    /// A POSIX timer of the kernel.
-    Posix(libc::c_int),
+pub struct Timer {
+    /// The kind above bit 32, the number below, and what holds for it.
+    what: AtomicU64,
+    /// Kernel id of the thread.
+    tid: AtomicI32,
+}
+
+const PERF: u64 = 1 << 32;
+const POSIX: u64 = 2 << 32;
+/// Interrupts not now.
+const HELD: u64 = 1 << 62;
+/// Never to interrupt again.
+const SILENT: u64 = 1 << 63;
+const FLAGS: u64 = HELD | SILENT;
+
+fn kind(timer: u64) -> u64 {
+    timer & !FLAGS & !u64::from(u32::MAX)
 }
 
 impl Timer {
     /// Starts interrupting the calling thread (kernel id `tid`) every `period_ns`. `wanted` is
-    /// tried first; what was started is returned too.
+    /// tried first; what was started is returned.
     pub fn start(
+        &self,
         wanted: ClockKind,
         period_ns: u64,
         tid: libc::pid_t,
         descriptors: &Descriptors,
-    ) -> (Self, ClockKind) {
+    ) -> ClockKind {
         let period_ns = off_beat(period_ns);
+        self.tid.store(tid, Ordering::Relaxed);
         if wanted == ClockKind::Cpu
             && let Some(descriptor) = perf_event(period_ns, tid, descriptors)
         {
-            return (Self::Perf(descriptor), ClockKind::Cpu);
+            self.set(PERF | descriptor as u64, descriptors);
+            return ClockKind::Cpu;
         }
         let (kind, clock) = match wanted {
             ClockKind::Wall => (ClockKind::Wall, libc::CLOCK_MONOTONIC),
             _ => (ClockKind::Timer, libc::CLOCK_THREAD_CPUTIME_ID),
         };
-        (posix_timer(clock, period_ns, tid).map_or(Self::None, Self::Posix), kind)
+        if let Some(timer) = posix_timer(clock, tid) {
+            set_timer(timer, period_ns);
+            self.set(POSIX | timer as u64, descriptors);
+        }
+        kind
     }
 
-    /// Stops interrupting, for good. To be called by the thread itself.
-    pub fn stop(&mut self, descriptors: &Descriptors) {
-        match core::mem::replace(self, Self::None) {
-            Self::None => {}
-            Self::Perf(descriptor) => {
-                enable(descriptor, false);
-                descriptors.release(descriptor, PERF_DESCRIPTOR);
-            }
-            Self::Posix(timer) => {
-                // SAFETY: the timer is ours.
-                unsafe { libc::syscall(libc::SYS_timer_delete, timer) };
-            }
+    fn tid(&self) -> libc::pid_t {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Notes what was started, unless the thread is to be silent.
+    fn set(&self, timer: u64, descriptors: &Descriptors) {
+        if self.what.compare_exchange(0, timer, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            close(timer, self.tid(), descriptors);
         }
     }
 
-    /// Holds the interruptions back, or lets them go on.
+    /// Stops interrupting, for good. To be called by the thread itself, while no other silences or
+    /// replaces it.
+    pub fn stop(&self, descriptors: &Descriptors) {
+        close(self.what.swap(0, Ordering::AcqRel), self.tid(), descriptors);
+    }
+
+    /// Interrupts no more, by whichever thread's wish.
+    pub fn silence(&self) {
+        switch(self.what.fetch_or(SILENT, Ordering::AcqRel), self.tid(), 0);
+    }
+
+    /// Holds the interruptions back, or lets them go on. To be called by the thread itself.
     pub fn enable(&self, on: bool, period_ns: u64) {
-        match self {
-            Self::None => {}
-            Self::Perf(descriptor) => enable(*descriptor, on),
-            Self::Posix(timer) => set_timer(*timer, if on { off_beat(period_ns) } else { 0 }),
+        let timer = match on {
+            true => self.what.fetch_and(!HELD, Ordering::AcqRel),
+            false => self.what.fetch_or(HELD, Ordering::AcqRel),
+        };
+        if timer & SILENT == 0 {
+            switch(timer, self.tid(), if on { off_beat(period_ns) } else { 0 });
+            if self.what.load(Ordering::Acquire) & SILENT != 0 {
+                switch(timer, self.tid(), 0);
+            }
         }
+    }
+
+    /// Whether the application has closed what interrupted the thread.
+    pub fn is_lost(&self) -> bool {
+        let timer = self.what.load(Ordering::Acquire);
+        kind(timer) == PERF && !is_event_of(timer as libc::c_int, self.tid())
+    }
+
+    /// Lets a timer without a descriptor take the place of an event that is lost; whether there is one
+    /// now. From any thread, while the thread itself does not stop it.
+    pub fn replace(&self, period_ns: u64) -> bool {
+        let Some(number) = posix_timer(cpu_clock_of(self.tid()), self.tid()) else { return false };
+        let timer = POSIX | number as u64;
+        let in_place = |old: u64| (kind(old) == PERF).then_some(old & FLAGS | timer);
+        if self.what.fetch_update(Ordering::AcqRel, Ordering::Acquire, in_place).is_err() {
+            delete_timer(number);
+            return false;
+        }
+        if self.what.load(Ordering::Acquire) & FLAGS == 0 {
+            set_timer(number, off_beat(period_ns));
+            if self.what.load(Ordering::Acquire) & FLAGS != 0 {
+                set_timer(number, 0);
+            }
+        }
+        true
     }
 }
 
-fn enable(descriptor: libc::c_int, on: bool) {
+/// Lets a timer of the thread interrupt every `period_ns`, or not at all if that is 0.
+fn switch(timer: u64, tid: libc::pid_t, period_ns: u64) {
+    match kind(timer) {
+        PERF => enable(timer as libc::c_int, tid, period_ns != 0),
+        POSIX => set_timer(timer as libc::c_int, period_ns),
+        _ => {}
+    }
+}
+
+fn close(timer: u64, tid: libc::pid_t, descriptors: &Descriptors) {
+    let number = timer as libc::c_int;
+    match kind(timer) {
+        PERF => {
+            enable(number, tid, false);
+            descriptors.release(number, is_event_of(number, tid));
+        }
+        POSIX => delete_timer(number),
+        _ => {}
+    }
+}
+
+/// Enables or disables the event of a thread, unless its number stands for something else now.
+fn enable(descriptor: libc::c_int, tid: libc::pid_t, on: bool) {
+    if !is_event_of(descriptor, tid) {
+        return;
+    }
     // PERF_EVENT_IOC_ENABLE and _DISABLE of perf_event_open(2).
     let request: libc::c_ulong = if on { 0x2400 } else { 0x2401 };
     // SAFETY: the request takes no pointer.
-    unsafe { libc::syscall(libc::SYS_ioctl, descriptor, request, 0) };
+    let _ = unsafe { syscall!(libc::SYS_ioctl, descriptor, request, 0) };
+}
+
+/// Whether a descriptor is the perf event of a thread of ours. All perf events have one inode in common,
+/// but no other file sends our signal to that thread.
+fn is_event_of(descriptor: libc::c_int, tid: libc::pid_t) -> bool {
+    let mut owner = Owner { kind: -1, id: 0 };
+    // SAFETY: fcntl(2) on any descriptor; the owner is valid for the call.
+    unsafe {
+        syscall!(libc::SYS_fcntl, descriptor, F_GETSIG) == Ok(SIGNAL as usize)
+            && syscall!(libc::SYS_fcntl, descriptor, F_GETOWN_EX, &raw mut owner).is_ok()
+            && owner.kind == F_OWNER_TID
+            && owner.id == tid
+    }
+}
+
+/// The CPU clock of a thread (linux/posix-timers_types.h, CPUCLOCK_SCHED of one thread).
+fn cpu_clock_of(tid: libc::pid_t) -> libc::clockid_t {
+    !tid << 3 | 6
 }
 
 /// `struct f_owner_ex` and its constants, of fcntl(2).
@@ -98,7 +196,9 @@ struct Owner {
 }
 const F_OWNER_TID: libc::c_int = 0;
 const F_SETSIG: libc::c_int = 10;
+const F_GETSIG: libc::c_int = 11;
 const F_SETOWN_EX: libc::c_int = 15;
+const F_GETOWN_EX: libc::c_int = 16;
 
 fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Option<libc::c_int> {
     let mut builder = perf_event::Builder::new().kind(Software::TASK_CLOCK);
@@ -113,14 +213,15 @@ fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Op
             && libc::syscall(libc::SYS_fcntl, descriptor, libc::F_SETFL, libc::O_ASYNC) == 0
     };
     if !set_up {
-        descriptors.release(descriptor, PERF_DESCRIPTOR);
+        descriptors.release(descriptor, true);
         return None;
     }
-    enable(descriptor, true);
+    enable(descriptor, tid, true);
     Some(descriptor)
 }
 
-fn posix_timer(clock: libc::clockid_t, period_ns: u64, tid: libc::pid_t) -> Option<libc::c_int> {
+/// A timer that sends our signal to a thread, and that is not armed yet.
+fn posix_timer(clock: libc::clockid_t, tid: libc::pid_t) -> Option<libc::c_int> {
     // SAFETY: all-zero is a valid sigevent.
     let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
     event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -130,11 +231,12 @@ fn posix_timer(clock: libc::clockid_t, period_ns: u64, tid: libc::pid_t) -> Opti
     // SAFETY: the kernel fills in the timer's id. The raw call, since glibc's would allocate.
     let result =
         unsafe { libc::syscall(libc::SYS_timer_create, clock, &raw mut event, &raw mut timer) };
-    if result != 0 {
-        return None;
-    }
-    set_timer(timer, period_ns);
-    Some(timer)
+    (result == 0).then_some(timer)
+}
+
+fn delete_timer(timer: libc::c_int) {
+    // SAFETY: the timer is ours.
+    let _ = unsafe { syscall!(libc::SYS_timer_delete, timer) };
 }
 
 fn set_timer(timer: libc::c_int, period_ns: u64) {
@@ -153,4 +255,56 @@ fn set_timer(timer: libc::c_int, period_ns: u64) {
             core::ptr::null::<u8>(),
         )
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than the test: an interruption would end it.
+    const PERIOD_NS: u64 = 100_000_000_000;
+
+    #[test]
+    fn an_event_whose_number_is_another_file_s_is_replaced_and_left_alone() {
+        let descriptors = Descriptors::new();
+        let timer = Timer { what: AtomicU64::new(0), tid: AtomicI32::new(0) };
+        // SAFETY: no preconditions.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
+        if timer.start(ClockKind::Cpu, PERIOD_NS, tid, &descriptors) != ClockKind::Cpu {
+            println!("SKIPPED: perf events are refused here");
+            return timer.stop(&descriptors);
+        }
+        let number = timer.what.load(Ordering::Relaxed) as libc::c_int;
+        assert!(!timer.is_lost());
+        // The event of another thread is not this one's.
+        assert!(!is_event_of(number, tid + 1));
+        // SAFETY: a C string; what is open under the number is closed.
+        unsafe {
+            let file = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            assert_eq!(libc::dup2(file, number), number);
+            libc::close(file);
+        }
+        assert!(timer.is_lost());
+        timer.enable(false, PERIOD_NS);
+        assert!(timer.replace(PERIOD_NS));
+        assert!(!timer.is_lost());
+        // The thread holds its interruptions back: the timer is not armed.
+        let mut now = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+        };
+        let mut left_s = || {
+            let timer = timer.what.load(Ordering::Relaxed) as libc::c_int;
+            // SAFETY: the pointer is valid for the call.
+            let asked = unsafe { libc::syscall(libc::SYS_timer_gettime, timer, &raw mut now) };
+            assert_eq!(asked, 0);
+            now.it_value.tv_sec
+        };
+        assert_eq!(left_s(), 0);
+        timer.enable(true, PERIOD_NS);
+        assert!(left_s() > 0);
+        timer.stop(&descriptors);
+        // SAFETY: closes what this function has opened.
+        assert_eq!(unsafe { libc::close(number) }, 0, "it was not ours to close");
+    }
 }

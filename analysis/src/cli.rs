@@ -9,6 +9,9 @@ mod report;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, Write};
+
+use crate::printable::line;
 
 /// Exit status of wrong usage, and of subcommands that do not exist yet.
 pub const USAGE: u8 = 2;
@@ -55,8 +58,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     match outcome {
         Ok(()) => 0,
         Err(failure) => {
-            eprintln!("plimsoll: {failure}");
+            say(&failure.message);
             failure.status
         }
     }
+}
+
+/// Writes one line on stderr, whatever names the message quotes. Nobody may be there to read it.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "plimsoll: {}", line(message));
 }

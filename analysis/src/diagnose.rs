@@ -16,7 +16,7 @@ use crate::input::{JobInfo, RankInput};
 use crate::order::ordered;
 use crate::per_rank::{self, Table};
 use crate::queries::ask;
-use crate::rank::{Rank, profile_is_sound};
+use crate::rank::{Rank, why_unusable};
 use crate::rules::Rules;
 use crate::series;
 use crate::summary::Summary;
@@ -73,13 +73,11 @@ pub fn diagnose_into(
     job: &JobInfo,
     table: Option<&mut dyn Table>,
 ) -> Result<Option<Summary>, DiagnoseError> {
-    let mut unsound = Vec::new();
+    let mut left_out = Vec::new();
     local.retain(|input| {
-        let sound = profile_is_sound(&input.profile);
-        if !sound {
-            unsound.push(input.rank);
-        }
-        sound
+        let reason = why_unusable(&input.profile);
+        left_out.extend(reason.map(|reason| (input.rank, reason)));
+        reason.is_none()
     });
     let (mut agreed, lowest, by_samples) = agree(comm, &local, &job.rules)?;
     let mut noted = None;
@@ -92,7 +90,7 @@ pub fn diagnose_into(
     }
     let reference = Reference::learn(comm, &local, lowest, by_samples)?;
     let mut totals = Totals::default();
-    unsound.into_iter().for_each(|rank| totals.job.leave_out(rank));
+    left_out.into_iter().for_each(|(rank, reason)| totals.job.leave_out(rank, reason));
     let ranks: Vec<Rank<'_>> = local.iter().map(|input| Rank::new(input, &agreed)).collect();
     for rank in &ranks {
         totals.add_rank(rank, &agreed);

@@ -7,17 +7,22 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_collector::digest::{Digest, spools};
+use plimsoll_collector::digest::{Digest, Moment, spools};
 use serde::{Deserialize, Serialize};
 
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
+use crate::deaths::{End, LastMoment, Lives};
 use crate::diagnose::{DiagnoseError, diagnose_into};
-use crate::input::{JobInfo, RankInput};
+use crate::error::reason;
+use crate::input::{FirstDeath, RankInput};
 use crate::per_rank::Table;
+use crate::printable::path as shown;
 use crate::ranks::RankSet;
 use crate::rules::Rules;
 use crate::settings::LABELS;
-use crate::spooled::{KILLED, SpoolNote};
+use crate::sources::Source;
+use crate::spooled::SpoolNote;
+use crate::spooled_job::{NoJob, SpooledJob};
 use crate::summary::Summary;
 
 /// Why there is no summary.
@@ -29,6 +34,8 @@ pub enum DigestError {
     NoSpool(PathBuf),
     /// No spool in it could be read; why, a sentence each.
     Unreadable(Vec<String>),
+    /// The spools must not be merged: which, and what to do instead.
+    Mixed(String),
     /// The ranks could not be compared.
     Diagnose(DiagnoseError),
 }
@@ -36,20 +43,25 @@ pub enum DigestError {
 impl fmt::Display for DigestError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Folder(path, error) => write!(
-                formatter,
-                "{} cannot be read: {error}. Give the folder *.plimsoll.d that a run has left.",
-                path.display()
-            ),
+            Self::Folder(path, error) => {
+                write!(formatter, "{} cannot be read: {}.", shown(path), reason(error))?;
+                match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                        formatter.write_str(" Give the folder *.plimsoll.d that a run has left.")
+                    }
+                    _ => Ok(()),
+                }
+            }
             Self::NoSpool(path) => write!(
                 formatter,
                 "{} holds no spool (*.spool). Give the folder *.plimsoll.d that a run has left; runs \
                  with PLIMSOLL_TRACE=off leave none.",
-                path.display()
+                shown(path)
             ),
             Self::Unreadable(reasons) => {
                 write!(formatter, "nothing could be read. {}", reasons.join(" "))
             }
+            Self::Mixed(reason) => formatter.write_str(reason),
             Self::Diagnose(error) => error.fmt(formatter),
         }
     }
@@ -95,24 +107,49 @@ pub fn digest(
     progress: &dyn Fn(u64, u64),
     table: Option<&mut dyn Table>,
 ) -> Result<Option<Summary>, DigestError> {
-    let mut job = Job::default();
-    let mut inputs = Vec::new();
-    let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-    let spools = paths.len();
-    for (index, path) in paths.iter().enumerate() {
-        // Processes rank, rank + spools, ... work on one spool together.
-        if rank % spools != index && index % size != rank {
-            continue;
+    let mut job = SpooledJob::default();
+    let mut parts = Vec::new();
+    for (index, team) in shares(comm.rank() as usize, comm.size() as usize, paths.len()) {
+        match Part::open(index, &paths[index], team) {
+            Ok((mut part, said)) => {
+                job = job.combine(said);
+                if parts.len() >= MOST_OPEN {
+                    part.close();
+                }
+                parts.push(part);
+            }
+            Err(reason) => job.unreadable.push(reason),
         }
-        let team = if size > spools { (size - 1 - index) / spools + 1 } else { 1 };
-        let member = if size > spools { rank / spools } else { 0 };
-        if let Err(reason) = job.take(path, (member, team), &mut inputs, progress) {
-            job.unreadable.push(reason);
+    }
+    // How long each rank's run counts is known only when all have told how long they lived.
+    let all = reduce(comm, (job.lives.clone(), job.regular.clone()), |mut ours, theirs| {
+        ours.0.combine(theirs.0);
+        (ours.0, ours.1.or(theirs.1))
+    });
+    let (lives, regular) = broadcast(comm, all)?;
+    let death = lives.first().filter(|_| regular.is_none());
+    let mut inputs = Vec::new();
+    let mut told = None;
+    for part in parts {
+        if death.is_some_and(|death| death.spool == part.index) && part.is_ended {
+            // Its collector has decided what is said of the death.
+            told = Some(part.note.job.death);
+        }
+        match part.replay(death, &mut inputs, progress) {
+            Ok(said) => job = job.combine(said),
+            Err(reason) => job.unreadable.push(reason),
         }
     }
     inputs.sort_by_key(|input: &RankInput| input.rank);
-    let all = reduce(comm, job, Job::combine);
-    let info = broadcast(comm, all.map(|all| all.map(Job::conclude)))?;
+    let all = reduce(comm, (job, told), |(job, told), (other, other_told)| {
+        (job.combine(other), told.or(other_told))
+    });
+    let conclude = |(job, told): (SpooledJob, Option<Option<FirstDeath>>)| {
+        let mut info = job.conclude()?;
+        info.death = death.and_then(|_| told.flatten().or_else(|| lives.told()));
+        Ok(info)
+    };
+    let info = broadcast(comm, all.map(|all| all.map(conclude)))?;
     match info {
         Ok(mut info) => {
             if let Some(OtherRules { file, rules }) = rules {
@@ -124,145 +161,154 @@ pub fn digest(
             }
             Ok(diagnose_into(comm, inputs, &info, table)?)
         }
-        Err(reasons) => Err(DigestError::Unreadable(reasons)),
+        Err(NoJob::Unreadable(reasons)) => Err(DigestError::Unreadable(reasons)),
+        Err(NoJob::Mixed(reason)) => Err(DigestError::Mixed(reason)),
     }
 }
 
-/// What the spools say of the job.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Job {
-    /// The note of the lowest rank's spool.
-    first: Option<(u32, JobInfo)>,
-    /// In how many ways the parts of the job ended: the most telling.
-    ended: Option<String>,
-    complete: bool,
-    size: u32,
-    ranks: RankSet,
-    /// The ranks of which samples were kept, where those of others were not.
-    kept: Option<RankSet>,
-    /// Places that could not be read.
-    damages: Vec<String>,
-    unreadable: Vec<String>,
+/// Spools that a process of a digest keeps open from when it asks them how long ranks lived to when
+/// it reads their records.
+const MOST_OPEN: usize = 32;
+
+/// Place of a process among those that read one spool together.
+#[derive(Clone, Copy)]
+struct Team {
+    member: usize,
+    size: usize,
 }
 
-impl Job {
-    /// Takes this process's share of the ranks in one spool.
-    fn take(
-        &mut self,
-        path: &Path,
-        (member, team): (usize, usize),
-        inputs: &mut Vec<RankInput>,
-        progress: &dyn Fn(u64, u64),
-    ) -> Result<(), String> {
-        let named = |error: &dyn fmt::Display| format!("{}: {error}.", path.display());
-        let mut digest = Digest::open(path).map_err(|error| named(&error))?;
-        let note = digest.note().cloned().ok_or_else(|| named(&"it says nothing of its job"))?;
-        let note: SpoolNote = serde_json::from_value(note).map_err(|error| named(&error))?;
+/// The spools that process `rank` of `size` reads, each with its place among those that read it.
+fn shares(rank: usize, size: usize, spools: usize) -> Vec<(usize, Team)> {
+    if size <= spools {
+        return (rank..spools).step_by(size).map(|at| (at, Team { member: 0, size: 1 })).collect();
+    }
+    // Processes rank, rank + spools, ... work on one spool together.
+    let at = rank % spools;
+    vec![(at, Team { member: rank / spools, size: (size - 1 - at) / spools + 1 })]
+}
+
+/// This process's share of the ranks in one spool.
+struct Part<'a> {
+    /// Its place among the spools of the digest.
+    index: usize,
+    path: &'a Path,
+    team: Team,
+    note: SpoolNote,
+    /// Its collector has ended the run of all its ranks.
+    is_ended: bool,
+    digest: Option<Digest>,
+}
+
+impl<'a> Part<'a> {
+    /// Opens a spool; what it says of its job.
+    fn open(index: usize, path: &'a Path, team: Team) -> Result<(Self, SpooledJob), String> {
+        let digest = Digest::open(path).map_err(|error| named(path, &error))?;
+        let note = digest.note().cloned();
+        let note = note.ok_or_else(|| named(path, &"it says nothing of its job"))?;
+        let note: SpoolNote = serde_json::from_value(note).map_err(|error| named(path, &error))?;
         let processes = digest.processes();
         if processes.is_empty() {
-            return Err(named(&"the state of its processes is lost"));
+            return Err(named(path, &"the state of its processes is lost"));
         }
+        let is_ended = processes.iter().all(|process| process.ended);
+        let mut lives = Lives::default();
+        for process in &processes {
+            let Some(rank) = note.rank(process.pid) else { continue };
+            let end = match (process.died, process.ended) {
+                (true, _) => End::Death,
+                (false, true) => End::Run,
+                (false, false) => End::Unknown,
+            };
+            let Moment { at_ns, stamp } = process.last;
+            lives.add(LastMoment { at_ns, rank, spool: index, stamp }, end);
+        }
+        let ranks: RankSet = processes.iter().filter_map(|it| note.rank(it.pid)).collect();
         let first = note.ranks.iter().map(|rank| rank.rank).min();
-        let ended = processes.iter().all(|process| process.ended);
-        let mut part = Self {
+        let complete = note.job.complete;
+        let is_damaged = !digest.damages().is_empty() || !digest.is_orderly() || !is_ended;
+        let source = Source {
+            file: path.display().to_string(),
+            run: note.run.clone(),
+            executable: note.job.executable.clone(),
+            size: note.size,
+            ranks: ranks.clone(),
+        };
+        let said = SpooledJob {
             first: Some((first.unwrap_or(u32::MAX), note.job.clone())),
             ended: Some(note.job.ended.clone()),
-            complete: note.job.complete && ended,
+            regular: complete.then(|| note.job.ended.clone()),
+            complete: complete && is_ended,
             size: note.size,
             kept: note.kept.clone(),
-            ..Self::default()
+            lives,
+            damaged: if is_damaged { ranks } else { RankSet::default() },
+            sources: vec![source],
+            ..SpooledJob::default()
         };
+        Ok((Self { index, path, team, note, is_ended, digest: Some(digest) }, said))
+    }
+
+    /// Closes the spool until its records are read.
+    fn close(&mut self) {
+        self.digest = None;
+    }
+
+    /// Replays this process's ranks up to the first death; says what could not be read.
+    fn replay(
+        self,
+        death: Option<LastMoment>,
+        inputs: &mut Vec<RankInput>,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<SpooledJob, String> {
+        let Self { index, path, team, note, .. } = self;
+        let named = |error: &dyn fmt::Display| named(path, error);
+        let mut digest = match self.digest {
+            Some(digest) => digest,
+            None => Digest::open(path).map_err(|error| named(&error))?,
+        };
+        let first = note.ranks.iter().map(|rank| rank.rank).min();
         let frames = digest.frames();
-        let mut read = 0;
-        for process in processes.iter().skip(member).step_by(team) {
+        let (mut read, mut ranks) = (0, RankSet::default());
+        for process in digest.processes().iter().skip(team.member).step_by(team.size) {
+            match death {
+                Some(death) if death.spool != index => {
+                    digest.end_after(process.number, death.at_ns);
+                }
+                // What has ended with the death, as its collector saw it, has ended right.
+                Some(death) if !process.ended => digest.end_at(process.number, death.stamp),
+                _ => {}
+            }
             let profile = digest.profile(process.number, |_| {
                 read += 1;
-                progress(read, frames / team as u64);
+                progress(read, frames / team.size as u64);
             });
             let Some(profile) = profile.map_err(|error| named(&error))? else { continue };
             let Some(mut input) = note.input(process.pid, profile) else { continue };
             if first == Some(input.rank) {
                 input.cost.spool_bytes = digest.bytes();
             }
-            part.ranks = part.ranks.union(&RankSet::from_iter([input.rank]));
+            ranks = ranks.union(&RankSet::from_iter([input.rank]));
             inputs.push(input);
         }
         // What is beside the records is read by each of the team.
-        part.damages = digest.damages().iter().map(|damage| named(damage)).collect();
-        *self = std::mem::take(self).combine(part);
-        Ok(())
-    }
-
-    fn combine(mut self, other: Self) -> Self {
-        if self.first.is_none() && self.unreadable.is_empty() {
-            return other;
+        let mut damages: Vec<String> =
+            digest.damages().iter().map(|damage| named(damage)).collect();
+        if note.job.complete && !digest.is_orderly() {
+            damages.push(named(&"its end is missing, and what came last may be lost"));
         }
-        if other.first.is_none() && other.unreadable.is_empty() {
-            return self;
-        }
-        let rank = |job: &Self| job.first.as_ref().map_or(u32::MAX, |(rank, _)| *rank);
-        if rank(&other) < rank(&self) {
-            self.first = other.first;
-        }
-        self.ended = self.ended.into_iter().chain(other.ended).max_by_key(|ended| severity(ended));
-        self.complete &= other.complete;
-        self.size = self.size.max(other.size);
-        self.ranks = self.ranks.union(&other.ranks);
-        self.kept = self.kept.or(other.kept);
-        self.damages.extend(other.damages);
-        self.damages.sort();
-        self.damages.dedup();
-        self.unreadable.extend(other.unreadable);
-        self
-    }
-
-    /// What the summary says of the job; why it cannot say anything, if it cannot.
-    fn conclude(self) -> Result<JobInfo, Vec<String>> {
-        let Some((_, mut info)) = self.first else { return Err(self.unreadable) };
-        info.complete = self.complete && self.unreadable.is_empty();
-        info.ended = self.ended.unwrap_or_else(|| KILLED.to_owned());
-        if !info.complete && self.ranks.len() < self.size {
-            let found = &self.ranks;
-            info.notes.push(format!("Of {} ranks, these have left a spool: {found}.", self.size));
-        }
-        if let Some(kept) = &self.kept {
-            // A spool may be missing, or have stayed as it was.
-            let of = match &self.ranks {
-                found if found == kept => "them alone".to_owned(),
-                found => format!("those that are found, {found}"),
-            };
-            info.notes.push(format!(
-                "Of {} ranks, the samples of {kept} were kept: this is of {of} \
-                 (PLIMSOLL_TRACE=clusters). The report of the run itself is of all.",
-                self.size
-            ));
-        }
-        for damage in self.unreadable {
-            info.notes.push(format!("A spool could not be read: {damage}"));
-        }
-        let damages = self.damages.len();
-        for damage in self.damages.into_iter().take(MOST_DAMAGES) {
-            info.notes.push(format!("A spool is damaged: {damage}"));
-        }
-        if damages > MOST_DAMAGES {
-            info.notes.push(format!("There are {} more damages.", damages - MOST_DAMAGES));
-        }
-        Ok(info)
+        let of_spool = || note.ranks.iter().map(|rank| rank.rank).collect();
+        Ok(SpooledJob {
+            first: Some((first.unwrap_or(u32::MAX), note.job.clone())),
+            complete: note.job.complete,
+            damaged: if damages.is_empty() { RankSet::default() } else { of_spool() },
+            ranks,
+            damages,
+            ..SpooledJob::default()
+        })
     }
 }
 
-/// Damages that a summary tells one by one.
-const MOST_DAMAGES: usize = 5;
-
-/// How much an end says of what happened, where parts of a job ended differently: what kills one
-/// process makes launchers end the others by SIGTERM.
-fn severity(ended: &str) -> u32 {
-    match ended {
-        "finalize" => 0,
-        "exit" => 1,
-        "signal 15" => 2,
-        KILLED => 3,
-        "abort" => 4,
-        _ => 5,
-    }
+/// A sentence about a spool.
+fn named(path: &Path, what: &dyn fmt::Display) -> String {
+    format!("{}: {what}.", shown(path))
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::printable::{excerpt, path as shown};
+
 /// Why a summary could not be read or a report not be written.
 #[derive(Debug)]
 pub enum Error {
@@ -44,26 +46,26 @@ impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { path, source } => {
-                write!(formatter, "{} cannot be read: {source}.", path.display())
+                write!(formatter, "{} cannot be read: {}.", shown(path), reason(source))
             }
             Self::NotASummary { reason } => write!(
                 formatter,
-                "This is not a summary that Plimsoll wrote, or it is damaged: {reason}. Expected \
-                 a file named *.plimsoll.json."
+                "This is not a summary that Plimsoll wrote, or it is damaged: {}. Expected \
+                 a file named *.plimsoll.json.",
+                excerpt(reason)
             ),
             Self::WrongSchema { found } => write!(
                 formatter,
-                "This summary has the schema {found:?}, but this version of Plimsoll reads \
-                 \"plimsoll-summary/1\". Use the version that wrote it."
+                "This summary has the schema \"{}\", but this version of Plimsoll reads \
+                 \"plimsoll-summary/1\". Use the version that wrote it.",
+                excerpt(found)
             ),
             Self::Write { path, source } => {
-                write!(formatter, "{} cannot be written: {}", path.display(), remedy(source))
+                write!(formatter, "{} cannot be written: {}.", shown(path), reason(source))
             }
-            Self::NoPlace { wanted, fallback } => write!(
-                formatter,
-                "No report was written. {wanted} {fallback} Set PLIMSOLL_OUTPUT to a directory \
-                 that can be written."
-            ),
+            Self::NoPlace { wanted, fallback } => {
+                write!(formatter, "No report was written. {wanted} {fallback} {}", wanted.remedy())
+            }
         }
     }
 }
@@ -78,14 +80,75 @@ impl std::error::Error for Error {
     }
 }
 
-/// The reason in words, for the cases that users meet.
-fn remedy(source: &io::Error) -> String {
-    match source.kind() {
-        io::ErrorKind::StorageFull => "the disk is full.".into(),
-        io::ErrorKind::QuotaExceeded => "the disk quota is used up.".into(),
-        io::ErrorKind::PermissionDenied => "permission is denied.".into(),
-        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only.".into(),
-        io::ErrorKind::NotADirectory => "a part of its path is not a directory.".into(),
-        _ => format!("{source}."),
+impl Error {
+    /// What the user can do so that a report or a spool is written, as a sentence.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Write { source, .. } if is_full(source) => {
+                "Make room, or set PLIMSOLL_OUTPUT to a directory on another disk."
+            }
+            _ => "Set PLIMSOLL_OUTPUT to a directory that can be written.",
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The reason in words, as the end of a sentence.
+pub fn reason(error: &io::Error) -> String {
+    let words = match error.kind() {
+        io::ErrorKind::NotFound => "it does not exist",
+        io::ErrorKind::StorageFull => "the disk is full",
+        io::ErrorKind::QuotaExceeded => "the disk quota is used up",
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => "permission is denied",
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only",
+        io::ErrorKind::NotADirectory => "a part of its path is not a directory",
+        io::ErrorKind::IsADirectory => "it is a directory",
+        _ => return without_number(&error.to_string()),
+    };
+    words.to_owned()
+}
+
+/// A message of the system without its number, which says the same again.
+fn without_number(message: &str) -> String {
+    let words = message.rsplit_once(" (os error ").map_or(message, |(words, _)| words);
+    words.trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(errno: i32) -> Error {
+        Error::Write { path: "/scratch".into(), source: io::Error::from_raw_os_error(errno) }
+    }
+
+    #[test]
+    fn reasons_are_words_and_told_once() {
+        for (errno, words) in [
+            (libc::ENOENT, "it does not exist"),
+            (libc::EACCES, "permission is denied"),
+            (libc::EISDIR, "it is a directory"),
+            (libc::EIO, "Input/output error"),
+        ] {
+            assert_eq!(reason(&io::Error::from_raw_os_error(errno)), words);
+            let read =
+                Error::Read { path: "/x".into(), source: io::Error::from_raw_os_error(errno) };
+            assert_eq!(read.to_string(), format!("/x cannot be read: {words}."));
+        }
+        let own = io::Error::new(io::ErrorKind::PermissionDenied, "another user owns it");
+        assert_eq!(reason(&own), "another user owns it");
+    }
+
+    #[test]
+    fn advice_fits_the_reason() {
+        let nowhere = |errno| {
+            let (wanted, fallback) = (Box::new(write(errno)), Box::new(write(libc::EACCES)));
+            Error::NoPlace { wanted, fallback }.to_string()
+        };
+        assert!(nowhere(libc::ENOSPC).ends_with("directory on another disk."));
+        assert!(nowhere(libc::EROFS).ends_with("a directory that can be written."));
     }
 }

@@ -58,8 +58,14 @@ pub struct JobInfo {
     pub mpi: Mpi,
     /// Whether the run reached its end and all ranks contribute.
     pub complete: bool,
+    /// Why it is not complete, as the end of a sentence, where how it ended does not tell.
+    #[serde(default)]
+    pub incomplete: Option<String>,
     /// How it ended.
     pub ended: String,
+    /// The first rank that ended before its time, if others went on: the run is counted up to then.
+    #[serde(default)]
+    pub death: Option<FirstDeath>,
     /// Settings worth telling.
     pub settings: BTreeMap<String, String>,
     /// The user's rules of labels.
@@ -67,6 +73,18 @@ pub struct JobInfo {
     pub rules: Rules,
     /// Sentences about what the measurement could not do.
     pub notes: Vec<String>,
+}
+
+/// How long other ranks must have outlived the first that died for the summary to say so.
+pub const MIN_OUTLIVED_NS: u64 = 100_000_000;
+
+/// A rank that ended before its time, while others went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstDeath {
+    /// The rank.
+    pub rank: u32,
+    /// Since the begin of its run, in nanoseconds.
+    pub at_ns: u64,
 }
 
 /// What is known of a rank's clock beside what it showed.

@@ -43,8 +43,8 @@ impl Host {
 pub struct JobTotals {
     /// The ranks that are in.
     pub ranks: RankSet,
-    /// Ranks whose profile contradicts itself and was left out.
-    pub unsound: RankSet,
+    /// Ranks whose profile was left out, by the reason.
+    pub left_out: BTreeMap<String, RankSet>,
     /// Where they ran, by host name.
     pub hosts: BTreeMap<String, Host>,
     /// Longest run of a rank, in nanoseconds.
@@ -96,6 +96,11 @@ pub struct Counts {
     pub collector_cpu_ns: u64,
     /// The part of it for functions, loops and lines, and the part of that after the run, in nanoseconds.
     pub structure_cpu_ns: (u64, u64),
+    /// Functions that stand without structure, because it was not looked up by the deadline: most of any
+    /// rank, since the ranks have functions in common.
+    pub late_functions: u64,
+    /// Samples in them, of all ranks.
+    pub late_samples: u64,
     /// Bytes spooled.
     pub spool_bytes: u64,
     /// Threads not sampled.
@@ -142,7 +147,7 @@ impl JobTotals {
                 RankSet::default()
             },
             ranks: number,
-            unsound: RankSet::default(),
+            left_out: BTreeMap::default(),
             hosts: BTreeMap::from([(input.host.clone(), host)]),
             elapsed_ns: profile.elapsed_ns,
             threads: profile.threads,
@@ -167,15 +172,19 @@ impl JobTotals {
         });
     }
 
-    /// Notes a rank whose profile cannot be used.
-    pub fn leave_out(&mut self, rank: u32) {
-        self.unsound = self.unsound.union(&RankSet::from_iter([rank]));
+    /// Notes a rank whose profile cannot be used, and why.
+    pub fn leave_out(&mut self, rank: u32, reason: &str) {
+        let ranks = self.left_out.entry(reason.to_owned()).or_default();
+        *ranks = ranks.union(&RankSet::from_iter([rank]));
     }
 
     /// Takes in other ranks.
     pub fn combine(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
-        self.unsound = self.unsound.union(&other.unsound);
+        for (reason, theirs) in other.left_out {
+            let ranks = self.left_out.entry(reason).or_default();
+            *ranks = ranks.union(&theirs);
+        }
         for (name, theirs) in other.hosts {
             let ours = self.hosts.entry(name).or_default();
             ours.ranks = ours.ranks.union(&theirs.ranks);
@@ -234,6 +243,8 @@ impl Counts {
             sampling_cpu_ns: counts.sampling_cpu_ns,
             collector_cpu_ns: input.cost.collector_cpu_ns,
             structure_cpu_ns: input.cost.structure_cpu_ns,
+            late_functions: counts.late_functions,
+            late_samples: counts.late_samples,
             spool_bytes: input.cost.spool_bytes,
             unsampled_threads: counts.unsampled_threads,
             memory_bytes: input.cost.memory_bytes,
@@ -253,6 +264,8 @@ impl Counts {
         self.collector_cpu_ns += other.collector_cpu_ns;
         self.structure_cpu_ns.0 += other.structure_cpu_ns.0;
         self.structure_cpu_ns.1 += other.structure_cpu_ns.1;
+        self.late_functions = self.late_functions.max(other.late_functions);
+        self.late_samples += other.late_samples;
         self.spool_bytes += other.spool_bytes;
         self.unsampled_threads += other.unsampled_threads;
         self.memory_bytes = self.memory_bytes.max(other.memory_bytes);

@@ -1,5 +1,6 @@
 //! Where reports go: names, and files that appear whole or not at all and never replace another.
 
+mod draft;
 mod job;
 mod local_time;
 mod name;

@@ -153,9 +153,20 @@ impl<'a> Rank<'a> {
     }
 }
 
+/// Why a profile must not be used, as the end of a sentence; `None` if it may be.
+pub fn why_unusable(profile: &ProcessProfile) -> Option<&'static str> {
+    if profile.collection.failed {
+        Some("ends with an error of our own")
+    } else if !profile_is_sound(profile) {
+        Some("contradicts itself")
+    } else {
+        None
+    }
+}
+
 /// Whether all references inside a profile lead somewhere. Profiles come from segments that other
 /// processes wrote; one that is not sound is left out and named.
-pub fn profile_is_sound(profile: &ProcessProfile) -> bool {
+fn profile_is_sound(profile: &ProcessProfile) -> bool {
     let nodes = profile.tree.nodes.len();
     let known = |node: NodeId| (node as usize) < nodes;
     is_sound(&profile.tree)

@@ -18,8 +18,8 @@ pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_s
 pub use rank_filter::RankFilter;
 use table::Reading;
 pub use table::{
-    LABELS, LIBRARY, MAX_PERIOD_NS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, ROOT_PID, State,
-    TABLE, Variable,
+    LABELS, LIBRARY, MAX_PERIOD_NS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS, ROOT_PID,
+    State, TABLE, Variable,
 };
 pub use warning::Warning;
 

@@ -24,6 +24,10 @@ pub const KILLED: &str = "killed";
 pub struct SpoolNote {
     /// What is known of the job; while it runs, it has ended in no way but [`KILLED`].
     pub job: JobInfo,
+    /// Identity of the run: equal in all spools of one run, and in no other run's. Spools of earlier builds
+    /// have none.
+    #[serde(default)]
+    pub run: Option<String>,
     /// Ranks whose spools are in one folder.
     pub size: u32,
     /// Node on which the collector runs.
@@ -52,6 +56,11 @@ pub struct RankNote {
 }
 
 impl SpoolNote {
+    /// The rank whose process has this id.
+    pub fn rank(&self, pid: u32) -> Option<u32> {
+        self.ranks.iter().find(|rank| rank.pid == pid).map(|rank| rank.rank)
+    }
+
     /// The rank whose process has this id, as its collector hands it on.
     pub fn input(&self, pid: u32, profile: ProcessProfile) -> Option<RankInput> {
         let note = self.ranks.iter().find(|rank| rank.pid == pid)?;

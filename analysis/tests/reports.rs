@@ -31,6 +31,16 @@ fn whole_tree() {
 }
 
 #[test]
+fn a_run_of_which_a_part_is_missing_is_not_said_to_have_ended_badly() {
+    let mut summary = summaries::balanced();
+    summary.run.complete = false;
+    summary.run.incomplete = Some("the spool of rank 2 is damaged".into());
+    let text = text(&summary);
+    assert!(text.contains("INCOMPLETE: the spool of rank 2 is damaged.\n"), "{text}");
+    assert!(!text.contains("ended by"), "{text}");
+}
+
+#[test]
 fn every_report_fits_its_place() {
     for summary in [
         summaries::minimal(),

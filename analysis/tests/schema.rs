@@ -65,8 +65,15 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 5] =
-    ["notes", "unsampled_threads", "structure_cpu_s", "late_structure_cpu_s", "thread_clusters"];
+const ADDED: [&str; 7] = [
+    "notes",
+    "unsampled_threads",
+    "structure_cpu_s",
+    "late_structure_cpu_s",
+    "late_functions",
+    "late_samples",
+    "thread_clusters",
+];
 
 /// Every object of a summary with every key filled has the keys that the schema names for it, and
 /// the schema demands all but those that were added after the contract.

@@ -3,7 +3,10 @@
 //! Kinds are needed at once, when a stack arrives; names are looked up between, so that neither
 //! the drain nor the end of the run waits for symbol tables.
 
+mod agenda;
 mod naming;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::Frame;
 use crate::spool::meta::NameMeta;
-use crate::structure::Structures;
+use crate::structure::{ModuleId, Structures};
 use crate::tables::Tables;
 use crate::tree::{IdMap, RawId, Tree};
 
@@ -45,6 +48,36 @@ impl Detail {
     }
 }
 
+/// Samples of an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Samples {
+    /// Those taken there.
+    pub(crate) own: u64,
+    /// Those and the ones in what it calls; a call that recurs counts each time.
+    pub(crate) all: u64,
+}
+
+/// What an address is needed for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// How much of it is to be known.
+    pub(crate) detail: Detail,
+    /// How often it was seen.
+    pub(crate) samples: Samples,
+}
+
+/// What was not looked up by the deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Late {
+    /// Functions that stand without loops, inlined calls and lines.
+    pub(crate) functions: u64,
+    /// Samples in them.
+    pub(crate) samples: u64,
+}
+
+/// A function, by its module and where it begins.
+pub(crate) type FunctionKey = (ModuleId, u64);
+
 /// A frame with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
@@ -58,6 +91,8 @@ pub(crate) struct Named {
     pub(crate) role: Role,
     /// How much of it was looked up.
     pub(crate) detail: Detail,
+    /// The function that holds it; `None` where that is not known.
+    pub(crate) function: Option<FunctionKey>,
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +108,12 @@ struct Raw {
 pub(crate) struct Addresses {
     /// By id: a process numbers them from 1 on.
     seen: Vec<Option<Raw>>,
+    /// Addresses that still lack a name or their structure.
     waiting: Vec<u32>,
+    /// Named addresses that still lack their structure, the next one last.
+    agenda: Vec<u32>,
+    /// Addresses were added to the agenda since it was put in order.
+    is_unordered: bool,
     put_off: IdMap<u32, Raw>,
     named: IdMap<u32, Named>,
     /// Their ids, in the order in which they were named.
@@ -123,13 +163,15 @@ impl Addresses {
 
     /// Whether there are addresses without a name, or of which more is to be known.
     pub(crate) fn has_nameless(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.agenda.is_empty()
     }
 
-    /// Names addresses that have no name yet, for so long at most.
+    /// Names addresses that have no name yet, for so long at most: first the functions of all, then the
+    /// structure of those that have most samples.
     pub(crate) fn name_some(
         &mut self,
         limit: Duration,
+        samples: impl FnOnce() -> IdMap<u32, Samples>,
         tables: &dyn Tables,
         structures: &mut Structures,
     ) {
@@ -137,49 +179,135 @@ impl Addresses {
         while begin.elapsed() < limit
             && let Some(id) = self.waiting.pop()
         {
-            self.name(id, tables, structures);
+            if !self.name(id, Detail::Symbol, tables, structures) {
+                self.waiting.push(id);
+                return;
+            }
+            self.agenda.push(id);
+            self.is_unordered = true;
+        }
+        if self.waiting.is_empty() && self.is_unordered {
+            let (samples, agenda) = (samples(), std::mem::take(&mut self.agenda));
+            let all = |id: u32| samples.get(&id).map_or(0, |samples| samples.all);
+            self.agenda = self.in_order(agenda, all, tables, structures);
+            self.agenda.reverse();
+            self.is_unordered = false;
+        }
+        while begin.elapsed() < limit
+            && !self.is_unordered
+            && let Some(id) = self.agenda.pop()
+        {
+            if !self.name(id, Detail::Structure, tables, structures) {
+                self.agenda.push(id);
+                return;
+            }
         }
     }
 
     /// Names these addresses, and lets exactly so much be known of each: what else was known of one was
-    /// so by chance.
+    /// so by chance. Past the deadline of `structures`, a function stands without structure, all of it:
+    /// else one part of its samples would be in its loops, and the other would not.
     pub(crate) fn name_all(
         &mut self,
-        ids: impl IntoIterator<Item = (u32, Detail)>,
+        ids: impl IntoIterator<Item = (u32, Use)>,
         tables: &dyn Tables,
         structures: &mut Structures,
     ) {
         self.waiting.clear();
-        for (id, detail) in ids {
-            let seen = self.seen.get_mut(id as usize).and_then(Option::as_mut);
-            if let Some(raw) = seen.or_else(|| self.put_off.get_mut(&id)) {
-                raw.detail = detail;
+        self.agenda.clear();
+        let mut ids: Vec<(u32, Use)> = ids.into_iter().collect();
+        ids.sort_unstable_by_key(|(id, _)| *id);
+        let mut samples: IdMap<u32, u64> = IdMap::default();
+        for (id, used) in &ids {
+            let seen = self.seen.get_mut(*id as usize).and_then(Option::as_mut);
+            if let Some(raw) = seen.or_else(|| self.put_off.get_mut(id)) {
+                raw.detail = used.detail;
             }
-            self.name(id, tables, structures);
-            if let Some(named) = self.named.get_mut(&id).filter(|named| named.detail > detail) {
-                named.steps = Box::default();
+            if !self.name(*id, Detail::Symbol, tables, structures) {
+                self.name_by_module(*id, tables, structures);
+            }
+            samples.insert(*id, used.samples.all);
+        }
+        let agenda = ids.iter().map(|(id, _)| *id).collect();
+        let all = |id: u32| samples.get(&id).copied().unwrap_or_default();
+        for id in self.in_order(agenda, all, tables, structures) {
+            if !self.name(id, Detail::Structure, tables, structures)
+                && let Some(function) = self.named.get(&id).and_then(|named| named.function)
+            {
+                structures.give_up(function);
             }
         }
+    }
+
+    /// Takes away what is not to be known of addresses, and that of functions that were given up.
+    pub(crate) fn without_structure(
+        &mut self,
+        ids: impl IntoIterator<Item = (u32, Use)>,
+        structures: &Structures,
+    ) -> Late {
+        let (mut late, mut functions) = (Late::default(), std::collections::HashSet::new());
+        for (id, used) in ids {
+            let Some(named) = self.named.get_mut(&id) else { continue };
+            let given_up = |function: &FunctionKey| structures.is_given_up(*function);
+            if used.detail == Detail::Symbol {
+                named.steps = Box::default();
+            } else if let Some(function) = named.function.filter(given_up) {
+                named.steps = Box::default();
+                named.detail = Detail::Symbol;
+                late.samples += used.samples.own;
+                functions.insert(function);
+            }
+        }
+        late.functions = functions.len() as u64;
+        late
     }
 
     /// Leaves addresses without a name until they are seen again, or all are named.
     pub(crate) fn put_off(&mut self) {
-        for id in self.waiting.drain(..) {
-            if !self.named.contains_key(&id) {
-                let seen = self.seen.get_mut(id as usize).and_then(Option::take);
-                self.put_off.extend(seen.map(|raw| (id, raw)));
+        for id in self.waiting.drain(..).chain(self.agenda.drain(..)) {
+            let is_known = |named: &Named, raw: &Raw| named.detail >= raw.detail;
+            let seen = self.seen.get_mut(id as usize);
+            let named = self.named.get(&id);
+            if let Some(seen) = seen
+                && let Some(raw) = seen.take_if(|raw| !named.is_some_and(|it| is_known(it, raw)))
+            {
+                self.put_off.insert(id, raw);
             }
         }
     }
 
-    fn name(&mut self, id: u32, tables: &dyn Tables, structures: &mut Structures) {
+    fn raw(&self, id: u32) -> Option<Raw> {
         let seen = self.seen.get(id as usize).copied().flatten();
-        let Some(raw) = seen.or_else(|| self.put_off.get(&id).copied()) else { return };
-        if self.named.get(&id).is_none_or(|named| named.detail < raw.detail) {
-            let named = self.look_up(raw, tables, structures);
-            self.named.insert(id, named);
-            self.order.push(id);
+        seen.or_else(|| self.put_off.get(&id).copied())
+    }
+
+    /// Looks up so much of an address, if so much is to be known of it. `false` if the deadline has passed
+    /// before.
+    fn name(
+        &mut self,
+        id: u32,
+        detail: Detail,
+        tables: &dyn Tables,
+        structures: &mut Structures,
+    ) -> bool {
+        let Some(raw) = self.raw(id) else { return true };
+        let raw = Raw { detail: raw.detail.min(detail), ..raw };
+        let known = self.named.get(&id).cloned();
+        if known.as_ref().is_some_and(|named| named.detail >= raw.detail) {
+            return true;
         }
+        let Some(named) = self.look_up(raw, known, tables, structures) else { return false };
+        self.named.insert(id, named);
+        self.order.push(id);
+        true
+    }
+
+    /// Names an address whose function was not looked up by the deadline.
+    fn name_by_module(&mut self, id: u32, tables: &dyn Tables, structures: &mut Structures) {
+        let Some(raw) = self.raw(id) else { return };
+        let named = self.look_up_module(raw, tables, structures);
+        self.named.insert(id, named);
+        self.order.push(id);
     }
 
     /// Takes the name of an address from who has looked it up before.
@@ -187,13 +315,15 @@ impl Addresses {
         let frame = self.intern(name.frame.clone());
         let steps = name.steps.iter().map(|step| self.intern(step.clone())).collect();
         let NameMeta { offset, role, detail, .. } = *name;
-        self.named.insert(name.id, Named { frame, steps, offset, role, detail });
+        let named = Named { frame, steps, offset, role, detail, function: None };
+        self.named.insert(name.id, named);
     }
 
-    /// All names but the first `known`.
+    /// All names but the first `known`, each once.
     pub(crate) fn named_since(&self, process: u32, known: usize) -> impl Iterator<Item = NameMeta> {
         let new = self.order.get(known..).unwrap_or_default().iter();
-        new.filter_map(move |id| {
+        let mut told = std::collections::HashSet::new();
+        new.filter(move |id| told.insert(**id)).filter_map(move |id| {
             let named = self.named.get(id)?;
             Some(NameMeta {
                 process,

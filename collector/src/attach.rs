@@ -1,23 +1,26 @@
 //! The shared segment of one process, mapped: the only place that touches its memory.
 //!
 //! The content is hostile: whatever is read is a number to be checked, and nothing here trusts a
-//! count, an index or a length. The file itself is not: its size is checked once and its writers
-//! never shrink it.
+//! count, an index or a length. The file itself is not, once it is known to be the segment that its
+//! header says: its size is checked once and its writers never shrink it.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::mem::offset_of;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use plimsoll_agent::descriptors::hide;
 use plimsoll_agent::doorbell::Doorbell;
+use plimsoll_agent::mapping::shared_again;
+use plimsoll_agent::own::{Identity, Own};
+use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::record::VERSION;
 use plimsoll_agent::segment::{
-    ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_SLOTS, MAX_THREADS,
+    ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_SLOTS,
     MODULES_OFFSET, ModuleEntry, Process, SlotCounters, THREADS_OFFSET, Thread, ThreadArea,
-    ThreadState, segment_bytes, thread_area_bytes, thread_offset,
+    ThreadState, areas_in, thread_area_bytes, thread_offset,
 };
 
 use crate::tables::{ModuleInfo, Tables};
@@ -30,7 +33,8 @@ const MAX_RING_BYTES: usize = 1 << 30;
 pub enum AttachError {
     /// The descriptor could not be opened, or its memory not mapped.
     Unreachable(io::Error),
-    /// It is no memory file of ours, or one that is not ready.
+    /// It is no memory file of ours, or one that is not ready: the process may have closed the
+    /// descriptor and opened a file of its own.
     NotASegment,
     /// It was written by another version of the library.
     OtherVersion(u32),
@@ -86,7 +90,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(file: &OwnedFd, offset: usize, length: usize) -> io::Result<Self> {
+    fn new(file: &File, offset: usize, length: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe {
@@ -103,6 +107,16 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         Ok(Self { start: start.cast(), length })
+    }
+
+    /// Another part of the file of which this is the beginning.
+    fn part(&self, offset: usize, length: usize) -> io::Result<Self> {
+        // SAFETY: as promised; parts begin with a page.
+        let start = unsafe { shared_again(self.start, offset, length) };
+        if start.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start, length })
     }
 
     /// The header of a segment, which begins here.
@@ -122,29 +136,63 @@ impl Drop for Mapping {
 
 /// One process's segment: header and tables.
 pub(crate) struct Segment {
-    file: OwnedFd,
+    /// None for this process's own. The application may close it: then the tables' mapping does.
+    file: Option<Own<File>>,
     tables: Arc<Mapping>,
     ring_bytes: usize,
+    /// Thread areas that the file has room for.
+    areas: usize,
 }
 
 impl Segment {
     /// Opens descriptor `fd` of process `pid`, which started at `start_time` (field 22 of
-    /// /proc/pid/stat).
+    /// /proc/pid/stat). This process's own segment is found also where the descriptor is closed.
     pub(crate) fn open(pid: u32, fd: i32, start_time: u64) -> Result<Self, AttachError> {
+        match Self::own(pid, fd, start_time) {
+            Some(own) => Ok(own),
+            None => Self::of_descriptor(pid, fd, start_time),
+        }
+    }
+
+    fn of_descriptor(pid: u32, fd: i32, start_time: u64) -> Result<Self, AttachError> {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        // Looked at before it is opened: opening a device or a pipe of the program's may do anything.
+        let seen = std::fs::metadata(&path).map_err(AttachError::Unreachable)?;
+        if !seen.is_file() || seen.size() < THREADS_OFFSET as u64 {
+            return Err(AttachError::NotASegment);
+        }
         let file = File::options()
             .read(true)
             .write(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(format!("/proc/{pid}/fd/{fd}"))
+            .open(path)
             .map_err(AttachError::Unreachable)?;
-        let metadata = file.metadata().map_err(AttachError::Unreachable)?;
-        if !metadata.is_file() || metadata.size() < THREADS_OFFSET as u64 {
+        let file = Own::hidden(file).map_err(AttachError::Unreachable)?;
+        if !is_segment(&file) {
             return Err(AttachError::NotASegment);
         }
-        let file = hide(file.into());
-        let tables = Mapping::new(&file, 0, THREADS_OFFSET).map_err(AttachError::Unreachable)?;
-        let mut segment = Self { file, tables: Arc::new(tables), ring_bytes: 0 };
-        let header = segment.process();
+        let (size, tables) = file
+            .get()
+            .and_then(|file| Ok((file.metadata()?.size(), Mapping::new(file, 0, THREADS_OFFSET)?)))
+            .map_err(AttachError::Unreachable)?;
+        let segment = Self { file: Some(file), tables: Arc::new(tables), ring_bytes: 0, areas: 0 };
+        segment.checked(pid, start_time, size)
+    }
+
+    /// The segment of the process that this is, through its own mapping.
+    fn own(pid: u32, fd: i32, start_time: u64) -> Option<Self> {
+        let is_it =
+            |observed: &&'static Observed| pid == std::process::id() && observed.descriptor() == fd;
+        let observed = process::current().filter(is_it)?;
+        let start = observed.map_segment(0, THREADS_OFFSET)?;
+        let tables = Arc::new(Mapping { start, length: THREADS_OFFSET });
+        let segment = Self { file: None, tables, ring_bytes: 0, areas: 0 };
+        segment.checked(pid, start_time, observed.segment_bytes() as u64).ok()
+    }
+
+    /// The segment, if its header says that it is that of the process, ready and of this version.
+    fn checked(mut self, pid: u32, start_time: u64, size: u64) -> Result<Self, AttachError> {
+        let header = self.process();
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(AttachError::NotASegment);
         }
@@ -158,19 +206,23 @@ impl Segment {
             return Err(AttachError::OtherProcess);
         }
         let ring_bytes = header.ring_bytes.load(Ordering::Relaxed) as usize;
-        if !ring_bytes.is_power_of_two()
-            || !(4096..=MAX_RING_BYTES).contains(&ring_bytes)
-            || metadata.size() < segment_bytes(ring_bytes) as u64
-        {
+        if !ring_bytes.is_power_of_two() || !(4096..=MAX_RING_BYTES).contains(&ring_bytes) {
             return Err(AttachError::WrongSize);
         }
-        segment.ring_bytes = ring_bytes;
-        Ok(segment)
+        self.ring_bytes = ring_bytes;
+        self.areas = areas_in(size, ring_bytes);
+        if self.areas == 0 { Err(AttachError::WrongSize) } else { Ok(self) }
     }
 
     /// The header.
     pub(crate) fn process(&self) -> &Process {
         self.tables.process()
+    }
+
+    /// The number of our descriptor.
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> Option<i32> {
+        Some(self.file.as_ref()?.get().ok()?.as_raw_fd())
     }
 
     /// What the process rings.
@@ -180,14 +232,32 @@ impl Segment {
 
     /// Maps a thread's area.
     pub(crate) fn area(&self, index: usize) -> io::Result<Area> {
-        if index >= MAX_THREADS {
+        // Touching what is beyond the file's end would be a SIGBUS.
+        if index >= self.areas {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let offset = thread_offset(index, self.ring_bytes);
         let length = thread_area_bytes(self.ring_bytes);
-        let mapping = Mapping::new(&self.file, offset, length)?;
+        let file = self.file.as_ref().and_then(|file| file.get().ok());
+        let mapping = match file {
+            Some(file) => Mapping::new(file, offset, length)?,
+            None => self.tables.part(offset, length)?,
+        };
         Ok(Area { mapping: Arc::new(mapping), ring_bytes: self.ring_bytes })
     }
+}
+
+/// Whether the header in a file says that this file is a segment, and not one that has only the content of
+/// a segment. Nothing of the program's is mapped.
+fn is_segment(file: &Own<File>) -> bool {
+    let number = |offset: usize| {
+        let mut bytes = [0; 8];
+        file.get()?.read_exact_at(&mut bytes, offset as u64)?;
+        io::Result::Ok(u64::from_ne_bytes(bytes))
+    };
+    let says = [offset_of!(Process, device), offset_of!(Process, inode)].map(number);
+    let Identity { device, inode, .. } = file.identity();
+    matches!(says, [Ok(said), Ok(also)] if (said, also) == (device, inode))
 }
 
 /// The bell of a process, also after its segment was let go of.
@@ -283,18 +353,16 @@ impl Area {
     pub(crate) fn copy(&self, from: u64, length: usize, into: &mut Vec<u8>) {
         into.clear();
         let length = length.min(self.ring_bytes);
-        into.reserve(length);
         let start = (from & (self.ring_bytes as u64 - 1)) as usize;
         let first = length.min(self.ring_bytes - start);
-        // SAFETY: both parts lie within the ring, which lies within the mapping behind the
-        // ThreadArea; `into` has room for them. The producer does not write between tail and head;
-        // if a hostile one does, the copied bytes are garbage, which the decoder expects.
-        unsafe {
-            let ring = self.mapping.start.add(size_of::<ThreadArea>());
-            std::ptr::copy_nonoverlapping(ring.add(start), into.as_mut_ptr(), first);
-            std::ptr::copy_nonoverlapping(ring, into.as_mut_ptr().add(first), length - first);
-            into.set_len(length);
-        }
+        // SAFETY: the ring lies within the mapping behind the ThreadArea. The producer writes
+        // atomically, too: what it overwrites meanwhile is garbage, which the decoder expects.
+        let ring = unsafe {
+            let start = self.mapping.start.add(size_of::<ThreadArea>());
+            std::slice::from_raw_parts(start.cast::<AtomicU8>().cast_const(), self.ring_bytes)
+        };
+        let parts = ring[start..start + first].iter().chain(&ring[..length - first]);
+        into.extend(parts.map(|byte| byte.load(Ordering::Relaxed)));
     }
 
     /// Gives an ended thread's area back: its ring's memory to the system, the area to the process.

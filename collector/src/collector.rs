@@ -1,5 +1,7 @@
 //! The collector: all attached processes behind one lock, and the loop that reads them.
 
+mod rounds;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,12 +11,13 @@ use plimsoll_agent::doorbell::{Doorbell, wait_any};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
+use crate::death::{Death, Looks, end_at_first};
 use crate::pace::{Pace, Reading, Seldom};
 use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
-use crate::structure::{self, Structures};
+use crate::structure::{self, Limit, Structures};
 
 /// Longest and shortest time between two looks at the rings while something is going on: early in a run,
 /// where something is to be looked up, or threads come and go. Later it may be longer.
@@ -22,6 +25,9 @@ const CALM: Duration = Duration::from_millis(200);
 const BUSY: Duration = Duration::from_millis(2);
 /// A ring that is fuller than this is read, and looked at again sooner, in percent.
 const FULL_PERCENT: u64 = 25;
+
+/// Debug information that was read is kept for this long after the last lookup, to be found again.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Settings of a collector.
 #[derive(Clone, Debug)]
@@ -34,6 +40,9 @@ pub struct Options {
     /// Memory that one process may take here, in bytes. A bound in kind: at it, deep contexts are
     /// cut and fewer phase instances are kept whole.
     pub memory_bytes: u64,
+    /// How long functions, loops and lines are looked up after the run has ended, for all processes
+    /// together; `None` until all are known. The application waits in MPI_Finalize meanwhile.
+    pub lookup_time: Option<Duration>,
 }
 
 impl Default for Options {
@@ -42,6 +51,7 @@ impl Default for Options {
             memory_bytes: 64 << 20,
             follows_from_start: true,
             structure: structure::Options::default(),
+            lookup_time: None,
         }
     }
 }
@@ -64,8 +74,13 @@ struct State {
     next_key: u64,
     reading: Reading,
     pace: Pace,
+    looks: Looks,
     /// What was looked up is kept for other jobs.
     keeping: Seldom,
+    /// When something was looked up last.
+    looked_up: Option<Instant>,
+    /// When the run ended.
+    ended: Option<Instant>,
     /// What was looked up after the end of a process's run, in nanoseconds of CPU time.
     late_structure_ns: u64,
     scratch: Scratch,
@@ -84,6 +99,8 @@ pub struct Collector {
     note: Mutex<Option<serde_json::Value>>,
     /// Rung when [`Collector::run`] is to end, or to read now.
     bell: Doorbell,
+    /// When lookups have to end. Set while a lookup goes on, under the lock of the state.
+    limit: Limit,
     /// CPU time of the collecting thread, and of calls that did its work elsewhere.
     run_cpu_ns: AtomicU64,
     finish_cpu_ns: AtomicU64,
@@ -92,9 +109,11 @@ pub struct Collector {
 impl Collector {
     /// A collector that reads nothing yet.
     pub fn new(options: Options) -> Self {
-        let structures = Structures::new(options.structure.clone());
+        let limit = Limit::default();
+        let structures = Structures::with_limit(options.structure.clone(), limit.clone());
         Self {
             options,
+            limit,
             state: Mutex::new(State {
                 scratch: Scratch { structures, ..Scratch::default() },
                 ..State::default()
@@ -121,6 +140,7 @@ impl Collector {
         let key = ProcessKey(state.next_key);
         state.next_key += 1;
         state.processes.insert(key, process);
+        state.go_on(&self.limit);
         // From now on its bell is listened to, too.
         self.bell.ring();
         Ok(key)
@@ -167,7 +187,8 @@ impl Collector {
         state.processes.remove(&key);
         if state.processes.is_empty() {
             // This process may collect nothing any more: symbol tables take megabytes.
-            state.scratch.structures = Structures::new(self.options.structure.clone());
+            let structure = self.options.structure.clone();
+            state.scratch.structures = Structures::with_limit(structure, self.limit.clone());
         }
     }
 
@@ -180,6 +201,9 @@ impl Collector {
         let mut told = false;
         let mut is_asked = true;
         let mut state = self.state.lock();
+        if !state.stopping {
+            state.go_on(&self.limit);
+        }
         while !state.stopping {
             state.woken = false;
             let heard = self.bell.rings();
@@ -211,7 +235,13 @@ impl Collector {
 
     /// Ends [`Collector::run`], also one that has yet to begin; it may be called again afterwards.
     pub fn stop(&self) {
-        self.state.lock().stopping = true;
+        // A lookup that goes on holds the lock. It may come to its end in half of the time; the other half
+        // is for what has more samples.
+        let now = Instant::now();
+        self.limit.set(self.options.lookup_time.map(|time| now + time / 2));
+        let mut state = self.state.lock();
+        state.stopping = true;
+        state.ended.get_or_insert(now);
         self.bell.ring();
     }
 
@@ -221,6 +251,33 @@ impl Collector {
         self.bell.ring();
     }
 
+    /// Reads the rest of all processes and looks up what they used, so that a function for which there
+    /// is no time stands without its loops in all of their profiles. `advance` is called after each.
+    pub fn conclude(&self, advance: impl Fn()) {
+        let cpu_before = thread_cpu_ns();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        self.set_deadline(state);
+        let structure_before = state.scratch.structures.cpu_ns();
+        let keys: Vec<ProcessKey> = state.processes.keys().copied().collect();
+        for key in keys {
+            if let Some(process) = state.processes.get_mut(&key) {
+                process.conclude(&mut state.scratch);
+            }
+            state.processes.values().for_each(Process::advance);
+            advance();
+        }
+        state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
+        let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
+        self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+    }
+
+    /// Looks up nothing any more once the time for that is over.
+    fn set_deadline(&self, state: &mut State) {
+        let ended = *state.ended.get_or_insert_with(Instant::now);
+        self.limit.set(self.options.lookup_time.map(|time| ended + time));
+    }
+
     /// Reads the rest of a process's records, accounts for what is still open, and returns its
     /// profile; the process is detached. Also after the process has died. `None` for a key that is
     /// not attached.
@@ -228,13 +285,23 @@ impl Collector {
         let cpu_before = thread_cpu_ns();
         let mut state = self.state.lock();
         let mut process = state.processes.remove(&key)?;
+        self.set_deadline(&mut state);
         let structure_before = state.scratch.structures.cpu_ns();
         let profile = process.finish(&mut state.scratch);
         state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
         state.finished.push(process);
+        if state.processes.is_empty() {
+            state.scratch.structures.save();
+        }
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
         Some(profile)
+    }
+
+    /// Ends the run of all processes with the first death among them, if there was one; to be called
+    /// before [`Collector::finish`] where the run does not reach its regular end.
+    pub fn end_at_first_death(&self) -> Option<Death> {
+        end_at_first(&mut self.state.lock().processes)
     }
 
     /// Tells all processes whose profile was taken that a report has been made of it, and lets go
@@ -243,6 +310,12 @@ impl Collector {
         for process in std::mem::take(&mut self.state.lock().finished) {
             process.acknowledge();
         }
+    }
+
+    /// Tells all processes that the report has come a step further: those that end wait for it.
+    pub fn advance(&self) {
+        let state = self.state.lock();
+        state.processes.values().chain(&state.finished).for_each(Process::advance);
     }
 
     /// Reads the rings, here and now; returns how full the fullest was, in percent.
@@ -301,81 +374,5 @@ impl Collector {
         let state = self.state.lock();
         let processes: u64 = state.processes.values().map(Process::memory_bytes).sum();
         processes + state.scratch.structures.bytes()
-    }
-}
-
-impl State {
-    /// Looks at the rings, and does what is to be done; `is_asked`: reads them in any case.
-    fn turn(&mut self, is_asked: bool, now: Instant) -> Look {
-        let (mut fullest, mut pending, mut has_changed) = (0, 0u64, false);
-        for process in self.processes.values_mut() {
-            process.listen();
-            let glance = process.glance();
-            fullest = fullest.max(glance.fullest);
-            pending = pending.saturating_add(glance.pending);
-            has_changed |= glance.has_changed;
-        }
-        let is_due = self.reading.is_due(now, pending);
-        let reads = is_due || is_asked || has_changed || fullest > FULL_PERCENT;
-        if reads {
-            self.reading.begin(now);
-            self.drain();
-        }
-        self.look_up();
-        self.keep(reads);
-        let is_nameless = self.processes.values().any(Process::has_nameless);
-        let goes_on = has_changed || is_nameless || self.scratch.structures.is_open();
-        Look { fullest, calm: if goes_on { CALM } else { self.reading.pause(now, CALM) } }
-    }
-
-    /// Reads the rings; returns how full the fullest was, in percent.
-    fn drain(&mut self) -> u64 {
-        let Self { processes, scratch, .. } = self;
-        processes.values_mut().map(|process| process.drain(scratch)).max().unwrap_or(0)
-    }
-
-    /// Looks up names, as far as that may be done now.
-    fn look_up(&mut self) {
-        let Self { processes, scratch, pace, keeping, .. } = self;
-        let mut nameless =
-            processes.values_mut().filter(|process| process.has_nameless()).peekable();
-        if nameless.peek().is_some() {
-            for process in nameless {
-                let begin = Instant::now();
-                let allowed = pace.allows(begin, scratch.structures.is_open());
-                if allowed > Duration::ZERO {
-                    process.name_some(allowed, &mut scratch.structures);
-                    pace.spend(begin.elapsed());
-                }
-            }
-        } else {
-            if scratch.structures.has_news() && keeping.is_due(Instant::now()) {
-                scratch.structures.save();
-            }
-            if scratch.structures.is_open() {
-                // Nothing new for a round: what was read to look it up takes much memory.
-                scratch.structures.release();
-            }
-        }
-    }
-
-    /// Brings to disk what is due. `read`: the rings have just been read.
-    fn keep(&mut self, read: bool) {
-        if self.scratch.spool.as_ref().is_some_and(Spooling::is_due) {
-            self.write_out(read);
-        }
-    }
-
-    /// Brings to disk all that there is.
-    fn write_out(&mut self, read: bool) {
-        let Self { processes, scratch, .. } = self;
-        for process in processes.values_mut().filter(|_| !read) {
-            process.journal(scratch);
-        }
-        let Some(spool) = &mut scratch.spool else { return };
-        for process in processes.values_mut() {
-            process.tell(None, &process.facts(), spool);
-        }
-        spool.flush(read);
     }
 }

@@ -52,4 +52,7 @@ pub(crate) struct Facts {
     pub(crate) unsampled_threads: u64,
     /// The application took the sampling signal for itself.
     pub(crate) stepped_aside: bool,
+    /// Code of ours failed in it. Spools of earlier builds do not tell it.
+    #[serde(default)]
+    pub(crate) failed: bool,
 }

@@ -244,7 +244,9 @@ impl History {
         tables: &dyn Tables,
         structures: &mut Structures,
     ) {
-        self.addresses.name_some(limit, tables, structures);
+        let Self { addresses, tree, phases, groups, .. } = self;
+        let samples = || used::samples(tree, phases, groups);
+        addresses.name_some(limit, samples, tables, structures);
     }
 
     /// Whether there are new addresses in its run.
@@ -252,11 +254,20 @@ impl History {
         self.follows() && self.addresses.has_nameless()
     }
 
-    /// Names all addresses of its finished run that have no name yet.
+    /// Names all addresses of its finished run that have no name yet, as far as there is time.
     pub(crate) fn name_used(&mut self, tables: &dyn Tables, structures: &mut Structures) {
         let used =
             used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
         self.addresses.name_all(used, tables, structures);
+    }
+
+    /// Takes away the structure of functions that were given up, also for other processes.
+    pub(crate) fn drop_given_up(&mut self, structures: &Structures) {
+        let used =
+            used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
+        let late = self.addresses.without_structure(used, structures);
+        self.counts.late_functions = late.functions;
+        self.counts.late_samples = late.samples;
     }
 
     /// Whether its courses are followed.
@@ -326,6 +337,7 @@ impl History {
                 marks_off: facts.marks_off,
                 unsampled_threads: facts.unsampled_threads,
                 stepped_aside: facts.stepped_aside,
+                failed: facts.failed,
                 lost: self.counts.lost.saturating_add(self.unread),
                 ..self.counts
             },

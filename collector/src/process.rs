@@ -61,8 +61,8 @@ pub(crate) struct Seat {
 /// A process that is collected.
 pub(crate) struct Process {
     pub(crate) segment: Segment,
-    pid: u32,
-    start_time: u64,
+    pub(crate) pid: u32,
+    pub(crate) start_time: u64,
     pub(crate) seats: Vec<Option<Seat>>,
     /// Area and generation of the communicating thread.
     pub(crate) main: Option<(usize, u32)>,
@@ -75,6 +75,14 @@ pub(crate) struct Process {
     pub(crate) told: Option<Told>,
     /// How often its bell had been rung when it was looked at last.
     heard: u32,
+    /// When the run ended, once all of it was read.
+    concluded: Option<u64>,
+    /// Stamp at which it was seen alive last.
+    pub(crate) seen_alive: u64,
+    /// Stamp of its death, or of its end before its time: the earliest that is possible.
+    pub(crate) died: Option<u64>,
+    /// Stamp at which its run ends because another process died.
+    pub(crate) cut: Option<u64>,
 }
 
 impl Process {
@@ -102,6 +110,10 @@ impl Process {
             first_round: true,
             told,
             heard: 0,
+            concluded: None,
+            seen_alive: stamp_now(),
+            died: None,
+            cut: None,
         })
     }
 
@@ -130,19 +142,31 @@ impl Process {
         self.history.has_nameless()
     }
 
-    /// Reads the rest, accounts for what is open, and returns the run.
-    /// Reads no more afterwards.
+    /// The run, after [`Process::conclude`]; that of all processes of the collector comes first, so
+    /// that the same functions have their loops in all of them.
     pub(crate) fn finish(&mut self, scratch: &mut Scratch) -> ProcessProfile {
-        self.drain(scratch);
-        let end = self.end();
-        self.close_threads(end, scratch);
-        self.history.finish(self.main.is_some(), end);
-        self.history.name_used(&self.segment, &mut scratch.structures);
+        let end = self.conclude(scratch);
+        self.history.drop_given_up(&scratch.structures);
         let facts = self.facts();
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);
         }
         self.history.profile(end, &facts)
+    }
+
+    /// Reads the rest, accounts for what is open, and names what was used, as far as there is time:
+    /// once. Returns when the run ended.
+    pub(crate) fn conclude(&mut self, scratch: &mut Scratch) -> u64 {
+        if let Some(end) = self.concluded {
+            return end;
+        }
+        self.drain(scratch);
+        let end = self.end();
+        self.close_threads(end, scratch);
+        self.history.finish(self.main.is_some(), end);
+        self.history.name_used(&self.segment, &mut scratch.structures);
+        self.concluded = Some(end);
+        end
     }
 
     /// Memory in use, roughly.
@@ -165,6 +189,7 @@ impl Process {
             only_samples: only_samples(&self.segment),
             unsampled_threads: u64::from(unsampled),
             stepped_aside: header.stepped_aside.load(Ordering::Relaxed) != 0,
+            failed: header.failed.load(Ordering::Relaxed) != 0,
         }
     }
 
@@ -198,7 +223,12 @@ impl Process {
 
     /// Tells the process that a report has been made.
     pub(crate) fn acknowledge(&self) {
-        self.segment.process().reported.store(1, Ordering::Release);
+        self.segment.process().reported.fetch_or(1, Ordering::Release);
+    }
+
+    /// Tells the process that its report has come a step further.
+    pub(crate) fn advance(&self) {
+        self.segment.process().reported.fetch_add(2, Ordering::Relaxed);
     }
 
     /// The run's window; if its begin has changed, throws away what was gathered before.
@@ -208,8 +238,9 @@ impl Process {
             self.restart(begin);
         }
         let end = self.segment.process().end_stamp.load(Ordering::Acquire);
+        let end = if end == 0 { u64::MAX } else { end };
         let latest = stamp_now().saturating_add(rate(&self.segment).stamps(SKEW_NS));
-        Window { begin, end: if end == 0 { u64::MAX } else { end }, latest }
+        Window { begin, end: end.min(self.cut.unwrap_or(u64::MAX)), latest }
     }
 
     /// Begins the run anew.
@@ -246,18 +277,23 @@ impl Process {
         }
     }
 
-    /// When the run ended: as the process says; now, if it goes on; with what it last did, if it
-    /// has died.
+    /// When the run ended: with the first death on the node, or else as the process says; now, if
+    /// it goes on; with what it last did, if it has died.
     fn end(&self) -> u64 {
         let now = stamp_now().max(self.history.begin());
-        let end = self.segment.process().end_stamp.load(Ordering::Acquire);
-        if end != 0 {
-            // What was booked before the end was known has happened.
-            return end.min(now).max(self.main_booked());
-        }
-        if is_alive(self.pid, self.start_time) {
-            return now.max(self.main_booked());
-        }
+        let said = self.segment.process().end_stamp.load(Ordering::Acquire);
+        let end = match self.died {
+            _ if said != 0 => said.min(now),
+            Some(died) => died.min(now),
+            None if is_alive(self.pid, self.start_time) => now,
+            None => self.last_sign().min(now),
+        };
+        // What was booked before the end was known has happened.
+        end.min(self.cut.unwrap_or(u64::MAX)).max(self.main_booked())
+    }
+
+    /// Stamp of the last thing that a thread is known to have done; now if there is none.
+    pub(crate) fn last_sign(&self) -> u64 {
         let last = self.seats.iter().flatten().filter_map(|seat| {
             let thread = seat.area.thread();
             let opened = match thread.open_slot.load(Ordering::Acquire) {
@@ -267,7 +303,18 @@ impl Process {
             let read = seat.life.as_ref()?.thread.replay.booked().unwrap_or(0);
             Some(thread.last_stamp.load(Ordering::Relaxed).max(opened).max(read))
         });
-        last.max().unwrap_or(now).min(now).max(self.main_booked())
+        last.max().unwrap_or_else(stamp_now)
+    }
+
+    /// Up to where the time of any of its threads has been booked.
+    pub(crate) fn booked(&self) -> u64 {
+        let lives = self.seats.iter().flatten().filter_map(|seat| seat.life.as_ref());
+        lives.filter_map(|life| life.thread.replay.booked()).max().unwrap_or(0)
+    }
+
+    /// Nanoseconds in a number of stamps.
+    pub(crate) fn ns(&self, stamps: u64) -> u64 {
+        self.exact_rate().ns(stamps)
     }
 
     /// Up to where the communicating thread's time has been booked.
@@ -332,7 +379,7 @@ fn begin_stamp(segment: &Segment) -> u64 {
 }
 
 /// Whether the process that started at `start_time` still runs; a zombie does not.
-fn is_alive(pid: u32, start_time: u64) -> bool {
+pub(crate) fn is_alive(pid: u32, start_time: u64) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // The command's name may hold anything, but no field after it holds a parenthesis.
     let Some((_, fields)) = stat.rsplit_once(')') else { return false };

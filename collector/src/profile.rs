@@ -256,6 +256,13 @@ pub struct CollectionCounts {
     pub unsampled_threads: u64,
     /// The application took the sampling signal for itself.
     pub stepped_aside: bool,
+    /// Code of ours failed in the process: what was measured is not to be trusted.
+    pub failed: bool,
+    /// Functions that stand without their loops, inlined calls and lines, because these were not looked up
+    /// by the deadline.
+    pub late_functions: u64,
+    /// Samples in these functions themselves.
+    pub late_samples: u64,
 }
 
 /// When global synchronisations let a process go, on its own node's clock: CLOCK_MONOTONIC as the

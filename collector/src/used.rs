@@ -4,11 +4,37 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::account::Account;
-use crate::addresses::Detail;
+use crate::addresses::{Detail, Samples, Use};
 use crate::course::Courses;
 use crate::phases::Phases;
 use crate::series::Series;
 use crate::tree::{IdMap, ROOT, RawId, Tree};
+
+/// Samples of each address that was sampled, or that called what was.
+pub(crate) fn samples(
+    tree: &Tree,
+    phases: &Phases,
+    groups: &IdMap<u32, Account>,
+) -> IdMap<u32, Samples> {
+    let mut by_context = vec![0u64; tree.ids().end as usize];
+    let mut by_address: IdMap<u32, Samples> = IdMap::default();
+    let closed = phases.list().iter().map(|phase| &phase.account);
+    for account in closed.chain([&phases.open]).chain(groups.values()) {
+        for (raw, value) in account.values().iter().filter(|(_, value)| value.samples > 0) {
+            let Some(all) = by_context.get_mut(*raw as usize) else { continue };
+            *all = all.saturating_add(value.samples);
+            by_address.entry(tree.address(*raw)).or_default().own += value.samples;
+        }
+    }
+    for raw in tree.ids().rev() {
+        let all = by_context[raw as usize];
+        if all > 0 {
+            by_address.entry(tree.address(raw)).or_default().all += all;
+            by_context[tree.parent(raw) as usize] += all;
+        }
+    }
+    by_address
+}
 
 /// Ids of the addresses of all contexts that have values, or that courses have passed through, and how much
 /// of each is to be known.
@@ -18,7 +44,7 @@ pub(crate) fn addresses(
     series: &Series,
     groups: &IdMap<u32, Account>,
     courses: &Courses,
-) -> HashMap<u32, Detail> {
+) -> HashMap<u32, Use> {
     let mut used = Used { tree, contexts: HashSet::new(), addresses: HashMap::new() };
     for phase in phases.list() {
         phase.begins_after.into_iter().chain(phase.ends_in).for_each(|raw| used.path(raw));
@@ -38,7 +64,10 @@ pub(crate) fn addresses(
         used.addresses.entry(*routine).or_insert(Detail::Symbol);
         used.account(account);
     }
-    used.addresses
+    let samples = samples(tree, phases, groups);
+    let with_samples =
+        |(id, detail)| (id, Use { detail, samples: samples.get(&id).copied().unwrap_or_default() });
+    used.addresses.into_iter().map(with_samples).collect()
 }
 
 struct Used<'a> {

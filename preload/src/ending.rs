@@ -4,7 +4,7 @@
 //! middle of anything. It waits, for a bounded time.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::doorbell::Doorbell;
@@ -25,6 +25,17 @@ static WRITTEN: Doorbell = Doorbell::new();
 /// Longest wait for the report: a launcher that kills a job gives it little more.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(5);
 const EXIT_PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait while nothing goes forward: the report cannot come then, and no job ends more than
+/// about a second later because of it.
+const STANDSTILL: Duration = Duration::from_millis(900);
+
+/// Steps towards the report that this process has made.
+static STEPS: AtomicU32 = AtomicU32::new(0);
+
+/// The report has come a step further: ranks that wait for the report go on waiting.
+pub fn advance() {
+    STEPS.fetch_add(1, Ordering::Relaxed);
+}
 
 /// In what words a summary says how the run ended.
 fn words(how: i32) -> String {
@@ -60,6 +71,7 @@ pub fn by_rank(code: u32) {
 /// The report is written already.
 pub fn finished() {
     DONE.store(true, Ordering::Release);
+    WRITTEN.ring();
 }
 
 /// Whether the report is written, or is not ours to write.
@@ -70,6 +82,25 @@ pub fn is_done() -> bool {
 /// Whether the process's own thread has to write the report now.
 pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
+}
+
+/// The process's own thread.
+static WRITER: AtomicI32 = AtomicI32::new(0);
+
+/// CPU time that the process's own thread has taken: a long step of the report takes some.
+/// Async-signal-safe.
+fn writer_cpu_ns() -> i64 {
+    let thread = WRITER.load(Ordering::Relaxed);
+    if thread == 0 {
+        return 0;
+    }
+    // How Linux numbers the CPU clocks of threads (linux/posix-timers_types.h, CPUCLOCK_SCHED of one
+    // thread).
+    let clock = !thread << 3 | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is valid for the call, which leaves it alone where there is no such thread.
+    unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 fn end(how: i32, patience: Duration) {
@@ -86,7 +117,13 @@ fn end(how: i32, patience: Duration) {
     // A collector that is killed reports nothing any more.
     let by_collector = |pid| observed.is_reported() || !is_running(pid);
     let reported = || is_done() && job::collector_elsewhere().is_none_or(by_collector);
-    while !reported() && begin.elapsed() < patience {
+    let steps = || (STEPS.load(Ordering::Relaxed), observed.report_steps(), writer_cpu_ns());
+    let (mut last, mut moved) = (steps(), begin);
+    while !reported() && begin.elapsed() < patience && moved.elapsed() < STANDSTILL {
+        let now = steps();
+        if now != last {
+            (last, moved) = (now, Instant::now());
+        }
         let seen = WRITTEN.rings();
         if !reported() {
             WRITTEN.wait(seen, 5);
@@ -123,14 +160,21 @@ fn is_running(pid: u32) -> bool {
 /// The body of the process's own thread: follows the loader, and writes the report of an end that
 /// does not come through MPI_Finalize.
 pub fn keep_house() {
+    // SAFETY: no preconditions.
+    WRITER.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::Relaxed);
     loading::follow(|| is_requested() || is_done());
     if is_requested() && !is_done() {
+        if let Some(observed) = process::current() {
+            observed.look_after_timers(true);
+        }
         let words = words(HOW.load(Ordering::Acquire));
         // A panic of ours must not keep the application from ending.
-        let _ = std::panic::catch_unwind(|| job::write_incomplete(&words));
+        if let Ok(false) = std::panic::catch_unwind(|| job::write_incomplete(&words)) {
+            // Another thread writes it, and says when it is done.
+            return;
+        }
     }
     finished();
-    WRITTEN.ring();
 }
 
 /// In a forked child: its end is its own.

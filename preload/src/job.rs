@@ -1,10 +1,11 @@
 //! The job as this process sees it: from the constructor over MPI_Init to the report.
 
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use plimsoll_agent::process::{self, Config, Observed};
@@ -12,13 +13,14 @@ use plimsoll_agent::segment::ClockKind;
 use plimsoll_analysis::input::{Exchange, RankClock};
 use plimsoll_analysis::mpi::node::NodeRank;
 use plimsoll_analysis::mpi::presence::Token;
-use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
+use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator, launch};
 use plimsoll_analysis::output::{LocalTime, job_id};
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::settings::{ClockChoice, Settings};
 use plimsoll_collector::{Collector, Options, ProcessKey, structure};
 
-use crate::{ending, say, signals, surroundings, threads};
+use crate::wrappers::REGIONS;
+use crate::{ending, loading, say, signals, surroundings, threads};
 use spool::Claimed;
 
 mod attendance;
@@ -32,10 +34,15 @@ pub use conclude::{finalize, finalize_session, write_incomplete};
 pub use session::{Session, around_session_init, made_from_group};
 pub use start::around_mpi_init;
 
+/// Longest that MPI_Finalize, or another end, waits for loops and lines to be looked up.
+const LOOKUP_TIME: Duration = Duration::from_millis(300);
+
 /// The job, as long as this process is observed.
 pub struct Job {
     /// What the user set.
     pub settings: Settings,
+    /// Current directory at the begin of the process; empty if that was unknown.
+    pub directory: PathBuf,
     /// Path of the program.
     pub executable: String,
     /// Job id.
@@ -49,7 +56,21 @@ pub struct Job {
     claimed: Mutex<Option<Claimed>>,
     /// The user's rules of labels, once they are read or told.
     rules: Mutex<Option<Rules>>,
+    /// Held for moments only, and never while this process communicates, evaluates or writes: an
+    /// irregular end may need it at any time.
     state: Mutex<State>,
+}
+
+/// How far the job has come, as seen by those who may write its report.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    /// Nobody has begun to evaluate the profiles.
+    #[default]
+    Collecting,
+    /// One thread, which has taken the ranks out of the state, evaluates their profiles.
+    Concluding,
+    /// The report is written, or cannot be.
+    Done,
 }
 
 #[derive(Default)]
@@ -61,7 +82,16 @@ struct State {
     mpi: Option<MpiSide>,
     /// What the holders of profiles have told each other of their clocks.
     exchanges: Vec<Exchange>,
-    done: bool,
+    phase: Phase,
+}
+
+/// What is taken out of the state to be evaluated.
+#[derive(Default)]
+struct Taken {
+    ranks: Vec<(ProcessKey, NodeRank)>,
+    exchanges: Vec<Exchange>,
+    /// Ranks whose spools are in one folder.
+    spool_size: u32,
 }
 
 /// The job's MPI.
@@ -71,7 +101,9 @@ struct MpiSide {
     size: u32,
     /// It began with a session, and MPI_Init was not called: there is no MPI_COMM_WORLD.
     by_session: bool,
-    /// Our communicators, if all ranks carry the library.
+    /// All ranks carry the library, and have come together.
+    is_together: bool,
+    /// Our communicators then, until the run ends.
     together: Option<Together>,
     /// Why not, else.
     apart: Option<String>,
@@ -94,6 +126,8 @@ static CURRENT: AtomicPtr<Job> = AtomicPtr::new(null_mut());
 static FACTS: AtomicPtr<HandleFacts> = AtomicPtr::new(null_mut());
 /// Block of the thread that called MPI_Init.
 static MAIN_THREAD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// By what the launcher says, this process speaks for the job.
+static SPEAKS: AtomicBool = AtomicBool::new(false);
 static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
 /// The process that collects this one, if it is another.
 static COLLECTOR: AtomicU32 = AtomicU32::new(0);
@@ -135,6 +169,27 @@ pub fn is_main_thread() -> bool {
     !block.is_null() && block == MAIN_THREAD.load(Ordering::Relaxed)
 }
 
+/// The calling thread ends: another may come to have its block.
+pub fn forget_thread() {
+    if is_main_thread() {
+        MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// The application's last thread ends, and with it the process, once no thread of ours is left: reports,
+/// and waits until ours have ended, so that the C library runs the exit handlers on the application's.
+pub fn last_thread_ended() {
+    ending::by_exit();
+    let Some(job) = get() else { return };
+    job.stop_collector();
+    let house = job.state.lock().keeping_house.take();
+    ending::finished();
+    loading::wake();
+    if let Some(house) = house {
+        threads::join(house);
+    }
+}
+
 /// Whether MPI_Init runs: threads that are created now are MPI's.
 pub fn inside_mpi_init() -> bool {
     INSIDE_MPI_INIT.load(Ordering::Relaxed)
@@ -160,11 +215,9 @@ pub fn forget_in_child() {
     ending::forget_in_child();
 }
 
-/// The application uses the sampling signal itself.
-pub fn step_aside() {
-    if let Some(observed) = process::current() {
-        observed.step_aside();
-    }
+/// Whether this process speaks for the job, by what the launcher says.
+pub fn speaks() -> bool {
+    SPEAKS.load(Ordering::Relaxed)
 }
 
 /// MPI_Pcontrol.
@@ -192,22 +245,31 @@ pub fn begin(settings: Settings) {
     let observed = match process::start(&config) {
         Ok(observed) => observed,
         Err(error) => {
-            say::warn(&format!("this process is not observed: {error}"));
+            // One that is missing is missed by the others.
+            if crate::speaks() {
+                say::warn(&format!("this process is not observed: {error}"));
+            }
             return;
         }
     };
+    threads::watch_first();
+    REGIONS.store(settings.regions, Ordering::Relaxed);
+    SPEAKS.store(launch::told_rank().is_none_or(|rank| rank == 0), Ordering::Relaxed);
+    signals::tell_stepped_aside();
     let structure =
         structure::Options { cache: structure::default_cache_folder(), ..Default::default() };
     let options = Options {
         memory_bytes: settings.memory_bytes,
         // Before MPI_Init a rank would look up what nobody is told.
-        follows_from_start: surroundings::rank_told_by_launcher().is_none(),
+        follows_from_start: launch::told_rank().is_none(),
         structure,
+        lookup_time: Some(LOOKUP_TIME),
     };
     let collector = Arc::new(Collector::new(options));
     // SAFETY: no preconditions.
     let launcher = unsafe { libc::getppid() } as u32;
     let job = Box::leak(Box::new(Job {
+        directory: std::env::current_dir().unwrap_or_default(),
         executable: surroundings::executable().to_string_lossy().into_owned(),
         id: job_id(|name| std::env::var_os(name), launcher),
         host: surroundings::host(),
@@ -231,6 +293,12 @@ pub fn begin(settings: Settings) {
     job.note_spool(&state);
     state.collecting = job.spawn_collector();
     state.keeping_house = threads::spawn(Box::new(ending::keep_house));
+    if (state.collecting.is_none() || state.keeping_house.is_none()) && speaks() {
+        say::warn(
+            "the threads that read and report the samples could not be created: most samples will be lost. \
+             Raise `ulimit -u`, the limit on processes.",
+        );
+    }
     drop(state);
     signals::watch_fatal();
 }
@@ -249,10 +317,10 @@ impl Job {
     }
 
     /// What is known of the clock that a rank collected here reads.
-    fn clock_of(state: &State, rank: &NodeRank) -> RankClock {
+    fn clock_of(exchanges: &[Exchange], rank: &NodeRank) -> RankClock {
         // What this process told the others is of its own.
         let ours = rank.clock == surroundings::clock();
-        let exchanges = if ours { state.exchanges.clone() } else { Vec::new() };
+        let exchanges = if ours { exchanges.to_vec() } else { Vec::new() };
         RankClock { id: rank.clock.clone(), exchanges }
     }
 
@@ -264,8 +332,10 @@ impl Job {
         }))
     }
 
-    fn stop_collector(&self, state: &mut State) {
-        if let Some(thread) = state.collecting.take() {
+    /// To be called without the lock of the state.
+    fn stop_collector(&self) {
+        let thread = self.state.lock().collecting.take();
+        if let Some(thread) = thread {
             self.collector.stop();
             threads::join(thread);
         }

@@ -10,11 +10,14 @@
 //! - A process that is not to be observed is left alone: its hooks find no observed process.
 
 mod ending;
+mod guard;
 mod heap;
+mod instrumentation;
 mod job;
 mod loading;
 mod message;
 mod mpi_hooks;
+mod passing;
 mod processes;
 mod real;
 mod redirect;
@@ -27,13 +30,19 @@ mod threads;
 mod wrappers;
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use guard::guarded;
 use plimsoll_agent::process;
+use plimsoll_analysis::mpi::launch;
 use plimsoll_analysis::settings::{Settings, Warning};
 
 /// The library may observe this process, when it calls MPI_Init at the latest.
 static ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// What instruments this process, so that it is left alone, until that is said.
+static TOOL: OnceLock<&'static str> = OnceLock::new();
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -44,25 +53,34 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn constructor() {
-    let _ = std::panic::catch_unwind(|| {
-        // The standard library is our own copy: the application's panics are not seen here.
-        std::panic::set_hook(Box::new(say::fault));
+    say::find_stderr();
+    // The standard library is our own copy: the application's panics are not seen here.
+    std::panic::set_hook(Box::new(say::fault));
+    let construct = || {
         real::resolve_all();
         // SAFETY: no preconditions. A privileged program must not be influenced by its caller.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return;
         }
         let Some((settings, warnings)) = read_settings() else { return };
+        if let Some(tool) = instrumentation::tool() {
+            let _ = TOOL.set(tool);
+            if is_root(&settings) {
+                say_aside();
+            }
+            return;
+        }
         ALLOWED.store(true, Ordering::Relaxed);
         redirect::redirect_calls();
         if is_root(&settings) {
             start(settings, &warnings);
         }
-    });
+    };
+    guarded("constructor", construct, || ());
 }
 
 extern "C" fn destructor() {
-    let _ = std::panic::catch_unwind(|| {
+    let report = || {
         if process::current().is_some_and(|observed| observed.is_own_process()) {
             // What the application has printed is safe before a launcher that sees a rank end
             // kills the others: its own exit would write it out right after us.
@@ -70,14 +88,18 @@ extern "C" fn destructor() {
             unsafe { libc::fflush(std::ptr::null_mut()) };
             ending::by_exit();
         }
-    });
+    };
+    guarded("destructor", report, || ());
 }
 
 /// Runs at quick_exit, after the application's own functions.
 unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
-    if process::current().is_some_and(|observed| observed.is_own_process()) {
-        ending::by_exit();
-    }
+    let report = || {
+        if process::current().is_some_and(|observed| observed.is_own_process()) {
+            ending::by_exit();
+        }
+    };
+    guarded("quick_exit", report, || ());
 }
 
 unsafe extern "C" {
@@ -109,13 +131,31 @@ fn is_root(settings: &Settings) -> bool {
     first && !surroundings::is_launcher(&surroundings::executable())
 }
 
+/// Says, once, that nothing is measured beside a tool that instruments the process.
+fn say_aside() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(tool) = TOOL.get()
+        && speaks()
+        && !SAID.swap(true, Ordering::Relaxed)
+    {
+        say::warn(&format!("this process runs under {tool}: nothing is measured beside it"));
+    }
+}
+
+/// Whether this process says what holds for all ranks.
+fn speaks() -> bool {
+    launch::told_rank().is_none_or(|rank| rank == 0)
+}
+
 fn start(settings: Settings, warnings: &[Warning]) {
-    if surroundings::rank_told_by_launcher().is_none_or(|rank| rank == 0) {
+    if guard::has_failed() {
+        return;
+    }
+    if speaks() {
         for warning in warnings {
             say::warn(&warning.to_string());
         }
     }
-    wrappers::REGIONS.store(settings.regions, Ordering::Relaxed);
     // SAFETY: the library is never unloaded, so the function outlives the process.
     unsafe { __cxa_at_quick_exit(at_quick_exit, std::ptr::null_mut()) };
     job::begin(settings);
@@ -124,14 +164,12 @@ fn start(settings: Settings, warnings: &[Warning]) {
 /// MPI_Init was entered: the process is observed from now on, if it was not before.
 fn begin_for_mpi() {
     if !ALLOWED.load(Ordering::Relaxed) {
-        return;
+        return say_aside();
     }
-    let _ = std::panic::catch_unwind(redirect::redirect_calls);
-    if process::current().is_none() {
-        let _ = std::panic::catch_unwind(|| {
-            if let Some((settings, warnings)) = read_settings() {
-                start(settings, &warnings);
-            }
-        });
+    redirect::redirect_calls();
+    if process::current().is_none()
+        && let Some((settings, warnings)) = read_settings()
+    {
+        start(settings, &warnings);
     }
 }

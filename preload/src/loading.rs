@@ -4,21 +4,25 @@
 //! hook must not stand between: it only notes that something will be loaded and jumps on. The
 //! process's own thread then looks at the loader's list until it has changed.
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
 use plimsoll_agent::doorbell::Doorbell;
-use plimsoll_agent::process;
+use plimsoll_agent::process::{self, Observed};
 
+use crate::guard::guarded;
+use crate::passing_hook;
 use crate::real::Function;
-use crate::redirect;
+use crate::{redirect, signals};
 
 /// Rung by every call of dlopen; the process's own thread sleeps on it.
 static NOTED: Doorbell = Doorbell::new();
 
 /// Times after a dlopen at which the loader's list is looked at, in milliseconds from the previous
 /// one: loading takes microseconds to seconds.
-const LOOKS_MS: [u64; 7] = [1, 4, 15, 80, 400, 1500, 3000];
+const LOOKS_MS: [u64; 10] = [1, 4, 15, 80, 400, 500, 1000, 1000, 1000, 1000];
+
+/// How often it is looked whether the sampling signal still is ours, and what raises it, in milliseconds.
+const SAMPLING_LOOK_MS: u64 = 1000;
 
 mod c {
     use super::*;
@@ -30,53 +34,21 @@ mod c {
 
 extern "C" fn note_dlopen() -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlopen");
-    NOTED.ring();
+    guarded("dlopen", || NOTED.ring(), || ());
     FUNCTION.get()
 }
 
 extern "C" fn note_dlmopen() -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlmopen");
-    NOTED.ring();
+    guarded("dlmopen", || NOTED.ring(), || ());
     FUNCTION.get()
 }
 
-macro_rules! loading_hook {
-    ($(#[$meta:meta])* $name:ident, $note:ident) => {
-        $(#[$meta])*
-        ///
-        /// # Safety
-        /// As the C library's function.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C-unwind" fn $name() {
-            naked_asm!(
-                ".cfi_startproc",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "push rsi",
-                ".cfi_adjust_cfa_offset 8",
-                "push rdx",
-                ".cfi_adjust_cfa_offset 8",
-                "call {note}",
-                "pop rdx",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rsi",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
-                "jmp rax",
-                ".cfi_endproc",
-                note = sym $note,
-            )
-        }
-    };
-}
-
-loading_hook! {
+passing_hook! {
     /// dlopen.
     dlopen, note_dlopen
 }
-loading_hook! {
+passing_hook! {
     /// dlmopen.
     dlmopen, note_dlmopen
 }
@@ -87,12 +59,18 @@ loading_hook! {
 /// As the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
-    // SAFETY: as the caller promises.
-    let unload = || unsafe { c::dlclose(handle) };
-    match process::current() {
+    let begin = || process::current().map(Observed::begin_unload);
+    match guarded("dlclose", begin, || None) {
         // What stays loaded has been closed all the same.
-        Some(observed) => observed.around_unload(unload).unwrap_or(0),
-        None => unload(),
+        Some(None) => 0,
+        Some(Some(unloading)) => {
+            // SAFETY: as the caller promises.
+            let result = unsafe { c::dlclose(handle) };
+            guarded("after dlclose", || drop(unloading), || ());
+            result
+        }
+        // SAFETY: as the caller promises.
+        None => unsafe { c::dlclose(handle) },
     }
 }
 
@@ -101,7 +79,8 @@ pub fn follow(stop: impl Fn() -> bool) {
     let mut seen = NOTED.rings();
     let mut objects = loader_changes();
     while !stop() {
-        let noted = NOTED.wait(seen, 60_000);
+        let noted = NOTED.wait(seen, SAMPLING_LOOK_MS);
+        look_after_sampling();
         if noted == seen {
             continue;
         }
@@ -115,10 +94,19 @@ pub fn follow(stop: impl Fn() -> bool) {
                 observed.notice_modules();
                 redirect::redirect_calls();
             }
+            look_after_sampling();
             if stop() || NOTED.wait(seen, pause) != seen {
                 break;
             }
         }
+    }
+}
+
+/// The application may have taken the sampling signal, or closed what raises it.
+fn look_after_sampling() {
+    signals::look_after_sampling();
+    if let Some(observed) = process::current() {
+        observed.look_after_timers(false);
     }
 }
 

@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 
 use plimsoll_agent::calls::{CallId, id_of};
 
+use crate::guard::guarded;
 use crate::stubs::Frame;
 use crate::{ending, job, message, real, say, wrappers};
 
@@ -69,7 +70,7 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
         return Real::of(frame).map_or(FAILED, |real| real.call());
     }
     if call == ABORT {
-        ending::by_abort();
+        guarded("MPI_Abort", ending::by_abort, || ());
     }
     let Some(real) = Real::of(frame) else {
         if call == ABORT {
@@ -103,7 +104,7 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
             real.call()
         }
         PCONTROL => {
-            control(frame);
+            guarded("MPI_Pcontrol", || control(frame), || ());
             real.call()
         }
         _ => real.call(),

@@ -3,12 +3,15 @@
 //! A forked child is not observed; before an exec our pending signal is taken back, since it would
 //! kill the new program; before an end without a return the report is written.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-use plimsoll_agent::process;
+use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::timer::SIGNAL;
 
-use crate::{ending, heap, job};
+use crate::guard::guarded;
+use crate::passing_hook;
+use crate::real::Function;
+use crate::{ending, heap, job, say, threads};
 
 mod c {
     use super::*;
@@ -28,6 +31,7 @@ mod c {
         execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
         fexecve(descriptor: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
         _exit(status: c_int) -> !;
+        daemon(stays: c_int, keeps_streams: c_int) -> c_int;
     }
 }
 
@@ -40,20 +44,30 @@ pub unsafe extern "C-unwind" fn fork() -> libc::pid_t {
     // SAFETY: as the caller promises.
     let child = heap::consistent_over_fork(|| unsafe { c::fork() });
     if child == 0 {
-        process::forget_in_child();
-        job::forget_in_child();
+        guarded("fork", forget, || ());
     }
     child
 }
 
 /// Takes back what would interrupt the next program, runs `exec`, and goes on if it failed.
 fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
-    let Some(observed) = process::current().filter(|observed| observed.is_own_thread()) else {
-        return exec();
-    };
+    let Some(observed) = guarded("exec", before_exec, || None) else { return exec() };
+    let result = exec();
+    // Only a failed exec returns.
+    // SAFETY: errno's location is valid in every thread.
+    let errno = unsafe { *libc::__errno_location() };
+    guarded("after exec", || observed.hold(false), || ());
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
+/// The process, if the calling thread is observed: it is not interrupted until it is let go on.
+fn before_exec() -> Option<&'static Observed> {
+    let observed = process::current().filter(|observed| observed.is_own_thread())?;
     observed.hold(true);
     // SAFETY: blocks our signal, takes a pending one without waiting, and restores the mask.
-    let result = unsafe {
+    unsafe {
         let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) =
             (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&mut ours);
@@ -63,15 +77,64 @@ fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::syscall(libc::SYS_rt_sigtimedwait, &raw const ours, &raw mut info, &raw const now, 8);
         crate::signals::real_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        exec()
+    }
+    Some(observed)
+}
+
+/// daemon: the program goes on in a child, which is not measured. The report covers the parent.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn daemon(stays: c_int, keeps_streams: c_int) -> c_int {
+    let before = || {
+        if process::current().is_some_and(|observed| observed.is_own_process()) {
+            say::warn("the program becomes a daemon: it is measured until here");
+            ending::by_exit();
+        }
     };
-    // Only a failed exec returns.
-    // SAFETY: errno's location is valid in every thread.
-    let errno = unsafe { *libc::__errno_location() };
-    observed.hold(false);
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    guarded("daemon", before, || ());
+    // SAFETY: as the caller promises.
+    let result = unsafe { c::daemon(stays, keeps_streams) };
+    if process::current().is_none() {
+        guarded("daemon's child", forget, || ());
+    }
     result
+}
+
+/// The calling process is a forked child.
+fn forget() {
+    process::forget_in_child();
+    job::forget_in_child();
+}
+
+/// The calling thread may be about to forbid itself what measuring needs: the time stamp counter and
+/// all system calls but a few (seccomp(2), strict mode; PR_SET_TSC). Then it is measured no more.
+/// Returns the real prctl.
+extern "C" fn before_prctl(option: c_int, mode: c_ulong) -> *const c_void {
+    static FUNCTION: Function = Function::named(c"prctl");
+    let forbids = match option {
+        libc::PR_SET_SECCOMP => mode == c_ulong::from(libc::SECCOMP_MODE_STRICT),
+        libc::PR_SET_TSC => mode == libc::PR_TSC_SIGSEGV as c_ulong,
+        _ => false,
+    };
+    let leave = || {
+        if process::current().is_some_and(|observed| observed.is_own_thread()) {
+            say::debug(|| {
+                String::from("a thread forbids itself system calls: it is measured no more")
+            });
+            threads::leave_early();
+        }
+    };
+    if forbids {
+        guarded("prctl", leave, || ());
+    }
+    FUNCTION.get()
+}
+
+passing_hook! {
+    /// prctl. All arguments reach the real function unchanged.
+    prctl, before_prctl
 }
 
 macro_rules! exec_hooks {
@@ -98,6 +161,13 @@ exec_hooks! {
     fexecve(descriptor: c_int, arguments: *const *const c_char, environment: *const *const c_char);
 }
 
+/// The process ends without its exit handlers.
+fn report() {
+    if process::current().is_some_and(|observed| observed.is_own_process()) {
+        ending::by_exit();
+    }
+}
+
 macro_rules! exit_hooks {
     ($($name:ident;)*) => {
         $(
@@ -107,9 +177,7 @@ macro_rules! exit_hooks {
             /// As the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
-                if process::current().is_some_and(|observed| observed.is_own_process()) {
-                    ending::by_exit();
-                }
+                guarded("_exit", report, || ());
                 // SAFETY: as the caller promises.
                 unsafe { c::_exit(status) }
             }

@@ -26,6 +26,9 @@ const VERSIONS: [(&str, &CStr); 2] =
 /// Resolves what is loaded now. Of each spelling of MPI's functions one or two are tried first:
 /// most programs use one, if any, and a symbol that exists nowhere takes longest to look up.
 pub fn resolve_all() {
+    for function in functions() {
+        function.get();
+    }
     for (spelling, symbol) in SYMBOLS.iter().enumerate() {
         let probed = PROBES.iter().map(|id| &CALLS[usize::from(*id) - 1]);
         let loaded = probed
@@ -129,6 +132,23 @@ impl Function {
     }
 }
 
+unsafe extern "C" {
+    /// Begin and end of the section that [`real!`](crate::real) lists its functions in, as the linker
+    /// names them.
+    static __start_plimsoll_functions: u8;
+    static __stop_plimsoll_functions: u8;
+}
+
+/// All functions that `real!` defines. A lookup at their first call would need a KiB of its stack.
+fn functions() -> &'static [&'static Function] {
+    // SAFETY: the linker puts the section's entries, which are references, between the two symbols.
+    unsafe {
+        let first = (&raw const __start_plimsoll_functions).cast::<&'static Function>();
+        let end = (&raw const __stop_plimsoll_functions).cast::<&'static Function>();
+        std::slice::from_raw_parts(first, end.offset_from_unsigned(first))
+    }
+}
+
 /// Defines the C library's own version of a function: `real!(name: fn(A) -> R)` makes
 /// `name(a) -> R`, which calls it.
 #[macro_export]
@@ -146,6 +166,9 @@ macro_rules! real {
                     Err(_) => panic!("a symbol's name holds no NUL"),
                 }
             };
+            #[used]
+            #[unsafe(link_section = "plimsoll_functions")]
+            static LISTED: &$crate::real::Function = &FUNCTION;
             let pointer = FUNCTION.get();
             // SAFETY: the C library's function of this name has this type; the caller keeps its
             // contract.

@@ -2,7 +2,27 @@
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use plimsoll_agent::own::Known;
+use plimsoll_analysis::printable;
+
+/// What descriptor 2 was when the program began. The program may close it and open a file of its own,
+/// which gets the number: our lines do not belong there.
+static STDERR: OnceLock<Option<Known>> = OnceLock::new();
+
+/// Notes where lines go. To be called before the program runs; without this, nothing is said.
+pub fn find_stderr() {
+    let _ = STDERR.set(Known::new(libc::STDERR_FILENO));
+}
+
+/// Writes to stderr, if it still is what it was. One write, so that lines of several ranks do not mix.
+fn write(text: &[u8]) {
+    if let Some(Some(stderr)) = STDERR.get() {
+        stderr.write(text);
+    }
+}
 
 /// PLIMSOLL_VERBOSE: 0 silent, 1 normal, 2 debug.
 static VERBOSE: AtomicU32 = AtomicU32::new(1);
@@ -29,8 +49,7 @@ pub fn debug(line: impl FnOnce() -> String) {
 /// Says lines that carry our name already.
 pub fn block(lines: &str) {
     if VERBOSE.load(Ordering::Relaxed) >= 1 {
-        // SAFETY: the text is as long as said.
-        unsafe { libc::syscall(libc::SYS_write, 2, lines.as_ptr(), lines.len()) };
+        write(lines.as_bytes());
     }
 }
 
@@ -49,18 +68,15 @@ pub fn fault(panic: &PanicHookInfo<'_>) {
     let _ = writeln!(
         rest,
         "plimsoll: an error of our own ({file}:{line}: {}). Please report this line.",
-        reason.unwrap_or("unknown")
+        printable::line(reason.unwrap_or("unknown"))
     );
     let left = rest.len();
     let length = text.len() - left;
-    // SAFETY: the text is as long as said.
-    unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), length) };
+    write(&text[..length]);
 }
 
-/// One write per line, so that lines of several ranks do not mix. The raw call: a buffered stream
-/// would lose a line at exit, and the library's `write` is one of the calls that we observe.
+/// The raw call: a buffered stream would lose a line at exit, and the library's `write` is one of the
+/// calls that we observe.
 fn write_line(line: &str) {
-    let text = format!("plimsoll: {line}\n");
-    // SAFETY: the text is as long as said. Nothing can be done if stderr is closed.
-    unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len()) };
+    write(format!("plimsoll: {}\n", printable::line(line)).as_bytes());
 }

@@ -6,15 +6,18 @@
 //! it reads is what it set.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::process;
+use plimsoll_agent::sampler::handler_entry;
 use plimsoll_agent::timer::SIGNAL;
 
-use crate::{ending, job};
+use crate::guard::guarded;
+use crate::{ending, job, say};
 
-/// Signals whose default ends the process, in whose place a report is written.
-const FATAL: [c_int; 11] = [
+/// Signals that end a process by default and can be handled, without [`SIGNAL`] and the real-time
+/// ones (signal(7)).
+const FATAL: [c_int; 21] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGFPE,
@@ -26,13 +29,27 @@ const FATAL: [c_int; 11] = [
     libc::SIGHUP,
     libc::SIGQUIT,
     libc::SIGSYS,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGXFSZ,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGTRAP,
 ];
 
-/// Bit n: a handler of ours stands for signal n.
-static OURS: AtomicU64 = AtomicU64::new(0);
+/// Whether the signal's default ends the process: a report is written first. The C library keeps
+/// the real-time signals below SIGRTMIN for itself.
+fn is_fatal(signal: c_int) -> bool {
+    FATAL.contains(&signal) || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
+}
 
-/// The application has taken the sampling signal.
-static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
+/// What is said once where samples end.
+const STEPPED_ASIDE: &str = "plimsoll: the program or its runtime (Go's does) handles SIGSTKFLT, the signal that takes \
+    samples: no samples from here on. Calls are still measured.\n";
 
 mod c {
     use super::*;
@@ -80,8 +97,49 @@ pub unsafe fn real_sigmask(
     unsafe { c::pthread_sigmask(how, new, old) }
 }
 
-fn bit(signal: c_int) -> u64 {
-    1 << signal
+/// What the application must not see: to it, the default stands there.
+fn is_handler_of_ours(handler: usize) -> bool {
+    handler == handler_entry as *const () as usize || handler == fatal as *const () as usize
+}
+
+/// Whether a handler of ours stands for the signal. The kernel is asked: not who takes one of ours comes
+/// through the hooks below.
+fn is_ours(signal: c_int) -> bool {
+    let ours = match signal {
+        SIGNAL => handler_entry as *const () as usize,
+        _ if is_fatal(signal) => fatal as *const () as usize,
+        _ => return false,
+    };
+    let mut now = default_action();
+    // SAFETY: the pointers are valid for the call.
+    let known = unsafe { c::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    known && now.sa_sigaction == ours
+}
+
+/// The application takes the sampling signal: it is its own.
+fn step_aside() {
+    if let Some(observed) = process::current() {
+        observed.step_aside();
+        tell_stepped_aside();
+    }
+}
+
+/// Looks whether the sampling signal was taken unseen, past the C library. From the process's own thread.
+pub fn look_after_sampling() {
+    if process::current().is_some_and(|observed| !observed.may_sample()) {
+        tell_stepped_aside();
+    }
+}
+
+/// Says once that there are no samples any more. The application may be in a signal handler of its own.
+pub fn tell_stepped_aside() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if process::current().is_some_and(|observed| observed.has_stepped_aside())
+        && !TOLD.swap(true, Ordering::Relaxed)
+        && job::speaks()
+    {
+        say::block(STEPPED_ASIDE);
+    }
 }
 
 fn default_action() -> libc::sigaction {
@@ -91,7 +149,7 @@ fn default_action() -> libc::sigaction {
 
 /// Installs the fatal handler where the application has the default.
 pub fn watch_fatal() {
-    for signal in FATAL {
+    for signal in FATAL.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
         let mut now = default_action();
         // SAFETY: the pointers are valid for the call.
         let known = unsafe { c::sigaction(signal, std::ptr::null(), &mut now) } == 0;
@@ -105,18 +163,15 @@ fn install_fatal(signal: c_int) {
     let mut action = default_action();
     action.sa_sigaction = fatal as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the pointers are valid for the call.
-    if unsafe { c::sigaction(signal, &action, std::ptr::null_mut()) } == 0 {
-        OURS.fetch_or(bit(signal), Ordering::Relaxed);
-    }
+    // SAFETY: the pointers are valid for the call. Where it fails, the default stays.
+    unsafe { c::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
 /// A signal whose default would end the process: write the report, then let it end just so.
 extern "C" fn fatal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: errno's location is valid in every thread.
     let errno = unsafe { *libc::__errno_location() };
-    ending::by_signal(signal);
-    OURS.fetch_and(!bit(signal), Ordering::Relaxed);
+    guarded("fatal signal", || ending::by_signal(signal), || ());
     // SAFETY: the default is restored and the signal sent again; it is delivered when this handler
     // returns. A fault happens again by itself, with its own siginfo.
     unsafe {
@@ -144,29 +199,47 @@ pub unsafe extern "C-unwind" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
+    let real = || {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let result = c::sigaction(signal, new, old);
+            if result == 0 && !old.is_null() && is_handler_of_ours((*old).sa_sigaction) {
+                *old = default_action();
+            }
+            result
+        }
+    };
+    if process::current().is_none() {
+        return real();
+    }
+    // SAFETY: as the caller promises.
+    guarded("sigaction", || unsafe { change_action(signal, new, old) }, real)
+}
+
+/// # Safety
+/// As sigaction.
+unsafe fn change_action(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        let watched = process::current().is_some();
-        if !watched || !(1..64).contains(&signal) {
-            return c::sigaction(signal, new, old);
-        }
-        if signal == SIGNAL && !STEPPED_ASIDE.load(Ordering::Relaxed) {
+        let ours = is_ours(signal);
+        if signal == SIGNAL && ours {
             if new.is_null() || (*new).sa_sigaction == libc::SIG_DFL {
                 if !old.is_null() {
                     *old = default_action();
                 }
                 return 0;
             }
-            // The application wants the signal: it is its own.
-            STEPPED_ASIDE.store(true, Ordering::Relaxed);
-            job::step_aside();
+            step_aside();
             let result = c::sigaction(signal, new, std::ptr::null_mut());
             if result == 0 && !old.is_null() {
                 *old = default_action();
             }
             return result;
         }
-        let ours = OURS.load(Ordering::Relaxed) & bit(signal) != 0;
         if !new.is_null() {
             // The copy is taken first: `old` may be the same memory as `new`.
             let to_default = (*new).sa_sigaction == libc::SIG_DFL;
@@ -178,11 +251,10 @@ pub unsafe extern "C-unwind" fn sigaction(
             }
             let result = c::sigaction(signal, new, old);
             if result == 0 {
-                OURS.fetch_and(!bit(signal), Ordering::Relaxed);
                 if ours && !old.is_null() {
                     *old = default_action();
                 }
-                if to_default && FATAL.contains(&signal) && !ending::is_done() {
+                if to_default && is_fatal(signal) && !ending::is_done() {
                     install_fatal(signal);
                 }
             }
@@ -205,30 +277,38 @@ pub unsafe extern "C-unwind" fn signal(
     signal: c_int,
     handler: libc::sighandler_t,
 ) -> libc::sighandler_t {
-    let ours =
-        OURS.load(Ordering::Relaxed) & if (1..64).contains(&signal) { bit(signal) } else { 0 } != 0;
-    let sampling = signal == SIGNAL && !STEPPED_ASIDE.load(Ordering::Relaxed);
+    let real = || {
+        // SAFETY: as the caller promises.
+        let previous = unsafe { c::signal(signal, handler) };
+        if is_handler_of_ours(previous) { libc::SIG_DFL } else { previous }
+    };
+    if process::current().is_none() {
+        return real();
+    }
+    // SAFETY: as the caller promises.
+    guarded("signal", || unsafe { change_handler(signal, handler) }, real)
+}
+
+/// # Safety
+/// As signal.
+unsafe fn change_handler(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
     // SAFETY: as the caller promises.
     unsafe {
-        if process::current().is_none() || !(ours || sampling || FATAL.contains(&signal)) {
-            return c::signal(signal, handler);
-        }
-        if handler == libc::SIG_DFL && (ours || sampling) {
+        let ours = is_ours(signal);
+        if handler == libc::SIG_DFL && ours {
             return libc::SIG_DFL;
         }
-        if sampling {
-            STEPPED_ASIDE.store(true, Ordering::Relaxed);
-            job::step_aside();
+        if signal == SIGNAL && ours {
+            step_aside();
         }
         let previous = c::signal(signal, handler);
         if previous == libc::SIG_ERR {
             return previous;
         }
-        OURS.fetch_and(!bit(signal), Ordering::Relaxed);
-        if handler == libc::SIG_DFL && FATAL.contains(&signal) && !ending::is_done() {
+        if handler == libc::SIG_DFL && is_fatal(signal) && !ending::is_done() {
             install_fatal(signal);
         }
-        if ours || sampling { libc::SIG_DFL } else { previous }
+        if ours { libc::SIG_DFL } else { previous }
     }
 }
 
@@ -253,7 +333,8 @@ unsafe fn change_mask(
         let mut passed = new;
         if !new.is_null() {
             kept = *new;
-            if libc::sigismember(new, SIGNAL) == 1 && !STEPPED_ASIDE.load(Ordering::Relaxed) {
+            let samples = process::current().is_some_and(|it| !it.has_stepped_aside());
+            if samples && libc::sigismember(new, SIGNAL) == 1 {
                 libc::sigdelset(&mut kept, SIGNAL);
                 now_hidden = how != libc::SIG_UNBLOCK;
             } else if how == libc::SIG_SETMASK {
@@ -284,7 +365,9 @@ pub unsafe extern "C-unwind" fn pthread_sigmask(
     old: *mut libc::sigset_t,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { change_mask(how, new, old, c::pthread_sigmask) }
+    let ours = || unsafe { change_mask(how, new, old, c::pthread_sigmask) };
+    // SAFETY: as the caller promises.
+    guarded("pthread_sigmask", ours, || unsafe { c::pthread_sigmask(how, new, old) })
 }
 
 /// sigprocmask.
@@ -298,5 +381,7 @@ pub unsafe extern "C-unwind" fn sigprocmask(
     old: *mut libc::sigset_t,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { change_mask(how, new, old, c::sigprocmask) }
+    let ours = || unsafe { change_mask(how, new, old, c::sigprocmask) };
+    // SAFETY: as the caller promises.
+    guarded("sigprocmask", ours, || unsafe { c::sigprocmask(how, new, old) })
 }

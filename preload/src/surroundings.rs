@@ -118,10 +118,3 @@ const LAUNCHERS: [&str; 28] = [
 pub fn is_launcher(program: &Path) -> bool {
     program.file_name().is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher))
 }
-
-/// The rank that the launcher told this process, before MPI does.
-pub fn rank_told_by_launcher() -> Option<u32> {
-    ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok()?.parse().ok())
-}

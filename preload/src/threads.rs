@@ -2,11 +2,13 @@
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use plimsoll_agent::process;
+use plimsoll_agent::quiet::quietly;
 
-use crate::job;
+use crate::guard::guarded;
+use crate::{job, signals};
 
 type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
@@ -69,22 +71,27 @@ unsafe extern "C-unwind" fn create(
     argument: *mut c_void,
     caller: *const c_void,
 ) -> libc::c_int {
-    let plain = process::current().is_none()
-        || is_helper(caller)
-        || is_helper(routine as *const c_void)
-        || job::inside_mpi_init();
-    if plain {
+    let is_observed = || {
+        process::current().is_some()
+            && !is_helper(caller)
+            && !is_helper(routine as *const c_void)
+            && !job::inside_mpi_init()
+    };
+    if !guarded("pthread_create", is_observed, || false) {
         // SAFETY: as the caller promises.
         return unsafe {
             c::pthread_create(thread, attributes, routine as *const c_void, argument)
         };
     }
     let begin = Box::into_raw(Box::new(Begin { routine, argument }));
+    // Before there is the thread: its creator may end first.
+    LIVING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as the caller promises; the new thread takes the box.
     let result = unsafe {
         c::pthread_create(thread, attributes, thread_entry as *const c_void, begin.cast())
     };
     if result != 0 {
+        LIVING.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: no thread was created, so the box is still ours.
         drop(unsafe { Box::from_raw(begin) });
     }
@@ -132,10 +139,14 @@ struct Next {
 unsafe extern "C" fn attach(begin: *mut Begin) -> Next {
     // SAFETY: promised by the caller.
     let begin = unsafe { Box::from_raw(begin) };
-    if let Some(observed) = process::current() {
-        watch_exit();
-        observed.attach_thread(begin.routine as *const () as u64);
-    }
+    let observe = || {
+        if let Some(observed) = process::current() {
+            watch_exit();
+            observed.attach_thread(begin.routine as *const () as u64);
+            signals::tell_stepped_aside();
+        }
+    };
+    guarded("thread", observe, || ());
     Next { routine: begin.routine as *const c_void, argument: begin.argument }
 }
 
@@ -163,18 +174,53 @@ unsafe extern "C" fn thread_entry(begin: *mut c_void) -> *mut c_void {
 /// Key whose destructor runs when an observed thread ends, by whatever way; plus one, 0 if none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
+/// Observed threads that have not ended. When the last of them ends, so must ours: the C library ends the
+/// process with its last thread (pthread_exit(3)).
+static LIVING: AtomicUsize = AtomicUsize::new(0);
+
 /// Makes the key. To be called once, before any thread is observed.
 pub fn prepare_exit_watch() {
     unsafe extern "C" fn ended(_value: *mut c_void) {
-        if let Some(observed) = process::current() {
-            observed.detach_thread();
-        }
+        leave();
     }
     let mut key = 0;
     // SAFETY: the key outlives the threads: it is never deleted.
     if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0 {
         KEY.store(key + 1, Ordering::Release);
     }
+}
+
+/// The calling thread ends, or is measured no more for another reason.
+fn leave() {
+    let Some(observed) = process::current() else { return };
+    let detach = || {
+        job::forget_thread();
+        observed.detach_thread();
+    };
+    guarded("thread's end", detach, || ());
+    if LIVING.fetch_sub(1, Ordering::AcqRel) == 1 {
+        guarded("last thread's end", job::last_thread_ended, || ());
+    }
+}
+
+/// The calling thread is about to forbid itself what our code needs: it is left as if it ended. If it is
+/// the last one, the report is written now, for there is no way to do so later.
+pub fn leave_early() {
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key is valid; the destructor does not run for null.
+        unsafe { libc::pthread_setspecific(key, std::ptr::null()) };
+    }
+    leave();
+}
+
+/// Counts the calling thread, the first that is observed, and watches its end.
+pub fn watch_first() {
+    // SAFETY: no preconditions.
+    let is_initial =
+        unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
+    // An initial thread that is not observed ends unseen: then the count never falls to zero.
+    LIVING.store(1 + usize::from(!is_initial), Ordering::Release);
+    watch_exit();
 }
 
 fn watch_exit() {
@@ -233,15 +279,20 @@ pub fn give_way() {
     }
 }
 
-/// Runs `work` on a thread of our own and waits for it; `None` if there can be no thread, or it failed.
+/// Runs `work` on a thread of our own and waits for it; where there can be no thread, on the calling
+/// one. `None` if it failed.
 pub fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
-    let mut result = None;
-    let slot = &mut result;
-    let work: Box<dyn FnOnce() + Send + '_> = Box::new(move || *slot = Some(work()));
+    let (mut waiting, mut result) = (Some(work), None);
+    let (from, into) = (&mut waiting, &mut result);
+    let run: Box<dyn FnOnce() + Send + '_> =
+        Box::new(move || *into = from.take().map(|work| work()));
     // SAFETY: only the lifetime changes; the thread has ended before what is borrowed does.
-    let work: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(work) };
-    if let Some(thread) = spawn(work) {
+    let run: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(run) };
+    if let Some(thread) = spawn(run) {
         join(thread);
+    } else if let Some(work) = waiting {
+        let quiet = || quietly(work);
+        result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(quiet)).ok();
     }
     result
 }

@@ -9,11 +9,12 @@ use plimsoll_agent::process;
 use plimsoll_agent::regions::{self, Entry};
 use plimsoll_agent::sync::{Among, is_recorded};
 
+use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, spelling_of};
 use crate::{job, message, real};
 
-/// PLIMSOLL_REGIONS: calls are measured.
-pub static REGIONS: AtomicBool = AtomicBool::new(true);
+/// Calls are measured: from the begin of the observation on, unless PLIMSOLL_REGIONS says no.
+pub static REGIONS: AtomicBool = AtomicBool::new(false);
 
 real! {
     /// Takes a mutex if it is free.
@@ -31,18 +32,25 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     let function = real::call(call, spelling, caller);
     // One call is followed whether or not it is measured: what comes of it is the same on all ranks.
     let followed = spelling == 0 && call == COMM_CREATE_FROM_GROUP;
-    let unmeasured = Entered { function, measured: usize::from(followed) };
+    let unmeasured = || Entered { function, measured: usize::from(followed) };
     if !REGIONS.load(Ordering::Relaxed) {
-        return unmeasured;
+        return unmeasured();
     }
+    let measured = guarded("enter", || measure(frame, call, spelling), || None);
+    measured.map_or_else(unmeasured, |measured| Entered { function, measured })
+}
+
+/// Notes that a call begins: [`Entered::measured`], or `None` if it is not to be measured.
+#[inline(always)]
+fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     if call == COMM_FREE || call == COMM_DISCONNECT {
         job::communicator_freed();
     } else if call == TYPE_FREE {
         job::datatype_freed();
     }
     // SAFETY: the block is the calling thread's.
-    let Some(block) = (unsafe { plimsoll_agent::tls::get().as_ref() }) else { return unmeasured };
-    let Some(observed) = process::current() else { return unmeasured };
+    let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
+    let observed = process::current()?;
     let entry = Entry {
         call,
         place: frame.place(),
@@ -56,9 +64,8 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
         },
         ticks: ticks(),
     };
-    let measured = block.enter(|state| regions::enter(observed, state, &entry)).unwrap_or(false);
-    if !measured {
-        return unmeasured;
+    if !block.enter(|state| regions::enter(observed, state, &entry))? {
+        return None;
     }
     let entry = &CALLS[usize::from(call) - 1];
     let mut words = entry.arity;
@@ -68,7 +75,7 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
         // SAFETY: a Fortran call of this function.
         frame.noted = unsafe { message::note(frame) };
     }
-    Entered { function, measured: 1 + usize::from(words).saturating_sub(6) }
+    Some(1 + usize::from(words).saturating_sub(6))
 }
 
 /// Called by a stub after the real call, with its result.
@@ -76,6 +83,16 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
 /// # Safety
 /// As [`enter`].
 pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
+    // SAFETY: as the caller promises.
+    guarded("leave", || unsafe { note_return(frame, result) }, || ());
+}
+
+/// Notes that a call has returned.
+///
+/// # Safety
+/// As [`enter`].
+#[inline(always)]
+unsafe fn note_return(frame: &Frame, result: isize) {
     let now = ticks();
     let entry = frame.entry();
     let mpi = entry.provider == Provider::Mpi;
@@ -94,8 +111,10 @@ pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
         Among::All => true,
         Among::Part(_, index) => is_recorded(*index),
     });
-    observed
-        .with_thread(|state| regions::exit(observed, state, frame.place(), now, bytes, among, mpi));
+    // SAFETY: the block is the calling thread's.
+    if let Some(block) = unsafe { plimsoll_agent::tls::get().as_ref() } {
+        block.enter(|state| regions::exit(observed, state, frame.place(), now, bytes, among, mpi));
+    }
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
         // SAFETY: the fifth argument is where the communicator was put.
         job::made_from_group(unsafe { frame.argument(4) } as *const c_void);

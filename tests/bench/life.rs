@@ -52,6 +52,27 @@ pub fn rows(runs: usize) -> Vec<Row> {
         .collect()
 }
 
+/// CPU time added by each thread that is created, ends, and is collected.
+pub fn thread_rows(threads: u32, runs: usize) -> Vec<Row> {
+    let _turn = wait_for_turn();
+    let program = executable("creates", Form::C, None);
+    let scratch = Scratch::new("bench-threads");
+    let run = |is_watched: bool| {
+        let mut command = Command::new(&program);
+        command.arg(threads.to_string()).current_dir(scratch.path());
+        if is_watched {
+            command.env("LD_PRELOAD", &artifacts().library).env("PLIMSOLL_VERBOSE", "0");
+        }
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        wait(&mut child) * 1e3 / f64::from(threads)
+    };
+    let (bare, watched): (Vec<_>, Vec<_>) = (0..runs).map(|_| (run(false), run(true))).unzip();
+    let shortest = least(bare);
+    let added = least(watched) - shortest;
+    let name = "CPU added per thread that is created and ends";
+    vec![Row::new(name, "creates", added, "us", shortest).target(60.0)]
+}
+
 fn live(command: &mut Command) -> Life {
     let begin = clock_ns(libc::CLOCK_MONOTONIC);
     let mut child = command

@@ -58,6 +58,7 @@ const PARTS: &[&str] = &[
     "structure",
     "loops",
     "start",
+    "threads",
 ];
 
 /// The rows of a part; `quick` measures just enough to show that it works.
@@ -83,6 +84,7 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "structure" => structure::lammps_rows(choose(5, 500) as u32),
         "loops" => structure::memory_rows(choose(5, 1500) as u32),
         "start" => life::rows(choose(2, 40)),
+        "threads" => life::thread_rows(choose(20, 5000) as u32, choose(1, 10)),
         _ => {
             let Some((kind, Ok(number))) =
                 part.split_once('-').map(|(kind, number)| (kind, number.parse::<u32>()))

@@ -50,6 +50,13 @@ pub fn lammps_rows(steps: u32) -> Vec<Row> {
     let row = |name: &str, value, unit, baseline| Row::new(name, LAMMPS, value, unit, baseline);
     vec![
         row("structure: CPU time, and when all is known before", cpu_s(&cold), "s", cpu_s(&warm)),
+        row(
+            "MPI_Finalize, and when all is known before",
+            of(&cold, "finalize_s"),
+            "s",
+            of(&warm, "finalize_s"),
+        )
+        .target(0.4),
         row("structure: part done after the run, and likewise", late(&cold), "%", late(&warm))
             .target(5.0),
         row("collector CPU per sample in all, and likewise", each_us(&cold), "us", each_us(&warm))

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use plimsoll_analysis::spooled::keep_ranks;
 use plimsoll_collector::digest::Digest;
+use plimsoll_collector::spool::{FrameInfo, HEADER_BYTES, Kind, SpoolReader};
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, spools};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
@@ -136,6 +138,9 @@ fn what_stays_of_a_spool_is_as_it_was() {
     }
 }
 
+/// Bytes behind the last frame of a spool that was ended in order.
+const TRAILER_BYTES: usize = 16;
+
 /// Seconds after which the subject dies, and how much of them may be lost.
 const LIFE_S: f64 = 2.0;
 const LOST_S: f64 = 1.0;
@@ -227,6 +232,80 @@ fn damage_costs_what_is_damaged() {
             }
         }
     }
+}
+
+#[test]
+fn spools_that_do_not_belong_together_are_refused() {
+    let run =
+        || Job::alone("plain").arguments("burn 10 30 1").watch(Watch::Run).shares_cores().run();
+    let spools = [run(), run()].map(|job| {
+        let job = job.succeeded();
+        fs::read(folder(&job).join("rank0.spool")).unwrap()
+    });
+    let mixed = Scratch::new("mixed");
+    let path = mixed.path().join("x.plimsoll.d");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a.spool"), &spools[0]).unwrap();
+    let _turn = share_turn();
+    assert!(run_digest(&path).0);
+    let refused = |words: &str| {
+        let (status, said) = run_digest(&path);
+        let names_both = said.contains("a.spool") && said.contains("b.spool");
+        assert!(!status && names_both && said.contains(words), "{said}");
+        fs::remove_file(path.join("b.spool")).unwrap();
+    };
+    fs::write(path.join("b.spool"), &spools[1]).unwrap();
+    refused("spools of two runs");
+    fs::write(path.join("b.spool"), &spools[0]).unwrap();
+    refused("both hold rank 0");
+    std::os::unix::fs::symlink("a.spool", path.join("b.spool")).unwrap();
+    refused("both hold rank 0");
+}
+
+/// Why a digest of these bytes is said to be incomplete; `None` if it is complete.
+fn incompleteness(bytes: &[u8]) -> Option<String> {
+    let scratch = Scratch::new("complete");
+    fs::write(scratch.path().join("rank0.spool"), bytes).unwrap();
+    let summary = digest(scratch.path(), By::Threads(1));
+    let reason = summary.at("/run/incomplete").as_str().map(str::to_owned);
+    assert_eq!(*summary.at("/run/complete"), reason.is_none());
+    assert_eq!(summary.text("/run/ended"), "exit");
+    reason
+}
+
+#[test]
+fn a_damaged_spool_is_not_complete() {
+    let job = Job::alone("plain").arguments("burn 10 30 1").watch(Watch::Run).shares_cores();
+    let job = job.run().succeeded();
+    let bytes = fs::read(folder(&job).join("rank0.spool")).unwrap();
+    assert_eq!(incompleteness(&bytes), None);
+    let records = SpoolReader::new(Cursor::new(&bytes)).unwrap();
+    let is_record = |frame: &&FrameInfo| frame.stream.kind == Kind::Records;
+    let frame = *records.frames().iter().find(is_record).expect("samples were taken");
+    let mut changed = bytes.clone();
+    changed[frame.offset as usize + HEADER_BYTES] ^= 0x55;
+    // Nothing of what is left of the other is damaged, but the end is missing.
+    for damaged in [&changed[..], &bytes[..bytes.len() - TRAILER_BYTES]] {
+        assert_eq!(incompleteness(damaged).as_deref(), Some("the spool of rank 0 is damaged"));
+    }
+}
+
+#[test]
+fn a_missing_rank_makes_a_digest_incomplete() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 5 10 3");
+    let job = job.watch(Watch::Run).shares_cores().run().succeeded();
+    let folder = folder(&job);
+    assert_eq!(digest(&folder, By::Threads(1)).at("/run/complete"), true);
+    fs::remove_file(folder.join("rank2.spool")).unwrap();
+    let rest = digest(&folder, By::Threads(1));
+    assert_eq!(rest.at("/run/complete"), false, "{}", job.story());
+    assert_eq!(rest.text("/run/incomplete"), "the spool of ranks 2-3 is missing");
+    assert_eq!(rest.text("/run/ended"), "finalize");
+    let told = rest.at("/notes").to_string();
+    assert!(told.contains("Of 4 ranks, these have left a spool: 0-1."), "{told}");
 }
 
 fn run_digest(folder: &Path) -> (bool, String) {

@@ -16,6 +16,20 @@ const ENDINGS: &[(&str, &[&str])] = &[
     ("abort", &["abort", "signal 6"]),
     ("fault", &["signal 11"]),
     ("terminated", &["signal 15"]),
+    ("pipe", &["signal 13"]),
+    ("raise5", &["signal 5"]),
+    ("raise10", &["signal 10"]),
+    ("raise12", &["signal 12"]),
+    ("raise14", &["signal 14"]),
+    ("raise25", &["signal 25"]),
+    ("raise26", &["signal 26"]),
+    ("raise27", &["signal 27"]),
+    ("raise29", &["signal 29"]),
+    ("raise30", &["signal 30"]),
+    ("raise34", &["signal 34"]),
+    ("raise64", &["signal 64"]),
+    ("default10", &["signal 10"]),
+    ("default34", &["signal 34"]),
 ];
 
 fn pair(job: &Job) -> (Outcome, Outcome) {
@@ -42,11 +56,37 @@ fn a_process_ends_as_it_would_and_reports() {
 }
 
 #[test]
+fn a_process_ends_with_its_last_thread() {
+    for workers in [0, 1, 3] {
+        let (plain, watched) = pair(&Job::alone("pthread_exits").arguments(&workers.to_string()));
+        assert_eq!(plain.status().code(), Some(0), "{}", plain.story());
+        assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+        let summary = watched.summary();
+        assert_eq!(summary.text("/run/ended"), "exit");
+        assert_eq!(summary.at("/run/complete"), true);
+        assert_eq!(summary.number("/run/threads"), f64::from(workers + 1));
+    }
+}
+
+#[test]
 fn a_handler_of_the_program_has_the_last_word() {
     let (plain, watched) = pair(&Job::alone("exits").arguments("caught"));
     assert_eq!(plain.status().code(), Some(7));
     assert_eq!(watched.status().code(), Some(7), "{}", watched.story());
     assert_eq!(plain.stdout(), watched.stdout());
+}
+
+#[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
+    for (ending, signal, status) in [("pipe", "PIPE", 4), ("raise10", "USR1", 0)] {
+        let job = Job::alone("exits").arguments(ending);
+        let (plain, watched) = pair(&job.inherits(&format!("--ignore-signal={signal}")));
+        assert_eq!(plain.status().code(), Some(status), "{}", plain.story());
+        assert_eq!(watched.status(), plain.status(), "{}", watched.story());
+        assert_eq!(watched.stdout(), plain.stdout());
+        assert_eq!(watched.summary().text("/run/ended"), "exit", "{ending}");
+    }
 }
 
 #[test]
@@ -79,16 +119,56 @@ fn ranks_without_finalize_report_what_they_have() {
                 watched.assert_fails_as(&plain, mpi);
             }
             assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.story());
-            let summaries = watched.summaries();
-            assert!(!summaries.is_empty(), "{mpi}, {ending}: no report: {}", watched.story());
-            for summary in summaries {
-                assert_eq!(summary.at("/run/complete"), false, "{mpi}, {ending}");
-            }
-            // The launcher may end the second rank before it gets there by itself.
-            let told = summaries.iter().any(|summary| words.contains(&summary.text("/run/ended")));
-            assert!(told, "{mpi}, {ending}: {}", watched.story());
+            assert_reports_the_end(&watched, &words, &format!("{mpi}, {ending}"));
         }
     }
+}
+
+#[test]
+fn a_rank_that_ends_while_others_wait_in_finalize_leaves_a_report_and_delays_nobody() {
+    for mpi in each_mpi() {
+        for (ending, words) in [
+            ("late_unfinalized3", ["exit", "exit"]),
+            ("late_unfinalized", ["exit", "exit"]),
+            ("late_mpi_abort", ["abort", "abort"]),
+            ("late_abort", ["abort", "signal 6"]),
+            ("late_fault", ["signal 11", "signal 11"]),
+            ("late_terminated", ["signal 15", "signal 15"]),
+        ] {
+            if (mpi, ending) == (Mpi::Mpich, "late_unfinalized") {
+                // Its launcher's status depends on which rank ends first.
+                continue;
+            }
+            let (plain, watched) = pair(&Job::ranks("exits", mpi, 3).arguments(ending));
+            watched.assert_fails_as(&plain, mpi);
+            // An end that waited for a writer that could not write took 5 or 20 seconds more.
+            let later_s = watched.took_s() - plain.took_s();
+            assert!(later_s < 3.0, "{mpi}, {ending}: {later_s} s later: {}", watched.story());
+            assert_reports_the_end(&watched, &words, &format!("{mpi}, {ending}"));
+        }
+    }
+}
+
+#[test]
+fn a_daemon_is_measured_until_it_is_one() {
+    let (plain, watched) = pair(&Job::alone("hooks").arguments("daemon"));
+    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    let said = watched.plimsoll_messages();
+    assert!(said.iter().any(|message| message.contains("becomes a daemon")), "{said:?}");
+    assert_eq!(watched.summaries().len(), 1, "{}", watched.story());
+}
+
+/// Asserts that there are reports, that each is incomplete, and that one names the end. The launcher
+/// may end the second rank before that rank ends by itself.
+fn assert_reports_the_end(watched: &Outcome, words: &[&str], context: &str) {
+    let summaries = watched.summaries();
+    assert!(!summaries.is_empty(), "{context}: no report: {}", watched.story());
+    for summary in summaries {
+        assert_eq!(summary.at("/run/complete"), false, "{context}");
+    }
+    let told = summaries.iter().any(|summary| words.contains(&summary.text("/run/ended")));
+    assert!(told, "{context}: {}", watched.story());
 }
 
 /// The subject's own lines: launchers print process ids and host names when a rank fails.

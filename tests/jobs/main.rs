@@ -1,26 +1,36 @@
 //! Whole jobs under real MPIs, each held against the truth of its subject.
 
 mod balanced;
+mod bounds;
 mod calls;
 mod clocks;
 mod clusters;
 mod comings;
+mod deaths;
 mod digest;
 mod endings;
+mod harmless;
 mod imbalance;
+mod instrumented;
 mod lammps;
 mod leftovers;
+mod limits;
 mod loops;
 mod losses;
 mod marks;
 mod matrix;
 mod nodes;
 mod observers;
+mod panics;
 mod partial;
 mod phases;
 mod plain;
+mod reloads;
 mod reports;
+mod runtimes;
 mod sessions;
 mod settings;
+mod stacks;
 mod streams;
 mod subjects;
+mod unsinkable;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, digest_with, folder_of};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
@@ -32,6 +33,23 @@ fn an_unknown_name_is_warned_of_once() {
     let Some(job) = with("PLIMSOLL_PERIODE", "1ms") else { return };
     only_message(&job, "PLIMSOLL_PERIODE");
     assert_eq!(job.summary().number("/run/period_us/asked"), 4000.0);
+}
+
+#[test]
+fn ranks_that_are_not_there_are_named() {
+    let Some(job) = with("PLIMSOLL_RANKS", "2-7") else { return };
+    let message = only_message(&job, "PLIMSOLL_RANKS");
+    assert!(message.contains("none of the 2 ranks"), "{message}");
+    assert!(job.files().is_empty(), "{}", job.story());
+}
+
+#[test]
+fn a_shell_says_what_is_not_measured() {
+    let mut command = std::process::Command::new(&artifacts().command);
+    let output = command.args(["run", "sh", "-c", "exit 3"]).output().expect("it can be started");
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("sh is a shell") && said.lines().count() == 1, "{said}");
 }
 
 #[test]
@@ -66,6 +84,20 @@ fn disabled_does_nothing() {
             assert_eq!(disabled.files(), Vec::<std::path::PathBuf>::new());
             assert_eq!(disabled.stdout(), plain.stdout());
         }
+    }
+}
+
+#[test]
+fn relative_places_count_from_where_the_program_began() {
+    for (place, expected) in [(".", ""), ("results", "results"), ("sub/%e", "sub")] {
+        // Without a spool, no name is taken before the end.
+        let job = Job::alone("moves").watch(Watch::Run).shares_cores();
+        let job = job.variable("PLIMSOLL_OUTPUT", place).variable("PLIMSOLL_TRACE", "off");
+        let job = job.run().succeeded();
+        let reports = job.files_ending(".plimsoll.json");
+        let [report] = &reports[..] else { panic!("{place}: {reports:?}: {}", job.story()) };
+        let wanted = job.directory().join(expected);
+        assert_eq!(report.parent(), Some(wanted.as_path()), "{place}: {}", job.story());
     }
 }
 

@@ -30,6 +30,16 @@ static void exit_with_7(int signal)
     _exit(7);
 }
 
+/* Writes to a pipe that nobody reads: status 4 where SIGPIPE is ignored. */
+static int write_to_nobody(void)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return 1;
+    close(ends[0]);
+    return write(ends[1], "", 1) < 0 && errno == EPIPE ? 4 : 5;
+}
+
 SHOWN void fault(void)
 {
     static int *volatile nowhere;
@@ -65,6 +75,8 @@ static int end(const char *how)
     }
     if (strcmp(how, "unfinalized") == 0)
         exit(0);
+    if (strcmp(how, "unfinalized3") == 0)
+        exit(3);
     if (strcmp(how, "abort") == 0)
         abort();
     if (strcmp(how, "fault") == 0)
@@ -75,6 +87,20 @@ static int end(const char *how)
     }
     if (strcmp(how, "terminated") == 0)
         raise(SIGTERM);
+    if (strcmp(how, "pipe") == 0)
+        return write_to_nobody();
+    /* A signal by its number: status 0 where it is ignored. */
+    if (strncmp(how, "raise", 5) == 0) {
+        raise(atoi(how + 5));
+        return 0;
+    }
+    /* Handled for a while, then by default again. */
+    if (strncmp(how, "default", 7) == 0) {
+        int number = atoi(how + 7);
+        if (signal(number, exit_with_7) != SIG_DFL || signal(number, SIG_DFL) != exit_with_7)
+            return 6;
+        raise(number);
+    }
 #ifndef SUBJECT_NO_MPI
     if (strcmp(how, "mpi_abort") == 0)
         MPI_Abort(MPI_COMM_WORLD, 5);
@@ -95,6 +121,16 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
 #ifndef SUBJECT_NO_MPI
+    /* The last rank ends like this while the others wait in MPI_Finalize. */
+    if (strncmp(how, "late_", 5) == 0) {
+        int size;
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        if (rank == size - 1) {
+            usleep(300000);
+            return end(how + 5);
+        }
+        return end("return");
+    }
     /* A launcher that ends a job, since a rank has ended it, would end rank 0 as well, which may have had no
      * core and printed nothing; and it may drop what it has not passed on yet. */
     MPI_Barrier(MPI_COMM_WORLD);

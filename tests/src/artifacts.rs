@@ -50,16 +50,7 @@ pub fn target_dir() -> &'static Path {
 pub fn artifacts() -> &'static Artifacts {
     static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
     ARTIFACTS.get_or_init(|| {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--release", "-p", "plimsoll-preload", "-p", "plimsoll-analysis"])
-            .arg("--target-dir")
-            .arg(target_dir())
-            .current_dir(workspace_dir())
-            .output()
-            .expect("cargo ran this test, so it runs");
-        let messages = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "the library does not build:\n{messages}");
+        let messages = build(&["--release", "-p", "plimsoll-preload", "-p", "plimsoll-analysis"]);
         let release = target_dir().join("release");
         let found = Artifacts {
             library: release.join("libplimsoll.so"),
@@ -70,6 +61,24 @@ pub fn artifacts() -> &'static Artifacts {
         }
         found
     })
+}
+
+/// Builds parts of the workspace into the target directory. Returns cargo's messages.
+///
+/// # Panics
+/// If the build fails.
+pub fn build(arguments: &[&str]) -> String {
+    let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .arg("build")
+        .args(arguments)
+        .arg("--target-dir")
+        .arg(target_dir())
+        .current_dir(workspace_dir())
+        .output()
+        .expect("cargo ran this test, so it runs");
+    let messages = String::from_utf8_lossy(&built.stderr).into_owned();
+    assert!(built.status.success(), "{arguments:?} does not build:\n{messages}");
+    messages
 }
 
 /// Builds the command as a program of an MPI, once per test program, and says where it is. Without

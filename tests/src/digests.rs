@@ -74,6 +74,9 @@ pub fn folder_of(report: &Path) -> Option<PathBuf> {
 /// Where a digest says something else than the job itself did.
 pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
     let mut found = Vec::new();
+    if job.at("/collection/late_functions") != 0 {
+        return found; // the digest has no deadline, so it knows more
+    }
     compare(job.value(), digest.value(), "", &mut found);
     let [ours, theirs] = [job, digest].map(|it| it.per_rank().map(PerRank::bytes));
     // What breaks off has no time for more than a report.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::Command;
 use std::{env, fmt, fs, io};
 
 use crate::wheels;
@@ -215,8 +216,16 @@ impl Mpi {
         variables
     }
 
+    /// The launcher with its arguments, up to where those of the program begin. The environment
+    /// still needs [`Mpi::variables`].
+    pub fn launch(self, ranks: u32) -> Command {
+        let mut command = Command::new(self.launcher());
+        command.args(self.launcher_arguments()).args(["-n", &ranks.to_string()]);
+        command
+    }
+
     /// Variables by which mpi4py finds it, beyond [`Mpi::variables`].
-    pub(crate) fn python_variables(self) -> Vec<(&'static str, OsString)> {
+    pub fn python_variables(self) -> Vec<(&'static str, OsString)> {
         match self {
             Self::Mpich => vec![
                 ("MPI4PY_MPIABI", "mpich".into()),

@@ -65,6 +65,8 @@ pub enum Form {
     Hypre,
     /// C or, for gfortran, Fortran without MPI, by this compiler with these flags.
     By(&'static str, &'static [&'static str]),
+    /// Go, with these flags ([`Form::go`]).
+    Go(&'static [&'static str]),
     /// A program that the distribution brings, found by its name.
     Installed,
 }
@@ -145,10 +147,23 @@ fn is_current(executable: &Path) -> bool {
 }
 
 impl Form {
+    /// Go with these flags; says so and returns `None` where no Go is installed.
+    pub fn go(flags: &'static [&'static str]) -> Option<Self> {
+        if find_command("go").is_none() {
+            println!("SKIPPED: no Go is installed");
+            return None;
+        }
+        Some(Self::Go(flags))
+    }
+
     /// What tells the files of one subject apart.
     fn suffix(self) -> String {
         let fixed = match self {
-            Self::By(compiler, flags) => return format!("-{compiler}{}", flags.concat()),
+            // env(1) takes a name with an equals sign for a variable.
+            Self::By(compiler, flags) => {
+                return format!("-{compiler}{}", flags.concat()).replace('=', "-");
+            }
+            Self::Go(flags) => return format!("-go{}", flags.concat()).replace('=', "-"),
             Self::C | Self::Python | Self::Installed => "",
             Self::Cxx => "-cxx",
             Self::CxxStaticRuntime => "-cxx-static-runtime",
@@ -190,6 +205,18 @@ impl Form {
                     command.arg(source.with_extension("c"));
                 }
                 command
+            }
+            Self::Go(flags) => {
+                let mut command = Command::new("go");
+                // Without a module of its own, and nothing left in the tester's home.
+                command.env("GO111MODULE", "off").env("GOCACHE", target_dir().join("tmp/go"));
+                command.arg("build").args(flags).arg("-o").arg(&unfinished);
+                let output = aside(command.arg(source.with_extension("go"))).output();
+                let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{command:?}:\n{errors}");
+                fs::rename(&unfinished, executable).expect("both are in one folder");
+                return;
             }
             Self::Rust => match mpi {
                 Some(mpi) => {

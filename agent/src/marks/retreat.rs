@@ -16,6 +16,8 @@ pub enum Reason {
     PoolExhausted = 4,
     /// Exceptions are unwound by code that is not understood.
     UnknownUnwinder = 5,
+    /// A language runtime looks up return addresses of the stack in tables of its own.
+    StackWalker = 6,
 }
 
 impl Reason {
@@ -28,6 +30,7 @@ impl Reason {
             Self::ForeignUnwinder,
             Self::PoolExhausted,
             Self::UnknownUnwinder,
+            Self::StackWalker,
         ]
         .into_iter()
         .find(|reason| *reason as u32 == number)
@@ -43,6 +46,9 @@ impl core::fmt::Display for Reason {
                 "exceptions are unwound by a library that does not know how to pass a mark"
             }
             Self::UnknownUnwinder => "exceptions are unwound by code that is not understood",
+            Self::StackWalker => {
+                "the program's language runtime walks the stack by return addresses"
+            }
             Self::PoolExhausted => "more distinct return addresses than marks are made for",
         })
     }
@@ -122,7 +128,7 @@ mod tests {
         assert_eq!(with(|| (0, 1), gcc), Some(Reason::ShadowStack));
         let nongnu = || Some(b"/usr/lib/libunwind.so.8".to_vec());
         assert_eq!(with(none, nongnu), Some(Reason::ForeignUnwinder));
-        for number in 1..=5 {
+        for number in 1..=6 {
             assert_eq!(Reason::from_number(number).map(|reason| reason as u32), Some(number));
         }
         assert_eq!(Reason::from_number(0), None);

@@ -18,32 +18,36 @@ const MESSAGE: &[u8] = b"personality function said it would stop here";
 /// Whether the module carries a copy of LLVM's unwinder. Reads its constants if it may.
 pub fn carries_foreign(module: &LoadedModule) -> bool {
     let names = module.names.unwrap_or_default();
-    FINDERS.into_iter().any(|finder| holds(names, finder))
-        && module.constants.iter().any(|constants| holds(constants, MESSAGE))
+    holds(names, &FINDERS) && module.constants.iter().any(|constants| holds(constants, &[MESSAGE]))
 }
 
 /// Bytes that are looked at together.
 const PIECE: usize = 64 << 10;
 
-/// Whether a needle, no longer than a piece, is among these bytes of a module. False as well if they are
-/// there no more: a library that fails to load, or is closed meanwhile, vanishes while we look.
-fn holds(bytes: &[u8], needle: &[u8]) -> bool {
+/// Whether one of the needles, each shorter than a piece, is among these bytes of a module. False as
+/// well if the bytes are unmapped: a library that fails to load, or is closed meanwhile, vanishes
+/// during the search.
+pub(super) fn holds(bytes: &[u8], needles: &[&[u8]]) -> bool {
+    let longest = needles.iter().map(|needle| needle.len()).max().unwrap_or(0);
     let mut piece = vec![0u8; PIECE];
     let mut at = 0;
-    while at + needle.len() <= bytes.len() {
+    while at < bytes.len() {
         let Some(read) = copy(&bytes[at..], &mut piece) else { return false };
-        // SAFETY: both are given with their lengths.
-        let found = unsafe {
-            libc::memmem(piece.as_ptr().cast(), read, needle.as_ptr().cast(), needle.len())
+        let is_there = |needle: &&[u8]| {
+            // SAFETY: both are given with their lengths.
+            let found = unsafe {
+                libc::memmem(piece.as_ptr().cast(), read, needle.as_ptr().cast(), needle.len())
+            };
+            !found.is_null()
         };
-        if !found.is_null() {
+        if needles.iter().any(is_there) {
             return true;
         }
-        if read < needle.len() {
+        if read <= longest {
             return false;
         }
-        // What the next piece begins with may belong to the end of this one.
-        at += read - needle.len() + 1;
+        // A needle may begin at the end of this piece.
+        at += read - longest + 1;
     }
     false
 }
@@ -69,7 +73,7 @@ mod tests {
         let loaded = modules::loaded();
         let mut program = loaded.into_iter().next().expect("the program itself is loaded");
         // The test asks for dl_iterate_phdr and holds MESSAGE.
-        assert!(program.names.is_some_and(|names| holds(names, FINDERS[0])));
+        assert!(program.names.is_some_and(|names| holds(names, &FINDERS[..1])));
         assert!(carries_foreign(&program));
         program.constants.clear();
         assert!(!carries_foreign(&program));
@@ -86,9 +90,9 @@ mod tests {
     fn what_lies_across_two_pieces_is_found_and_what_is_gone_is_not() {
         let mut bytes = vec![0u8; 3 * PIECE];
         for at in [0, PIECE - 5, PIECE, 2 * PIECE - MESSAGE.len(), bytes.len() - MESSAGE.len()] {
-            assert!(!holds(&bytes, MESSAGE));
+            assert!(!holds(&bytes, &[MESSAGE]));
             bytes[at..at + MESSAGE.len()].copy_from_slice(MESSAGE);
-            assert!(holds(&bytes, MESSAGE), "at {at}");
+            assert!(holds(&bytes, &[MESSAGE]), "at {at}");
             bytes[at..at + MESSAGE.len()].fill(0);
         }
         let memory = crate::mapping::private(2 * PIECE);
@@ -98,7 +102,7 @@ mod tests {
             libc::munmap(memory.cast(), 2 * PIECE);
             slice
         };
-        assert!(!holds(gone, MESSAGE));
+        assert!(!holds(gone, &[MESSAGE]));
     }
 
     #[test]

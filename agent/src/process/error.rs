@@ -9,6 +9,10 @@ pub enum StartError {
     Segment(c_int),
     /// No descriptor is left for it.
     Descriptors,
+    /// The limit on the address space leaves too little; the limit that does not, in bytes.
+    AddressSpace(u64),
+    /// The limit on the size of files leaves no room for one thread; the size that does, in bytes.
+    FileSize(usize),
 }
 
 impl core::fmt::Display for StartError {
@@ -21,6 +25,16 @@ impl core::fmt::Display for StartError {
             Self::Descriptors => {
                 write!(f, "no file descriptor is left for the measurement; raise `ulimit -n`")
             }
+            Self::AddressSpace(bytes) => write!(
+                f,
+                "the limit on address space leaves no room for the measurement; raise `ulimit -v` to {} or more",
+                bytes.div_ceil(1024)
+            ),
+            Self::FileSize(bytes) => write!(
+                f,
+                "the limit on the size of files leaves no room for the measurement; raise `ulimit -f` to {} or more",
+                bytes.div_ceil(1024)
+            ),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Which files are loaded: seen by the unwinder and told to the reader of the segment.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStringExt;
 use std::vec::Vec;
 
 use super::{Observed, PERMANENT};
 use crate::marks::retreat::{Reason, Surroundings};
-use crate::marks::unwinders;
+use crate::marks::{runtimes, unwinders};
 use crate::modules::{self, LoadedModule, Snapshot};
 use crate::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
@@ -23,26 +25,35 @@ impl Observed {
 
     /// Publishes the map of what is loaded now.
     fn refresh_modules(&self) {
-        let _guard = self.lock.lock();
-        let mut loaded = modules::loaded();
-        self.list_modules(&mut loaded);
-        self.publish(Snapshot::new(loaded));
+        self.show_modules(&mut self.lock.lock());
     }
 
-    /// Runs `unload`, which may unmap libraries, while handlers see only the modules that it
-    /// cannot take away: the ones that were loaded with the program. `None` without running it if a
-    /// thread does not let go of what it sees: libraries may stay loaded for longer than they must.
-    pub fn around_unload<R>(&self, unload: impl FnOnce() -> R) -> Option<R> {
-        let hidden = {
-            let _guard = self.lock.lock();
+    fn show_modules(&self, listing: &mut Listing) {
+        // What is being unloaded may be in the loader's list still: the last dlclose shows the rest.
+        if listing.unloading == 0 {
+            let mut loaded = modules::loaded();
+            self.list_modules(listing, &mut loaded);
+            self.publish(Snapshot::new(loaded));
+        }
+    }
+
+    /// Libraries are about to be unmapped: while the result lives, handlers see only the modules that
+    /// cannot be taken away, the ones that were loaded with the program. `None` if a thread does not
+    /// let go of what it sees: then libraries must stay loaded.
+    pub fn begin_unload(&self) -> Option<Unloading<'_>> {
+        let mut listing = self.lock.lock();
+        if listing.unloading == 0 {
             let mut stay = modules::loaded();
-            self.list_modules(&mut stay);
+            self.list_modules(&mut listing, &mut stay);
             stay.truncate(PERMANENT.load(Ordering::Relaxed) as usize);
-            self.publish(Snapshot::hiding_others(stay))
-        };
-        let result = hidden.then(unload);
-        self.refresh_modules();
-        result
+            if !self.publish(Snapshot::hiding_others(stay)) {
+                self.show_modules(&mut listing);
+                return None;
+            }
+        }
+        listing.unloading += 1;
+        drop(listing);
+        Some(Unloading(self))
     }
 
     fn publish(&self, snapshot: Snapshot) -> bool {
@@ -56,13 +67,14 @@ impl Observed {
         })
     }
 
-    /// Gives each module its index in the segment's table, and marks those that are gone.
-    fn list_modules(&self, loaded: &mut [LoadedModule]) {
+    /// Gives each module its index in the segment's table, which a file keeps that comes back where it was,
+    /// and forgets the addresses of those that are gone.
+    fn list_modules(&self, listing: &mut Listing, loaded: &mut [LoadedModule]) {
         let header = self.header();
         // SAFETY: the mapping holds the whole table.
         let table = unsafe {
             core::slice::from_raw_parts(
-                self.segment.add(MODULES_OFFSET).cast::<ModuleEntry>(),
+                self.segment.start().add(MODULES_OFFSET).cast::<ModuleEntry>(),
                 MAX_MODULES,
             )
         };
@@ -70,68 +82,115 @@ impl Observed {
         PERMANENT
             .compare_exchange(0, loaded.len() as u64, Ordering::Relaxed, Ordering::Relaxed)
             .ok();
-        let mut listed = Vec::new();
-        for module in loaded.iter_mut() {
-            let known = table[..used].iter().position(|entry| {
-                entry.unloaded.load(Ordering::Relaxed) == 0
-                    && entry.start.load(Ordering::Relaxed) == module.start
-                    && entry.end.load(Ordering::Relaxed) == module.end
-                    && entry.build_id_bytes.load(Ordering::Relaxed) as usize
-                        == module.build_id.len().min(20)
-                    && entry
-                        .build_id
-                        .iter()
-                        .zip(&module.build_id)
-                        .all(|(a, b)| a.load(Ordering::Relaxed) == *b)
-            });
-            let index = match known {
-                Some(index) => index,
-                None if used < MAX_MODULES => {
-                    write_entry(&table[used], module);
-                    // Our own holds the message that is looked for.
-                    let is_own = module.start <= self.own_text.0 && self.own_text.1 <= module.end;
-                    if !is_own && unwinders::carries_foreign(module) {
-                        self.retreat(Reason::ForeignUnwinder);
-                    }
-                    used += 1;
-                    used - 1
-                }
-                None => MAX_MODULES - 1,
-            };
-            module.index = index as u32;
-            listed.push(index);
-        }
+        let mut known = vec![None; loaded.len()];
+        let mut by_start: Vec<(u64, usize)> = Vec::new();
+        by_start.extend(loaded.iter().enumerate().map(|(at, module)| (module.start, at)));
+        by_start.sort_unstable();
         for (index, entry) in table[..used].iter().enumerate() {
-            if entry.unloaded.load(Ordering::Relaxed) == 0 && !listed.contains(&index) {
-                entry.unloaded.store(1, Ordering::Relaxed);
-                let (start, end) =
-                    (entry.start.load(Ordering::Relaxed), entry.end.load(Ordering::Relaxed));
-                self.addresses.forget(start, end, &self.address_table());
+            let start = entry.start.load(Ordering::Relaxed);
+            if let Ok(at) = by_start.binary_search_by_key(&start, |(start, _)| *start) {
+                let at = by_start[at].1;
+                if is_of(entry, &loaded[at]) {
+                    known[at] = Some(index);
+                }
             }
         }
+        let mut now = Vec::new();
+        for (module, known) in loaded.iter_mut().zip(known) {
+            let index = known.unwrap_or_else(|| {
+                let index = used.min(MAX_MODULES - 1);
+                if index < MAX_MODULES - 1 {
+                    write_entry(&table[index], module, path(module).as_ref());
+                } else {
+                    write_path(&table[index], NOT_LISTED);
+                }
+                used = index + 1;
+                index
+            });
+            module.index = index as u32;
+            let code = (module.start, module.end, module.index);
+            // Our own holds the message that is looked for.
+            let is_own = module.start <= self.own_text.0 && self.own_text.1 <= module.end;
+            if !listing.loaded.contains(&code) && !is_own {
+                if unwinders::carries_foreign(module) {
+                    self.retreat(Reason::ForeignUnwinder);
+                } else if runtimes::walks_by_return_addresses(module) {
+                    self.retreat(Reason::StackWalker);
+                }
+            }
+            now.push(code);
+        }
+        for code in listing.loaded.iter().filter(|code| !now.contains(code)) {
+            self.addresses.forget(code.0, code.1, &self.address_table());
+        }
+        listing.loaded = now;
         header.modules.store(used as u32, Ordering::Release);
     }
 }
 
-fn write_entry(entry: &ModuleEntry, module: &LoadedModule) {
-    let resolved;
-    let path: &[u8] = if module.name.is_empty() {
-        use std::os::unix::ffi::OsStrExt;
-        resolved = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-        resolved.as_os_str().as_bytes()
+/// What is kept of loaded code from one look at the loader's list to the next.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// Calls of dlclose that run now.
+    unloading: u32,
+    /// Code that was loaded: its first address, one past its last, its index in the segment's table.
+    loaded: Vec<(u64, u64, u32)>,
+}
+
+/// A call of dlclose that runs. Dropped also when an exception leaves a destructor of the library.
+pub struct Unloading<'a>(&'a Observed);
+
+impl Drop for Unloading<'_> {
+    fn drop(&mut self) {
+        let mut listing = self.0.lock.lock();
+        listing.unloading -= 1;
+        self.0.show_modules(&mut listing);
+    }
+}
+
+/// Path of the last entry of the table, which stands for all modules that the others have no room for.
+const NOT_LISTED: &[u8] = b"[beyond 4095 libraries]";
+const _: () = assert!(MAX_MODULES == 4096);
+
+/// Path of a module as the table has it.
+fn path(module: &LoadedModule) -> Cow<'_, [u8]> {
+    let path = if module.name.is_empty() {
+        let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        Cow::Owned(program.into_os_string().into_vec())
     } else {
-        &module.name
+        Cow::Borrowed(module.name.as_slice())
     };
-    let path = if path.len() > MAX_PATH { &[] } else { path };
+    if path.len() > MAX_PATH { Cow::Borrowed(&[]) } else { path }
+}
+
+/// Whether an entry is that of this file, loaded at this place.
+fn is_of(entry: &ModuleEntry, module: &LoadedModule) -> bool {
+    let same = |stored: &[AtomicU8], length: &AtomicU32, bytes: &[u8]| {
+        length.load(Ordering::Relaxed) as usize == bytes.len()
+            && stored.iter().zip(bytes).all(|(a, b)| a.load(Ordering::Relaxed) == *b)
+    };
+    let build_id = &module.build_id[..module.build_id.len().min(entry.build_id.len())];
+    entry.start.load(Ordering::Relaxed) == module.start
+        && entry.end.load(Ordering::Relaxed) == module.end
+        && same(&entry.build_id, &entry.build_id_bytes, build_id)
+        // The program's own is always the same.
+        && (module.name.is_empty() || same(&entry.path, &entry.path_bytes, &path(module)))
+}
+
+fn write_entry(entry: &ModuleEntry, module: &LoadedModule, path: &[u8]) {
     entry.bias.store(module.bias, Ordering::Relaxed);
     entry.start.store(module.start, Ordering::Relaxed);
     entry.end.store(module.end, Ordering::Relaxed);
-    for (place, byte) in entry.path.iter().zip(path) {
-        place.store(*byte, Ordering::Relaxed);
-    }
-    entry.path_bytes.store(path.len() as u32, Ordering::Relaxed);
+    write_path(entry, path);
     for (place, byte) in entry.build_id.iter().zip(&module.build_id) {
         place.store(*byte, Ordering::Relaxed);
     }
     entry.build_id_bytes.store(module.build_id.len().min(20) as u32, Ordering::Relaxed);
+}
+
+fn write_path(entry: &ModuleEntry, path: &[u8]) {
+    for (place, byte) in entry.path.iter().zip(path) {
+        place.store(*byte, Ordering::Relaxed);
+    }
+    entry.path_bytes.store(path.len() as u32, Ordering::Relaxed);
 }

@@ -6,6 +6,8 @@ use super::Observed;
 use crate::clock::stamp_now;
 use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
+use crate::segment::ClockKind;
+use crate::{sampler, tls};
 
 impl Observed {
     /// The observed run begins now, on the calling thread: MPI_Init has returned. The reader may be
@@ -42,7 +44,24 @@ impl Observed {
     /// Stops sampling the calling thread and lets no further thread be attached: the run is over.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        self.with_thread(|state| state.timer.stop(&self.descriptors));
+        self.look_after_timers(true);
+        self.stop_timer();
+    }
+
+    /// Stops the calling thread's timer.
+    pub(super) fn stop_timer(&self) {
+        let _guard = self.lock.lock();
+        // SAFETY: the block is the calling thread's.
+        if let Some(block) = unsafe { tls::get().as_ref() } {
+            block.timer.stop(&self.descriptors);
+        }
+    }
+
+    fn enable_timer(&self, on: bool) {
+        // SAFETY: the block is the calling thread's.
+        if let Some(block) = unsafe { tls::get().as_ref() } {
+            block.timer.enable(on, self.period_ns);
+        }
     }
 
     /// Pauses or resumes the measurement of the calling thread.
@@ -53,7 +72,7 @@ impl Observed {
             }
             flush_tallies(state);
             state.paused = pause;
-            state.timer.enable(!pause, self.period_ns);
+            self.enable_timer(!pause);
             let stamp = state.stream.stamp(stamp_now());
             let fitted = state.stream.write(&if pause {
                 Record::Pause { stamp }
@@ -67,12 +86,69 @@ impl Observed {
     /// Holds this thread's interruptions back around an exec, or lets them go on after one that
     /// failed: a pending signal would kill the new program.
     pub fn hold(&self, hold: bool) {
-        self.with_thread(|state| state.timer.enable(!hold && !state.paused, self.period_ns));
+        self.with_thread(|state| self.enable_timer(!hold && !state.paused));
     }
 
-    /// The application uses the sampling signal itself: sample no more.
+    /// Code of ours failed: samples no more, on any thread, and attaches no further one. What was
+    /// measured is not to be trusted.
+    pub fn break_off(&self) {
+        self.header().failed.store(1, Ordering::SeqCst);
+        self.stopped.store(true, Ordering::Relaxed);
+        // Where the lock is taken, perhaps by what this thread has interrupted, samples go on until
+        // the end, in vain.
+        if let Some(_guard) = self.lock.try_lock() {
+            self.silence();
+        }
+    }
+
+    /// The application, or the runtime of its language, uses the sampling signal itself: samples no more,
+    /// on any thread.
     pub fn step_aside(&self) {
-        self.header().stepped_aside.store(1, Ordering::Relaxed);
-        self.with_thread(|state| state.timer.stop(&self.descriptors));
+        self.header().stepped_aside.store(1, Ordering::SeqCst);
+        let _guard = self.lock.lock();
+        self.silence();
+    }
+
+    /// Lets no timer interrupt any more. The lock is held.
+    fn silence(&self) {
+        for block in &self.blocks {
+            // SAFETY: blocks are unlisted under the lock before they are unmapped.
+            if let Some(block) = unsafe { block.load(Ordering::Acquire).as_ref() } {
+                block.timer.silence();
+            }
+        }
+    }
+
+    /// Samples threads on by a timer whose perf event the application has closed. `ends`: no more samples
+    /// are to come, and such threads are counted.
+    pub fn look_after_timers(&self, ends: bool) {
+        let _guard = self.lock.lock();
+        for block in &self.blocks {
+            // SAFETY: blocks are unlisted under the lock before they are unmapped.
+            let Some(block) = (unsafe { block.load(Ordering::Acquire).as_ref() }) else { continue };
+            if !block.timer.is_lost() {
+                continue;
+            }
+            if ends {
+                self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
+            } else if block.timer.replace(self.period_ns) {
+                self.header().clock.store(ClockKind::Timer as u32, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether sampling has stepped aside.
+    #[inline]
+    pub fn has_stepped_aside(&self) -> bool {
+        self.header().stepped_aside.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the sampling signal still is ours; steps aside if it is not. Not every runtime goes through
+    /// the C library to take it.
+    pub fn may_sample(&self) -> bool {
+        if !self.has_stepped_aside() && !sampler::is_installed() {
+            self.step_aside();
+        }
+        !self.has_stepped_aside()
     }
 }

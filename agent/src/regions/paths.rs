@@ -6,8 +6,10 @@ use framehop::x86_64::UnwindRegsX86_64;
 use super::{Entry, flush_tallies};
 use crate::calls::STREAM;
 use crate::marks::{Goal, stubs};
+use crate::memory::StackMemory;
 use crate::process::Observed;
 use crate::segment::MAX_SLOTS;
+use crate::syscalls::syscall;
 use crate::thread::{State, bump};
 use crate::unwind::{End, Start};
 
@@ -29,9 +31,8 @@ fn candidates(entry: &Entry) -> impl Iterator<Item = usize> + use<> {
 /// The slot whose call path is still on the stack, word by word.
 #[inline]
 pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
-    // On another stack than the thread's own, the places of an old path may be gone.
     if entry.place < state.stack_bounds.0 || entry.place >= state.stack_bounds.1 {
-        return None;
+        return find_elsewhere(state, entry);
     }
     candidates(entry).find(|at| {
         let slot = &state.regions.slots[*at];
@@ -48,8 +49,29 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
     })
 }
 
+/// As [`find`], on another stack than the thread's own: the places of an old path may be gone, so the
+/// kernel is asked for each page.
+#[cold]
+#[inline(never)]
+fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
+    let mut memory = StackMemory::at(entry.place, state.stack_bounds);
+    candidates(entry).find(|at| {
+        let slot = &state.regions.slots[*at];
+        let path = state.regions.paths[*at].as_slice();
+        slot.call & !STREAM == entry.call
+            && slot.outwards
+            && path.last().is_some_and(|caller| caller.place == entry.place)
+            && path.iter().rev().all(|frame| {
+                memory.read(frame.place).is_ok_and(|word| {
+                    word == frame.address || stubs::original(word) == frame.address
+                })
+            })
+    })
+}
+
 /// Unwinds the call's path into a slot.
 #[cold]
+#[inline(never)]
 pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> Option<usize> {
     // Our own reads and writes are no part of the application.
     if observed.is_own(entry.return_address) {
@@ -100,12 +122,12 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     };
     let path = state.found.as_slice();
     let (low, high) = state.stack_bounds;
-    let on_stack = low <= entry.place
-        && path.iter().all(|frame| entry.place <= frame.place && frame.place < high);
+    let outwards = path.iter().all(|frame| entry.place <= frame.place);
+    let on_stack = low <= entry.place && outwards && path.iter().all(|frame| frame.place < high);
     state.regions.paths[at].copy_from(path);
     let slot = &mut state.regions.slots[at];
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
-    (slot.on_stack, slot.whole) = (on_stack, whole);
+    (slot.outwards, slot.on_stack, slot.whole) = (outwards, on_stack, whole);
     Some(at)
 }
 
@@ -115,12 +137,9 @@ fn is_stream(descriptor: libc::c_int) -> bool {
         return false;
     }
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: errno's location is valid; the kernel fills in the status.
+    // SAFETY: the kernel fills in the status.
     let mode = unsafe {
-        let errno = *libc::__errno_location();
-        let result = libc::syscall(libc::SYS_fstat, descriptor, status.as_mut_ptr());
-        *libc::__errno_location() = errno;
-        if result != 0 {
+        if syscall!(libc::SYS_fstat, descriptor, status.as_mut_ptr()).is_err() {
             return false;
         }
         status.assume_init().st_mode & libc::S_IFMT

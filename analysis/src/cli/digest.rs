@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Failure;
+use super::{Failure, say};
 use crate::communicator::Communicator;
 use crate::digest::{DigestError, OtherRules, digest, find};
 use crate::mpi::launch;
 use crate::output::{Side, Target, write_with_side};
 use crate::per_rank::name_in;
+use crate::printable::path as shown;
 use crate::report::{BRIEF_LINES, brief, text};
 use crate::rules::file;
 use crate::summary::Summary;
@@ -92,12 +93,12 @@ fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> 
 /// The rules in a file; why there are none, if it cannot be read.
 fn other_rules(labels: Option<&Path>) -> Result<Option<OtherRules>, String> {
     let Some(path) = labels else { return Ok(None) };
-    let file = path.display().to_string();
+    let file = shown(path).to_string();
     match file::read(path) {
         (_, Some(trouble)) if trouble.is_of_all() => Err(format!("--labels {file}: {trouble}")),
         (rules, trouble) => {
             if let Some(trouble) = trouble {
-                eprintln!("plimsoll: --labels {file}: {trouble}");
+                say(&format!("--labels {file}: {trouble}"));
             }
             Ok(Some(OtherRules { file, rules }))
         }
@@ -132,7 +133,7 @@ fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failur
     });
     let written = written.map_err(failure)?;
     if let Some(error) = &written.fallback {
-        eprintln!("plimsoll: {error} The report goes to another place.");
+        say(&format!("{error} The report goes to another place."));
     }
     eprint!("{}", brief(&summary, written.files.first().map(PathBuf::as_path), BRIEF_LINES));
     Ok(())

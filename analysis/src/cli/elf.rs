@@ -2,28 +2,39 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use plimsoll_collector::own_files::open_regular;
 
 /// Why the library will not be in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// No PT_INTERP: no loader runs that would read LD_PRELOAD.
     Static,
-    /// Set-user-id or set-group-id: the loader ignores LD_PRELOAD with a `/` in it (ld.so(8)).
+    /// Set-user-id, set-group-id, or with capabilities of its file (capabilities(7)): the loader
+    /// ignores LD_PRELOAD with a `/` in it (ld.so(8)).
     Privileged,
 }
 
 /// Looks at a program. Scripts are fine, because their interpreter inherits the environment; what
 /// cannot be read or is no 64-bit little-endian ELF file is not judged.
 pub fn obstacle(program: &Path) -> Option<Obstacle> {
-    let mut file = File::open(program).ok()?;
+    let mut file = open_regular(program).ok()?;
     let metadata = file.metadata().ok()?;
     let start = headers(&mut file).ok()??;
-    if metadata.mode() & 0o6000 != 0 {
+    if metadata.mode() & 0o6000 != 0 || has_capabilities(&file) {
         return Some(Obstacle::Privileged);
     }
     (!has_interpreter(&mut file, &start).ok()?).then_some(Obstacle::Static)
+}
+
+/// Whether the program gets capabilities from its file.
+fn has_capabilities(file: &File) -> bool {
+    let name = c"security.capability".as_ptr();
+    // SAFETY: a C string, and a buffer of no bytes: only the length is asked for.
+    unsafe { libc::fgetxattr(file.as_raw_fd(), name, std::ptr::null_mut(), 0) > 0 }
 }
 
 /// Where the program headers are: ELF-64 object file format, file header.
@@ -88,6 +99,16 @@ mod tests {
         assert_eq!(obstacle(&program), Some(Obstacle::Static));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         assert_eq!(obstacle(&program), Some(Obstacle::Privileged));
+
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        // Version 2 with no capability in it, which only root may set.
+        let capabilities = [0, 0, 0, 2].into_iter().chain([0; 16]).collect::<Vec<u8>>();
+        let file = File::open(&program).unwrap();
+        let (name, value) = (c"security.capability".as_ptr(), capabilities.as_ptr().cast());
+        // SAFETY: a C string, and a buffer as long as said.
+        let set = unsafe { libc::fsetxattr(file.as_raw_fd(), name, value, capabilities.len(), 0) };
+        let expected = if set == 0 { Obstacle::Privileged } else { Obstacle::Static };
+        assert_eq!(obstacle(&program), Some(expected));
 
         for content in [&b"#!/bin/sh\n"[..], &bytes[..40], &bytes[..70], b""] {
             fs::write(&program, content).unwrap();

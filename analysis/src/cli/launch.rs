@@ -14,7 +14,9 @@ use nix::unistd::execvpe;
 
 use super::elf::{Obstacle, obstacle};
 use super::options::PROGRAM;
-use super::{Failure, USAGE, library};
+use super::{Failure, USAGE, library, say};
+use crate::mpi::launch::told_rank;
+use crate::printable::path as shown;
 use crate::settings::{LIBRARY, ROOT_PID, Settings, State, TABLE, parse_boolean};
 
 /// Exit status of a shell for a program that is not there.
@@ -43,7 +45,12 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let disabled = environment
         .get(OsStr::new("PLIMSOLL_DISABLE"))
         .is_some_and(|value| parse_boolean(&value.to_string_lossy()) == Some(true));
-    if !disabled {
+    if !disabled && is_valgrind(program) {
+        // It reads the tables of every library, in vain those of marks, and says so at length.
+        if speaks(matches) {
+            eprintln!("plimsoll: {NOT_BESIDE_VALGRIND}");
+        }
+    } else if !disabled {
         prepare(&mut environment).map_err(|message| Failure { message, status: NO_LIBRARY })?;
         warn(program, matches);
     }
@@ -71,8 +78,9 @@ fn become_program(words: &[&OsString], environment: &Environment) -> io::Error {
 }
 
 fn prepare(environment: &mut Environment) -> Result<(), String> {
-    let own = env::current_exe().map_err(|error| {
-        format!("the place of this command is unknown ({error}); set {LIBRARY} to libplimsoll.so.")
+    let own = own_place(env::current_exe(), env::args_os().next());
+    let own = own.ok_or_else(|| {
+        format!("the place of this command is unknown; set {LIBRARY} to libplimsoll.so.")
     })?;
     let library = library::find(&own, env::var_os(LIBRARY).as_deref())?;
     let preload = library::preload(&library, env::var_os("LD_PRELOAD").as_deref())?;
@@ -83,32 +91,55 @@ fn prepare(environment: &mut Environment) -> Result<(), String> {
     Ok(())
 }
 
-/// Where launchers tell a process its rank: hydra and Slurm's PMI, Open MPI, Slurm, PALS.
-const RANK: [&str; 5] =
-    ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"];
+/// Where this command is, for the library is beside it: as the kernel says, or, where there is no
+/// /proc, as it was called.
+fn own_place(told: io::Result<PathBuf>, name: Option<OsString>) -> Option<PathBuf> {
+    let called = || std::path::absolute(find(&name?)?).ok();
+    told.ok().or_else(called)
+}
 
-/// Says why the library will not be in the program, unless silence was asked for. One rank's word
-/// is enough.
-fn warn(program: &OsStr, matches: &ArgMatches) {
+const NOT_BESIDE_VALGRIND: &str = "the program runs under valgrind: nothing is measured beside it";
+
+/// Whether the program is valgrind, which starts another one inside of itself.
+fn is_valgrind(program: &OsStr) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "valgrind" || name == "valgrind.bin")
+}
+
+/// Whether something is to be said: silence was not asked for, and one rank's word is enough.
+fn speaks(matches: &ArgMatches) -> bool {
     let given = matches.get_one::<OsString>("PLIMSOLL_VERBOSE").cloned();
     let verbose = given.or_else(|| env::var_os("PLIMSOLL_VERBOSE")).unwrap_or_default();
     let (settings, _) = Settings::from_env([("PLIMSOLL_VERBOSE".into(), verbose)]);
-    let rank = RANK.iter().find_map(|name| env::var(name).ok());
-    if settings.verbose == 0 || rank.is_some_and(|rank| rank != "0") {
+    settings.verbose != 0 && told_rank().is_none_or(|rank| rank == 0)
+}
+
+/// Shells. Of the programs that a shell starts, only MPI programs are measured.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "zsh", "fish"];
+
+/// Says why the library will not be in the program, or not in all of it.
+fn warn(program: &OsStr, matches: &ArgMatches) {
+    if !speaks(matches) {
         return;
+    }
+    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if SHELLS.contains(&name) {
+        return say(&format!(
+            "{name} is a shell: of the programs that it starts, those with MPI are measured. For one \
+             without MPI, start the shell by itself and that program by `plimsoll run`."
+        ));
     }
     let Some(path) = find(program) else { return };
     match obstacle(&path) {
-        Some(Obstacle::Static) => eprintln!(
-            "plimsoll: {} is statically linked: nothing can be preloaded into it, so nothing is \
-             measured. Link it dynamically.",
-            path.display()
-        ),
-        Some(Obstacle::Privileged) => eprintln!(
-            "plimsoll: {} runs with another user's rights: nothing can be preloaded into it, so \
-             nothing is measured.",
-            path.display()
-        ),
+        Some(Obstacle::Static) => say(&format!(
+            "{} is statically linked: nothing can be preloaded into it, so nothing is measured. \
+             Link it dynamically.",
+            shown(&path)
+        )),
+        Some(Obstacle::Privileged) => say(&format!(
+            "{} runs with rights that its user does not have (set-user-id or capabilities): \
+             nothing can be preloaded into it, so nothing is measured.",
+            shown(&path)
+        )),
         None => {}
     }
 }
@@ -126,7 +157,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 }
 
 fn not_started(program: &OsStr, error: &io::Error) -> Failure {
-    let name = program.to_string_lossy();
+    let name = shown(Path::new(program)).to_string();
     match error.kind() {
         io::ErrorKind::NotFound if find(program).is_some_and(|path| path.exists()) => Failure {
             message: format!(
@@ -147,5 +178,22 @@ fn not_started(program: &OsStr, error: &io::Error) -> Failure {
             message: format!("{name} cannot be executed: {error}."),
             status: NOT_EXECUTABLE,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_proc_the_command_is_where_it_was_called() {
+        let unknown = || Err(io::ErrorKind::NotFound.into());
+        let place = |name: &str| own_place(unknown(), Some(name.into()));
+        assert_eq!(place("/opt/bin/plimsoll"), Some("/opt/bin/plimsoll".into()));
+        let here = env::current_dir().unwrap();
+        assert_eq!(place("bin/plimsoll"), Some(here.join("bin/plimsoll")));
+        assert!(place("sh").is_some_and(|path| path.is_absolute() && path.ends_with("sh")));
+        assert_eq!(own_place(unknown(), None), None);
+        assert_eq!(own_place(Ok("/x".into()), None), Some("/x".into()));
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use crate::printable::path as shown;
 use crate::settings::LIBRARY;
 
 /// The library's file name.
@@ -18,7 +19,7 @@ pub fn find(command: &Path, said: Option<&OsStr>) -> Result<PathBuf, String> {
         let path = PathBuf::from(said);
         let whole = std::path::absolute(&path).unwrap_or(path);
         return preloadable(whole).map_err(|path| {
-            format!("{LIBRARY} names {}, which is no file; correct or unset it.", path.display())
+            format!("{LIBRARY} names {}, which is no file; correct or unset it.", shown(&path))
         });
     }
     let directory = command.parent().unwrap_or(Path::new("/"));
@@ -29,7 +30,7 @@ pub fn find(command: &Path, said: Option<&OsStr>) -> Result<PathBuf, String> {
             return Ok(path);
         }
     }
-    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    let places: Vec<String> = places.iter().map(|place| shown(place).to_string()).collect();
     Err(format!(
         "{NAME} is not in {}. Build it (`cargo build --release`) or set {LIBRARY} to its path.",
         places.join(", ")
@@ -52,7 +53,7 @@ pub fn preload(library: &Path, present: Option<&OsStr>) -> Result<OsString, Stri
         return Err(format!(
             "{} cannot be preloaded, because its path holds a space or a colon. Set {LIBRARY} to a \
              link to it elsewhere.",
-            library.display()
+            shown(library)
         ));
     }
     let mut value = path.to_owned();

@@ -1,15 +1,16 @@
 //! `plimsoll report`: a summary file, printed.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use clap::ArgMatches;
 use nix::sys::signal::{SigHandler, Signal, signal};
+use plimsoll_collector::own_files::open_regular;
 
 use super::Failure;
 use crate::error::Error;
+use crate::printable::path as shown;
 use crate::report;
 use crate::summary::Summary;
 
@@ -20,7 +21,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let file = matches.get_one::<OsString>("file").map_or(Path::new("-"), Path::new);
     let json = read(file).map_err(|source| failure(&Error::Read { path: file.into(), source }))?;
     let summary = Summary::from_json(&json).map_err(|error| Failure {
-        message: format!("{}: {error}", file.display()),
+        message: format!("{}: {error}", shown(file)),
         status: FAILED,
     })?;
     let json_wanted = matches.get_one::<String>("format").is_some_and(|format| format == "json");
@@ -47,7 +48,9 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
         io::stdin().lock().read_to_end(&mut json)?;
         return Ok(json);
     }
-    fs::read(file)
+    let mut json = Vec::new();
+    open_regular(file)?.read_to_end(&mut json)?;
+    Ok(json)
 }
 
 fn failure(error: &Error) -> Failure {

@@ -3,8 +3,8 @@
 use plimsoll_agent::marks::retreat::Reason;
 
 use crate::agreement::Matching;
-use crate::input::JobInfo;
-use crate::job::JobTotals;
+use crate::input::{FirstDeath, JobInfo};
+use crate::job::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
 use crate::summary::{Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run};
 
@@ -35,10 +35,20 @@ pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
             "timer" => Clock::Timer,
             _ => Clock::Cpu,
         },
-        complete: job.complete && totals.unsound.is_empty(),
+        complete: job.complete && totals.left_out.is_empty(),
+        incomplete: incomplete(totals, job),
         ended: job.ended.clone(),
         settings: job.settings.clone(),
     }
+}
+
+/// Why the summary is not of the whole run, where how that ended does not tell.
+fn incomplete(totals: &JobTotals, job: &JobInfo) -> Option<String> {
+    let mut left_out = totals.left_out.values().cloned();
+    let left_out = left_out.next().map(|first| left_out.fold(first, |all, more| all.union(&more)));
+    let left_out = left_out.filter(|_| job.complete);
+    let left_out = left_out.map(|ranks| format!("the profile of rank {ranks} was left out"));
+    job.incomplete.clone().or(left_out)
 }
 
 pub(super) fn collection(totals: &JobTotals) -> Collection {
@@ -55,6 +65,8 @@ pub(super) fn collection(totals: &JobTotals) -> Collection {
         collector_cpu_s: counts.collector_cpu_ns as f64 / NS_PER_S,
         structure_cpu_s: counts.structure_cpu_ns.0 as f64 / NS_PER_S,
         late_structure_cpu_s: counts.structure_cpu_ns.1 as f64 / NS_PER_S,
+        late_functions: counts.late_functions,
+        late_samples: counts.late_samples,
         // Known only when this analysis is over.
         finalize_s: None,
         memory_bytes: counts.memory_bytes,
@@ -89,8 +101,30 @@ pub(super) fn efficiency(totals: &JobTotals, job: &JobInfo) -> Efficiency {
     }
 }
 
+/// What was not looked up by the deadline.
+fn late(counts: &Counts) -> Option<String> {
+    let functions = match counts.late_functions {
+        0 => return None,
+        1 => String::from("1 function"),
+        number => format!("{number} functions"),
+    };
+    let part = 100.0 * counts.late_samples as f64 / counts.samples.max(1) as f64;
+    let part = if part < 1.0 { String::from("less than 1") } else { format!("{part:.0}") };
+    Some(format!(
+        "Loops and lines of {functions} ({part} % of the samples) were not looked up in time: each is \
+         shown as a whole. What was found is kept, so the next run comes further."
+    ))
+}
+
 pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> Vec<String> {
     let mut notes = job.notes.clone();
+    if let Some(FirstDeath { rank, at_ns }) = job.death {
+        notes.push(format!(
+            "The run is counted up to the end of rank {rank} at {:.1} s; what the others did \
+             afterwards is not counted.",
+            at_ns as f64 / NS_PER_S
+        ));
+    }
     match matching {
         Matching::Phases => {}
         Matching::Joined(_) => notes.push(
@@ -102,19 +136,17 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
             "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
         ),
     }
-    if !totals.unsound.is_empty() {
-        notes.push(format!(
-            "The profile of rank {} contradicts itself and was left out.",
-            totals.unsound
-        ));
+    for (reason, ranks) in &totals.left_out {
+        notes.push(format!("The profile of rank {ranks} {reason} and was left out."));
     }
+    notes.extend(late(&totals.counts));
     for (trouble, ranks) in &totals.spool_troubles {
         notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
     }
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
-            "The application uses the sampling signal itself on rank {}: sampling stepped aside \
-             there.",
+            "The program or its runtime handles the sampling signal, SIGSTKFLT, itself on rank {}: from then \
+             on no samples were taken there, only calls were measured.",
             totals.stepped_aside
         ));
     }

@@ -2,13 +2,24 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::communicator::{Communicator, CommunicatorError};
 
+use super::joint::all_made;
 use super::library::{Handle, Library};
 
-/// Tag of our messages, on communicators that are ours alone.
+/// Tag of our first messages.
 const TAG: c_int = 0x504c;
+
+/// In place of a message's length: the sender has left.
+const LEFT: u64 = u64::MAX;
+
+/// How often a waiting rank looks for the others before it sleeps in between, and how long it sleeps.
+const LOOKS: u32 = 1000;
+const NAP: Duration = Duration::from_micros(50);
 
 /// An MPI function returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +48,35 @@ pub struct MpiCommunicator {
     handle: Handle,
     rank: u32,
     size: u32,
+    /// Tag of the messages now; those of another tag are not taken any more.
+    tag: AtomicI32,
 }
 
 impl MpiCommunicator {
-    /// A duplicate of a communicator of all ranks. Collective: every rank of the job must call it.
+    /// A duplicate of the application's communicator of all ranks, if all of them could make one.
+    /// Collective: every rank of the job must call it. No error ends the job, though the
+    /// application may want that of its own calls.
     ///
     /// # Safety
-    /// The communicator is valid.
-    pub unsafe fn duplicate(library: Arc<Library>, of_all: Handle) -> Result<Self, MpiError> {
+    /// The communicator is valid, and no message of the application's is on its way in it.
+    pub unsafe fn duplicate(library: Arc<Library>, of_all: Handle) -> Result<Self, String> {
+        let (functions, mut handler) = (library.functions, 0);
+        // SAFETY: as the caller promises.
+        let known = unsafe { (functions.comm_get_errhandler)(of_all, &mut handler) } == 0;
+        let theirs =
+            Self::new(library.clone(), of_all, 0, "").map_err(|error| error.to_string())?;
         let mut handle = 0;
         // SAFETY: as the caller promises.
-        let code = unsafe { (library.functions.comm_dup)(of_all, &mut handle) };
-        Self::new(library, handle, code, "MPI_Comm_dup")
+        let code = unsafe { (functions.comm_dup)(of_all, &mut handle) };
+        let made = all_made(&theirs, Self::new(library, handle, code, "MPI_Comm_dup"));
+        if known {
+            // SAFETY: the handler is what the call above returned, which is given back.
+            unsafe {
+                (functions.comm_set_errhandler)(of_all, handler);
+                (functions.errhandler_free)(&mut handler);
+            }
+        }
+        made
     }
 
     /// Its handle.
@@ -101,7 +129,8 @@ impl MpiCommunicator {
             check((library.functions.comm_rank)(handle, &mut rank), "MPI_Comm_rank")?;
             check((library.functions.comm_size)(handle, &mut size), "MPI_Comm_size")?;
         }
-        Ok(Self { library, handle, rank: rank as u32, size: size as u32 })
+        let tag = AtomicI32::new(TAG);
+        Ok(Self { library, handle, rank: rank as u32, size: size as u32, tag })
     }
 
     /// Number of ranks of a communicator of the application's. Local.
@@ -132,10 +161,83 @@ impl MpiCommunicator {
         Ok((rank as u32, size as u32))
     }
 
+    /// Waits until all ranks are here. `goes_on` is asked now and then where that takes long; if it
+    /// says no, the result is `false`, and nothing collective may follow.
+    pub fn wait_for_all(&self, goes_on: &mut dyn FnMut() -> bool) -> Result<bool, MpiError> {
+        let Library { functions, constants, .. } = &*self.library;
+        let mut request = 0;
+        // SAFETY: our own communicator.
+        let code = unsafe { (functions.start_barrier)(self.handle, &mut request) };
+        check(code, "MPI_Ibarrier")?;
+        let mut looks = 0;
+        loop {
+            let mut done = 0;
+            // SAFETY: the request was begun above; no status is asked for.
+            let code =
+                unsafe { (functions.test)(&mut request, &mut done, constants.status_ignore) };
+            check(code, "MPI_Test")?;
+            if done != 0 {
+                return Ok(true);
+            }
+            looks += 1;
+            if looks < LOOKS {
+                thread::yield_now();
+            } else if goes_on() {
+                thread::sleep(NAP);
+            } else {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Waits until all ranks are here.
     pub fn barrier(&self) -> Result<(), MpiError> {
-        // SAFETY: our own communicator.
-        check(unsafe { (self.library.functions.barrier)(self.handle) }, "MPI_Barrier")
+        self.wait_for_all(&mut || true).map(drop)
+    }
+
+    /// Tells all other ranks that this one answers no more.
+    pub(super) fn leave(&self) {
+        for peer in (0..self.size).filter(|peer| *peer != self.rank) {
+            // Whom this does not reach cannot be helped.
+            let _ = self.send_bytes(peer, &LEFT.to_le_bytes());
+        }
+    }
+
+    /// Takes what has arrived, and throws it away.
+    pub(super) fn discard(&self) {
+        for peer in (0..self.size).filter(|peer| *peer != self.rank) {
+            while self.discard_from(peer) {}
+        }
+    }
+
+    /// The same of one message from one rank; `false` if there is none.
+    fn discard_from(&self, peer: u32) -> bool {
+        let Library { functions, constants, .. } = &*self.library;
+        let (mut found, mut message, mut bytes) = (0, 0, 0);
+        // Larger than MPI_Status is in any ABI.
+        let mut status = [0u64; 16];
+        let status = status.as_mut_ptr().cast();
+        let tag = self.tag.load(Ordering::Relaxed);
+        // SAFETY: our own communicator; the buffer is as long as the message.
+        unsafe {
+            let handle = self.handle;
+            let probe = functions.probe;
+            if probe(peer as c_int, tag, handle, &mut found, &mut message, status) != 0
+                || found == 0
+                || (functions.count)(status, constants.byte, &mut bytes) != 0
+            {
+                return false;
+            }
+            let mut buffer = vec![0u8; usize::try_from(bytes).unwrap_or(0)];
+            let into = buffer.as_mut_ptr().cast();
+            (functions.take)(into, bytes, constants.byte, &mut message, constants.status_ignore)
+                == 0
+        }
+    }
+
+    /// What was sent before is not taken any more. All ranks do it at the same point.
+    pub(super) fn begin_anew(&self) {
+        self.tag.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Gives the communicator back. Collective.
@@ -152,7 +254,7 @@ impl MpiCommunicator {
                 bytes.len() as c_int,
                 self.library.constants.byte,
                 to as c_int,
-                TAG,
+                self.tag.load(Ordering::Relaxed),
                 self.handle,
             )
         };
@@ -167,7 +269,7 @@ impl MpiCommunicator {
                 bytes.len() as c_int,
                 self.library.constants.byte,
                 from as c_int,
-                TAG,
+                self.tag.load(Ordering::Relaxed),
                 self.handle,
                 self.library.constants.status_ignore,
             )
@@ -196,7 +298,11 @@ impl Communicator for MpiCommunicator {
     fn receive(&self, from: u32) -> Result<Vec<u8>, CommunicatorError> {
         let mut length = [0; 8];
         self.receive_bytes(from, &mut length).map_err(|error| transport(from, error))?;
-        let mut bytes = vec![0; u64::from_le_bytes(length) as usize];
+        let length = u64::from_le_bytes(length);
+        if length == LEFT {
+            return Err(CommunicatorError::Elsewhere(format!("process {from} has left")));
+        }
+        let mut bytes = vec![0; length as usize];
         self.receive_bytes(from, &mut bytes).map_err(|error| transport(from, error))?;
         Ok(bytes)
     }

@@ -3,8 +3,10 @@
 use std::env;
 use std::fs;
 
-/// Variables by which launchers tell a process its rank.
-const RANK_VARIABLES: [&str; 4] = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
+/// Variables by which launchers tell a process its rank: PMIx, Hydra's and Slurm's PMI, Open MPI,
+/// Slurm, PALS.
+const RANK_VARIABLES: [&str; 5] =
+    ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"];
 
 /// Variables that tell jobs under one launcher apart, and are the same on all nodes of a job. Hydra
 /// starts the processes of MPI_Comm_spawn beside their parents, and tells them only that they are
@@ -28,9 +30,14 @@ const WAY_BACK_OPTIONS: [&str; 3] = ["--control-port", "--upstream-host", "--ups
 /// Ancestors that are asked for the way back.
 const MAX_DAEMONS: usize = 3;
 
-/// The rank that this process was told.
-pub fn told_rank() -> Option<String> {
-    RANK_VARIABLES.iter().find_map(|name| env::var(name).ok())
+/// The rank of this process by what the launcher says, before MPI does: the first of
+/// [`RANK_VARIABLES`] that holds a number.
+pub fn told_rank() -> Option<u32> {
+    rank_in(|name| env::var(name).ok())
+}
+
+fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    RANK_VARIABLES.iter().find_map(|name| variable(name)?.parse().ok())
 }
 
 /// What tells this job from others under the same launcher.
@@ -135,6 +142,21 @@ pub fn start_time(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_variable_that_holds_a_number_is_the_rank() {
+        let rank = |set: &[(&str, &str)]| {
+            let find = |name: &str| set.iter().find(|(set, _)| *set == name);
+            rank_in(|name| find(name).map(|(_, value)| (*value).to_owned()))
+        };
+        for name in RANK_VARIABLES {
+            assert_eq!(rank(&[(name, "3")]), Some(3), "{name}");
+        }
+        assert_eq!(rank(&[("PALS_RANKID", "5"), ("SLURM_PROCID", "0")]), Some(0));
+        assert_eq!(rank(&[("PALS_RANKID", "5"), ("PMI_RANK", ""), ("PMIX_RANK", "x")]), Some(5));
+        assert_eq!(rank(&[("PMI_RANK", "-1")]), None);
+        assert_eq!(rank(&[]), None);
+    }
 
     #[test]
     fn slurm_counts_tasks_node_by_node() {

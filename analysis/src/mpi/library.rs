@@ -89,7 +89,13 @@ functions! {
     group_free c"PMPI_Group_free" (*mut Handle);
     comm_free c"PMPI_Comm_free" (*mut Handle);
     comm_set_errhandler c"PMPI_Comm_set_errhandler" (Handle, Handle);
-    barrier c"PMPI_Barrier" (Handle);
+    comm_get_errhandler c"PMPI_Comm_get_errhandler" (Handle, *mut Handle);
+    errhandler_free c"PMPI_Errhandler_free" (*mut Handle);
+    start_barrier c"PMPI_Ibarrier" (Handle, *mut Handle);
+    test c"PMPI_Test" (*mut Handle, *mut c_int, usize);
+    probe c"PMPI_Improbe" (c_int, c_int, Handle, *mut c_int, *mut Handle, *mut c_void);
+    count c"PMPI_Get_count" (*const c_void, Handle, *mut c_int);
+    take c"PMPI_Mrecv" (*mut c_void, c_int, Handle, *mut Handle, usize);
     send c"PMPI_Send" (*const c_void, c_int, Handle, c_int, c_int, Handle);
     receive c"PMPI_Recv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, usize);
     type_size c"PMPI_Type_size" (Handle, *mut c_int);

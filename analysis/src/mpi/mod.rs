@@ -2,6 +2,7 @@
 
 mod communicator;
 mod handles;
+pub mod joint;
 pub mod launch;
 mod library;
 mod linked;
@@ -10,6 +11,7 @@ mod objects;
 pub mod presence;
 pub mod roll_call;
 mod sessions;
+mod socket_owner;
 #[cfg(feature = "mpi")]
 pub mod stand_alone;
 

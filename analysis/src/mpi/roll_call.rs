@@ -25,16 +25,18 @@
 //!   cannot be in our post, so that it is not counted. An answer to its call gets no verdict, and one
 //!   that was there before the answer is none to us. Posts that are much older than ours are
 //!   passed over, and removed by rank 0.
+//! - Another user of a directory that others may write makes posts, too: they are passed over, and
+//!   nobody else can write in ours.
 //! - The link is made but the making of it fails, and reading it fails too: this rank stays apart
 //!   while the others wait for it. It takes a file server that breaks down between two calls.
 //!
 //! Each removes its own post: nothing stays after a job that was not killed in these moments.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -194,7 +196,9 @@ impl Answers<'_> {
             let Some(rank) = rank_of(&name, self.prefix) else { continue };
             let path = self.directory.join(&name);
             let is_known = self.calls.contains_key(&path);
-            if rank >= self.company.rank || is_known || self.post.is_younger_by_far(&path) {
+            let is_foreign = !is_own(&path);
+            let is_old = self.post.is_younger_by_far(&path);
+            if rank >= self.company.rank || is_known || is_foreign || is_old {
                 continue;
             }
             self.lower_seen = true;
@@ -231,7 +235,7 @@ impl Post {
         // Seeded by the kernel; the clock makes a difference where that should fail.
         let number = format!("{:016x}", RandomState::new().hash_one(SystemTime::now()));
         let path = directory.join(format!("{prefix}{rank}-{number}"));
-        fs::create_dir(&path)?;
+        DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self { path, number })
     }
 
@@ -258,9 +262,20 @@ fn rank_of(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.split('-').next()?.parse().ok()
 }
 
+/// Whether a post was made by this user, and can be changed by nobody else.
+fn is_own(post: &Path) -> bool {
+    // SAFETY: no preconditions.
+    let us = unsafe { libc::geteuid() };
+    let is_own = |post: fs::Metadata| post.is_dir() && post.uid() == us && post.mode() & 0o022 == 0;
+    post.symlink_metadata().is_ok_and(is_own)
+}
+
 /// Makes the verdict, or learns which one was made before.
 fn settle(call: &Path, ours: &Post, wanted: &'static str) -> &'static str {
     let link = call.join(VERDICT);
+    if !is_own(call) {
+        return APART;
+    }
     if symlink(wanted, &link).is_ok() {
         return wanted;
     }
@@ -293,7 +308,7 @@ fn list(directory: &Path) -> io::Result<Vec<String>> {
 fn remove_old_posts(directory: &Path, prefix: &str, ours: &Post) {
     for name in list(directory).unwrap_or_default() {
         let path = directory.join(&name);
-        if rank_of(&name, prefix).is_some() && ours.is_younger_by_far(&path) {
+        if rank_of(&name, prefix).is_some() && is_own(&path) && ours.is_younger_by_far(&path) {
             // Another's, if it is there: nothing that we rely on.
             let _ = fs::remove_dir_all(path);
         }

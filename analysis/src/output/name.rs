@@ -11,6 +11,8 @@ use super::LocalTime;
 /// What a name may say about a job.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
+    /// Directory from which a relative name counts; with an empty one, the current directory.
+    pub directory: &'a Path,
     /// Path or name of the executable.
     pub executable: &'a Path,
     /// Job id ([`super::job_id`]).
@@ -42,7 +44,8 @@ impl Target {
     /// existing directory, it is a directory; else a name, in which an extension that reports have
     /// is taken off, so that `x.json` does not become `x.json.plimsoll.json`.
     pub fn new(pattern: &OsStr, facts: &Facts) -> Self {
-        let expanded = PathBuf::from(OsString::from_vec(expand(pattern.as_bytes(), facts)));
+        let expanded = OsString::from_vec(expand(pattern.as_bytes(), facts));
+        let expanded = facts.directory.join(expanded);
         let is_directory = !pattern.as_bytes().contains(&b'%')
             || pattern.as_bytes().ends_with(b"/")
             || expanded.is_dir();
@@ -148,6 +151,7 @@ mod tests {
     fn facts() -> Facts<'static> {
         let time = LocalTime::at(SystemTime::now());
         Facts {
+            directory: Path::new(""),
             executable: Path::new("/opt/my app/bin/lmp:mpi"),
             job: "12[3].server",
             host: "node-a.cluster",
@@ -180,6 +184,20 @@ mod tests {
         assert_eq!(target("%n%%.plimsoll.json"), (".".into(), "16%".into()));
         assert_eq!(target("%n.txt"), (".".into(), "16".into()));
         assert_eq!(target("/r/%j/x"), ("/r/12_3_.server".into(), "x".into()));
+    }
+
+    #[test]
+    fn relative_names_count_from_the_given_directory() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("16")).unwrap();
+        let facts = Facts { directory: root.path(), ..facts() };
+        let directory = |pattern| Target::new(OsStr::new(pattern), &facts).directory;
+        assert_eq!(directory("."), root.path());
+        assert_eq!(directory("results"), root.path().join("results"));
+        assert_eq!(directory("%n-x"), root.path());
+        // There it is an existing directory, wherever the process is now.
+        assert_eq!(directory("%n"), root.path().join("16"));
+        assert_eq!(directory("/scratch/me"), Path::new("/scratch/me"));
     }
 
     #[test]

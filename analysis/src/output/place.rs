@@ -1,12 +1,14 @@
 //! Writing reports: whole or not at all, replacing nothing, leaving nothing else behind.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::Target;
+use super::draft::Draft;
 use crate::error::Error;
 
 /// One report: what it says, and the end of its name.
@@ -66,7 +68,8 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
             continue;
         }
         let folder = directory.join(with_extension(&stem, FOLDER_EXTENSION));
-        match fs::create_dir(&folder) {
+        // What the spools tell is the user's own.
+        match DirBuilder::new().mode(0o700).create(&folder) {
             Ok(()) => return Ok((Target { directory: directory.clone(), stem }, folder)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(failed(&folder, source)),
@@ -144,7 +147,7 @@ pub(super) fn publish_all(
     let stem = numbered(stem, number);
     let name = |draft: &Draft| directory.join(with_extension(&stem, &draft.extension));
     let paths: Vec<PathBuf> = drafts.iter().map(name).collect();
-    let mut outcome = publish(&paths, |index| fs::hard_link(&drafts[index].path, &paths[index]));
+    let mut outcome = publish(&paths, |index| drafts[index].link(&paths[index]));
     if outcome.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
         outcome = publish_without_links(drafts, &paths);
     }
@@ -162,7 +165,7 @@ fn publish_without_links(drafts: &[Draft], paths: &[PathBuf]) -> io::Result<()> 
         OpenOptions::new().write(true).create_new(true).open(&paths[index]).map(drop)
     })?;
     for (draft, path) in drafts.iter().zip(paths) {
-        if let Err(error) = fs::rename(&draft.path, path) {
+        if let Err(error) = draft.replace(path) {
             withdraw(paths);
             return Err(error);
         }
@@ -189,59 +192,12 @@ pub(super) fn withdraw(paths: &[PathBuf]) {
     }
 }
 
-/// A report on disk under a name of no meaning, which vanishes with the value.
-pub(super) struct Draft {
-    path: PathBuf,
-    extension: String,
-}
-
-impl Draft {
-    fn write(directory: &Path, stem: &OsString, report: &Report) -> Result<Self, Error> {
-        let (draft, file) = Self::create(directory, stem, report.extension)?;
-        match fill(file, report.content) {
-            Ok(()) => Ok(draft),
-            Err(source) => Err(Error::Write { path: directory.into(), source }),
-        }
-    }
-
-    /// An empty one, to be filled.
-    pub(super) fn create(
-        directory: &Path,
-        stem: &OsString,
-        extension: &str,
-    ) -> Result<(Self, File), Error> {
-        for attempt in 0..MAX_NUMBER {
-            let mut name = OsString::from(".");
-            name.push(stem);
-            name.push(format!(".{}-{attempt}.{extension}.part", std::process::id()));
-            let path = directory.join(name);
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok((Self { path, extension: extension.to_owned() }, file)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(Error::Write { path: directory.into(), source }),
-            }
-        }
-        let source = io::Error::from(io::ErrorKind::AlreadyExists);
-        Err(Error::Write { path: directory.into(), source })
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-fn fill(mut file: File, content: &[u8]) -> io::Result<()> {
-    file.write_all(content)?;
-    // A full disk or a quota may show only here.
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::os::unix::fs::PermissionsExt;
 
+    use super::super::draft::fill;
     use super::*;
 
     const REPORTS: [Report; 2] = [
@@ -285,6 +241,7 @@ mod tests {
         let (first, folder) = claim_folder(&target(&place)).unwrap();
         assert_eq!((first, &folder), (target(&place), &place.join("run.plimsoll.d")));
         assert!(folder.is_dir());
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         // A folder or a report of another run takes a number each.
         fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
         let (third, folder) = claim_folder(&target(&place)).unwrap();
@@ -297,21 +254,26 @@ mod tests {
 
     #[test]
     fn without_hard_links_it_is_the_same() {
-        let directory = tempfile::tempdir().unwrap();
-        let drafts: Vec<Draft> = REPORTS
-            .iter()
-            .map(|report| Draft::write(directory.path(), &"run".into(), report).unwrap())
-            .collect();
-        let paths = ["a.txt", "a.json"].map(|name| directory.path().join(name));
-        fs::write(&paths[1], "mine").unwrap();
-        let refused = publish_without_links(&drafts, &paths).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
-        assert!(!paths[0].exists());
-        fs::remove_file(&paths[1]).unwrap();
-        publish_without_links(&drafts, &paths).unwrap();
-        drop(drafts);
-        assert_eq!(fs::read(&paths[1]).unwrap(), b"{}");
-        assert_eq!(names(directory.path()), BTreeSet::from(["a.json".into(), "a.txt".into()]));
+        for create in [Draft::anonymous, Draft::named] {
+            let directory = tempfile::tempdir().unwrap();
+            let draft = |report: &Report| {
+                let stem = "run".into();
+                let (draft, file) = create(directory.path(), &stem, report.extension).unwrap();
+                fill(file, report.content).unwrap();
+                draft
+            };
+            let drafts: Vec<Draft> = REPORTS.iter().map(draft).collect();
+            let paths = ["a.txt", "a.json"].map(|name| directory.path().join(name));
+            fs::write(&paths[1], "mine").unwrap();
+            let refused = publish_without_links(&drafts, &paths).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert!(!paths[0].exists());
+            fs::remove_file(&paths[1]).unwrap();
+            publish_without_links(&drafts, &paths).unwrap();
+            drop(drafts);
+            assert_eq!(fs::read(&paths[1]).unwrap(), b"{}");
+            assert_eq!(names(directory.path()), BTreeSet::from(["a.json".into(), "a.txt".into()]));
+        }
     }
 
     #[test]
@@ -351,14 +313,6 @@ mod tests {
         let error = write_with_fallback(&target(&file.join("x")), &file.join("y"), &REPORTS);
         let message = error.unwrap_err().to_string();
         assert!(message.ends_with("Set PLIMSOLL_OUTPUT to a directory that can be written."));
-    }
-
-    #[test]
-    fn a_full_disk_is_named() {
-        let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
-        let source = fill(full, b"text").unwrap_err();
-        let error = Error::Write { path: "/scratch".into(), source };
-        assert_eq!(error.to_string(), "/scratch cannot be written: the disk is full.");
     }
 
     #[test]

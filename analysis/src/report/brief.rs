@@ -5,6 +5,7 @@ use std::path::Path;
 use super::page::Page;
 use super::text::{has_mpi, headline, in_brief, irregular_end, verdict};
 use super::{WIDTH, tree};
+use crate::printable::whole_path;
 use crate::summary::Summary;
 
 /// Most lines that a job may find in its stderr, warnings at its start included.
@@ -43,9 +44,8 @@ pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
     }
     page.truncate(lines.clamp(1, BRIEF_LINES) - 1);
     let last = match report {
-        Some(path) => format!("report: {}", path.display()),
+        Some(path) => format!("report: {}", whole_path(path)),
         None => "no report was written".into(),
     };
-    // A path is copied into a command: it is neither cut nor changed, but for line ends.
-    format!("{}{PREFIX}{}\n", page.text(PREFIX), last.replace('\n', "?"))
+    format!("{}{PREFIX}{last}\n", page.text(PREFIX))
 }

@@ -77,9 +77,10 @@ pub fn headline(summary: &Summary) -> String {
 pub fn irregular_end(summary: &Summary) -> Option<String> {
     let run = &summary.run;
     (!run.complete).then(|| {
-        let how = match run.ended.as_str() {
-            KILLED => "was killed".to_owned(),
-            ended => format!("ended by {ended}"),
+        let how = match (&run.incomplete, run.ended.as_str()) {
+            (Some(reason), _) => return format!("INCOMPLETE: {reason}."),
+            (None, KILLED) => "was killed".to_owned(),
+            (None, ended) => format!("ended by {ended}"),
         };
         format!("INCOMPLETE: the run {how}; this is what was measured until then.")
     })

@@ -1,12 +1,15 @@
 //! Reading the file of the user's rules, and the one sentence that tells what is wrong with it.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
+use plimsoll_collector::own_files::open_regular;
+
 use super::{BadLine, Fault, Rules};
 use crate::label::Label;
+use crate::printable::{Printable, cut};
 
 /// Largest file: thousands of rules. They go to all nodes and into each of their spools.
 pub const MAX_BYTES: u64 = 64 << 10;
@@ -56,7 +59,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, Trouble> {
         return Err(Trouble::NoFile);
     }
     let mut bytes = Vec::new();
-    File::open(path)
+    open_regular(path)
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
         .map_err(Trouble::Unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -123,13 +126,8 @@ impl fmt::Display for Fault {
 }
 
 /// The beginning of a text, fit for a terminal.
-fn excerpt(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    let mut shown: String = text.chars().take(SHOWN).map(plain).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push_str("...");
-    }
-    shown
+fn excerpt(text: &str) -> Printable<'_> {
+    cut(text, SHOWN)
 }
 
 #[cfg(test)]
@@ -165,7 +163,7 @@ mod tests {
         let ending = |lines: usize| {
             let (_, trouble) = reading("# begin\n\u{1b}[31mspin\n".repeat(lines).as_bytes());
             let trouble = trouble.unwrap();
-            assert!(trouble.starts_with("line 2, `\u{fffd}[31mspin`, is "), "{trouble}");
+            assert!(trouble.starts_with("line 2, `\\u{1b}[31mspin`, is "), "{trouble}");
             trouble.split_once("wait_partner.").unwrap().1.to_owned()
         };
         assert_eq!(ending(2), " So is line 4.");

@@ -84,6 +84,8 @@ pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
 /// Which file the user's rules of labels are in.
 pub const LABELS: &str = "PLIMSOLL_LABELS";
+/// Which ranks are to be watched.
+pub const RANKS: &str = "PLIMSOLL_RANKS";
 /// Where `plimsoll run` says which process it became.
 pub const ROOT_PID: &str = "PLIMSOLL_ROOT_PID";
 /// Where `plimsoll run` is told which library to preload.
@@ -250,7 +252,7 @@ pub static TABLE: [Variable; 18] = [
         },
     },
     Variable {
-        name: "PLIMSOLL_RANKS",
+        name: RANKS,
         default: "all",
         placeholder: "RANKS",
         meaning: "Ranks to watch: all, or a list such as 0-3,8,16-30:2",

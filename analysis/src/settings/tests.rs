@@ -136,6 +136,20 @@ fn without_regions_the_clock_is_wall_time() {
 }
 
 #[test]
+fn warnings_are_short_and_bring_no_escapes_to_a_terminal() {
+    let value = format!("\u{1b}]0;title\u{7}\u{9b}2J\u{202e}\n{}", "long".repeat(10_000));
+    for name in TABLE.iter().map(|variable| variable.name).chain([value.as_str()]) {
+        let name = if name == value { format!("{PREFIX}{value}") } else { name.to_owned() };
+        let (_, warnings) = read(&[(&name, &value)]);
+        for warning in warnings {
+            let shown = warning.to_string();
+            assert!(!shown.chars().any(|c| c.is_control() || c == '\u{202e}'), "{shown}");
+            assert!(shown.len() < 1000, "{shown}");
+        }
+    }
+}
+
+#[test]
 fn the_first_of_two_counts() {
     let (settings, _) = read(&[("PLIMSOLL_PERIOD", "1ms"), ("PLIMSOLL_PERIOD", "2ms")]);
     assert_eq!(settings.period_ns, 1_000_000);

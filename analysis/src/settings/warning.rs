@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::table::Variable;
+use crate::printable::excerpt;
 
 /// A setting that was not taken as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,14 +44,17 @@ impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { name, suggestion: Some(suggestion) } => {
+                let name = excerpt(name);
                 write!(formatter, "{name} is unknown and ignored; did you mean {suggestion}?")
             }
             Self::Unknown { name, suggestion: None } => write!(
                 formatter,
-                "{name} is unknown and ignored; `plimsoll run --help` lists all settings."
+                "{} is unknown and ignored; `plimsoll run --help` lists all settings.",
+                excerpt(name)
             ),
             Self::Unreadable { variable, value } => {
                 let Variable { name, expected, default, .. } = variable;
+                let value = excerpt(value);
                 let instead = if default.is_empty() {
                     "it is ignored".into()
                 } else {
@@ -59,9 +63,12 @@ impl fmt::Display for Warning {
                 write!(formatter, "{name}={value} cannot be read: expected {expected}; {instead}.")
             }
             Self::Replaced { variable, value, used, reason } => {
-                write!(formatter, "{}={value}: {reason}; {used} is used.", variable.name)
+                let (name, value, used) = (variable.name, excerpt(value), excerpt(used));
+                write!(formatter, "{name}={value}: {reason}; {used} is used.")
             }
-            Self::NotYet { what } => write!(formatter, "{what} is not implemented yet; ignored."),
+            Self::NotYet { what } => {
+                write!(formatter, "{} is not implemented yet; ignored.", excerpt(what))
+            }
         }
     }
 }

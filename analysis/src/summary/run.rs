@@ -32,6 +32,9 @@ pub struct Run {
     pub clock: Clock,
     /// Whether the run reached MPI_Finalize (without MPI: its exit) and all ranks contributed.
     pub complete: bool,
+    /// Why it is not complete, as the end of a sentence, where [`Run::ended`] does not tell.
+    #[serde(default)]
+    pub incomplete: Option<String>,
     /// How it ended: `finalize`, `exit`, `abort`, `signal 11`, ...
     pub ended: String,
     /// Settings in effect, by variable name.
@@ -120,6 +123,13 @@ pub struct Collection {
     /// The part of that after the end of the run.
     #[serde(default)]
     pub late_structure_cpu_s: f64,
+    /// Functions that stand without loops, inlined calls and lines, because these were not looked up
+    /// within 0.3 s after the run; most of any rank.
+    #[serde(default)]
+    pub late_functions: u64,
+    /// Samples in these functions themselves.
+    #[serde(default)]
+    pub late_samples: u64,
     /// Wall time in MPI_Finalize that the analysis took, of the slowest rank; `None` where the
     /// run ended without.
     pub finalize_s: Option<f64>,

@@ -90,6 +90,7 @@ pub fn minimal() -> Summary {
             period_us: PeriodUs { asked: 4000.0, effective: None },
             clock: Clock::Cpu,
             complete: true,
+            incomplete: None,
             ended: "exit".into(),
             settings: BTreeMap::new(),
         },
@@ -147,6 +148,8 @@ pub fn balanced() -> Summary {
         collector_cpu_s: 3.1,
         structure_cpu_s: 0.4,
         late_structure_cpu_s: 0.01,
+        late_functions: 0,
+        late_samples: 0,
         finalize_s: Some(0.21),
         memory_bytes: Some(21 << 20),
         ..Collection::default()

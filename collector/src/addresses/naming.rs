@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_agent::segment::{ADDRESS_IS_LEAF, VDSO};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Addresses, Detail, Named, Raw};
 use crate::profile::{Frame, FrameKind};
-use crate::structure::{Address, Function, LoopId, ModuleId, Place, Step, Structures};
+use crate::structure::{Absent, Address, Function, LoopId, ModuleId, Place, Step, Structures};
 use crate::tables::Tables;
 
 /// Where a frame stands at the outer end of stacks.
@@ -46,32 +47,100 @@ impl Module {
 }
 
 impl Addresses {
-    /// Finds the name of an address.
+    /// Finds the name of an address, of which so much may be `known`. `None` if the deadline has passed
+    /// before.
     pub(super) fn look_up(
+        &mut self,
+        raw: Raw,
+        known: Option<Named>,
+        tables: &dyn Tables,
+        structures: &mut Structures,
+    ) -> Option<Named> {
+        if raw.value < FIRST_CODE_ADDRESS {
+            return Some(self.name_call(raw.value as CallId, tables));
+        }
+        let Some((key, address, module)) = self.find(raw, tables, structures) else {
+            return Some(self.name_nowhere(raw));
+        };
+        let has_steps = raw.detail == Detail::Structure && !is_outside(&module);
+        if has_steps
+            && known
+                .as_ref()
+                .and_then(|it| it.function)
+                .is_some_and(|function| structures.is_given_up(function))
+        {
+            return None;
+        }
+        let place = has_steps.then(|| structures.place(key, address));
+        let symbol = match &place {
+            Some(Place { function: Ok(known), .. }) => Some((known.name.clone(), known.entry)),
+            Some(Place { function: Err(Absent::Late), .. }) => return None,
+            Some(_) => None,
+            None => match structures.symbol(key, address) {
+                Ok(symbol) => Some((symbol.name, symbol.entry)),
+                Err(Absent::Late) => return None,
+                Err(_) => None,
+            },
+        };
+        if let (None, Some(known)) = (&symbol, known) {
+            // Who has looked it up before had the module's file.
+            return Some(Named { detail: raw.detail, ..known });
+        }
+        Some(self.named_as(raw, (key, address, module), symbol, place.as_ref()))
+    }
+
+    /// The name of an address of which no more than its module is known.
+    pub(super) fn look_up_module(
         &mut self,
         raw: Raw,
         tables: &dyn Tables,
         structures: &mut Structures,
     ) -> Named {
-        if raw.value < FIRST_CODE_ADDRESS {
-            return self.name_call(raw.value as CallId, tables);
+        match self.find(raw, tables, structures) {
+            Some(found) => self.named_as(Raw { detail: Detail::Symbol, ..raw }, found, None, None),
+            None => self.name_nowhere(raw),
         }
+    }
+
+    /// Where code lies.
+    pub(super) fn locate(
+        &mut self,
+        raw: Raw,
+        tables: &dyn Tables,
+        structures: &mut Structures,
+    ) -> Option<(ModuleId, Address)> {
+        if raw.value < FIRST_CODE_ADDRESS {
+            return None;
+        }
+        let (module, address, name) = self.find(raw, tables, structures)?;
+        (!is_outside(&name)).then_some((module, address))
+    }
+
+    /// Where code lies, and the name of its module.
+    fn find(
+        &mut self,
+        raw: Raw,
+        tables: &dyn Tables,
+        structures: &mut Structures,
+    ) -> Option<(ModuleId, Address, String)> {
         let module = self
             .modules
             .entry(raw.module)
             .or_insert_with(|| describe(raw.module, tables, structures));
-        let Some(module) = module else {
-            return self.name_nowhere(raw);
-        };
-        let (offset, address) = module.address(raw.value, raw.leaf);
-        let (key, module) = (module.key, module.name.clone());
-        let has_steps = raw.detail == Detail::Structure && !is_outside(&module);
-        let place = has_steps.then(|| structures.place(key, address));
-        let symbol = match &place {
-            Some(Place { function: Ok(known), .. }) => Some((known.name.clone(), known.entry)),
-            Some(_) => None,
-            None => structures.symbol(key, address).ok().map(|symbol| (symbol.name, symbol.entry)),
-        };
+        let module = module.as_ref()?;
+        Some((module.key, module.address(raw.value, raw.leaf).1, module.name.clone()))
+    }
+
+    /// The name of an address in a module, by what was found.
+    fn named_as(
+        &mut self,
+        raw: Raw,
+        (key, address, module): (ModuleId, Address, String),
+        symbol: Option<(Option<Arc<str>>, u64)>,
+        place: Option<&Place>,
+    ) -> Named {
+        let (Address::Leaf(offset) | Address::Return(offset)) = address;
+        let entry = symbol.as_ref().map(|(_, entry)| (key, *entry));
         let function = match symbol {
             Some((Some(name), _)) => name.to_string(),
             Some((None, entry)) => format!("{module}+{entry:#x}"),
@@ -79,10 +148,10 @@ impl Addresses {
             None if module == VDSO => module.clone(),
             None => format!("{module}+{:#x}", address.instruction()),
         };
-        let steps = place.map_or_else(Box::default, |it| self.steps(&it, &function, &module));
+        let steps = place.map_or_else(Box::default, |it| self.steps(it, &function, &module));
         let role = role(&function, &module);
         let frame = self.intern(plain(function, module));
-        Named { frame, steps, offset, role, detail: raw.detail }
+        Named { frame, steps, offset, role, detail: raw.detail, function: entry }
     }
 
     /// Loops and inlined calls around a place in a function.
@@ -112,7 +181,8 @@ impl Addresses {
     fn name_nowhere(&mut self, raw: Raw) -> Named {
         let Raw { value, detail, .. } = raw;
         let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
-        Named { frame, steps: Box::default(), offset: value, role: Role::Inside, detail }
+        let (steps, role) = (Box::default(), Role::Inside);
+        Named { frame, steps, offset: value, role, detail, function: None }
     }
 
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
@@ -128,7 +198,8 @@ impl Addresses {
             call: Some(id),
         };
         let (frame, detail) = (self.intern(frame), Detail::Structure);
-        Named { frame, steps: Box::default(), offset: 0, role: Role::Inside, detail }
+        let (steps, role) = (Box::default(), Role::Inside);
+        Named { frame, steps, offset: 0, role, detail, function: None }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A spool, read back: the records of its processes, replayed by the code that replays rings.
 
 mod contents;
+mod lives;
 mod reading;
 mod recorded;
 
@@ -15,6 +16,7 @@ use crate::books::Window;
 use crate::clock::Rate;
 use crate::facts::LastWords;
 use crate::history::{History, Setting, ThreadHistory};
+use crate::own_files::open_regular;
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
 use crate::spool::meta::Meta;
@@ -23,6 +25,7 @@ use crate::spooling::{JOURNAL, SPOOL};
 use crate::structure::Structures;
 
 use contents::Found;
+pub use lives::{Moment, SpooledProcess};
 use reading::Reading;
 use recorded::{Process, Recorded};
 
@@ -54,17 +57,6 @@ struct Journal<R> {
     next: BTreeMap<u32, u32>,
 }
 
-/// A process in a spool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpooledProcess {
-    /// Its number, in the order in which processes were attached.
-    pub number: u32,
-    /// Process id.
-    pub pid: u32,
-    /// It came to its end while it was collected.
-    pub ended: bool,
-}
-
 /// Spools in a folder, in the order of their names: what [`Digest::open`] takes.
 pub fn spools(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
@@ -82,8 +74,8 @@ impl Digest {
     /// Opens a spool, and reads all of it but the records.
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
         let journal = path.with_extension(JOURNAL);
-        let journal = if journal.exists() { Some(File::open(journal)?) } else { None };
-        Self::new(File::open(path)?, journal)
+        let journal = if journal.exists() { Some(open_regular(&journal)?) } else { None };
+        Self::new(open_regular(path)?, journal)
     }
 }
 
@@ -112,19 +104,14 @@ impl<R: Read + Seek> Digest<R> {
         Ok(digest)
     }
 
-    /// Its processes.
-    pub fn processes(&self) -> Vec<SpooledProcess> {
-        let each = self.processes.iter().filter_map(|(number, process)| {
-            let meta = process.meta.as_ref()?;
-            let ended = process.status.as_ref()?.end.is_some();
-            Some(SpooledProcess { number: *number, pid: meta.pid, ended })
-        });
-        each.collect()
-    }
-
     /// The last note that was added.
     pub fn note(&self) -> Option<&serde_json::Value> {
         self.note.as_ref()
+    }
+
+    /// Whether its writer has ended it in order: else its last frames may be missing.
+    pub fn is_orderly(&self) -> bool {
+        self.spool.orderly()
     }
 
     /// Bytes on disk.
@@ -165,11 +152,13 @@ impl<R: Read + Seek> Digest<R> {
     ) -> Result<Option<ProcessProfile>, SpoolError> {
         let (Some(meta), Some(status)) = (&process.meta, &process.status) else { return Ok(None) };
         let tables = Recorded { process, calls: &self.calls.clone() };
+        let known_end = status.end.or(status.died);
+        let latest_end = process.cut.unwrap_or(u64::MAX);
         let setting = Setting {
             tables: &tables,
             window: Window {
                 begin: status.begin,
-                end: status.end.unwrap_or(u64::MAX),
+                end: known_end.unwrap_or(u64::MAX).min(latest_end),
                 latest: u64::MAX,
             },
             rate: Rate::coarse(status.ns_per_ticks_q32),
@@ -196,7 +185,7 @@ impl<R: Read + Seek> Digest<R> {
             }
             threads.push((*stream, thread));
         }
-        let end = status.end.unwrap_or(booked);
+        let end = known_end.unwrap_or(booked).min(latest_end);
         let living: BTreeMap<u32, &LastWords> =
             status.living.iter().map(|(stream, last)| (*stream, last)).collect();
         let nothing = LastWords::default();
@@ -206,6 +195,7 @@ impl<R: Read + Seek> Digest<R> {
         }
         history.finish(status.main.is_some(), end);
         history.name_used(&tables, &mut self.structures);
+        history.drop_given_up(&self.structures);
         // Which threads lived in the run is not seen from their records alone.
         history.threads = status.threads;
         history.unread = history.unread.saturating_add(status.unread);

@@ -24,6 +24,8 @@ pub(super) struct Process {
     pub(super) threads: BTreeMap<u32, ThreadMeta>,
     pub(super) ends: BTreeMap<u32, ThreadEnd>,
     pub(super) status: Option<Status>,
+    /// Stamp at which its run ends because another process of the job died.
+    pub(super) cut: Option<u64>,
 }
 
 /// What the numbers in the records of a process stand for.

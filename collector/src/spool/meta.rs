@@ -141,6 +141,10 @@ pub(crate) struct Status {
     pub(crate) begin: u64,
     /// Stamp at which it ends, if it has.
     pub(crate) end: Option<u64>,
+    /// Stamp of its death, if it died or ended before the others did. Spools of earlier builds do not
+    /// tell it.
+    #[serde(default)]
+    pub(crate) died: Option<u64>,
     /// Stamp up to which its rings were read.
     pub(crate) read: u64,
     /// Stream of the communicating thread.

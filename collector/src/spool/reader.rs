@@ -15,6 +15,7 @@ use super::error::SpoolError;
 use super::frame::{HEADER_BYTES, Header, Kind, Stream, Unpacker};
 use super::index::{self, FrameInfo, TRAILER_BYTES, read_trailer};
 use super::{PREAMBLE_BYTES, scan, version};
+use crate::own_files::open_regular;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -131,7 +132,7 @@ pub struct SpoolReader<R> {
 impl SpoolReader<File> {
     /// Opens a spool and finds its frames.
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
-        Self::new(File::open(path)?)
+        Self::new(open_regular(path)?)
     }
 }
 

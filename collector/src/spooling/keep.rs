@@ -5,9 +5,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use plimsoll_agent::own::Own;
 use serde_json::Value;
 
 use super::SPOOL;
+use crate::own_files;
 use crate::spool::meta::{self, Meta};
 use crate::spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step, Stream, Walk};
 
@@ -33,7 +35,7 @@ pub fn keep(
     choose: impl FnOnce(Value) -> Result<Kept, SpoolError>,
 ) -> Result<(), SpoolError> {
     let spool = path.with_extension(SPOOL);
-    let mut reader = SpoolReader::open(&spool)?;
+    let mut reader = SpoolReader::new(own_files::open_own(&spool)?)?;
     let mut contents = Contents::default();
     let values = Stream { kind: Kind::Meta, number: meta::STREAM };
     for_each_frame(reader.walk_stream(values), |frame| contents.look_at(frame))?;
@@ -44,16 +46,16 @@ pub fn keep(
         return Ok(fs::remove_file(&spool)?);
     }
     let kept = path.with_extension(KEPT);
-    let written = File::create(&kept)
-        .map_err(SpoolError::from)
-        .and_then(|file| contents.copy(&mut reader, &processes, &note, file));
+    // What is there already is not ours, and stays.
+    let file = own_files::create(&kept)?;
+    let written = contents.copy(&mut reader, &processes, &note, file);
     let moved = written.and_then(|()| Ok(fs::rename(&kept, &spool)?));
     moved.inspect_err(|_| drop(fs::remove_file(&kept)))
 }
 
 /// Reads frames in their order, all of which must be whole.
 fn for_each_frame(
-    mut walk: Walk<'_, File>,
+    mut walk: Walk<'_, Own<File>>,
     mut take: impl FnMut(&Frame<'_>) -> Result<(), SpoolError>,
 ) -> Result<(), SpoolError> {
     while let Some(step) = walk.next()? {
@@ -96,10 +98,10 @@ impl Contents {
     /// Writes what is of these processes to a new file.
     fn copy(
         &self,
-        reader: &mut SpoolReader<File>,
+        reader: &mut SpoolReader<Own<File>>,
         processes: &BTreeSet<u32>,
         note: &Value,
-        file: File,
+        file: Own<File>,
     ) -> Result<(), SpoolError> {
         let of_kept =
             |(stream, process): &(u32, u32)| processes.contains(process).then_some(*stream);

@@ -102,6 +102,7 @@ impl Process {
             process: told.process,
             begin: self.history.begin(),
             end,
+            died: self.died,
             read: stamp_now(),
             main: self.main_stream,
             period_stamps: header.period_stamps.load(Ordering::Relaxed),

@@ -1,13 +1,14 @@
 //! A file of ours in a process that is not: the application may close any descriptor, and the next
 //! file that it opens gets its number.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::IntoRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use plimsoll_agent::descriptors::hide;
+use plimsoll_agent::own::Own;
+
+use crate::own_files;
 
 /// Where a spool's bytes go: into memory until there is a file.
 pub(crate) enum Sink {
@@ -15,11 +16,10 @@ pub(crate) enum Sink {
     File(OwnFile),
 }
 
-/// A file, and how to know it again.
+/// A file, and how to open it again.
 pub(crate) struct OwnFile {
-    file: Option<File>,
+    file: Own<File>,
     path: PathBuf,
-    identity: (u64, u64),
 }
 
 impl Default for Sink {
@@ -56,7 +56,7 @@ impl crate::spool::Restart for Sink {
     fn restart(&mut self) -> io::Result<()> {
         match self {
             Self::Memory(held) => held.clear(),
-            Self::File(own) => own.own()?.set_len(0)?,
+            Self::File(own) => own.own()?.get()?.set_len(0)?,
         }
         Ok(())
     }
@@ -65,50 +65,23 @@ impl crate::spool::Restart for Sink {
 impl OwnFile {
     fn create(path: &Path) -> io::Result<Self> {
         // All writes append, so that a file that was closed for us is gone on with where it ended.
-        let file = OpenOptions::new().append(true).create_new(true).open(path)?;
-        let file = File::from(hide(file.into()));
-        let identity = identity(&file)?;
-        Ok(Self { file: Some(file), path: path.to_owned(), identity })
+        Ok(Self { file: own_files::create(path)?, path: path.to_owned() })
     }
 
     /// The file; opened again, if the application has closed it.
-    fn own(&mut self) -> io::Result<&mut File> {
-        if !self.is_ours() {
-            self.let_go();
-            let file = OpenOptions::new().append(true).open(&self.path)?;
-            let file = File::from(hide(file.into()));
-            if identity(&file)? != self.identity {
+    fn own(&mut self) -> io::Result<&mut Own<File>> {
+        if !self.file.is_ours() {
+            // A link or a pipe may have taken its place.
+            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            let file = File::options().append(true).custom_flags(flags).open(&self.path)?;
+            let file = Own::hidden(file)?;
+            if file.identity() != self.file.identity() {
                 return Err(io::Error::other("the file was replaced by another"));
             }
-            self.file = Some(file);
+            self.file = file;
         }
-        self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+        Ok(&mut self.file)
     }
-
-    /// Whether the descriptor still is that of the file that was created.
-    fn is_ours(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| identity(file).is_ok_and(|id| id == self.identity))
-    }
-
-    /// Forgets a descriptor that is not ours any more: it may be a file of the application's.
-    fn let_go(&mut self) {
-        if let Some(file) = self.file.take() {
-            let _ = file.into_raw_fd();
-        }
-    }
-}
-
-impl Drop for OwnFile {
-    fn drop(&mut self) {
-        if !self.is_ours() {
-            self.let_go();
-        }
-    }
-}
-
-fn identity(file: &File) -> io::Result<(u64, u64)> {
-    let metadata = file.metadata()?;
-    Ok((metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]
@@ -127,7 +100,7 @@ mod tests {
         sink.open(&path).unwrap();
         sink.write_all(b"two ").unwrap();
         let Sink::File(own) = &sink else { panic!("it has a file") };
-        let number = own.file.as_ref().unwrap().as_raw_fd();
+        let number = own.file.get().unwrap().as_raw_fd();
         // The application closes it, and another file gets its number.
         let other = folder.path().join("other");
         let foreign = File::create(&other).unwrap();

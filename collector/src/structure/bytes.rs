@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use gimli::{LittleEndian, ReaderOffsetId};
 
+use super::limit::Limit;
 use crate::symbols::Source;
 
 const PAGE: u64 = 4096;
@@ -38,43 +39,53 @@ impl Store {
     }
 }
 
-/// A part of a section; what `gimli` reads from.
+#[derive(Debug)]
+struct Section {
+    store: Store,
+    limit: Limit,
+}
+
+/// A part of a section; what `gimli` reads from. After the deadline of its limit, reads fail.
 #[derive(Clone, Debug)]
 pub(super) struct Bytes {
-    store: Arc<Store>,
+    section: Arc<Section>,
     start: u64,
     len: u64,
 }
 
 impl Default for Bytes {
     fn default() -> Self {
-        Self::whole(Vec::new())
+        Self::whole(Vec::new(), &Limit::default())
     }
 }
 
 impl Bytes {
     /// Bytes in memory.
-    pub(super) fn whole(bytes: Vec<u8>) -> Self {
+    pub(super) fn whole(bytes: Vec<u8>, limit: &Limit) -> Self {
         let len = bytes.len() as u64;
-        Self { store: Arc::new(Store::Whole(bytes)), start: 0, len }
+        Self::all(Store::Whole(bytes), len, limit)
+    }
+
+    fn all(store: Store, len: u64, limit: &Limit) -> Self {
+        Self { section: Arc::new(Section { store, limit: limit.clone() }), start: 0, len }
     }
 
     /// A range of a file.
-    pub(super) fn paged(source: &Arc<Source>, range: Range<u64>) -> Option<Self> {
+    pub(super) fn paged(source: &Arc<Source>, range: Range<u64>, limit: &Limit) -> Option<Self> {
         let len = range.end.checked_sub(range.start)?;
         if range.end > source.len() {
             return None;
         }
         let pages = (0..len.div_ceil(PAGE)).map(|_| OnceLock::new()).collect();
         let store = Store::Paged { source: source.clone(), offset: range.start, pages, len };
-        Some(Self { store: Arc::new(store), start: 0, len })
+        Some(Self::all(store, len, limit))
     }
 
     /// Calls `with` for all bytes, piece by piece, until it has found something.
     fn pieces<T>(&self, mut with: impl FnMut(u64, &[u8]) -> Option<T>) -> Option<T> {
         let mut done = 0;
         while done < self.len {
-            let piece = self.store.at(self.start + done);
+            let piece = self.section.store.at(self.start + done);
             let piece = &piece[..piece.len().min((self.len - done) as usize)];
             if let Some(found) = with(done, piece) {
                 return Some(found);
@@ -154,7 +165,7 @@ impl gimli::Reader for Bytes {
         if self.len == 0 {
             return Ok(Cow::Borrowed(&[]));
         }
-        let first = self.store.at(self.start);
+        let first = self.section.store.at(self.start);
         if let Some(all) = first.get(..self.len as usize) {
             return Ok(Cow::Borrowed(all));
         }
@@ -188,9 +199,12 @@ impl gimli::Reader for Bytes {
         if into.len() as u64 > self.len {
             return self.end_of_section();
         }
+        if self.section.limit.interrupts() {
+            return Err(gimli::Error::Io);
+        }
         let mut done = 0;
         while done < into.len() {
-            let piece = self.store.at(self.start + done as u64);
+            let piece = self.section.store.at(self.start + done as u64);
             let count = piece.len().min(into.len() - done);
             into[done..done + count].copy_from_slice(&piece[..count]);
             done += count;

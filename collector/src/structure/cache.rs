@@ -9,15 +9,16 @@
 //! as none and is written anew.
 
 use std::collections::HashMap;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use plimsoll_agent::descriptors::hide;
+use plimsoll_agent::own::Own;
 use serde::{Deserialize, Serialize};
 
 use super::Symbol;
@@ -26,6 +27,7 @@ use super::function::{Function, Inlined, Lines, Location, LoopId, LoopSource};
 use super::lines::Strings;
 use super::names::Symbols;
 use super::recovered::Recovered;
+use crate::own_files;
 
 /// To be raised whenever the format changes, or what is found out about the same code.
 const VERSION: u32 = 4;
@@ -109,9 +111,9 @@ pub(super) fn read(path: &Path, debug: &str, strings: &mut Strings) -> Known {
 }
 
 fn read_kept(path: &Path) -> Option<Kept> {
-    let file = File::from(hide(File::open(path).ok()?.into()));
-    let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || metadata.len() > MOST_BYTES as u64 {
+    let file = own_files::open_own(path).ok()?;
+    let metadata = file.get().ok()?.metadata().ok()?;
+    if metadata.len() > MOST_BYTES as u64 {
         return None;
     }
     let mut bytes = Vec::new();
@@ -134,7 +136,10 @@ fn read_kept(path: &Path) -> Option<Kept> {
 /// Writes what is known of a module, with what another job has written meanwhile.
 pub(super) fn write(path: &Path, debug: &str, known: &Known) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(folder)?;
+    if let Some(base) = folder.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(base)?;
+    }
+    own_files::create_own_folder(folder)?;
     let mut bytes = pack(debug, &[known, &read(path, debug, &mut Strings::default())])?;
     if bytes.len() > MOST_BYTES {
         // So much for other jobs: a file that only grows would come to cost more than it saves.
@@ -164,15 +169,14 @@ fn pack(debug: &str, known: &[&Known]) -> io::Result<Vec<u8>> {
 }
 
 /// Lets a file appear whole in place of another.
-fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+fn replace(path: &Path, write: impl FnOnce(&mut Own<File>) -> io::Result<()>) -> io::Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Processes of several nodes may share the folder and have the same number.
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
     let name = format!("{}-{number}-{now:x}.{UNFINISHED}", std::process::id());
     let unfinished = path.with_file_name(name);
-    let new = File::options().write(true).create_new(true).open(&unfinished)?;
-    let mut file = File::from(hide(new.into()));
+    let mut file = own_files::create(&unfinished)?;
     let written = write(&mut file).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         let _ = fs::remove_file(&unfinished);

@@ -13,6 +13,7 @@ use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
 use super::binary;
 use super::bytes::Bytes;
 use super::headers::Headers;
+use super::limit::Limit;
 use crate::symbols::Source;
 
 /// Most bytes that a compressed section may take in memory: it is needed whole.
@@ -108,13 +109,15 @@ pub(super) fn section<'d, R: ReadRef<'d>>(
     elf: &Elf<'d, R>,
     source: &Arc<Source>,
     name: &str,
+    limit: &Limit,
 ) -> Bytes {
     let load = || {
         let section = elf.section_by_name(name)?;
         let range = section.compressed_file_range().ok()?;
         let end = range.offset.checked_add(range.compressed_size)?;
         let compressed = |most: u64| {
-            if range.uncompressed_size > most || end > source.len() {
+            // To unpack a section takes long, and nothing ends it halfway.
+            if range.uncompressed_size > most || end > source.len() || limit.interrupts_now() {
                 return None;
             }
             let mut bytes = vec![0; usize::try_from(range.compressed_size).ok()?];
@@ -122,15 +125,15 @@ pub(super) fn section<'d, R: ReadRef<'d>>(
         };
         let size = usize::try_from(range.uncompressed_size).ok()?;
         match range.format {
-            CompressionFormat::None => Bytes::paged(source, range.offset..end),
+            CompressionFormat::None => Bytes::paged(source, range.offset..end, limit),
             CompressionFormat::Zlib => {
                 let bytes = compressed(MOST_SECTION_BYTES)?;
-                let limit = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&bytes, size);
-                Some(Bytes::whole(limit.ok()?))
+                let whole = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&bytes, size);
+                Some(Bytes::whole(whole.ok()?, limit))
             }
             CompressionFormat::Zstandard => {
                 let bytes = compressed(MOST_SECTION_BYTES)?;
-                Some(Bytes::whole(zstd::bulk::decompress(&bytes, size).ok()?))
+                Some(Bytes::whole(zstd::bulk::decompress(&bytes, size).ok()?, limit))
             }
             _ => None,
         }
@@ -139,26 +142,29 @@ pub(super) fn section<'d, R: ReadRef<'d>>(
 }
 
 /// All DWARF sections of a file: by their names in a module, or in a file of split debug information.
-pub(super) fn dwarf(source: &Arc<Source>, is_split: bool) -> Option<gimli::Dwarf<Bytes>> {
+pub(super) fn dwarf(
+    source: &Arc<Source>,
+    is_split: bool,
+    limit: &Limit,
+) -> Option<gimli::Dwarf<Bytes>> {
     let cache = source.cache();
     let elf = Elf::parse(&cache).ok()?;
     gimli::Dwarf::load(|id| {
         let name = if is_split { id.dwo_name() } else { Some(id.name()) };
-        Ok::<_, gimli::Error>(name.map_or_else(Bytes::default, |name| section(&elf, source, name)))
+        let section = |name| section(&elf, source, name, limit);
+        Ok::<_, gimli::Error>(name.map_or_else(Bytes::default, section))
     })
     .ok()
 }
 
 /// A package of split debug information.
-pub(super) fn package(source: &Arc<Source>) -> Option<gimli::DwarfPackage<Bytes>> {
+pub(super) fn package(source: &Arc<Source>, limit: &Limit) -> Option<gimli::DwarfPackage<Bytes>> {
     let cache = source.cache();
     let elf = Elf::parse(&cache).ok()?;
     gimli::DwarfPackage::load(
         |id| {
-            let name = id.dwo_name();
-            Ok::<_, gimli::Error>(
-                name.map_or_else(Bytes::default, |name| section(&elf, source, name)),
-            )
+            let section = |name| section(&elf, source, name, limit);
+            Ok::<_, gimli::Error>(id.dwo_name().map_or_else(Bytes::default, section))
         },
         Bytes::default(),
     )
@@ -166,7 +172,11 @@ pub(super) fn package(source: &Arc<Source>) -> Option<gimli::DwarfPackage<Bytes>
 }
 
 /// What was taken out of several files' debug information into one that they share (dwz).
-pub(super) fn supplement(debug: &DebugFile, folders: &[PathBuf]) -> Option<gimli::Dwarf<Bytes>> {
+pub(super) fn supplement(
+    debug: &DebugFile,
+    folders: &[PathBuf],
+    limit: &Limit,
+) -> Option<gimli::Dwarf<Bytes>> {
     let cache = debug.source.cache();
     let elf = Elf::parse(&cache).ok()?;
     let (name, build_id) = elf.gnu_debugaltlink().ok().flatten()?;
@@ -176,7 +186,9 @@ pub(super) fn supplement(debug: &DebugFile, folders: &[PathBuf]) -> Option<gimli
     std::iter::once(beside).chain(folders.iter().map(|folder| folder.join(&by_id))).find_map(
         |path| {
             let source = Source::open(&path)?;
-            (binary::facts(&source)?.build_id == build_id).then(|| dwarf(&source, false)).flatten()
+            (binary::facts(&source)?.build_id == build_id)
+                .then(|| dwarf(&source, false, limit))
+                .flatten()
         },
     )
 }

@@ -13,6 +13,7 @@ use object::ReadRef;
 use super::bytes::Bytes;
 use super::code::LandingPad;
 use super::headers::Headers;
+use super::limit::Limit;
 use crate::symbols::Source;
 
 /// Most call sites of one function whose landing pads are read.
@@ -87,7 +88,7 @@ impl Frames {
     ) -> Option<Self> {
         let section = |name| {
             let (address, offset, size) = headers.range(name)?;
-            let bytes = Bytes::paged(source, offset..offset.checked_add(size)?)?;
+            let bytes = Bytes::paged(source, offset..offset.checked_add(size)?, &Limit::default())?;
             Some((address, bytes))
         };
         let (address, bytes) = section(".eh_frame")?;

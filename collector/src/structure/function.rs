@@ -81,6 +81,8 @@ pub enum Absent {
     TooLarge,
     /// Jumps into the middle of loops, too many to tell them apart.
     TooIntricate,
+    /// The deadline of the lookup has passed ([`super::Limit`]).
+    Late,
 }
 
 /// What stands below a function or a loop.

@@ -1,6 +1,6 @@
 //! Lines and inlined calls of addresses, from DWARF: unit by unit, as they are asked for.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -13,13 +13,15 @@ use gimli::Reader;
 use super::bytes::Bytes;
 use super::debug_file::{DebugFile, dwarf, package, supplement};
 use super::function::{Inlined, Lines, Location};
+use super::limit::Limit;
+use super::units::Units;
 use crate::symbols::{Source, demangle};
 
 /// Most inlined calls around one address that are told; inner ones are left out.
 const MOST_INLINED: usize = 64;
 
-/// Most bytes of debug information that are read before it is closed and opened anew; what is made of
-/// them takes about as much again.
+/// Bytes of debug information after which it is closed, and opened anew for the next unit; what is made
+/// of them takes about as much again. A unit that is larger is still read once only.
 const MOST_HELD_BYTES: u64 = 8 << 20;
 
 /// Strings, each kept once.
@@ -57,15 +59,28 @@ pub(super) struct Debug {
     source: Arc<Source>,
     /// What the file held when this was opened: to find the units takes a part of each.
     held_at_first: u64,
+    units: Units,
+    /// The units that were read, and the last of them.
+    read: RefCell<HashSet<u64>>,
+    last: Cell<Option<u64>>,
+    /// A read has failed, which the unit that it was for remembers.
+    has_failed: bool,
+    limit: Limit,
 }
 
 impl Debug {
     /// Opens the debug information of a module in `file`; `None` if it cannot be read.
-    pub(super) fn open(module: &Path, file: &DebugFile, folders: &[PathBuf]) -> Option<Self> {
-        let mut dwarf = dwarf(&file.source, false)?;
-        if let Some(supplement) = supplement(file, folders) {
+    pub(super) fn open(
+        module: &Path,
+        file: &DebugFile,
+        folders: &[PathBuf],
+        limit: &Limit,
+    ) -> Option<Self> {
+        let mut dwarf = dwarf(&file.source, false, limit)?;
+        if let Some(supplement) = supplement(file, folders, limit) {
             dwarf.set_sup(supplement);
         }
+        let units = Units::of(&dwarf);
         let context = Context::from_dwarf(dwarf).ok()?;
         let packages = [module, &file.path].map(|path| {
             let mut name = path.as_os_str().to_owned();
@@ -79,6 +94,11 @@ impl Debug {
             is_partial: Cell::new(false),
             source: file.source.clone(),
             held_at_first: file.source.held(),
+            units,
+            read: RefCell::default(),
+            last: Cell::new(None),
+            has_failed: false,
+            limit: limit.clone(),
         })
     }
 
@@ -87,14 +107,39 @@ impl Debug {
         self.is_partial.get()
     }
 
-    /// Whether so much was read since it was opened that it should be opened anew.
-    pub(super) fn is_swollen(&self) -> bool {
-        self.source.held() - self.held_at_first > MOST_HELD_BYTES
+    /// Whether it should be opened anew for an address: of another unit than the last, after much was
+    /// read, or of a unit that was not read as a whole, after a read has failed.
+    pub(super) fn is_spent_for(&self, address: u64) -> bool {
+        let is_swollen = self.source.held() - self.held_at_first > MOST_HELD_BYTES;
+        is_swollen && self.units.unit(address) != self.last.get()
+            || self.has_failed && !self.is_at_hand(address)
+    }
+
+    /// The deadline has passed during the last lookup.
+    pub(super) fn note_failure(&mut self) {
+        self.has_failed = true;
+        if let Some(unit) = self.last.get() {
+            self.read.get_mut().remove(&unit);
+        }
+    }
+
+    /// The unit that describes an address, by its offset.
+    pub(super) fn unit(&self, address: u64) -> Option<u64> {
+        self.units.unit(address)
+    }
+
+    /// Whether the unit that describes an address was read, so that a lookup takes microseconds.
+    pub(super) fn is_at_hand(&self, address: u64) -> bool {
+        self.unit(address).is_some_and(|unit| self.read.borrow().contains(&unit))
     }
 
     /// Where an address stands in the source.
     pub(super) fn lines(&self, address: u64, strings: &mut Strings) -> Lines {
-        self.try_lines(address, strings).unwrap_or_default()
+        let unit = self.unit(address);
+        self.last.set(unit);
+        let lines = self.try_lines(address, strings).unwrap_or_default();
+        self.read.borrow_mut().extend(unit);
+        lines
     }
 
     fn try_lines(&self, address: u64, strings: &mut Strings) -> Option<Lines> {
@@ -146,7 +191,7 @@ impl Debug {
     fn split(&self, load: &SplitDwarfLoad<Bytes>) -> Option<Arc<gimli::Dwarf<Bytes>>> {
         let packed = self.package.get_or_init(|| {
             let mut sources = self.packages.iter().filter_map(|path| Source::open(path));
-            sources.find_map(|source| package(&source))
+            sources.find_map(|source| package(&source, &self.limit))
         });
         if let Some(package) = packed
             && let Ok(Some(found)) = package.find_cu(load.dwo_id, &load.parent)
@@ -155,7 +200,7 @@ impl Debug {
         }
         let folder = load.comp_dir.as_ref().and_then(path_of).unwrap_or_default();
         let path = folder.join(path_of(load.path.as_ref()?)?);
-        let mut found = dwarf(&Source::open(&path)?, true)?;
+        let mut found = dwarf(&Source::open(&path)?, true, &self.limit)?;
         let header = found.units().next().ok()??;
         // A file that was compiled again does not fit.
         if found.unit(header).ok()?.dwo_id != Some(load.dwo_id) {

@@ -31,6 +31,7 @@ mod frames;
 mod function;
 mod graph;
 mod headers;
+mod limit;
 mod lines;
 mod loops;
 mod module;
@@ -42,12 +43,14 @@ mod place;
 mod recovered;
 mod switches;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod units;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use cache::default_folder as default_cache_folder;
 pub use code::{Code, Extent, LandingPad};
@@ -55,6 +58,7 @@ pub use debug_file::SYSTEM_DEBUG_FOLDER;
 pub use explore::MOST_INSTRUCTIONS;
 pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
 pub use graph::{Block, Graph};
+pub use limit::Limit;
 pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
 pub use recovered::Recovered;
@@ -64,8 +68,12 @@ use crate::clock::thread_cpu_ns;
 use lines::Strings;
 use module::Module;
 
+/// Time beyond the deadline for lookups in what was read before it. Each takes microseconds, so it is
+/// there for a node of many processes, in which each has seen other addresses of one function.
+const GRACE: Duration = Duration::from_millis(50);
+
 /// A module whose functions are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(usize);
 
 /// An address in a module's file, by what it was on the stack.
@@ -141,20 +149,29 @@ pub struct Structures {
     ids: HashMap<(PathBuf, Vec<u8>), ModuleId>,
     strings: Strings,
     cpu_ns: u64,
+    limit: Limit,
+    /// Functions that stay without structure in all processes, by entry address.
+    given_up: HashSet<(ModuleId, u64)>,
 }
 
 impl Structures {
     /// Nothing known yet.
     pub fn new(options: Options) -> Self {
-        Self { options, ..Self::default() }
+        Self::with_limit(options, Limit::default())
+    }
+
+    /// Nothing known yet; lookups end by the deadline of `limit`. What they do not come to is
+    /// [`Absent::Late`], and may be asked for again.
+    pub fn with_limit(options: Options, limit: Limit) -> Self {
+        Self { options, limit, ..Self::default() }
     }
 
     /// A module by its path and its build-id, which is empty where that is unknown. Its file is not
     /// touched before something is asked of it; `[vdso]` is the kernel's code in this process.
     pub fn module(&mut self, path: PathBuf, build_id: Vec<u8>) -> ModuleId {
-        let modules = &mut self.modules;
+        let Self { modules, limit, .. } = self;
         *self.ids.entry((path, build_id)).or_insert_with_key(|(path, build_id)| {
-            modules.push(Module::new(path.clone(), build_id.clone()));
+            modules.push(Module::new(path.clone(), build_id.clone(), limit.clone()));
             ModuleId(modules.len() - 1)
         })
     }
@@ -191,23 +208,52 @@ impl Structures {
         self.ask(module, |module, options, strings| module.symbol(at, options, strings))
     }
 
-    /// Where an address stands in the source.
-    pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
+    /// The unit of the debug information that describes an address, by a number; `None` if that is not
+    /// known. Addresses of one unit are best looked up one after another: the unit is read as a whole.
+    pub fn unit(&mut self, module: ModuleId, address: Address) -> Option<u64> {
         let at = address.instruction();
-        self.ask(module, |module, options, strings| {
-            let function = module.function(at, options, strings);
-            if let Ok(function) = &function {
-                module.locate(function, options, strings);
-            }
-            let lines = module.lines(at, options, strings);
-            let steps = match &function {
-                Ok(function) => place::steps(function, at, &lines),
-                Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
-            };
-            Place { function, steps, location: lines.location.clone() }
-        })
+        self.ask(module, |module, options, strings| module.unit(at, options, strings))
     }
 
+    /// Where an address stands in the source. Past the deadline all of it is absent, unless what it
+    /// takes has been read before: of one function, some addresses must not be told and others not.
+    pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
+        let at = address.instruction();
+        let late = || Place { function: Err(Absent::Late), steps: Vec::new(), location: None };
+        let limit = self.limit.clone();
+        self.ask(module, |module, options, strings| {
+            if module.is_at_hand(at) {
+                limit.set_grace(GRACE);
+            } else if limit.is_over() {
+                return late();
+            }
+            let place = module.place(at, options, strings);
+            limit.set_grace(Duration::ZERO);
+            place.unwrap_or_else(late)
+        })
+    }
+}
+
+impl Module {
+    /// Where an address stands in the source; `None` if the deadline has passed before that was known.
+    fn place(&mut self, at: u64, options: &Options, strings: &mut Strings) -> Option<Place> {
+        let function = self.function(at, options, strings);
+        if let Ok(function) = &function {
+            self.locate(function, options, strings)?;
+        }
+        let lines = self.lines(at, options, strings)?;
+        if function.as_ref().err() == Some(&Absent::Late) {
+            return None;
+        }
+        let steps = match &function {
+            Ok(function) => place::steps(function, at, &lines),
+            Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
+        };
+        Some(Place { function, steps, location: lines.location.clone() })
+    }
+}
+
+impl Structures {
     fn ask<T>(
         &mut self,
         module: ModuleId,
@@ -217,6 +263,22 @@ impl Structures {
         let answer = what(&mut self.modules[module.0], &self.options, &mut self.strings);
         self.cpu_ns += thread_cpu_ns().saturating_sub(begin);
         answer
+    }
+
+    /// Notes that a function was not looked up by the deadline, so that it stands without structure in the
+    /// profiles of all processes.
+    pub fn give_up(&mut self, function: (ModuleId, u64)) {
+        self.given_up.insert(function);
+    }
+
+    /// Whether a function was given up.
+    pub fn is_given_up(&self, function: (ModuleId, u64)) -> bool {
+        self.given_up.contains(&function)
+    }
+
+    /// Takes functions up again that were given up: there is time again.
+    pub fn resume(&mut self) {
+        self.given_up.clear();
     }
 
     /// CPU time that questions have taken so far, in nanoseconds.
@@ -249,7 +311,8 @@ impl Structures {
     /// Closes all files and gives back the debug information that was read. What is known of functions
     /// stays; what is asked anew opens files again.
     pub fn release(&mut self) {
-        self.modules.iter_mut().for_each(Module::release);
+        let Self { modules, strings, .. } = self;
+        modules.iter_mut().for_each(|module| module.release(strings));
     }
 
     /// Memory in use, roughly, without debug information.

@@ -1,6 +1,8 @@
 //! One module: its functions and lines, as far as they were asked for.
 
-use std::collections::{BTreeMap, HashMap};
+mod fill;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
 use super::function::{Absent, Function, Lines};
 use super::headers::Headers;
+use super::limit::Limit;
 use super::lines::{Debug, Strings};
 use super::names::Symbols;
 use super::{Options, Symbol, place};
@@ -30,11 +33,14 @@ pub(super) struct Module {
     /// By where each part begins.
     parts: BTreeMap<u64, Arc<Function>>,
     lines: HashMap<u64, Lines>,
+    /// Functions whose instructions all have their lines there, by where they begin.
+    filled: HashSet<u64>,
     symbols: Symbols,
     kept: Kept,
     /// Whether there is debug information, once that is known: where there is none, files need not be
     /// opened to look for it.
     has_debug: Option<bool>,
+    limit: Limit,
 }
 
 /// How what is known stands to what is kept on disk.
@@ -58,7 +64,7 @@ struct Open {
 }
 
 impl Module {
-    pub(super) fn new(path: PathBuf, build_id: Vec<u8>) -> Self {
+    pub(super) fn new(path: PathBuf, build_id: Vec<u8>, limit: Limit) -> Self {
         Self {
             path,
             build_id,
@@ -67,9 +73,11 @@ impl Module {
             open: None,
             parts: BTreeMap::new(),
             lines: HashMap::new(),
+            filled: HashSet::new(),
             symbols: Symbols::default(),
             kept: Kept::Unread,
             has_debug: None,
+            limit,
         }
     }
 
@@ -84,8 +92,10 @@ impl Module {
         if let Some(known) = self.known(address) {
             return Ok(known);
         }
-        self.open(options).ok_or(Absent::Module)?;
-        let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
+        if self.limit.is_over() {
+            return Err(Absent::Late);
+        }
+        let binary = &self.open(options)?.binary;
         let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
         if extent.is_part {
             let mut owners = binary.jumps_out_of(&extent.range);
@@ -114,8 +124,7 @@ impl Module {
         if let Some(known) = self.known_symbol(address) {
             return Ok(known);
         }
-        self.open(options).ok_or(Absent::Module)?;
-        let binary = &self.open.as_ref().ok_or(Absent::Module)?.binary;
+        let binary = &self.open(options)?.binary;
         let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
         if extent.is_part && symbol.is_none() {
             // Which function it is a part of is seen from the code alone.
@@ -125,7 +134,8 @@ impl Module {
         let whole = symbol.map(|symbol| symbol.split_once(".cold").map_or(symbol, |(it, _)| it));
         let name = whole.map(|symbol| strings.intern(&demangle(symbol)));
         let symbol = Symbol { name, entry: extent.range.start };
-        self.symbols.add(binary.alike(address, &extent), symbol.clone());
+        let alike = binary.alike(address, &extent);
+        self.symbols.add(alike, symbol.clone());
         self.note_news();
         Ok(symbol)
     }
@@ -158,15 +168,62 @@ impl Module {
         self.note_news();
     }
 
-    /// Looks up where a function's loops stand in the source, unless that is known.
-    pub(super) fn locate(&mut self, function: &Function, options: &Options, strings: &mut Strings) {
+    /// Looks up where a function's loops stand in the source, unless that is known. `None` if the
+    /// deadline has passed before.
+    pub(super) fn locate(
+        &mut self,
+        function: &Function,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Option<()> {
         if function.loops().is_empty() || function.sources().is_some() {
-            return;
+            return Some(());
         }
-        let debug = self.debug(options);
+        let debug = self.debug(function.entry, options, strings);
         let lines = |address| debug.map_or_else(Lines::default, |it| it.lines(address, strings));
-        function.locate(|| place::locate_loops(function, lines));
+        let sources = place::locate_loops(function, lines);
+        self.in_time()?;
+        function.locate(|| sources);
         self.note_news();
+        Some(())
+    }
+
+    /// `None` if a read has failed because of the deadline: what was found is not all then.
+    fn in_time(&mut self) -> Option<()> {
+        if !self.limit.take_interruption() {
+            return Some(());
+        }
+        match self.open.as_mut().map(|open| &mut open.debug) {
+            Some(Some(Some(debug))) => debug.note_failure(),
+            Some(debug) => *debug = None,
+            None => {}
+        }
+        None
+    }
+
+    /// Whether the function that holds an address is known, and its lines are or can be found quickly.
+    pub(super) fn is_at_hand(&self, address: u64) -> bool {
+        let debug = self.open.as_ref().and_then(|open| open.debug.as_ref()?.as_ref());
+        self.known(address).is_some()
+            && (self.has_debug == Some(false)
+                || self.lines.contains_key(&address)
+                || debug.is_some_and(|debug| debug.is_at_hand(address)))
+    }
+
+    /// The unit that describes an address; `None` if all of it is known already.
+    pub(super) fn unit(
+        &mut self,
+        address: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Option<u64> {
+        self.read_kept(options, strings);
+        if self.lines.contains_key(&address) {
+            return None;
+        }
+        let unit = self.debug(address, options, strings).and_then(|debug| debug.unit(address));
+        self.in_time()?;
+        unit
     }
 
     /// Takes a function that someone else has recovered, unless one is known there.
@@ -244,47 +301,72 @@ impl Module {
         self.parts.iter().filter(is_first).map(|(_, function)| function)
     }
 
-    /// Where an address stands in the source.
+    /// Where an address stands in the source; `None` if the deadline has passed before that was found.
     pub(super) fn lines(
         &mut self,
         address: u64,
         options: &Options,
         strings: &mut Strings,
-    ) -> Lines {
+    ) -> Option<Lines> {
         self.read_kept(options, strings);
         if let Some(known) = self.lines.get(&address) {
-            return known.clone();
+            return Some(known.clone());
         }
-        let Some(debug) = self.debug(options) else { return Lines::default() };
-        let lines = debug.lines(address, strings);
+        let debug = self.debug(address, options, strings);
+        let lines = debug.map(|debug| debug.lines(address, strings));
+        self.in_time()?;
+        let Some(lines) = lines else {
+            let is_late = self.has_debug != Some(false) && self.limit.is_over();
+            return (!is_late).then(Lines::default);
+        };
         if self.lines.len() >= MOST_LINES {
             self.lines.clear();
+            self.filled.clear();
         }
         self.lines.insert(address, lines.clone());
         self.note_news();
-        lines
+        Some(lines)
     }
 
-    fn debug(&mut self, options: &Options) -> Option<&Debug> {
+    /// The debug information, for a lookup of an address.
+    fn debug(&mut self, address: u64, options: &Options, strings: &mut Strings) -> Option<&Debug> {
         if self.has_debug == Some(false) {
             return None;
         }
-        self.open(options);
+        self.open(options).ok()?;
+        let debug = self.open.as_ref()?.debug.iter().flatten().next();
+        if debug.is_some_and(|debug| debug.is_spent_for(address)) {
+            self.fill(strings);
+            self.open.as_mut()?.debug = None;
+        }
         let open = self.open.as_mut()?;
-        if open.debug.iter().flatten().any(Debug::is_swollen) {
-            open.debug = None;
+        if open.debug.is_none() && self.limit.interrupts_now() {
+            return None;
         }
         let file = open.debug_file.as_ref();
+        let folders = &options.debug_folders;
         open.debug
-            .get_or_insert_with(|| Debug::open(&self.path, file?, &options.debug_folders))
+            .get_or_insert_with(|| Debug::open(&self.path, file?, folders, &self.limit))
             .as_ref()
     }
 
     /// Opens the module's file, if it is the build that was loaded.
-    fn open(&mut self, options: &Options) -> Option<()> {
-        if self.open.is_some() {
-            return Some(());
+    fn open(&mut self, options: &Options) -> Result<&Open, Absent> {
+        if self.open.is_none() {
+            if self.limit.is_over() {
+                return Err(Absent::Late);
+            }
+            let opened = self.try_open(options);
+            if opened.is_none() && self.limit.take_interruption() {
+                self.table = None;
+                return Err(Absent::Late);
+            }
+            self.open = opened;
         }
+        self.open.as_ref().ok_or(Absent::Module)
+    }
+
+    fn try_open(&mut self, options: &Options) -> Option<Open> {
         if matches!(self.table, Some(None)) {
             return None; // it could not be read before
         }
@@ -301,17 +383,19 @@ impl Module {
         };
         let debug_file = debug_file::find(headers, &self.path, &source, &options.debug_folders);
         self.has_debug = Some(debug_file.is_some());
+        let is_over = || self.limit.interrupts_now();
         let table = self.table.get_or_insert_with(|| {
             let from = match &debug_file {
-                Some(file) if !facts.has_symbols => Table::read(&file.source, &facts.build_id),
+                Some(file) if !facts.has_symbols => {
+                    Table::read_until(&file.source, &facts.build_id, &is_over)
+                }
                 _ => None,
             };
-            from.or_else(|| Table::read(&source, &self.build_id)).map(Arc::new)
+            from.or_else(|| Table::read_until(&source, &self.build_id, &is_over)).map(Arc::new)
         });
         let dead_slots = self.dead_slots.clone();
         let binary = Binary::new(headers, source.clone(), table.clone()?, dead_slots);
-        self.open = Some(Open { binary, debug_file, debug: None });
-        Some(())
+        Some(Open { binary, debug_file, debug: None })
     }
 
     /// Whether any of its files is open.
@@ -321,7 +405,8 @@ impl Module {
 
     /// Closes the module's files, and gives back what was read of them. Where things stand in them is
     /// kept, if it is little: to find it takes longer than most questions.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self, strings: &mut Strings) {
+        self.fill(strings);
         let kept = self.open.take().filter(|it| it.binary.source.held() <= MOST_HELD_BYTES);
         self.open = kept.map(|open| Open { debug: None, ..open });
         self.open.iter().flat_map(Open::sources).for_each(|source| source.close());

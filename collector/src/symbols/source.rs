@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use object::ReadCache;
 use parking_lot::Mutex;
-use plimsoll_agent::descriptors::hide;
+use plimsoll_agent::own::Own;
 use plimsoll_agent::segment::VDSO;
+
+use crate::own_files::open_regular;
 
 /// A file, or a piece of memory.
 #[derive(Debug)]
@@ -20,7 +22,7 @@ pub(crate) enum Source {
     File {
         path: PathBuf,
         /// Closed while nothing is read for a while.
-        file: Mutex<Option<File>>,
+        file: Mutex<Option<Own<File>>>,
         state: State,
         /// Bytes that are held of sections that are looked at page by page.
         held: AtomicU64,
@@ -100,10 +102,13 @@ impl Source {
         match self {
             Self::File { path, file, state, .. } => {
                 let mut file = file.lock();
-                if file.is_none() {
+                // The application may have closed it.
+                if !file.as_ref().is_some_and(Own::is_ours) {
                     *file = open(path).filter(|(_, now)| now == state).map(|(file, _)| file);
                 }
-                file.as_ref().is_some_and(|file| file.read_exact_at(into, offset).is_ok())
+                file.as_ref().is_some_and(|file| {
+                    file.get().is_ok_and(|file| file.read_exact_at(into, offset).is_ok())
+                })
             }
             Self::Memory(bytes) => usize::try_from(offset)
                 .ok()
@@ -120,12 +125,9 @@ impl Source {
     }
 }
 
-fn open(path: &Path) -> Option<(File, State)> {
-    if !path.metadata().ok()?.is_file() {
-        return None;
-    }
-    let file = File::from(hide(File::open(path).ok()?.into()));
-    let state = State::of(&file.metadata().ok()?);
+fn open(path: &Path) -> Option<(Own<File>, State)> {
+    let file = Own::hidden(open_regular(path).ok()?).ok()?;
+    let state = State::of(&file.get().ok()?.metadata().ok()?);
     Some((file, state))
 }
 

@@ -13,6 +13,9 @@ use object::{Endianness, Object, ObjectSection, ReadRef};
 
 use super::source::Source;
 
+/// Symbols that are read between two looks at the deadline: less than a millisecond.
+const SYMBOLS_PER_CHECK: usize = 1 << 12;
+
 /// A function that has a name.
 #[derive(Debug)]
 struct Symbol {
@@ -50,11 +53,25 @@ impl Candidate<'_> {
 impl Table {
     /// Reads a file's functions; `None` if it is no ELF file, or is not the build that was loaded
     /// (`build_id` is empty where that is unknown).
+    #[cfg(test)]
     pub(crate) fn read(source: &Arc<Source>, build_id: &[u8]) -> Option<Self> {
-        Self::of(&ElfFile64::parse(&source.cache()).ok()?, build_id)
+        Self::read_until(source, build_id, &|| false)
     }
 
-    fn of<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>, build_id: &[u8]) -> Option<Self> {
+    /// The same, unless `is_over` says while it is read that nobody waits for it any more.
+    pub(crate) fn read_until(
+        source: &Arc<Source>,
+        build_id: &[u8],
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Self> {
+        Self::of(&ElfFile64::parse(&source.cache()).ok()?, build_id, is_over)
+    }
+
+    fn of<'d, R: ReadRef<'d>>(
+        elf: &Elf<'d, R>,
+        build_id: &[u8],
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Self> {
         if let Ok(Some(found)) = elf.build_id()
             && !build_id.is_empty()
             && found != build_id
@@ -62,7 +79,7 @@ impl Table {
             return None;
         }
         let mut table = Self::default();
-        table.take(candidates(elf));
+        table.take(candidates(elf, is_over)?);
         Some(table)
     }
 
@@ -181,7 +198,11 @@ fn extents(groups: &[Group<'_>]) -> Vec<Option<u64>> {
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
+/// `None` if that took too long.
+fn candidates<'d, R: ReadRef<'d>>(
+    elf: &Elf<'d, R>,
+    is_over: &dyn Fn() -> bool,
+) -> Option<Vec<Candidate<'d>>> {
     let endian = elf.endian();
     let sections = elf.elf_section_table();
     // Of each section, where it ends if it holds code.
@@ -195,6 +216,9 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
     for table in tables {
         let names = Names::of(elf, table);
         for (index, symbol) in table.enumerate() {
+            if index.0.is_multiple_of(SYMBOLS_PER_CHECK) && is_over() {
+                return None;
+            }
             let is_code = match symbol.st_type() {
                 STT_FUNC | STT_GNU_IFUNC => true,
                 STT_OBJECT | STT_COMMON | STT_SECTION | STT_FILE | STT_TLS => false,
@@ -219,7 +243,7 @@ fn candidates<'d, R: ReadRef<'d>>(elf: &Elf<'d, R>) -> Vec<Candidate<'d>> {
             });
         }
     }
-    found
+    Some(found)
 }
 
 /// The names of a table of symbols, read all at once: one by one, each would be read from the file.

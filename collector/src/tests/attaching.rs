@@ -1,5 +1,6 @@
 //! Segments that are attached, taken over, refused, or left by a process that has died.
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
@@ -74,12 +75,57 @@ fn only_a_segment_of_the_named_process_is_attached() {
     subject.header().version.store(99, Ordering::Relaxed);
     assert!(matches!(refused(&subject), AttachError::OtherVersion(99)));
     subject.header().version.store(plimsoll_agent::record::VERSION, Ordering::Relaxed);
-    for ring_bytes in [0, 1, 4097, 1 << 13, 1 << 31] {
+    for ring_bytes in [0, 1, 4097, 1 << 29, 1 << 31] {
         subject.header().ring_bytes.store(ring_bytes, Ordering::Relaxed);
         assert!(matches!(refused(&subject), AttachError::WrongSize), "{ring_bytes}");
     }
     subject.header().magic.store(0, Ordering::Relaxed);
     assert!(matches!(refused(&subject), AttachError::NotASegment));
+}
+
+#[test]
+fn a_file_of_the_application_is_not_attached_whatever_it_holds() {
+    let subject = Subject::new(1 << 12);
+    let collector = Collector::new(Options::default());
+    let copy = subject.copy();
+    let start_time = subject.header().start_time.load(Ordering::Relaxed);
+    let attached = collector.attach(std::process::id(), copy.as_raw_fd(), start_time);
+    assert!(matches!(attached, Err(AttachError::NotASegment)), "{attached:?}");
+}
+
+#[test]
+fn only_the_thread_areas_that_the_file_holds_are_read() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    subject.shrink(1);
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    // More than there can be.
+    subject.header().threads.store(7, Ordering::Release);
+    subject.writer(0).sample(BEGIN + 100, &[main, work]);
+    subject.end_at(BEGIN + 100);
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    assert_eq!(profile.collection.unsampled_threads, 6);
+}
+
+#[test]
+fn areas_are_read_when_the_application_has_closed_the_descriptor() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let segment = subject.segment().unwrap();
+    let number = segment.number().unwrap();
+    let theirs = tempfile::tempfile().unwrap();
+    theirs.set_len(1 << 30).unwrap();
+    // SAFETY: the descriptors are open; what was open under the number is closed.
+    assert_eq!(unsafe { libc::dup2(theirs.as_raw_fd(), number) }, number);
+    subject.writer(0).sample(BEGIN + 100, &[main, work]);
+    let head = subject.area(0).thread.head.load(Ordering::Relaxed);
+    assert!(head > 0);
+    assert_eq!(segment.area(0).unwrap().thread().head.load(Ordering::Relaxed), head);
+    drop(segment);
+    // SAFETY: it is still open, for it was not ours to close.
+    assert_eq!(unsafe { libc::close(number) }, 0);
 }
 
 #[test]

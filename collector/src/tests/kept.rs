@@ -144,3 +144,17 @@ fn what_cannot_be_read_stays_as_a_whole() {
     assert!(matches!(outcome, Err(SpoolError::NotASpool)), "{outcome:?}");
     assert_eq!(fs::read(file).unwrap(), whole);
 }
+
+#[test]
+fn a_link_that_was_planted_where_the_new_spool_goes_is_not_followed() {
+    let Run { spool, path, processes } = run();
+    let victim = spool.folder.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, path.with_extension("kept")).unwrap();
+    let [file] = &spools(spool.folder.path()).unwrap()[..] else { panic!("one spool") };
+    let before = fs::read(file).unwrap();
+    let kept = keep(&path, |_| Ok(Kept { pids: [processes[1].0].into(), note: json!("of one") }));
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert!(matches!(kept, Err(SpoolError::Io(_))), "{kept:?}");
+    assert_eq!(fs::read(file).unwrap(), before);
+}

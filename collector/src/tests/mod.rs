@@ -3,6 +3,7 @@
 
 mod attaching;
 mod courses;
+mod deaths;
 mod kept;
 mod partition;
 mod paths;

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::calls::id_of;
+use plimsoll_agent::own::Identity;
 use plimsoll_agent::record::{
     Delta, Encoder, MAX_RECORD_BYTES, OffCpu, Record, STAMP_SHIFT, Stamp, VERSION, tick_stamp,
 };
@@ -14,7 +15,7 @@ use plimsoll_agent::segment::{
 };
 use plimsoll_agent::sync::Sync;
 
-use crate::attach::AttachError;
+use crate::attach::{AttachError, Segment};
 use crate::{Collector, ProcessKey};
 
 /// Nanoseconds of a stamp in synthetic processes: their counters run at 1 GHz.
@@ -72,6 +73,9 @@ impl Subject {
         header.anchor_ns.store(u64::MAX / 2, Ordering::Relaxed);
         header.ns_per_ticks_q32.store(1 << 32, Ordering::Relaxed);
         header.begin_stamp.store(BEGIN, Ordering::Relaxed);
+        let identity = Identity::of(subject.file.as_raw_fd()).unwrap();
+        header.device.store(identity.device, Ordering::Relaxed);
+        header.inode.store(identity.inode, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         subject.module("/nowhere/app", 0, &[]);
         subject.begin_thread(0, 0);
@@ -82,6 +86,10 @@ impl Subject {
         collector.attach(std::process::id(), self.file.as_raw_fd(), self.start_time)
     }
 
+    pub(crate) fn segment(&self) -> Result<Segment, AttachError> {
+        Segment::open(std::process::id(), self.file.as_raw_fd(), self.start_time)
+    }
+
     /// Gives the segment to another process, as its standard input.
     pub(crate) fn hand_over(&self) -> (std::process::Child, u64) {
         let stdin = self.file.try_clone().unwrap();
@@ -90,6 +98,25 @@ impl Subject {
         self.header().pid.store(child.id(), Ordering::Relaxed);
         self.header().start_time.store(start_time, Ordering::Relaxed);
         (child, start_time)
+    }
+
+    /// Limits the number of thread areas.
+    pub(crate) fn shrink(&self, areas: usize) {
+        let size = thread_offset(areas, self.ring_bytes) as libc::off_t;
+        // SAFETY: nobody has touched what is cut off.
+        assert_eq!(unsafe { libc::ftruncate(self.file.as_raw_fd(), size) }, 0);
+    }
+
+    /// A file of the application with the same content up to the first thread area, which is not the
+    /// segment.
+    pub(crate) fn copy(&self) -> std::fs::File {
+        let mut copy = tempfile::tempfile().unwrap();
+        // SAFETY: the mapping is longer, and nobody writes.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.start, thread_offset(1, self.ring_bytes)) };
+        std::io::Write::write_all(&mut copy, bytes).unwrap();
+        copy.set_len(self.length as u64).unwrap();
+        copy
     }
 
     pub(crate) fn header(&self) -> &Process {

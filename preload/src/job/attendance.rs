@@ -8,8 +8,11 @@ use plimsoll_analysis::mpi::launch;
 use plimsoll_analysis::mpi::presence::{Company, Token};
 use plimsoll_analysis::mpi::roll_call::{self, PATIENCE, Post, RollCall};
 use plimsoll_analysis::output::shared_directory;
+use plimsoll_analysis::printable;
 
 use super::Job;
+use super::start::hide;
+use crate::guard::guarded;
 use crate::{say, surroundings};
 
 /// What this rank knows about the others.
@@ -18,8 +21,6 @@ pub struct Attendance {
     pub apart: Option<String>,
     /// This process speaks for the job.
     pub speaks: bool,
-    /// Keeps this rank's token until every rank has counted.
-    pub token: Option<Token>,
     /// To be kept until all ranks have met.
     pub post: Option<Post>,
 }
@@ -28,42 +29,66 @@ pub struct Attendance {
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a rank is told that may go on with the others.
-const TOGETHER: &str = "";
 const ALONE: &str = "so ranks are not compared: each writes a report of its own.";
 const START_ALL: &str = "Start all ranks with `plimsoll run` or LD_PRELOAD.";
 const SHARE: &str = "Set PLIMSOLL_OUTPUT to a directory that all nodes share";
 
 impl Attendance {
-    /// Takes attendance, after the real MPI_Init.
-    pub fn take(job: &Job, token: Option<Token>, rank: u32, size: u32) -> Self {
-        let mut attendance = Self { apart: None, speaks: rank == 0, token: None, post: None };
+    /// Takes attendance, after the real MPI_Init. The token must be kept until every rank has
+    /// counted; it is taken if nobody shall count it.
+    pub fn take(job: &Job, token: &mut Option<Token>, rank: u32, size: u32) -> Self {
+        let attendance = || Self { apart: None, speaks: rank == 0, post: None };
         if size == 1 {
-            return attendance;
+            return attendance();
         }
-        let Some((token, company)) = token.and_then(see) else {
-            // Without a token nobody counts this rank, and nobody waits to be told by it.
-            attendance.apart = Some(format!("The ranks of a node cannot see each other, {ALONE}"));
-            return attendance;
-        };
-        if company.size() != size {
-            attendance.take_among(&token, &company, job, rank, size);
-        }
-        attendance.token = Some(token);
-        attendance
+        let count = || attendance().counted(job, token, rank, size);
+        // If that fails, this rank still has its token, and the others have counted it.
+        guarded("attendance", count, attendance)
     }
 
-    fn take_among(&mut self, token: &Token, company: &Company, job: &Job, rank: u32, size: u32) {
+    fn counted(mut self, job: &Job, token: &mut Option<Token>, rank: u32, size: u32) -> Self {
+        let company = token.as_ref().and_then(see);
+        if company.is_none() {
+            // Then nobody counts this rank, and nobody waits to be told by it.
+            *token = None;
+        }
+        let Some((token, company)) = token.as_mut().zip(company) else {
+            self.apart = Some(format!("The ranks of a node cannot see each other, {ALONE}"));
+            return self;
+        };
+        if company.size() != size {
+            self.take_among(token, &company, job, rank, size);
+        }
+        self
+    }
+
+    fn take_among(
+        &mut self,
+        token: &mut Token,
+        company: &Company,
+        job: &Job,
+        rank: u32,
+        size: u32,
+    ) {
         if !token.leads(company) {
             self.speaks = false;
-            let told = token.listen(company);
-            let told =
-                told.unwrap_or_else(|| format!("The first rank of this node ended, {ALONE}"));
-            self.apart = (told != TOGETHER).then_some(told);
+            self.apart = match token.listen(company) {
+                Some(true) => None,
+                Some(false) => Some(format!(
+                    "Not all of {size} ranks carry Plimsoll, or their nodes do not find each other, \
+                     {ALONE} {START_ALL}"
+                )),
+                None => Some(format!("The first rank of this node ended, {ALONE}")),
+            };
             return;
         }
         self.ask_other_nodes(company, job, rank, size);
-        token.tell(company, self.apart.as_deref().unwrap_or(TOGETHER));
+        if let Err(error) = token.tell(self.apart.is_none(), &hide) {
+            // The others give up when they hear nothing, so this rank must not go on alone.
+            say::debug(|| format!("nothing could be told to the ranks of this node: {error}"));
+            let reason = || format!("The ranks of a node cannot tell each other anything, {ALONE}");
+            self.apart.get_or_insert_with(reason);
+        }
     }
 
     /// The company's first rank asks the other nodes.
@@ -84,7 +109,7 @@ impl Attendance {
         };
         let expected = launch::local_size().unwrap_or(present).max(present);
         let ours = roll_call::Company { rank, present, expected };
-        let directory = shared_directory(&job.settings.output);
+        let directory = job.directory.join(shared_directory(&job.settings.output));
         say::debug(|| format!("{ours:?} meets others of {identity} in {}", directory.display()));
         match roll_call::hold(&directory, &identity, ours, size, PATIENCE) {
             Ok(RollCall { together: true, post, .. }) => self.post = Some(post),
@@ -107,10 +132,10 @@ impl Attendance {
 }
 
 /// Whom this rank sees. The last of its file descriptors may be taken for a moment.
-fn see(token: Token) -> Option<(Token, Company)> {
+fn see(token: &Token) -> Option<Company> {
     for _ in 0..ATTEMPTS {
         match token.company() {
-            Ok(company) => return Some((token, company)),
+            Ok(company) => return Some(company),
             Err(error) => {
                 say::debug(|| format!("the sockets of this node cannot be read: {error}"));
                 thread::sleep(PAUSE);
@@ -143,5 +168,5 @@ fn why_apart(call: &RollCall, ours: roll_call::Company, size: u32, directory: &P
 
 fn shown(directory: &Path) -> String {
     let whole = std::path::absolute(directory).unwrap_or_else(|_| PathBuf::from(directory));
-    whole.display().to_string()
+    printable::path(&whole).to_string()
 }

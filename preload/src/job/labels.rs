@@ -1,15 +1,16 @@
 //! The user's rules of labels: the process that speaks for the job reads them, and tells them to all.
 
+use plimsoll_analysis::mpi::launch;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::rules::file::read;
 use plimsoll_analysis::settings::{LABELS, Settings};
 
 use super::Job;
-use crate::{say, surroundings};
+use crate::say;
 
 /// Reads them at the start of the process, unless another process is to tell them.
 pub(super) fn read_at_start(settings: &Settings) -> Option<Rules> {
-    let first = surroundings::rank_told_by_launcher().is_none_or(|rank| rank == 0);
+    let first = launch::told_rank().is_none_or(|rank| rank == 0);
     first.then(|| read_and(settings, say::warn))
 }
 

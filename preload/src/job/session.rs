@@ -15,7 +15,8 @@ use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
 
 use super::attendance::Attendance;
 use super::start::leave_token;
-use super::{FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, get};
+use super::{FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, get};
+use crate::guard::{contained, guarded};
 use crate::say;
 
 /// Runs the real MPI_Session_init, defined at `definition`, which says where the session's handle
@@ -27,14 +28,20 @@ pub fn around_session_init<R>(
     if INSIDE_MPI_INIT.load(Ordering::Relaxed) || get().is_some_and(Job::knows_mpi) {
         return init().0;
     }
-    crate::begin_for_mpi();
-    let token = get().and_then(|_| leave_token());
+    let prepare = || {
+        crate::begin_for_mpi();
+        get().and_then(|_| leave_token())
+    };
+    let token = guarded("MPI_Session_init", prepare, || None);
     INSIDE_MPI_INIT.store(true, Ordering::Relaxed);
     let (result, session) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
-    if let (Some(session), Some(job), Some(observed)) = (session, get(), process::current()) {
-        job.session_started(observed, definition, session, token);
-    }
+    let started = || {
+        if let (Some(session), Some(job), Some(observed)) = (session, get(), process::current()) {
+            job.session_started(observed, definition, session, token);
+        }
+    };
+    contained(started, || ());
     result
 }
 
@@ -46,7 +53,10 @@ pub struct Session {
     pub fortran: bool,
 }
 
-/// MPI_Comm_create_from_group has put a new communicator at `made`.
+/// MPI_Comm_create_from_group has put a new communicator at `made`. Out of line, since all calls would
+/// need its room on the stack.
+#[cold]
+#[inline(never)]
 pub fn made_from_group(made: *const c_void) {
     if let (Some(job), Some(observed)) = (get(), process::current())
         && !made.is_null()
@@ -64,7 +74,7 @@ impl Job {
         token: Option<Token>,
     ) {
         let mut state = self.state.lock();
-        if state.mpi.is_some() || state.done {
+        if state.mpi.is_some() || state.phase != Phase::Collecting {
             return;
         }
         let Ok(library) = Library::detect(definition) else { return };
@@ -85,6 +95,7 @@ impl Job {
             rank,
             size,
             by_session: true,
+            is_together: false,
             together: None,
             apart: (size > 1).then(|| {
                 String::from(
@@ -103,31 +114,37 @@ impl Job {
 
     /// A communicator was made from a group. Collective if it holds all ranks, and the first such.
     fn communicator_made(&'static self, observed: &'static Observed, made: *const c_void) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        let (library, rank, size, token) = match state.mpi.as_mut() {
-            Some(side) if side.by_session && side.together.is_none() && !state.done => {
-                (side.library.clone(), side.rank, side.size, side.token.take())
+        let taken = {
+            let mut state = self.state.lock();
+            let collecting = state.phase == Phase::Collecting;
+            match state.mpi.as_mut() {
+                Some(side) if side.by_session && !side.is_together && collecting => {
+                    (side.library.clone(), side.rank, side.size, side.token.take())
+                }
+                _ => return,
             }
-            _ => return,
         };
+        let (library, rank, size, token) = taken;
         // SAFETY: MPI has just made the communicator and put its handle there.
         let of_all = unsafe { library.handle_at(made) };
         // SAFETY: the communicator is valid.
         if unsafe { MpiCommunicator::size_of(&library, of_all) } != Some(size) {
-            if let Some(side) = &mut state.mpi {
+            if let Some(side) = &mut self.state.lock().mpi {
                 side.token = token;
             }
             return;
         }
-        let Attendance { mut apart, speaks, token, post } =
-            Attendance::take(self, token, rank, size);
+        let mut token = token;
+        let Attendance { mut apart, speaks, post } = Attendance::take(self, &mut token, rank, size);
         let mut together = None;
         if apart.is_none() {
             // SAFETY: as above; all ranks are here.
-            match unsafe { self.come_together(observed, (&library, of_all), rank, state) } {
+            match unsafe { self.come_together(observed, (&library, of_all), rank) } {
                 Ok(communicators) => together = Some(communicators),
-                Err(reason) => apart = Some(format!("The ranks could not be compared: {reason}.")),
+                Err(reason) => {
+                    apart = Some(format!("The ranks could not be compared: {reason}."));
+                    self.collect_apart(observed, rank, size);
+                }
             }
         }
         drop(post);
@@ -137,10 +154,15 @@ impl Job {
             MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
         }
         let came_together = together.is_some();
-        if let Some(side) = &mut state.mpi {
-            (side.together, side.apart, side.speaks, side.token) = (together, apart, speaks, token);
+        {
+            let mut state = self.state.lock();
+            if let Some(side) = &mut state.mpi {
+                side.is_together = came_together;
+                (side.together, side.apart, side.speaks, side.token) =
+                    (together, apart, speaks, token);
+            }
+            self.note_spool(&state);
         }
-        self.note_spool(state);
         if came_together {
             observed.begin();
         }
@@ -152,6 +174,8 @@ impl Job {
     }
 
     fn knows_mpi(&self) -> bool {
-        self.state.try_lock().is_none_or(|state| state.mpi.is_some() || state.done)
+        self.state
+            .try_lock()
+            .is_none_or(|state| state.mpi.is_some() || state.phase != Phase::Collecting)
     }
 }

@@ -3,21 +3,23 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_analysis::communicator::{Communicator, broadcast};
+use plimsoll_analysis::communicator::{Communicator, CommunicatorError, broadcast};
+use plimsoll_analysis::error::Error;
 use plimsoll_analysis::input::{Cost, JobInfo};
-use plimsoll_analysis::mpi::MpiCommunicator;
 use plimsoll_analysis::mpi::node::NodeRank;
+use plimsoll_analysis::mpi::{MpiCommunicator, launch};
 use plimsoll_analysis::output::{Facts, Target, claim_folder};
+use plimsoll_analysis::printable::path as shown;
 use plimsoll_analysis::ranks::RankSet;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::settings::Trace;
 use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
-use plimsoll_collector::ProcessKey;
+use plimsoll_collector::own_files::create_own_folder;
 use plimsoll_collector::spool::SpoolError;
 use serde::{Deserialize, Serialize};
 
-use super::{Job, State, get};
-use crate::{say, surroundings, threads};
+use super::{Job, Phase, State, Taken, get};
+use crate::{say, threads};
 
 /// Where all of a job puts its files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,6 +30,8 @@ pub struct Claimed {
     pub part: Option<String>,
     /// Folder of the spools.
     pub folder: PathBuf,
+    /// Identity of the run ([`SpoolNote::run`]).
+    pub run: String,
 }
 
 /// What rank 0 tells all ranks when they come together.
@@ -35,6 +39,30 @@ pub struct Claimed {
 struct Told {
     claimed: Option<Claimed>,
     rules: Rules,
+}
+
+impl State {
+    /// What there is to be evaluated now; the state keeps it.
+    fn snapshot(&self) -> Taken {
+        // Ranks that are apart have spools of their own.
+        let together = self.mpi.as_ref().filter(|side| side.apart.is_none());
+        Taken {
+            ranks: self.ranks.clone(),
+            exchanges: self.exchanges.clone(),
+            spool_size: together.map_or(1, |side| side.size),
+        }
+    }
+
+    /// The same for the one thread that evaluates it; `None` if another has come first.
+    pub(super) fn take(&mut self) -> Option<Taken> {
+        if self.phase != Phase::Collecting {
+            return None;
+        }
+        self.phase = Phase::Concluding;
+        let taken = self.snapshot();
+        self.ranks.clear();
+        Some(taken)
+    }
 }
 
 impl Job {
@@ -54,6 +82,7 @@ impl Job {
 
     fn unclaimed(&self, ranks: u32) -> Target {
         let facts = Facts {
+            directory: &self.directory,
             executable: Path::new(&self.executable),
             job: &self.id,
             host: &self.host,
@@ -64,19 +93,22 @@ impl Job {
         Target::new(&self.settings.output, &facts)
     }
 
+    /// Identity of a run whose first rank is this process.
+    fn run(&self) -> String {
+        format!("{} {} {}", self.host, std::process::id(), self.started.rfc3339())
+    }
+
     /// Takes a name for the files of the job, or of a part of it.
-    fn claim(&self, ranks: u32, part: Option<String>) -> Result<Claimed, String> {
-        match claim_folder(&of_part(self.unclaimed(ranks), part.as_deref())) {
-            Ok((target, folder)) => Ok(Claimed { target, part, folder }),
-            Err(error) => Err(error.to_string()),
-        }
+    fn claim(&self, ranks: u32, part: Option<String>) -> Result<Claimed, Error> {
+        let (target, folder) = claim_folder(&of_part(self.unclaimed(ranks), part.as_deref()))?;
+        Ok(Claimed { target, part, folder, run: self.run() })
     }
 
     /// Begins a spool of this process alone, which may come to be a rank of a job: a folder is made
     /// only when it has lived for a while.
     pub(super) fn spool_alone(&'static self) {
         // A launcher's processes have a name in common only from MPI_Init on.
-        if self.settings.trace == Trace::Off || surroundings::rank_told_by_launcher().is_some() {
+        if self.settings.trace == Trace::Off || launch::told_rank().is_some() {
             return;
         }
         let place = move || {
@@ -103,7 +135,10 @@ impl Job {
 
     /// Rank 0 takes a name for the job, and tells it to all with the user's rules, so that each spool
     /// and each report of a part of the job has them. Collective over the job's ranks.
-    pub(super) fn claim_together(&self, world: &MpiCommunicator) -> Option<Claimed> {
+    pub(super) fn claim_together(
+        &self,
+        world: &MpiCommunicator,
+    ) -> Result<Option<Claimed>, CommunicatorError> {
         self.forget_spool();
         let first = world.rank() == 0;
         let claim = || match self.settings.trace {
@@ -118,16 +153,9 @@ impl Job {
             }
         };
         let told = first.then(|| Told { claimed: claim(), rules: self.own_rules() });
-        match broadcast(world, Ok(told)) {
-            Ok(Told { claimed, rules }) => {
-                self.take_rules(rules);
-                claimed
-            }
-            Err(error) => {
-                say::debug(|| format!("where the spool goes was not told: {error}"));
-                None
-            }
-        }
+        let Told { claimed, rules } = broadcast(world, Ok(told))?;
+        self.take_rules(rules);
+        Ok(claimed)
     }
 
     /// Begins a spool of `ranks` ranks, the first of which is `rank`.
@@ -136,8 +164,11 @@ impl Job {
         *self.claimed.lock() = Some(claimed);
         let place = move || {
             // On nodes that share no directory each has its own.
-            std::fs::create_dir_all(&folder)
-                .map_err(|error| complain(&format!("{}: {error}", folder.display())))?;
+            folder
+                .parent()
+                .map_or(Ok(()), std::fs::create_dir_all)
+                .and_then(|()| create_own_folder(&folder))
+                .map_err(|source| complain(&Error::Write { path: folder.clone(), source }))?;
             Ok(folder.join(format!("rank{rank}")))
         };
         self.begin_spool(Box::new(place), ranks);
@@ -146,7 +177,7 @@ impl Job {
     fn begin_spool(&self, place: plimsoll_collector::PlaceSpool, ranks: usize) {
         let limit_bytes = self.settings.memory_bytes.saturating_mul(ranks as u64);
         if let Err(error) = self.collector.spool(place, limit_bytes) {
-            drop(complain(&error.to_string()));
+            say::warn(&format!("no samples are kept on disk: {error}."));
         }
     }
 
@@ -160,7 +191,7 @@ impl Job {
     /// report, and no user asked for all. Collective over the holders of profiles.
     pub(super) fn thin_spool(
         &self,
-        holders: &MpiCommunicator,
+        holders: &dyn Communicator,
         telling: Option<RankSet>,
         spool: Option<PathBuf>,
     ) {
@@ -177,7 +208,7 @@ impl Job {
             // The application, or its user, has removed it.
             Some(Err(SpoolError::Io(error))) if error.kind() == io::ErrorKind::NotFound => {}
             Some(Err(error)) => {
-                say::warn(&format!("{} keeps the samples of all ranks: {error}.", spool.display()))
+                say::warn(&format!("{} keeps the samples of all ranks: {error}.", shown(&spool)))
             }
         }
         self.forget_empty_folder();
@@ -195,28 +226,23 @@ impl Job {
     pub(super) fn note_spool(&self, state: &State) {
         let info = self.info(state, KILLED, false);
         let cost = |_: &NodeRank| Cost::default();
-        self.note(&info, state, &state.ranks, cost);
+        self.note(&info, &state.snapshot(), cost);
     }
 
     /// The same with all that is known in the end.
-    pub(super) fn note(
-        &self,
-        info: &JobInfo,
-        state: &State,
-        ranks: &[(ProcessKey, NodeRank)],
-        cost: impl Fn(&NodeRank) -> Cost,
-    ) {
-        let ranks = ranks.iter().map(|(_, rank)| RankNote {
+    pub(super) fn note(&self, info: &JobInfo, taken: &Taken, cost: impl Fn(&NodeRank) -> Cost) {
+        let ranks = taken.ranks.iter().map(|(_, rank)| RankNote {
             pid: rank.pid,
             rank: rank.rank,
             cores: rank.cores.clone(),
-            clock: Self::clock_of(state, rank),
+            clock: Self::clock_of(&taken.exchanges, rank),
             cost: cost(rank),
         });
+        let run = self.claimed.lock().as_ref().map(|claimed| claimed.run.clone());
         let note = SpoolNote {
             job: info.clone(),
-            // Ranks that are apart have spools of their own.
-            size: state.mpi.as_ref().filter(|s| s.apart.is_none()).map_or(1, |side| side.size),
+            run: Some(run.unwrap_or_else(|| self.run())),
+            size: taken.spool_size,
             host: self.host.clone(),
             ranks: ranks.collect(),
             kept: None,
@@ -238,10 +264,8 @@ fn of_part(mut target: Target, part: Option<&str>) -> Target {
 }
 
 /// Says why there is no spool.
-fn complain(reason: &str) -> io::Error {
-    say::warn(&format!(
-        "no samples are kept on disk: {reason}. Set PLIMSOLL_OUTPUT to a directory that can be \
-         written, or PLIMSOLL_TRACE=off."
-    ));
-    io::Error::other(reason.to_owned())
+fn complain(error: &Error) -> io::Error {
+    let remedy = error.remedy();
+    say::warn(&format!("no samples are kept on disk: {error} {remedy} Or set PLIMSOLL_TRACE=off."));
+    io::Error::other(error.to_string())
 }

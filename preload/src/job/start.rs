@@ -1,18 +1,25 @@
 //! MPI_Init: finds out who is there, and lets each node's first rank collect the node.
 
 use std::ffi::c_void;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_analysis::clocks::exchange;
-use plimsoll_analysis::communicator::Communicator;
+use plimsoll_analysis::communicator::{Communicator, CommunicatorError};
+use plimsoll_analysis::mpi::joint::{all_made, jointly};
 use plimsoll_analysis::mpi::node::{NodeRank, distribute, introduce};
 use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 
+use plimsoll_analysis::settings::RANKS;
+
 use super::attendance::Attendance;
-use super::{COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, State, Together, get};
+use super::{
+    COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, State, Together, get,
+};
+use crate::guard::{self, contained, guarded};
 use crate::say;
 
 /// Runs the real MPI_Init, defined at `definition`, which says whether it succeeded.
@@ -22,23 +29,33 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
     if INSIDE_MPI_INIT.load(Ordering::Relaxed) || get().is_some_and(Job::has_mpi) {
         return init().0;
     }
-    crate::begin_for_mpi();
-    let token = get().and_then(|job| job.token_of_session().or_else(leave_token));
+    let prepare = || {
+        crate::begin_for_mpi();
+        get().and_then(|job| job.token_of_session().or_else(leave_token))
+    };
+    let token = guarded("MPI_Init", prepare, || None);
     INSIDE_MPI_INIT.store(true, Ordering::Relaxed);
     let (result, succeeded) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
-    if succeeded
-        && let Some(job) = get()
-        && let Some(observed) = process::current()
-    {
-        job.mpi_started(observed, definition, token);
-    }
+    let started = || {
+        if succeeded
+            && let Some(job) = get()
+            && let Some(observed) = process::current()
+        {
+            job.mpi_started(observed, definition, token);
+        }
+    };
+    contained(started, || ());
     result
+}
+
+/// Moves a descriptor out of the application's sight.
+pub(super) fn hide(descriptor: RawFd) -> RawFd {
+    process::current().map_or(-1, |observed| observed.adopt_descriptor(descriptor))
 }
 
 /// Lets the other ranks know that this one carries the library.
 pub(super) fn leave_token() -> Option<Token> {
-    let hide = |socket| process::current().map_or(-1, |observed| observed.adopt_descriptor(socket));
     match Token::leave(&hide) {
         Ok(token) => Some(token),
         Err(error) => {
@@ -48,27 +65,21 @@ pub(super) fn leave_token() -> Option<Token> {
     }
 }
 
-/// The holders of profiles find out how their clocks stand. Collective over them.
-pub(super) fn exchange_clocks(holders: &MpiCommunicator, holds: bool, state: &mut State) {
-    if !holds || holders.size() == 1 {
-        return;
-    }
-    match exchange(holders) {
-        Ok(exchange) => state.exchanges.push(exchange),
-        Err(error) => say::debug(|| format!("clocks could not be compared: {error}")),
-    }
-}
-
 impl State {
+    /// There is nothing left for MPI_Init to do here.
+    fn is_settled(&self) -> bool {
+        self.has_mpi() || self.phase != Phase::Collecting
+    }
+
     /// MPI_Init was called, or a session has brought the ranks together before.
     fn has_mpi(&self) -> bool {
-        self.mpi.as_ref().is_some_and(|side| !side.by_session || side.together.is_some())
+        self.mpi.as_ref().is_some_and(|side| !side.by_session || side.is_together)
     }
 }
 
 impl Job {
     fn has_mpi(&self) -> bool {
-        self.state.try_lock().is_none_or(|state| state.has_mpi() || state.done)
+        self.state.try_lock().is_none_or(|state| state.is_settled())
     }
 
     fn mpi_started(
@@ -77,8 +88,7 @@ impl Job {
         definition: *const c_void,
         token: Option<Token>,
     ) {
-        let mut state = self.state.lock();
-        if state.has_mpi() || state.done {
+        if self.state.lock().is_settled() {
             return;
         }
         let library = match Library::detect(definition) {
@@ -90,28 +100,36 @@ impl Job {
         };
         let Ok((rank, size)) = MpiCommunicator::place_in_world(&library) else { return };
         say::debug(|| format!("rank {rank} of {size} on {} ({:?})", library.version, library.abi));
-        let Attendance { mut apart, speaks, token, post } =
-            Attendance::take(self, token, rank, size);
+        let mut token = token;
+        let Attendance { mut apart, speaks, post } = Attendance::take(self, &mut token, rank, size);
         let mut together = None;
         if apart.is_none() {
             let world = library.world();
             // SAFETY: the world is valid from MPI_Init on.
-            match unsafe { self.come_together(observed, (&library, world), rank, &mut state) } {
+            match unsafe { self.come_together(observed, (&library, world), rank) } {
                 Ok(communicators) => together = Some(communicators),
                 Err(reason) => apart = Some(format!("The ranks could not be compared: {reason}.")),
             }
-        } else {
-            self.collect_apart(observed, rank, size, &mut state);
+        }
+        if apart.is_some() {
+            self.collect_apart(observed, rank, size);
         }
         drop(post);
         if let (true, Some(reason)) = (speaks, &apart) {
             say::warn(reason);
+        }
+        if speaks && !(0..size).any(|rank| self.settings.ranks.contains(rank)) {
+            let chosen = self.settings.in_effect().remove(RANKS).unwrap_or_default();
+            say::warn(&format!(
+                "{RANKS}={chosen} is none of the {size} ranks: nothing is measured"
+            ));
         }
         let side = MpiSide {
             library: library.clone(),
             rank,
             size,
             by_session: false,
+            is_together: together.is_some(),
             together,
             apart,
             speaks,
@@ -122,8 +140,11 @@ impl Job {
             Ordering::Release,
         );
         MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
-        state.mpi = Some(side);
-        self.note_spool(&state);
+        {
+            let mut state = self.state.lock();
+            state.mpi = Some(side);
+            self.note_spool(&state);
+        }
         if !self.settings.ranks.contains(rank) {
             observed.stop();
         }
@@ -139,69 +160,106 @@ impl Job {
         observed: &Observed,
         (library, of_all): (&Arc<Library>, Handle),
         rank: u32,
-        state: &mut State,
     ) -> Result<Together, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
         // SAFETY: as the caller promises.
-        let world = unsafe { MpiCommunicator::duplicate(library.clone(), of_all) };
-        let world = world.map_err(|error| text(&error))?;
-        let node = world.node().map_err(|error| text(&error))?;
-        self.let_go(state);
-        let claimed = self.claim_together(&world);
+        let world = unsafe { MpiCommunicator::duplicate(library.clone(), of_all) }?;
+        let node = all_made(&world, world.node())?;
+        let meet = || self.meet_node(observed, &world, &node, rank).map_err(|e| e.to_string());
+        jointly(&world, &[&node], meet)?;
+        let holds = !self.state.lock().ranks.is_empty();
+        let holders = all_made(&world, world.split(u32::from(!holds)))?;
+        self.exchange_clocks(&holders, holds);
+        world.barrier().map_err(|error| error.to_string())?;
+        Ok(Together { world, node, holders, holds })
+    }
+
+    /// Finds out who is on this node, and who collects whom.
+    fn meet_node(
+        &self,
+        observed: &Observed,
+        world: &MpiCommunicator,
+        node: &MpiCommunicator,
+        rank: u32,
+    ) -> Result<(), CommunicatorError> {
+        guard::raise("coming together");
+        // This process stays attached here until another collects it: a rank that ends meanwhile has a
+        // report. But nobody reads on, so that two never read at a time.
+        self.stop_collector();
+        let claimed = self.claim_together(world)?;
         let me = self.introduce(observed, rank);
-        let everyone = introduce(&node, me.clone()).map_err(|error| text(&error))?;
+        let everyone = introduce(node, me.clone())?;
         let spool = |ranks: usize| {
             if let Some(claimed) = &claimed {
                 self.spool_in(claimed.clone(), rank, ranks);
             }
         };
         let collected = everyone.map(|ranks| {
+            self.let_go();
             spool(ranks.len());
-            ranks.into_iter().map(|rank| self.collect(rank, state)).collect::<Vec<bool>>()
+            ranks.into_iter().map(|rank| self.collect(rank)).collect::<Vec<bool>>()
         });
-        let collector = distribute(&node, collected).map_err(|error| text(&error))?;
+        let collector = distribute(node, collected)?;
+        if node.rank() != 0 {
+            self.let_go();
+        }
         if collector.is_none() && me.watched {
             say::debug(|| format!("rank {rank} collects itself"));
             if node.rank() != 0 {
                 spool(1);
             }
-            self.collect(me, state);
+            self.collect(me);
         }
-        let holds = !state.ranks.is_empty();
+        let holds = !self.state.lock().ranks.is_empty();
         if !holds {
             self.collector.discard_spool();
         }
         let elsewhere = collector.filter(|_| node.rank() != 0);
         COLLECTOR.store(elsewhere.unwrap_or(0), Ordering::Relaxed);
         if holds {
-            state.collecting = self.spawn_collector();
+            self.start_collector();
         }
-        let holders = world.split(u32::from(!holds)).map_err(|error| text(&error))?;
-        exchange_clocks(&holders, holds, state);
-        world.barrier().map_err(|error| text(&error))?;
-        Ok(Together { world, node, holders, holds })
+        Ok(())
     }
 
     /// Collects this process alone, which is a rank whose others are out of reach.
-    fn collect_apart(&self, observed: &Observed, rank: u32, size: u32, state: &mut State) {
-        self.let_go(state);
+    pub(super) fn collect_apart(&self, observed: &Observed, rank: u32, size: u32) {
+        self.let_go();
         self.own_rules();
         self.spool_apart(rank, size);
         // Also one that is not to be watched: it has a report that says so.
-        self.collect(NodeRank { watched: true, ..self.introduce(observed, rank) }, state);
-        state.collecting = self.spawn_collector();
+        self.collect(NodeRank { watched: true, ..self.introduce(observed, rank) });
+        self.start_collector();
     }
 
     /// A collector takes over when the one before has let go.
-    fn let_go(&self, state: &mut State) {
-        self.stop_collector(state);
-        for (key, _) in std::mem::take(&mut state.ranks) {
+    fn let_go(&self) {
+        self.stop_collector();
+        let ranks = std::mem::take(&mut self.state.lock().ranks);
+        for (key, _) in ranks {
             self.collector.detach(key);
         }
     }
 
-    fn collect(&self, rank: NodeRank, state: &mut State) -> bool {
-        if !rank.watched {
+    fn start_collector(&self) {
+        let collecting = self.spawn_collector();
+        self.state.lock().collecting = collecting;
+    }
+
+    /// The holders of profiles find out how their clocks stand. Collective over them.
+    pub(super) fn exchange_clocks(&self, holders: &MpiCommunicator, holds: bool) {
+        if !holds || holders.size() == 1 {
+            return;
+        }
+        match jointly(holders, &[], || exchange(holders).map_err(|error| error.to_string())) {
+            Ok(exchange) => self.state.lock().exchanges.push(exchange),
+            Err(error) => say::debug(|| format!("clocks could not be compared: {error}")),
+        }
+    }
+
+    fn collect(&self, rank: NodeRank) -> bool {
+        let mut state = self.state.lock();
+        // Once a report is being written, nobody would evaluate this rank.
+        if !rank.watched || state.phase != Phase::Collecting {
             return false;
         }
         match self.collector.attach(rank.pid, rank.descriptor, rank.start_time) {

@@ -119,6 +119,18 @@ fn a_profile_that_contradicts_itself_is_left_out_and_named() {
 }
 
 #[test]
+fn a_profile_of_a_process_in_which_we_failed_is_left_out_and_named() {
+    let mut subject = Subject::new(3);
+    subject.step(BARRIER, |_| vec![doing("main/relax", 50 * MS)]);
+    let mut inputs = subject.inputs();
+    inputs[2].profile.collection.failed = true;
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    assert_eq!((summary.run.ranks, summary.run.complete), (2, false));
+    let note = "The profile of rank 2 ends with an error of our own and was left out.";
+    assert_eq!(summary.notes[0], note);
+}
+
+#[test]
 fn nothing_is_said_about_nobody() {
     assert_eq!(diagnose_alone(Vec::new(), &job()), Err(DiagnoseError::NoRanks));
     let empty = diagnose_alone(Subject::new(1).inputs(), &job()).unwrap();

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use super::*;
 
@@ -162,4 +163,23 @@ fn the_first_verdict_is_everyones() {
         });
         assert_eq!(verdicts.len(), 1, "{verdicts:?}");
     }
+}
+
+#[test]
+fn calls_that_others_made_or_may_change_are_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let forged = directory.path().join(format!(".plimsoll-{:016x}-8-0-0", fingerprint("job 1")));
+    fs::create_dir(&forged).unwrap();
+    fs::set_permissions(&forged, fs::Permissions::from_mode(0o777)).unwrap();
+    let is_foreign = chown(&forged, Some(65534), Some(65534)).is_ok();
+    if !is_foreign {
+        println!("SKIPPED: folders are given to another user by root only");
+    }
+    let call = hold(directory.path(), "job 1", company(4, 4), 8, QUICK).unwrap();
+    assert!(!call.together && !call.lower_seen);
+    assert!(names(&forged).is_empty(), "it is not answered: {:?}", names(&forged));
+    assert_eq!(fs::metadata(&call.post.path).unwrap().mode() & 0o777, 0o700);
+    drop(call);
+    let companies = [company(0, 4), company(4, 4)];
+    assert_eq!(hold_all(directory.path(), 8, &companies, PATIENCE), [true, true]);
 }

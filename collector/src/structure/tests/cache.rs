@@ -1,7 +1,9 @@
 //! What is kept on disk is what was found out, whatever happens to the file.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use super::super::cache::path;
@@ -165,4 +167,50 @@ fn a_folder_that_cannot_be_written_to_does_no_harm() {
     let (_, saved) = subject.places();
     assert_eq!(saved, 0);
     assert!(Path::new(&subject.cache()).is_file());
+}
+
+#[test]
+fn a_pipe_and_a_file_of_another_user_are_as_good_as_none() {
+    let subject = subject();
+    let (_, new) = subject.places();
+    assert!(new > 0);
+    assert_eq!(subject.places().1, 0, "all is known from the cache");
+    let folder = subject.file().parent().unwrap().to_owned();
+    assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    if chown(subject.file(), Some(65534), None).is_ok() {
+        assert_eq!(subject.places().1, new, "what another user says is not believed");
+    } else {
+        println!("SKIPPED: files are given to another user by root only");
+    }
+    fs::remove_file(subject.file()).unwrap();
+    assert!(Command::new("mkfifo").arg(subject.file()).status().unwrap().success());
+    assert_eq!(subject.places().1, new, "nobody waits for the writer of a pipe");
+}
+
+#[test]
+fn functions_of_large_units_are_known_as_a_whole_before_these_are_given_back() {
+    let subject = subject();
+    let file = subject.folder.0.join("large.c");
+    let names: String = (0..150_000).map(|number| format!("NAME{number},\n")).collect();
+    let function = "int first(int n) { int s = 0; while (n--) s += n * s; return s; }
+        int second(int n) { int s = 1; while (n--) s += n / s; return s; }";
+    fs::write(&file, format!("enum name {{ {names} }};\nenum name it;\n{function}\n")).unwrap();
+    let flags = ["-g", "-O1", "-shared", "-fPIC"];
+    let path = compile(&subject.folder, "gcc", &flags, &[file.to_str().unwrap()]);
+    let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
+    let range = |name| table.functions().find(|(_, symbol)| *symbol == name).unwrap().0;
+    let mut structures = Structures::default();
+    let module = structures.module(path.clone(), Vec::new());
+    structures.place(module, Address::Leaf(range("first").start));
+    structures.release();
+    assert!(!structures.is_open());
+    let function = structures.function(module, Address::Leaf(range("first").start)).unwrap();
+    for block in function.graph().unwrap().blocks() {
+        for address in [block.start, block.last] {
+            assert!(structures.place(module, Address::Leaf(address)).location.is_some());
+        }
+    }
+    assert!(!structures.is_open(), "nothing had to be read");
+    structures.place(module, Address::Leaf(range("second").start));
+    assert!(structures.is_open());
 }

@@ -9,10 +9,10 @@ use crate::symbols::{Source, Table};
 use std::sync::Arc;
 
 /// A folder of a test's own, gone when dropped.
-pub(super) struct Folder(pub(super) PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("plimsoll-structure-{}-{number}", std::process::id());
@@ -29,19 +29,19 @@ impl Drop for Folder {
 }
 
 /// Where a subject's source is.
-pub(super) fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/structure/tests/subjects").join(name)
 }
 
 /// Runs a tool to its end.
-pub(super) fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Compiles sources to a program or library; the compiler runs in the folder.
-pub(super) fn compile(
+pub(crate) fn compile(
     folder: &Folder,
     compiler: &str,
     flags: &[&str],
@@ -55,8 +55,13 @@ pub(super) fn compile(
     output
 }
 
+/// The build-id of a compiled subject.
+pub(crate) fn build_id(path: &Path) -> Vec<u8> {
+    super::super::binary::facts(&Source::open(path).unwrap()).unwrap().build_id
+}
+
 /// The line of a subject that carries a comment.
-pub(super) fn line_of(subject: &str, comment: &str) -> u32 {
+pub(crate) fn line_of(subject: &str, comment: &str) -> u32 {
     let text = std::fs::read_to_string(source(subject)).unwrap();
     let carries = |line: &str| {
         line.split_once(comment)
@@ -67,18 +72,18 @@ pub(super) fn line_of(subject: &str, comment: &str) -> u32 {
 }
 
 /// A compiled subject with its structure.
-pub(super) struct Subject {
-    pub(super) structures: Structures,
-    pub(super) module: ModuleId,
-    pub(super) path: PathBuf,
+pub(crate) struct Subject {
+    pub(crate) structures: Structures,
+    pub(crate) module: ModuleId,
+    pub(crate) path: PathBuf,
 }
 
 impl Subject {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Self::with_debug_folders(path, &[])
     }
 
-    pub(super) fn with_debug_folders(path: &Path, folders: &[PathBuf]) -> Self {
+    pub(crate) fn with_debug_folders(path: &Path, folders: &[PathBuf]) -> Self {
         let mut structures =
             Structures::new(Options { debug_folders: folders.to_vec(), cache: None });
         let module = structures.module(path.to_owned(), Vec::new());
@@ -86,14 +91,14 @@ impl Subject {
     }
 
     /// Where the function of a symbol begins and ends.
-    pub(super) fn range(&self, symbol: &str) -> std::ops::Range<u64> {
+    pub(crate) fn range(&self, symbol: &str) -> std::ops::Range<u64> {
         let table = Table::read(&Source::open(&self.path).unwrap(), &[]).unwrap();
         let found = table.functions().find(|(_, name)| *name == symbol);
         found.unwrap_or_else(|| panic!("no {symbol} in {}", self.path.display())).0
     }
 
     /// Addresses of the calls of a function that stand on a line, not counting those of inlined functions.
-    pub(super) fn calls_on(&mut self, function: &Function, line: u32) -> Vec<u64> {
+    pub(crate) fn calls_on(&mut self, function: &Function, line: u32) -> Vec<u64> {
         let mut found = Vec::new();
         for call in function.calls() {
             let place = self.structures.place(self.module, Address::Leaf(*call));
@@ -104,7 +109,7 @@ impl Subject {
         found
     }
 
-    pub(super) fn function(&mut self, symbol: &str) -> Arc<Function> {
+    pub(crate) fn function(&mut self, symbol: &str) -> Arc<Function> {
         let start = self.range(symbol).start;
         self.structures.place(self.module, Address::Leaf(start)).function.unwrap()
     }

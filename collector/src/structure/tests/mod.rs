@@ -2,7 +2,7 @@
 
 mod addr2line;
 mod cache;
-mod compiled;
+pub(crate) mod compiled;
 mod corpus;
 mod flow;
 mod laws;

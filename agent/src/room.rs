@@ -1,0 +1,148 @@
+//! Room on the stack for what goes deep.
+//!
+//! A wrapped call may come from any stack: an alternate one of 8 KiB, a coroutine's, a thread's own
+//! that is nearly full. Unwinding a path and writing records take tens of KiB, so they move to the
+//! thread's handler stack wherever the stack in use is not the thread's own or has little room left.
+//! All signals are blocked there: neither our handler, which begins at the top of the same stack, nor
+//! one of the application's ever runs on it meanwhile.
+
+use core::arch::naked_asm;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::syscalls::syscall;
+use crate::thread::{HANDLER_STACK, State};
+
+/// Work runs in place where at least this many bytes of the thread's own stack are left.
+const ROOM: u64 = HANDLER_STACK as u64;
+
+impl State {
+    /// Runs `work` with room for it on the stack.
+    #[inline]
+    pub fn with_room<R>(&mut self, work: impl FnOnce(&mut State) -> R) -> R {
+        let sp = stack_pointer();
+        let moved = self.handler_stack.0 <= sp && sp < self.handler_stack.1;
+        if moved || is_room(self.stack_bounds, sp) {
+            return apart(self, work);
+        }
+        let top = self.handler_stack.1 as usize;
+        // SAFETY: the calling thread's handler stack; our code does not run on it.
+        unsafe { on_stack(top, || work(self)) }
+    }
+}
+
+/// Whether the thread's own stack, between `low` and `high`, is in use and has [`ROOM`] left.
+#[inline]
+fn is_room((low, high): (u64, u64), sp: u64) -> bool {
+    low <= sp && sp < high && sp - low >= ROOM
+}
+
+/// Runs `work` in place if the thread's own stack has room for it, else on the stack that ends at
+/// `top`.
+///
+/// # Safety
+/// As [`on_stack`].
+pub(crate) unsafe fn with_room_on<R>(
+    stack_bounds: (u64, u64),
+    top: usize,
+    work: impl FnOnce() -> R,
+) -> R {
+    if is_room(stack_bounds, stack_pointer()) {
+        return work();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { on_stack(top, work) }
+}
+
+/// Runs `work` in a frame of its own, so that the caller's stays small.
+#[inline(never)]
+fn apart<R>(state: &mut State, work: impl FnOnce(&mut State) -> R) -> R {
+    work(state)
+}
+
+/// Work on its way to another stack, and its result on the way back.
+struct Passage<W, R> {
+    work: Option<W>,
+    result: Option<std::thread::Result<R>>,
+}
+
+/// Runs `work` on the stack that ends at `top`, all signals blocked; in place where they cannot be.
+///
+/// # Safety
+/// The stack has [`HANDLER_STACK`] bytes, and nobody else uses it but our handler on this thread.
+#[cold]
+#[inline(never)]
+unsafe fn on_stack<R, W: FnOnce() -> R>(top: usize, work: W) -> R {
+    let (all, mut before) = (u64::MAX, 0u64);
+    // SAFETY: sets the calling thread's mask; both pointers are valid for the kernel's eight bytes.
+    let blocked = unsafe {
+        syscall!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, 8)
+    };
+    if blocked.is_err() {
+        // A filter of system calls. Nothing keeps the handler away from its stack.
+        return work();
+    }
+    let mut passage = Passage { work: Some(work), result: None };
+    // SAFETY: the handler's stack is free: the handler runs with all signals blocked, and so does
+    // this. `arrive` takes the passage, which outlives the call, and nothing unwinds out of it.
+    unsafe { call_on((&raw mut passage).cast(), arrive::<R, W>, top) };
+    let result = passage.result.take();
+    // SAFETY: as above; the mask is the thread's own again.
+    let _ =
+        unsafe { syscall!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0, 8) };
+    match result {
+        Some(Ok(result)) => result,
+        Some(Err(panic)) => resume_unwind(panic),
+        None => unreachable!("the work was run"),
+    }
+}
+
+/// # Safety
+/// `passage` is a `Passage` of these types that nobody else uses.
+unsafe extern "C" fn arrive<R, W: FnOnce() -> R>(passage: *mut libc::c_void) {
+    // SAFETY: as the caller promises.
+    let passage = unsafe { &mut *passage.cast::<Passage<W, R>>() };
+    if let Some(work) = passage.work.take() {
+        // No cancellation can be on its way: signals are blocked, and no call in here is a
+        // cancellation point.
+        passage.result = Some(catch_unwind(AssertUnwindSafe(work)));
+    }
+}
+
+/// Calls `function` with `argument` on the stack that ends at `top`.
+///
+/// # Safety
+/// The stack is large enough and nobody else's; `function` may be called with `argument`, and
+/// returns.
+#[unsafe(naked)]
+unsafe extern "C" fn call_on(
+    argument: *mut libc::c_void,
+    function: unsafe extern "C" fn(*mut libc::c_void),
+    top: usize,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// The stack pointer, here.
+#[inline(always)]
+fn stack_pointer() -> u64 {
+    let sp: u64;
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags))
+    };
+    sp
+}

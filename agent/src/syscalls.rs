@@ -1,0 +1,71 @@
+//! System calls that leave errno alone (System V ABI for x86-64, A.2.1).
+//!
+//! Our code runs between two instructions of the application, or inside a call of its own that
+//! succeeds: what errno holds is the application's. The C library's `syscall` writes errno wherever
+//! the kernel refuses.
+
+use core::arch::asm;
+
+/// Largest error number that the kernel returns.
+const MAX_ERRNO: isize = 4095;
+
+/// Makes a system call. Returns the kernel's result, or the error number that it refused with.
+///
+/// # Safety
+/// The arguments are what the system call of this number expects.
+#[inline]
+pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, libc::c_int> {
+    let result: isize;
+    let [first, second, third, fourth, fifth, sixth] = arguments;
+    // SAFETY: the kernel preserves all registers but rax, rcx and r11; what it does with memory is
+    // as the caller promises.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
+            in("r10") fourth,
+            in("r8") fifth,
+            in("r9") sixth,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    if (-MAX_ERRNO..0).contains(&result) {
+        Err(-result as libc::c_int)
+    } else {
+        Ok(result as usize)
+    }
+}
+
+/// Makes a system call with up to six arguments, each of a type that casts to `usize`; see
+/// [`call`] for the result and for what its caller promises.
+macro_rules! syscall {
+    ($number:expr $(, $argument:expr)* $(,)?) => {{
+        let mut arguments = [0usize; 6];
+        let given = [$($argument as usize),*];
+        arguments[..given.len()].copy_from_slice(&given);
+        $crate::syscalls::call($number, arguments)
+    }};
+}
+
+pub(crate) use syscall;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_refusal_is_returned_and_errno_stays() {
+        // SAFETY: errno's location is valid; the descriptor is none.
+        let (refused, errno) = unsafe {
+            *libc::__errno_location() = 4711;
+            (syscall!(libc::SYS_close, -1i32), *libc::__errno_location())
+        };
+        assert_eq!((refused, errno), (Err(libc::EBADF), 4711));
+        // SAFETY: no preconditions.
+        let pid = unsafe { syscall!(libc::SYS_getpid) };
+        assert_eq!(pid, Ok(std::process::id() as usize));
+    }
+}

@@ -1,0 +1,137 @@
+//! The first death among the ranks whose spools are digested: with it, the run ends for all of
+//! them.
+//!
+//! What the others do afterwards is waiting for a rank that does not come any more, and no loss of
+//! the program. Every rank's run begins as it leaves one barrier of all ranks, so that times since
+//! then compare where clocks do not; ranks of one spool, which are of one node, read one counter.
+//!
+//! Of a rank that its node's collector saw dying, the moment is known. Where the collector itself
+//! was killed, its spool ends a moment earlier, by no more than [`MAX_LAG_NS`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::input::{FirstDeath, MIN_OUTLIVED_NS};
+
+/// How long before the death of its collector a spool may end.
+const MAX_LAG_NS: u64 = 1_000_000_000;
+
+/// The last moment of a rank that its spool tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LastMoment {
+    /// Since the begin of its run, in nanoseconds.
+    pub at_ns: u64,
+    /// The rank.
+    pub rank: u32,
+    /// The spool, as the digest numbers it.
+    pub spool: usize,
+    /// The moment on the counter of the rank's node.
+    pub stamp: u64,
+}
+
+/// How a spool says that a rank has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With the run, as its collector decided.
+    Run,
+    /// Before the others of its node.
+    Death,
+    /// Not at all: its collector died.
+    Unknown,
+}
+
+/// How long the ranks lived.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lives {
+    /// Of the ranks that died, the first.
+    died: Option<LastMoment>,
+    /// Among ranks without a known end, the rank with the earliest end of its spool.
+    vanished: Option<LastMoment>,
+    longest_ns: u64,
+}
+
+impl Lives {
+    /// Takes in one rank.
+    pub fn add(&mut self, last: LastMoment, end: End) {
+        self.combine(Self {
+            died: (end == End::Death).then_some(last),
+            vanished: (end == End::Unknown).then_some(last),
+            longest_ns: last.at_ns,
+        });
+    }
+
+    /// Takes in other ranks.
+    pub fn combine(&mut self, other: Self) {
+        self.died = self.died.into_iter().chain(other.died).min();
+        self.vanished = self.vanished.into_iter().chain(other.vanished).min();
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+
+    /// The first death, if one is known.
+    pub fn first(&self) -> Option<LastMoment> {
+        match (self.died, self.vanished) {
+            (Some(died), Some(vanished)) if died.at_ns > vanished.at_ns + MAX_LAG_NS => {
+                Some(vanished)
+            }
+            (Some(died), _) => Some(died),
+            (None, vanished) => vanished,
+        }
+    }
+
+    /// What the summary says of it: nothing where the others hardly lived longer.
+    pub fn told(&self) -> Option<FirstDeath> {
+        let first = self.first()?;
+        let lag_ns = if self.died == Some(first) { 0 } else { MAX_LAG_NS };
+        let outlived_ns = self.longest_ns.saturating_sub(first.at_ns);
+        (outlived_ns > lag_ns + MIN_OUTLIVED_NS)
+            .then_some(FirstDeath { rank: first.rank, at_ns: first.at_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn lives(each: &[(u32, u64, End)]) -> Lives {
+        let mut lives = Lives::default();
+        for (rank, tenths, end) in each {
+            let at_ns = tenths * SECOND_NS / 10;
+            let last = LastMoment { at_ns, rank: *rank, spool: *rank as usize / 4, stamp: at_ns };
+            lives.add(last, *end);
+        }
+        lives
+    }
+
+    fn told(each: &[(u32, u64, End)]) -> Option<(u32, u64)> {
+        let told = lives(each).told();
+        told.map(|death| (death.rank, death.at_ns * 10 / SECOND_NS))
+    }
+
+    #[test]
+    fn the_first_death_ends_the_run() {
+        use End::{Death, Run, Unknown};
+        assert_eq!(told(&[(0, 200, Run), (3, 124, Death), (4, 150, Death)]), Some((3, 124)));
+        assert_eq!(told(&[(0, 200, Run), (4, 200, Run)]), None);
+        // The collector of ranks 4 and 5 died.
+        assert_eq!(told(&[(0, 200, Run), (4, 124, Unknown), (5, 125, Unknown)]), Some((4, 124)));
+    }
+
+    #[test]
+    fn what_a_spool_lags_behind_is_no_death() {
+        use End::{Death, Unknown};
+        // All were killed at once.
+        let all = [(0, 195, Unknown), (4, 203, Unknown)];
+        assert_eq!(told(&all), None);
+        assert_eq!(lives(&all).first().map(|last| last.rank), Some(0));
+        // Rank 5 was killed first; the spool of ranks 0 to 3 ends a moment earlier.
+        assert_eq!(told(&[(0, 195, Unknown), (5, 200, Death), (6, 230, Death)]), Some((5, 200)));
+        assert_eq!(told(&[(0, 150, Unknown), (5, 200, Death)]), Some((0, 150)));
+    }
+
+    #[test]
+    fn others_that_hardly_live_longer_are_not_worth_a_word() {
+        assert_eq!(told(&[(0, 200, End::Death), (1, 201, End::Death)]), None);
+        assert_eq!(told(&[(0, 200, End::Death), (1, 202, End::Death)]), Some((0, 200)));
+    }
+}

@@ -1,0 +1,234 @@
+//! What the spools of a digest say of their job, joined.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::deaths::Lives;
+use crate::input::JobInfo;
+use crate::ranks::RankSet;
+use crate::sources::{Source, conflict};
+use crate::spooled::KILLED;
+
+/// Damages that a summary tells one by one.
+const MOST_DAMAGES: usize = 5;
+
+/// Why the spools say nothing of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoJob {
+    /// No spool could be read; why, a sentence each.
+    Unreadable(Vec<String>),
+    /// The spools must not be merged: which, and what to do instead.
+    Mixed(String),
+}
+
+/// What some spools say of their job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SpooledJob {
+    /// The note of the lowest rank's spool, with that rank.
+    pub first: Option<(u32, JobInfo)>,
+    /// In how many ways the parts of the job ended: the most telling.
+    pub ended: Option<String>,
+    /// How the job ended, as a part says that has seen its regular end.
+    pub regular: Option<String>,
+    /// All parts say that the job reached its end.
+    pub complete: bool,
+    /// Ranks of the job.
+    pub size: u32,
+    /// Ranks whose spool could be read.
+    pub ranks: RankSet,
+    /// Ranks with samples in the spool, where other ranks were thinned out.
+    pub kept: Option<RankSet>,
+    /// How long the ranks lived.
+    pub lives: Lives,
+    /// Places that could not be read.
+    pub damages: Vec<String>,
+    /// Ranks of spools that are damaged or lack their end.
+    pub damaged: RankSet,
+    /// Spools that could not be read, and why.
+    pub unreadable: Vec<String>,
+    /// The files that were read.
+    pub sources: Vec<Source>,
+}
+
+impl SpooledJob {
+    /// Joins what other spools say.
+    pub fn combine(mut self, other: Self) -> Self {
+        if self.first.is_none() && self.unreadable.is_empty() {
+            return other;
+        }
+        if other.first.is_none() && other.unreadable.is_empty() {
+            return self;
+        }
+        let rank = |job: &Self| job.first.as_ref().map_or(u32::MAX, |(rank, _)| *rank);
+        let has_note = [self.first.is_some(), other.first.is_some()];
+        if rank(&other) < rank(&self) {
+            self.first = other.first;
+        }
+        self.ended = self.ended.into_iter().chain(other.ended).max_by_key(|ended| severity(ended));
+        self.regular = self.regular.or(other.regular);
+        self.complete = match has_note {
+            [true, true] => self.complete && other.complete,
+            [true, false] => self.complete,
+            _ => other.complete,
+        };
+        self.size = self.size.max(other.size);
+        self.ranks = self.ranks.union(&other.ranks);
+        self.kept = self.kept.or(other.kept);
+        self.lives.combine(other.lives);
+        self.damages.extend(other.damages);
+        self.damages.sort();
+        self.damages.dedup();
+        self.damaged = self.damaged.union(&other.damaged);
+        self.unreadable.extend(other.unreadable);
+        self.unreadable.sort();
+        self.unreadable.dedup();
+        self.sources.extend(other.sources);
+        self
+    }
+
+    /// What the summary says of the job; why it cannot say anything, if it cannot.
+    pub fn conclude(self) -> Result<JobInfo, NoJob> {
+        if self.first.is_none() {
+            return Err(NoJob::Unreadable(self.unreadable));
+        }
+        if let Some(reason) = conflict(&self.sources) {
+            return Err(NoJob::Mixed(reason));
+        }
+        let incomplete = self.incomplete();
+        let Some((_, mut info)) = self.first else { return Err(NoJob::Unreadable(Vec::new())) };
+        info.complete = self.complete && incomplete.is_none();
+        info.incomplete = incomplete;
+        let ended = self.regular.or(self.ended);
+        info.ended = ended.unwrap_or_else(|| KILLED.to_owned());
+        if self.kept.is_none() && self.ranks.len() < self.size {
+            let found = &self.ranks;
+            info.notes.push(format!("Of {} ranks, these have left a spool: {found}.", self.size));
+        }
+        if let Some(kept) = &self.kept {
+            // A spool may be missing, or have stayed as it was.
+            let of = match &self.ranks {
+                found if found == kept => "them alone".to_owned(),
+                found => format!("those that are found, {found}"),
+            };
+            info.notes.push(format!(
+                "Of {} ranks, the samples of {kept} were kept: this is of {of} \
+                 (PLIMSOLL_TRACE=clusters). The report of the run itself is of all.",
+                self.size
+            ));
+        }
+        for damage in self.unreadable {
+            info.notes.push(format!("A spool could not be read: {damage}"));
+        }
+        let damages = self.damages.len();
+        for damage in self.damages.into_iter().take(MOST_DAMAGES) {
+            info.notes.push(format!("A spool is damaged: {damage}"));
+        }
+        if damages > MOST_DAMAGES {
+            info.notes.push(format!("There are {} more damages.", damages - MOST_DAMAGES));
+        }
+        Ok(info)
+    }
+
+    /// Why a summary of a job that reached its end is not of all of it, as the end of a sentence;
+    /// `None` if it is, or if the job did not reach its end.
+    fn incomplete(&self) -> Option<String> {
+        self.regular.as_ref()?;
+        let expected = match &self.kept {
+            Some(kept) => kept.clone(),
+            None => (0..self.size).collect(),
+        };
+        let missing: RankSet = expected.iter().filter(|rank| !self.ranks.contains(*rank)).collect();
+        let mut reasons = Vec::new();
+        if !self.damaged.is_empty() {
+            reasons.push(format!("the spool of {} is damaged", Named(&self.damaged)));
+        }
+        if !missing.is_empty() {
+            let what = if self.unreadable.is_empty() { "missing" } else { "missing or unreadable" };
+            reasons.push(format!("the spool of {} is {what}", Named(&missing)));
+        } else if !self.unreadable.is_empty() {
+            reasons.push("a spool could not be read".to_owned());
+        }
+        (!reasons.is_empty()).then(|| reasons.join(", and "))
+    }
+}
+
+/// Ranks with their noun: `rank 3`, `ranks 0-2`.
+struct Named<'a>(&'a RankSet);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let noun = if self.0.len() == 1 { "rank" } else { "ranks" };
+        write!(formatter, "{noun} {}", self.0)
+    }
+}
+
+/// How much an end says of what happened, where parts of a job ended differently: what kills one
+/// process makes launchers end the others by SIGTERM.
+fn severity(ended: &str) -> u32 {
+    match ended {
+        "finalize" => 0,
+        "exit" => 1,
+        "signal 15" => 2,
+        KILLED => 3,
+        "abort" => 4,
+        _ => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::job;
+
+    fn part(ranks: std::ops::Range<u32>, complete: bool) -> SpooledJob {
+        let ended = if complete { "finalize" } else { KILLED };
+        SpooledJob {
+            first: Some((ranks.start, job())),
+            ended: Some(ended.to_owned()),
+            regular: complete.then(|| ended.to_owned()),
+            complete,
+            size: 8,
+            ranks: ranks.collect(),
+            ..SpooledJob::default()
+        }
+    }
+
+    fn told(job: SpooledJob) -> (bool, String, Option<String>) {
+        let info = job.conclude().unwrap();
+        (info.complete, info.ended, info.incomplete)
+    }
+
+    #[test]
+    fn all_spools_are_the_whole_job() {
+        let whole = part(0..4, true).combine(part(4..8, true));
+        assert_eq!(told(whole), (true, "finalize".into(), None));
+    }
+
+    #[test]
+    fn what_is_missing_of_a_job_that_reached_its_end_is_named() {
+        let reason = |job: SpooledJob| {
+            let (complete, ended, incomplete) = told(job);
+            assert_eq!((complete, ended.as_str()), (false, "finalize"));
+            incomplete.expect("a reason")
+        };
+        assert_eq!(reason(part(0..7, true)), "the spool of rank 7 is missing");
+        let damaged = SpooledJob { damaged: (4..8).collect(), ..part(4..8, true) };
+        let job = part(0..4, true).combine(damaged);
+        assert_eq!(reason(job), "the spool of ranks 4-7 is damaged");
+        // A spool that is cut off still has its first note.
+        let cut = SpooledJob { damaged: [2].into_iter().collect(), ..part(2..3, false) };
+        let job = part(0..2, true).combine(cut).combine(part(3..8, true));
+        assert_eq!(reason(job), "the spool of rank 2 is damaged");
+        let unreadable =
+            SpooledJob { unreadable: vec!["x: no spool.".into()], ..Default::default() };
+        let job = unreadable.combine(part(0..6, true));
+        assert_eq!(reason(job), "the spool of ranks 6-7 is missing or unreadable");
+    }
+
+    #[test]
+    fn a_job_that_was_killed_was_killed() {
+        let killed = part(0..4, false).combine(part(4..8, false));
+        assert_eq!(told(killed), (false, KILLED.into(), None));
+    }
+}

@@ -1,0 +1,224 @@
+//! What is looked up first, and what becomes of functions that are not looked up by the deadline.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use plimsoll_agent::segment::ADDRESS_IS_LEAF;
+
+use super::{Addresses, Detail, Late, Samples, Use};
+use crate::structure::tests::compiled::{Folder, build_id, compile, source};
+use crate::structure::{Address, Limit, Options, Structures};
+use crate::symbols::{Source, Table};
+use crate::tables::{ModuleInfo, Tables};
+use crate::tree::IdMap;
+
+const BIAS: u64 = 1 << 40;
+
+/// Functions with loops, in two units of a library, and the samples of each: the unit of `other` has more
+/// than any function of `loops.c`, and less than that file as a whole.
+const SAMPLES: [(&str, u64); 4] =
+    [("triangular", 30), ("lesser", 1), ("other", 50), ("nested", 40)];
+const IN_ORDER: [&str; 4] = ["nested", "triangular", "other", "lesser"];
+const OTHER: &str = "int pick(int);
+int other(int n) { int s = 0; for (int i = 0; i < n; i++) s += pick(i); return s; }
+int lesser(int n) { int s = 1; for (int i = 0; i < n; i++) s *= pick(i); return s; }
+";
+
+struct Subject {
+    folder: Folder,
+    path: PathBuf,
+    build_id: Vec<u8>,
+    /// Function and address in the file, by id: two in a loop of each function. The first id is 1.
+    addresses: Vec<(&'static str, u64)>,
+}
+
+impl Tables for Subject {
+    fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
+        let (_, address) = self.addresses.get((id as usize).checked_sub(1)?)?;
+        Some((BIAS + address, 1, ADDRESS_IS_LEAF))
+    }
+
+    fn modules(&self) -> usize {
+        1
+    }
+
+    fn module(&self, index: usize) -> Option<ModuleInfo> {
+        let (build_id, path) = (self.build_id.clone(), self.path.as_os_str().as_bytes().to_vec());
+        (index == 0).then_some(ModuleInfo { bias: BIAS, build_id, path })
+    }
+}
+
+impl Subject {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let other = folder.0.join("other.c");
+        std::fs::write(&other, OTHER).unwrap();
+        let flags = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id"];
+        let sources = [source("loops.c"), other];
+        let path =
+            compile(&folder, "gcc", &flags, &sources.each_ref().map(|it| it.to_str().unwrap()));
+        let mut structures = Structures::default();
+        let module = structures.module(path.clone(), Vec::new());
+        let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
+        let mut addresses = Vec::new();
+        for (name, _) in SAMPLES {
+            let (range, _) = table.functions().find(|(_, symbol)| *symbol == name).unwrap();
+            let mut in_loop = range.filter(|address| {
+                let place = structures.place(module, Address::Leaf(*address));
+                place.innermost_loop().is_some()
+            });
+            let (first, last) = (in_loop.next().unwrap(), in_loop.last().unwrap());
+            addresses.extend([(name, first), (name, last)]);
+        }
+        let build_id = build_id(&path);
+        Self { folder, path, build_id, addresses }
+    }
+
+    fn structures(&self, limit: &Limit) -> Structures {
+        let cache = Some(self.folder.0.join("cache"));
+        Structures::with_limit(Options { debug_folders: vec![], cache }, limit.clone())
+    }
+
+    fn ids(&self) -> std::ops::RangeInclusive<u32> {
+        1..=self.addresses.len() as u32
+    }
+
+    fn function(&self, id: u32) -> &'static str {
+        self.addresses[id as usize - 1].0
+    }
+
+    /// The first address of each function has all of its samples.
+    fn samples(&self) -> IdMap<u32, Samples> {
+        let samples: HashMap<&str, u64> = SAMPLES.into_iter().collect();
+        let with = |id: u32| {
+            let own = if id % 2 == 1 { samples[self.function(id)] } else { 0 };
+            (id, Samples { own, all: own })
+        };
+        self.ids().map(with).collect()
+    }
+
+    /// Addresses that were seen, and not named.
+    fn seen(&self) -> Addresses {
+        let mut addresses = Addresses::default();
+        self.ids().for_each(|id| {
+            addresses.kind(id, Detail::Structure, self).unwrap();
+        });
+        addresses
+    }
+
+    /// All addresses at the end of a run, and what was not looked up.
+    fn finish(&self, addresses: &mut Addresses, structures: &mut Structures) -> Late {
+        let samples = self.samples();
+        let used = |id: u32| (id, Use { detail: Detail::Structure, samples: samples[&id] });
+        addresses.name_all(self.ids().map(used), self, structures);
+        let late = addresses.without_structure(self.ids().map(used), structures);
+        for id in self.ids() {
+            let named = addresses.named(id).unwrap();
+            assert_eq!(addresses.frame(named.frame).function, self.function(id));
+            assert_eq!(named.steps.is_empty(), named.detail == Detail::Symbol);
+        }
+        late
+    }
+
+    /// Functions that stand as a whole, each as often as it has addresses.
+    fn whole(&self, addresses: &Addresses) -> Vec<&'static str> {
+        let is_whole = |id: &u32| addresses.named(*id).unwrap().detail == Detail::Symbol;
+        self.ids().filter(is_whole).map(|id| self.function(id)).collect()
+    }
+}
+
+/// A deadline that has passed.
+fn over() -> Option<Instant> {
+    Some(Instant::now())
+}
+
+#[test]
+fn the_unit_and_then_the_function_with_most_samples_come_first() {
+    let subject = Subject::new();
+    let mut structures = subject.structures(&Limit::default());
+    let mut addresses = subject.seen();
+    addresses.name_some(Duration::MAX, || subject.samples(), &subject, &mut structures);
+    assert!(!addresses.has_nameless());
+    let (symbols, order) = addresses.order.split_at(subject.addresses.len());
+    assert_eq!(symbols.len(), order.len(), "first all symbols");
+    let mut functions: Vec<_> = order.iter().map(|id| subject.function(*id)).collect();
+    functions.dedup();
+    assert_eq!(functions, IN_ORDER);
+    let told: Vec<u32> = addresses.named_since(0, 0).map(|name| name.id).collect();
+    assert_eq!(told.len(), symbols.len(), "each name once");
+}
+
+#[test]
+fn after_the_deadline_functions_stand_by_their_symbols_until_another_job_looks_them_up() {
+    let subject = Subject::new();
+    let limit = Limit::default();
+    let mut structures = subject.structures(&limit);
+    let module = structures.module(subject.path.clone(), subject.build_id.clone());
+    structures.symbol(module, Address::Leaf(subject.addresses[0].1)).unwrap();
+    limit.set(over());
+    let mut addresses = subject.seen();
+    let late = subject.finish(&mut addresses, &mut structures);
+    assert_eq!(late, Late { functions: 4, samples: 121 });
+    assert_eq!(subject.whole(&addresses).len(), 8);
+    structures.save();
+    // There is time again, in this job and in another.
+    limit.set(None);
+    structures.resume();
+    assert_eq!(subject.finish(&mut addresses, &mut structures), Late::default());
+    assert_eq!(structures.save(), 1);
+    // What is kept needs no time.
+    limit.set(over());
+    let mut structures = subject.structures(&limit);
+    let mut addresses = subject.seen();
+    assert_eq!(subject.finish(&mut addresses, &mut structures), Late::default());
+    assert!(!structures.is_open());
+}
+
+#[test]
+fn a_function_is_looked_up_as_a_whole_or_not_at_all() {
+    let subject = Subject::new();
+    for is_read in [true, false] {
+        let limit = Limit::default();
+        let mut structures = Structures::with_limit(Options::default(), limit.clone());
+        let module = structures.module(subject.path.clone(), subject.build_id.clone());
+        // One address of each function, while the program ran.
+        for (_, address) in subject.addresses.iter().step_by(2) {
+            assert!(structures.place(module, Address::Leaf(*address)).function.is_ok());
+        }
+        if !is_read {
+            structures.release();
+        }
+        limit.set(over());
+        let mut addresses = subject.seen();
+        let late = subject.finish(&mut addresses, &mut structures);
+        if is_read {
+            assert_eq!(late, Late::default(), "their units are at hand");
+        } else {
+            assert_eq!(late, Late { functions: 4, samples: 121 });
+            assert_eq!(subject.whole(&addresses).len(), 8);
+        }
+    }
+}
+
+#[test]
+fn a_deadline_that_passes_meanwhile_leaves_no_half_of_a_function() {
+    let subject = Subject::new();
+    for microseconds in (0..).map(|exponent| 1u64 << exponent) {
+        let limit = Limit::default();
+        let mut structures = Structures::with_limit(Options::default(), limit.clone());
+        let module = structures.module(subject.path.clone(), subject.build_id.clone());
+        structures.symbol(module, Address::Leaf(subject.addresses[0].1)).unwrap();
+        limit.set(Some(Instant::now() + Duration::from_micros(microseconds)));
+        let mut addresses = subject.seen();
+        let late = subject.finish(&mut addresses, &mut structures);
+        let mut whole = subject.whole(&addresses);
+        whole.sort_unstable();
+        assert!(whole.chunk_by(|one, other| one == other).all(|function| function.len() == 2));
+        assert_eq!(whole.len() as u64, 2 * late.functions);
+        if late.functions == 0 {
+            break;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The first death among the processes of a node: with it, the run ends for all of them.
+//!
+//! What the others do afterwards is waiting for a process that does not come any more. It is no
+//! loss of the program, so it is not counted. All processes of a node read one counter: their
+//! stamps compare.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use plimsoll_agent::clock::stamp_now;
+
+use crate::collector::ProcessKey;
+use crate::process::{Process, is_alive};
+
+/// Time between two looks whether all processes live. Shorter than the rings are usually left alone: a
+/// survivor's records after a death are not booked before the death is noticed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A process of a node that died, or ended before its time, before the others did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// The process.
+    pub key: ProcessKey,
+    /// Time from the begin of its run to its death, in nanoseconds.
+    pub at_ns: u64,
+    /// How long another process of the node lived on at most, in nanoseconds.
+    pub outlived_ns: u64,
+}
+
+/// When it is time to look whether all processes live.
+#[derive(Default)]
+pub(crate) struct Looks {
+    last: Option<Instant>,
+}
+
+impl Looks {
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.last.is_none_or(|last| now.duration_since(last) >= LOOK_INTERVAL);
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
+    }
+}
+
+/// Looks whether all processes live. The first death ends the run of all; `None` if there was none.
+pub(crate) fn end_at_first(processes: &mut BTreeMap<ProcessKey, Process>) -> Option<Death> {
+    if processes.len() < 2 {
+        return None;
+    }
+    processes.values_mut().for_each(Process::look_alive);
+    let deaths = processes.iter().filter_map(|(key, process)| Some((process.died?, *key)));
+    let (stamp, key) = deaths.min()?;
+    let mut outlived = 0;
+    for process in processes.values_mut() {
+        outlived = outlived.max(process.last_known().saturating_sub(stamp));
+        process.end_at(stamp);
+    }
+    let process = &processes[&key];
+    let at_ns = process.ns(stamp.saturating_sub(process.history.begin()));
+    Some(Death { key, at_ns, outlived_ns: process.ns(outlived) })
+}
+
+impl Process {
+    /// Notes its death, if it has died or announced that it ends before its time.
+    fn look_alive(&mut self) {
+        let now = stamp_now();
+        let end = self.segment.process().end_stamp.load(Ordering::Acquire);
+        if self.died.is_some() {
+        } else if self.ending().is_some() {
+            self.died = Some(if end == 0 { now } else { end });
+        } else if end != 0 || has_memory(self.pid) || is_alive(self.pid, self.start_time) {
+            self.seen_alive = now;
+        } else {
+            self.died = Some(self.last_sign().max(self.seen_alive));
+        }
+    }
+
+    /// The run ends at a stamp, also for this process. What was booked before this was known has
+    /// happened.
+    fn end_at(&mut self, stamp: u64) {
+        let end = stamp.max(self.booked()).min(self.cut.unwrap_or(u64::MAX));
+        self.cut = Some(end);
+    }
+
+    /// Up to when the process is known to have lived.
+    fn last_known(&self) -> u64 {
+        match self.segment.process().end_stamp.load(Ordering::Acquire) {
+            0 => self.died.unwrap_or(self.seen_alive),
+            end => end,
+        }
+    }
+}
+
+/// Whether a process has memory: a remnant that nobody has waited for has none. One that may not be
+/// looked at is taken for alive. Opens no descriptor, which the application could notice.
+fn has_memory(pid: u32) -> bool {
+    let mut byte = 0u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // No byte is there: what counts is how that is refused.
+    let remote = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
+    // SAFETY: both vectors are valid for the call, and the local one refers to a byte of ours.
+    let read = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+    read >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}

@@ -1,0 +1,119 @@
+//! The time limit of lookups.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Reads of debug information between two readings of the clock; a few microseconds.
+const READS: u32 = 64;
+
+const NEVER: u64 = u64::MAX;
+
+/// A deadline that all lookups of one [`super::Structures`] share. Any thread may set it, also while a
+/// lookup runs: reading debug information then fails, which ends the lookup within microseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Limit(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    origin: Instant,
+    /// In nanoseconds since `origin`; [`NEVER`] without a deadline.
+    deadline: AtomicU64,
+    /// Time beyond the deadline that the current lookup may take, in nanoseconds.
+    grace: AtomicU64,
+    reads: AtomicU32,
+    /// A read has failed since [`Limit::take_interruption`] was called last.
+    was_interrupted: AtomicBool,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            origin: Instant::now(),
+            deadline: AtomicU64::new(NEVER),
+            grace: AtomicU64::new(0),
+            reads: AtomicU32::new(0),
+            was_interrupted: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Limit {
+    /// Sets the deadline; `None` removes it.
+    pub fn set(&self, deadline: Option<Instant>) {
+        let since = |at: Instant| at.saturating_duration_since(self.0.origin).as_nanos();
+        let deadline = deadline.map_or(NEVER, |at| u64::try_from(since(at)).unwrap_or(NEVER));
+        self.0.deadline.store(deadline, Relaxed);
+    }
+
+    /// Whether there is a deadline.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.deadline.load(Relaxed) != NEVER
+    }
+
+    /// Whether the deadline has passed.
+    pub fn is_over(&self) -> bool {
+        let deadline = self.0.deadline.load(Relaxed);
+        if deadline == NEVER {
+            return false;
+        }
+        let now = self.0.origin.elapsed().as_nanos();
+        now >= u128::from(deadline.saturating_add(self.0.grace.load(Relaxed)))
+    }
+
+    /// Time beyond the deadline that is allowed from now on.
+    pub(super) fn set_grace(&self, grace: Duration) {
+        self.0.grace.store(u64::try_from(grace.as_nanos()).unwrap_or(0), Relaxed);
+    }
+
+    /// Whether a read has to fail. Reads the clock now and then, so it can be called for every byte.
+    pub(super) fn interrupts(&self) -> bool {
+        let shared = &*self.0;
+        if shared.deadline.load(Relaxed) == NEVER {
+            return false;
+        }
+        // A count that is lost among threads does no harm.
+        let reads = shared.reads.load(Relaxed).wrapping_add(1);
+        shared.reads.store(reads, Relaxed);
+        if reads.is_multiple_of(READS) && self.is_over() {
+            shared.was_interrupted.store(true, Relaxed);
+        }
+        shared.was_interrupted.load(Relaxed)
+    }
+
+    /// The same before a step that takes long.
+    pub(super) fn interrupts_now(&self) -> bool {
+        if self.is_over() {
+            self.0.was_interrupted.store(true, Relaxed);
+        }
+        self.0.was_interrupted.load(Relaxed)
+    }
+
+    /// Whether a read has failed since the last call.
+    pub(super) fn take_interruption(&self) -> bool {
+        self.0.was_interrupted.swap(false, Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_fail_soon_after_the_deadline_until_that_is_noticed() {
+        let limit = Limit::default();
+        assert!((0..1000).all(|_| !limit.interrupts()), "no deadline");
+        limit.set(Some(Instant::now() + Duration::from_secs(3600)));
+        assert!((0..1000).all(|_| !limit.interrupts()) && !limit.is_over());
+        limit.set(Some(Instant::now()));
+        assert!(limit.is_over());
+        let first = (0..1000).position(|_| limit.interrupts()).unwrap();
+        assert!(first < READS as usize && limit.interrupts(), "{first}");
+        assert!(limit.take_interruption() && !limit.take_interruption());
+        limit.set_grace(Duration::from_secs(3600));
+        assert!(!limit.is_over() && (0..1000).all(|_| !limit.interrupts()));
+        limit.set_grace(Duration::ZERO);
+        limit.set(None);
+        assert!(!limit.is_over());
+    }
+}

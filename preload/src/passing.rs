@@ -1,0 +1,46 @@
+//! Hooks that pass their call on: a note is taken, and the real function starts on the stack and with
+//! the arguments that the caller has left.
+
+/// Defines the hook `$name`. `$note` gets the first three argument words and returns the address of the
+/// real function, which the hook jumps to.
+#[macro_export]
+macro_rules! passing_hook {
+    ($(#[$meta:meta])* $name:ident, $note:ident) => {
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// As the C library's function.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name() {
+            // Five words, so that the stack is aligned to 16 at the call.
+            ::std::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 8",
+                "push rcx",
+                ".cfi_adjust_cfa_offset 8",
+                "push r8",
+                ".cfi_adjust_cfa_offset 8",
+                "call {note}",
+                "pop r8",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rcx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rsi",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "jmp rax",
+                ".cfi_endproc",
+                note = sym $note,
+            )
+        }
+    };
+}

@@ -1,0 +1,45 @@
+//! Bounds on work that grows with the size of the program, and notes on work that was cut off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::summary::Summary;
+use serde_json::Value;
+
+const FUNCTIONS: usize = 12;
+
+/// The functions of the subject that were sampled, each with whether its loop is shown, with its line.
+fn functions(summary: &Summary) -> BTreeMap<String, bool> {
+    let frames = summary.at("/tree/frames").as_array().unwrap();
+    let name = |frame: &Value| frame["function"].as_str().unwrap_or_default().to_owned();
+    let ours = || frames.iter().filter(|frame| name(frame).starts_with("work_"));
+    let is_loop = |frame: &&Value| frame["kind"] == "loop" && frame["line"].is_u64();
+    let with_loops: BTreeSet<String> = ours().filter(is_loop).map(name).collect();
+    ours().map(|frame| (name(frame), with_loops.contains(&name(frame)))).collect()
+}
+
+/// Each function is shown with its loop, or it is among those that the summary says are missing.
+#[test]
+fn what_is_not_looked_up_in_time_is_told() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let cache = Scratch::new("described");
+    for milliseconds in [100, 2000] {
+        let job = Job::ranks("described", Mpi::OpenMpi, 2).watch(Watch::Run);
+        let job = job.arguments(&milliseconds.to_string());
+        let outcome = job.variable("XDG_CACHE_HOME", cache.path()).run().succeeded();
+        let summary = outcome.summary();
+        let functions = functions(summary);
+        assert!(milliseconds < 1000 || functions.len() == FUNCTIONS, "{functions:?}");
+        let late = summary.number("/collection/late_functions") as usize;
+        let whole = functions.values().filter(|has_loop| !**has_loop).count();
+        assert!(whole <= late, "{late} are said to be missing: {functions:?}");
+        let notes = summary.at("/notes").to_string();
+        let told = format!("Loops and lines of {late} function");
+        assert_eq!(late > 0, notes.contains(&told), "{late}: {notes}");
+        assert_eq!(late > 0, outcome.text().contains(&told), "{late}: {}", outcome.text());
+    }
+}

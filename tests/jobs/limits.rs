@@ -1,0 +1,120 @@
+//! Limits and descriptors are the program's: what Plimsoll writes raises no signal and goes to no file
+//! of the program's.
+
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+
+/// Runs a job as it is and watched, and holds the watched one against the other.
+#[track_caller]
+fn watched(job: &Job) -> Outcome {
+    let job = job.clone().shares_cores();
+    let plain = job.run();
+    assert!(plain.status().success(), "{}", plain.story());
+    let watched = job.watch(Watch::Run).run();
+    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    watched
+}
+
+/// The subject alone, and in one and in two ranks.
+fn each(arguments: &str) -> impl Iterator<Item = Job> {
+    let ranks = each_mpi().flat_map(|mpi| [1, 2].map(|ranks| Job::ranks("limits", mpi, ranks)));
+    let jobs: Vec<Job> = [Job::alone("limits")].into_iter().chain(ranks).collect();
+    let arguments = arguments.to_owned();
+    jobs.into_iter().map(move |job| job.arguments(&arguments))
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_leaves_fewer_threads_to_be_sampled() {
+    // Files of 16 MiB have room for 15 of 25 threads at a time.
+    let job = watched(&Job::alone("limits").arguments("size 16384"));
+    let summary = job.summary();
+    assert!(summary.number("/collection/unsampled_threads") > 0.0, "{}", job.story());
+    assert!(summary.of_function("work_of_many").mean_s > 0.0, "{}", job.story());
+    assert_eq!(watched(&Job::alone("limits").arguments("size 102400")).summaries().len(), 1);
+}
+
+#[test]
+fn a_program_whose_files_may_be_too_small_for_the_measurement_is_left_alone() {
+    for kibibytes in [4, 1024, 12000] {
+        let job = watched(&Job::alone("limits").arguments(&format!("size {kibibytes}")));
+        let lines = job.plimsoll_lines();
+        assert!(
+            lines.len() == 1 && lines[0].contains("raise `ulimit -f` to 126"),
+            "{}",
+            job.story()
+        );
+        assert!(job.files().is_empty(), "{}", job.story());
+    }
+}
+
+#[test]
+fn a_program_with_little_address_space_is_left_alone() {
+    // MPICH needs 100 MB for itself, Open MPI more.
+    for kibibytes in [250_000, 400_000] {
+        for job in each(&format!("space {kibibytes}")) {
+            let job = watched(&job);
+            let lines = job.plimsoll_lines();
+            let left_alone = lines.iter().any(|line| line.contains("raise `ulimit -v` to "));
+            assert_ne!(left_alone, !job.files().is_empty(), "{}", job.story());
+            assert!(left_alone || kibibytes > 300_000, "{}", job.story());
+        }
+    }
+}
+
+#[test]
+fn a_report_that_is_too_large_for_the_limit_harms_nobody() {
+    let spread = Job::ranks("limits", Mpi::Mpich, 2).nodes(2).arguments("late 1000");
+    // Ranks that gather over several nodes write on the program's own thread.
+    for job in each("late 1000").chain(Mpi::Mpich.available().then_some(spread)) {
+        let job = watched(&job);
+        let messages = job.plimsoll_messages();
+        let says = messages.iter().any(|message| message.contains("File too large"));
+        assert!(says, "{}", job.story());
+    }
+}
+
+#[test]
+fn lines_that_nobody_reads_harm_nobody() {
+    for job in each("unread") {
+        // With a warning, which is written on the program's own thread.
+        let job =
+            watched(&job.variable("PLIMSOLL_PERIOD", "soon").variable("PLIMSOLL_VERBOSE", "2"));
+        assert!(!job.summaries().is_empty(), "{}", job.story());
+    }
+}
+
+#[test]
+fn lines_do_not_go_to_a_file_that_has_the_number_of_stderr() {
+    for job in each("stderr") {
+        let job = watched(&job.variable("PLIMSOLL_VERBOSE", "2"));
+        assert!(!job.summaries().is_empty(), "{}", job.story());
+    }
+}
+
+#[test]
+fn files_under_the_numbers_of_closed_descriptors_are_left_alone() {
+    for job in each("descriptors") {
+        let job = watched(&job);
+        for summary in job.summaries() {
+            // A new thread is sampled, and those that were there are sampled on.
+            for function in ["work_of_late", "work_later", "work_of_waiter"] {
+                let found_s = summary.of_function(function).mean_s;
+                assert!(found_s > 0.0, "{function}: {}", job.story());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thread_may_forbid_itself_system_calls() {
+    let of = |arguments| Job::alone("strict").arguments(arguments).shares_cores();
+    for (arguments, status) in [("alone", 5), ("beside", 0)] {
+        let (plain, watched) = (of(arguments).run(), of(arguments).watch(Watch::Run).run());
+        assert_eq!(plain.status().code(), Some(status), "{}", plain.story());
+        assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+        assert_eq!(watched.summaries().len(), 1, "{}", watched.story());
+    }
+}

@@ -1,0 +1,130 @@
+//! Panics of ours in every hook, made by a library that panics on demand: the program goes on as it
+//! would, the other ranks too, and the report says which rank is not in it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use plimsoll_tests::artifacts::{build, target_dir};
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::nodes;
+use plimsoll_tests::outcome::Outcome;
+
+/// The library with panics on demand, without optimisation.
+fn library() -> &'static PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        build(&["-p", "plimsoll-preload", "--features", "panics"]);
+        let apart = target_dir().join("panics");
+        fs::create_dir_all(&apart).expect("a folder in the target directory");
+        let library = apart.join("libplimsoll.so");
+        let made = target_dir().join("debug/libplimsoll.so");
+        fs::copy(&made, &library).expect("the library that was built");
+        library
+    })
+}
+
+/// The job with a panic at `at`, a part of a hook, perhaps of one rank only ("part@rank").
+fn with_panic(job: &Job, at: &str) -> Outcome {
+    let job = job.clone().watch(Watch::Run).variable("PANIC_IN", at);
+    let watched = job.variable("PLIMSOLL_LIBRARY", library()).run();
+    let said = watched.plimsoll_lines();
+    let is_fault = |line: &&str| line.contains("an error of our own (");
+    assert!(said.iter().any(is_fault), "{at}: {}", watched.story());
+    watched
+}
+
+/// The job runs as without the library, whatever fails in it.
+fn assert_unharmed(job: &Job, plain: &Outcome, at: &str) -> Outcome {
+    let watched = with_panic(job, at);
+    assert_eq!(plain.status(), watched.status(), "{at}: {}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{at}: {}", watched.story());
+    assert!(watched.left_behind().is_empty(), "{at}: {}", watched.story());
+    watched
+}
+
+#[test]
+fn no_panic_leaves_a_hook() {
+    const PARTS: [(&str, &[&str]); 6] = [
+        (
+            "return",
+            &[
+                "constructor",
+                "enter",
+                "leave",
+                "sigaction",
+                "signal",
+                "pthread_sigmask",
+                "sigprocmask",
+                "pthread_create",
+                "thread",
+                "thread's end",
+                "dlopen",
+                "dlclose",
+                "after dlclose",
+                "fork",
+                "destructor",
+            ],
+        ),
+        ("exec", &["exec", "after exec"]),
+        ("daemon", &["daemon"]),
+        ("quick_exit3", &["quick_exit"]),
+        ("_exit3", &["_exit"]),
+        ("terminated", &["fatal signal"]),
+    ];
+    for (end, parts) in PARTS {
+        let job = Job::alone("hooks").arguments(end).shares_cores();
+        let plain = job.run();
+        for part in parts {
+            let watched = assert_unharmed(&job, &plain, part);
+            assert_eq!(plain.other_lines(), watched.other_lines(), "{part}: {}", watched.story());
+        }
+    }
+}
+
+/// Parts that fail in one rank alone: it is left out, and the others are compared without it.
+const OF_A_RANK: [&str; 5] =
+    ["enter@1", "leave@1", "MPI_Pcontrol@1", "MPI_Finalize@1", "end of the run@1"];
+
+/// Parts at which all ranks work together: without them no ranks can be compared.
+const TOGETHER: [&str; 4] =
+    ["MPI_Init@1", "attendance@1", "coming together@1", "coming together@0"];
+
+#[test]
+fn no_rank_waits_for_one_in_which_we_fail() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("panics", mpi, mpi.ranks()).shares_cores();
+        let plain = job.run().succeeded();
+        for part in OF_A_RANK {
+            let watched = assert_unharmed(&job, &plain, part);
+            let summary = watched.summary();
+            assert_eq!(summary.at("/run/complete"), false, "{part}");
+            assert_eq!(summary.number("/run/ranks"), f64::from(mpi.ranks() - 1), "{part}");
+            let text = watched.text();
+            assert!(text.contains("The profile of rank 1 ends with an error of our own"), "{text}");
+        }
+        for part in TOGETHER {
+            assert_unharmed(&job, &plain, part);
+        }
+        // Rank 0 writes the report.
+        for part in ["evaluation@0", "reduction@0", "end of MPI_Finalize@0"] {
+            assert_unharmed(&job, &plain, part);
+        }
+    }
+}
+
+#[test]
+fn no_node_waits_for_one_in_which_we_fail() {
+    for mpi in each_mpi().filter(|_| nodes::available()) {
+        let ranks = if mpi == Mpi::OpenMpi { 4 } else { 2 };
+        let job = Job::ranks("panics", mpi, ranks).nodes(2).shares_cores();
+        let plain = job.run().succeeded();
+        let other_node = ranks / 2;
+        for part in ["coming together", "evaluation", "reduction"] {
+            for rank in [0, other_node] {
+                assert_unharmed(&job, &plain, &format!("{part}@{rank}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Libraries that come and go: what runs through them is seen, and nothing is read that is gone.
+
+use std::fs;
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::{Form, executable};
+use plimsoll_tests::turn::share_turn;
+
+fn reloads(way: &str, turns: u32) -> Job {
+    let library = {
+        let _turn = share_turn();
+        executable("reloaded", Form::Library, None)
+    };
+    let arguments = format!("{way} {} {turns}", library.display());
+    Job::alone("reloads").arguments(&arguments).watch(Watch::Run).shares_cores()
+}
+
+fn assert_few_truncated(job: &Outcome) {
+    let [samples, truncated] =
+        ["samples", "truncated"].map(|key| job.summary().number(&format!("/collection/{key}")));
+    assert!(samples > 100.0, "only {samples} samples: {}", job.story());
+    assert!(truncated < samples / 20.0, "{truncated} of {samples} are truncated: {}", job.story());
+}
+
+#[test]
+fn a_library_may_come_back_to_its_place_any_number_of_times() {
+    let job = reloads("same", 120).options("--period 1ms").run().succeeded();
+    assert_few_truncated(&job);
+}
+
+#[test]
+fn libraries_beyond_the_table_have_no_other_names() {
+    let job = reloads("moving", 4200).options("--period 1ms").run().succeeded();
+    assert_few_truncated(&job);
+    let summary = job.summary();
+    let frames = summary.at("/tree/frames").as_array().expect("frames are a list");
+    let modules: Vec<&str> = frames.iter().filter_map(|frame| frame["module"].as_str()).collect();
+    assert!(modules.contains(&"[beyond 4095 libraries]"), "{modules:?}");
+    assert!(!modules.contains(&"reloaded.so"), "the name of another: {modules:?}");
+}
+
+#[test]
+fn unloading_in_threads_while_others_load() {
+    let variables = [("PLIMSOLL_MARKS", "verify"), ("PLIMSOLL_PERIOD", "200us")];
+    let job = variables
+        .iter()
+        .fold(reloads("threads", 300), |job, (name, value)| job.variable(name, value))
+        .run()
+        .succeeded();
+    assert_eq!(job.summary().number("/collection/marks/mismatched"), 0.0, "{}", job.story());
+    assert_eq!(
+        fs::read_dir(job.directory())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|it| it.path().extension().is_some_and(|end| end == "so"))
+            .count(),
+        0
+    );
+}

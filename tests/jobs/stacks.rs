@@ -1,0 +1,37 @@
+//! Wrapped calls from stacks that may be small: coroutines', alternate ones of signal handlers.
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::outcome::Outcome;
+
+/// Most bytes that a hook may take of such a stack.
+const MOST_BYTES: u64 = 1024;
+
+/// What the subject printed: what was called from where, and a number.
+fn lines(outcome: &Outcome) -> Vec<(String, u64)> {
+    let line = |line: &str| {
+        let (what, number) = line.rsplit_once(' ').expect("words and a number");
+        (what.to_owned(), number.parse().expect("a number"))
+    };
+    outcome.stdout().lines().map(line).collect()
+}
+
+#[test]
+fn wrapped_calls_need_little_of_a_small_stack_and_are_measured() {
+    // No sample comes: the kernel's signal frames lie on the same stacks, and are larger.
+    let job = Job::alone("small_stacks").arguments("burn 1 1").variable("LD_BIND_NOW", "1");
+    let plain = job.clone().shares_cores().run().succeeded();
+    let job = job.watch(Watch::Run).options("--period 10ms").shares_cores();
+    let watched = job.run().succeeded();
+    let (plain, found) = (lines(&plain), lines(&watched));
+    assert_eq!(plain.len(), found.len(), "{}", watched.story());
+    for ((what, without), (same, with)) in plain.into_iter().zip(found) {
+        assert_eq!(what, same);
+        if what == "errno changed" {
+            assert_eq!((without, with), (0, 0), "a call that succeeded changed errno");
+            continue;
+        }
+        assert!(with <= without + MOST_BYTES, "{what}: {with} bytes, {without} without");
+    }
+    // 50 from the coroutine and 50 from the handler.
+    assert_eq!(watched.summary().of_function("send").calls, 100.0);
+}

@@ -1,0 +1,248 @@
+/* Does to its surroundings what its first argument names, works, and says what came of it:
+ *
+ * size KIB        limits the size of files before it begins, and runs many threads at a time
+ * space KIB       limits the address space before it begins
+ * late BYTES      limits it while it runs
+ * unread          has a pipe that nobody reads as stderr
+ * stderr          closes descriptor 2 and opens a file, which gets that number
+ * descriptors     closes all descriptors that it does not know, and opens a file under each number
+ *
+ * What is to be so from the start is so for the program that it becomes by exec. Its status is 0 if
+ * nothing of its own was changed. */
+#ifdef SUBJECT_NO_MPI
+#include "subject.h"
+#define FIRST_UNKNOWN 3
+#else
+#include "ranks.h"
+/* Those below may be the MPI's. */
+#define FIRST_UNKNOWN 200
+#endif
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int rank;
+static char name[64];
+
+static void begin_ranks(int *argc, char ***argv)
+{
+#ifndef SUBJECT_NO_MPI
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+#else
+    (void)argc;
+    (void)argv;
+#endif
+    snprintf(name, sizeof name, "data.%d", rank);
+}
+
+static void end_ranks(void)
+{
+#ifndef SUBJECT_NO_MPI
+    MPI_Finalize();
+#endif
+}
+
+static void limit_size(rlim_t bytes)
+{
+    struct rlimit limit = {bytes, bytes};
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static void become(char **argv, const char *way)
+{
+    argv[1] = (char *)way;
+    execv("/proc/self/exe", argv);
+    exit(99);
+}
+
+enum { THREADS = 24 };
+static pthread_barrier_t all;
+
+SHOWN void work_of_many(void)
+{
+    burn_ms(20);
+    KEEP_FRAME();
+}
+
+static void *one_of_many(void *unused)
+{
+    pthread_barrier_wait(&all);
+    work_of_many();
+    pthread_barrier_wait(&all);
+    return unused;
+}
+
+static void run_many(void)
+{
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&all, NULL, THREADS);
+    for (int number = 0; number < THREADS; number++)
+        pthread_create(&threads[number], NULL, one_of_many, NULL);
+    for (int number = 0; number < THREADS; number++)
+        pthread_join(threads[number], NULL);
+}
+
+static void have_no_reader(void)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        exit(98);
+    dup2(ends[1], 2);
+    close(ends[0]);
+    close(ends[1]);
+    signal(SIGPIPE, SIG_DFL);
+}
+
+static const char DATA[] = "data of the program";
+
+static void replace_stderr(void)
+{
+    close(2);
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    if (file != 2 || write(file, DATA, strlen(DATA)) < 0)
+        exit(96);
+}
+
+static int stderr_is_changed(void)
+{
+    char text[4096];
+    ssize_t length = pread(2, text, sizeof text - 1, 0);
+    text[length < 0 ? 0 : length] = 0;
+    if (strcmp(text, DATA) == 0)
+        return 0;
+    printf("limits: the file holds: %s\n", text);
+    return 1;
+}
+
+/* Where a segment has its first thread areas, and what lies there in a file of the program. */
+enum { FROM = 12 << 20, BYTES = 4 << 20, SIZE = 256 << 20, MOST = 4300 };
+static char pattern[BYTES], found[BYTES];
+static int opened[MOST];
+static int opened_count;
+static volatile int resumed;
+
+SHOWN void work_of_waiter(void)
+{
+    burn_ms(30);
+    KEEP_FRAME();
+}
+
+SHOWN void work_of_late(void)
+{
+    burn_ms(60);
+    KEEP_FRAME();
+}
+
+SHOWN void work_later(void)
+{
+    burn_ms(200);
+    KEEP_FRAME();
+}
+
+static void *waiter(void *unused)
+{
+    while (!resumed)
+        usleep(1000);
+    work_of_waiter();
+    return unused;
+}
+
+static void *latecomer(void *unused)
+{
+    work_of_late();
+    return unused;
+}
+
+static void take_descriptors(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int most = limit.rlim_cur < MOST + 100 ? (int)limit.rlim_cur - 100 : MOST;
+    for (int number = FIRST_UNKNOWN; number < most + 50; number++)
+        close(number);
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    memset(pattern, 'x', sizeof pattern);
+    if (pwrite(file, pattern, sizeof pattern, FROM) != BYTES || ftruncate(file, SIZE) != 0)
+        exit(97);
+    for (int number; (number = fcntl(file, F_DUPFD, FIRST_UNKNOWN)) >= 0 && number < most;)
+        opened[opened_count++] = number;
+}
+
+static int descriptors_are_changed(void)
+{
+    int closed = 0, changed = 0;
+    for (int at = 0; at < opened_count; at++) {
+        closed += fcntl(opened[at], F_GETFD) < 0;
+        changed += fcntl(opened[at], F_GETSIG) != 0 || (fcntl(opened[at], F_GETFL) & O_ASYNC) != 0;
+    }
+    struct stat stat;
+    fstat(opened[0], &stat);
+    off_t place = lseek(opened[0], 0, SEEK_CUR);
+    ssize_t length = pread(opened[0], found, sizeof found, FROM);
+    int intact = length == BYTES && memcmp(found, pattern, BYTES) == 0 && stat.st_size == SIZE;
+    if (closed == 0 && changed == 0 && place == 0 && intact)
+        return 0;
+    printf("limits: %d closed, %d changed, at %ld, %s\n", closed, changed, (long)place,
+           intact ? "intact" : "corrupted");
+    return 1;
+}
+
+static void lose_descriptors(void)
+{
+    pthread_t early, late;
+    pthread_create(&early, NULL, waiter, NULL);
+    usleep(100000);
+    take_descriptors();
+    pthread_create(&late, NULL, latecomer, NULL);
+    /* Longer than all that is done now and then beside the program. */
+    for (int part = 0; part < 15; part++)
+        usleep(100000);
+    work_later();
+    resumed = 1;
+    pthread_join(early, NULL);
+    pthread_join(late, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "";
+    double number = argc > 2 ? atof(argv[2]) : 0;
+    if (strcmp(way, "size") == 0) {
+        limit_size((rlim_t)(number * 1024));
+        become(argv, "many");
+    }
+    if (strcmp(way, "space") == 0) {
+        struct rlimit limit = {(rlim_t)(number * 1024), (rlim_t)(number * 1024)};
+        setrlimit(RLIMIT_AS, &limit);
+        become(argv, "work");
+    }
+    if (strcmp(way, "unread") == 0) {
+        have_no_reader();
+        become(argv, "work");
+    }
+    begin_ranks(&argc, &argv);
+    burn_ms(50);
+    if (strcmp(way, "many") == 0)
+        run_many();
+    if (strcmp(way, "late") == 0)
+        limit_size((rlim_t)number);
+    if (strcmp(way, "stderr") == 0)
+        replace_stderr();
+    if (strcmp(way, "descriptors") == 0)
+        lose_descriptors();
+    burn_ms(50);
+    end_ranks();
+    int wrong = 0;
+    if (strcmp(way, "stderr") == 0)
+        wrong = stderr_is_changed();
+    if (strcmp(way, "descriptors") == 0)
+        wrong = descriptors_are_changed();
+    if (rank == 0 && !wrong)
+        puts("limits: done");
+    return wrong;
+}

@@ -1,0 +1,101 @@
+/* Loads and unloads a library, again and again, and works through it.
+   reloads same LIBRARY TURNS: where it was before. reloads moving LIBRARY TURNS: elsewhere each time.
+   reloads threads LIBRARY TURNS: two threads at a time, each a copy of the file, beside a third that loads and
+   unloads another. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef double work_function(long);
+typedef double through_function(work_function *, long);
+
+static int turns;
+
+__attribute__((noinline)) double work_in_program(long count)
+{
+    volatile double sum = 0;
+    for (long turn = 0; turn < count; turn++)
+        sum += turn;
+    return sum;
+}
+
+/* Loads, works, unloads; returns where it was, or 0. The stack goes through the library into the program. */
+static void *visit(const char *path, long count, int pause_us)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    through_function *through = library ? (through_function *)dlsym(library, "work_through_library") : NULL;
+    if (!through) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    /* The map of loaded code follows within milliseconds. */
+    if (pause_us)
+        usleep(pause_us);
+    if (count)
+        through(work_in_program, count);
+    void *place = (void *)((struct link_map *)library)->l_addr;
+    if (dlclose(library) != 0)
+        exit(1);
+    return place;
+}
+
+static void *visitor(void *path)
+{
+    for (int turn = 0; turn < turns; turn++)
+        visit(path, 300000, 0);
+    return NULL;
+}
+
+static char *copy_of(const char *path, const char *name)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "cp '%s' ./%s", path, name);
+    if (system(command) != 0)
+        exit(1);
+    snprintf(command, sizeof command, "./%s", name);
+    return strdup(command);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4)
+        return 2;
+    char *path = argv[2];
+    turns = atoi(argv[3]);
+    if (strcmp(argv[1], "same") == 0) {
+        for (int turn = 0; turn < turns; turn++)
+            visit(path, 3000000, 8000);
+    } else if (strcmp(argv[1], "moving") == 0) {
+        char *other = copy_of(path, "late.so");
+        for (int turn = 0; turn < turns; turn++) {
+            void *place = visit(path, 0, 0);
+            /* Nothing is loaded here any more. */
+            mmap(place, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        }
+        visit(other, 300000000, 20000);
+        unlink(other);
+    } else {
+        char *first = copy_of(path, "first.so"), *second = copy_of(path, "second.so");
+        pthread_t threads[2];
+        pthread_create(&threads[0], NULL, visitor, first);
+        pthread_create(&threads[1], NULL, visitor, second);
+        for (int turn = 0; turn < turns; turn++) {
+            void *other = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
+            if (other)
+                dlclose(other);
+        }
+        pthread_join(threads[0], NULL);
+        pthread_join(threads[1], NULL);
+        unlink(first);
+        unlink(second);
+    }
+    puts("reloads: done");
+    return 0;
+}

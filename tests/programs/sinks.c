@@ -1,0 +1,168 @@
+/* One rank or all of them end in some way at some place.
+ *
+ *     sinks WAY PLACE WHO [MILLISECONDS]
+ *
+ * WAY: exit0, exit3, _exit3, abort, mpi_abort, fault, fpe, bus, terminated, usr1, xcpu, kill, or stop, which
+ * goes on after 0.3 s. PLACE: computing, collective, init, finalize, reduction, thread. WHO: a rank, or all.
+ * Milliseconds of work come before it (1300). Until then, and on if that lets it, the job works in iterations,
+ * in which the last rank is slower. */
+#include "ranks.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *way = "kill", *place = "computing", *who = "all";
+static double work_ms_before = 1300;
+
+/* What the launcher says, since MPI_Init may be where it ends. */
+static int told_rank(void)
+{
+    const char *names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
+    for (int at = 0; at < 3; at++)
+        if (getenv(names[at]))
+            return atoi(getenv(names[at]));
+    return 0;
+}
+
+static bool is_at(const char *other)
+{
+    return strcmp(place, other) == 0;
+}
+
+static void stop(void)
+{
+    pid_t itself = getpid(), child = fork();
+    if (child == 0) {
+        usleep(300000);
+        kill(itself, SIGCONT);
+        _exit(0);
+    }
+    kill(itself, SIGSTOP);
+    waitpid(child, NULL, 0);
+}
+
+static void touch_beyond_end(void)
+{
+    FILE *file = tmpfile();
+    volatile char *byte = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0);
+    (void)*byte;
+}
+
+static void sink(void)
+{
+    static volatile int zero;
+    static int *volatile nowhere;
+    if (strcmp(way, "exit0") == 0)
+        exit(0);
+    if (strcmp(way, "exit3") == 0)
+        exit(3);
+    if (strcmp(way, "_exit3") == 0)
+        _exit(3);
+    if (strcmp(way, "abort") == 0)
+        abort();
+    if (strcmp(way, "mpi_abort") == 0)
+        MPI_Abort(MPI_COMM_WORLD, 5);
+    if (strcmp(way, "fault") == 0)
+        *nowhere = 1;
+    if (strcmp(way, "fpe") == 0)
+        zero = 1 / zero;
+    if (strcmp(way, "bus") == 0)
+        touch_beyond_end();
+    if (strcmp(way, "terminated") == 0)
+        kill(getpid(), SIGTERM);
+    if (strcmp(way, "usr1") == 0)
+        kill(getpid(), SIGUSR1);
+    if (strcmp(way, "xcpu") == 0)
+        kill(getpid(), SIGXCPU);
+    if (strcmp(way, "kill") == 0)
+        kill(getpid(), SIGKILL);
+    if (strcmp(way, "stop") == 0)
+        stop();
+}
+
+/* Ends the process from beside the thread that is there by then. */
+static void *sink_later(void *delay_ms)
+{
+    usleep((useconds_t)(*(double *)delay_ms * 1000));
+    sink();
+    return NULL;
+}
+
+static void begin_to_sink(double delay_ms)
+{
+    static double delay;
+    pthread_t thread;
+    delay = delay_ms;
+    if (pthread_create(&thread, NULL, sink_later, &delay) != 0)
+        exit(98);
+    pthread_detach(thread);
+}
+
+SHOWN void work_even(void)
+{
+    sleep_ms(10);
+    KEEP_FRAME();
+}
+
+SHOWN void work_slow(void)
+{
+    sleep_ms(15);
+    KEEP_FRAME();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        way = argv[1];
+    if (argc > 2)
+        place = argv[2];
+    if (argc > 3)
+        who = argv[3];
+    if (argc > 4)
+        work_ms_before = atof(argv[4]);
+    const bool sinks = strcmp(who, "all") == 0 || atoi(who) == told_rank();
+    if (sinks && is_at("init"))
+        begin_to_sink(30);
+    begin(&argc, &argv);
+    if (sinks && is_at("thread"))
+        begin_to_sink(work_ms_before);
+    const bool comes_late = !sinks;
+    long long sum = 0;
+    int goes_on = 1;
+    for (int i = 0; goes_on; i++) {
+        if (rank == ranks - 1)
+            work_slow();
+        else
+            work_even();
+        sum += add_up(i % 7);
+        const double done_ms = (wall_s() - begin_s) * 1e3;
+        if (sinks && is_at("computing") && done_ms >= work_ms_before)
+            sink();
+        goes_on = done_ms < work_ms_before + 200;
+        MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+    if (is_at("collective")) {
+        if (sinks)
+            begin_to_sink(200);
+        if (comes_late)
+            sleep_ms(600);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (rank == 0) {
+        puts(sum > 0 ? "sinks: done" : "sinks: nothing done");
+        fflush(stdout);
+    }
+    if (is_at("finalize")) {
+        if (sinks)
+            begin_to_sink(200);
+        if (comes_late)
+            sleep_ms(600);
+    }
+    if (sinks && is_at("reduction"))
+        begin_to_sink(10);
+    MPI_Finalize();
+    return 0;
+}

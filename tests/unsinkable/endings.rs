@@ -1,0 +1,183 @@
+//! Each way to end at each place, with and without Plimsoll.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::scratch::Scratch;
+
+use crate::LATER_S;
+
+const WAYS: [&str; 13] = [
+    "exit0",
+    "exit3",
+    "_exit3",
+    "abort",
+    "mpi_abort",
+    "fault",
+    "fpe",
+    "bus",
+    "terminated",
+    "usr1",
+    "xcpu",
+    "kill",
+    "stop",
+];
+const PLACES: [&str; 6] = ["computing", "collective", "init", "finalize", "reduction", "thread"];
+const SHORT_WAYS: [&str; 4] = ["exit3", "abort", "terminated", "kill"];
+const SHORT_PLACES: [&str; 2] = ["computing", "finalize"];
+
+/// Further runs that may show that an end also has another status, or takes longer, without Plimsoll.
+const REPEATS: usize = 4;
+
+/// One row.
+struct Ending {
+    mpi: Mpi,
+    way: &'static str,
+    place: &'static str,
+    who: String,
+}
+
+/// Prints the table and returns the number of its red rows.
+pub fn table(is_short: bool) -> usize {
+    println!(
+        "{:<10} {:<11} {:<11} {:<4} {:>8} {:>8} {:>7} {:<9} red because",
+        "MPI", "way", "place", "who", "without", "with", "later_s", "recovered"
+    );
+    rows(is_short).iter().filter(|ending| !ending.print()).count()
+}
+
+fn rows(is_short: bool) -> Vec<Ending> {
+    let (ways, places) =
+        if is_short { (&SHORT_WAYS[..], &SHORT_PLACES[..]) } else { (&WAYS[..], &PLACES[..]) };
+    let mut rows = Vec::new();
+    for mpi in each_mpi() {
+        let last = (mpi.ranks() - 1).to_string();
+        for place in places {
+            for way in ways {
+                let leader = (!is_short).then(|| "0".to_owned());
+                let all = (!is_short && *place == "computing").then(|| "all".to_owned());
+                let whos = [Some(last.clone()), leader, all].into_iter().flatten();
+                rows.extend(whos.map(|who| Ending { mpi, way, place, who }));
+            }
+        }
+    }
+    rows
+}
+
+/// What is said of a job that does not end.
+const HANGS: &str = "hangs";
+
+/// A job that came to its end, or what it did instead.
+type Ended = Result<Outcome, String>;
+
+impl Ending {
+    fn run(&self, watch: Watch) -> Ended {
+        let arguments = format!("{} {} {}", self.way, self.place, self.who);
+        let job = Job::ranks("sinks", self.mpi, self.mpi.ranks()).arguments(&arguments);
+        catch_unwind(AssertUnwindSafe(|| job.watch(watch).run())).map_err(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let text = message.unwrap_or("unknown");
+            if text.contains(" hangs: ") { HANGS.to_owned() } else { text.to_owned() }
+        })
+    }
+
+    /// Prints its row; whether it is as it should be.
+    fn print(&self) -> bool {
+        let (mut plain, watched) = (vec![self.run(Watch::Off)], self.run(Watch::Run));
+        while plain.len() <= REPEATS && !self.why_red(&plain, &watched).is_empty() {
+            plain.push(self.run(Watch::Off));
+        }
+        let red = self.why_red(&plain, &watched);
+        let recovered = watched.as_ref().map_or("-", recovered);
+        println!(
+            "{:<10} {:<11} {:<11} {:<4} {:>8} {:>8} {:>7.1} {recovered:<9} {}",
+            self.mpi.abi(),
+            self.way,
+            self.place,
+            self.who,
+            shown(&plain[0]),
+            shown(&watched),
+            later_s(&plain, &watched),
+            red.join(", ")
+        );
+        red.is_empty()
+    }
+
+    fn why_red(&self, plain: &[Ended], watched: &Ended) -> Vec<&'static str> {
+        let mut red = Vec::new();
+        let same = |plain: &Ended| match (plain, watched) {
+            (Ok(plain), Ok(watched)) => {
+                // Its launcher makes one status of all, by who comes first.
+                let of_mpich = self.mpi == Mpi::Mpich
+                    && !plain.status().success()
+                    && !watched.status().success();
+                plain.status() == watched.status() || of_mpich
+            }
+            (Err(plain), Err(watched)) => plain == watched && plain == HANGS,
+            _ => false,
+        };
+        if !plain.iter().any(same) {
+            red.push("status");
+        }
+        if later_s(plain, watched) > LATER_S {
+            red.push("late");
+        }
+        if let Ok(watched) = watched {
+            if self.place != "init" && recovered(watched) == "nothing" {
+                red.push("lost");
+            }
+            let is_draft = |path: &std::path::PathBuf| path.to_string_lossy().contains(".part");
+            if !watched.left_behind().is_empty() || watched.files().iter().any(is_draft) {
+                red.push("leftovers");
+            }
+        }
+        red
+    }
+}
+
+/// By how much it took longer than any of the runs without Plimsoll, in seconds.
+fn later_s(plain: &[Ended], watched: &Ended) -> f64 {
+    let took_s = |ended: &Ended| ended.as_ref().map_or(0.0, Outcome::took_s);
+    took_s(watched) - plain.iter().map(took_s).fold(0.0, f64::max)
+}
+
+fn shown(ended: &Ended) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match ended {
+        Ok(outcome) => match (outcome.status().code(), outcome.status().signal()) {
+            (Some(code), _) => code.to_string(),
+            (None, Some(signal)) => format!("sig {signal}"),
+            (None, None) => "?".to_owned(),
+        },
+        Err(reason) => reason.split_whitespace().next().unwrap_or("?").to_owned(),
+    }
+}
+
+/// What tells of the run.
+fn recovered(watched: &Outcome) -> &'static str {
+    if !watched.files_ending(".plimsoll.json").is_empty() {
+        "report"
+    } else if watched.files_ending(".spool").first().is_some_and(|spool| can_be_digested(spool)) {
+        "digest"
+    } else {
+        "nothing"
+    }
+}
+
+/// Whether a digest can be made of the spools in the folder of this one.
+fn can_be_digested(spool: &Path) -> bool {
+    let Some(folder) = spool.parent() else { return false };
+    let scratch = Scratch::new("unsinkable-digest");
+    let mut command = Command::new(&artifacts().command);
+    command.arg("digest").arg(folder).arg("--output").arg(scratch.path());
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
