@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::doorbell::Doorbell;
@@ -29,6 +30,11 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(20);
 /// about a second later because of it.
 const STANDSTILL: Duration = Duration::from_millis(900);
 
+/// The thread that ends the process and waits for the report; 0 if there is none.
+static ENDS: AtomicI32 = AtomicI32::new(0);
+/// Longest time from the report to the process's end.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Steps towards the report that this process has made.
 static STEPS: AtomicU32 = AtomicU32::new(0);
 
@@ -49,6 +55,21 @@ fn words(how: i32) -> String {
 /// A fatal signal was delivered. Async-signal-safe.
 pub fn by_signal(signal: i32) {
     end(signal, SIGNAL_PATIENCE);
+}
+
+/// Waits for the end of the process if another thread is about to end it. Without Plimsoll the calling
+/// thread would be gone: what it does next would not be done, and a rank that comes to MPI_Finalize
+/// and dies there brings down the launcher of Open MPI 4.1 (use after free in PMIx 4.2.2).
+pub fn await_end() {
+    let ends = ENDS.load(Ordering::Relaxed);
+    if ends == 0 || ends == thread_id() {
+        return;
+    }
+    let begin = Instant::now();
+    while !is_done() && begin.elapsed() < SIGNAL_PATIENCE {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(END_PATIENCE);
 }
 
 /// The process exits.
@@ -84,6 +105,12 @@ pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
 }
 
+/// Async-signal-safe.
+fn thread_id() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
 /// The process's own thread.
 static WRITER: AtomicI32 = AtomicI32::new(0);
 
@@ -108,6 +135,7 @@ fn end(how: i32, patience: Duration) {
     if is_done() || !job::has_thread() {
         return;
     }
+    ENDS.store(thread_id(), Ordering::Relaxed);
     observed.end(false);
     observed.announce_ending(how as u32);
     if HOW.compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -160,8 +188,7 @@ fn is_running(pid: u32) -> bool {
 /// The body of the process's own thread: follows the loader, and writes the report of an end that
 /// does not come through MPI_Finalize.
 pub fn keep_house() {
-    // SAFETY: no preconditions.
-    WRITER.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::Relaxed);
+    WRITER.store(thread_id(), Ordering::Relaxed);
     loading::follow(|| is_requested() || is_done());
     if is_requested() && !is_done() {
         if let Some(observed) = process::current() {
@@ -181,4 +208,5 @@ pub fn keep_house() {
 pub fn forget_in_child() {
     HOW.store(0, Ordering::Relaxed);
     DONE.store(false, Ordering::Relaxed);
+    ENDS.store(0, Ordering::Relaxed);
 }

@@ -97,10 +97,12 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
         }
         FINALIZE => {
             job::finalize(|wait| wrappers::as_region(frame, wait));
+            ending::await_end();
             real.call()
         }
         SESSION_FINALIZE => {
             job::finalize_session(|wait| wrappers::as_region(frame, wait));
+            ending::await_end();
             real.call()
         }
         PCONTROL => {
