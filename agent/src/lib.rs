@@ -12,6 +12,7 @@ mod cfi;
 pub mod clock;
 pub mod descriptors;
 pub mod doorbell;
+pub mod loader;
 pub mod mapping;
 pub mod marks;
 mod memory;

@@ -7,6 +7,7 @@
 //! (each thread names the one it uses, a hazard pointer).
 
 use core::ffi::{CStr, c_int, c_void};
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::boxed::Box;
 use std::string::String;
@@ -16,6 +17,7 @@ use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 
 use crate::clock::clock_ns;
+use crate::loader;
 use crate::segment::VDSO;
 
 /// Bytes of a module's image. Valid while the snapshot that holds it is published or in use.
@@ -159,30 +161,17 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The modules that are loaded now, without their index in the segment. Takes the loader's lock.
+/// The modules that are loaded now, without their index in the segment. What is mapped of them may
+/// be read within [`loader::while_mapped`] only, since even what nobody closes goes if it cannot be
+/// loaded whole.
 pub fn loaded() -> Vec<LoadedModule> {
-    let mut modules: Vec<LoadedModule> = Vec::new();
-    // SAFETY: the callback gets the pointer to the vector, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
+    let mut modules = Vec::new();
+    loader::each_object(&mut |info| {
+        // SAFETY: the loader describes its own program headers.
+        modules.extend(unsafe { describe(info) });
+        ControlFlow::Continue(())
+    });
     modules
-}
-
-/// Called by the loader for each object.
-///
-/// # Safety
-/// `info` is the loader's, `data` a `Vec<LoadedModule>`.
-unsafe extern "C" fn visit(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    data: *mut c_void,
-) -> c_int {
-    // SAFETY: promised by `loaded`, which passes this function to the loader.
-    let (info, modules) = unsafe { (&*info, &mut *data.cast::<Vec<LoadedModule>>()) };
-    // SAFETY: the loader describes its own program headers.
-    if let Some(module) = unsafe { describe(info) } {
-        modules.push(module);
-    }
-    0
 }
 
 /// # Safety

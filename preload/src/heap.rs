@@ -6,6 +6,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use plimsoll_agent::mapping;
@@ -66,13 +67,19 @@ static HEAP: Heap = Heap {
     heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Mappings)),
 };
 
+/// How long a fork waits for the heap.
+const FORK_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The heap is locked by a fork that runs. Only read by who has it.
+static IS_LOCKED_BY_FORK: AtomicBool = AtomicBool::new(false);
+
 impl Heap {
+    fn try_lock(&self) -> bool {
+        self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     fn lock(&self) {
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        while !self.try_lock() {
             // SAFETY: no preconditions. The holder may be off its core.
             unsafe { libc::sched_yield() };
         }
@@ -119,10 +126,22 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Runs `fork` with the heap consistent, so that the child can use its copy.
-pub fn consistent_over_fork<R>(fork: impl FnOnce() -> R) -> R {
-    HEAP.lock();
-    let result = fork();
-    HEAP.unlock();
-    result
+/// A fork begins: whoever has the heap lets go of it, so that the child can use its copy. It stays
+/// locked until [`after_fork`]. A fork by what has interrupted its owner does without.
+pub fn before_fork() {
+    let begin = Instant::now();
+    let mut is_ours = HEAP.try_lock();
+    while !is_ours && begin.elapsed() < FORK_PATIENCE {
+        // SAFETY: no preconditions. The holder may be off its core.
+        unsafe { libc::sched_yield() };
+        is_ours = HEAP.try_lock();
+    }
+    IS_LOCKED_BY_FORK.store(is_ours, Ordering::Relaxed);
+}
+
+/// The fork is over, in the parent and in the child.
+pub fn after_fork() {
+    if IS_LOCKED_BY_FORK.swap(false, Ordering::Relaxed) {
+        HEAP.unlock();
+    }
 }

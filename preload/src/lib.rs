@@ -62,6 +62,7 @@ extern "C" fn constructor() {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return;
         }
+        processes::follow_forks();
         let Some((settings, warnings)) = read_settings() else { return };
         if let Some(tool) = instrumentation::tool() {
             let _ = TOOL.set(tool);

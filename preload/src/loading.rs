@@ -5,8 +5,10 @@
 //! process's own thread then looks at the loader's list until it has changed.
 
 use std::ffi::{c_int, c_void};
+use std::ops::ControlFlow;
 
 use plimsoll_agent::doorbell::Doorbell;
+use plimsoll_agent::loader;
 use plimsoll_agent::process::{self, Observed};
 
 use crate::guard::guarded;
@@ -117,17 +119,10 @@ pub fn wake() {
 
 /// How many objects were ever loaded and unloaded.
 fn loader_changes() -> (u64, u64) {
-    unsafe extern "C" fn first(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        counts: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader's information, and the pair that `loader_changes` passes.
-        unsafe { *counts.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
-        1
-    }
-    let mut counts = (0u64, 0u64);
-    // SAFETY: the callback gets the pair, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counts).cast()) };
+    let mut counts = (0, 0);
+    loader::each_object(&mut |info| {
+        counts = (info.dlpi_adds, info.dlpi_subs);
+        ControlFlow::Break(())
+    });
     counts
 }

@@ -1,10 +1,11 @@
 //! fork, exec and the ways out of a process.
 //!
-//! A forked child is not observed; before an exec our pending signal is taken back, since it would
+//! A forked child is not observed, and finds our heap and the loader's list unlocked; before an exec our pending signal is taken back, since it would
 //! kill the new program; before an end without a return the report is written.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
+use plimsoll_agent::loader;
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::timer::SIGNAL;
 
@@ -24,7 +25,6 @@ mod c {
         };
     }
     reals! {
-        fork() -> libc::pid_t;
         execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
         execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
         execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
@@ -35,18 +35,33 @@ mod c {
     }
 }
 
-/// fork: the child begins unobserved.
-///
-/// # Safety
-/// As the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fork() -> libc::pid_t {
-    // SAFETY: as the caller promises.
-    let child = heap::consistent_over_fork(|| unsafe { c::fork() });
-    if child == 0 {
-        guarded("fork", forget, || ());
+/// Prepares for forks (pthread_atfork(3)). What is registered later runs outside of ours, so that it
+/// finds the child as it will be.
+pub fn follow_forks() {
+    // SAFETY: the functions stay, since the library is never unloaded.
+    let result =
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    if result != 0 {
+        say::debug(|| String::from("forks cannot be followed: no memory"));
     }
-    child
+}
+
+unsafe extern "C" fn before_fork() {
+    loader::before_fork();
+    heap::before_fork();
+}
+
+unsafe extern "C" fn after_fork() {
+    heap::after_fork();
+    loader::after_fork();
+}
+
+/// The child begins unobserved.
+unsafe extern "C" fn in_child() {
+    heap::after_fork();
+    loader::in_child();
+    process::forget_in_child();
+    job::forget_in_child();
 }
 
 /// Takes back what would interrupt the next program, runs `exec`, and goes on if it failed.
@@ -95,17 +110,7 @@ pub unsafe extern "C-unwind" fn daemon(stays: c_int, keeps_streams: c_int) -> c_
     };
     guarded("daemon", before, || ());
     // SAFETY: as the caller promises.
-    let result = unsafe { c::daemon(stays, keeps_streams) };
-    if process::current().is_none() {
-        guarded("daemon's child", forget, || ());
-    }
-    result
-}
-
-/// The calling process is a forked child.
-fn forget() {
-    process::forget_in_child();
-    job::forget_in_child();
+    unsafe { c::daemon(stays, keeps_streams) }
 }
 
 /// The calling thread may be about to forbid itself what measuring needs: the time stamp counter and

@@ -6,11 +6,13 @@
 //! lead to such a function are made to lead to its wrapper (System V ABI for x86-64, 4.4 and 5.2):
 //! after the program's start, after a dlopen, and when MPI begins.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use plimsoll_agent::calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
+use plimsoll_agent::loader;
 use plimsoll_analysis::mpi::Definitions;
 
 use crate::stubs::UNEXPORTED;
@@ -55,8 +57,11 @@ pub fn redirect_calls() {
     let targets = targets();
     if !targets.is_empty() {
         let _guard = LOCK.lock();
-        // SAFETY: the callback gets the list, which outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw const targets).cast_mut().cast()) };
+        loader::each_object(&mut |info| {
+            // SAFETY: the loader describes it.
+            unsafe { redirect_of(info, &targets) };
+            ControlFlow::Continue(())
+        });
     }
 }
 
@@ -79,20 +84,13 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// Called by the loader for each module.
-///
 /// # Safety
-/// `info` is the loader's, `targets` the list of [`redirect_calls`].
-unsafe extern "C" fn visit(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    targets: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader describes a module that stays mapped during the call.
+/// The loader describes a module that stays mapped during the call.
+unsafe fn redirect_of(info: &libc::dl_phdr_info, targets: &[Target]) {
+    // SAFETY: as the caller promises.
     unsafe {
-        let (info, targets) = (&*info, &*targets.cast::<Vec<Target>>());
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
-        let own = visit as *const () as u64;
+        let own = redirect_calls as *const () as u64;
         let holds = |address: u64| {
             headers.iter().any(|header| {
                 let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
@@ -112,7 +110,6 @@ unsafe extern "C" fn visit(
             }
         }
     }
-    0
 }
 
 /// # Safety

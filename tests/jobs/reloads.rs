@@ -8,9 +8,13 @@ use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::share_turn;
 
 fn reloads(way: &str, turns: u32) -> Job {
+    reloads_of("reloaded", way, turns)
+}
+
+fn reloads_of(library: &str, way: &str, turns: u32) -> Job {
     let library = {
         let _turn = share_turn();
-        executable("reloaded", Form::Library, None)
+        executable(library, Form::Library, None)
     };
     let arguments = format!("{way} {} {turns}", library.display());
     Job::alone("reloads").arguments(&arguments).watch(Watch::Run).shares_cores()
@@ -58,4 +62,16 @@ fn unloading_in_threads_while_others_load() {
             .count(),
         0
     );
+}
+
+#[test]
+fn a_library_that_cannot_be_loaded_whole_is_not_read_when_it_is_gone() {
+    let job = reloads_of("unfinished", "failing", 3000).options("--period 1ms").run().succeeded();
+    assert_few_truncated(&job);
+}
+
+#[test]
+fn a_child_forked_while_libraries_are_looked_at_can_load_its_own() {
+    let job = reloads("forks", 400).options("--period 1ms").run().succeeded();
+    assert_few_truncated(&job);
 }

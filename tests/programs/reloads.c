@@ -1,7 +1,8 @@
 /* Loads and unloads a library, again and again, and works through it.
    reloads same LIBRARY TURNS: where it was before. reloads moving LIBRARY TURNS: elsewhere each time.
    reloads threads LIBRARY TURNS: two threads at a time, each a copy of the file, beside a third that loads and
-   unloads another. */
+   unloads another. reloads failing LIBRARY TURNS: it cannot be loaded whole. reloads forks LIBRARY TURNS: a child is
+   forked while the library is looked at, and loads another. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,6 +65,32 @@ static char *copy_of(const char *path, const char *name)
     return strdup(command);
 }
 
+static void *load(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    return library;
+}
+
+/* The child ends by SIGALRM if it cannot load anything. */
+static void fork_a_loader(int turn)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        dlclose(load("libm.so.6"));
+        _exit(0);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+        printf("reloads: child %d ends by %#x\n", turn, status);
+        exit(1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -81,6 +109,20 @@ int main(int argc, char **argv)
         }
         visit(other, 300000000, 20000);
         unlink(other);
+    } else if (strcmp(argv[1], "failing") == 0) {
+        for (int turn = 0; turn < turns; turn++)
+            if (dlopen(path, RTLD_NOW | RTLD_LOCAL))
+                return 1;
+        work_in_program(100000000);
+    } else if (strcmp(argv[1], "forks") == 0) {
+        for (int turn = 0; turn < turns; turn++) {
+            void *library = load(path);
+            /* The map of loaded code is looked at within about a millisecond. */
+            usleep(turn * 7 % 1500);
+            fork_a_loader(turn);
+            dlclose(library);
+        }
+        work_in_program(100000000);
     } else {
         char *first = copy_of(path, "first.so"), *second = copy_of(path, "second.so");
         pthread_t threads[2];

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::vec::Vec;
 
 use super::{Observed, PERMANENT};
+use crate::loader;
 use crate::marks::retreat::{Reason, Surroundings};
 use crate::marks::{runtimes, unwinders};
 use crate::modules::{self, LoadedModule, Snapshot};
@@ -25,9 +26,10 @@ impl Observed {
 
     /// Publishes the map of what is loaded now.
     fn refresh_modules(&self) {
-        self.show_modules(&mut self.lock.lock());
+        loader::while_mapped(|| self.show_modules(&mut self.lock.lock()));
     }
 
+    /// Within [`loader::while_mapped`], before the lock: the loader's lock is taken first everywhere.
     fn show_modules(&self, listing: &mut Listing) {
         // What is being unloaded may be in the loader's list still: the last dlclose shows the rest.
         if listing.unloading == 0 {
@@ -41,6 +43,10 @@ impl Observed {
     /// cannot be taken away, the ones that were loaded with the program. `None` if a thread does not
     /// let go of what it sees: then libraries must stay loaded.
     pub fn begin_unload(&self) -> Option<Unloading<'_>> {
+        loader::while_mapped(|| self.hide_others())
+    }
+
+    fn hide_others(&self) -> Option<Unloading<'_>> {
         let mut listing = self.lock.lock();
         if listing.unloading == 0 {
             let mut stay = modules::loaded();
@@ -142,9 +148,11 @@ pub struct Unloading<'a>(&'a Observed);
 
 impl Drop for Unloading<'_> {
     fn drop(&mut self) {
-        let mut listing = self.0.lock.lock();
-        listing.unloading -= 1;
-        self.0.show_modules(&mut listing);
+        loader::while_mapped(|| {
+            let mut listing = self.0.lock.lock();
+            listing.unloading -= 1;
+            self.0.show_modules(&mut listing);
+        });
     }
 }
 

@@ -1,7 +1,10 @@
 //! Objects that the dynamic loader has loaded into this process, those of MPIs among them.
 
 use std::cell::OnceCell;
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_void};
+use std::ops::ControlFlow;
+
+use plimsoll_agent::loader;
 
 /// An object handle of the dynamic loader that is kept for good.
 #[derive(Clone, Copy)]
@@ -74,20 +77,12 @@ impl Definitions {
 }
 
 fn loaded_mpi_objects() -> Vec<Object> {
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        names: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader's information, and the vector that `loaded_mpi_objects` passes.
-        let (name, names) =
-            unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *names.cast::<Vec<CString>>()) };
-        names.push(name.to_owned());
-        0
-    }
-    let mut names: Vec<CString> = Vec::new();
-    // SAFETY: the callback gets the vector, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut names).cast()) };
+    let mut names = Vec::new();
+    loader::each_object(&mut |info| {
+        // SAFETY: the loader's names are C strings.
+        names.push(unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned());
+        ControlFlow::Continue(())
+    });
     names
         .iter()
         .filter(|name| {

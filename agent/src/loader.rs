@@ -1,0 +1,136 @@
+//! The loader's list of loaded objects, which nothing leaves while it is looked at.
+//!
+//! The loader holds its lock on the list while it calls back, and unmaps objects only with that lock
+//! (dl_iterate_phdr(3); glibc, elf/dl-close.c), also those of a dlopen that fails half way. A forked
+//! child finds the lock as it was and never gets it if another thread held it, since glibc renews its
+//! other locks only (glibc 2.36, posix/fork.c): looks and forks exclude each other.
+
+use core::ffi::{c_int, c_void};
+use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread::Result;
+
+use crate::clock::clock_ns;
+
+/// Looks that run, plus [`FORK`] for each fork.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+const FORK: u32 = 1 << 16;
+
+/// How long a look waits for a fork and a fork for a look, in nanoseconds. One that is in the way for
+/// longer may itself wait for what the other holds.
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// Calls `visit` with each loaded object until it breaks. No object is unmapped before this returns. The
+/// caller holds no lock that is taken inside of a constructor, or while the loader's list is looked at.
+pub fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>) {
+    enter(1, |running| running < FORK);
+    let result = iterate(visit);
+    RUNNING.fetch_sub(1, Ordering::Release);
+    if let Err(panic) = result {
+        resume_unwind(panic);
+    }
+}
+
+/// Runs `work`, during which no object is unmapped. It may look at the objects by [`each_object`].
+pub fn while_mapped<R>(work: impl FnOnce() -> R) -> R {
+    let mut work = Some(work);
+    let mut done = None;
+    each_object(&mut |_| {
+        done = work.take().map(|work| work());
+        ControlFlow::Break(())
+    });
+    // A process without any object has nothing that could be unmapped.
+    done.or_else(|| work.map(|work| work())).expect("either has run")
+}
+
+/// A fork begins: no look runs until [`after_fork`] or [`in_child`].
+pub fn before_fork() {
+    enter(FORK, |running| running % FORK == 0);
+}
+
+/// The parent goes on after a fork.
+pub fn after_fork() {
+    RUNNING.fetch_sub(FORK, Ordering::Release);
+}
+
+/// The child has one thread, which does not look.
+pub fn in_child() {
+    RUNNING.store(0, Ordering::Release);
+}
+
+/// Adds `what` once `may` says so of what runs, or after [`PATIENCE_NS`].
+fn enter(what: u32, may: impl Fn(u32) -> bool) {
+    let begin = clock_ns(libc::CLOCK_MONOTONIC);
+    let add = |running: u32| may(running).then(|| running + what);
+    while RUNNING.fetch_update(Ordering::Acquire, Ordering::Relaxed, add).is_err() {
+        if clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(begin) > PATIENCE_NS {
+            RUNNING.fetch_add(what, Ordering::Acquire);
+            return;
+        }
+        // SAFETY: no preconditions.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+type Visit<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>;
+
+/// What the loader's callback is given: whom to call, and the panic that ended it, which must not
+/// pass through the loader.
+struct Visitor<'a> {
+    visit: Visit<'a>,
+    panic: Option<Box<dyn core::any::Any + Send>>,
+}
+
+fn iterate(visit: Visit<'_>) -> Result<()> {
+    let mut visitor = Visitor { visit, panic: None };
+    // SAFETY: the callback gets the visitor, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(called_back), (&raw mut visitor).cast()) };
+    visitor.panic.map_or(Ok(()), Err)
+}
+
+/// # Safety
+/// `info` is the loader's, `visitor` a [`Visitor`].
+unsafe extern "C" fn called_back(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    visitor: *mut c_void,
+) -> c_int {
+    // SAFETY: promised by `iterate`, which passes this function to the loader.
+    let (info, visitor) = unsafe { (&*info, &mut *visitor.cast::<Visitor<'_>>()) };
+    match catch_unwind(AssertUnwindSafe(|| (visitor.visit)(info))) {
+        Ok(ControlFlow::Continue(())) => 0,
+        Ok(ControlFlow::Break(())) => 1,
+        Err(panic) => {
+            visitor.panic = Some(panic);
+            1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_runs_once_and_may_look_at_the_objects() {
+        let mut objects = 0;
+        let result = while_mapped(|| {
+            each_object(&mut |_| {
+                objects += 1;
+                ControlFlow::Continue(())
+            });
+            7
+        });
+        assert_eq!(result, 7);
+        assert!(objects > 2, "{objects} objects");
+    }
+
+    #[test]
+    fn a_panic_comes_out_where_the_look_began() {
+        let caught = catch_unwind(|| while_mapped(|| panic!("on purpose")));
+        let message = caught.expect_err("it panics");
+        assert_eq!(message.downcast_ref::<&str>(), Some(&"on purpose"));
+    }
+}
