@@ -23,6 +23,7 @@ pub mod outcome;
 pub mod per_rank;
 pub mod process;
 pub mod scratch;
+pub mod side_by_side;
 pub mod subject;
 pub mod summary;
 pub mod truth;

@@ -9,6 +9,7 @@ use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::side_by_side::side_by_side;
 
 use crate::LATER_S;
 
@@ -35,6 +36,7 @@ const SHORT_PLACES: [&str; 2] = ["computing", "finalize"];
 const REPEATS: usize = 4;
 
 /// One row.
+#[derive(Clone)]
 struct Ending {
     mpi: Mpi,
     way: &'static str,
@@ -42,13 +44,29 @@ struct Ending {
     who: String,
 }
 
-/// Prints the table and returns the number of its red rows.
-pub fn table(is_short: bool) -> usize {
+/// Prints the table, of which `at_once` rows run at a time, and returns the number of its red rows.
+pub fn table(is_short: bool, at_once: usize) -> usize {
     println!(
         "{:<10} {:<11} {:<11} {:<4} {:>8} {:>8} {:>7} {:<9} red because",
         "MPI", "way", "place", "who", "without", "with", "later_s", "recovered"
     );
-    rows(is_short).iter().filter(|ending| !ending.print()).count()
+    let rows = rows(is_short);
+    let (mut red, mut late) = (0, Vec::new());
+    let tell = |(ending, row): (&Ending, Row)| {
+        // What others on the same cores delay says nothing.
+        if at_once > 1 && row.red == [LATE] {
+            return late.push(ending.clone());
+        }
+        red += usize::from(!row.red.is_empty());
+        println!("{}", row.text);
+    };
+    side_by_side(&rows, at_once, |ending| (ending, ending.row()), tell);
+    for ending in late {
+        let row = ending.row();
+        red += usize::from(!row.red.is_empty());
+        println!("{}", row.text);
+    }
+    red
 }
 
 fn rows(is_short: bool) -> Vec<Ending> {
@@ -72,29 +90,36 @@ fn rows(is_short: bool) -> Vec<Ending> {
 /// What is said of a job that does not end.
 const HANGS: &str = "hangs";
 
+/// What is said of a row whose only fault is the time.
+const LATE: &str = "late";
+
 /// A job that came to its end, or what it did instead.
 type Ended = Result<Outcome, String>;
+
+/// How a row came out.
+struct Row {
+    /// What is wrong with it.
+    red: Vec<&'static str>,
+    text: String,
+}
 
 impl Ending {
     fn run(&self, watch: Watch) -> Ended {
         let arguments = format!("{} {} {}", self.way, self.place, self.who);
         let job = Job::ranks("sinks", self.mpi, self.mpi.ranks()).arguments(&arguments);
-        catch_unwind(AssertUnwindSafe(|| job.watch(watch).run())).map_err(|panic| {
-            let message = panic.downcast_ref::<String>().map(String::as_str);
-            let text = message.unwrap_or("unknown");
-            if text.contains(" hangs: ") { HANGS.to_owned() } else { text.to_owned() }
+        catch_unwind(AssertUnwindSafe(|| job.shares_cores().watch(watch).run())).map_err(|panic| {
+            panic.downcast_ref::<String>().map_or("unknown", String::as_str).to_owned()
         })
     }
 
-    /// Prints its row; whether it is as it should be.
-    fn print(&self) -> bool {
+    fn row(&self) -> Row {
         let (mut plain, watched) = (vec![self.run(Watch::Off)], self.run(Watch::Run));
         while plain.len() <= REPEATS && !self.why_red(&plain, &watched).is_empty() {
             plain.push(self.run(Watch::Off));
         }
         let red = self.why_red(&plain, &watched);
         let recovered = watched.as_ref().map_or("-", recovered);
-        println!(
+        let mut text = format!(
             "{:<10} {:<11} {:<11} {:<4} {:>8} {:>8} {:>7.1} {recovered:<9} {}",
             self.mpi.abi(),
             self.way,
@@ -105,7 +130,10 @@ impl Ending {
             later_s(&plain, &watched),
             red.join(", ")
         );
-        red.is_empty()
+        if let (Err(reason), false) = (&watched, red.is_empty()) {
+            text = format!("{text}\n{reason}");
+        }
+        Row { red, text }
     }
 
     fn why_red(&self, plain: &[Ended], watched: &Ended) -> Vec<&'static str> {
@@ -118,14 +146,14 @@ impl Ending {
                     && !watched.status().success();
                 plain.status() == watched.status() || of_mpich
             }
-            (Err(plain), Err(watched)) => plain == watched && plain == HANGS,
+            (Err(plain), Err(watched)) => hangs(plain) && hangs(watched),
             _ => false,
         };
         if !plain.iter().any(same) {
             red.push("status");
         }
         if later_s(plain, watched) > LATER_S {
-            red.push("late");
+            red.push(LATE);
         }
         if let Ok(watched) = watched {
             if self.place != "init" && recovered(watched) == "nothing" {
@@ -138,6 +166,10 @@ impl Ending {
         }
         red
     }
+}
+
+fn hangs(reason: &str) -> bool {
+    reason.contains(" hangs: ")
 }
 
 /// By how much it took longer than any of the runs without Plimsoll, in seconds.
@@ -154,6 +186,7 @@ fn shown(ended: &Ended) -> String {
             (None, Some(signal)) => format!("sig {signal}"),
             (None, None) => "?".to_owned(),
         },
+        Err(reason) if hangs(reason) => HANGS.to_owned(),
         Err(reason) => reason.split_whitespace().next().unwrap_or("?").to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use plimsoll_tests::digests::{By, digest};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::side_by_side::side_by_side;
 
 use crate::LOST_S;
 
@@ -22,39 +23,55 @@ const TOLERANCE: f64 = 0.08;
 /// Times that a job is killed before what is wrong with it counts.
 const ATTEMPTS: usize = 3;
 
-/// Kills one rank, the leader or all ranks of `kills` jobs. Prints the longest time that was lost,
-/// and returns the number of jobs that lost too much.
-pub fn table(kills: usize) -> usize {
+/// A job to be killed.
+struct Kill {
+    mpi: Mpi,
+    who: String,
+    ms: u64,
+}
+
+/// Kills one rank, the leader or all ranks of `kills` jobs, `at_once` at a time. Prints the longest
+/// time that was lost, and returns the number of jobs that lost too much.
+pub fn table(kills: usize, at_once: usize) -> usize {
     let mut random = Random::new();
     let mpis: Vec<Mpi> = each_mpi().collect();
     let (mut red, mut lost) = (0, Vec::new());
-    for at in 0..kills {
-        let mpi = mpis[at % mpis.len()];
-        let last = (mpi.ranks() - 1).to_string();
-        let who = [last.as_str(), "0", "all"][at / mpis.len() % 3];
-        let ms = FIRST_MS + random.below(LAST_MS - FIRST_MS);
+    let jobs: Vec<Kill> = (0..kills)
+        .map(|at| {
+            let mpi = mpis[at % mpis.len()];
+            let last = (mpi.ranks() - 1).to_string();
+            let who = [last, "0".to_owned(), "all".to_owned()][at / mpis.len() % 3].clone();
+            Kill { mpi, who, ms: FIRST_MS + random.below(LAST_MS - FIRST_MS) }
+        })
+        .collect();
+    let work = |job: &Kill| {
         // On a busy machine a rank waits for a core, and the efficiency is another one.
-        let mut killed = kill(mpi, who, ms);
+        let mut killed = kill(job);
         for _ in 1..ATTEMPTS {
-            killed = killed.or_else(|_| kill(mpi, who, ms));
+            killed = killed.or_else(|_| kill(job));
         }
-        match killed {
-            Ok(lost_s) => lost.push(lost_s),
-            Err(reason) => {
-                red += 1;
-                println!("{} killed rank {who} after {ms} ms: {reason}", mpi.abi());
-            }
+        killed.map_err(|reason| {
+            format!("{} killed rank {} after {} ms: {reason}", job.mpi.abi(), job.who, job.ms)
+        })
+    };
+    side_by_side(&jobs, at_once, work, |killed| match killed {
+        Ok(lost_s) => lost.push(lost_s),
+        Err(reason) => {
+            red += 1;
+            println!("{reason}");
         }
-    }
+    });
     let most = lost.iter().copied().fold(0.0, f64::max);
     println!("{kills} kills: {red} red; at most {most:.2} s lost, {LOST_S} s allowed");
     red
 }
 
 /// Kills one job. Returns the time between the end of its digest and the kill, in seconds.
-fn kill(mpi: Mpi, who: &str, ms: u64) -> Result<f64, String> {
+fn kill(Kill { mpi, who, ms }: &Kill) -> Result<f64, String> {
+    let (mpi, ms) = (*mpi, *ms);
     let arguments = format!("kill computing {who} {ms}");
     let job = Job::ranks("sinks", mpi, mpi.ranks()).arguments(&arguments).watch(Watch::Run);
+    let job = job.shares_cores();
     let run = || {
         let outcome = job.run();
         let folder = folder(&outcome.files_ending(".spool"))?;

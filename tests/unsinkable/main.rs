@@ -1,6 +1,6 @@
 //! Ends jobs in every way, at every place, and shows how much of the measurement survives.
 //!
-//! usage: plimsoll-unsinkable [--short] [--kills NUMBER]
+//! usage: plimsoll-unsinkable [--short] [--kills NUMBER] [--at-once NUMBER]
 //!
 //! Two tables. The first has a row for each way to end at each place: the status is as without
 //! Plimsoll, the end comes at most [`LATER_S`] later, a report or a digest tells of the run, and
@@ -23,22 +23,26 @@ const LOST_S: f64 = 1.0;
 struct Arguments {
     short: bool,
     kills: usize,
+    /// Jobs that run at a time: their ranks sleep more than they compute.
+    at_once: usize,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let (mut short, mut kills) = (false, None);
+    let (mut short, mut kills, mut at_once) = (false, None, 1);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
+        let mut number = || {
+            let number = words.next().and_then(|number| number.parse().ok());
+            number.ok_or(format!("{word} needs a number"))
+        };
         match word.as_str() {
             "--short" => short = true,
-            "--kills" => {
-                let number = words.next().and_then(|number| number.parse().ok());
-                kills = Some(number.ok_or("--kills needs a number")?);
-            }
+            "--kills" => kills = Some(number()?),
+            "--at-once" => at_once = number()?,
             other => return Err(format!("no option {other}")),
         }
     }
-    Ok(Arguments { short, kills: kills.unwrap_or(if short { 4 } else { 1000 }) })
+    Ok(Arguments { short, kills: kills.unwrap_or(if short { 4 } else { 1000 }), at_once })
 }
 
 fn main() -> ExitCode {
@@ -52,7 +56,8 @@ fn main() -> ExitCode {
     artifacts();
     // A job that hangs is a row of its own.
     std::panic::set_hook(Box::new(|_| {}));
-    let red = endings::table(arguments.short) + kills::table(arguments.kills);
+    let red = endings::table(arguments.short, arguments.at_once)
+        + kills::table(arguments.kills, arguments.at_once);
     println!("{red} red");
     if red == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
