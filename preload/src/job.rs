@@ -25,12 +25,15 @@ use spool::Claimed;
 
 mod attendance;
 mod conclude;
+mod finalize;
+mod irregular;
 mod labels;
 mod session;
 mod spool;
 mod start;
 
-pub use conclude::{finalize, finalize_session, write_incomplete};
+pub use finalize::{finalize, finalize_session};
+pub use irregular::write_incomplete;
 pub use session::{Session, around_session_init, made_from_group};
 pub use start::around_mpi_init;
 

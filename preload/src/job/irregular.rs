@@ -1,0 +1,101 @@
+//! Ends without MPI_Finalize: the report of what this process holds.
+
+use std::path::Path;
+use std::time::Instant;
+
+use plimsoll_analysis::input::{FirstDeath, MIN_OUTLIVED_NS};
+use plimsoll_analysis::mpi::{is_linked_in, launch};
+use plimsoll_collector::Death;
+
+use super::{Job, State, Taken, get};
+use crate::say;
+
+/// The process ends without MPI_Finalize: writes what this process holds. Runs on the process's
+/// own thread. `false` if another thread is writing the report of a regular end.
+pub fn write_incomplete(ended: &str) -> bool {
+    let Some(job) = get() else { return true };
+    let entered = Instant::now();
+    job.own_rules();
+    let Some((taken, mut info, _concluding)) = job.take(ended, false) else { return false };
+    job.stop_collector();
+    if taken.ranks.is_empty() {
+        return true;
+    }
+    let place = Place::of(&job.state.lock());
+    if let Some(reason) = &place.complaint {
+        say::warn(reason);
+    }
+    let unseen = place.world.is_none().then(|| why_unseen(&job.executable)).flatten();
+    // An exit is the regular end of what is not begun by MPI_Init.
+    info.complete = place.is_alone && unseen.is_none() && ended == "exit";
+    let told_rank = launch::told_rank();
+    if let Some(reason) = unseen {
+        if told_rank.is_none_or(|rank| rank == 0) {
+            say::warn(&reason);
+        }
+        info.notes.push(reason);
+    }
+    info.death = job.end_at_first_death(&taken);
+    let (inputs, _) = job.profiles(&taken, &mut info);
+    if inputs.is_empty() {
+        return true;
+    }
+    let (size, part, speaks) = match place.world {
+        // Processes that a launcher started together, and that are nothing to each other for us.
+        None => {
+            (1, told_rank.map(|rank| format!("rank{rank}")), told_rank.is_none_or(|rank| rank == 0))
+        }
+        Some((rank, size)) if inputs.len() == size as usize => (size, None, rank == 0),
+        Some((rank, size)) => (size, Some(format!("rank{rank}")), place.speaks),
+    };
+    if let (Some(folder), true) = (job.spool_folder(), inputs.len() < size as usize) {
+        let folder = folder.display();
+        info.notes.push(format!("`plimsoll digest {folder}` joins what all nodes have written."));
+    }
+    job.write_alone(inputs, &info, entered, size, part.as_deref(), speaks);
+    true
+}
+
+/// Where in a job this process is.
+struct Place {
+    /// Rank and size, once MPI is known.
+    world: Option<(u32, u32)>,
+    speaks: bool,
+    /// It is nobody's rank but its own.
+    is_alone: bool,
+    /// What keeps the ranks of a session apart, for the one that says so.
+    complaint: Option<String>,
+}
+
+impl Place {
+    fn of(state: &State) -> Self {
+        let Some(side) = &state.mpi else {
+            return Self { world: None, speaks: false, is_alone: true, complaint: None };
+        };
+        Self {
+            world: Some((side.rank, side.size)),
+            speaks: side.speaks,
+            is_alone: side.by_session && side.size == 1,
+            complaint: side.apart.clone().filter(|_| side.by_session && side.speaks),
+        }
+    }
+}
+
+impl Job {
+    /// Ends the run of all ranks that this process collects with the first death among them.
+    fn end_at_first_death(&self, taken: &Taken) -> Option<FirstDeath> {
+        let Death { key, at_ns, outlived_ns } = self.collector.end_at_first_death()?;
+        let (_, rank) = taken.ranks.iter().find(|(of, _)| *of == key)?;
+        (outlived_ns > MIN_OUTLIVED_NS).then_some(FirstDeath { rank: rank.rank, at_ns })
+    }
+}
+
+/// Why no MPI was seen in a process that has one.
+fn why_unseen(executable: &str) -> Option<String> {
+    is_linked_in(Path::new(executable)).then(|| {
+        String::from(
+            "MPI is linked statically into this program, where it cannot be watched: each process \
+             writes a report of its own. Link the shared library to have ranks compared.",
+        )
+    })
+}
