@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::job::{Job, Watch, each_mpi};
@@ -31,6 +32,9 @@ const WAYS: [&str; 13] = [
 const PLACES: [&str; 6] = ["computing", "collective", "init", "finalize", "reduction", "thread"];
 const SHORT_WAYS: [&str; 4] = ["exit3", "abort", "terminated", "kill"];
 const SHORT_PLACES: [&str; 2] = ["computing", "finalize"];
+
+/// How long a job may take: MPICH's launcher spins for ever where a rank ends in MPI_Init.
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// Further runs that may show that an end also has another status, or takes longer, without Plimsoll.
 const REPEATS: usize = 4;
@@ -106,7 +110,8 @@ struct Row {
 impl Ending {
     fn run(&self, watch: Watch) -> Ended {
         let arguments = format!("{} {} {}", self.way, self.place, self.who);
-        let job = Job::ranks("sinks", self.mpi, self.mpi.ranks()).arguments(&arguments);
+        let job =
+            Job::ranks("sinks", self.mpi, self.mpi.ranks()).arguments(&arguments).limit(LIMIT);
         catch_unwind(AssertUnwindSafe(|| job.shares_cores().watch(watch).run())).map_err(|panic| {
             panic.downcast_ref::<String>().map_or("unknown", String::as_str).to_owned()
         })
