@@ -1,8 +1,8 @@
 //! Ends jobs in every way, at every place, and shows how much of the measurement survives.
 //!
-//! usage: plimsoll-unsinkable [--short] [--kills NUMBER] [--at-once NUMBER]
+//! usage: plimsoll-unsinkable [--short] [--kills NUMBER] [--at-once NUMBER] [endings] [kills]
 //!
-//! Two tables. The first has a row for each way to end at each place: the status is as without
+//! Two tables, or the one that is named. The first has a row for each way to end at each place: the status is as without
 //! Plimsoll, the end comes at most [`LATER_S`] later, a report or a digest tells of the run, and
 //! nothing is left behind. The second counts jobs of which ranks were killed at random times: a
 //! digest tells of them up to [`LOST_S`] before. Exits with 1 if a row is red.
@@ -25,10 +25,12 @@ struct Arguments {
     kills: usize,
     /// Jobs that run at a time: their ranks sleep more than they compute.
     at_once: usize,
+    endings: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
     let (mut short, mut kills, mut at_once) = (false, None, 1);
+    let (mut only_endings, mut only_kills) = (false, false);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || {
@@ -39,10 +41,19 @@ fn arguments() -> Result<Arguments, String> {
             "--short" => short = true,
             "--kills" => kills = Some(number()?),
             "--at-once" => at_once = number()?,
-            other => return Err(format!("no option {other}")),
+            "endings" => only_endings = true,
+            "kills" => only_kills = true,
+            other => return Err(format!("nothing is known of {other}")),
         }
     }
-    Ok(Arguments { short, kills: kills.unwrap_or(if short { 4 } else { 1000 }), at_once })
+    let all = only_endings == only_kills;
+    let kills = match kills {
+        _ if !all && only_endings => 0,
+        Some(kills) => kills,
+        None if short => 4,
+        None => 1000,
+    };
+    Ok(Arguments { short, kills, at_once, endings: all || only_endings })
 }
 
 fn main() -> ExitCode {
@@ -56,8 +67,13 @@ fn main() -> ExitCode {
     artifacts();
     // A job that hangs is a row of its own.
     std::panic::set_hook(Box::new(|_| {}));
-    let red = endings::table(arguments.short, arguments.at_once)
-        + kills::table(arguments.kills, arguments.at_once);
+    let mut red = 0;
+    if arguments.endings {
+        red += endings::table(arguments.short, arguments.at_once);
+    }
+    if arguments.kills > 0 {
+        red += kills::table(arguments.kills, arguments.at_once);
+    }
     println!("{red} red");
     if red == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
