@@ -1,9 +1,11 @@
-//! The loader's list of loaded objects, which nothing leaves while it is looked at.
+//! Iteration over the loaded objects (program and shared libraries) by dl_iterate_phdr(3).
 //!
-//! The loader holds its lock on the list while it calls back, and unmaps objects only with that lock
-//! (dl_iterate_phdr(3); glibc, elf/dl-close.c), also those of a dlopen that fails half way. A forked
-//! child finds the lock as it was and never gets it if another thread held it, since glibc renews its
-//! other locks only (glibc 2.36, posix/fork.c): looks and forks exclude each other.
+//! # Design constraints
+//! - No object is unmapped during an iteration: glibc holds `dl_load_write_lock` while it calls back,
+//!   and unmaps objects with this lock only (elf/dl-close.c), also after a dlopen that fails.
+//! - No fork happens during an iteration: glibc 2.36 resets its other locks in the child, but not
+//!   this one (posix/fork.c). A child whose parent iterated in another thread could never load a
+//!   library again.
 
 use core::ffi::{c_int, c_void};
 use core::ops::ControlFlow;
@@ -14,16 +16,17 @@ use std::thread::Result;
 
 use crate::clock::clock_ns;
 
-/// Looks that run, plus [`FORK`] for each fork.
+/// Number of iterations in progress, plus [`FORK`] for each fork in progress.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 const FORK: u32 = 1 << 16;
 
-/// How long a look waits for a fork and a fork for a look, in nanoseconds. One that is in the way for
-/// longer may itself wait for what the other holds.
+/// Maximum time that an iteration waits for a fork, and a fork for an iteration, in nanoseconds. The
+/// bound excludes a deadlock where each holds a lock that the other needs.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Calls `visit` with each loaded object until it breaks. No object is unmapped before this returns. The
-/// caller holds no lock that is taken inside of a constructor, or while the loader's list is looked at.
+/// Calls `visit` with each loaded object until `visit` breaks. All objects stay mapped until the
+/// function returns. To exclude deadlocks, the caller must hold no lock that a constructor of a
+/// library or another `visit` may take.
 pub fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>) {
     enter(1, |running| running < FORK);
     let result = iterate(visit);
@@ -33,7 +36,7 @@ pub fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>
     }
 }
 
-/// Runs `work`, during which no object is unmapped. It may look at the objects by [`each_object`].
+/// Runs `work` while all objects stay mapped. `work` may call [`each_object`].
 pub fn while_mapped<R>(work: impl FnOnce() -> R) -> R {
     let mut work = Some(work);
     let mut done = None;
@@ -45,22 +48,22 @@ pub fn while_mapped<R>(work: impl FnOnce() -> R) -> R {
     done.or_else(|| work.map(|work| work())).expect("either has run")
 }
 
-/// A fork begins: no look runs until [`after_fork`] or [`in_child`].
+/// Waits for iterations in progress and keeps new ones back until [`after_fork`] or [`in_child`].
 pub fn before_fork() {
     enter(FORK, |running| running % FORK == 0);
 }
 
-/// The parent goes on after a fork.
+/// Lets iterations begin again, in the parent.
 pub fn after_fork() {
     RUNNING.fetch_sub(FORK, Ordering::Release);
 }
 
-/// The child has one thread, which does not look.
+/// Resets the count in the child, whose only thread does not iterate.
 pub fn in_child() {
     RUNNING.store(0, Ordering::Release);
 }
 
-/// Adds `what` once `may` says so of what runs, or after [`PATIENCE_NS`].
+/// Adds `what` to [`RUNNING`] once `may` allows it, at the latest after [`PATIENCE_NS`].
 fn enter(what: u32, may: impl Fn(u32) -> bool) {
     let begin = clock_ns(libc::CLOCK_MONOTONIC);
     let add = |running: u32| may(running).then(|| running + what);
@@ -76,8 +79,8 @@ fn enter(what: u32, may: impl Fn(u32) -> bool) {
 
 type Visit<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>;
 
-/// What the loader's callback is given: whom to call, and the panic that ended it, which must not
-/// pass through the loader.
+/// Argument of the loader's callback. A panic of `visit` is kept here, since it must not unwind
+/// through the loader.
 struct Visitor<'a> {
     visit: Visit<'a>,
     panic: Option<Box<dyn core::any::Any + Send>>,

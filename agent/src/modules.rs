@@ -161,9 +161,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The modules that are loaded now, without their index in the segment. What is mapped of them may
-/// be read within [`loader::while_mapped`] only, since even what nobody closes goes if it cannot be
-/// loaded whole.
+/// Returns the modules that are loaded now, without their index in the segment. Their memory may be
+/// read within [`loader::while_mapped`] only: a dlopen that fails unmaps its library again.
 pub fn loaded() -> Vec<LoadedModule> {
     let mut modules = Vec::new();
     loader::each_object(&mut |info| {

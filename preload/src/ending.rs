@@ -57,9 +57,9 @@ pub fn by_signal(signal: i32) {
     end(signal, SIGNAL_PATIENCE);
 }
 
-/// Waits for the end of the process if another thread is about to end it. Without Plimsoll the calling
-/// thread would be gone: what it does next would not be done, and a rank that comes to MPI_Finalize
-/// and dies there brings down the launcher of Open MPI 4.1 (use after free in PMIx 4.2.2).
+/// Waits for the end of the process if another thread has begun to end it. Without Plimsoll the
+/// calling thread would be gone by now. A rank that enters MPI_Finalize and then dies can crash the
+/// launcher of Open MPI 4.1 (a use after free in PMIx 4.2.2), so MPI_Finalize must not be entered.
 pub fn await_end() {
     let ends = ENDS.load(Ordering::Relaxed);
     if ends == 0 || ends == thread_id() {

@@ -126,8 +126,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// A fork begins: whoever has the heap lets go of it, so that the child can use its copy. It stays
-/// locked until [`after_fork`]. A fork by what has interrupted its owner does without.
+/// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_PATIENCE`] the fork
+/// goes on without the lock: a signal handler that forks may have interrupted the lock's owner.
 pub fn before_fork() {
     let begin = Instant::now();
     let mut is_ours = HEAP.try_lock();

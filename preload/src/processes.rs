@@ -1,7 +1,8 @@
 //! fork, exec and the ways out of a process.
 //!
-//! A forked child is not observed, and finds our heap and the loader's list unlocked; before an exec our pending signal is taken back, since it would
-//! kill the new program; before an end without a return the report is written.
+//! A forked child is not observed; our heap and the loader's lock are free in it. Before an exec our
+//! pending signal is taken back, since it would kill the new program. Before an end without a return
+//! the report is written.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
@@ -35,8 +36,8 @@ mod c {
     }
 }
 
-/// Prepares for forks (pthread_atfork(3)). What is registered later runs outside of ours, so that it
-/// finds the child as it will be.
+/// Registers handlers for forks (pthread_atfork(3)). Handlers that the application registers later run
+/// before ours in the parent and after ours in the child.
 pub fn follow_forks() {
     // SAFETY: the functions stay, since the library is never unloaded.
     let result =

@@ -1,12 +1,12 @@
-//! Several pieces of work at a time, told in order.
+//! Parallel work with results in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Does `work` for each item, `at_once` of them at a time, and calls `tell` with what comes of it, in
-/// the order of the items and as soon as that allows.
+/// Runs `work` for each item, `at_once` at a time. Calls `tell` with each result as soon as possible,
+/// in the order of the items.
 pub fn side_by_side<'a, T: Sync, R: Send>(
     items: &'a [T],
     at_once: usize,

@@ -29,7 +29,8 @@ impl Observed {
         loader::while_mapped(|| self.show_modules(&mut self.lock.lock()));
     }
 
-    /// Within [`loader::while_mapped`], before the lock: the loader's lock is taken first everywhere.
+    /// Publishes the loaded modules. Lock order: the loader's lock ([`loader::while_mapped`]) before
+    /// `self.lock`.
     fn show_modules(&self, listing: &mut Listing) {
         // What is being unloaded may be in the loader's list still: the last dlclose shows the rest.
         if listing.unloading == 0 {
