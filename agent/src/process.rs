@@ -225,6 +225,11 @@ impl Observed {
         self.header().reported.load(Ordering::Acquire) & 1 != 0
     }
 
+    /// Whether the process with whose announced end the run was reported lives on.
+    pub fn is_outlived(&self) -> bool {
+        self.header().outlived.load(Ordering::Acquire) != 0
+    }
+
     /// What changes with each step that the collector makes towards the report.
     pub fn report_steps(&self) -> u32 {
         self.header().reported.load(Ordering::Relaxed)

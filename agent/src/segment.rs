@@ -121,6 +121,9 @@ pub struct Process {
     /// Steps that the collector has made towards the report of this process's end, in steps of 2;
     /// odd when it has reported.
     pub reported: AtomicU32,
+    /// Not 0: that report ended the run, but the process that announced its end lives on, and comes to
+    /// MPI_Finalize. Set before `reported` says so.
+    pub outlived: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
     /// Nothing is known but samples: the application's calls are not measured.

@@ -236,6 +236,11 @@ impl ThreadBlock {
         !runs
     }
 
+    /// Whether our own code runs on the thread, as far as another one can tell.
+    pub fn runs(&self) -> bool {
+        self.active.load(Ordering::Relaxed) && self.busy.load(Ordering::Relaxed) != 0
+    }
+
     /// The thread ends: whatever of our own code was left on it does not run any more.
     pub fn settle(&self) {
         self.busy.store(0, Ordering::Relaxed);

@@ -312,6 +312,13 @@ impl Collector {
         }
     }
 
+    /// Tells all processes that the one with whose announced end the run is reported lives on: they are not
+    /// to miss it. To be called before [`Collector::acknowledge`].
+    pub fn outlive(&self) {
+        let state = self.state.lock();
+        state.processes.values().chain(&state.finished).for_each(Process::outlive);
+    }
+
     /// Tells all processes that the report has come a step further: those that end wait for it.
     pub fn advance(&self) {
         let state = self.state.lock();

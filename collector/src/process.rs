@@ -226,6 +226,11 @@ impl Process {
         self.segment.process().reported.fetch_or(1, Ordering::Release);
     }
 
+    /// Tells the process that nobody of its node has died, whatever is reported.
+    pub(crate) fn outlive(&self) {
+        self.segment.process().outlived.store(1, Ordering::Release);
+    }
+
     /// Tells the process that its report has come a step further.
     pub(crate) fn advance(&self) {
         self.segment.process().reported.fetch_add(2, Ordering::Relaxed);

@@ -13,10 +13,12 @@ use plimsoll_agent::process;
 
 use crate::{job, loading};
 
-/// How the process ends: 0 not yet, [`EXIT`], [`ABORT`], or a signal's number.
+/// How the process ends: 0 not yet, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's number.
 static HOW: AtomicI32 = AtomicI32::new(0);
 const EXIT: i32 = -1;
 const ABORT: i32 = -2;
+/// A process of the node forbids itself system calls: nothing can be measured any more, but it lives on.
+const FILTER: i32 = -3;
 
 /// The report is written, or cannot be.
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -48,6 +50,7 @@ fn words(how: i32) -> String {
     match how {
         EXIT => String::from("exit"),
         ABORT => String::from("abort"),
+        FILTER => String::from("seccomp filter"),
         signal => format!("signal {signal}"),
     }
 }
@@ -80,6 +83,16 @@ pub fn by_exit() {
 /// The process calls MPI_Abort.
 pub fn by_abort() {
     end(ABORT, SIGNAL_PATIENCE);
+}
+
+/// The process is about to forbid itself system calls.
+pub fn by_filter() {
+    end(FILTER, EXIT_PATIENCE);
+}
+
+/// Whether what ended the run is no end of a process: all of them come to MPI_Finalize.
+pub fn is_by_filter() -> bool {
+    HOW.load(Ordering::Acquire) == FILTER
 }
 
 /// A rank that this process collects is about to end in the way that it announced.
@@ -135,7 +148,9 @@ fn end(how: i32, patience: Duration) {
     if is_done() || !job::has_thread() {
         return;
     }
-    ENDS.store(thread_id(), Ordering::Relaxed);
+    if how != FILTER {
+        ENDS.store(thread_id(), Ordering::Relaxed);
+    }
     observed.end(false);
     observed.announce_ending(how as u32);
     if HOW.compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire).is_ok() {

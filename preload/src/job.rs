@@ -31,11 +31,13 @@ mod labels;
 mod session;
 mod spool;
 mod start;
+mod withdrawal;
 
 pub use finalize::{finalize, finalize_session};
 pub use irregular::write_incomplete;
 pub use session::{Session, around_session_init, made_from_group};
 pub use start::around_mpi_init;
+pub use withdrawal::withdraw;
 
 /// Longest that MPI_Finalize, or another end, waits for loops and lines to be looked up.
 const LOOKUP_TIME: Duration = Duration::from_millis(300);
@@ -211,6 +213,7 @@ pub fn collector_elsewhere() -> Option<u32> {
 /// In a forked child: the job is the parent's.
 pub fn forget_in_child() {
     CURRENT.store(null_mut(), Ordering::Relaxed);
+    withdrawal::forget_in_child();
     FACTS.store(null_mut(), Ordering::Relaxed);
     MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);

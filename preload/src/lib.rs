@@ -10,6 +10,7 @@
 //! - A process that is not to be observed is left alone: its hooks find no observed process.
 
 mod ending;
+mod filters;
 mod guard;
 mod heap;
 mod instrumentation;
@@ -58,6 +59,7 @@ extern "C" fn constructor() {
     std::panic::set_hook(Box::new(say::fault));
     let construct = || {
         real::resolve_all();
+        filters::resolve();
         // SAFETY: no preconditions. A privileged program must not be influenced by its caller.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return;

@@ -34,15 +34,21 @@ mod c {
     }
 }
 
+fn note() {
+    if process::current().is_some() {
+        NOTED.ring();
+    }
+}
+
 extern "C" fn note_dlopen() -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlopen");
-    guarded("dlopen", || NOTED.ring(), || ());
+    guarded("dlopen", note, || ());
     FUNCTION.get()
 }
 
 extern "C" fn note_dlmopen() -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlmopen");
-    guarded("dlmopen", || NOTED.ring(), || ());
+    guarded("dlmopen", note, || ());
     FUNCTION.get()
 }
 

@@ -4,16 +4,14 @@
 //! pending signal is taken back, since it would kill the new program. Before an end without a return
 //! the report is written.
 
-use std::ffi::{c_char, c_int, c_ulong, c_void};
+use std::ffi::{c_char, c_int};
 
 use plimsoll_agent::loader;
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::timer::SIGNAL;
 
 use crate::guard::guarded;
-use crate::passing_hook;
-use crate::real::Function;
-use crate::{ending, heap, job, say, threads};
+use crate::{ending, filters, heap, job, say};
 
 mod c {
     use super::*;
@@ -27,8 +25,6 @@ mod c {
     }
     reals! {
         execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-        execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
-        execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
         execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
         fexecve(descriptor: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
         _exit(status: c_int) -> !;
@@ -114,61 +110,55 @@ pub unsafe extern "C-unwind" fn daemon(stays: c_int, keeps_streams: c_int) -> c_
     unsafe { c::daemon(stays, keeps_streams) }
 }
 
-/// The calling thread may be about to forbid itself what measuring needs: the time stamp counter and
-/// all system calls but a few (seccomp(2), strict mode; PR_SET_TSC). Then it is measured no more.
-/// Returns the real prctl.
-extern "C" fn before_prctl(option: c_int, mode: c_ulong) -> *const c_void {
-    static FUNCTION: Function = Function::named(c"prctl");
-    let forbids = match option {
-        libc::PR_SET_SECCOMP => mode == c_ulong::from(libc::SECCOMP_MODE_STRICT),
-        libc::PR_SET_TSC => mode == libc::PR_TSC_SIGSEGV as c_ulong,
-        _ => false,
-    };
-    let leave = || {
-        if process::current().is_some_and(|observed| observed.is_own_thread()) {
-            say::debug(|| {
-                String::from("a thread forbids itself system calls: it is measured no more")
-            });
-            threads::leave_early();
-        }
-    };
-    if forbids {
-        guarded("prctl", leave, || ());
-    }
-    FUNCTION.get()
+unsafe extern "C" {
+    /// environ(7).
+    static environ: *const *const c_char;
 }
 
-passing_hook! {
-    /// prctl. All arguments reach the real function unchanged.
-    prctl, before_prctl
+/// The environment that an exec is given, or that of this process.
+macro_rules! environment {
+    ($given:ident) => {
+        $given
+    };
+    () => {
+        // SAFETY: the C library's own.
+        unsafe { environ }
+    };
 }
 
+/// Defines the hook of an exec, which calls the `real` one with the environment of the new program.
 macro_rules! exec_hooks {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+    ($($name:ident($path:ident: $type:ty $(, $environment:ident)?) => $real:ident;)*) => {
         $(
             /// The exec of this name.
             ///
             /// # Safety
             /// As the C library's function.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
-                // SAFETY: as the caller promises.
-                around_exec(|| unsafe { c::$name($($argument),*) })
+            pub unsafe extern "C-unwind" fn $name(
+                $path: $type,
+                arguments: *const *const c_char
+                $(, $environment: *const *const c_char)?
+            ) -> c_int {
+                let given = environment!($($environment)?);
+                // SAFETY: as the caller promises; what the new program finds is a copy.
+                let real = |environment| unsafe { c::$real($path, arguments, environment) };
+                around_exec(|| filters::with_environment(given, real))
             }
         )*
     };
 }
 
 exec_hooks! {
-    execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
-    execv(path: *const c_char, arguments: *const *const c_char);
-    execvp(file: *const c_char, arguments: *const *const c_char);
-    execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
-    fexecve(descriptor: c_int, arguments: *const *const c_char, environment: *const *const c_char);
+    execve(path: *const c_char, environment) => execve;
+    execv(path: *const c_char) => execve;
+    execvp(file: *const c_char) => execvpe;
+    execvpe(file: *const c_char, environment) => execvpe;
+    fexecve(descriptor: c_int, environment) => fexecve;
 }
 
 /// The process ends without its exit handlers.
-fn report() {
+pub fn report() {
     if process::current().is_some_and(|observed| observed.is_own_process()) {
         ending::by_exit();
     }

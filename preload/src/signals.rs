@@ -167,6 +167,24 @@ fn install_fatal(signal: c_int) {
     unsafe { c::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
+/// Takes every handler of ours back, so that nothing of ours runs whatever signal comes. Samples that are on
+/// their way are thrown away: an ignored signal does not stay pending (sigaction(2)).
+pub fn withdraw() {
+    let mut ignored = default_action();
+    ignored.sa_sigaction = libc::SIG_IGN;
+    let signals = FATAL.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+    for signal in signals.filter(|signal| is_ours(*signal)) {
+        // SAFETY: the pointers are valid for the call.
+        unsafe { c::sigaction(signal, &default_action(), std::ptr::null_mut()) };
+    }
+    if is_ours(SIGNAL) {
+        for action in [ignored, default_action()] {
+            // SAFETY: as above.
+            unsafe { c::sigaction(SIGNAL, &action, std::ptr::null_mut()) };
+        }
+    }
+}
+
 /// A signal whose default would end the process: write the report, then let it end just so.
 extern "C" fn fatal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: errno's location is valid in every thread.

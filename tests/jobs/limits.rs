@@ -118,3 +118,57 @@ fn a_thread_may_forbid_itself_system_calls() {
         assert_eq!(watched.summaries().len(), 1, "{}", watched.story());
     }
 }
+
+/// Runs the subject of filters as it is and watched. The watched one ends as the other, and says in one
+/// line that it is measured until the filter is set.
+#[track_caller]
+fn filtered(job: &Job, reports: usize) {
+    let job = job.clone().shares_cores();
+    let (plain, watched) = (job.run(), job.clone().watch(Watch::Run).run());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    let lines = watched.plimsoll_lines();
+    let said = lines.iter().filter(|line| line.contains("(seccomp)")).count();
+    assert_eq!((said, watched.summaries().len()), (reports, reports), "{}", watched.story());
+    for summary in watched.summaries() {
+        assert_eq!(summary.text("/run/ended"), "seccomp filter", "{}", watched.story());
+        let seconds = |function| summary.of_function(function).mean_s;
+        assert!(seconds("work_before") > 0.0, "{}", watched.story());
+        // Another rank may be ahead of the one that ends the run.
+        assert!(seconds("work_after") == 0.0 || job.has_ranks(), "{}", watched.story());
+    }
+}
+
+#[test]
+fn a_program_that_filters_its_system_calls_is_measured_until_then() {
+    for end in ["return", "exit_group", "fault", "become"] {
+        for arguments in ["prctl kill", "syscall kill", "all kill", "syscall errno"] {
+            filtered(&Job::alone("filters").arguments(&format!("{arguments} {end}")), 1);
+        }
+    }
+}
+
+#[test]
+fn ranks_that_filter_their_system_calls_are_measured_until_then() {
+    for mpi in each_mpi() {
+        let of = |arguments| Job::ranks("filters", mpi, 2).arguments(arguments);
+        for arguments in ["all kill return", "syscall errno return", "syscall kill return 0"] {
+            filtered(&of(arguments), 1);
+        }
+        filtered(&of("prctl kill return 1"), 1);
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
+    if Mpi::Mpich.available() {
+        for rank in ["1", "2", ""] {
+            let job = Job::ranks("filters", Mpi::Mpich, 4).nodes(2);
+            let job = job.arguments(&format!("syscall kill return {rank}")).shares_cores();
+            let (plain, watched) = (job.run(), job.watch(Watch::Run).run());
+            assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+            assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.story());
+        }
+    }
+}

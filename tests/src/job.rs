@@ -144,6 +144,11 @@ impl Job {
         self
     }
 
+    /// Whether it has ranks of an MPI.
+    pub const fn has_ranks(&self) -> bool {
+        self.mpi.is_some()
+    }
+
     /// Runs it in a new directory and collects what came of it.
     ///
     /// # Panics

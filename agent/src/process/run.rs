@@ -1,13 +1,20 @@
 //! The observed run: its begin and end, pauses, and what ends the measurement before.
 
-use core::sync::atomic::Ordering;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
-use super::Observed;
+use super::{ALIVE, Observed};
 use crate::clock::stamp_now;
 use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
 use crate::segment::ClockKind;
+use crate::thread::ThreadBlock;
 use crate::{sampler, tls};
+
+/// Longest wait for handlers that run on other threads, in milliseconds: one takes microseconds while it
+/// has a core.
+const HANDLER_PATIENCE_MS: u32 = 50;
 
 impl Observed {
     /// The observed run begins now, on the calling thread: MPI_Init has returned. The reader may be
@@ -107,6 +114,37 @@ impl Observed {
         self.header().stepped_aside.store(1, Ordering::SeqCst);
         let _guard = self.lock.lock();
         self.silence();
+    }
+
+    /// The process is about to forbid itself system calls: no thread of it is interrupted any more, and from
+    /// here on it is none that is observed.
+    pub fn withdraw(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        {
+            let _guard = self.lock.lock();
+            self.silence();
+            self.await_handlers();
+        }
+        tls::set(null_mut());
+        ALIVE.store(null_mut(), Ordering::Release);
+    }
+
+    /// Waits, for a bounded time, until our code runs on no other thread. The lock is held.
+    fn await_handlers(&self) {
+        let own = tls::get();
+        let runs = |block: &AtomicPtr<ThreadBlock>| {
+            let block = block.load(Ordering::Acquire);
+            // SAFETY: blocks are unlisted under the lock before they are unmapped.
+            block != own && unsafe { block.as_ref() }.is_some_and(ThreadBlock::runs)
+        };
+        for _ in 0..HANDLER_PATIENCE_MS {
+            // What is on its way when the timers stop begins within this time, and a handler that has said
+            // that it is over returns.
+            std::thread::sleep(Duration::from_millis(1));
+            if !self.blocks.iter().any(runs) {
+                return;
+            }
+        }
     }
 
     /// Lets no timer interrupt any more. The lock is held.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const LEFT: u64 = u64::MAX;
 
 /// How often a waiting rank looks for the others before it sleeps in between, and how long it sleeps.
 const LOOKS: u32 = 1000;
+/// [`MpiCommunicator::wait_busily`].
+static WAITS_BUSILY: AtomicBool = AtomicBool::new(false);
 const NAP: Duration = Duration::from_micros(50);
 
 /// An MPI function returned an error.
@@ -180,7 +182,11 @@ impl MpiCommunicator {
                 return Ok(true);
             }
             looks += 1;
-            if looks < LOOKS {
+            if WAITS_BUSILY.load(Ordering::Relaxed) {
+                if !goes_on() {
+                    return Ok(false);
+                }
+            } else if looks < LOOKS {
                 thread::yield_now();
             } else if goes_on() {
                 thread::sleep(NAP);
@@ -188,6 +194,11 @@ impl MpiCommunicator {
                 return Ok(false);
             }
         }
+    }
+
+    /// Lets this process wait for others without system calls but those of MPI, from here on.
+    pub fn wait_busily() {
+        WAITS_BUSILY.store(true, Ordering::Relaxed);
     }
 
     /// Waits until all ranks are here.

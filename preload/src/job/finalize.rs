@@ -14,6 +14,7 @@ use plimsoll_analysis::printable;
 use plimsoll_analysis::spooled::telling;
 
 use super::conclude::Concluding;
+use super::withdrawal::withdrawn;
 use super::{Job, Phase, State, Taken, Together, get};
 use crate::guard::{self, guarded};
 use crate::report::{self, Scope};
@@ -21,6 +22,9 @@ use crate::{ending, loading, say, threads};
 
 /// MPI_Finalize was entered: gathers, diagnoses, writes. `measured` runs a wait as a measured call.
 pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
+    if let Some(job) = withdrawn() {
+        return guarded("MPI_Finalize", || job.finalize_withdrawn(), || ());
+    }
     let (Some(job), Some(observed)) = (get(), process::current()) else { return };
     let Some(Leaving { together, rank, size, speaks, by_session }) = job.leave() else { return };
     if by_session {
@@ -89,7 +93,11 @@ fn all_come(
     // None before the wait: the others wait for this rank, whatever fails here.
     let came = Cell::new(None);
     let mut wait = || {
-        let mut nobody_ended = || !ending::is_requested() && !observed.is_reported();
+        let mut nobody_ended = || {
+            // In this order: that all live on is said before it is said that there is a report.
+            let reported = ending::is_requested() || observed.is_reported();
+            !reported || ending::is_by_filter() || observed.is_outlived()
+        };
         let all = together.world.wait_for_all(&mut nobody_ended);
         came.set(Some(all.unwrap_or_else(|error| {
             say::debug(|| format!("waiting for the other ranks failed: {error}"));
@@ -104,8 +112,8 @@ fn all_come(
 }
 
 /// What a process takes along into MPI_Finalize.
-struct Leaving {
-    together: Option<Together>,
+pub(super) struct Leaving {
+    pub(super) together: Option<Together>,
     rank: u32,
     size: u32,
     speaks: bool,
@@ -116,14 +124,14 @@ struct Leaving {
 /// The standard lets it wait for the others, as MPI_Finalize does (MPI-4.1, 11.3.1).
 pub fn finalize_session(measured: impl FnOnce(&mut dyn FnMut())) {
     let by_session = |state: &State| state.mpi.as_ref().is_some_and(|side| side.by_session);
-    if get().is_some_and(|job| by_session(&job.state.lock())) {
+    if get().or_else(withdrawn).is_some_and(|job| by_session(&job.state.lock())) {
         finalize(measured);
     }
 }
 
 impl Job {
     /// The run ends for this process; `None` if there is nothing to be concluded.
-    fn leave(&self) -> Option<Leaving> {
+    pub(super) fn leave(&self) -> Option<Leaving> {
         let mut state = self.state.lock();
         let is_open = state.phase == Phase::Collecting;
         let side = state.mpi.as_mut().filter(|side| !side.by_session || side.is_together)?;

@@ -8,7 +8,7 @@ use plimsoll_analysis::mpi::{is_linked_in, launch};
 use plimsoll_collector::Death;
 
 use super::{Job, State, Taken, get};
-use crate::say;
+use crate::{ending, say};
 
 /// The process ends without MPI_Finalize: writes what this process holds. Runs on the process's
 /// own thread. `false` if another thread is writing the report of a regular end.
@@ -20,6 +20,13 @@ pub fn write_incomplete(ended: &str) -> bool {
     job.stop_collector();
     if taken.ranks.is_empty() {
         return true;
+    }
+    if ending::is_by_filter() {
+        job.collector.outlive();
+        say::warn(
+            "the program restricts its system calls (seccomp), and is measured until here only. To have all of \
+             it measured, run it without its filter.",
+        );
     }
     let place = Place::of(&job.state.lock());
     if let Some(reason) = &place.complaint {

@@ -1,0 +1,205 @@
+//! seccomp(2): a process that is about to forbid itself system calls is left alone from there on.
+//!
+//! A filter that ends the process at a system call that only we make would end it because of us, and one
+//! cannot know what a filter lets pass. So before it is in force the report of what was measured is written,
+//! and our threads, timers and handlers end. What the process becomes by an exec, it becomes with the
+//! filter, and is not measured either.
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use plimsoll_agent::process;
+
+use crate::guard::guarded;
+use crate::passing_hook;
+use crate::real::{self, Function};
+use crate::wrappers::REGIONS;
+use crate::{ALLOWED, ending, job, processes, say, signals, threads};
+
+/// This process, or the one that it was forked from, has a filter.
+static FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// A filter is about to be set: nothing of ours is done any more in this process.
+fn withdraw() {
+    FILTERED.store(true, Ordering::Relaxed);
+    let Some(observed) = process::current().filter(|observed| observed.is_own_process()) else {
+        return;
+    };
+    ALLOWED.store(false, Ordering::Relaxed);
+    ending::by_filter();
+    job::withdraw();
+    REGIONS.store(false, Ordering::Relaxed);
+    observed.withdraw();
+    signals::withdraw();
+}
+
+/// The calling thread is about to forbid itself the time stamp counter, or all system calls but a few.
+fn leave() {
+    if process::current().is_some_and(|observed| observed.is_own_thread()) {
+        say::debug(|| String::from("a thread forbids itself system calls: it is measured no more"));
+        threads::leave_early();
+    }
+}
+
+/// seccomp is about to be called with this operation and filter.
+fn before_seccomp(operation: c_ulong, filter: *const c_void) {
+    const STRICT: c_ulong = libc::SECCOMP_SET_MODE_STRICT as c_ulong;
+    const FILTER: c_ulong = libc::SECCOMP_SET_MODE_FILTER as c_ulong;
+    match operation {
+        STRICT => guarded("seccomp", leave, || ()),
+        // Without a filter the call fails: so one asks what the kernel knows.
+        FILTER if !filter.is_null() => guarded("seccomp", withdraw, || ()),
+        _ => {}
+    }
+}
+
+/// Returns the real prctl.
+extern "C" fn before_prctl(option: c_int, mode: c_ulong, filter: *const c_void) -> *const c_void {
+    static FUNCTION: Function = Function::named(c"prctl");
+    match option {
+        libc::PR_SET_SECCOMP if mode == c_ulong::from(libc::SECCOMP_MODE_STRICT) => {
+            before_seccomp(libc::SECCOMP_SET_MODE_STRICT.into(), filter);
+        }
+        libc::PR_SET_SECCOMP if mode == c_ulong::from(libc::SECCOMP_MODE_FILTER) => {
+            before_seccomp(libc::SECCOMP_SET_MODE_FILTER.into(), filter);
+        }
+        libc::PR_SET_TSC if mode == libc::PR_TSC_SIGSEGV as c_ulong => {
+            guarded("prctl", leave, || ());
+        }
+        _ => {}
+    }
+    FUNCTION.get()
+}
+
+passing_hook! {
+    /// prctl. All arguments reach the real function unchanged.
+    prctl, before_prctl
+}
+
+/// The definition of `syscall` after ours; 0 before our constructor, and where there is none.
+static SYSCALL: AtomicUsize = AtomicUsize::new(0);
+
+/// To be called in the constructor.
+pub fn resolve() {
+    let next = real::resolve(c"syscall", None).unwrap_or(std::ptr::null());
+    SYSCALL.store(next as usize, Ordering::Relaxed);
+}
+
+/// A system call is about to be made that changes what we may do, or ends the process.
+extern "C" fn before_syscall(
+    number: libc::c_long,
+    operation: c_ulong,
+    _: c_ulong,
+    filter: *const c_void,
+) {
+    match number {
+        libc::SYS_seccomp => before_seccomp(operation, filter),
+        _ => guarded("exit_group", processes::report, || ()),
+    }
+}
+
+/// syscall. seccomp has no function of its own in the C library, and some programs end by exit_group. All
+/// other calls pass at once, also those of our own. Before our constructor the system call is made here: an
+/// allocator may make one where a symbol cannot be looked up.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn syscall() {
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, {seccomp}",
+        "je 3f",
+        "cmp rdi, {exit_group}",
+        "je 3f",
+        "2: mov rax, qword ptr [rip + {next}]",
+        "test rax, rax",
+        "jz 4f",
+        "jmp rax",
+        // Seven words, so that the stack is aligned to 16 at the call.
+        "3: push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "push r8",
+        ".cfi_adjust_cfa_offset 8",
+        "push r9",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {before}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r9",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp 2b",
+        // System V ABI for x86-64, A.2.1.
+        "4: mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 5f",
+        "ret",
+        "5: neg rax",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "call {errno}",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "mov dword ptr [rax], ecx",
+        "mov rax, -1",
+        "ret",
+        ".cfi_endproc",
+        seccomp = const libc::SYS_seccomp,
+        exit_group = const libc::SYS_exit_group,
+        next = sym SYSCALL,
+        before = sym before_syscall,
+        errno = sym libc::__errno_location,
+    )
+}
+
+/// Runs `exec` with the environment that the new program is to have: behind a filter, it leaves itself
+/// alone.
+pub fn with_environment(
+    environment: *const *const c_char,
+    exec: impl FnOnce(*const *const c_char) -> c_int,
+) -> c_int {
+    const OFF: &CStr = c"PLIMSOLL_DISABLE=1";
+    if !FILTERED.load(Ordering::Relaxed) || environment.is_null() {
+        return exec(environment);
+    }
+    let mut changed = vec![OFF.as_ptr()];
+    // SAFETY: an environment is a list of C strings that ends with a null.
+    unsafe {
+        let mut at = environment;
+        while !(*at).is_null() {
+            if !CStr::from_ptr(*at).to_bytes().starts_with(b"PLIMSOLL_DISABLE=") {
+                changed.push(*at);
+            }
+            at = at.add(1);
+        }
+    }
+    changed.push(std::ptr::null());
+    exec(changed.as_ptr())
+}
