@@ -16,6 +16,7 @@ pub mod loader;
 pub mod mapping;
 pub mod marks;
 mod memory;
+pub mod memory_kind;
 mod modules;
 mod offcpu;
 pub mod own;

@@ -89,3 +89,47 @@ pub unsafe fn advise(at: *mut u8, bytes: usize, advice: libc::c_int) {
     // SAFETY: as the caller promises.
     unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) };
 }
+
+/// Bytes of a range that are in memory, in whole pages: of a shared mapping those that anybody has touched
+/// (mincore(2)). What is not mapped, or cannot be asked about, counts as 0.
+pub fn resident(at: *const u8, bytes: usize) -> u64 {
+    const PAGE: usize = 4096;
+    let mut pages = [0u8; 512];
+    let mut found = 0;
+    let mut begin = 0;
+    while begin < bytes {
+        let length = (bytes - begin).min(pages.len() * PAGE);
+        // SAFETY: the call only looks at the range, and has a byte of `pages` for each page of it.
+        let asked = unsafe {
+            libc::syscall(libc::SYS_mincore, at.wrapping_add(begin), length, pages.as_mut_ptr())
+        };
+        if asked == 0 {
+            let looked = &pages[..length.div_ceil(PAGE)];
+            found += looked.iter().filter(|page| **page & 1 != 0).count() * PAGE;
+        }
+        begin += length;
+    }
+    found as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_touched_pages_are_resident() {
+        let bytes = 3 << 20;
+        let memory = private(bytes);
+        assert!(!memory.is_null());
+        assert_eq!(resident(memory, bytes), 0);
+        for page in [0, 1, 700] {
+            // SAFETY: within the mapping, which is this test's alone.
+            unsafe { memory.add(page * 4096).write(1) };
+        }
+        assert_eq!(resident(memory, bytes), 3 * 4096);
+        assert_eq!(resident(memory, 4096 + 1), 2 * 4096);
+        // SAFETY: the mapping is this test's alone.
+        assert!(unsafe { unmap(memory, bytes) });
+        assert_eq!(resident(memory, bytes), 0);
+    }
+}

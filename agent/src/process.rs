@@ -20,7 +20,7 @@ use crate::modules;
 use crate::segment::{
     ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process, ThreadArea,
 };
-use crate::thread::{State, ThreadBlock};
+use crate::thread::{HANDLER_STACK, State, ThreadBlock};
 use crate::tls;
 use crate::unwind::{Frames, Unwinding};
 
@@ -248,6 +248,18 @@ impl Observed {
     /// Bytes of the segment.
     pub fn segment_bytes(&self) -> usize {
         self.segment.size()
+    }
+
+    /// Bytes in memory of what samples this process beside the heap and the segment: the table of addresses,
+    /// and the state and the handler's stack of each thread. Takes no lock: a thread that has crashed may
+    /// hold it, and a thread that ends meanwhile only counts as nothing.
+    pub fn sampling_bytes(&self) -> u64 {
+        let blocks = self.blocks.iter().map(|block| block.load(Ordering::Acquire));
+        let bytes = size_of::<ThreadBlock>() + HANDLER_STACK;
+        let blocks = blocks.filter(|block| !block.is_null());
+        let of_threads: u64 = blocks.map(|block| mapping::resident(block.cast(), bytes)).sum();
+        let table = std::ptr::from_ref(self.addresses).cast();
+        of_threads + mapping::resident(table, size_of::<Addresses>())
     }
 
     /// Whether every stack that a mark or an open call shortened is held against the whole one.

@@ -7,7 +7,7 @@ use plimsoll_collector::profile::ProcessProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::Rules;
-use crate::summary::Mpi;
+use crate::summary::{Memory, Mpi};
 
 /// One rank, as the collector of its node hands it on.
 #[derive(Clone, Debug)]
@@ -39,8 +39,11 @@ pub struct Cost {
     pub structure_cpu_ns: (u64, u64),
     /// Bytes of samples spooled to disk.
     pub spool_bytes: u64,
-    /// Memory used, where it is known.
+    /// Memory used for the rank, where it is known.
     pub memory_bytes: Option<u64>,
+    /// Where the memory of the process that collects it went; on the rank that hosts it.
+    #[serde(default)]
+    pub memory: Option<Memory>,
 }
 
 /// What is known of the job without its ranks; process 0's counts.

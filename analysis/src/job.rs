@@ -9,6 +9,7 @@ use crate::input::RankInput;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
+use crate::summary::Memory;
 
 /// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
 pub const LEAST_SEVERITY: f64 = 0.01;
@@ -107,6 +108,8 @@ pub struct Counts {
     pub unsampled_threads: u64,
     /// Most memory of a rank, in bytes.
     pub memory_bytes: Option<u64>,
+    /// Memory of the process that takes most.
+    pub memory: Option<Memory>,
 }
 
 impl JobTotals {
@@ -248,6 +251,7 @@ impl Counts {
             spool_bytes: input.cost.spool_bytes,
             unsampled_threads: counts.unsampled_threads,
             memory_bytes: input.cost.memory_bytes,
+            memory: input.cost.memory,
         }
     }
 
@@ -269,5 +273,6 @@ impl Counts {
         self.spool_bytes += other.spool_bytes;
         self.unsampled_threads += other.unsampled_threads;
         self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
+        self.memory = self.memory.max(other.memory);
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom};
 pub use run::{
-    Clock, Collection, Efficiency, Marks, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection, Run,
+    Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection, Run,
 };
 pub use structure::{
     ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind, RankCluster,

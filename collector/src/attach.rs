@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use plimsoll_agent::doorbell::Doorbell;
-use plimsoll_agent::mapping::shared_again;
+use plimsoll_agent::mapping::{resident, shared_again};
 use plimsoll_agent::own::{Identity, Own};
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::record::VERSION;
@@ -119,6 +119,11 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
+    /// Bytes of it that are in memory.
+    fn resident_bytes(&self) -> u64 {
+        resident(self.start, self.length)
+    }
+
     /// The header of a segment, which begins here.
     fn process(&self) -> &Process {
         // SAFETY: the mapping is page aligned, longer than the header, and lives as long as
@@ -217,6 +222,11 @@ impl Segment {
     /// The header.
     pub(crate) fn process(&self) -> &Process {
         self.tables.process()
+    }
+
+    /// Bytes of header and tables that are in memory.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.tables.resident_bytes()
     }
 
     /// The number of our descriptor.
@@ -326,6 +336,11 @@ impl Area {
         // SAFETY: the mapping is page aligned, holds a ThreadArea and the ring behind it, and
         // lives as long as `self`; all fields are atomics, for which any bytes are valid.
         unsafe { &*self.mapping.start.cast::<ThreadArea>() }
+    }
+
+    /// Bytes of counters and ring that are in memory.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.mapping.resident_bytes()
     }
 
     /// Its counters and state.

@@ -1,5 +1,6 @@
 //! What a stream is replayed into, and what it can say to the process.
 
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::sync::Part;
 
 use crate::account::Account;
@@ -79,7 +80,10 @@ impl Books<'_> {
             let (tables, structures) = (self.tables, &mut *self.structures);
             let mut sources = Sources { tables, structures };
             let keys = &mut *self.keys;
-            course.stand(node, kept, is_leaf, when, self.period, self.tree, keys, &mut sources);
+            let (period, tree) = (self.period, &*self.tree);
+            count_as(MemoryKind::Clusters, || {
+                course.stand(node, kept, is_leaf, when, period, tree, keys, &mut sources);
+            });
         }
     }
 
@@ -96,7 +100,8 @@ impl Books<'_> {
     /// The call of a context, which was innermost, returned: [`Course::leave`].
     pub(crate) fn leave(&mut self, node: RawId, at: u64) {
         if let Some(course) = self.course.as_deref_mut() {
-            course.leave(node, at.min(self.window.end), self.tree, self.keys);
+            let (end, tree, keys) = (self.window.end, &*self.tree, &*self.keys);
+            count_as(MemoryKind::Clusters, || course.leave(node, at.min(end), tree, keys));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use plimsoll_agent::doorbell::{Doorbell, wait_any};
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
@@ -135,8 +136,9 @@ impl Collector {
         }
         let spool = state.scratch.spool.as_mut();
         let Options { memory_bytes, follows_from_start, .. } = self.options;
-        let process =
-            Process::attach(pid, fd, start_time, memory_bytes, follows_from_start, spool)?;
+        let process = counted(|| {
+            Process::attach(pid, fd, start_time, memory_bytes, follows_from_start, spool)
+        })?;
         let key = ProcessKey(state.next_key);
         state.next_key += 1;
         state.processes.insert(key, process);
@@ -210,7 +212,7 @@ impl Collector {
             if let Some(spool) = &mut state.scratch.spool {
                 self.hand_over_note(spool);
             }
-            let look = state.turn(is_asked, Instant::now());
+            let look = counted(|| state.turn(is_asked, Instant::now()));
             if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
             {
                 told = true;
@@ -262,7 +264,7 @@ impl Collector {
         let keys: Vec<ProcessKey> = state.processes.keys().copied().collect();
         for key in keys {
             if let Some(process) = state.processes.get_mut(&key) {
-                process.conclude(&mut state.scratch);
+                counted(|| process.conclude(&mut state.scratch));
             }
             state.processes.values().for_each(Process::advance);
             advance();
@@ -287,7 +289,7 @@ impl Collector {
         let mut process = state.processes.remove(&key)?;
         self.set_deadline(&mut state);
         let structure_before = state.scratch.structures.cpu_ns();
-        let profile = process.finish(&mut state.scratch);
+        let profile = counted(|| process.finish(&mut state.scratch));
         state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
         state.finished.push(process);
         if state.processes.is_empty() {
@@ -376,10 +378,22 @@ impl Collector {
         (state.scratch.structures.cpu_ns(), state.late_structure_ns)
     }
 
+    /// Bytes in memory of the shared segments of all processes: rings, counters, addresses, modules. Only
+    /// what was touched, by whichever process; without rings that no thread has used yet.
+    pub fn segment_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.processes.values().chain(&state.finished).map(Process::segment_bytes).sum()
+    }
+
     /// Memory that contexts, values, names and structures take now, in bytes, roughly.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
         let processes: u64 = state.processes.values().map(Process::memory_bytes).sum();
         processes + state.scratch.structures.bytes()
     }
+}
+
+/// Counts what `work` allocates as contexts, unless parts of it say otherwise.
+fn counted<R>(work: impl FnOnce() -> R) -> R {
+    count_as(MemoryKind::Contexts, work)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_agent::clock::Anchor;
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::record::Record;
 use plimsoll_agent::segment::ClockKind;
 
@@ -203,7 +204,9 @@ impl History {
             self.main_end = thread.replay.booked();
         }
         let end = thread.replay.booked().unwrap_or(end);
-        self.courses.end(&mut thread.course, thread.is_main, end);
+        count_as(MemoryKind::Clusters, || {
+            self.courses.end(&mut thread.course, thread.is_main, end);
+        });
         self.count(&last.counters);
     }
 
@@ -234,7 +237,7 @@ impl History {
             self.phases.open.rest((ROOT, ROOT), length);
         }
         self.phases.end();
-        self.courses.finish();
+        count_as(MemoryKind::Clusters, || self.courses.finish());
     }
 
     /// Names new addresses, for so long at most.

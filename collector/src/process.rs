@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use plimsoll_agent::clock::{Anchor, stamp_now};
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
@@ -151,7 +152,7 @@ impl Process {
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);
         }
-        self.history.profile(end, &facts)
+        count_as(MemoryKind::Analysis, || self.history.profile(end, &facts))
     }
 
     /// Reads the rest, accounts for what is open, and names what was used, as far as there is time:
@@ -167,6 +168,12 @@ impl Process {
         self.history.name_used(&self.segment, &mut scratch.structures);
         self.concluded = Some(end);
         end
+    }
+
+    /// Bytes of the segment that are in memory.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        let areas = self.seats.iter().flatten().map(|seat| seat.area.resident_bytes());
+        self.segment.table_bytes() + areas.sum::<u64>()
     }
 
     /// Memory in use, roughly.

@@ -2,6 +2,9 @@
 //!
 //! Rust's default would be the application's malloc: it may be replaced, instrumented, locked by a
 //! thread that just crashed, or not yet initialised.
+//!
+//! Each block ends with a byte that names its kind, behind what its owner asked for: so the heap knows at
+//! any time how many bytes each kind has, and which had how many when the heap was largest.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -10,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use plimsoll_agent::mapping;
+use plimsoll_agent::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
 
 /// After a block of this many bytes is given back, whole free mappings go back to the system: a
 /// symbol table that was read is large, and not read again.
@@ -21,22 +25,38 @@ struct Mappings;
 // SAFETY: hands out fresh mappings, and gives back those that it handed out.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        (mapping::private(size), size, 0)
+        let at = mapping::private(size);
+        if !at.is_null() {
+            resized(0, size);
+        }
+        (at, size, 0)
     }
 
     fn remap(&self, at: *mut u8, old_size: usize, new_size: usize, can_move: bool) -> *mut u8 {
         // SAFETY: dlmalloc passes a mapping that it got from here.
-        unsafe { mapping::resize(at, old_size, new_size, can_move) }
+        let at = unsafe { mapping::resize(at, old_size, new_size, can_move) };
+        if !at.is_null() {
+            resized(old_size, new_size);
+        }
+        at
     }
 
     fn free_part(&self, at: *mut u8, old_size: usize, new_size: usize) -> bool {
         // SAFETY: as above.
-        !unsafe { mapping::resize(at, old_size, new_size, false) }.is_null()
+        let done = !unsafe { mapping::resize(at, old_size, new_size, false) }.is_null();
+        if done {
+            resized(old_size, new_size);
+        }
+        done
     }
 
     fn free(&self, at: *mut u8, size: usize) -> bool {
         // SAFETY: as above.
-        unsafe { mapping::unmap(at, size) }
+        let done = unsafe { mapping::unmap(at, size) };
+        if done {
+            resized(size, 0);
+        }
+        done
     }
 
     fn can_release_part(&self, _flags: u32) -> bool {
@@ -52,10 +72,68 @@ unsafe impl Allocator for Mappings {
     }
 }
 
+/// A mapping of the heap has another size now. The heap's lock is held.
+fn resized(old_size: usize, new_size: usize) {
+    let before = HEAP_BYTES.load(Ordering::Relaxed);
+    HEAP_BYTES.store(before + new_size as u64 - old_size as u64, Ordering::Relaxed);
+}
+
+/// What the heap holds, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Holdings {
+    /// Bytes asked for and not given back, by kind.
+    pub kinds: [u64; MEMORY_KINDS],
+    /// All that is mapped: the kinds, and what is free, rounded up or for the heap itself.
+    pub mapped: u64,
+}
+
+impl Holdings {
+    const NOTHING: Self = Self { kinds: [0; MEMORY_KINDS], mapped: 0 };
+}
+
+/// dlmalloc, and what is in it.
+struct Counted {
+    heap: Dlmalloc<Mappings>,
+    /// Now; `mapped` is not kept up to date here.
+    now: Holdings,
+    /// When it was largest.
+    largest: Holdings,
+}
+
+impl Counted {
+    /// Notes that a block of `size` bytes and its last byte has been allocated, as `kind`.
+    ///
+    /// # Safety
+    /// `block` is null, or has a byte beyond `size` bytes that is ours.
+    unsafe fn add(&mut self, block: *mut u8, size: usize, kind: usize) {
+        if block.is_null() {
+            return;
+        }
+        // SAFETY: as the caller promises.
+        unsafe { block.add(size).write(kind as u8) };
+        self.now.kinds[kind] += size as u64;
+        let mapped = HEAP_BYTES.load(Ordering::Relaxed);
+        if mapped > self.largest.mapped {
+            self.largest = Holdings { mapped, ..self.now };
+        }
+    }
+
+    /// Notes that a block of `size` bytes is given back, and returns its kind.
+    ///
+    /// # Safety
+    /// `block` was told to [`Counted::add`] with this size.
+    unsafe fn remove(&mut self, block: *mut u8, size: usize) -> usize {
+        // SAFETY: as the caller promises.
+        let kind = usize::from(unsafe { block.add(size).read() }) % MEMORY_KINDS;
+        self.now.kinds[kind] = self.now.kinds[kind].wrapping_sub(size as u64);
+        kind
+    }
+}
+
 /// A heap behind a lock that allocates nothing itself.
 pub struct Heap {
     locked: AtomicBool,
-    heap: UnsafeCell<Dlmalloc<Mappings>>,
+    heap: UnsafeCell<Counted>,
 }
 
 // SAFETY: the heap is only touched with the lock held.
@@ -64,7 +142,11 @@ unsafe impl Sync for Heap {}
 #[global_allocator]
 static HEAP: Heap = Heap {
     locked: AtomicBool::new(false),
-    heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Mappings)),
+    heap: UnsafeCell::new(Counted {
+        heap: Dlmalloc::new_with_allocator(Mappings),
+        now: Holdings::NOTHING,
+        largest: Holdings::NOTHING,
+    }),
 };
 
 /// How long a fork waits for the heap.
@@ -89,7 +171,7 @@ impl Heap {
         self.locked.store(false, Ordering::Release);
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Mappings>) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut Counted) -> R) -> R {
         self.lock();
         // SAFETY: the lock is held.
         let result = work(unsafe { &mut *self.heap.get() });
@@ -101,29 +183,56 @@ impl Heap {
 // SAFETY: hands everything to dlmalloc, one caller at a time.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller promises a layout of nonzero size.
-        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+        let size = layout.size();
+        // SAFETY: the caller promises a layout of nonzero size, less than `isize::MAX`; the byte more
+        // is the block's kind.
+        self.with(|counted| unsafe {
+            let block = counted.heap.malloc(size + 1, layout.align());
+            counted.add(block, size, memory_kind::current());
+            block
+        })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let size = layout.size();
         // SAFETY: as above.
-        self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+        self.with(|counted| unsafe {
+            let block = counted.heap.calloc(size + 1, layout.align());
+            counted.add(block, size, memory_kind::current());
+            block
+        })
     }
 
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller promises that the pointer came from here with this layout.
-        self.with(|heap| unsafe {
-            heap.free(pointer, layout.size(), layout.align());
-            if layout.size() >= LARGE {
-                heap.trim(0);
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let size = layout.size();
+        // SAFETY: the caller promises that the block came from here with this layout.
+        self.with(|counted| unsafe {
+            counted.remove(block, size);
+            counted.heap.free(block, size + 1, layout.align());
+            if size >= LARGE {
+                counted.heap.trim(0);
             }
         });
     }
 
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as above.
-        self.with(|heap| unsafe { heap.realloc(pointer, layout.size(), layout.align(), new_size) })
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let (size, align) = (layout.size(), layout.align());
+        // SAFETY: as above. Where there is no memory, the old block stays as it was.
+        self.with(|counted| unsafe {
+            let kind = counted.remove(block, size);
+            let moved = counted.heap.realloc(block, size + 1, align, new_size + 1);
+            match moved.is_null() {
+                true => counted.add(block, size, kind),
+                false => counted.add(moved, new_size, kind),
+            }
+            moved
+        })
     }
+}
+
+/// What the heap held when it was largest.
+pub fn largest() -> Holdings {
+    HEAP.with(|counted| counted.largest)
 }
 
 /// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_PATIENCE`] the fork

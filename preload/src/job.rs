@@ -28,6 +28,7 @@ mod conclude;
 mod finalize;
 mod irregular;
 mod labels;
+mod memory_report;
 mod session;
 mod spool;
 mod start;

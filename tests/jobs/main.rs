@@ -19,6 +19,7 @@ mod loops;
 mod losses;
 mod marks;
 mod matrix;
+mod memory_kinds;
 mod nodes;
 mod observers;
 mod panics;

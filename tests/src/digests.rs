@@ -88,8 +88,10 @@ pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
     found
 }
 
-/// What is the job's alone: what only it knows, and the name of a file of which the bytes count.
-const ITS_OWN: [&str; 2] = ["/collection/finalize_s", "/per_rank/file"];
+/// What is the job's alone: what only it knows, the memory that its own reduction takes, and the name of a
+/// file of which the bytes count.
+const ITS_OWN: [&str; 4] =
+    ["/collection/finalize_s", "/collection/memory_bytes", "/collection/memory", "/per_rank/file"];
 
 fn compare(job: &Value, digest: &Value, at: &str, found: &mut Vec<String>) {
     if ITS_OWN.contains(&at) {

@@ -70,6 +70,7 @@ pub(super) fn collection(totals: &JobTotals) -> Collection {
         // Known only when this analysis is over.
         finalize_s: None,
         memory_bytes: counts.memory_bytes,
+        memory: counts.memory,
         unsampled_threads: counts.unsampled_threads,
     }
 }

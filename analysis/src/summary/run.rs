@@ -133,11 +133,42 @@ pub struct Collection {
     /// Wall time in MPI_Finalize that the analysis took, of the slowest rank; `None` where the
     /// run ended without.
     pub finalize_s: Option<f64>,
-    /// Most memory used by a rank.
+    /// Most memory used for a rank: that of the process that collects it, divided by the ranks that this
+    /// one collects.
     pub memory_bytes: Option<u64>,
+    /// Where the memory went in the process that took most.
+    #[serde(default)]
+    pub memory: Option<Memory>,
     /// Application threads that could not be sampled.
     #[serde(default)]
     pub unsampled_threads: u64,
+}
+
+/// What the library takes in one process that collects ranks, in bytes: its heap when that was largest, up
+/// to the writing of the report, and what it has in memory beside it at the end of the run. Its code and the
+/// stacks of its two threads are not counted. All but `total_bytes` and `ranks` add up to the total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Memory {
+    /// All of the following; at most PLIMSOLL_MEMORY for each rank.
+    pub total_bytes: u64,
+    /// Ranks that the process collects.
+    pub ranks: u32,
+    /// The ranks' rings, and their tables of addresses and modules: memory shared with the ranks.
+    pub segment_bytes: u64,
+    /// What samples this process: loaded modules, frame rules, the state of threads; and settings.
+    pub sampling_bytes: u64,
+    /// Calling contexts, their values by phase, addresses and names.
+    pub context_bytes: u64,
+    /// Temporal context trees: clusters of iterations.
+    pub cluster_bytes: u64,
+    /// Symbols, loops and lines, and the debug information that was being read.
+    pub structure_bytes: u64,
+    /// Records on their way to the spool.
+    pub spool_bytes: u64,
+    /// Profiles, their reduction over ranks, the summary.
+    pub analysis_bytes: u64,
+    /// The rest of the heap: free, rounded up, or for the heap itself.
+    pub unused_bytes: u64,
 }
 
 /// Return-address marks of all ranks.

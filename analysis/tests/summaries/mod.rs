@@ -423,6 +423,18 @@ pub fn maximal() -> Summary {
     let mut summary = imbalance();
     let path = summary.tree.path(5);
     summary.collection.marks.off_reason = Some("a shadow stack is in use".into());
+    summary.collection.memory = Some(Memory {
+        total_bytes: 84 << 20,
+        ranks: 4,
+        segment_bytes: 5 << 20,
+        sampling_bytes: 3 << 20,
+        context_bytes: 20 << 20,
+        cluster_bytes: 12 << 20,
+        structure_bytes: 30 << 20,
+        spool_bytes: 4 << 20,
+        analysis_bytes: 6 << 20,
+        unused_bytes: 4 << 20,
+    });
     summary.losses[0].group = Some(0);
     summary.losses[0].causes[0].group = Some(0);
     summary.segments = vec![Segment {

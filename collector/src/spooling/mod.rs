@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::record::Record;
 use serde_json::Value;
 
@@ -96,13 +97,13 @@ pub(crate) struct Spooling {
 impl Spooling {
     /// A spool that takes `limit_bytes` on disk at most.
     pub(crate) fn new(place: PlaceSpool, limit_bytes: u64) -> Result<Self, SpoolError> {
-        let mut journal = SpoolWriter::new(Sink::default())?.uncompressed();
-        journal.meta(meta::STREAM, &Meta::Journal { round: 1, next: Vec::new() })?;
+        let mut journal = counted(|| SpoolWriter::new(Sink::default()))?.uncompressed();
+        counted(|| journal.meta(meta::STREAM, &Meta::Journal { round: 1, next: Vec::new() }))?;
         let now = Instant::now();
         Ok(Self {
             place: Some(place),
             path: None,
-            spool: SpoolWriter::new(Sink::default())?.stand_alone(),
+            spool: counted(|| SpoolWriter::new(Sink::default()))?.stand_alone(),
             journal,
             round: 1,
             processes: 0,
@@ -134,24 +135,25 @@ impl Spooling {
 
     /// An address got a name.
     pub(crate) fn name(&mut self, name: NameMeta) {
-        self.names.push(name);
+        counted(|| self.names.push(name));
     }
 
     /// A process has come through a function of the module with this number.
     pub(crate) fn function(&mut self, process: u32, module: u32, function: &Arc<Function>) {
         // Functions live as long as the collector: nothing else comes to lie there.
-        if !self.known_functions.insert(Arc::as_ptr(function).addr()) {
+        if !counted(|| self.known_functions.insert(Arc::as_ptr(function).addr())) {
             return;
         }
-        let code = Recovered::of(function).and_then(|code| postcard::to_allocvec(&code).ok());
+        let code = Recovered::of(function);
+        let code = code.and_then(|code| counted(|| postcard::to_allocvec(&code).ok()));
         let Some(code) = code.filter(|code| code.len() <= MOST_CODE_BYTES) else { return };
         let name = function.name.as_deref().map(str::to_owned);
-        self.functions.push(FunctionMeta { process, module, name, code });
+        counted(|| self.functions.push(FunctionMeta { process, module, name, code }));
     }
 
     /// A process has loaded a module.
     pub(crate) fn module(&mut self, module: ModuleMeta) {
-        self.modules.push(module);
+        counted(|| self.modules.push(module));
     }
 
     /// Addresses of a process, the first of which has id `first`.
@@ -162,8 +164,10 @@ impl Spooling {
                 self.new_calls.push((id as CallId, call.name.to_owned()));
             }
         }
-        self.spool.addresses(process, first, addresses);
-        self.journal.addresses(process, first, addresses);
+        counted(|| {
+            self.spool.addresses(process, first, addresses);
+            self.journal.addresses(process, first, addresses);
+        });
     }
 
     /// A thread begins, whose ticks are `period` stamps apart; returns the stream of its records.
@@ -177,7 +181,7 @@ impl Spooling {
         let records = self.threads;
         self.threads += 1;
         self.both(&Meta::Thread(ThreadMeta { process, records, routine, born }));
-        self.spool.begin(records, period);
+        counted(|| self.spool.begin(records, period));
         records
     }
 
@@ -186,7 +190,7 @@ impl Spooling {
     /// whole stack on.
     pub(crate) fn ring(&mut self, stream: u32, bytes: &[u8]) {
         if !self.full {
-            self.journal.ring(stream, bytes);
+            counted(|| self.journal.ring(stream, bytes));
         }
     }
 
@@ -203,18 +207,18 @@ impl Spooling {
             self.refused += 1;
             return;
         }
-        self.spool.record(stream, record);
+        counted(|| self.spool.record(stream, record));
     }
 
     /// A thread has ended, or its process has.
     pub(crate) fn end_thread(&mut self, end: ThreadEnd) {
-        self.spool.end(end.records);
+        counted(|| self.spool.end(end.records));
         self.both(&Meta::ThreadEnd(end));
     }
 
     /// The state of a process.
     pub(crate) fn status(&mut self, status: Status) {
-        self.statuses.insert(status.process, status);
+        counted(|| self.statuses.insert(status.process, status));
     }
 
     /// What those say for whom processes are collected; the last one counts.
@@ -232,6 +236,10 @@ impl Spooling {
     /// Brings everything so far to disk. `read`: nothing was told of rings that was not read as well, so
     /// that the spool can catch up.
     pub(crate) fn flush(&mut self, read: bool) {
+        counted(|| self.write_out(read));
+    }
+
+    fn write_out(&mut self, read: bool) {
         self.flushed = Instant::now();
         if self.full {
             return;
@@ -380,10 +388,17 @@ impl Spooling {
 
     fn both(&mut self, value: &Meta) {
         let json = serde_json::to_vec(value).map_err(SpoolError::from);
-        let written =
-            json.and_then(|json| self.spool.json_in_both(&mut self.journal, meta::STREAM, &json));
+        let Self { spool, journal, .. } = self;
+        let mut write = |json: Vec<u8>| spool.json_in_both(journal, meta::STREAM, &json);
+        let written = json.and_then(|json| counted(|| write(json)));
         report(&mut self.trouble, written);
     }
+}
+
+/// Counts what `work` allocates as the spool's.
+#[inline]
+fn counted<R>(work: impl FnOnce() -> R) -> R {
+    count_as(MemoryKind::Spool, work)
 }
 
 /// Keeps the first trouble.

@@ -63,6 +63,8 @@ pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
 pub use recovered::Recovered;
 
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+
 use crate::clock::thread_cpu_ns;
 
 use lines::Strings;
@@ -170,9 +172,11 @@ impl Structures {
     /// touched before something is asked of it; `[vdso]` is the kernel's code in this process.
     pub fn module(&mut self, path: PathBuf, build_id: Vec<u8>) -> ModuleId {
         let Self { modules, limit, .. } = self;
-        *self.ids.entry((path, build_id)).or_insert_with_key(|(path, build_id)| {
-            modules.push(Module::new(path.clone(), build_id.clone(), limit.clone()));
-            ModuleId(modules.len() - 1)
+        count_as(MemoryKind::Structure, || {
+            *self.ids.entry((path, build_id)).or_insert_with_key(|(path, build_id)| {
+                modules.push(Module::new(path.clone(), build_id.clone(), limit.clone()));
+                ModuleId(modules.len() - 1)
+            })
         })
     }
 
@@ -260,7 +264,9 @@ impl Structures {
         what: impl FnOnce(&mut Module, &Options, &mut Strings) -> T,
     ) -> T {
         let begin = thread_cpu_ns();
-        let answer = what(&mut self.modules[module.0], &self.options, &mut self.strings);
+        let answer = count_as(MemoryKind::Structure, || {
+            what(&mut self.modules[module.0], &self.options, &mut self.strings)
+        });
         self.cpu_ns += thread_cpu_ns().saturating_sub(begin);
         answer
     }
@@ -289,6 +295,10 @@ impl Structures {
     /// Keeps on disk what was found out since the last time, for each module that has a build-id; tells of
     /// how many. Where that fails there is only less known the next time.
     pub fn save(&mut self) -> usize {
+        count_as(MemoryKind::Structure, || self.save_modules())
+    }
+
+    fn save_modules(&mut self) -> usize {
         let options = &self.options;
         let saved = self.modules.iter_mut().filter_map(|module| module.save(options).then_some(()));
         let saved = saved.count();
@@ -312,7 +322,9 @@ impl Structures {
     /// stays; what is asked anew opens files again.
     pub fn release(&mut self) {
         let Self { modules, strings, .. } = self;
-        modules.iter_mut().for_each(|module| module.release(strings));
+        count_as(MemoryKind::Structure, || {
+            modules.iter_mut().for_each(|module| module.release(strings));
+        });
     }
 
     /// Memory in use, roughly, without debug information.

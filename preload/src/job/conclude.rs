@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_analysis::diagnose::diagnose_alone;
 use plimsoll_analysis::input::{Cost, JobInfo, RankInput};
 use plimsoll_analysis::mpi::Abi;
@@ -10,7 +11,7 @@ use plimsoll_analysis::settings::LABELS;
 use plimsoll_analysis::summary::{Mpi, MpiAbi};
 use plimsoll_collector::SpoolOutcome;
 
-use super::{Job, Phase, State, Taken};
+use super::{Job, Phase, State, Taken, memory_report};
 use crate::report::{self, Scope};
 use crate::{ending, say, threads};
 
@@ -84,7 +85,6 @@ impl Job {
     ) -> (Vec<RankInput>, Option<PathBuf>) {
         self.stop_collector();
         let ranks = &taken.ranks;
-        let memory_bytes = self.collector.memory_bytes() / ranks.len().max(1) as u64;
         let mut inputs = Vec::new();
         // The application's own thread may have little of its stack left.
         threads::on_own_stack(|| self.collector.conclude(ending::advance));
@@ -107,11 +107,14 @@ impl Job {
                 cores: rank.cores.clone(),
                 clock: Self::clock_of(&taken.exchanges, rank),
                 profile,
-                cost: Cost { memory_bytes: Some(memory_bytes), ..Cost::default() },
+                cost: Cost::default(),
                 spool_trouble: None,
             });
         }
+        let memory = self.memory(inputs.len().max(1));
+        inputs.iter_mut().for_each(|input| input.cost = memory_report::of_each(memory));
         if let Some(host) = inputs.first_mut() {
+            host.cost.memory = Some(memory);
             host.cost.collector_cpu_ns = self.collector.cpu_ns();
             host.cost.structure_cpu_ns = self.collector.structure_cpu_ns();
         }
@@ -138,9 +141,11 @@ impl Job {
         part: Option<&str>,
         speaks: bool,
     ) {
-        match diagnose_alone(inputs, info) {
+        let collected = inputs.len();
+        match count_as(MemoryKind::Analysis, || diagnose_alone(inputs, info)) {
             Ok(mut summary) => {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
+                self.add_memory(&mut summary.collection, collected);
                 let scope = Scope { ranks: size, part, speak: speaks };
                 report::write(self, summary, None, &scope);
             }

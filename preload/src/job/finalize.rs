@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_analysis::communicator::{Alone, Communicator};
 use plimsoll_analysis::diagnose::diagnose_into;
@@ -193,12 +194,15 @@ impl Job {
             None => (Taken::default(), self.info(&self.state.lock(), "finalize", false), None),
         };
         let (inputs, spool) = self.profiles(&taken, &mut info);
+        let collected = inputs.len();
         // Scripts that read the values of single ranks find them by the JSON.
         let mut side = self.settings.formats.json.then(|| Side::new(self.target(size, None)));
         let table = side.as_mut().map(|side| side as &mut dyn Table);
-        let summary = diagnose_into(holders, inputs, &info, table);
+        let summary =
+            count_as(MemoryKind::Analysis, || diagnose_into(holders, inputs, &info, table));
         let told = summary.map_err(|error| error.to_string())?.and_then(|mut summary| {
             summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
+            self.add_memory(&mut summary.collection, collected);
             ending::advance();
             let scope = Scope { ranks: size, part: None, speak: true };
             let some = Some(telling(&summary)).filter(|some| some.len() < summary.run.ranks);

@@ -1,0 +1,77 @@
+//! What the library's own memory is taken for: each thread says what it works on, and the heap counts
+//! every block by the kind of work that allocated it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::tls;
+
+/// What a block of the heap was allocated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MemoryKind {
+    /// Sampling and everything without a kind of its own: loaded modules, frame rules, the job's settings.
+    Sampling = 0,
+    /// Calling contexts, their values by phase, addresses and their names.
+    Contexts = 1,
+    /// Temporal context trees: the clusters of iterations.
+    Clusters = 2,
+    /// Symbols, loops and lines of the program's functions, and the debug information being read.
+    Structure = 3,
+    /// Records on their way to the spool.
+    Spool = 4,
+    /// Profiles, their reduction over ranks, the summary and the reports.
+    Analysis = 5,
+}
+
+/// Number of kinds.
+pub const MEMORY_KINDS: usize = 6;
+
+/// Bytes that the heap has mapped; 0 where the allocator does not count them.
+pub static HEAP_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that the heap has mapped now, with what is free in it; 0 where the allocator does not count.
+pub fn heap_bytes() -> u64 {
+    HEAP_BYTES.load(Ordering::Relaxed)
+}
+
+/// Index of the kind for which the calling thread allocates, less than [`MEMORY_KINDS`].
+#[inline]
+pub fn current() -> usize {
+    tls::memory_kind() as usize % MEMORY_KINDS
+}
+
+/// Runs `work`; what it allocates on this thread is counted as `kind`. Scopes may be nested.
+#[inline]
+pub fn count_as<R>(kind: MemoryKind, work: impl FnOnce() -> R) -> R {
+    /// Brings the kind of the outer scope back, also after a panic.
+    struct Outer(u64);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            tls::set_memory_kind(self.0);
+        }
+    }
+    let _outer = Outer(tls::memory_kind());
+    tls::set_memory_kind(kind as u64);
+    work()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_end_with_the_kind_of_the_outer_one() {
+        let kinds = || current();
+        let seen = count_as(MemoryKind::Contexts, || {
+            let inner = count_as(MemoryKind::Clusters, kinds);
+            let panicked = std::panic::catch_unwind(|| {
+                count_as(MemoryKind::Spool, || std::panic::resume_unwind(Box::new(())))
+            });
+            assert!(panicked.is_err());
+            [inner, current(), std::thread::spawn(kinds).join().unwrap()]
+        });
+        let sampling = MemoryKind::Sampling as usize;
+        assert_eq!(seen, [MemoryKind::Clusters as usize, MemoryKind::Contexts as usize, sampling]);
+        assert_eq!(current(), sampling);
+    }
+}

@@ -1,0 +1,48 @@
+//! Where the library's memory went in this process.
+
+use plimsoll_agent::memory_kind::MemoryKind;
+use plimsoll_agent::process;
+use plimsoll_analysis::input::Cost;
+use plimsoll_analysis::summary::{Collection, Memory};
+
+use super::Job;
+use crate::heap;
+
+impl Job {
+    /// What the library takes in this process, which collects so many ranks: what its heap held when it was
+    /// largest, and what else is in memory now.
+    pub(super) fn memory(&self, ranks: usize) -> Memory {
+        let heap = heap::largest();
+        let kind = |kind: MemoryKind| heap.kinds[kind as usize];
+        let beside_heap = process::current().map_or(0, |observed| observed.sampling_bytes());
+        let segments = self.collector.segment_bytes();
+        Memory {
+            total_bytes: heap.mapped + beside_heap + segments,
+            ranks: ranks as u32,
+            segment_bytes: segments,
+            sampling_bytes: beside_heap + kind(MemoryKind::Sampling),
+            context_bytes: kind(MemoryKind::Contexts),
+            cluster_bytes: kind(MemoryKind::Clusters),
+            structure_bytes: kind(MemoryKind::Structure),
+            spool_bytes: kind(MemoryKind::Spool),
+            analysis_bytes: kind(MemoryKind::Analysis),
+            unused_bytes: heap.mapped.saturating_sub(heap.kinds.iter().sum()),
+        }
+    }
+
+    /// Adds what the reduction has taken in this process since the ranks told what they take.
+    pub(super) fn add_memory(&self, collection: &mut Collection, ranks: usize) {
+        if ranks > 0 {
+            let memory = self.memory(ranks);
+            let Cost { memory_bytes, .. } = of_each(memory);
+            collection.memory_bytes = collection.memory_bytes.max(memory_bytes);
+            collection.memory = collection.memory.max(Some(memory));
+        }
+    }
+}
+
+/// The part of one of the ranks that a process collects.
+pub(super) fn of_each(memory: Memory) -> Cost {
+    let of_each = memory.total_bytes / u64::from(memory.ranks.max(1));
+    Cost { memory_bytes: Some(of_each), ..Cost::default() }
+}

@@ -1,0 +1,68 @@
+//! What the summary says of the library's own memory.
+
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::summary::Summary;
+
+const KINDS: [&str; 8] = [
+    "segment_bytes",
+    "sampling_bytes",
+    "context_bytes",
+    "cluster_bytes",
+    "structure_bytes",
+    "spool_bytes",
+    "analysis_bytes",
+    "unused_bytes",
+];
+
+/// Bytes of each kind, which are what the total says, and the total.
+fn kinds(summary: &Summary) -> ([f64; KINDS.len()], f64) {
+    let memory = |key: &str| summary.number(&format!("/collection/memory/{key}"));
+    let kinds = KINDS.map(memory);
+    let total = memory("total_bytes");
+    assert_eq!(kinds.iter().sum::<f64>(), total, "{}", summary.at("/collection/memory"));
+    let of_each = (total / memory("ranks")).floor();
+    assert_eq!(summary.number("/collection/memory_bytes"), of_each);
+    (kinds, total)
+}
+
+/// Many call paths in ranks that end iterations together.
+fn job(mpi: Mpi, ranks: u32) -> Job {
+    let job = Job::ranks("weighs", mpi, ranks).arguments("burn 20 2");
+    job.options("--period 1ms").watch(Watch::Run)
+}
+
+/// The most that a rank has had in memory, in bytes.
+fn peak_bytes(outcome: &Outcome) -> f64 {
+    let stdout = outcome.stdout();
+    let mut words = stdout.split_whitespace().skip_while(|word| *word != "peak_kib");
+    let kib: f64 = words.nth(1).and_then(|word| word.parse().ok()).expect("a rank says its peak");
+    1024.0 * kib
+}
+
+#[test]
+fn memory_is_told_by_kind() {
+    for mpi in each_mpi() {
+        let outcome = job(mpi, 2).run().succeeded();
+        let summary = outcome.summary();
+        let (kinds, total) = kinds(summary);
+        assert_eq!(summary.number("/collection/memory/ranks"), 2.0);
+        // The spool has ended when profiles are compared, and the heap is largest then.
+        let found = KINDS.iter().zip(kinds).filter(|(kind, _)| **kind != "spool_bytes");
+        for (kind, bytes) in found {
+            assert!(bytes > 0.0, "{kind}: {}", summary.at("/collection/memory"));
+        }
+        assert!(total < peak_bytes(&outcome), "{total} of {}", peak_bytes(&outcome));
+        assert!(total <= 2.0 * f64::from(64 << 20));
+    }
+}
+
+/// Also of a process that ends without MPI, by itself.
+#[test]
+fn a_process_without_mpi_tells_its_memory() {
+    let job = Job::alone("plain").arguments("burn 10 30").watch(Watch::Run);
+    let outcome = job.run().succeeded();
+    kinds(outcome.summary());
+    assert_eq!(outcome.summary().number("/collection/memory/ranks"), 1.0);
+}
