@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::printable::line;
+use crate::printable::{excerpt, line};
 
 /// Exit status of wrong usage, and of subcommands that do not exist yet.
 pub const USAGE: u8 = 2;
@@ -36,12 +36,17 @@ impl std::error::Error for Failure {}
 /// Runs the command with these arguments, the program's own name first. Returns the exit status;
 /// `plimsoll run` returns only if it failed.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let matches = match options::command().try_get_matches_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let matches = match options::command().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
             // Help goes to stdout with status 0, wrong usage to stderr with 2. A reader that has
             // gone away is no error.
-            let _ = error.print();
+            let _ = if error.use_stderr() {
+                io::stderr().write_all(usage(&error, &arguments).as_bytes())
+            } else {
+                error.print()
+            };
             return u8::try_from(error.exit_code()).unwrap_or(USAGE);
         }
     };
@@ -62,6 +67,23 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             failure.status
         }
     }
+}
+
+/// What is wrong with the arguments, which the parser quotes as they are.
+fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
+    let mut text = error.render().to_string();
+    for argument in arguments {
+        let argument = argument.to_string_lossy();
+        let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
+        for part in [&*argument, value, name] {
+            let shown = excerpt(part).to_string();
+            if shown != part {
+                text = text.replace(part, &shown);
+            }
+        }
+    }
+    // The lines that are left are the parser's own.
+    text.lines().map(|part| format!("{}\n", line(part))).collect()
 }
 
 /// Writes one line on stderr, whatever names the message quotes. Nobody may be there to read it.

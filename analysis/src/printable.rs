@@ -51,8 +51,7 @@ impl fmt::Display for Printable<'_> {
         let mut left = self.max_chars;
         for char in self.text.chars() {
             let escape = char.escape_debug();
-            // Quotes and backslashes harm no terminal.
-            let is_plain = matches!(char, '"' | '\'' | '\\');
+            let is_plain = is_plain(char);
             let width = if is_plain { 1 } else { escape.len() };
             if width > left {
                 return formatter.write_str("...");
@@ -66,6 +65,12 @@ impl fmt::Display for Printable<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a terminal shows a character as it is.
+pub fn is_plain(char: char) -> bool {
+    // Quotes and backslashes harm no terminal.
+    matches!(char, ' '..='~') || char.escape_debug().len() == 1
 }
 
 #[cfg(test)]

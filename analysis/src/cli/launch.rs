@@ -15,6 +15,7 @@ use nix::unistd::execvpe;
 use super::elf::{Obstacle, obstacle};
 use super::options::PROGRAM;
 use super::{Failure, USAGE, library, say};
+use crate::error::reason;
 use crate::mpi::launch::told_rank;
 use crate::printable::path as shown;
 use crate::settings::{LIBRARY, ROOT_PID, Settings, State, TABLE, parse_boolean};
@@ -175,7 +176,7 @@ fn not_started(program: &OsStr, error: &io::Error) -> Failure {
             Failure { message: format!("{name} is not found.{hint}"), status: NOT_FOUND }
         }
         _ => Failure {
-            message: format!("{name} cannot be executed: {error}."),
+            message: format!("{name} cannot be executed: {}.", reason(error)),
             status: NOT_EXECUTABLE,
         },
     }

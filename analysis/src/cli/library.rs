@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use plimsoll_collector::own_files::open_regular;
+
 use crate::printable::path as shown;
 use crate::settings::LIBRARY;
 
@@ -19,7 +21,10 @@ pub fn find(command: &Path, said: Option<&OsStr>) -> Result<PathBuf, String> {
         let path = PathBuf::from(said);
         let whole = std::path::absolute(&path).unwrap_or(path);
         return preloadable(whole).map_err(|path| {
-            format!("{LIBRARY} names {}, which is no file; correct or unset it.", shown(&path))
+            format!(
+                "{LIBRARY} names {}, which is no file that can be read; correct or unset it.",
+                shown(&path)
+            )
         });
     }
     let directory = command.parent().unwrap_or(Path::new("/"));
@@ -37,8 +42,9 @@ pub fn find(command: &Path, said: Option<&OsStr>) -> Result<PathBuf, String> {
     ))
 }
 
+/// The loader would only say that it cannot preload it, in every process.
 fn preloadable(path: PathBuf) -> Result<PathBuf, PathBuf> {
-    if path.is_file() { Ok(path) } else { Err(path) }
+    if open_regular(&path).is_ok() { Ok(path) } else { Err(path) }
 }
 
 /// LD_PRELOAD with the library in front of what is there already; it is not put there twice.

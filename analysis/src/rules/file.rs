@@ -8,6 +8,7 @@ use std::path::Path;
 use plimsoll_collector::own_files::open_regular;
 
 use super::{BadLine, Fault, Rules};
+use crate::error::reason;
 use crate::label::Label;
 use crate::printable::{Printable, cut};
 
@@ -75,7 +76,7 @@ impl fmt::Display for Trouble {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => {
-                write!(formatter, "the file cannot be read ({error}); it is ignored.")
+                write!(formatter, "the file cannot be read ({}); it is ignored.", reason(error))
             }
             Self::NoFile => write!(formatter, "this is no regular file; it is ignored."),
             Self::TooLarge => write!(

@@ -4,17 +4,30 @@ use serde::Deserialize;
 
 use super::Summary;
 use crate::error::Error;
+use crate::printable::is_plain;
 
 impl Summary {
-    /// The summary as one line of JSON with a line end.
+    /// The summary as one line of JSON with a line end. Characters that a terminal interprets or does
+    /// not show, in names, are escaped.
     ///
     /// # Errors
     /// None for summaries whose floats are finite; a float that is not becomes `null`, which
     /// [`Summary::from_json`] refuses where a number must stand.
     pub fn to_json(&self) -> Result<Vec<u8>, Error> {
-        let mut json = serde_json::to_vec(self).map_err(not_a_summary)?;
-        json.push(b'\n');
-        Ok(json)
+        let json = serde_json::to_string(self).map_err(not_a_summary)?;
+        let mut escaped = String::with_capacity(json.len() + 1);
+        for char in json.chars() {
+            // Outside of strings everything is plain.
+            if is_plain(char) {
+                escaped.push(char);
+            } else {
+                let units = &mut [0; 2];
+                let units = char.encode_utf16(units).iter();
+                escaped.extend(units.map(|unit| format!("\\u{unit:04x}")));
+            }
+        }
+        escaped.push('\n');
+        Ok(escaped.into_bytes())
     }
 
     /// Reads a summary and checks that its indices lead somewhere, so that nobody else need.

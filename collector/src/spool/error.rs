@@ -59,7 +59,12 @@ pub enum SpoolError {
 impl fmt::Display for SpoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "the spool cannot be read or written: {error}"),
+            Self::Io(error) => {
+                // The number of the error says the same again.
+                let error = error.to_string();
+                let reason = error.split(" (os error ").next().unwrap_or_default();
+                write!(f, "the spool cannot be read or written: {reason}")
+            }
             Self::NotASpool => {
                 write!(f, "this is not a spool, or its first bytes are damaged: name another file")
             }
