@@ -134,6 +134,13 @@ fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 1).and_then(|pid| u32::try_from(pid).ok())
 }
 
+/// Whether a process is stopped, by a signal or by a debugger.
+pub fn is_stopped(pid: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = text.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
+}
+
 /// When a process started, in clock ticks since the machine did.
 pub fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 19)

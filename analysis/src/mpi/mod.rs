@@ -1,6 +1,7 @@
 //! The only place that knows MPI: the library that the job brought along, and what we ask of it.
 
 mod communicator;
+mod decision;
 mod handles;
 pub mod joint;
 pub mod launch;

@@ -7,9 +7,10 @@
 //!
 //! Tokens are seen on the node only. The ranks that see each other's are a *company*, mostly those
 //! of one node; its first rank speaks for it among the companies ([`super::roll_call`]) and tells
-//! the others what came of it, by a second socket with a name that says it. So a company is never of two minds: the
-//! others wait until they are told, or until the first rank's token is gone, which means that the
-//! process is, and with it the job.
+//! the others what came of it, by a second socket with a name that says it. They wait until they are
+//! told, until the first rank's token is gone, which means that the process is, and with it the job,
+//! or until the first rank has been silent for too long. So that a company is never of two minds,
+//! that it is given up is noted where the first rank sees it ([`super::decision`]).
 //!
 //! Any user of the machine can bind any name. So only sockets count that the kernel knows to be this
 //! user's ([`super::socket_owner`]), and nothing is sent that a full queue could hold up.
@@ -25,12 +26,16 @@ use std::time::{Duration, Instant};
 
 use plimsoll_agent::own::Own;
 
+use super::decision::{Decision, State};
 use super::launch;
 use super::socket_owner::Owners;
 
-/// The first of a company asks the other nodes before it tells, which takes seconds at most. It is a
-/// process of this user, and alive: another user cannot make anybody wait.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// Maximum time in which the first of a company gives no sign of life, once it has left MPI_Init.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time to wait for a first rank that is in MPI_Init when others have left it, or of which
+/// only the token can be seen. It is a process of this user, and alive: another user cannot make
+/// anybody wait.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Between two looks for a verdict.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -45,6 +50,9 @@ pub struct Token {
     name: String,
     /// Held open: the name lives as long as the socket.
     _socket: Own<UnixDatagram>,
+    left: Instant,
+    /// What counts if this process is the first of its company.
+    decision: Option<Decision>,
     /// What this process has told the others of its company.
     verdict: Option<Own<UnixDatagram>>,
 }
@@ -63,7 +71,26 @@ impl Token {
     fn leave_as(prefix: String, rank: &str, hide: Hide<'_>) -> io::Result<Self> {
         let name = format!("{prefix}{rank}-{}", std::process::id());
         let (_socket, name) = bind_free(&name, hide)?;
-        Ok(Self { prefix, name, _socket, verdict: None })
+        let decision = Decision::make(&name).ok();
+        Ok(Self { prefix, name, _socket, left: Instant::now(), decision, verdict: None })
+    }
+
+    /// For how long the token has been there: about as long as MPI_Init took, when that returns.
+    pub fn age(&self) -> Duration {
+        self.left.elapsed()
+    }
+
+    /// Lets the others know that this process has left MPI_Init.
+    pub fn left_init(&mut self) {
+        if let Some(decision) = &mut self.decision {
+            // Where nothing can be written, all stay apart.
+            let _ = decision.left_init();
+        }
+    }
+
+    /// What the first of the company notes while it asks the other nodes.
+    pub fn decision(&mut self) -> Option<&mut Decision> {
+        self.decision.as_mut()
     }
 
     /// Who of the job has left one where this process can see it. The kernel tells its sockets in
@@ -89,42 +116,98 @@ impl Token {
 
     /// The first of the company tells the others whether all go on together: by a second socket, whose
     /// name says it, for as long as the token is there. Nothing is sent, so nobody can hold it up.
-    pub fn tell(&mut self, together: bool, hide: Hide<'_>) -> io::Result<()> {
-        let said = verdict_name(&self.name, together);
-        self.verdict = Some(bind_free(&said, hide)?.0);
-        Ok(())
+    /// Returns what holds: they may have given this process up.
+    pub fn tell(&mut self, together: bool, hide: Hide<'_>) -> io::Result<bool> {
+        let together = match &mut self.decision {
+            Some(decision) => decision.decide(together),
+            None => together,
+        };
+        self.verdict = Some(bind_free(&verdict_name(&self.name, together), hide)?.0);
+        Ok(together)
     }
 
-    /// What the first of the company tells; `None` if its process has ended instead, or says nothing
-    /// for so long that it never will. Its token is this user's, and so must be what it says.
-    pub fn listen(&self, company: &Company) -> Option<bool> {
+    /// What the first of the company tells; `None` if its process has ended instead. Once it has been
+    /// silent for so long it is given up: then all of the company stay apart, or do what it has
+    /// come to with other nodes. `settle` finds that out, by the number of the first rank's post.
+    pub fn listen(
+        &mut self,
+        company: &Company,
+        patience: Duration,
+        settle: impl Fn(u64) -> bool,
+    ) -> Option<bool> {
         let first = company.names.first()?;
-        let owners = Owners::new();
         let process = process_of(first).unwrap_or(0);
-        let (begin, mut pause) = (Instant::now(), SHORTEST_PAUSE);
-        while begin.elapsed() < LONGEST_SILENCE {
+        let own = if self.leads(company) { self.decision.take() } else { None };
+        let decision = own.or_else(|| Decision::find(first, process));
+        let mut silence = Silence::begin(decision, process);
+        let owners = Owners::new();
+        let mut pause = SHORTEST_PAUSE;
+        loop {
             // One look must not miss a verdict and see the token gone: they go together.
-            let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
-            let told = [true, false].into_iter().find(|together| {
-                let said = verdict_name(first, *together);
-                let says = |socket: &Socket<'_>| {
-                    let rest = socket.name.strip_prefix(said.as_str());
-                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-                        && owners.is_ours(socket.inode, process)
-                };
-                sockets.lines().filter_map(Socket::parse).any(|socket| says(&socket))
-            });
-            if told.is_some() {
-                return told;
+            if let Some(together) = told(first, |inode| owners.is_ours(inode, process)) {
+                return Some(together);
             }
             if self.company().is_ok_and(|now| !now.names.contains(first)) {
                 return None;
             }
+            match silence.state(patience) {
+                Some(State::Decided(together)) => return Some(together),
+                Some(State::Closed(post)) => return Some(settle(post)),
+                Some(_) => {}
+                None if silence.begin.elapsed() >= MAX_WAIT => return None,
+                None => {}
+            }
             thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        None
     }
+}
+
+/// For how long the first of a company has given no sign of life.
+struct Silence {
+    decision: Option<Decision>,
+    process: u32,
+    begin: Instant,
+    /// What was read last of the decision, and when there was a sign of life.
+    entries: usize,
+    last: Instant,
+}
+
+impl Silence {
+    fn begin(decision: Option<Decision>, process: u32) -> Self {
+        let begin = Instant::now();
+        Self { decision, process, begin, entries: 0, last: begin }
+    }
+
+    /// Where the decision stands, if it can be seen. A process that is silent for too long is given up.
+    fn state(&mut self, patience: Duration) -> Option<State> {
+        let decision = self.decision.as_mut()?;
+        let (state, entries) = (decision.state(), decision.entries());
+        // MPI_Init may take longer there.
+        let is_starting = state == State::InInit
+            && self.begin.elapsed() < MAX_WAIT
+            && !launch::is_stopped(self.process);
+        if entries != self.entries || is_starting {
+            (self.entries, self.last) = (entries, Instant::now());
+        }
+        let is_silent = self.last.elapsed() >= patience;
+        let is_undecided = matches!(state, State::InInit | State::Open | State::Asked(_));
+        Some(if is_silent && is_undecided { decision.give_up() } else { state })
+    }
+}
+
+/// What the process with this token has told: its verdict is this user's, as its token is.
+fn told(token: &str, is_ours: impl Fn(u32) -> bool) -> Option<bool> {
+    let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
+    [true, false].into_iter().find(|together| {
+        let said = verdict_name(token, *together);
+        let says = |socket: &Socket<'_>| {
+            let rest = socket.name.strip_prefix(said.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                && is_ours(socket.inode)
+        };
+        sockets.lines().filter_map(Socket::parse).any(|socket| says(&socket))
+    })
 }
 
 fn verdict_name(token: &str, together: bool) -> String {
@@ -227,130 +310,4 @@ fn prefix() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Held while a test forks, or closes a token: a child keeps the tokens of its parent open.
-    static FORKS: std::sync::RwLock<()> = std::sync::RwLock::new(());
-
-    fn token(name: &str, rank: &str) -> Token {
-        let prefix = format!("plimsoll-test-{name}-{}-", std::process::id());
-        Token::leave_as(prefix, rank, &|socket| socket).expect("abstract sockets exist on Linux")
-    }
-
-    #[test]
-    fn a_token_is_seen_until_it_is_dropped() {
-        let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let token = Token::leave(&|socket| socket).expect("abstract sockets exist on Linux");
-        let company_of_one = token.company().expect("/proc is mounted");
-        assert_eq!(company_of_one.size(), 1);
-        assert!(token.leads(&company_of_one));
-        let prefix = token.prefix.clone();
-        drop(token);
-        let sockets = fs::read_to_string("/proc/net/unix").expect("/proc is mounted");
-        assert_eq!(company(&sockets, &prefix, |_| true), Company::default());
-    }
-
-    #[test]
-    fn only_tokens_of_the_same_job_count() {
-        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
-            0000: 00000002 00000000 00000000 0002 01 0 @plimsoll-7-9---99\n\
-            0000: 00000002 00000000 00000000 0002 01 1 @plimsoll-7-9--10-100\n\
-            0000: 00000002 00000000 00000000 0002 01 2 @plimsoll-7-9--2-101\n\
-            0000: 00000002 00000000 00000000 0002 01 3 @plimsoll-71-9--0-102\n\
-            0000: 00000002 00000000 00000000 0002 01 4 /run/plimsoll-7-9--1-103\n\
-            0000: 00000002 00000000 00000000 0002 01 5\n";
-        let found = company(sockets, "plimsoll-7-9--", |_| true);
-        let names = ["plimsoll-7-9--2-101", "plimsoll-7-9--10-100", "plimsoll-7-9---99"];
-        assert_eq!(found, Company { names: names.map(str::to_owned).into() });
-    }
-
-    #[test]
-    fn the_others_hear_the_first() {
-        let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for together in [true, false] {
-            let (mut first, second) = (token("hear", "1"), token("hear", "2"));
-            let company = first.company().expect("/proc is mounted");
-            assert!(first.leads(&company) && !second.leads(&company));
-            first.tell(together, &|socket| socket).expect("the name is free");
-            assert_eq!(second.company().expect("/proc is mounted"), company);
-            assert_eq!(second.listen(&company), Some(together));
-            drop(first);
-            assert_eq!(second.listen(&company), None);
-        }
-    }
-
-    #[test]
-    fn a_name_that_somebody_has_taken_gets_a_number() {
-        let squatted = format!("plimsoll-test-taken-{0}-3-{0}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&squatted).expect("a short name");
-        let _squatter = UnixDatagram::bind_addr(&address).expect("the name is free");
-        let token = token("taken", "3");
-        assert!(token.name.starts_with(&format!("{squatted}.")), "{}", token.name);
-        assert!(token.company().expect("/proc is mounted").names.contains(&token.name));
-    }
-
-    /// Binds names as another user, in a child, for as long as `action` takes.
-    fn while_another_user_holds(names: &[String], action: impl FnOnce()) -> bool {
-        // SAFETY: no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("SKIPPED: only root can act as another user");
-            return false;
-        }
-        let _child = FORKS.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let addresses: Vec<_> = names.iter().map(SocketAddr::from_abstract_name).collect();
-        // SAFETY: the child calls nothing that takes a lock before it waits to be killed.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: plain system calls.
-            let became = unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 };
-            let held: Vec<_> = addresses.iter().flatten().map(UnixDatagram::bind_addr).collect();
-            let _ = became && held.iter().all(Result::is_ok);
-            loop {
-                // SAFETY: waits for the signal that ends it.
-                unsafe { libc::pause() };
-            }
-        }
-        let is_bound = || {
-            let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
-            names.iter().all(|name| sockets.contains(name.as_str()))
-        };
-        let begin = Instant::now();
-        while !is_bound() && begin.elapsed() < Duration::from_secs(10) {
-            thread::sleep(SHORTEST_PAUSE);
-        }
-        assert!(is_bound(), "the other user holds the names");
-        action();
-        // SAFETY: the child is ours and was not waited for.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, std::ptr::null_mut(), 0);
-        }
-        true
-    }
-
-    #[test]
-    fn what_another_user_forges_is_not_believed() {
-        let (mut first, second) = (token("forged", "1"), token("forged", "2"));
-        // A token that sorts first, and a verdict in the name of the true first.
-        let forged = [format!("{}0-1", first.prefix), verdict_name(&first.name, true)];
-        while_another_user_holds(&forged, || {
-            let company = second.company().expect("/proc is mounted");
-            assert_eq!(company.size(), 2, "{company:?}");
-            assert!(first.leads(&company));
-            first.tell(false, &|socket| socket).expect("the name is free");
-            assert_eq!(second.listen(&company), Some(false));
-        });
-    }
-
-    #[test]
-    fn a_verdict_finds_a_name_where_another_user_holds_it() {
-        let (mut first, second) = (token("squat", "1"), token("squat", "2"));
-        let both = [true, false].map(|together| verdict_name(&first.name, together));
-        while_another_user_holds(&both, || {
-            let company = second.company().expect("/proc is mounted");
-            first.tell(true, &|socket| socket).expect("another name is free");
-            assert_eq!(second.listen(&company), Some(true));
-        });
-    }
-}
+mod tests;

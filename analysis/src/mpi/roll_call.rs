@@ -41,10 +41,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::decision::Decision;
 use crate::fingerprint::fingerprint;
 
-/// How long ranks wait for each other. MPI_Init lets all of them go at about the same time.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long ranks wait for each other at most, and at least.
+const MAX_PATIENCE: Duration = Duration::from_secs(5);
+const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long rank 0 waits when all ranks are accounted for but some are missing. They lack the library,
 /// unless a node's ranks are companies of their own, as in containers.
@@ -89,44 +91,78 @@ pub struct RollCall {
 #[derive(Debug)]
 pub struct Post {
     path: PathBuf,
-    number: String,
+    number: u64,
+}
+
+/// How long ranks wait for each other. MPI_Init lets all of them go at about the same time; the longer it
+/// took, the farther apart.
+pub fn patience(init: Duration) -> Duration {
+    (MIN_PATIENCE + init).min(MAX_PATIENCE)
 }
 
 /// Holds the roll call of a job of `size` ranks, together with the first ranks of all other
 /// companies, in a directory that all nodes share. `job`: the same on all nodes, and different for
-/// different jobs that run at the same time. Never waits longer than `patience` for others.
+/// different jobs that run at the same time. Never waits longer than `patience` for others, and not
+/// at all once the ranks of the own company have given this one up.
 pub fn hold(
     directory: &Path,
     job: &str,
     company: Company,
     size: u32,
     patience: Duration,
+    decision: Option<&mut Decision>,
 ) -> io::Result<RollCall> {
     fs::create_dir_all(directory)?;
-    let prefix = format!(".plimsoll-{:016x}-{size}-", fingerprint(job));
+    let prefix = prefix(job, size);
     let post = Post::make(directory, &prefix, company.rank)?;
-    let deadline = Instant::now() + patience;
+    let mut pauses = Pauses::until(Instant::now() + patience, decision);
+    if !pauses.ask(post.number) {
+        let present = company.present;
+        return Ok(RollCall { together: false, present, lower_seen: false, post });
+    }
     if company.rank == 0 {
-        let present = call(&post, company, size, deadline)?;
+        let present = call(&post, company, size, pauses)?;
         let wanted = if present == size { TOGETHER } else { APART };
-        let together = settle(&post.path, &post, wanted) == TOGETHER;
+        let together = settle(&post.path, post.number, wanted) == TOGETHER;
         remove_old_posts(directory, &prefix, &post);
         Ok(RollCall { together, present, lower_seen: false, post })
     } else {
         let (calls, lower_seen) = (BTreeMap::new(), false);
         let mut answers = Answers { directory, prefix: &prefix, post, company, calls, lower_seen };
-        let together = answers.wait(deadline);
+        let together = answers.wait(pauses);
         let Answers { post, lower_seen, .. } = answers;
         Ok(RollCall { together, present: company.present, lower_seen, post })
     }
 }
 
+/// Ends the roll call for a company whose first rank is given up, and has the post with this number.
+/// Returns whether the verdict was `together` before; the first rank comes to the same.
+///
+/// Every call that it can have answered by now gets its verdict here. It answers no other one.
+pub fn give_up(directory: &Path, job: &str, size: u32, post: u64) -> bool {
+    let (prefix, look_number) = (prefix(job, size), new_number());
+    let post = format!("-{post:016x}");
+    let mut together = false;
+    for name in look(directory, look_number).unwrap_or_default() {
+        let call = directory.join(&name);
+        if rank_of(&name, &prefix) != Some(0) || !is_own(&call) {
+            continue;
+        }
+        let verdict = settle(&call, look_number, APART);
+        let is_its_own = || name.ends_with(&post);
+        let is_answer = |name: &String| name.starts_with("here-") && name.ends_with(&post);
+        let is_answered =
+            || look(&call, look_number).is_ok_and(|names| names.iter().any(is_answer));
+        together |= verdict == TOGETHER && (is_its_own() || is_answered());
+    }
+    together
+}
+
 /// Rank 0 waits for answers. Returns the number of ranks that are present.
-fn call(post: &Post, ours: Company, size: u32, deadline: Instant) -> io::Result<u32> {
-    let mut pauses = Pauses::until(deadline);
+fn call(post: &Post, ours: Company, size: u32, mut pauses: Pauses<'_>) -> io::Result<u32> {
     let mut accounted_for = false;
     loop {
-        let names = look(&post.path, post)?;
+        let names = look(&post.path, post.number)?;
         let answers = names.iter().filter_map(|name| Company::from_name(name));
         let (mut present, mut expected) = (ours.present, ours.expected);
         for answer in answers {
@@ -158,12 +194,11 @@ struct Answers<'a> {
 impl Answers<'_> {
     /// Answers every call and waits for a verdict. From the first answer on nothing but a verdict
     /// leads out of here, for the others may count on us.
-    fn wait(&mut self, deadline: Instant) -> bool {
-        let mut pauses = Pauses::until(deadline);
+    fn wait(&mut self, mut pauses: Pauses<'_>) -> bool {
         loop {
             self.find_calls();
             for call in self.answered() {
-                match look(&call, &self.post) {
+                match look(&call, self.post.number) {
                     Ok(names) if names.iter().any(|name| name == VERDICT) => {
                         return self.settle(&call);
                     }
@@ -183,7 +218,7 @@ impl Answers<'_> {
     }
 
     fn settle(&self, call: &Path) -> bool {
-        settle(call, &self.post, APART) == TOGETHER
+        settle(call, self.post.number, APART) == TOGETHER
     }
 
     fn answered(&self) -> Vec<PathBuf> {
@@ -192,7 +227,7 @@ impl Answers<'_> {
     }
 
     fn find_calls(&mut self) {
-        for name in look(self.directory, &self.post).unwrap_or_default() {
+        for name in look(self.directory, self.post.number).unwrap_or_default() {
             let Some(rank) = rank_of(&name, self.prefix) else { continue };
             let path = self.directory.join(&name);
             let is_known = self.calls.contains_key(&path);
@@ -204,9 +239,9 @@ impl Answers<'_> {
             self.lower_seen = true;
             if rank == 0 {
                 // A call that has a verdict already was not for us.
-                let names = look(&path, &self.post);
+                let names = look(&path, self.post.number);
                 let is_open = names.is_ok_and(|names| names.iter().all(|name| name != VERDICT));
-                let answer = path.join(self.company.name(&self.post.number));
+                let answer = path.join(self.company.name(self.post.number));
                 // Even where that fails the file may be there: others may count on us.
                 let is_answered = is_open && {
                     let made = File::create_new(&answer);
@@ -219,8 +254,8 @@ impl Answers<'_> {
 }
 
 impl Company {
-    fn name(&self, number: &str) -> String {
-        format!("here-{}-{}-{}-{number}", self.rank, self.present, self.expected)
+    fn name(&self, number: u64) -> String {
+        format!("here-{}-{}-{}-{number:016x}", self.rank, self.present, self.expected)
     }
 
     fn from_name(name: &str) -> Option<Self> {
@@ -232,9 +267,8 @@ impl Company {
 
 impl Post {
     fn make(directory: &Path, prefix: &str, rank: u32) -> io::Result<Self> {
-        // Seeded by the kernel; the clock makes a difference where that should fail.
-        let number = format!("{:016x}", RandomState::new().hash_one(SystemTime::now()));
-        let path = directory.join(format!("{prefix}{rank}-{number}"));
+        let number = new_number();
+        let path = directory.join(format!("{prefix}{rank}-{number:016x}"));
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self { path, number })
     }
@@ -257,6 +291,17 @@ impl Drop for Post {
     }
 }
 
+/// A number that nobody has used before.
+fn new_number() -> u64 {
+    // Seeded by the kernel; the clock makes a difference where that should fail.
+    RandomState::new().hash_one(SystemTime::now())
+}
+
+/// Begin of the names of all posts of a job.
+fn prefix(job: &str, size: u32) -> String {
+    format!(".plimsoll-{:016x}-{size}-", fingerprint(job))
+}
+
 /// The rank in the name of a post of this job.
 fn rank_of(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.split('-').next()?.parse().ok()
@@ -271,7 +316,7 @@ fn is_own(post: &Path) -> bool {
 }
 
 /// Makes the verdict, or learns which one was made before.
-fn settle(call: &Path, ours: &Post, wanted: &'static str) -> &'static str {
+fn settle(call: &Path, number: u64, wanted: &'static str) -> &'static str {
     let link = call.join(VERDICT);
     if !is_own(call) {
         return APART;
@@ -287,15 +332,15 @@ fn settle(call: &Path, ours: &Post, wanted: &'static str) -> &'static str {
             Err(_) => thread::sleep(SHORTEST_PAUSE),
         }
         // For its effect on the node's cache only.
-        let _ = look(call, ours);
+        let _ = look(call, number);
     }
     APART
 }
 
 /// The names in a directory, not as a cache remembers them: what this node has changed itself it
 /// reads anew. Where it cannot be changed, the names as they are known.
-fn look(directory: &Path, ours: &Post) -> io::Result<Vec<String>> {
-    let change = directory.join(format!(".plimsoll-look-{}", ours.number));
+fn look(directory: &Path, number: u64) -> io::Result<Vec<String>> {
+    let change = directory.join(format!(".plimsoll-look-{number:016x}"));
     let _ = fs::create_dir(&change).and_then(|()| fs::remove_dir(&change));
     list(directory)
 }
@@ -315,15 +360,21 @@ fn remove_old_posts(directory: &Path, prefix: &str, ours: &Post) {
     }
 }
 
-/// Longer and longer pauses until a deadline.
-struct Pauses {
+/// Longer and longer pauses until a deadline, or until this rank is given up.
+struct Pauses<'a> {
     deadline: Instant,
     next: Duration,
+    decision: Option<&'a mut Decision>,
 }
 
-impl Pauses {
-    fn until(deadline: Instant) -> Self {
-        Self { deadline, next: SHORTEST_PAUSE }
+impl<'a> Pauses<'a> {
+    fn until(deadline: Instant, decision: Option<&'a mut Decision>) -> Self {
+        Self { deadline, next: SHORTEST_PAUSE, decision }
+    }
+
+    /// Notes that other companies are about to count on us; false if they must not.
+    fn ask(&mut self, post: u64) -> bool {
+        self.decision.as_mut().is_none_or(|decision| decision.ask(post))
     }
 
     /// Moves the deadline forward.
@@ -331,14 +382,14 @@ impl Pauses {
         self.deadline = self.deadline.min(Instant::now() + rest);
     }
 
-    /// Pauses; false if the deadline had passed before.
+    /// Pauses; false if the deadline had passed before, or if this rank is given up.
     fn pause(&mut self) -> bool {
         if Instant::now() >= self.deadline {
             return false;
         }
         thread::sleep(self.next);
         self.next = (self.next * 2).min(LONGEST_PAUSE);
-        true
+        self.decision.as_mut().is_none_or(|decision| decision.goes_on())
     }
 }
 

@@ -1,18 +1,20 @@
 //! Who of the job's ranks carries the library: decided alike in all of them, before they communicate.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_analysis::error::reason;
 use plimsoll_analysis::mpi::launch;
-use plimsoll_analysis::mpi::presence::{Company, Token};
-use plimsoll_analysis::mpi::roll_call::{self, PATIENCE, Post, RollCall};
+use plimsoll_analysis::mpi::presence::{Company, PATIENCE, Token};
+use plimsoll_analysis::mpi::roll_call::{self, Post, RollCall};
 use plimsoll_analysis::output::shared_directory;
 use plimsoll_analysis::printable;
 
 use super::Job;
 use super::start::hide;
-use crate::guard::guarded;
+use crate::guard::{self, contained, guarded};
 use crate::{say, surroundings};
 
 /// What this rank knows about the others.
@@ -41,9 +43,17 @@ impl Attendance {
         if size == 1 {
             return attendance();
         }
-        let count = || attendance().counted(job, token, rank, size);
+        if let Some(token) = token {
+            token.left_init();
+        }
+        let token = RefCell::new(token);
+        let count = || attendance().counted(job, &mut token.borrow_mut(), rank, size);
         // If that fails, this rank still has its token, and the others have counted it.
-        guarded("attendance", count, attendance)
+        let otherwise = || {
+            let failed = || attendance().failed(job, &mut token.borrow_mut(), size);
+            contained(failed, attendance)
+        };
+        guarded("attendance", count, otherwise)
     }
 
     fn counted(mut self, job: &Job, token: &mut Option<Token>, rank: u32, size: u32) -> Self {
@@ -56,13 +66,75 @@ impl Attendance {
             self.apart = Some(format!("The ranks of a node cannot see each other, {ALONE}"));
             return self;
         };
-        if company.size() != size {
-            self.take_among(token, &company, job, rank, size);
+        if company.size() == size {
+            return self;
+        }
+        guard::raise("asking other nodes");
+        if token.leads(&company) {
+            self.lead(token, &company, job, rank, size);
+        } else {
+            self.follow(token, &company, job, size, PATIENCE);
         }
         self
     }
 
-    fn take_among(
+    /// What the others come to without this rank, in which attendance has failed.
+    fn failed(mut self, job: &Job, token: &mut Option<Token>, size: u32) -> Self {
+        let company = token.as_ref().and_then(see);
+        if let Some((token, company)) = token.as_mut().zip(company)
+            && company.size() != size
+        {
+            self.follow(token, &company, job, size, Duration::ZERO);
+        }
+        self
+    }
+
+    /// Learns from the first rank of the node what it has found out.
+    fn follow(
+        &mut self,
+        token: &mut Token,
+        company: &Company,
+        job: &Job,
+        size: u32,
+        patience: Duration,
+    ) {
+        let settle = |post| {
+            let directory = meeting_place(job);
+            let identity = launch::identity();
+            identity.is_some_and(|job| roll_call::give_up(&directory, &job, size, post))
+        };
+        self.speaks = false;
+        self.apart = match token.listen(company, patience, settle) {
+            Some(true) => None,
+            Some(false) => Some(format!(
+                "Not all of {size} ranks carry Plimsoll, or their nodes do not find each other, \
+                 {ALONE} {START_ALL}"
+            )),
+            None => Some(format!("The first rank of this node ended, {ALONE}")),
+        };
+    }
+
+    /// Finds out for the others of this node.
+    fn lead(&mut self, token: &mut Token, company: &Company, job: &Job, rank: u32, size: u32) {
+        self.ask_other_nodes(token, company, job, rank, size);
+        match token.tell(self.apart.is_none(), &hide) {
+            Ok(true) => {}
+            Ok(false) => {
+                let reason = || format!("This rank was silent for too long, {ALONE}");
+                self.apart.get_or_insert_with(reason);
+            }
+            Err(error) => {
+                // The others give up when they hear nothing, so this rank must not go on alone.
+                say::debug(|| format!("nothing could be told to the ranks of this node: {error}"));
+                let reason =
+                    || format!("The ranks of a node cannot tell each other anything, {ALONE}");
+                self.apart.get_or_insert_with(reason);
+            }
+        }
+    }
+
+    /// The company's first rank asks the other nodes.
+    fn ask_other_nodes(
         &mut self,
         token: &mut Token,
         company: &Company,
@@ -70,29 +142,6 @@ impl Attendance {
         rank: u32,
         size: u32,
     ) {
-        if !token.leads(company) {
-            self.speaks = false;
-            self.apart = match token.listen(company) {
-                Some(true) => None,
-                Some(false) => Some(format!(
-                    "Not all of {size} ranks carry Plimsoll, or their nodes do not find each other, \
-                     {ALONE} {START_ALL}"
-                )),
-                None => Some(format!("The first rank of this node ended, {ALONE}")),
-            };
-            return;
-        }
-        self.ask_other_nodes(company, job, rank, size);
-        if let Err(error) = token.tell(self.apart.is_none(), &hide) {
-            // The others give up when they hear nothing, so this rank must not go on alone.
-            say::debug(|| format!("nothing could be told to the ranks of this node: {error}"));
-            let reason = || format!("The ranks of a node cannot tell each other anything, {ALONE}");
-            self.apart.get_or_insert_with(reason);
-        }
-    }
-
-    /// The company's first rank asks the other nodes.
-    fn ask_other_nodes(&mut self, company: &Company, job: &Job, rank: u32, size: u32) {
         let present = company.size();
         if launch::local_size() == Some(size) || present > size {
             // No other node; this is the lowest rank that can speak.
@@ -109,9 +158,10 @@ impl Attendance {
         };
         let expected = launch::local_size().unwrap_or(present).max(present);
         let ours = roll_call::Company { rank, present, expected };
-        let directory = job.directory.join(shared_directory(&job.settings.output));
+        let directory = meeting_place(job);
         say::debug(|| format!("{ours:?} meets others of {identity} in {}", directory.display()));
-        match roll_call::hold(&directory, &identity, ours, size, PATIENCE) {
+        let patience = roll_call::patience(token.age());
+        match roll_call::hold(&directory, &identity, ours, size, patience, token.decision()) {
             Ok(RollCall { together: true, post, .. }) => self.post = Some(post),
             Ok(call) => {
                 // Who meets nobody in a directory of its node cannot know whether rank 0 speaks,
@@ -122,13 +172,18 @@ impl Attendance {
                 self.apart = Some(why_apart(&call, ours, size, &directory));
             }
             Err(error) => {
-                let place = shown(&directory);
+                let (place, reason) = (shown(&directory), reason(&error));
                 self.apart = Some(format!(
-                    "The nodes cannot find each other in {place} ({error}), {ALONE} {SHARE}."
+                    "The nodes cannot find each other in {place} ({reason}), {ALONE} {SHARE}."
                 ));
             }
         }
     }
+}
+
+/// Where the first ranks of all nodes meet.
+fn meeting_place(job: &Job) -> PathBuf {
+    job.directory.join(shared_directory(&job.settings.output))
 }
 
 /// Whom this rank sees. The last of its file descriptors may be taken for a moment.

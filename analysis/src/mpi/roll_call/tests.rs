@@ -3,6 +3,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use super::*;
 
+const PATIENCE: Duration = MAX_PATIENCE;
 const QUICK: Duration = Duration::from_millis(300);
 
 fn company(rank: u32, present: u32) -> Company {
@@ -15,7 +16,7 @@ fn hold_all(directory: &Path, size: u32, companies: &[Company], patience: Durati
     let calls: Vec<RollCall> = thread::scope(|scope| {
         let held: Vec<_> = companies
             .iter()
-            .map(|ours| scope.spawn(move || hold(directory, "job 1", *ours, size, patience)))
+            .map(|ours| scope.spawn(move || hold(directory, "job 1", *ours, size, patience, None)))
             .collect();
         held.into_iter().map(|held| held.join().unwrap().unwrap()).collect()
     });
@@ -66,8 +67,8 @@ fn who_is_accounted_for_is_not_waited_for() {
 #[test]
 fn directories_that_are_not_shared_keep_all_apart() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let first = hold(one.path(), "job 1", company(0, 4), 8, QUICK).unwrap();
-    let second = hold(other.path(), "job 1", company(4, 4), 8, QUICK).unwrap();
+    let first = hold(one.path(), "job 1", company(0, 4), 8, QUICK, None).unwrap();
+    let second = hold(other.path(), "job 1", company(4, 4), 8, QUICK, None).unwrap();
     assert!(!first.together && !second.together && !second.lower_seen);
     assert_eq!((first.present, second.present), (4, 4));
 }
@@ -77,7 +78,7 @@ fn a_directory_that_cannot_be_made_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    hold(&file.join("x"), "job 1", company(0, 1), 2, QUICK).unwrap_err();
+    hold(&file.join("x"), "job 1", company(0, 1), 2, QUICK, None).unwrap_err();
 }
 
 #[test]
@@ -86,8 +87,9 @@ fn the_lowest_company_speaks_where_rank_0_is_missing() {
     let lower_seen = thread::scope(|scope| {
         let held = [1, 4].map(|rank| {
             let place = directory.path();
-            scope
-                .spawn(move || hold(place, "job 1", company(rank, 3), 8, QUICK).unwrap().lower_seen)
+            scope.spawn(move || {
+                hold(place, "job 1", company(rank, 3), 8, QUICK, None).unwrap().lower_seen
+            })
         });
         held.map(|held| held.join().unwrap())
     });
@@ -142,7 +144,7 @@ fn jobs_side_by_side_do_not_mix() {
     let place = directory.path();
     let together = thread::scope(|scope| {
         let parts = [("job 1", 0), ("job 1", 1), ("job 2", 0), ("job 2", 1)].map(|(job, rank)| {
-            scope.spawn(move || hold(place, job, company(rank, 1), 2, PATIENCE).unwrap())
+            scope.spawn(move || hold(place, job, company(rank, 1), 2, PATIENCE, None).unwrap())
         });
         parts.map(|part| part.join().unwrap()).map(|call| call.together)
     });
@@ -157,7 +159,7 @@ fn the_first_verdict_is_everyones() {
         let verdicts: BTreeSet<&str> = thread::scope(|scope| {
             let racers = [TOGETHER, APART, APART, APART].map(|wanted| {
                 let call = &call;
-                scope.spawn(move || settle(&call.path, call, wanted))
+                scope.spawn(move || settle(&call.path, call.number, wanted))
             });
             racers.map(|racer| racer.join().unwrap()).into_iter().collect()
         });
@@ -175,11 +177,49 @@ fn calls_that_others_made_or_may_change_are_passed_over() {
     if !is_foreign {
         println!("SKIPPED: folders are given to another user by root only");
     }
-    let call = hold(directory.path(), "job 1", company(4, 4), 8, QUICK).unwrap();
+    let call = hold(directory.path(), "job 1", company(4, 4), 8, QUICK, None).unwrap();
     assert!(!call.together && !call.lower_seen);
     assert!(names(&forged).is_empty(), "it is not answered: {:?}", names(&forged));
     assert_eq!(fs::metadata(&call.post.path).unwrap().mode() & 0o777, 0o700);
     drop(call);
     let companies = [company(0, 4), company(4, 4)];
     assert_eq!(hold_all(directory.path(), 8, &companies, PATIENCE), [true, true]);
+}
+
+/// A company that has answered, or not, when its first rank falls silent.
+fn give_up(directory: &Path, post: &Post) -> bool {
+    super::give_up(directory, "job 1", 8, post.number)
+}
+
+#[test]
+fn a_company_whose_first_rank_falls_silent_comes_to_what_all_come_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let prefix = prefix("job 1", 8);
+    let made = |rank| Post::make(place, &prefix, rank).unwrap();
+    let answer = |call: &Post, post: &Post| {
+        File::create_new(call.path.join(company(4, 4).name(post.number))).unwrap();
+    };
+    // Before it has answered: nobody counts on it any more.
+    let (call, post) = (made(0), made(4));
+    assert!(!give_up(place, &post));
+    assert_eq!(settle(&call.path, call.number, TOGETHER), APART);
+    drop(call);
+    // After it has answered, but before the verdict.
+    let call = made(0);
+    answer(&call, &post);
+    assert!(!give_up(place, &post));
+    assert_eq!(settle(&call.path, call.number, TOGETHER), APART);
+    drop(call);
+    // After the verdict; also for rank 0's own company, but for no other one.
+    let call = made(0);
+    answer(&call, &post);
+    assert_eq!(settle(&call.path, call.number, TOGETHER), TOGETHER);
+    assert!(give_up(place, &post) && give_up(place, &call) && !give_up(place, &made(4)));
+}
+
+#[test]
+fn patience_grows_with_mpi_init() {
+    let times = [0, 100, 2000, 60_000].map(|ms| patience(Duration::from_millis(ms)).as_millis());
+    assert_eq!(times, [1000, 1100, 3000, 5000]);
 }
