@@ -1,5 +1,6 @@
 //! Whole jobs under real MPIs, each held against the truth of its subject.
 
+mod attacked;
 mod balanced;
 mod bounds;
 mod calls;
@@ -34,4 +35,5 @@ mod settings;
 mod stacks;
 mod streams;
 mod subjects;
+mod terminal;
 mod unsinkable;

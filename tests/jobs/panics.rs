@@ -121,7 +121,9 @@ fn no_node_waits_for_one_in_which_we_fail() {
         let job = Job::ranks("panics", mpi, ranks).nodes(2).shares_cores();
         let plain = job.run().succeeded();
         let other_node = ranks / 2;
-        for part in ["coming together", "evaluation", "reduction"] {
+        for part in
+            ["attendance", "asking other nodes", "coming together", "evaluation", "reduction"]
+        {
             for rank in [0, other_node] {
                 assert_unharmed(&job, &plain, &format!("{part}@{rank}"));
             }

@@ -65,6 +65,11 @@ impl Outcome {
         &self.finished.stdout
     }
 
+    /// What the job and Plimsoll wrote to stderr.
+    pub fn stderr(&self) -> &str {
+        &self.finished.stderr
+    }
+
     /// Plimsoll's own lines on stderr, without their prefix.
     pub fn plimsoll_lines(&self) -> Vec<&str> {
         self.finished.stderr.lines().filter_map(|line| line.strip_prefix(PREFIX)).collect()

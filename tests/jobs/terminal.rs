@@ -1,0 +1,172 @@
+//! What the library says of names and values that somebody else has made: nothing that a terminal
+//! interprets, and no line that is not Plimsoll's.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use plimsoll_analysis::settings::TABLE;
+use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::outcome::PREFIX;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject::{Form, executable};
+use plimsoll_tests::turn::share_turn;
+
+/// What a terminal takes for commands, line ends, an eight-bit CSI, text from right to left, and bytes
+/// that are no text.
+const HOSTILE: &[u8] = b"\x1b]0;title\x07\x1b[31m\r\nplimsoll: forged\n\xc2\x9b2J\xe2\x80\xae\xff";
+
+/// Holds what was said against what a terminal may get.
+#[track_caller]
+fn assert_fit(said: &[u8], of: &str) {
+    let text = std::str::from_utf8(said).unwrap_or_else(|error| panic!("{of}: {error}"));
+    for line in text.lines() {
+        let bad = line.chars().find(|char| char.is_control() || *char == '\u{202e}');
+        assert_eq!(bad, None, "{of}: {line:?}");
+        assert!(line != "plimsoll: forged" && line.starts_with(PREFIX), "{of}: {line:?}");
+        assert!(line.chars().count() <= 2100, "{of}: {} characters", line.chars().count());
+    }
+    assert!(text.len() < 16 << 10, "{of}: {} bytes", text.len());
+}
+
+/// Values that are long and short: a long one is cut before its end is looked at.
+fn values() -> [Vec<u8>; 2] {
+    [HOSTILE.to_owned(), [HOSTILE, &b"x".repeat(100_000), HOSTILE].concat()]
+}
+
+#[test]
+fn no_setting_reaches_the_terminal_raw() {
+    let mut names: Vec<&str> = TABLE.iter().map(|variable| variable.name).collect();
+    names.push("PLIMSOLL_NOTHING_OF_THIS_NAME");
+    for name in names.into_iter().filter(|name| *name != "PLIMSOLL_LIBRARY") {
+        for value in values() {
+            let job = Job::alone("plain").arguments("burn 1 2").shares_cores();
+            let job = job.variable(name, OsStr::from_bytes(&value));
+            for watch in [Watch::Run, Watch::Preload] {
+                let job = job.clone().watch(watch).run();
+                assert!(job.status().success(), "{name}: {}", job.story());
+                assert_fit(job.stderr().as_bytes(), name);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_name_of_a_variable_reaches_the_terminal_raw() {
+    for value in values() {
+        // A name holds no line end for all launchers; here there is none.
+        let name = [b"PLIMSOLL_", value.as_slice()].concat();
+        let scratch = Scratch::new("terminal");
+        let mut command = run_in(scratch.path(), &executable_of("plain"));
+        command.env(OsStr::from_bytes(&name), "1");
+        assert_fit(&output(command).stderr, "the name of a variable");
+    }
+}
+
+#[test]
+fn ranks_of_a_job_say_nothing_raw_either() {
+    for mpi in each_mpi() {
+        let value = OsStr::from_bytes(HOSTILE);
+        let job = Job::ranks("balanced", mpi, 2).arguments("burn 2 2").shares_cores();
+        let job = job.variable("PLIMSOLL_PERIOD", value).variable("PLIMSOLL_OUTPUT", value);
+        let job = job.variable("PLIMSOLL_LABELS", value).watch(Watch::Run).run();
+        assert!(job.status().success(), "{}", job.story());
+        assert_fit(job.stderr().as_bytes(), "a job");
+    }
+}
+
+fn executable_of(subject: &str) -> PathBuf {
+    let _turn = share_turn();
+    executable(subject, Form::C, None)
+}
+
+/// `plimsoll run` of a program that works for some samples, in a folder of its own.
+fn run_in(folder: &Path, program: &Path) -> Command {
+    let mut command = Command::new(&artifacts().command);
+    command.current_dir(folder).stdin(Stdio::null());
+    command.arg("run").arg(program).args(["burn", "4", "5"]);
+    command
+}
+
+fn output(mut command: Command) -> Output {
+    let output = command.output().expect("it can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The only file in a folder whose name ends so.
+fn only(folder: &Path, ending: &str) -> PathBuf {
+    let entries = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let mut found: Vec<_> =
+        entries.filter(|path| path.as_os_str().as_bytes().ends_with(ending.as_bytes())).collect();
+    assert_eq!(found.len(), 1, "{ending}: {found:?}");
+    found.remove(0)
+}
+
+/// All that the command prints of what a run has left: the report, its tree, a digest.
+fn assert_views_fit(folder: &Path, of: &str) {
+    let plimsoll = || {
+        let mut command = Command::new(&artifacts().command);
+        command.current_dir(folder).stdin(Stdio::null());
+        command
+    };
+    assert_fit_text(&fs::read(only(folder, ".plimsoll.txt")).expect("a report"), of);
+    for view in [&[][..], &["--tree"], &["--format", "json"]] {
+        let mut report = plimsoll();
+        report.arg("report").arg(only(folder, ".plimsoll.json")).args(view);
+        let said = output(report);
+        assert_fit(&said.stderr, of);
+        assert_fit_text(&said.stdout, of);
+    }
+    let mut digest = plimsoll();
+    digest.arg("digest").arg(only(folder, ".plimsoll.d")).args(["--output", "digest"]);
+    assert_fit(&output(digest).stderr, of);
+    assert_fit_text(&fs::read(only(&folder.join("digest"), ".txt")).expect("a report"), of);
+}
+
+#[track_caller]
+fn assert_fit_text(text: &[u8], of: &str) {
+    let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{of}: {error}"));
+    let bad = text.chars().find(|char| (char.is_control() && *char != '\n') || *char == '\u{202e}');
+    assert_eq!(bad, None, "{of}: {text}");
+    assert!(text.lines().all(|line| line != "plimsoll: forged"), "{of}: {text}");
+}
+
+#[test]
+fn the_names_of_program_and_folder_are_escaped() {
+    let scratch = Scratch::new("terminal");
+    let folder = scratch.path().join(OsStr::from_bytes(HOSTILE));
+    fs::create_dir(&folder).expect("any name but one with a slash");
+    let program = folder.join(OsStr::from_bytes(HOSTILE));
+    fs::copy(executable_of("plain"), &program).expect("a copy");
+    let mut command = run_in(&folder, &program);
+    // The command's own name is another one's, too.
+    command.env("PLIMSOLL_TRACE", "all").arg0(OsStr::from_bytes(HOSTILE));
+    assert_fit(&output(command).stderr, "the name of a program");
+    assert_views_fit(&folder, "the name of a program");
+}
+
+#[test]
+fn the_name_of_a_host_is_escaped() {
+    let scratch = Scratch::new("terminal");
+    let mut command = run_in(scratch.path(), &executable_of("plain"));
+    command.env("PLIMSOLL_TRACE", "all").env("PLIMSOLL_OUTPUT", "%h-%e");
+    // SAFETY: system calls alone.
+    unsafe {
+        command.pre_exec(|| {
+            let is_named = libc::unshare(libc::CLONE_NEWUTS) == 0
+                && libc::sethostname(HOSTILE.as_ptr().cast(), HOSTILE.len()) == 0;
+            if is_named { Ok(()) } else { Err(io::Error::last_os_error()) }
+        });
+    }
+    match command.output() {
+        Ok(said) => assert_fit(&said.stderr, "the name of a host"),
+        Err(error) => return println!("SKIPPED: hosts are named by root only: {error}"),
+    }
+    assert_views_fit(scratch.path(), "the name of a host");
+}
