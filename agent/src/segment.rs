@@ -104,7 +104,7 @@ pub struct Process {
     pub addresses: AtomicU32,
     /// Thread areas ever used.
     pub threads: AtomicU32,
-    /// Application threads that are not sampled because all areas were in use.
+    /// Application threads that are not sampled, or not to their end.
     pub unsampled_threads: AtomicU32,
     /// Why return addresses are not marked, a [`crate::marks::retreat::Reason`]; 0 where they are.
     pub marks_off: AtomicU32,
@@ -136,6 +136,8 @@ pub struct Process {
     /// Rung where the collector has something to do before its next look: a ring fills, thread areas run
     /// short, or the process is about to end.
     pub bell: Doorbell,
+    /// Those of `unsampled_threads` that have no area, because all were in use.
+    pub unseen_threads: AtomicU32,
 }
 
 /// A loaded module.

@@ -104,8 +104,10 @@ pub struct Counts {
     pub late_samples: u64,
     /// Bytes spooled.
     pub spool_bytes: u64,
-    /// Threads not sampled.
+    /// Threads not sampled, or not to their end.
     pub unsampled_threads: u64,
+    /// Those of them of which nothing is known.
+    pub unseen_threads: u64,
     /// Most memory of a rank, in bytes.
     pub memory_bytes: Option<u64>,
     /// Memory of the process that takes most.
@@ -250,6 +252,7 @@ impl Counts {
             late_samples: counts.late_samples,
             spool_bytes: input.cost.spool_bytes,
             unsampled_threads: counts.unsampled_threads,
+            unseen_threads: counts.unseen_threads,
             memory_bytes: input.cost.memory_bytes,
             memory: input.cost.memory,
         }
@@ -272,6 +275,7 @@ impl Counts {
         self.late_samples += other.late_samples;
         self.spool_bytes += other.spool_bytes;
         self.unsampled_threads += other.unsampled_threads;
+        self.unseen_threads += other.unseen_threads;
         self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
         self.memory = self.memory.max(other.memory);
     }

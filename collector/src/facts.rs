@@ -48,8 +48,11 @@ pub(crate) struct Facts {
     /// Its calls are not measured: only samples tell of it.
     #[serde(default)]
     pub(crate) only_samples: bool,
-    /// Threads that could not be sampled.
+    /// Threads that could not be sampled, or not to their end.
     pub(crate) unsampled_threads: u64,
+    /// Those of them of which nothing was recorded. Spools of earlier builds do not tell it.
+    #[serde(default)]
+    pub(crate) unseen_threads: u64,
     /// The application took the sampling signal for itself.
     pub(crate) stepped_aside: bool,
     /// Code of ours failed in it. Spools of earlier builds do not tell it.

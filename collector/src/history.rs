@@ -339,6 +339,7 @@ impl History {
                 sampling_cpu_ns: rate.ns_of_ticks(self.handler_ticks),
                 marks_off: facts.marks_off,
                 unsampled_threads: facts.unsampled_threads,
+                unseen_threads: facts.unseen_threads,
                 stepped_aside: facts.stepped_aside,
                 failed: facts.failed,
                 lost: self.counts.lost.saturating_add(self.unread),

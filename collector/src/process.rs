@@ -1,6 +1,6 @@
 //! One process: its segment, the rings of its threads, and its history.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use plimsoll_agent::clock::{Anchor, stamp_now};
@@ -185,7 +185,10 @@ impl Process {
     pub(crate) fn facts(&self) -> Facts {
         let header = self.segment.process();
         let unmapped = self.seats.iter().filter(|seat| seat.is_none()).count() as u32;
-        let unsampled = header.unsampled_threads.load(Ordering::Relaxed).saturating_add(unmapped);
+        let and_unmapped =
+            |count: &AtomicU32| count.load(Ordering::Relaxed).saturating_add(unmapped);
+        let unsampled = and_unmapped(&header.unsampled_threads);
+        let unseen = and_unmapped(&header.unseen_threads);
         let Anchor { ticks, ns } = self.anchor();
         Facts {
             period_ns: header.period_ns.load(Ordering::Relaxed),
@@ -195,6 +198,7 @@ impl Process {
             marks_off: header.marks_off.load(Ordering::Relaxed),
             only_samples: only_samples(&self.segment),
             unsampled_threads: u64::from(unsampled),
+            unseen_threads: u64::from(unseen),
             stepped_aside: header.stepped_aside.load(Ordering::Relaxed) != 0,
             failed: header.failed.load(Ordering::Relaxed) != 0,
         }

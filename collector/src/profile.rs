@@ -252,8 +252,10 @@ pub struct CollectionCounts {
     pub marks_mismatched: u64,
     /// Why return addresses were not marked, a [`plimsoll_agent::marks::retreat::Reason`], or 0.
     pub marks_off: u32,
-    /// Threads that could not be sampled.
+    /// Threads that could not be sampled, or not to their end.
     pub unsampled_threads: u64,
+    /// Those of them of which nothing is known: they are not among the profile's threads.
+    pub unseen_threads: u64,
     /// The application took the sampling signal for itself.
     pub stepped_aside: bool,
     /// Code of ours failed in the process: what was measured is not to be trusted.

@@ -69,6 +69,16 @@ fn every_thread_of_the_application_counts() {
 }
 
 #[test]
+fn threads_that_find_no_room_count_too() {
+    let job = watched("threads", "sleep 1 1 3 900").variable("PLIMSOLL_TRACE", "off");
+    let job = job.shares_cores().run().succeeded();
+    let (summary, text) = (job.summary(), job.text());
+    assert_eq!(summary.number("/run/threads"), 901.0, "{text}");
+    assert!(summary.number("/collection/unsampled_threads") > 0.0, "{text}");
+    assert!(text.contains("threads not sampled"), "{text}");
+}
+
+#[test]
 fn stacks_are_whole_above_drap_frames() {
     let job = watched("drap", "burn 50 10").shows(|job| {
         let below = job.summary().of_function("work_below");

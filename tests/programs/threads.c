@@ -10,7 +10,7 @@ static int rank, ranks = 1;
 
 #include <pthread.h>
 
-enum { MOST_WORKERS = 64 };
+enum { MOST_WORKERS = 1024 };
 
 SHOWN void work_in_thread(double factor)
 {

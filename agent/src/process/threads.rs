@@ -31,6 +31,7 @@ impl Observed {
         }
         if self.try_attach(start_routine).is_none() {
             self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
+            self.header().unseen_threads.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -107,6 +107,7 @@ fn only_the_thread_areas_that_the_file_holds_are_read() {
     let profile = collector.finish(key).unwrap();
     assert_partition(&profile);
     assert_eq!(profile.collection.unsampled_threads, 6);
+    assert_eq!(profile.collection.unseen_threads, 6);
 }
 
 #[test]
