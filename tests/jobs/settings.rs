@@ -205,6 +205,6 @@ fn a_file_of_rules_that_is_not_there_is_warned_of_once() {
     let Some(job) = with("PLIMSOLL_LABELS", "nowhere/rules") else { return };
     let message = only_message(&job, "PLIMSOLL_LABELS");
     assert!(message.contains("PLIMSOLL_LABELS=nowhere/rules: "), "{message}");
-    assert!(message.contains("cannot be read (No such file"), "{message}");
+    assert!(message.contains("cannot be read (it does not exist)"), "{message}");
     assert_eq!(job.summary().at("/run/settings").get("PLIMSOLL_LABELS"), None);
 }

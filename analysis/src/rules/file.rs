@@ -192,7 +192,7 @@ mod tests {
         for (path, reason) in [
             (directory.path(), "no regular file"),
             (&pipe, "no regular file"),
-            (&directory.path().join("nowhere"), "cannot be read (No such file"),
+            (&directory.path().join("nowhere"), "cannot be read (it does not exist)"),
         ] {
             let (rules, trouble) = read(path);
             assert!(rules.is_empty());
