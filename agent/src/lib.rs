@@ -35,4 +35,5 @@ mod syscalls;
 pub mod thread;
 pub mod timer;
 pub mod tls;
+mod tracer;
 mod unwind;

@@ -22,6 +22,7 @@ use crate::segment::{
 };
 use crate::thread::{HANDLER_STACK, State, ThreadBlock};
 use crate::tls;
+use crate::tracer;
 use crate::unwind::{Frames, Unwinding};
 
 mod error;
@@ -32,6 +33,7 @@ mod threads;
 
 pub use error::StartError;
 pub use listing::Unloading;
+pub use run::Aside;
 use shared::Shared;
 
 /// The C library's sigaction.
@@ -180,6 +182,8 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     ALIVE.store(alive.cast(), Ordering::Release);
     if takes_signals {
         observed.step_aside();
+    } else if tracer::is_debugger() {
+        observed.step_aside_for(Aside::Debugger);
     } else {
         crate::sampler::install(config.sigaction);
     }

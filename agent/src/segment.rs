@@ -108,7 +108,7 @@ pub struct Process {
     pub unsampled_threads: AtomicU32,
     /// Why return addresses are not marked, a [`crate::marks::retreat::Reason`]; 0 where they are.
     pub marks_off: AtomicU32,
-    /// Set when the application used the sampling signal itself and sampling stepped aside.
+    /// For whom sampling stepped aside, a [`crate::process::Aside`]; 0 where it did not.
     pub stepped_aside: AtomicU32,
     /// Set when code of ours failed and nothing was measured from then on.
     pub failed: AtomicU32,

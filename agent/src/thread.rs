@@ -236,6 +236,16 @@ impl ThreadBlock {
         !runs
     }
 
+    /// Samples that the thread has taken.
+    pub fn samples(&self) -> u64 {
+        if !self.active.load(Ordering::Acquire) {
+            return 0;
+        }
+        // SAFETY: `active` says that the state is initialised; the pointer to the area never changes, and
+        // areas stay mapped.
+        unsafe { (*(*(*self.state.get()).as_ptr()).area).thread.samples.load(Ordering::Relaxed) }
+    }
+
     /// Whether our own code runs on the thread, as far as another one can tell.
     pub fn runs(&self) -> bool {
         self.active.load(Ordering::Relaxed) && self.busy.load(Ordering::Relaxed) != 0

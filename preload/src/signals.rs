@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::process;
+use plimsoll_agent::process::{self, Aside, Observed};
 use plimsoll_agent::sampler::handler_entry;
 use plimsoll_agent::timer::SIGNAL;
 
@@ -50,6 +50,10 @@ fn is_fatal(signal: c_int) -> bool {
 /// What is said once where samples end.
 const STEPPED_ASIDE: &str = "plimsoll: the program or its runtime (Go's does) handles SIGSTKFLT, the signal that takes \
     samples: no samples from here on. Calls are still measured.\n";
+
+/// The same where a debugger stops at samples.
+const DEBUGGED: &str = "plimsoll: a debugger traces this process, and would stop at each sample (SIGSTKFLT): no samples \
+    from here on. Calls are still measured.\n";
 
 mod c {
     use super::*;
@@ -126,7 +130,9 @@ fn step_aside() {
 
 /// Looks whether the sampling signal was taken unseen, past the C library. From the process's own thread.
 pub fn look_after_sampling() {
-    if process::current().is_some_and(|observed| !observed.may_sample()) {
+    let Some(observed) = process::current() else { return };
+    observed.look_for_debugger();
+    if !observed.may_sample() {
         tell_stepped_aside();
     }
 }
@@ -134,11 +140,13 @@ pub fn look_after_sampling() {
 /// Says once that there are no samples any more. The application may be in a signal handler of its own.
 pub fn tell_stepped_aside() {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    if process::current().is_some_and(|observed| observed.has_stepped_aside())
-        && !TOLD.swap(true, Ordering::Relaxed)
-        && job::speaks()
-    {
-        say::block(STEPPED_ASIDE);
+    let Some(aside) = process::current().and_then(Observed::aside) else { return };
+    // One rank is debugged, and any may be: it speaks for itself.
+    if !TOLD.swap(true, Ordering::Relaxed) && (job::speaks() || aside == Aside::Debugger) {
+        say::block(match aside {
+            Aside::Program => STEPPED_ASIDE,
+            Aside::Debugger => DEBUGGED,
+        });
     }
 }
 

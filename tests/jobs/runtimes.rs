@@ -1,8 +1,14 @@
-//! Runtimes that take every signal for themselves: sampling steps aside before they see one of ours.
+//! Runtimes that take every signal for themselves, and debuggers, which stop at every one: sampling steps aside
+//! before they see one of ours.
 
-use plimsoll_tests::job::{Job, Watch};
+use std::process::Command;
+
+use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job::{Job, Watch, required_command};
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::subject::Form;
+use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject::{Form, executable};
+use plimsoll_tests::turn::wait_for_turn;
 
 /// Runs a job with and without, sampled each `period`, and holds the watched one against the other.
 fn both(job: &Job, period: &str) -> Outcome {
@@ -50,4 +56,32 @@ fn a_signal_that_is_taken_past_the_c_library_is_noticed() {
     // Calls are measured on.
     let join = watched.summary().of_function("pthread_join");
     assert_eq!((join.calls, join.calls_exact), (3.0, true));
+}
+
+/// Runs a subject of many samples by a tool that traces it.
+fn traced(tool: &str, before: &[&str]) -> (String, Scratch) {
+    let tool = required_command(tool, tool);
+    let command = &artifacts().command;
+    let _turn = wait_for_turn();
+    let scratch = Scratch::new("traced");
+    let run = Command::new(tool)
+        .args(before)
+        .arg(command)
+        .args(["run", "--"])
+        .arg(executable("limits", Form::C, None))
+        .arg("work")
+        .current_dir(scratch.path())
+        .env_remove("DEBUGINFOD_URLS")
+        .output()
+        .expect("the tool runs");
+    let text = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    (text.join("\n"), scratch)
+}
+
+#[test]
+fn a_debugger_does_not_stop_at_samples() {
+    let (text, _scratch) = traced("gdb", &["-batch", "-ex", "run", "--args"]);
+    assert!(text.contains("limits: done") && text.contains("exited normally"), "{text}");
+    assert!(!text.contains("received signal"), "{text}");
+    assert_eq!(text.matches("a debugger traces this process").count(), 1, "{text}");
 }

@@ -1,7 +1,7 @@
 //! The observed run: its begin and end, pauses, and what ends the measurement before.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{ALIVE, Observed};
@@ -10,11 +10,23 @@ use crate::record::Record;
 use crate::regions::{discard_tallies, flush_tallies};
 use crate::segment::ClockKind;
 use crate::thread::ThreadBlock;
-use crate::{sampler, tls};
+use crate::{sampler, tls, tracer};
 
 /// Longest wait for handlers that run on other threads, in milliseconds: one takes microseconds while it
 /// has a core.
 const HANDLER_PATIENCE_MS: u32 = 50;
+
+/// Samples that the threads of this process had taken when they were last counted.
+static LAST_SAMPLES: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// For whom sampling steps aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// The program, or the runtime of its language, handles the signal.
+    Program = 1,
+    /// A debugger stops the program at it.
+    Debugger = 2,
+}
 
 impl Observed {
     /// The observed run begins now, on the calling thread: MPI_Init has returned. The reader may be
@@ -111,7 +123,12 @@ impl Observed {
     /// The application, or the runtime of its language, uses the sampling signal itself: samples no more,
     /// on any thread.
     pub fn step_aside(&self) {
-        self.header().stepped_aside.store(1, Ordering::SeqCst);
+        self.step_aside_for(Aside::Program);
+    }
+
+    /// Samples no more, on any thread, since others have to do with the sampling signal.
+    pub(super) fn step_aside_for(&self, whom: Aside) {
+        self.header().stepped_aside.store(whom as u32, Ordering::SeqCst);
         let _guard = self.lock.lock();
         self.silence();
     }
@@ -172,6 +189,34 @@ impl Observed {
             } else if block.timer.replace(self.period_ns) {
                 self.header().clock.store(ClockKind::Timer as u32, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Steps aside for a debugger that was attached to the process. One that stops at our signals lets none of
+    /// them through: it is looked for where no samples come.
+    pub fn look_for_debugger(&self) {
+        let samples = |block: &AtomicPtr<ThreadBlock>| {
+            // SAFETY: blocks are unlisted under the lock before they are unmapped.
+            unsafe { block.load(Ordering::Acquire).as_ref() }.map_or(0, ThreadBlock::samples)
+        };
+        if self.has_stepped_aside() || self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = {
+            let _guard = self.lock.lock();
+            self.blocks.iter().map(samples).fold(0u64, u64::wrapping_add)
+        };
+        if LAST_SAMPLES.swap(now, Ordering::Relaxed) == now && tracer::is_debugger() {
+            self.step_aside_for(Aside::Debugger);
+        }
+    }
+
+    /// For whom sampling has stepped aside.
+    pub fn aside(&self) -> Option<Aside> {
+        match self.header().stepped_aside.load(Ordering::Relaxed) {
+            0 => None,
+            debugger if debugger == Aside::Debugger as u32 => Some(Aside::Debugger),
+            _ => Some(Aside::Program),
         }
     }
 

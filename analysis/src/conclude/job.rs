@@ -147,8 +147,8 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     }
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
-            "The program or its runtime handles the sampling signal, SIGSTKFLT, itself on rank {}: from then \
-             on no samples were taken there, only calls were measured.",
+            "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a debugger stops at \
+             it, on rank {}: from then on no samples were taken there, only calls were measured.",
             totals.stepped_aside
         ));
     }
