@@ -3,8 +3,8 @@
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::outcome::Outcome;
 
-/// Most bytes that a hook may take of such a stack.
-const MOST_BYTES: u64 = 1024;
+/// Most bytes that a hook may take of such a stack: about a KiB.
+const MOST_BYTES: u64 = 1088;
 
 /// What the subject printed: what was called from where, and a number.
 fn lines(outcome: &Outcome) -> Vec<(String, u64)> {
@@ -34,4 +34,19 @@ fn wrapped_calls_need_little_of_a_small_stack_and_are_measured() {
     }
     // 50 from the coroutine and 50 from the handler.
     assert_eq!(watched.summary().of_function("send").calls, 100.0);
+}
+
+#[test]
+fn a_fatal_signal_needs_little_of_an_alternate_stack() {
+    let frames = Job::alone("small_stacks").arguments("burn 1 1").variable("LD_BIND_NOW", "1");
+    let frames = lines(&frames.shares_cores().run().succeeded());
+    // What the kernel and a handler that does nothing take.
+    let frame = frames.iter().find(|(what, _)| what == "handler nothing").expect("a frame").1;
+    let job = Job::alone("small_stacks").arguments("burn 1 1 1 fatal").shares_cores();
+    let job = job.variable("LD_BIND_NOW", "1");
+    let (plain, watched) = (job.run(), job.watch(Watch::Run).options("--period 10ms").run());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    let found = lines(&watched);
+    assert_eq!((lines(&plain).len(), found.len()), (1, 1), "{}", watched.story());
+    assert!(found[0].1 <= frame + MOST_BYTES, "{} bytes, {frame} are the kernel's", found[0].1);
 }

@@ -1,8 +1,12 @@
 /* Calls from stacks that are not a thread's own: a coroutine's, and an alternate one that a handler
  * runs on. Prints for each call how many bytes of its stack were used, deepest, and whether a call
- * that succeeds has changed errno. Symbols are to be bound at the start (LD_BIND_NOW). */
+ * that succeeds has changed errno. Symbols are to be bound at the start (LD_BIND_NOW).
+ *
+ * With `fatal` as what it is to do: dies of a signal while it has an alternate stack, and a child of it
+ * prints how many bytes of that stack were used. */
 #include "subject.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -75,13 +79,36 @@ static void call_fork(void)
     waitpid(child, &status, 0);
 }
 
+static void *library;
+
+static void call_dlclose(void)
+{
+    if (dlclose(library) != 0)
+        errno_changes++;
+}
+
+static void *do_nothing(void *unused)
+{
+    return unused;
+}
+
+static void call_create(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, do_nothing, NULL) != 0)
+        errno_changes++;
+    else
+        pthread_join(thread, NULL);
+}
+
 static const struct {
     const char *name;
     void (*call)(void);
 } calls[] = {
     {"nothing", call_nothing}, {"send", call_send},           {"poll", call_poll},
     {"usleep", call_usleep},   {"lock", call_lock},           {"sigaction", call_sigaction},
-    {"sigmask", call_sigmask}, {"fork", call_fork},
+    {"sigmask", call_sigmask}, {"fork", call_fork},           {"dlclose", call_dlclose},
+    {"create", call_create},
 };
 
 static void run_chosen(void)
@@ -103,18 +130,53 @@ static size_t used(const unsigned char *stack)
     return STACK_BYTES - untouched;
 }
 
+/* One that nobody else has loaded. */
+static void *load(void)
+{
+    void *loaded = dlopen("libBrokenLocale.so.1", RTLD_NOW);
+    if (loaded == NULL)
+        exit(3);
+    return loaded;
+}
+
+static void die(unsigned char *stack)
+{
+    int lives[2];
+    memset(stack, PAINT, STACK_BYTES);
+    if (pipe(lives) != 0)
+        exit(4);
+    if (fork() == 0) {
+        char byte;
+        close(lives[1]);
+        if (read(lives[0], &byte, 1) == 0)
+            printf("fatal signal %zu\n", used(stack));
+        fflush(stdout);
+        _exit(0);
+    }
+    stack_t alternate = {.ss_sp = stack, .ss_size = STACK_BYTES};
+    sigaltstack(&alternate, NULL);
+    raise(SIGTERM);
+}
+
 int main(int argc, char **argv)
 {
     read_parameters(argc, argv);
+    /* The child that looks at it shares it; children that run on it do not. */
+    int sharing = strcmp(parameters.how, "fatal") == 0 ? MAP_SHARED : MAP_PRIVATE;
     unsigned char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                                sharing | MAP_ANONYMOUS, -1, 0);
     if (stack == MAP_FAILED || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
         return 2;
+    if (sharing == MAP_SHARED)
+        die(stack);
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_ONSTACK};
     sigaction(SIGUSR1, &action, NULL);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         ucontext_t home, coroutine;
         chosen = calls[i].call;
+        library = NULL;
+        if (chosen == call_dlclose)
+            library = load();
         memset(stack, PAINT, STACK_BYTES);
         getcontext(&coroutine);
         coroutine.uc_stack.ss_sp = stack;
@@ -124,6 +186,8 @@ int main(int argc, char **argv)
         swapcontext(&home, &coroutine);
         printf("coroutine %s %zu\n", calls[i].name, used(stack));
         memset(stack, PAINT, STACK_BYTES);
+        if (library != NULL)
+            library = load();
         stack_t alternate = {.ss_sp = stack, .ss_size = STACK_BYTES}, none = {.ss_flags = SS_DISABLE};
         sigaltstack(&alternate, NULL);
         raise(SIGUSR1);
