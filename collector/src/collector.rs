@@ -3,7 +3,7 @@
 mod rounds;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -27,6 +27,9 @@ const BUSY: Duration = Duration::from_millis(2);
 /// A ring that is fuller than this is read, and looked at again sooner, in percent.
 const FULL_PERCENT: u64 = 25;
 
+/// How often those who wait for the lock look whether it is abandoned.
+const ABANDONED_LOOK: Duration = Duration::from_millis(50);
+
 /// Debug information that was read is kept for this long after the last lookup, to be found again.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -41,6 +44,8 @@ pub struct Options {
     /// Memory that one process may take here, in bytes. A bound in kind: at it, deep contexts are
     /// cut and fewer phase instances are kept whole.
     pub memory_bytes: u64,
+    /// Whether there is memory for another round: without, [`Collector::run`] ends.
+    pub has_memory: fn() -> bool,
     /// How long functions, loops and lines are looked up after the run has ended, for all processes
     /// together; `None` until all are known. The application waits in MPI_Finalize meanwhile.
     pub lookup_time: Option<Duration>,
@@ -50,6 +55,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_bytes: 64 << 20,
+            has_memory: || true,
             follows_from_start: true,
             structure: structure::Options::default(),
             lookup_time: None,
@@ -95,7 +101,9 @@ struct State {
 /// everything else may be called from any thread meanwhile.
 pub struct Collector {
     options: Options,
-    state: Mutex<State>,
+    /// The first, or the second once the first is abandoned.
+    states: [Mutex<State>; 2],
+    abandoned: AtomicBool,
     /// Not yet in the spool.
     note: Mutex<Option<serde_json::Value>>,
     /// Rung when [`Collector::run`] is to end, or to read now.
@@ -115,10 +123,14 @@ impl Collector {
         Self {
             options,
             limit,
-            state: Mutex::new(State {
-                scratch: Scratch { structures, ..Scratch::default() },
-                ..State::default()
-            }),
+            states: [
+                Mutex::new(State {
+                    scratch: Scratch { structures, ..Scratch::default() },
+                    ..State::default()
+                }),
+                Mutex::default(),
+            ],
+            abandoned: AtomicBool::new(false),
             note: Mutex::new(None),
             bell: Doorbell::new(),
             run_cpu_ns: AtomicU64::new(0),
@@ -126,11 +138,28 @@ impl Collector {
         }
     }
 
+    /// A thread that may have been working here is gone for good, in the middle of anything: from here on
+    /// there is nothing collected here. Allocates nothing.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        loop {
+            let state = &self.states[usize::from(self.abandoned.load(Ordering::Acquire))];
+            // Who waits for an abandoned one must notice.
+            if let Some(state) = state.try_lock_for(ABANDONED_LOOK) {
+                return state;
+            }
+        }
+    }
+
     /// Begins to collect process `pid`, which started at `start_time` (field 22 of /proc/pid/stat)
     /// and has its segment open as descriptor `fd`. A process must be read by one collector at a
     /// time.
     pub fn attach(&self, pid: u32, fd: i32, start_time: u64) -> Result<ProcessKey, AttachError> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.processes.values().any(|process| process.is(pid, start_time)) {
             return Err(AttachError::AlreadyAttached);
         }
@@ -152,7 +181,7 @@ impl Collector {
     /// is in it within a second. It takes `limit_bytes` at most; near that, and where the disk has
     /// little room left, fewer and fewer samples are kept.
     pub fn spool(&self, place: PlaceSpool, limit_bytes: u64) -> Result<(), SpoolError> {
-        self.state.lock().scratch.spool = Some(Spooling::new(place, limit_bytes)?);
+        self.lock().scratch.spool = Some(Spooling::new(place, limit_bytes)?);
         Ok(())
     }
 
@@ -164,7 +193,7 @@ impl Collector {
 
     /// Ends the spool, if there is one; the processes in it have been finished.
     pub fn end_spool(&self) -> Option<SpoolOutcome> {
-        let mut spool = self.state.lock().scratch.spool.take()?;
+        let mut spool = self.lock().scratch.spool.take()?;
         self.hand_over_note(&mut spool);
         Some(spool.finish())
     }
@@ -177,7 +206,7 @@ impl Collector {
 
     /// Takes a spool back: nothing stays of it on disk.
     pub fn discard_spool(&self) {
-        if let Some(spool) = self.state.lock().scratch.spool.take() {
+        if let Some(spool) = self.lock().scratch.spool.take() {
             spool.discard();
         }
     }
@@ -185,7 +214,7 @@ impl Collector {
     /// Lets go of a process without a profile, so that another collector can take it over. That
     /// one finds the process's whole run as long as no ring has wrapped around.
     pub fn detach(&self, key: ProcessKey) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.processes.remove(&key);
         if state.processes.is_empty() {
             // This process may collect nothing any more: symbol tables take megabytes.
@@ -202,11 +231,11 @@ impl Collector {
         let mut pause = CALM;
         let mut told = false;
         let mut is_asked = true;
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if !state.stopping {
             state.go_on(&self.limit);
         }
-        while !state.stopping {
+        while !state.stopping && (self.options.has_memory)() {
             state.woken = false;
             let heard = self.bell.rings();
             if let Some(spool) = &mut state.scratch.spool {
@@ -241,7 +270,7 @@ impl Collector {
         // is for what has more samples.
         let now = Instant::now();
         self.limit.set(self.options.lookup_time.map(|time| now + time / 2));
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.stopping = true;
         state.ended.get_or_insert(now);
         self.bell.ring();
@@ -249,7 +278,7 @@ impl Collector {
 
     /// Makes [`Collector::run`] read the rings now.
     pub fn flush(&self) {
-        self.state.lock().woken = true;
+        self.lock().woken = true;
         self.bell.ring();
     }
 
@@ -257,7 +286,7 @@ impl Collector {
     /// is no time stands without its loops in all of their profiles. `advance` is called after each.
     pub fn conclude(&self, advance: impl Fn()) {
         let cpu_before = thread_cpu_ns();
-        let mut guard = self.state.lock();
+        let mut guard = self.lock();
         let state = &mut *guard;
         self.set_deadline(state);
         let structure_before = state.scratch.structures.cpu_ns();
@@ -285,7 +314,7 @@ impl Collector {
     /// not attached.
     pub fn finish(&self, key: ProcessKey) -> Option<ProcessProfile> {
         let cpu_before = thread_cpu_ns();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let mut process = state.processes.remove(&key)?;
         self.set_deadline(&mut state);
         let structure_before = state.scratch.structures.cpu_ns();
@@ -303,13 +332,13 @@ impl Collector {
     /// Ends the run of all processes with the first death among them, if there was one; to be called
     /// before [`Collector::finish`] where the run does not reach its regular end.
     pub fn end_at_first_death(&self) -> Option<Death> {
-        end_at_first(&mut self.state.lock().processes)
+        end_at_first(&mut self.lock().processes)
     }
 
     /// Tells all processes whose profile was taken that a report has been made of it, and lets go
     /// of them.
     pub fn acknowledge(&self) {
-        for process in std::mem::take(&mut self.state.lock().finished) {
+        for process in std::mem::take(&mut self.lock().finished) {
             process.acknowledge();
         }
     }
@@ -317,20 +346,20 @@ impl Collector {
     /// Tells all processes that the one with whose announced end the run is reported lives on: they are not
     /// to miss it. To be called before [`Collector::acknowledge`].
     pub fn outlive(&self) {
-        let state = self.state.lock();
+        let state = self.lock();
         state.processes.values().chain(&state.finished).for_each(Process::outlive);
     }
 
     /// Tells all processes that the report has come a step further: those that end wait for it.
     pub fn advance(&self) {
-        let state = self.state.lock();
+        let state = self.lock();
         state.processes.values().chain(&state.finished).for_each(Process::advance);
     }
 
     /// Reads the rings, here and now; returns how full the fullest was, in percent.
     #[cfg(test)]
     pub(crate) fn round(&self) -> u64 {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let fullest = state.drain();
         state.look_up();
         state.keep(true);
@@ -340,7 +369,7 @@ impl Collector {
     /// Brings all that was read to disk, into the journal or, `settled`, into the spool.
     #[cfg(test)]
     pub(crate) fn flush_spool(&self, settled: bool) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.write_out(true);
         if let Some(spool) = state.scratch.spool.as_mut().filter(|_| settled) {
             spool.settle();
@@ -350,19 +379,19 @@ impl Collector {
     /// What the rings of a process look like.
     #[cfg(test)]
     pub(crate) fn glance(&self, key: ProcessKey) -> crate::glance::Glance {
-        self.state.lock().processes[&key].glance()
+        self.lock().processes[&key].glance()
     }
 
     /// One turn of [`Collector::run`], in which rings are read only if that is worth it.
     #[cfg(test)]
     pub(crate) fn turn(&self, now: Instant) {
-        self.state.lock().turn(false, now);
+        self.lock().turn(false, now);
     }
 
     /// Brings what is in the rings to disk, into the journal, and reads none of it.
     #[cfg(test)]
     pub(crate) fn flush_unread(&self) {
-        self.state.lock().write_out(false);
+        self.lock().write_out(false);
     }
 
     /// CPU time of the collecting so far, in nanoseconds: the thread in [`Collector::run`], up to
@@ -374,20 +403,20 @@ impl Collector {
     /// The part of [`Collector::cpu_ns`] in which functions, loops and lines were looked up, and the part of
     /// that after the run of a process had ended, in nanoseconds.
     pub fn structure_cpu_ns(&self) -> (u64, u64) {
-        let state = self.state.lock();
+        let state = self.lock();
         (state.scratch.structures.cpu_ns(), state.late_structure_ns)
     }
 
     /// Bytes in memory of the shared segments of all processes: rings, counters, addresses, modules. Only
     /// what was touched, by whichever process; without rings that no thread has used yet.
     pub fn segment_bytes(&self) -> u64 {
-        let state = self.state.lock();
+        let state = self.lock();
         state.processes.values().chain(&state.finished).map(Process::segment_bytes).sum()
     }
 
     /// Memory that contexts, values, names and structures take now, in bytes, roughly.
     pub fn memory_bytes(&self) -> u64 {
-        let state = self.state.lock();
+        let state = self.lock();
         let processes: u64 = state.processes.values().map(Process::memory_bytes).sum();
         processes + state.scratch.structures.bytes()
     }

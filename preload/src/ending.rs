@@ -113,6 +113,24 @@ pub fn is_done() -> bool {
     DONE.load(Ordering::Acquire)
 }
 
+/// The process's own thread is to end, though the process goes on.
+static DISMISSED: AtomicBool = AtomicBool::new(false);
+
+/// Ends the process's own thread once it is woken, as if there had never been one.
+pub fn dismiss() {
+    DISMISSED.store(true, Ordering::Release);
+}
+
+/// Takes that back, for a new thread; whether it was so.
+pub fn take_dismissal() -> bool {
+    DISMISSED.swap(false, Ordering::AcqRel)
+}
+
+/// Whether that was asked.
+pub fn is_dismissed() -> bool {
+    DISMISSED.load(Ordering::Acquire)
+}
+
 /// Whether the process's own thread has to write the report now.
 pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
@@ -145,7 +163,9 @@ fn writer_cpu_ns() -> i64 {
 
 fn end(how: i32, patience: Duration) {
     let Some(observed) = process::current() else { return };
-    if is_done() || !job::has_thread() {
+    // A signal handler can create no thread.
+    let has_thread = || job::has_thread() || (how == EXIT && job::have_thread_again());
+    if is_done() || !has_thread() {
         return;
     }
     if how != FILTER {
@@ -204,7 +224,10 @@ fn is_running(pid: u32) -> bool {
 /// does not come through MPI_Finalize.
 pub fn keep_house() {
     WRITER.store(thread_id(), Ordering::Relaxed);
-    loading::follow(|| is_requested() || is_done());
+    loading::follow(|| is_requested() || is_done() || is_dismissed());
+    if is_dismissed() && !is_requested() {
+        return;
+    }
     if is_requested() && !is_done() {
         if let Some(observed) = process::current() {
             observed.look_after_timers(true);

@@ -8,7 +8,8 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dlmalloc::{Allocator, Dlmalloc};
@@ -19,13 +20,84 @@ use plimsoll_agent::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
 /// symbol table that was read is large, and not read again.
 const LARGE: usize = 256 << 10;
 
+/// Address space that is kept for when there is no other: enough for what our hooks need on the
+/// application's threads, until all of ours has stepped back.
+const RESERVE: usize = 8 << 20;
+
+/// Address space that must be free where much is about to be allocated.
+const ROOM: usize = 8 << 20;
+
+/// The reserve, and how much of it is left. The latter is only written with the heap's lock.
+static RESERVE_AT: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+static RESERVE_LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory has run out.
+static EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
+/// Sets the reserve aside.
+pub fn keep_reserve() {
+    let at = mapping::private(RESERVE);
+    if !at.is_null() && RESERVE_AT.swap(at, Ordering::Relaxed).is_null() {
+        RESERVE_LEFT.store(RESERVE, Ordering::Release);
+    }
+}
+
+/// Takes from the reserve: null if it does not hold as much. The heap is locked.
+fn from_reserve(size: usize) -> *mut u8 {
+    EXHAUSTED.store(true, Ordering::Relaxed);
+    let left = RESERVE_LEFT.load(Ordering::Acquire);
+    if size > left {
+        return null_mut();
+    }
+    RESERVE_LEFT.store(left - size, Ordering::Release);
+    // SAFETY: what is left ends within the reserve.
+    unsafe { RESERVE_AT.load(Ordering::Relaxed).add(left - size) }
+}
+
+/// Whether memory has run out: what needs some must not be begun.
+pub fn is_exhausted() -> bool {
+    EXHAUSTED.load(Ordering::Relaxed)
+}
+
+/// Whether there is memory for something larger. Once there is not, there never is.
+pub fn has_room() -> bool {
+    if is_exhausted() {
+        return false;
+    }
+    let probe = mapping::private(ROOM);
+    if probe.is_null() {
+        EXHAUSTED.store(true, Ordering::Relaxed);
+        return false;
+    }
+    // SAFETY: the mapping was just made.
+    unsafe { mapping::unmap(probe, ROOM) }
+}
+
+/// What an allocation that fails comes to. On threads of ours it does not return: those who wait for the
+/// thread find that it has ended.
+#[cold]
+fn refuse() -> *mut u8 {
+    EXHAUSTED.store(true, Ordering::Relaxed);
+    crate::threads::perish();
+    null_mut()
+}
+
+/// The memory, if there is some.
+#[inline]
+fn granted(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() { refuse() } else { memory }
+}
+
 /// Where the heap's memory comes from.
 struct Mappings;
 
 // SAFETY: hands out fresh mappings, and gives back those that it handed out.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let at = mapping::private(size);
+        let mut at = mapping::private(size);
+        if at.is_null() {
+            at = from_reserve(size);
+        }
         if !at.is_null() {
             resized(0, size);
         }
@@ -186,21 +258,21 @@ unsafe impl GlobalAlloc for Heap {
         let size = layout.size();
         // SAFETY: the caller promises a layout of nonzero size, less than `isize::MAX`; the byte more
         // is the block's kind.
-        self.with(|counted| unsafe {
+        granted(self.with(|counted| unsafe {
             let block = counted.heap.malloc(size + 1, layout.align());
             counted.add(block, size, memory_kind::current());
             block
-        })
+        }))
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let size = layout.size();
         // SAFETY: as above.
-        self.with(|counted| unsafe {
+        granted(self.with(|counted| unsafe {
             let block = counted.heap.calloc(size + 1, layout.align());
             counted.add(block, size, memory_kind::current());
             block
-        })
+        }))
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -218,7 +290,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
         // SAFETY: as above. Where there is no memory, the old block stays as it was.
-        self.with(|counted| unsafe {
+        granted(self.with(|counted| unsafe {
             let kind = counted.remove(block, size);
             let moved = counted.heap.realloc(block, size + 1, align, new_size + 1);
             match moved.is_null() {
@@ -226,7 +298,7 @@ unsafe impl GlobalAlloc for Heap {
                 false => counted.add(moved, new_size, kind),
             }
             moved
-        })
+        }))
     }
 }
 

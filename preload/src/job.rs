@@ -20,7 +20,7 @@ use plimsoll_analysis::settings::{ClockChoice, Settings};
 use plimsoll_collector::{Collector, Options, ProcessKey, structure};
 
 use crate::wrappers::REGIONS;
-use crate::{ending, loading, say, signals, surroundings, threads};
+use crate::{ending, heap, loading, say, signals, surroundings, threads};
 use spool::Claimed;
 
 mod attendance;
@@ -38,7 +38,7 @@ pub use finalize::{finalize, finalize_session};
 pub use irregular::write_incomplete;
 pub use session::{Session, around_session_init, made_from_group};
 pub use start::around_mpi_init;
-pub use withdrawal::withdraw;
+pub use withdrawal::{abandon, withdraw};
 
 /// Longest that MPI_Finalize, or another end, waits for loops and lines to be looked up.
 const LOOKUP_TIME: Duration = Duration::from_millis(300);
@@ -89,6 +89,13 @@ struct State {
     /// What the holders of profiles have told each other of their clocks.
     exchanges: Vec<Exchange>,
     phase: Phase,
+}
+
+impl State {
+    /// This process collects ranks, and has yet to evaluate them.
+    fn holds(&self) -> bool {
+        self.phase == Phase::Collecting && !self.ranks.is_empty()
+    }
 }
 
 /// What is taken out of the state to be evaluated.
@@ -206,6 +213,46 @@ pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.keeping_house.is_some()))
 }
 
+/// The process can have no further thread: ends ours. What was measured stays where it is until the process
+/// ends. Returns whether there were any.
+pub fn give_threads_back() -> bool {
+    let Some(job) = get() else { return false };
+    let house = {
+        let Some(mut state) = job.state.try_lock() else { return false };
+        if state.phase != Phase::Collecting || ending::is_requested() {
+            return false;
+        }
+        if state.keeping_house.is_none() && state.collecting.is_none() {
+            return false;
+        }
+        state.keeping_house.take()
+    };
+    if let Some(house) = house {
+        ending::dismiss();
+        loading::wake();
+        threads::join(house);
+    }
+    job.stop_collector();
+    if speaks() {
+        say::warn(
+            "the threads that read and report the samples have ended, since the program could create no \
+             further one beside them: most samples from here on will be lost. Raise `ulimit -u`, the limit on \
+             processes.",
+        );
+    }
+    true
+}
+
+/// The process exits, and its own thread was given back: there may be room for it now.
+pub fn have_thread_again() -> bool {
+    let Some(job) = get() else { return false };
+    let Some(mut state) = job.state.try_lock() else { return false };
+    if state.keeping_house.is_none() && ending::take_dismissal() {
+        state.keeping_house = threads::spawn(Box::new(ending::keep_house));
+    }
+    state.keeping_house.is_some()
+}
+
 /// The other process of the node that collects this one and writes the report, if one does.
 pub fn collector_elsewhere() -> Option<u32> {
     Some(COLLECTOR.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
@@ -248,6 +295,7 @@ pub fn begin(settings: Settings) {
         sigaction: signals::real_sigaction,
     };
     let rules = labels::read_at_start(&settings);
+    heap::keep_reserve();
     threads::prepare_exit_watch();
     let observed = match process::start(&config) {
         Ok(observed) => observed,
@@ -270,6 +318,7 @@ pub fn begin(settings: Settings) {
         // Before MPI_Init a rank would look up what nobody is told.
         follows_from_start: launch::told_rank().is_none(),
         structure,
+        has_memory: heap::has_room,
         lookup_time: Some(LOOKUP_TIME),
     };
     let collector = Arc::new(Collector::new(options));
@@ -336,6 +385,9 @@ impl Job {
         threads::spawn(Box::new(move || {
             threads::give_way();
             collector.run(ending::by_rank);
+            if heap::is_exhausted() {
+                withdrawal::tell_exhausted();
+            }
         }))
     }
 

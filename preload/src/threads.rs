@@ -1,6 +1,7 @@
 //! pthread_create: the application's threads are observed, the MPI library's helpers are not.
 
 use std::arch::naked_asm;
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -59,6 +60,26 @@ const HELPER_LIBRARIES: [&str; 22] = [
     "libplimsoll",
 ];
 
+/// Creates a thread. Where there is room for no further one, and threads of ours take some, ours give way.
+///
+/// # Safety
+/// As pthread_create.
+unsafe fn create_for_program(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    routine: *const c_void,
+    argument: *mut c_void,
+) -> libc::c_int {
+    // SAFETY: as the caller promises.
+    let create = || unsafe { c::pthread_create(thread, attributes, routine, argument) };
+    let result = create();
+    let gives_way = || job::give_threads_back();
+    if result == libc::EAGAIN && guarded("pthread_create without room", gives_way, || false) {
+        return create();
+    }
+    result
+}
+
 /// The hook. Called by the assembly below with the caller's address, which a Rust function cannot
 /// know.
 ///
@@ -80,7 +101,7 @@ unsafe extern "C-unwind" fn create(
     if !guarded("pthread_create", is_observed, || false) {
         // SAFETY: as the caller promises.
         return unsafe {
-            c::pthread_create(thread, attributes, routine as *const c_void, argument)
+            create_for_program(thread, attributes, routine as *const c_void, argument)
         };
     }
     let begin = Box::into_raw(Box::new(Begin { routine, argument }));
@@ -88,7 +109,7 @@ unsafe extern "C-unwind" fn create(
     LIVING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as the caller promises; the new thread takes the box.
     let result = unsafe {
-        c::pthread_create(thread, attributes, thread_entry as *const c_void, begin.cast())
+        create_for_program(thread, attributes, thread_entry as *const c_void, begin.cast())
     };
     if result != 0 {
         LIVING.fetch_sub(1, Ordering::Relaxed);
@@ -239,6 +260,7 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
     extern "C" fn run(work: *mut c_void) -> *mut c_void {
         // SAFETY: the double box made by `spawn`.
         let work = unsafe { Box::from_raw(work.cast::<Box<dyn FnOnce() + Send>>()) };
+        OWN.set(true);
         // A panic of ours must not end the application.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         std::ptr::null_mut()
@@ -263,6 +285,21 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
             return None;
         }
         Some(thread)
+    }
+}
+
+thread_local! {
+    /// The thread is one of ours.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the calling thread where it is, if it is one of ours: nothing can be gone on with without memory.
+/// Its stack stays until it is joined, and what it has locked stays locked.
+pub fn perish() {
+    if OWN.get() {
+        job::abandon();
+        // SAFETY: ends this thread alone.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }
 

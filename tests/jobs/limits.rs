@@ -172,3 +172,30 @@ fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
         }
     }
 }
+
+#[test]
+fn threads_of_ours_make_room_for_those_of_the_program() {
+    let job = watched(&Job::alone("limits").arguments("processes 4"));
+    if !job.stdout().contains("limits: no user") {
+        let lines = job.plimsoll_lines();
+        let said = lines.iter().filter(|line| line.contains("Raise `ulimit -u`")).count();
+        assert_eq!(said, 1, "{}", job.story());
+        assert!(job.summary().of_function("work_of_many").mean_s > 0.0, "{}", job.story());
+    }
+    // With room for all, nothing ends and nothing is said.
+    let job = watched(&Job::alone("limits").arguments("processes 8"));
+    assert!(!job.plimsoll_lines().iter().any(|line| line.contains("ulimit -u")), "{}", job.story());
+}
+
+#[test]
+fn memory_that_runs_out_ends_the_measurement_and_not_the_program() {
+    // An MPI needs some itself, also without us.
+    let alone = [0, 1024].map(|kib| Job::alone("limits").arguments(&format!("memory {kib}")));
+    for job in alone.into_iter().chain(each("memory 4096")) {
+        let job = watched(&job);
+        let lines = job.plimsoll_lines();
+        let said = lines.iter().filter(|line| line.contains("address space left")).count();
+        assert!(said > 0, "{}", job.story());
+        assert!(job.files_ending(".plimsoll.json").is_empty(), "{}", job.story());
+    }
+}

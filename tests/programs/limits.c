@@ -3,6 +3,8 @@
  * size KIB        limits the size of files before it begins, and runs many threads at a time
  * space KIB       limits the address space before it begins
  * late BYTES      limits it while it runs
+ * processes N     limits the threads of a user who has no others, before it begins, and runs three at a time
+ * memory KIB      limits the address space while it runs, to what it has and as much more
  * unread          has a pipe that nobody reads as stderr
  * stderr          closes descriptor 2 and opens a file, which gets that number
  * descriptors     closes all descriptors that it does not know, and opens a file under each number
@@ -77,14 +79,43 @@ static void *one_of_many(void *unused)
     return unused;
 }
 
-static void run_many(void)
+static void run_many(int count)
 {
     pthread_t threads[THREADS];
-    pthread_barrier_init(&all, NULL, THREADS);
-    for (int number = 0; number < THREADS; number++)
-        pthread_create(&threads[number], NULL, one_of_many, NULL);
-    for (int number = 0; number < THREADS; number++)
+    pthread_barrier_init(&all, NULL, (unsigned)count);
+    for (int number = 0; number < count; number++)
+        if (pthread_create(&threads[number], NULL, one_of_many, NULL) != 0)
+            exit(95);
+    for (int number = 0; number < count; number++)
         pthread_join(threads[number], NULL);
+}
+
+/* The superuser may have any number of threads, and others may run something else. */
+static void become_new_user(int processes)
+{
+    char program[4096];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length < 0 ? 0 : length] = 0;
+    uid_t user = 0x10000u + (uid_t)getpid();
+    if (geteuid() != 0 || chown(".", user, user) != 0 || setresuid(user, user, user) != 0 ||
+        access(program, X_OK) != 0) {
+        puts("limits: no user is to be had for this");
+        exit(0);
+    }
+    struct rlimit limit = {(rlim_t)processes, (rlim_t)processes};
+    setrlimit(RLIMIT_NPROC, &limit);
+}
+
+/* Limits the address space to what is in use and `more` bytes. */
+static void limit_memory(double more)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%ld", &pages) != 1)
+        exit(94);
+    fclose(file);
+    struct rlimit limit = {(rlim_t)(pages * 4096.0 + more), RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
 }
 
 static void have_no_reader(void)
@@ -221,6 +252,10 @@ int main(int argc, char **argv)
         setrlimit(RLIMIT_AS, &limit);
         become(argv, "work");
     }
+    if (strcmp(way, "processes") == 0) {
+        become_new_user((int)number);
+        become(argv, "few");
+    }
     if (strcmp(way, "unread") == 0) {
         have_no_reader();
         become(argv, "work");
@@ -228,7 +263,14 @@ int main(int argc, char **argv)
     begin_ranks(&argc, &argv);
     burn_ms(50);
     if (strcmp(way, "many") == 0)
-        run_many();
+        run_many(THREADS);
+    if (strcmp(way, "few") == 0)
+        run_many(3);
+    if (strcmp(way, "memory") == 0) {
+        limit_memory(number * 1024);
+        /* Some rounds of whoever reads the samples. */
+        burn_ms(1500);
+    }
     if (strcmp(way, "late") == 0)
         limit_size((rlim_t)number);
     if (strcmp(way, "stderr") == 0)

@@ -27,6 +27,9 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         return guarded("MPI_Finalize", || job.finalize_withdrawn(), || ());
     }
     let (Some(job), Some(observed)) = (get(), process::current()) else { return };
+    if guarded("memory", || job.withdraws_for_memory(), || false) {
+        return guarded("MPI_Finalize", || job.finalize_withdrawn(), || ());
+    }
     let Some(Leaving { together, rank, size, speaks, by_session }) = job.leave() else { return };
     if by_session {
         // They rest on a communicator of ours, which is freed below.

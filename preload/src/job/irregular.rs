@@ -7,14 +7,18 @@ use plimsoll_analysis::input::{FirstDeath, MIN_OUTLIVED_NS};
 use plimsoll_analysis::mpi::{is_linked_in, launch};
 use plimsoll_collector::Death;
 
-use super::{Job, State, Taken, get};
-use crate::{ending, say};
+use super::{Job, State, Taken, get, withdrawal};
+use crate::{ending, heap, say};
 
 /// The process ends without MPI_Finalize: writes what this process holds. Runs on the process's
 /// own thread. `false` if another thread is writing the report of a regular end.
 pub fn write_incomplete(ended: &str) -> bool {
     let Some(job) = get() else { return true };
     let entered = Instant::now();
+    if job.state.lock().holds() && !heap::has_room() {
+        withdrawal::tell_exhausted();
+        return true;
+    }
     job.own_rules();
     let Some((taken, mut info, _concluding)) = job.take(ended, false) else { return false };
     job.stop_collector();
