@@ -104,6 +104,13 @@ mod tests {
         for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
             let refused = open_regular(path).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+            assert!(open_own(path).is_err(), "{}", path.display());
+        }
+        let (circle, dangling) = (folder.path().join("circle"), folder.path().join("dangling"));
+        symlink("circle", &circle).unwrap();
+        symlink("nowhere", &dangling).unwrap();
+        for path in [&circle, &dangling] {
+            assert!(open_regular(path).is_err() && open_own(path).is_err(), "{}", path.display());
         }
         open_regular(&link).unwrap();
         assert!(open_own(&link).is_err() && open_own(&pipe).is_err());
