@@ -1,7 +1,7 @@
 //! What the library's own memory is taken for: each thread says what it works on, and the heap counts
 //! every block by the kind of work that allocated it.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::tls;
 
@@ -15,16 +15,18 @@ pub enum MemoryKind {
     Contexts = 1,
     /// Temporal context trees: the clusters of iterations.
     Clusters = 2,
-    /// Symbols, loops and lines of the program's functions, and the debug information being read.
+    /// Symbols, loops and lines of the program's functions.
     Structure = 3,
     /// Records on their way to the spool.
     Spool = 4,
     /// Profiles, their reduction over ranks, the summary and the reports.
     Analysis = 5,
+    /// Debug information and unwind tables, while they are read.
+    DebugInfo = 6,
 }
 
 /// Number of kinds.
-pub const MEMORY_KINDS: usize = 6;
+pub const MEMORY_KINDS: usize = 7;
 
 /// Bytes that the heap has mapped; 0 where the allocator does not count them.
 pub static HEAP_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -32,6 +34,20 @@ pub static HEAP_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Bytes that the heap has mapped now, with what is free in it; 0 where the allocator does not count.
 pub fn heap_bytes() -> u64 {
     HEAP_BYTES.load(Ordering::Relaxed)
+}
+
+/// Much was given back, so that whole mappings of the heap may be free.
+static IS_TRIM_DUE: AtomicBool = AtomicBool::new(false);
+
+/// Has the heap give its free mappings back to the system, with the next block that is given back to it.
+pub fn request_trim() {
+    IS_TRIM_DUE.store(true, Ordering::Relaxed);
+}
+
+/// Whether that was asked for since the last time.
+#[inline]
+pub fn take_trim_request() -> bool {
+    IS_TRIM_DUE.load(Ordering::Relaxed) && IS_TRIM_DUE.swap(false, Ordering::Relaxed)
 }
 
 /// Index of the kind for which the calling thread allocates, less than [`MEMORY_KINDS`].

@@ -125,6 +125,9 @@ pub fn diagnose_into(
         untold = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
     }
     let answers = answers.zip(clusters?);
+    // The summary is made from the totals, and both take much memory.
+    drop(ranks);
+    drop((local, contexts));
     let mut summary = conclusion
         .zip(answers)
         .map(|(conclusion, (answers, clusters))| summary(&conclusion, &answers, clusters, job));

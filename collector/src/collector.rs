@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use plimsoll_agent::doorbell::{Doorbell, wait_any};
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+use plimsoll_agent::memory_kind::{MemoryKind, count_as, request_trim};
 
 use crate::attach::AttachError;
 use crate::clock::thread_cpu_ns;
@@ -323,7 +323,9 @@ impl Collector {
         state.finished.push(process);
         if state.processes.is_empty() {
             state.scratch.structures.save();
+            state.scratch.structures.forget();
         }
+        request_trim();
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
         Some(profile)
@@ -417,8 +419,8 @@ impl Collector {
     /// Memory that contexts, values, names and structures take now, in bytes, roughly.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.lock();
-        let processes: u64 = state.processes.values().map(Process::memory_bytes).sum();
-        processes + state.scratch.structures.bytes()
+        let processes = state.processes.values().chain(&state.finished);
+        processes.map(Process::memory_bytes).sum::<u64>() + state.scratch.structures.bytes()
     }
 }
 

@@ -152,7 +152,10 @@ impl Process {
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);
         }
-        count_as(MemoryKind::Analysis, || self.history.profile(end, &facts))
+        let profile = count_as(MemoryKind::Analysis, || self.history.profile(end, &facts));
+        // The process is heard of the report only: what its profile was made from is not needed.
+        self.history = History::new(self.history.begin(), 0, false, false);
+        profile
     }
 
     /// Reads the rest, accounts for what is open, and names what was used, as far as there is time:

@@ -4,7 +4,9 @@
 //! thread that just crashed, or not yet initialised.
 //!
 //! Each block ends with a byte that names its kind, behind what its owner asked for: so the heap knows at
-//! any time how many bytes each kind has, and which had how many when the heap was largest.
+//! any time how many bytes each kind has, and which had how many when the heap was largest. Each kind has
+//! mappings of its own: what is read for a moment would lie among what stays, and keep its memory from
+//! going back to the system. Large blocks have a mapping each.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -16,9 +18,10 @@ use dlmalloc::{Allocator, Dlmalloc};
 use plimsoll_agent::mapping;
 use plimsoll_agent::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
 
-/// After a block of this many bytes is given back, whole free mappings go back to the system: a
-/// symbol table that was read is large, and not read again.
-const LARGE: usize = 256 << 10;
+/// Blocks of at least this many bytes have a mapping of their own.
+const LARGE: usize = 128 << 10;
+
+const PAGE: usize = 4096;
 
 /// Address space that is kept for when there is no other: enough for what our hooks need on the
 /// application's threads, until all of ours has stepped back.
@@ -140,7 +143,7 @@ unsafe impl Allocator for Mappings {
     }
 
     fn page_size(&self) -> usize {
-        4096
+        PAGE
     }
 }
 
@@ -163,9 +166,19 @@ impl Holdings {
     const NOTHING: Self = Self { kinds: [0; MEMORY_KINDS], mapped: 0 };
 }
 
-/// dlmalloc, and what is in it.
+/// Whether a block has a mapping of its own.
+fn is_large(size: usize, align: usize) -> bool {
+    size >= LARGE && align <= PAGE
+}
+
+/// Bytes of the mapping of a large block, with its last byte.
+fn mapping_bytes(size: usize) -> usize {
+    (size + 1).next_multiple_of(PAGE)
+}
+
+/// dlmalloc for each kind, and what is in all of them.
 struct Counted {
-    heap: Dlmalloc<Mappings>,
+    heaps: [Dlmalloc<Mappings>; MEMORY_KINDS],
     /// Now; `mapped` is not kept up to date here.
     now: Holdings,
     /// When it was largest.
@@ -173,6 +186,52 @@ struct Counted {
 }
 
 impl Counted {
+    /// A block of `size` bytes and one more for its kind; null if there is no memory. `is_zeroed`: all of
+    /// the block is zero.
+    ///
+    /// # Safety
+    /// As [`GlobalAlloc::alloc`].
+    unsafe fn allocate(&mut self, layout: Layout, kind: usize, is_zeroed: bool) -> *mut u8 {
+        let (size, align) = (layout.size(), layout.align());
+        // SAFETY: as the caller promises: the size is below `isize::MAX`, so that there can be one more.
+        unsafe {
+            let block = if is_large(size, align) {
+                Mappings.alloc(mapping_bytes(size)).0
+            } else if is_zeroed {
+                self.heaps[kind].calloc(size + 1, align)
+            } else {
+                self.heaps[kind].malloc(size + 1, align)
+            };
+            self.add(block, size, kind);
+            block
+        }
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// As [`GlobalAlloc::dealloc`].
+    unsafe fn free(&mut self, block: *mut u8, layout: Layout) {
+        let (size, align) = (layout.size(), layout.align());
+        // SAFETY: as the caller promises.
+        unsafe {
+            let kind = self.remove(block, size);
+            if is_large(size, align) {
+                Mappings.free(block, mapping_bytes(size));
+            } else {
+                self.heaps[kind].free(block, size + 1, align);
+            }
+        }
+    }
+
+    /// Gives free mappings back to the system.
+    fn trim(&mut self) {
+        for heap in &mut self.heaps {
+            // SAFETY: the heap is whole.
+            unsafe { heap.trim(0) };
+        }
+    }
+
     /// Notes that a block of `size` bytes and its last byte has been allocated, as `kind`.
     ///
     /// # Safety
@@ -215,7 +274,7 @@ unsafe impl Sync for Heap {}
 static HEAP: Heap = Heap {
     locked: AtomicBool::new(false),
     heap: UnsafeCell::new(Counted {
-        heap: Dlmalloc::new_with_allocator(Mappings),
+        heaps: [const { Dlmalloc::new_with_allocator(Mappings) }; MEMORY_KINDS],
         now: Holdings::NOTHING,
         largest: Holdings::NOTHING,
     }),
@@ -255,44 +314,49 @@ impl Heap {
 // SAFETY: hands everything to dlmalloc, one caller at a time.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let size = layout.size();
-        // SAFETY: the caller promises a layout of nonzero size, less than `isize::MAX`; the byte more
-        // is the block's kind.
-        granted(self.with(|counted| unsafe {
-            let block = counted.heap.malloc(size + 1, layout.align());
-            counted.add(block, size, memory_kind::current());
-            block
-        }))
+        let kind = memory_kind::current();
+        // SAFETY: the caller promises a layout of nonzero size.
+        granted(self.with(|counted| unsafe { counted.allocate(layout, kind, false) }))
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let size = layout.size();
+        let kind = memory_kind::current();
         // SAFETY: as above.
-        granted(self.with(|counted| unsafe {
-            let block = counted.heap.calloc(size + 1, layout.align());
-            counted.add(block, size, memory_kind::current());
-            block
-        }))
+        granted(self.with(|counted| unsafe { counted.allocate(layout, kind, true) }))
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let size = layout.size();
         // SAFETY: the caller promises that the block came from here with this layout.
         self.with(|counted| unsafe {
-            counted.remove(block, size);
-            counted.heap.free(block, size + 1, layout.align());
-            if size >= LARGE {
-                counted.heap.trim(0);
+            counted.free(block, layout);
+            if memory_kind::take_trim_request() {
+                counted.trim();
             }
         });
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: as above. Where there is no memory, the old block stays as it was.
+        // SAFETY: as above. Where there is no memory, the old block stays as it was. The new size is
+        // below `isize::MAX`, and the alignment stays.
         granted(self.with(|counted| unsafe {
             let kind = counted.remove(block, size);
-            let moved = counted.heap.realloc(block, size + 1, align, new_size + 1);
+            let moved = match (is_large(size, align), is_large(new_size, align)) {
+                (false, false) => counted.heaps[kind].realloc(block, size + 1, align, new_size + 1),
+                (true, true) => {
+                    Mappings.remap(block, mapping_bytes(size), mapping_bytes(new_size), true)
+                }
+                _ => {
+                    counted.add(block, size, kind);
+                    let new = Layout::from_size_align_unchecked(new_size, align);
+                    let moved = counted.allocate(new, kind, false);
+                    if !moved.is_null() {
+                        moved.copy_from_nonoverlapping(block, size.min(new_size));
+                        counted.free(block, layout);
+                    }
+                    return moved;
+                }
+            };
             match moved.is_null() {
                 true => counted.add(block, size, kind),
                 false => counted.add(moved, new_size, kind),
@@ -300,6 +364,11 @@ unsafe impl GlobalAlloc for Heap {
             moved
         }))
     }
+}
+
+/// Gives free mappings back to the system.
+pub fn trim() {
+    HEAP.with(Counted::trim);
 }
 
 /// What the heap held when it was largest.

@@ -161,8 +161,11 @@ pub struct Memory {
     pub context_bytes: u64,
     /// Temporal context trees: clusters of iterations.
     pub cluster_bytes: u64,
-    /// Symbols, loops and lines, and the debug information that was being read.
+    /// Symbols, loops and lines of functions.
     pub structure_bytes: u64,
+    /// Debug information and unwind tables that were being read.
+    #[serde(default)]
+    pub debug_info_bytes: u64,
     /// Records on their way to the spool.
     pub spool_bytes: u64,
     /// Profiles, their reduction over ranks, the summary.

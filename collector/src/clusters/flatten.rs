@@ -6,6 +6,9 @@
 
 use super::node::{Boundary, Content, Key, Kind, Node};
 
+/// Sets up to this size have room for no more than is in them.
+const FEW: usize = 4;
+
 /// The profile of a node. Sums stay exact.
 pub(super) fn flattened(node: &Node) -> Node {
     let mut set = Vec::new();
@@ -53,6 +56,10 @@ pub(super) fn slot(set: &mut Vec<Node>, kind: Kind, key: Key) -> &mut Node {
     let at = match set.binary_search_by_key(&(kind, key), Node::id) {
         Ok(at) => at,
         Err(at) => {
+            if set.len() == set.capacity() && set.len() < FEW {
+                // A vector begins with room for four, and most nodes have one child.
+                set.reserve_exact(1);
+            }
             set.insert(at, empty(kind, key));
             at
         }
@@ -83,5 +90,20 @@ pub(super) fn empty(kind: Kind, key: Key) -> Node {
         begin: Boundary::default(),
         end: Boundary::default(),
         content: Content::Profile(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_few_has_no_room_to_spare() {
+        let mut set = Vec::new();
+        for number in 0..FEW {
+            slot(&mut set, Kind::Call, Key(number as u32));
+            slot(&mut set, Kind::Call, Key(0));
+            assert_eq!((set.len(), set.capacity()), (number + 1, number + 1));
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use gimli::{LittleEndian, ReaderOffsetId};
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 
 use super::limit::Limit;
 use crate::symbols::Source;
@@ -27,7 +28,7 @@ impl Store {
                 let page = position / PAGE;
                 let bytes = pages[page as usize].get_or_init(|| {
                     let size = (len - page * PAGE).min(PAGE);
-                    let mut bytes = vec![0; size as usize];
+                    let mut bytes = count_as(MemoryKind::DebugInfo, || vec![0; size as usize]);
                     // Of a file that has shrunk, zeros: they end every list and are no valid entry.
                     source.read(offset + page * PAGE, &mut bytes);
                     source.hold(size);

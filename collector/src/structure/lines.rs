@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::Reader;
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 
 use super::bytes::Bytes;
 use super::debug_file::{DebugFile, dwarf, package, supplement};
@@ -138,7 +139,7 @@ impl Debug {
         let unit = self.unit(address);
         self.last.set(unit);
         let lines = self.try_lines(address, strings).unwrap_or_default();
-        self.read.borrow_mut().extend(unit);
+        count_as(MemoryKind::DebugInfo, || self.read.borrow_mut().extend(unit));
         lines
     }
 
@@ -146,12 +147,13 @@ impl Debug {
         if address == u64::MAX {
             return None;
         }
-        let frames = self.complete(self.context.find_frames(address)).ok()?;
+        let find = || self.complete(self.context.find_frames(address)).ok();
+        let frames = count_as(MemoryKind::DebugInfo, find)?;
         let mut lines = Lines::default();
         let mut frames = frames;
         // Innermost first: each frame's place is where the one before was called.
         let mut inner: Option<Arc<str>> = None;
-        while let Ok(Some(frame)) = frames.next() {
+        while let Ok(Some(frame)) = count_as(MemoryKind::DebugInfo, || frames.next()) {
             let location = frame.location.and_then(|location| {
                 let line = location.line.filter(|line| *line != 0)?;
                 Some(Location { file: strings.intern(location.file?), line })

@@ -63,7 +63,7 @@ pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
 pub use recovered::Recovered;
 
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+use plimsoll_agent::memory_kind::{MemoryKind, count_as, request_trim};
 
 use crate::clock::thread_cpu_ns;
 
@@ -325,6 +325,15 @@ impl Structures {
         count_as(MemoryKind::Structure, || {
             modules.iter_mut().for_each(|module| module.release(strings));
         });
+        request_trim();
+    }
+
+    /// Forgets all modules, for whom nobody will ask any more. How long questions took stays.
+    pub(crate) fn forget(&mut self) {
+        self.modules = Vec::new();
+        self.ids = HashMap::new();
+        self.strings = Strings::default();
+        self.given_up = HashSet::new();
     }
 
     /// Memory in use, roughly, without debug information.

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+
 use super::binary::{self, Binary, DeadSlots};
 use super::cache::{self, Known};
 use super::debug_file::{self, DebugFile};
@@ -346,7 +348,10 @@ impl Module {
         let file = open.debug_file.as_ref();
         let folders = &options.debug_folders;
         open.debug
-            .get_or_insert_with(|| Debug::open(&self.path, file?, folders, &self.limit))
+            .get_or_insert_with(|| {
+                let open = || Debug::open(&self.path, file?, folders, &self.limit);
+                count_as(MemoryKind::DebugInfo, open)
+            })
             .as_ref()
     }
 

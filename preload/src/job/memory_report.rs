@@ -24,14 +24,17 @@ impl Job {
             context_bytes: kind(MemoryKind::Contexts),
             cluster_bytes: kind(MemoryKind::Clusters),
             structure_bytes: kind(MemoryKind::Structure),
+            debug_info_bytes: kind(MemoryKind::DebugInfo),
             spool_bytes: kind(MemoryKind::Spool),
             analysis_bytes: kind(MemoryKind::Analysis),
             unused_bytes: heap.mapped.saturating_sub(heap.kinds.iter().sum()),
         }
     }
 
-    /// Adds what the reduction has taken in this process since the ranks told what they take.
+    /// Adds what the reduction has taken in this process since the ranks told what they take, and gives
+    /// back what is free of it.
     pub(super) fn add_memory(&self, collection: &mut Collection, ranks: usize) {
+        heap::trim();
         if ranks > 0 {
             let memory = self.memory(ranks);
             let Cost { memory_bytes, .. } = of_each(memory);
