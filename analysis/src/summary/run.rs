@@ -149,7 +149,7 @@ pub struct Collection {
 /// stacks of its two threads are not counted. All but `total_bytes` and `ranks` add up to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Memory {
-    /// All of the following; at most PLIMSOLL_MEMORY for each rank.
+    /// Sum of the following. PLIMSOLL_MEMORY bounds segments, contexts, clusters and spool; not the rest.
     pub total_bytes: u64,
     /// Ranks that the process collects.
     pub ranks: u32,
