@@ -57,8 +57,11 @@ unsafe extern "C" fn after_fork() {
 unsafe extern "C" fn in_child() {
     heap::after_fork();
     loader::in_child();
-    process::forget_in_child();
-    job::forget_in_child();
+    let forget = || {
+        process::forget_in_child();
+        job::forget_in_child();
+    };
+    guarded("fork", forget, || ());
 }
 
 /// Takes back what would interrupt the next program, runs `exec`, and goes on if it failed.
