@@ -49,9 +49,9 @@ fn memory_is_told_by_kind() {
         let summary = outcome.summary();
         let (kinds, total) = kinds(summary);
         assert_eq!(summary.number("/collection/memory/ranks"), 2.0);
-        // The heap may be largest while functions are looked up, or when ranks are compared.
-        const ALWAYS: [&str; 4] =
-            ["segment_bytes", "sampling_bytes", "context_bytes", "structure_bytes"];
+        // The heap may be largest while functions are looked up, which takes little where the cache
+        // knows them, or when ranks are compared.
+        const ALWAYS: [&str; 3] = ["segment_bytes", "sampling_bytes", "context_bytes"];
         let found = KINDS.iter().zip(kinds).filter(|(kind, _)| ALWAYS.contains(*kind));
         for (kind, bytes) in found {
             assert!(bytes > 0.0, "{kind}: {}", summary.at("/collection/memory"));
