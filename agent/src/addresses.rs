@@ -260,7 +260,7 @@ fn probe(key: u64) -> impl Iterator<Item = usize> {
 
 enum Found {
     Payload(u64),
-    /// An entry whose code was unloaded, and its payload.
+    /// Index and payload of an entry for code that was unloaded.
     Unloaded(usize, u64),
     Room(usize),
     Nothing,

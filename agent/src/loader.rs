@@ -4,8 +4,8 @@
 //! - No object is unmapped during an iteration: glibc holds `dl_load_write_lock` while it calls back,
 //!   and unmaps objects with this lock only (elf/dl-close.c), also after a dlopen that fails.
 //! - No fork happens during an iteration: glibc 2.36 resets its other locks in the child, but not
-//!   this one (posix/fork.c). A child whose parent iterated in another thread could never load a
-//!   library again.
+//!   this one (posix/fork.c). If another thread of the parent iterated during the fork, dlopen in
+//!   the child would block forever.
 
 use core::ffi::{c_int, c_void};
 use core::ops::ControlFlow;
@@ -58,7 +58,7 @@ pub fn after_fork() {
     RUNNING.fetch_sub(FORK, Ordering::Release);
 }
 
-/// Resets the count in the child, whose only thread does not iterate.
+/// Resets the count in a forked child. Its only thread is not iterating.
 pub fn in_child() {
     RUNNING.store(0, Ordering::Release);
 }

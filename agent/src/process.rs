@@ -229,7 +229,8 @@ impl Observed {
         self.header().reported.load(Ordering::Acquire) & 1 != 0
     }
 
-    /// Whether the process with whose announced end the run was reported lives on.
+    /// Whether the run was reported because a process announced its end, although that process still
+    /// runs (it has set a seccomp filter).
     pub fn is_outlived(&self) -> bool {
         self.header().outlived.load(Ordering::Acquire) != 0
     }
@@ -254,9 +255,9 @@ impl Observed {
         self.segment.size()
     }
 
-    /// Bytes in memory of what samples this process beside the heap and the segment: the table of addresses,
-    /// and the state and the handler's stack of each thread. Takes no lock: a thread that has crashed may
-    /// hold it, and a thread that ends meanwhile only counts as nothing.
+    /// Resident bytes of the sampler's own mappings: the table of addresses, and the state and handler
+    /// stack of each thread. The heap and the segment are not included. Takes no lock, since a crashed
+    /// thread may hold the lock. A thread that ends during the call counts as 0 bytes.
     pub fn sampling_bytes(&self) -> u64 {
         let blocks = self.blocks.iter().map(|block| block.load(Ordering::Acquire));
         let bytes = size_of::<ThreadBlock>() + HANDLER_STACK;

@@ -302,7 +302,7 @@ pub fn is_installed() -> bool {
         mask: u64,
     }
     let mut now = Disposition::default();
-    // SAFETY: the kernel fills in the structure, whose mask has the size that is told.
+    // SAFETY: the kernel writes one structure; its mask has 8 bytes, as the last argument says.
     let known = unsafe {
         let none = core::ptr::null::<Disposition>();
         libc::syscall(libc::SYS_rt_sigaction, crate::timer::SIGNAL, none, &raw mut now, 8) == 0

@@ -17,8 +17,8 @@ const MAX_ERRNO: isize = 4095;
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, libc::c_int> {
     let result: isize;
     let [first, second, third, fourth, fifth, sixth] = arguments;
-    // SAFETY: the kernel preserves all registers but rax, rcx and r11; what it does with memory is
-    // as the caller promises.
+    // SAFETY: the kernel preserves all registers but rax, rcx and r11; the caller promises
+    // that its memory accesses are sound.
     unsafe {
         asm!(
             "syscall",

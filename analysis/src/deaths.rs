@@ -1,5 +1,4 @@
-//! The first death among the ranks whose spools are digested: with it, the run ends for all of
-//! them.
+//! The first death among the ranks of a digest. The run of all ranks ends at that time.
 //!
 //! What the others do afterwards is waiting for a rank that does not come any more, and no loss of
 //! the program. Every rank's run begins as it leaves one barrier of all ranks, so that times since

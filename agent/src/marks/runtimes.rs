@@ -16,7 +16,7 @@ const SYMBOLS: [&[u8]; 5] = [
     b"\0_ZN2v87Isolate3New",
     // GraalVM native images: code information by instruction pointer.
     b"\0graal_create_isolate\0",
-    // .NET: CoreCLR and Mono, whose precompiled code lies in files.
+    // .NET (CoreCLR and Mono): precompiled code is mapped from files.
     b"\0coreclr_initialize\0",
     b"\0mono_jit_init\0",
 ];

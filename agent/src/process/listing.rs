@@ -41,8 +41,8 @@ impl Observed {
     }
 
     /// Libraries are about to be unmapped: while the result lives, handlers see only the modules that
-    /// cannot be taken away, the ones that were loaded with the program. `None` if a thread does not
-    /// let go of what it sees: then libraries must stay loaded.
+    /// cannot be unloaded: those that were loaded with the program. `None` if a thread does not release
+    /// the old snapshot in time: then libraries must stay loaded.
     pub fn begin_unload(&self) -> Option<Unloading<'_>> {
         loader::while_mapped(|| self.hide_others())
     }

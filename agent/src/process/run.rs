@@ -174,8 +174,8 @@ impl Observed {
         }
     }
 
-    /// Samples threads on by a timer whose perf event the application has closed. `ends`: no more samples
-    /// are to come, and such threads are counted.
+    /// Finds threads whose perf event the application has closed. They are sampled by a POSIX timer from
+    /// here on. At the end of the run (`ends`), such threads are only counted.
     pub fn look_after_timers(&self, ends: bool) {
         let _guard = self.lock.lock();
         for block in &self.blocks {
