@@ -30,6 +30,7 @@ mod plain;
 mod reloads;
 mod reports;
 mod runtimes;
+mod selection;
 mod sessions;
 mod settings;
 mod stacks;
