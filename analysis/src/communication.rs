@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
+use crate::bandwidth::Bandwidths;
 use crate::canonical::{below, path};
 use crate::finding::{Finding, half_query};
 use crate::frames::is_system;
@@ -32,9 +33,6 @@ use crate::totals::{PhaseNode, PhaseTotals, SyncTotals, Totals, uneven_ns};
 pub const LONG_PART: f64 = 0.5;
 /// Moving the data is what a call is slow for if it takes this part of its time.
 const TRANSFER_PART: f64 = 0.5;
-/// Bytes in a second that any way between ranks brings: where every call that was seen waited, none
-/// shows how fast the data could have come.
-const LEAST_BANDWIDTH: u64 = 100_000_000;
 /// What each rank calls fewer times than this is not called often.
 const OFTEN: u64 = 10;
 /// With fewer bytes in a call and no long calls, files are not slow for their size.
@@ -73,21 +71,15 @@ struct Lost {
 }
 
 /// Of the time in a call, the part that moving its data takes.
-pub fn transfer_part(call: &SyncTotals, best_bandwidth: u64) -> f64 {
+pub fn transfer_part(call: &SyncTotals, bandwidths: &Bandwidths) -> f64 {
     let time_ns = call.time.sum as f64;
     if time_ns <= 0.0 {
         return 0.0;
     }
     let told = |(label, _): &(&Label, &u64)| label.is_a(Label::DataTransfer);
     let told_ns: u64 = call.by_label.iter().filter(told).map(|(_, ns)| ns).sum();
-    let moved_ns = call.moved as f64 / best_bandwidth.max(LEAST_BANDWIDTH) as f64 * NS_PER_S;
+    let moved_ns = bandwidths.least_ns(call.calls, call.moved);
     (moved_ns.max(told_ns as f64) / time_ns).min(1.0)
-}
-
-/// The most bytes in a second that a rank moved in any call of a run.
-pub fn best_bandwidth(totals: &Totals) -> u64 {
-    let calls = totals.phases.values().flat_map(|phase| phase.waits.values().chain([&phase.sync]));
-    calls.map(|call| call.bandwidth).max().unwrap_or(0)
 }
 
 /// What even work would leave of the time outside work, in nanoseconds.
@@ -195,7 +187,7 @@ fn reason(
         // Without calls nothing is frequent: a wait that the user names, and no wrapper counts.
         return (time.calls > 0).then(|| frequent(totals, call));
     }
-    if transfer_part(time, best_bandwidth(totals)) >= TRANSFER_PART {
+    if transfer_part(time, &totals.bandwidths) >= TRANSFER_PART {
         return of_function(LossKind::LargeMessage);
     }
     // Nor do they wait for each other where processes of another job have to come first.

@@ -9,6 +9,7 @@
 pub mod advice;
 pub mod agreement;
 pub mod attribution;
+pub mod bandwidth;
 pub mod canonical;
 pub mod cli;
 pub mod clocks;

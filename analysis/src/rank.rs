@@ -2,6 +2,7 @@
 //! instances hold of work and of waiting.
 
 mod calls;
+pub mod transfers;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ use plimsoll_collector::profile::{CourseKey, NodeId, NodeValue, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
+use crate::bandwidth::Bandwidths;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::clocks::ClockTotals;
 use crate::clusters::Clusters;
@@ -21,7 +22,7 @@ use crate::label::Label;
 use crate::labelling::{agreed, derived};
 use crate::loops::Loops;
 use crate::metrics::Accumulator;
-use crate::rank::{Rank, Sync};
+use crate::rank::{Rank, Sync, transfers};
 use crate::times::Times;
 
 mod sync;
@@ -109,6 +110,8 @@ pub struct Totals {
     pub clusters: Clusters,
     /// Threads beside the communicating ones, that did alike.
     pub crews: Clusters,
+    /// How fast data went between ranks.
+    pub bandwidths: Bandwidths,
     /// How the ranks' clocks stand to the reference.
     pub clocks: ClockTotals,
     /// What concerns ranks as a whole.
@@ -132,8 +135,15 @@ impl Totals {
         let passed = |keys: &[CourseKey]| keys.iter().map(|key| key.node).collect::<Vec<_>>();
         self.name(rank, Threads::Main, ends.chain(passed(keys)), &mut places);
         self.name(rank, Threads::Other, passed(&crew.keys), &mut places_of_others);
-        for phase in rank.phases.iter() {
-            let totals = phase_of_rank(rank, phase, &places);
+        let mut waits: Vec<_> = rank.phases.iter().map(|phase| rank.waits(phase)).collect();
+        let contexts = &input.profile.tree;
+        self.bandwidths.combine(transfers::settle(contexts, &rank.phases, &mut waits));
+        for (phase, waits) in rank.phases.iter().zip(waits) {
+            let sync = rank.sync(phase);
+            if phase.ends_in.is_some() {
+                self.bandwidths.add_whole(sync.calls, sync.moved, sync.time_ns);
+            }
+            let totals = phase_of_rank(rank, phase, (sync, waits), &places);
             match self.phases.get_mut(&phase.first_index) {
                 Some(known) => known.combine(totals),
                 None => {
@@ -144,7 +154,7 @@ impl Totals {
         self.instances.add_rank(rank, &places);
         self.divisions.add_rank(rank, agreed.division_level, &places);
         self.loops.add_rank(input.rank, &input.profile, &places);
-        let (contexts, most) = (&input.profile.tree, u64::from(agreed.ranks));
+        let most = u64::from(agreed.ranks);
         let trees = course.iter().map(|course| &course.tree);
         self.clusters.add_rank(input.rank, trees, (keys, contexts), &places, most);
         let (trees, keys) = (crew.clusters.iter().map(|it| &it.tree), (&crew.keys[..], contexts));
@@ -235,6 +245,7 @@ impl Totals {
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.crews.combine(other.crews, &places);
+        self.bandwidths.combine(other.bandwidths);
         self.clocks.combine(other.clocks);
         self.job.combine(other.job);
         self
@@ -251,7 +262,12 @@ fn lineage(rank: &Rank<'_>, node: Option<NodeId>) -> Vec<bool> {
     marks
 }
 
-fn phase_of_rank(rank: &Rank<'_>, phase: &PhaseProfile, places: &[Option<NodeId>]) -> PhaseTotals {
+fn phase_of_rank(
+    rank: &Rank<'_>,
+    phase: &PhaseProfile,
+    (sync, waits): (Sync, BTreeMap<NodeId, Sync>),
+    places: &[Option<NodeId>],
+) -> PhaseTotals {
     let place = |node: NodeId| places[node as usize];
     let of_calls = |calls: BTreeMap<NodeId, Sync>| {
         let of_call =
@@ -274,7 +290,6 @@ fn phase_of_rank(rank: &Rank<'_>, phase: &PhaseProfile, places: &[Option<NodeId>
             nodes.entry(node).or_default().run_delay.accumulate(*delay_ns);
         }
     }
-    let waits = rank.waits(phase);
     PhaseTotals {
         named_by: rank.input.rank,
         begins_after: phase.begins_after.and_then(place),
@@ -285,7 +300,7 @@ fn phase_of_rank(rank: &Rank<'_>, phase: &PhaseProfile, places: &[Option<NodeId>
         work: Accumulator::from_iter([work_ns]),
         off_core: Accumulator::from_iter([rank.off_core_ns(phase)]),
         run_delay: Accumulator::from_iter([delays.values().sum()]),
-        sync: SyncTotals::of_rank(&rank.sync(phase)),
+        sync: SyncTotals::of_rank(&sync),
         waited: Accumulator::from_iter([waits.values().map(|wait| wait.time_ns).sum()]),
         waits: of_calls(waits),
         resources: of_calls(rank.resources(phase)),

@@ -6,7 +6,7 @@ use plimsoll_collector::profile::NodeId;
 
 use super::{Conclusion, phase_id};
 use crate::advice::{Facts, advice};
-use crate::communication::{best_bandwidth, transfer_part};
+use crate::communication::transfer_part;
 use crate::finding::{Finding, cause_time};
 use crate::imbalance::Cause;
 use crate::label::Label;
@@ -112,7 +112,7 @@ fn transfer(totals: &Totals, call: &SyncTotals) -> BTreeMap<Label, f64> {
     let untold = breakdown.remove(&Label::Communication).unwrap_or(0.0);
     let told = |(label, _): &(&Label, &f64)| label.is_a(Label::DataTransfer);
     let told: f64 = breakdown.iter().filter(told).map(|(_, part)| part).sum();
-    let moving = (transfer_part(call, best_bandwidth(totals)) - told).clamp(0.0, untold);
+    let moving = (transfer_part(call, &totals.bandwidths) - told).clamp(0.0, untold);
     for (label, part) in [(Label::Message, moving), (Label::WaitPartner, untold - moving)] {
         if part > 0.0 {
             *breakdown.entry(label).or_default() += part;

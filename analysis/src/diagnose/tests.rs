@@ -6,6 +6,7 @@ mod crews;
 mod job;
 mod parts;
 mod rules;
+mod transfers;
 mod uneven;
 
 use super::*;

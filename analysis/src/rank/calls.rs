@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use plimsoll_agent::calls::{self, CallClass};
-use plimsoll_collector::profile::{ContextTree, NodeId, NodeValue, PhaseProfile};
+use plimsoll_collector::profile::{NodeId, NodeValue, PhaseProfile};
 
 use super::Rank;
 use crate::canonical::below;
 use crate::label::Label;
 use crate::labelling::Meaning;
-use crate::owners::function_around;
 
 /// What one rank spent in a call outside its work, such as the synchronisation that ends a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +19,8 @@ pub struct Sync {
     pub calls: u64,
     /// Bytes that it moved.
     pub bytes: u64,
-    /// Bytes whose transfer it waited for, or made itself.
+    /// Bytes whose transfer it waited for, or made itself; of calls before the ending synchronisation
+    /// [`super::transfers`] says it.
     pub moved: u64,
     /// Time in those of its calls that took long by themselves.
     pub long_ns: u64,
@@ -62,34 +62,7 @@ impl Rank<'_> {
             let Some(top) = self.owners.wait[*node as usize] else { continue };
             waits.entry(top).or_default().add(*node, top, value, &self.meanings);
         }
-        self.add_started(&mut waits);
         waits
-    }
-
-    /// What nonblocking calls of a function have started, its waiting calls bring to an end: each has
-    /// its part of the bytes, by time.
-    fn add_started(&self, waits: &mut BTreeMap<NodeId, Sync>) {
-        let tree = &self.input.profile.tree;
-        let mut functions: BTreeMap<Option<NodeId>, (u64, u64)> = BTreeMap::new();
-        for (node, wait) in waits.iter() {
-            let (bytes, time_ns) = functions.entry(function_around(tree, *node)).or_default();
-            match part_in_transfer(tree, *node) {
-                Some(Part::Starts) => *bytes += wait.bytes,
-                Some(Part::Completes) => *time_ns += wait.time_ns,
-                None => {}
-            }
-        }
-        for (node, wait) in waits.iter_mut() {
-            let (bytes, time_ns) = functions[&function_around(tree, *node)];
-            wait.moved = match part_in_transfer(tree, *node) {
-                Some(Part::Starts) if time_ns > 0 => 0,
-                Some(Part::Completes) if time_ns > 0 => {
-                    let part = u128::from(bytes) * u128::from(wait.time_ns) / u128::from(time_ns);
-                    u64::try_from(part).unwrap_or(u64::MAX)
-                }
-                _ => wait.bytes,
-            };
-        }
     }
 
     /// Calls of a phase that are work on files or wait for locks.
@@ -123,20 +96,4 @@ impl Rank<'_> {
         sync.moved = sync.bytes;
         sync
     }
-}
-
-/// What a call of MPI has to do with a message that travels by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Starts,
-    Completes,
-}
-
-fn part_in_transfer(tree: &ContextTree, node: NodeId) -> Option<Part> {
-    let name = calls::call(tree.frames[tree.nodes[node as usize].frame as usize].call?)?.name;
-    if name.starts_with("MPI_Wait") || name.starts_with("MPI_Test") {
-        return Some(Part::Completes);
-    }
-    let starts = ["MPI_Isend", "MPI_Irecv", "MPI_Issend", "MPI_Irsend", "MPI_Ibsend", "MPI_Imrecv"];
-    starts.contains(&name).then_some(Part::Starts)
 }

@@ -19,8 +19,6 @@ pub struct SyncTotals {
     pub bytes: u64,
     /// Bytes whose transfer it waited for, or made itself, over ranks.
     pub moved: u64,
-    /// Bytes in a second of it, on the rank where they are most.
-    pub bandwidth: u64,
     /// Time in those of its calls that took long by themselves, over ranks, in nanoseconds.
     pub long_ns: u64,
     /// Nanoseconds by label, over ranks.
@@ -36,7 +34,6 @@ impl SyncTotals {
             calls: sync.calls,
             bytes: sync.bytes,
             moved: sync.moved,
-            bandwidth: bandwidth(sync.moved, sync.time_ns),
             long_ns: sync.long_ns,
             by_label: by_label.filter(|(_, ns)| *ns > 0).collect(),
         }
@@ -48,21 +45,11 @@ impl SyncTotals {
         self.calls += other.calls;
         self.bytes += other.bytes;
         self.moved += other.moved;
-        self.bandwidth = self.bandwidth.max(other.bandwidth);
         self.long_ns += other.long_ns;
         for (label, ns) in &other.by_label {
             *self.by_label.entry(*label).or_default() += ns;
         }
     }
-}
-
-/// Bytes in a second; 0 for so few that they say more of the call than of the way they went.
-fn bandwidth(bytes: u64, time_ns: u64) -> u64 {
-    const LEAST_BYTES: u64 = 1 << 20;
-    if bytes < LEAST_BYTES || time_ns == 0 {
-        return 0;
-    }
-    u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(time_ns)).unwrap_or(u64::MAX)
 }
 
 /// Mean less minimum of the time in a call, in nanoseconds.

@@ -3,12 +3,12 @@
 use super::*;
 use crate::subject::calling;
 
-fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
+pub fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
     summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
 }
 
 /// Ten steps of 100 ms of even work and what else a rank does, each ended by a barrier.
-fn beside_work(part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
+pub fn beside_work(part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
     for _ in 0..10 {

@@ -1,0 +1,162 @@
+//! How fast the ways between ranks are, from what calls moved in which time.
+//!
+//! A call that moves its data itself, from begin to end, teaches a bandwidth; so does an exchange of
+//! nonblocking calls whose function does little else, from the first call to the last. Where calls only
+//! complete what travelled while the ranks computed, their own time is too short: it counts only where nothing
+//! better is known of messages of that size. What a receive has room for is no number of bytes, so receives
+//! teach nothing. Any call may have waited, and a few may seem to be fast beyond reason (what goes to the
+//! rank itself, what is only copied to be sent later): so neither the mean nor the maximum counts, but a high
+//! quantile of all ranks, phases and contexts, by the size of the messages.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::NS_PER_S;
+
+/// Observations up to this part, in percent, are slower than the pace that a way has.
+const QUANTILE_PERCENT: u64 = 90;
+/// Fewer bytes say more of calls than of the way that they went.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Bytes in a second that any way between ranks brings: where every call that was seen waited, none
+/// shows how fast the data could have come.
+const LEAST_BANDWIDTH: u64 = 100_000_000;
+/// Significant bits of a bandwidth that are kept: it is at most a sixteenth too low.
+const KEPT_BITS: u32 = 5;
+
+/// Numbers of observations, by bytes in a second.
+type Histogram = BTreeMap<u64, u64>;
+
+/// What has been observed, by the size of a call's data: its binary logarithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bandwidths {
+    /// By operations of which the whole time is known.
+    whole: BTreeMap<u32, Histogram>,
+    /// By calls that completed what other calls had started, perhaps long before.
+    completed: BTreeMap<u32, Histogram>,
+}
+
+impl Bandwidths {
+    /// Takes in operations whose whole time is known: their number, bytes and time.
+    pub fn add_whole(&mut self, calls: u64, bytes: u64, time_ns: u64) {
+        add(&mut self.whole, calls, bytes, time_ns);
+    }
+
+    /// Takes in calls that completed what others had started.
+    pub fn add_completed(&mut self, calls: u64, bytes: u64, time_ns: u64) {
+        add(&mut self.completed, calls, bytes, time_ns);
+    }
+
+    /// Takes in what other ranks observed.
+    pub fn combine(&mut self, other: Self) {
+        let both = [(&mut self.whole, other.whole), (&mut self.completed, other.completed)];
+        for (ours, theirs) in both {
+            for (size, histogram) in theirs {
+                let ours = ours.entry(size).or_default();
+                for (bandwidth, count) in histogram {
+                    *ours.entry(bandwidth).or_default() += count;
+                }
+            }
+        }
+    }
+
+    /// How long so many calls need at least for so many bytes, in nanoseconds.
+    pub fn least_ns(&self, calls: u64, bytes: u64) -> f64 {
+        bytes as f64 / self.of(size(calls, bytes)) as f64 * NS_PER_S
+    }
+
+    /// Bytes in a second of messages of a size, or of the nearest that is known.
+    fn of(&self, size: u32) -> u64 {
+        let nearest = (0..u64::BITS).find_map(|distance| {
+            let sizes = [size + distance, size.saturating_sub(distance)];
+            let known = [&self.whole, &self.completed];
+            known.iter().find_map(|known| sizes.iter().find_map(|size| known.get(size)))
+        });
+        nearest.map_or(0, quantile).max(LEAST_BANDWIDTH)
+    }
+}
+
+fn size(calls: u64, bytes: u64) -> u32 {
+    (bytes / calls.max(1)).max(1).ilog2()
+}
+
+fn add(observed: &mut BTreeMap<u32, Histogram>, calls: u64, bytes: u64, time_ns: u64) {
+    if bytes < LEAST_BYTES || time_ns == 0 {
+        return;
+    }
+    let exactly = u128::from(bytes) * 1_000_000_000 / u128::from(time_ns);
+    let exactly = u64::try_from(exactly).unwrap_or(u64::MAX);
+    let dropped = (u64::BITS - exactly.leading_zeros()).saturating_sub(KEPT_BITS);
+    let histogram = observed.entry(size(calls, bytes)).or_default();
+    *histogram.entry(exactly >> dropped << dropped).or_default() += 1;
+}
+
+fn quantile(histogram: &Histogram) -> u64 {
+    let count: u64 = histogram.values().sum();
+    let mut left = (count * QUANTILE_PERCENT).div_ceil(100);
+    for (bandwidth, count) in histogram {
+        if *count >= left {
+            return *bandwidth;
+        }
+        left -= count;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn nine_of_ten_count_and_the_tenth_may_be_absurd() {
+        let mut seen = Bandwidths::default();
+        // 400 MB in a second, but for calls that waited, and one that took no time at all.
+        for _ in 0..4 {
+            seen.add_whole(4, 400_000_000, 2 * SECOND);
+        }
+        for _ in 0..5 {
+            seen.add_whole(4, 400_000_000, SECOND);
+        }
+        assert_eq!(seen.of(26), 400_000_000 >> 24 << 24);
+        seen.add_whole(4, 400_000_000, 1000);
+        assert_eq!(seen.of(26), 400_000_000 >> 24 << 24);
+        // Of fewer than ten the fastest counts.
+        let mut one = Bandwidths::default();
+        one.add_whole(1, 400_000_000, 2 * SECOND);
+        one.add_whole(1, 400_000_000, SECOND);
+        assert_eq!(one.of(28), 400_000_000 >> 24 << 24);
+    }
+
+    #[test]
+    fn each_size_has_its_own_pace_and_the_nearest_stands_for_the_others() {
+        let mut seen = Bandwidths::default();
+        assert_eq!(seen.least_ns(1, 100_000_000), NS_PER_S, "the least that any way brings");
+        seen.add_whole(1, 4 * MIB, SECOND / 256);
+        seen.add_whole(64, 4 * MIB, SECOND / 128);
+        seen.add_completed(1, 64 * MIB, SECOND / 32);
+        seen.add_completed(64, 4 * MIB, SECOND / 1024);
+        seen.add_whole(1, MIB - 1, 1);
+        for (calls, bytes, parts) in
+            [(1, 4 * MIB, 256), (2, 4 * MIB, 256), (64, 4 * MIB, 128), (1, 128 * MIB, 16)]
+        {
+            assert_eq!(seen.least_ns(calls, bytes), NS_PER_S / f64::from(parts), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn ranks_add_up_in_any_order() {
+        let of = |bytes: u64| {
+            let mut seen = Bandwidths::default();
+            seen.add_whole(1, bytes, SECOND);
+            seen.add_completed(2, bytes, SECOND);
+            seen
+        };
+        let (mut a, mut b) = (of(300 * MIB), of(500 * MIB));
+        a.combine(of(500 * MIB));
+        b.combine(of(300 * MIB));
+        assert_eq!(a, b);
+    }
+}

@@ -1,0 +1,87 @@
+//! Large messages and late ones, whatever calls start and complete them.
+
+use super::calls::{beside_work, kinds};
+use super::*;
+use crate::subject::calling;
+
+const MIB: u64 = 1 << 20;
+
+/// Whether a run's losses are these calls', as large messages.
+fn assert_large(subject: &Subject, symptoms: &[&str]) {
+    let summary = verdict(subject);
+    let shown = summary.losses.iter().map(|loss| (loss.kind, path(&loss.symptom.path)));
+    let truth: Vec<_> =
+        symptoms.iter().map(|it| (LossKind::LargeMessage, (*it).to_owned())).collect();
+    assert_eq!(shown.collect::<Vec<_>>(), truth, "{:#?}", summary.losses);
+}
+
+#[test]
+fn messages_are_large_whichever_functions_start_and_complete_them() {
+    let subject = beside_work(|_| {
+        vec![
+            calling("main/post/MPI_Irecv", MS / 100, 1, 80 * MIB),
+            calling("main/share/pack/MPI_Isend", MS / 100, 1, 80 * MIB),
+            calling("main/finish/MPI_Waitall", 80 * MS, 1, 0),
+            // It is as large, and as fast.
+            calling("main/pass_on/MPI_Sendrecv", 60 * MS, 1, 60 * MIB),
+        ]
+    });
+    assert_large(&subject, &["main/finish/MPI_Waitall", "main/pass_on/MPI_Sendrecv"]);
+    let advice = &verdict(&subject).losses[0].advice;
+    assert!(advice.contains("moves 80.0 MiB a call"), "not twice as much: {advice}");
+}
+
+#[test]
+fn collectives_and_accesses_are_large_where_they_are_completed() {
+    for (start, end) in [
+        ("main/reduce/MPI_Iallreduce", "main/use_it/MPI_Wait"),
+        ("main/put/MPI_Put", "main/close/MPI_Win_fence"),
+        ("main/get/MPI_Get", "main/close/MPI_Win_flush_all"),
+        ("main/add/MPI_Accumulate", "main/close/MPI_Win_unlock"),
+        ("main/add/MPI_Rput", "main/close/MPI_Waitany"),
+        ("main/add/MPI_Rput", "main/close/MPI_Win_flush"),
+    ] {
+        let subject = beside_work(|_| {
+            vec![
+                calling(start, MS / 1000, 1, 80 * MIB),
+                calling(end, 80 * MS, 1, 0),
+                calling("main/pass_on/MPI_Bcast", 60 * MS, 1, 60 * MIB),
+            ]
+        });
+        assert_large(&subject, &[end, "main/pass_on/MPI_Bcast"]);
+    }
+}
+
+#[test]
+fn a_synchronisation_may_lie_between_start_and_completion() {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step("main/MPI_Barrier@1", |_| {
+            vec![doing("main/solve", 50 * MS), calling("main/share/MPI_Isend", MS, 1, 80 * MIB)]
+        });
+        subject.step("main/MPI_Barrier@2", |_| {
+            vec![doing("main/solve", 50 * MS), calling("main/finish/MPI_Wait", 80 * MS, 1, 0)]
+        });
+    }
+    assert_large(&subject, &["main/finish/MPI_Wait"]);
+}
+
+#[test]
+fn who_waits_for_a_late_partner_does_not_wait_for_the_data() {
+    // The partner's ranks are late by 72 ms, and then the data needs 8.
+    let late = |rank: u32, call: &'static str, start: &'static str| {
+        let (work, wait) = if rank < 2 { (10, 80) } else { (82, 8) };
+        vec![
+            doing("main/assemble", work * MS),
+            calling(start, MS / 1000, 1, 32 * MIB),
+            calling(call, wait * MS, 1, 0),
+            doing("main/finish/unpack", (92 - work) * MS),
+        ]
+    };
+    let summary =
+        verdict(&beside_work(|rank| late(rank, "main/finish/MPI_Wait", "main/share/MPI_Isend")));
+    let kinds: Vec<LossKind> = kinds(&summary).iter().map(|(kind, _)| *kind).collect();
+    assert!(kinds.contains(&LossKind::WaitForPartner), "{:#?}", summary.losses);
+    assert!(!kinds.contains(&LossKind::LargeMessage), "{:#?}", summary.losses);
+}
