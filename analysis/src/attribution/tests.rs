@@ -69,6 +69,27 @@ fn call_paths_are_chosen_at_the_depth_where_imbalance_arises() {
     assert_eq!(found, [1, 5], "neither what is shared, nor what is insignificant, nor the root");
 }
 
+/// Of work alone the callers of one uneven function are as uneven as it is.
+#[test]
+fn call_paths_go_inwards_as_far_as_one_callee_explains_them() {
+    // 0 calls 1, which calls 2 and 4; 2 calls 3.
+    let parents = [None, Some(0), Some(1), Some(2), Some(1)];
+    let found = |percent: [f64; 5]| significant(&parents, |id| (percent[id], percent[0]), 100.0);
+    assert_eq!(found([8.0, 8.0, 8.0, 8.0, 0.0]), [3]);
+    assert_eq!(found([8.0, 8.0, 6.0, 6.0, 2.0]), [3], "seven of ten parts explain it");
+    assert_eq!(found([8.0, 8.0, 5.5, 5.5, 2.5]), [1], "and fewer do not");
+    assert_eq!(found([8.0, 8.0, 6.0, 4.0, 2.0]), [2]);
+    // Unless it is the outermost function, which calls 1 and 2.
+    let parents = [None, Some(0), Some(0)];
+    let found = |percent: [f64; 3]| {
+        significant(&parents, |id| (percent[id], percent[id]), 100.0)
+    };
+    assert_eq!(found([8.0, 4.0, 4.0]), [1, 2]);
+    assert_eq!(found([8.0, 4.0, 0.0]), [0], "half of it is its own");
+    assert_eq!(found([0.11, 0.0, 0.0]), [0]);
+    assert_eq!(found([0.09, 0.0, 0.0]), []);
+}
+
 /// SC10, Figure 2: a function that is uneven may be evened out by another one in its caller, so that the
 /// caller is to blame for idleness, and not the outermost function.
 #[test]

@@ -246,3 +246,17 @@ fn a_kernel_that_several_functions_use_is_not_the_cause_but_its_caller() {
     let summary = verdict(&subject);
     assert_eq!(causes(&summary.losses[0]), [("main/uneven/spin".to_owned(), 0.45)]);
 }
+
+#[test]
+fn a_segment_names_the_function_that_is_uneven() {
+    let summary = verdict(&uneven("main/step/assemble"));
+    let [segment] = &summary.segments[..] else { panic!("{:#?}", summary.segments) };
+    let names = segment.nodes.iter().map(|node| {
+        let node = &summary.tree.nodes[*node as usize];
+        summary.tree.frames[node.frame as usize].function.as_str()
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["assemble"]);
+    // Six ranks wait 40 ms in each of ten steps, two do not: the mean is 30.
+    let sums = [segment.imb_sync_s, segment.sum_imb_s, segment.sum_wait_s].map(rounded);
+    assert_eq!((sums, segment.row), ([0.3, 0.3, 0.0], Some(3)));
+}
