@@ -248,3 +248,6 @@ pub fn significant(
     all.sort_unstable();
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,13 +81,11 @@ fn call_paths_go_inwards_as_far_as_one_callee_explains_them() {
     assert_eq!(found([8.0, 8.0, 6.0, 4.0, 2.0]), [2]);
     // Unless it is the outermost function, which calls 1 and 2.
     let parents = [None, Some(0), Some(0)];
-    let found = |percent: [f64; 3]| {
-        significant(&parents, |id| (percent[id], percent[id]), 100.0)
-    };
+    let found = |percent: [f64; 3]| significant(&parents, |id| (percent[id], percent[id]), 100.0);
     assert_eq!(found([8.0, 4.0, 4.0]), [1, 2]);
     assert_eq!(found([8.0, 4.0, 0.0]), [0], "half of it is its own");
     assert_eq!(found([0.11, 0.0, 0.0]), [0]);
-    assert_eq!(found([0.09, 0.0, 0.0]), []);
+    assert!(found([0.09, 0.0, 0.0]).is_empty(), "a thousandth of the run is asked");
 }
 
 /// SC10, Figure 2: a function that is uneven may be evened out by another one in its caller, so that the
