@@ -64,7 +64,7 @@ impl Subject {
         let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
         let mut addresses = Vec::new();
         for (name, _) in SAMPLES {
-            let (range, _) = table.functions().find(|(_, symbol)| *symbol == name).unwrap();
+            let range = table.named(name).next().unwrap().range();
             let mut in_loop = range.filter(|address| {
                 let place = structures.place(module, Address::Leaf(*address));
                 place.innermost_loop().is_some()

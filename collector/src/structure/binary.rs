@@ -13,8 +13,8 @@ use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
 use super::frames::Frames;
 use super::headers::{Headers, Load};
-use super::noreturn::never_returns;
-use crate::symbols::{Names, Source, Table};
+
+use crate::symbols::{Found, Names, Source, Table, never_returns};
 
 /// Largest function that is looked into to know whether it returns: what ends a program is short.
 const MOST_CALLEE_BYTES: u64 = 1024;
@@ -87,12 +87,12 @@ impl Binary {
     }
 
     /// The function, or part of one, that holds an address, and its symbol.
-    pub(super) fn function(&self, address: u64) -> Option<(Extent, Option<&str>)> {
+    pub(super) fn function(&self, address: u64) -> Option<(Extent, Option<Found<'_>>)> {
         let frame = || self.frames.as_ref()?.range(address);
         match self.table.function(address) {
-            Some((range, symbol)) => {
-                let is_part = symbol.contains(".cold");
-                Some((Extent { range, is_part }, Some(symbol)))
+            Some(found) => {
+                let extent = Extent { range: found.range(), is_part: found.is_part() };
+                Some((extent, Some(found)))
             }
             None => {
                 let range = frame()?;
@@ -135,14 +135,13 @@ impl Binary {
 
     /// Where the function of this plain name begins.
     pub(super) fn named(&self, name: &str) -> Vec<Range<u64>> {
-        let functions = self.table.functions();
-        functions.filter(|(_, symbol)| *symbol == name).map(|(range, _)| range).collect()
+        self.table.named(name).map(|found| found.range()).collect()
     }
 
     /// Addresses and symbols of all functions that have one.
     #[cfg(test)]
-    pub(super) fn functions(&self) -> impl Iterator<Item = (Range<u64>, &str)> {
-        self.table.functions()
+    pub(super) fn functions(&self) -> impl Iterator<Item = (Range<u64>, String)> {
+        self.table.named_functions()
     }
 
     fn dead_slots(&self) -> &HashSet<u64> {
@@ -169,10 +168,10 @@ impl Binary {
 
     /// `None` if that was not looked into, since too many calls lead here.
     fn look_whether_it_returns(&self, function: u64) -> Option<bool> {
-        if let Some((range, symbol)) = self.table.function(function)
-            && range.start == function
+        if let Some(found) = self.table.function(function)
+            && found.range().start == function
         {
-            if never_returns(symbol) {
+            if found.never_returns() {
                 return Some(false);
             }
         } else if let Some(slot) = self.slot_of_stub(function) {

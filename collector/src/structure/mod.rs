@@ -2,7 +2,7 @@
 //! from their machine code and from debug information, one function at a time.
 //!
 //! ```text
-//! binary (headers, frames, noreturn) -> explore (parts, switches, values) -> graph -> loops -> function
+//! binary (headers, frames) -> explore (parts, switches, values) -> graph -> loops -> function
 //! debug_file -> lines -> place                                               order /
 //!                                                                  module <-> cache (recovered)
 //! ```
@@ -36,7 +36,6 @@ mod lines;
 mod loops;
 mod module;
 mod names;
-mod noreturn;
 mod order;
 mod parts;
 mod place;

@@ -17,7 +17,7 @@ use super::limit::Limit;
 use super::lines::{Debug, Strings};
 use super::names::Symbols;
 use super::{Options, Symbol, place};
-use crate::symbols::{Source, Table, demangle};
+use crate::symbols::{PART, Source, Table, demangle};
 
 /// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
 const MOST_LINES: usize = 1 << 16;
@@ -101,7 +101,8 @@ impl Module {
         let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
         if extent.is_part {
             let mut owners = binary.jumps_out_of(&extent.range);
-            if let Some((owner, _)) = symbol.and_then(|symbol| symbol.split_once(".cold")) {
+            let symbol = symbol.and_then(|symbol| symbol.name());
+            if let Some((owner, _)) = symbol.iter().find_map(|symbol| symbol.split_once(PART)) {
                 owners.splice(0..0, binary.named(owner).into_iter().map(|range| range.start));
             }
             for owner in owners.into_iter().take(binary::MOST_OWNERS) {
@@ -133,7 +134,8 @@ impl Module {
             let whole = self.function(address, options, strings)?;
             return Ok(Symbol { name: whole.name.clone(), entry: whole.entry });
         }
-        let whole = symbol.map(|symbol| symbol.split_once(".cold").map_or(symbol, |(it, _)| it));
+        let symbol = symbol.and_then(|symbol| symbol.name());
+        let whole = symbol.iter().flat_map(|symbol| symbol.split(PART)).next();
         let name = whole.map(|symbol| strings.intern(&demangle(symbol)));
         let symbol = Symbol { name, entry: extent.range.start };
         let alike = binary.alike(address, &extent);
@@ -163,7 +165,8 @@ impl Module {
         }
         let Some(open) = &self.open else { return };
         let Some((extent, symbol)) = open.binary.function(address) else { return };
-        let name = symbol.map(|symbol| strings.intern(&demangle(symbol)));
+        let name = symbol.and_then(|symbol| symbol.name());
+        let name = name.map(|symbol| strings.intern(&demangle(&symbol)));
         let range = extent.range;
         let function = Function::recover(&open.binary, name, range.start, &range);
         self.add(Arc::new(function));

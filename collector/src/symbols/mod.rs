@@ -1,9 +1,11 @@
 //! Symbol tables of modules, and the names in them as the user wrote them.
 
 mod demangle;
+mod noreturn;
 mod source;
 mod table;
 
 pub(crate) use demangle::demangle;
+pub(crate) use noreturn::never_returns;
 pub(crate) use source::Source;
-pub(crate) use table::{Names, Table};
+pub(crate) use table::{Found, Names, PART, Table};

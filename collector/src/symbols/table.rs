@@ -11,27 +11,123 @@ use object::elf::{
 use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _, SymbolTable};
 use object::{Endianness, Object, ObjectSection, ReadRef};
 
+use super::noreturn::never_returns;
 use super::source::Source;
 
 /// Symbols that are read between two looks at the deadline: less than a millisecond.
 const SYMBOLS_PER_CHECK: usize = 1 << 12;
 
-/// A function that has a name.
-#[derive(Debug)]
+/// A function that has a name. Large programs have hundreds of thousands.
+#[derive(Clone, Copy, Debug)]
 struct Symbol {
     start: u64,
-    end: u64,
-    /// Largest `end` of this symbol and all before it: ends the search outwards.
-    reach: u64,
-    name: Range<u32>,
+    /// Bytes; more than 32 bits hold are cut.
+    size: u32,
+    /// Bytes from here to where this symbol and all before it have ended: ends the search outwards.
+    reach: u32,
+    /// Where the name begins among the names of its table.
+    name: u32,
+    traits: Traits,
 }
 
-/// Functions of one file, by the addresses in the file.
-#[derive(Debug, Default)]
+impl Symbol {
+    fn range(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(u64::from(self.size))
+    }
+
+    fn reach(&self) -> u64 {
+        self.start.saturating_add(u64::from(self.reach))
+    }
+}
+
+/// What is asked of names most often, so that they need not be read for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Traits(u32);
+
+impl Traits {
+    /// The name is in the dynamic table.
+    const DYNAMIC: u32 = 1;
+    /// It is a part of a function that the compiler put elsewhere.
+    const PART: u32 = 2;
+    const NEVER_RETURNS: u32 = 4;
+    const ALL: u32 = Self::DYNAMIC | Self::PART | Self::NEVER_RETURNS;
+
+    fn of(name: &str, is_dynamic: bool) -> Self {
+        let flag = |holds: bool, flag| if holds { flag } else { 0 };
+        let flags = flag(is_dynamic, Self::DYNAMIC)
+            | flag(name.contains(PART), Self::PART)
+            | flag(never_returns(name), Self::NEVER_RETURNS);
+        Self(crc32fast::hash(name.as_bytes()) & !Self::ALL | flags)
+    }
+
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// Whether the names may be the same: if not, they differ.
+    fn may_name(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !Self::ALL == 0
+    }
+}
+
+/// In names of parts of functions that the compiler put elsewhere, behind the function's name.
+pub(crate) const PART: &str = ".cold";
+
+/// Functions of one file, by the addresses in the file. Names are read from the file when they are asked for.
+#[derive(Debug)]
 pub(crate) struct Table {
     symbols: Vec<Symbol>,
-    names: String,
+    source: Arc<Source>,
+    /// Where the file has the names of its symbol table, and of the dynamic one.
+    names: [Range<u64>; 2],
 }
+
+/// A function of a [`Table`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'t> {
+    table: &'t Table,
+    symbol: &'t Symbol,
+}
+
+impl Found<'_> {
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.symbol.range()
+    }
+
+    /// Whether it is a part of a function that the compiler put elsewhere.
+    pub(crate) fn is_part(&self) -> bool {
+        self.symbol.traits.has(Traits::PART)
+    }
+
+    /// Whether its name says that it does not return.
+    pub(crate) fn never_returns(&self) -> bool {
+        self.symbol.traits.has(Traits::NEVER_RETURNS)
+    }
+
+    /// Its symbol's name; `None` if the file cannot be read any more.
+    pub(crate) fn name(&self) -> Option<String> {
+        let names = &self.table.names[usize::from(self.symbol.traits.has(Traits::DYNAMIC))];
+        let mut at = names.start.checked_add(u64::from(self.symbol.name))?;
+        let mut name = Vec::new();
+        while at < names.end {
+            let mut piece = [0; NAME_BYTES];
+            let piece = &mut piece[..(names.end - at).min(NAME_BYTES as u64) as usize];
+            if !self.table.source.read(at, piece) {
+                return None;
+            }
+            let end = piece.iter().position(|byte| *byte == 0);
+            name.extend_from_slice(&piece[..end.unwrap_or(piece.len())]);
+            if end.is_some() {
+                break;
+            }
+            at += piece.len() as u64;
+        }
+        String::from_utf8(name).ok()
+    }
+}
+
+/// Bytes of a name that are read at once.
+const NAME_BYTES: usize = 256;
 
 /// A symbol as found, before the choice among its aliases.
 struct Candidate<'a> {
@@ -40,6 +136,8 @@ struct Candidate<'a> {
     section_end: u64,
     local: bool,
     name: &'a str,
+    name_at: u32,
+    is_dynamic: bool,
 }
 
 impl Candidate<'_> {
@@ -64,40 +162,28 @@ impl Table {
         build_id: &[u8],
         is_over: &dyn Fn() -> bool,
     ) -> Option<Self> {
-        Self::of(&ElfFile64::parse(&source.cache()).ok()?, build_id, is_over)
-    }
-
-    fn of<'d, R: ReadRef<'d>>(
-        elf: &Elf<'d, R>,
-        build_id: &[u8],
-        is_over: &dyn Fn() -> bool,
-    ) -> Option<Self> {
+        let cache = source.cache();
+        let elf = &ElfFile64::parse(&cache).ok()?;
         if let Ok(Some(found)) = elf.build_id()
             && !build_id.is_empty()
             && found != build_id
         {
             return None;
         }
-        let mut table = Self::default();
-        table.take(candidates(elf, is_over)?);
-        Some(table)
+        let names = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()]
+            .map(|table| names_range(elf, table).unwrap_or(0..0));
+        Some(Self { symbols: symbols(&candidates(elf, is_over)?), source: source.clone(), names })
     }
 
-    /// The symbol of the innermost function that holds `address`.
-    #[cfg(test)]
-    fn symbol(&self, address: u64) -> Option<&str> {
-        Some(self.function(address)?.1)
-    }
-
-    /// The innermost function that holds `address`: its addresses, and its symbol.
-    pub(crate) fn function(&self, address: u64) -> Option<(Range<u64>, &str)> {
+    /// The innermost function that holds `address`.
+    pub(crate) fn function(&self, address: u64) -> Option<Found<'_>> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         self.symbols[..after]
             .iter()
             .rev()
-            .take_while(|symbol| symbol.reach > address)
-            .find(|symbol| symbol.end > address)
-            .map(|symbol| (symbol.start..symbol.end, self.name(symbol)))
+            .take_while(|symbol| symbol.reach() > address)
+            .find(|symbol| symbol.range().end > address)
+            .map(|symbol| Found { table: self, symbol })
     }
 
     /// The addresses around this one that are in the same function, and in none inside it; or in none.
@@ -106,53 +192,64 @@ impl Table {
         let next = self.symbols.get(after).map_or(u64::MAX, |symbol| symbol.start);
         let mut low = 0;
         for symbol in self.symbols[..after].iter().rev() {
-            if symbol.reach <= address {
-                return low.max(symbol.reach)..next;
+            let Range { start, end } = symbol.range();
+            if symbol.reach() <= address {
+                return low.max(symbol.reach())..next;
             }
-            if symbol.end > address {
-                return low.max(symbol.start)..next.min(symbol.end);
+            if end > address {
+                return low.max(start)..next.min(end);
             }
-            low = low.max(symbol.end);
+            low = low.max(end);
         }
         low..next
     }
 
     /// All functions that have a symbol, by ascending address.
-    pub(crate) fn functions(&self) -> impl Iterator<Item = (Range<u64>, &str)> {
-        self.symbols.iter().map(|symbol| (symbol.start..symbol.end, self.name(symbol)))
+    pub(crate) fn functions(&self) -> impl Iterator<Item = Found<'_>> {
+        self.symbols.iter().map(|symbol| Found { table: self, symbol })
     }
 
-    fn name(&self, symbol: &Symbol) -> &str {
-        &self.names[symbol.name.start as usize..symbol.name.end as usize]
+    /// Their addresses and names.
+    #[cfg(test)]
+    pub(crate) fn named_functions(&self) -> impl Iterator<Item = (Range<u64>, String)> {
+        self.functions().filter_map(|found| Some((found.range(), found.name()?)))
+    }
+
+    /// Those of this name.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = Found<'_>> {
+        let wanted = Traits::of(name, false);
+        let may_be = move |found: &Found<'_>| found.symbol.traits.may_name(wanted);
+        self.functions().filter(may_be).filter(move |found| found.name().as_deref() == Some(name))
     }
 
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.symbols.capacity() * size_of::<Symbol>() + self.names.capacity()) as u64
+        (self.symbols.capacity() * size_of::<Symbol>()) as u64
     }
+}
 
-    fn take(&mut self, candidates: Vec<Candidate<'_>>) {
-        // Only the order of their starts counts: of those that have one in common, the best stands for all.
-        let mut order: Vec<(u64, u32)> =
-            candidates.iter().map(|candidate| candidate.start).zip(0..).collect();
-        order.sort_unstable();
-        let places = order.chunk_by(|(one, _), (other, _)| one == other);
-        let group = |group: &[(u64, u32)]| Group::of(group, &candidates);
-        let groups: Vec<Group<'_>> = places.filter_map(group).collect();
-        let ends = extents(&groups);
-        let known =
-            || groups.iter().zip(&ends).filter_map(|(group, end)| Some((group.best, (*end)?)));
-        self.symbols.reserve_exact(known().count());
-        self.names.reserve_exact(known().map(|(best, _)| best.name.len()).sum());
-        let mut reach = 0;
-        for (best, end) in known() {
-            let from = self.names.len() as u32;
-            self.names.push_str(best.name);
-            let name = from..self.names.len() as u32;
-            reach = end.max(reach);
-            self.symbols.push(Symbol { start: best.start, end, reach, name });
-        }
+/// The symbols of a table. Of those of one address the best stands for all.
+fn symbols(candidates: &[Candidate<'_>]) -> Vec<Symbol> {
+    let mut order: Vec<(u64, u32)> =
+        candidates.iter().map(|candidate| candidate.start).zip(0..).collect();
+    order.sort_unstable();
+    let places = order.chunk_by(|(one, _), (other, _)| one == other);
+    let groups: Vec<Group<'_>> = places.filter_map(|group| Group::of(group, candidates)).collect();
+    let ends = extents(&groups);
+    let mut symbols = Vec::with_capacity(ends.iter().flatten().count());
+    let (mut reach, bytes) = (0, |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX));
+    for (Group { best, .. }, end) in groups.iter().zip(ends) {
+        let Some(end) = end else { continue };
+        reach = end.max(reach);
+        symbols.push(Symbol {
+            start: best.start,
+            size: bytes(end - best.start),
+            reach: bytes(reach - best.start),
+            name: best.name_at,
+            traits: Traits::of(best.name, best.is_dynamic),
+        });
     }
+    symbols
 }
 
 /// All symbols of one address.
@@ -213,7 +310,7 @@ fn candidates<'d, R: ReadRef<'d>>(
     let ends: Vec<Option<u64>> = sections.iter().map(end).collect();
     let tables = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()];
     let mut found = Vec::with_capacity(tables.iter().map(|table| table.len()).sum());
-    for table in tables {
+    for (table, is_dynamic) in tables.into_iter().zip([false, true]) {
         let names = Names::of(elf, table);
         for (index, symbol) in table.enumerate() {
             if index.0.is_multiple_of(SYMBOLS_PER_CHECK) && is_over() {
@@ -230,7 +327,8 @@ fn candidates<'d, R: ReadRef<'d>>(
             }
             let Ok(Some(section)) = table.symbol_section(endian, symbol, index) else { continue };
             let Some(section_end) = ends.get(section.0).copied().flatten() else { continue };
-            let Some(name) = names.name(symbol.st_name(endian)) else { continue };
+            let name_at = symbol.st_name(endian);
+            let Some(name) = names.name(name_at) else { continue };
             if name.is_empty() || name.starts_with(".L") {
                 continue;
             }
@@ -240,10 +338,21 @@ fn candidates<'d, R: ReadRef<'d>>(
                 section_end,
                 local: symbol.is_local(),
                 name,
+                name_at,
+                is_dynamic,
             });
         }
     }
     Some(found)
+}
+
+/// Where a file has the names of a table of symbols.
+fn names_range<'d, R: ReadRef<'d>>(
+    elf: &Elf<'d, R>,
+    table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
+) -> Option<Range<u64>> {
+    let (begin, size) = elf.section_by_index(table.string_section()).ok()?.file_range()?;
+    Some(begin..begin.checked_add(size)?)
 }
 
 /// The names of a table of symbols, read all at once: one by one, each would be read from the file.
@@ -272,31 +381,47 @@ impl<'d> Names<'d> {
 mod tests {
     use super::*;
 
-    fn table(symbols: &[(u64, u64, bool, &str)]) -> Table {
-        let mut table = Table::default();
-        table.take(
-            symbols
-                .iter()
-                .map(|(start, size, local, name)| Candidate {
-                    start: *start,
-                    size: *size,
-                    section_end: 0x1000,
-                    local: *local,
-                    name,
-                })
-                .collect(),
-        );
-        table
+    fn table(found: &[(u64, u64, bool, &str)]) -> Table {
+        let mut names = Vec::new();
+        let mut candidates = Vec::new();
+        for (start, size, local, name) in found {
+            let name_at = names.len() as u32;
+            names.extend_from_slice(name.as_bytes());
+            names.push(0);
+            candidates.push(Candidate {
+                start: *start,
+                size: *size,
+                section_end: 0x1000,
+                local: *local,
+                name,
+                name_at,
+                is_dynamic: true,
+            });
+        }
+        let all = 0..names.len() as u64;
+        let source = Arc::new(Source::Memory(names.leak()));
+        Table { symbols: symbols(&candidates), source, names: [0..0, all] }
+    }
+
+    impl Table {
+        fn symbol(&self, address: u64) -> Option<String> {
+            self.function(address)?.name()
+        }
+    }
+
+    /// As a string that is found.
+    fn some(name: &str) -> Option<String> {
+        Some(name.to_owned())
     }
 
     #[test]
     fn an_address_beyond_a_symbol_is_not_that_symbol() {
         let table = table(&[(0x100, 0x20, false, "f"), (0x140, 0x10, false, "g")]);
         assert_eq!(table.symbol(0x0ff), None);
-        assert_eq!(table.symbol(0x100), Some("f"));
-        assert_eq!(table.symbol(0x11f), Some("f"));
+        assert_eq!(table.symbol(0x100), some("f"));
+        assert_eq!(table.symbol(0x11f), some("f"));
         assert_eq!(table.symbol(0x120), None);
-        assert_eq!(table.symbol(0x14f), Some("g"));
+        assert_eq!(table.symbol(0x14f), some("g"));
         assert_eq!(table.symbol(0x150), None);
     }
 
@@ -308,11 +433,11 @@ mod tests {
             (0x150, 0, false, "inside_f"),
             (0xff0, 0, false, "last"),
         ]);
-        assert_eq!(table.symbol(0x13f), Some("_start"));
-        assert_eq!(table.symbol(0x150), Some("f"));
-        assert_eq!(table.symbol(0x17f), Some("f"));
+        assert_eq!(table.symbol(0x13f), some("_start"));
+        assert_eq!(table.symbol(0x150), some("f"));
+        assert_eq!(table.symbol(0x17f), some("f"));
         assert_eq!(table.symbol(0x180), None);
-        assert_eq!(table.symbol(0xfff), Some("last"));
+        assert_eq!(table.symbol(0xfff), some("last"));
         assert_eq!(table.symbol(0x1000), None, "its section ends there");
     }
 
@@ -325,9 +450,9 @@ mod tests {
             (0x300, 0x10, false, "__write"),
             (0x300, 0x10, false, "write"),
         ]);
-        assert_eq!(table.symbol(0x125), Some("inner"));
-        assert_eq!(table.symbol(0x130), Some("outer"));
-        assert_eq!(table.symbol(0x300), Some("write"));
+        assert_eq!(table.symbol(0x125), some("inner"));
+        assert_eq!(table.symbol(0x130), some("outer"));
+        assert_eq!(table.symbol(0x300), some("write"));
     }
 
     #[test]
@@ -343,11 +468,32 @@ mod tests {
             assert!(alike.contains(&address));
             let symbol = table.symbol(address);
             let ends = [alike.start, alike.end.min(0x320) - 1];
-            assert_eq!(ends.map(|end| table.symbol(end)), [symbol; 2], "{address:#x}");
+            assert!(ends.iter().all(|end| table.symbol(*end) == symbol), "{address:#x}");
             assert!(alike.clone().take(0x320).all(|each| table.symbol(each) == symbol));
             let beyond = [alike.start.checked_sub(1), Some(alike.end)];
             let beyond = beyond.into_iter().flatten().filter(|beyond| *beyond < 0x310);
             assert!(beyond.into_iter().all(|beyond| table.symbol(beyond) != symbol));
         }
+    }
+
+    #[test]
+    fn names_are_read_from_the_file_when_they_are_asked_for() {
+        let long = "x".repeat(2 * NAME_BYTES + 1);
+        let full = "y".repeat(NAME_BYTES);
+        let table = table(&[
+            (0x100, 0x10, false, &long),
+            (0x120, 0x10, false, &full),
+            (0x140, 0x10, false, "f.cold.3"),
+            (0x160, 0x10, false, "exit"),
+            (0x180, 0x10, true, "f"),
+            (0x1a0, 0x10, false, "f"),
+        ]);
+        assert_eq!([table.symbol(0x105), table.symbol(0x125)], [Some(long), Some(full)]);
+        let found = |address| table.function(address).unwrap();
+        assert!(found(0x145).is_part() && !found(0x185).is_part());
+        assert!(found(0x165).never_returns() && !found(0x185).never_returns());
+        let named = |name| table.named(name).map(|found| found.range().start).collect::<Vec<_>>();
+        assert_eq!(named("f"), [0x180, 0x1a0]);
+        assert_eq!(named("exi"), [0; 0]);
     }
 }

@@ -25,7 +25,8 @@ fn subject() -> Subject {
     let build_id = binary::facts(&Source::open(&path).unwrap()).unwrap().build_id;
     assert!(!build_id.is_empty());
     let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
-    let addresses = table.functions().flat_map(|(range, _)| range.step_by(5)).collect();
+    let addresses =
+        table.functions().map(|it| it.range()).flat_map(|range| range.step_by(5)).collect();
     Subject { folder, path, build_id, addresses }
 }
 
@@ -198,7 +199,7 @@ fn functions_of_large_units_are_known_as_a_whole_before_these_are_given_back() {
     let flags = ["-g", "-O1", "-shared", "-fPIC"];
     let path = compile(&subject.folder, "gcc", &flags, &[file.to_str().unwrap()]);
     let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
-    let range = |name| table.functions().find(|(_, symbol)| *symbol == name).unwrap().0;
+    let range = |name| table.named(name).next().unwrap().range();
     let mut structures = Structures::default();
     let module = structures.module(path.clone(), Vec::new());
     structures.place(module, Address::Leaf(range("first").start));

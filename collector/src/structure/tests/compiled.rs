@@ -93,8 +93,8 @@ impl Subject {
     /// Where the function of a symbol begins and ends.
     pub(crate) fn range(&self, symbol: &str) -> std::ops::Range<u64> {
         let table = Table::read(&Source::open(&self.path).unwrap(), &[]).unwrap();
-        let found = table.functions().find(|(_, name)| *name == symbol);
-        found.unwrap_or_else(|| panic!("no {symbol} in {}", self.path.display())).0
+        let found = table.named(symbol).next();
+        found.unwrap_or_else(|| panic!("no {symbol} in {}", self.path.display())).range()
     }
 
     /// Addresses of the calls of a function that stand on a line, not counting those of inlined functions.

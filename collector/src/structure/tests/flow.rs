@@ -164,7 +164,8 @@ fn the_kernels_code_has_structure_without_a_file() {
     let mut structures = super::super::Structures::default();
     let module = structures.module("[vdso]".into(), Vec::new());
     let table = Table::read(&Source::open(std::path::Path::new("[vdso]")).unwrap(), &[]).unwrap();
-    let (range, _) = table.functions().find(|(_, name)| name.ends_with("clock_gettime")).unwrap();
+    let (range, _) =
+        table.named_functions().find(|(_, name)| name.ends_with("clock_gettime")).unwrap();
     let found = structures.function(module, Address::Leaf(range.start)).unwrap();
     assert!(found.graph().unwrap().blocks().len() > 3);
     assert!(found.is_complete());

@@ -20,7 +20,7 @@ fn what_places_cost() {
     let list = std::env::var("BINARIES").unwrap_or_default();
     for path in list.split(':').filter(|path| !path.is_empty()).map(PathBuf::from) {
         let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
-        let starts: Vec<u64> = table.functions().map(|(range, _)| range.start).collect();
+        let starts: Vec<u64> = table.functions().map(|it| it.range().start).collect();
         drop(table);
         let every = (starts.len() / 1000).max(1);
         let before = resident();

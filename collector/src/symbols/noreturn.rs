@@ -63,7 +63,7 @@ const PIECES: [&str; 10] = [
 
 /// Whether a function of this name (as the symbol table has it) never returns. Asked of all names of a
 /// library, most of which are mangled and none of these.
-pub(super) fn never_returns(symbol: &str) -> bool {
+pub(crate) fn never_returns(symbol: &str) -> bool {
     let name = symbol.split('@').next().unwrap_or(symbol);
     if name.starts_with("_Z") || name.starts_with("_R") {
         return EXACT.contains(&name)
