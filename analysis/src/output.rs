@@ -10,5 +10,5 @@ mod side;
 pub use job::{batch_job_id, job_id};
 pub use local_time::LocalTime;
 pub use name::{Facts, Target, is_pattern_valid, shared_directory};
-pub use place::{Report, Written, claim_folder, write_reports};
+pub use place::{Reports, Written, claim_folder, write_reports};
 pub use side::{Side, write_with_side};

@@ -3,6 +3,7 @@
 //! All are plain ASCII, so that they survive terminals, batch logs and mail.
 
 mod brief;
+mod files;
 mod loops;
 pub(crate) mod page;
 pub(crate) mod phrase;
@@ -12,6 +13,7 @@ mod text;
 mod tree;
 
 pub use brief::{BRIEF_LINES, brief};
+pub use files::Files;
 pub use text::{TEXT_LINES, text};
 pub use tree::tree;
 

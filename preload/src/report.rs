@@ -1,8 +1,7 @@
 //! A summary becomes files, and a few lines on stderr.
 
 use plimsoll_analysis::output::{Side, write_with_side};
-use plimsoll_analysis::per_rank::name_in;
-use plimsoll_analysis::report::{BRIEF_LINES, brief, text};
+use plimsoll_analysis::report::{BRIEF_LINES, Files, brief};
 use plimsoll_analysis::summary::Summary;
 
 use crate::job::Job;
@@ -22,20 +21,8 @@ pub struct Scope<'a> {
 pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<'_>) -> bool {
     let target = job.target(scope.ranks, scope.part);
     let formats = &job.settings.formats;
-    let written = write_with_side(&target, side, |file| {
-        name_in(&mut summary, file);
-        let mut contents: Vec<(&str, Vec<u8>)> = Vec::new();
-        if formats.text {
-            contents.push(("txt", text(&summary).into_bytes()));
-        }
-        if formats.json {
-            match serde_json::to_vec_pretty(&summary) {
-                Ok(bytes) => contents.push(("json", bytes)),
-                Err(error) => say::warn(&format!("the summary cannot be written as JSON: {error}")),
-            }
-        }
-        Ok(contents)
-    });
+    let mut files = Files::of(&mut summary, formats.text, formats.json);
+    let written = write_with_side(&target, side, &mut files);
     let mut lines = BRIEF_LINES;
     let path = match &written {
         Ok(written) => {

@@ -14,9 +14,8 @@ use crate::communicator::Communicator;
 use crate::digest::{DigestError, OtherRules, digest, find};
 use crate::mpi::launch;
 use crate::output::{Side, Target, write_with_side};
-use crate::per_rank::name_in;
 use crate::printable::path as shown;
-use crate::report::{BRIEF_LINES, brief, text};
+use crate::report::{BRIEF_LINES, Files, brief};
 use crate::rules::file;
 use crate::summary::Summary;
 use crate::threads;
@@ -126,11 +125,7 @@ fn in_threads(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure>
 }
 
 fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failure> {
-    let written = write_with_side(target, Some(side), |file| {
-        name_in(&mut summary, file);
-        let json = summary.to_json()?;
-        Ok(vec![("txt", text(&summary).into_bytes()), ("json", json)])
-    });
+    let written = write_with_side(target, Some(side), &mut Files::of(&mut summary, true, true));
     let written = written.map_err(failure)?;
     if let Some(error) = &written.fallback {
         say(&format!("{error} The report goes to another place."));

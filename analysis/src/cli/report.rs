@@ -1,7 +1,7 @@
 //! `plimsoll report`: a summary file, printed.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use clap::ArgMatches;
@@ -25,16 +25,16 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         status: FAILED,
     })?;
     let json_wanted = matches.get_one::<String>("format").is_some_and(|format| format == "json");
-    let output = match (json_wanted, matches.get_flag("tree")) {
-        (true, _) => summary.to_json().map_err(|error| failure(&error))?,
-        (false, true) => report::tree(&summary).into_bytes(),
-        (false, false) => report::text(&summary).into_bytes(),
-    };
     // A reader that goes away is to be an error of the write, not the death of this process.
     // SAFETY: ignoring a signal installs no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(&output).and_then(|()| stdout.flush()) {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    let written = match (json_wanted, matches.get_flag("tree")) {
+        (true, _) => summary.write_json(&mut stdout),
+        (false, true) => stdout.write_all(report::tree(&summary).as_bytes()),
+        (false, false) => stdout.write_all(report::text(&summary).as_bytes()),
+    };
+    match written.and_then(|()| stdout.flush()) {
         // Whoever reads only the first lines (`| head`) has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(source) => Err(failure(&Error::Write { path: "standard output".into(), source })),

@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirEntry, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, IntoInnerError, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use plimsoll_agent::own::Own;
 
-use super::place::{MAX_NUMBER, Report};
+use super::place::MAX_NUMBER;
 use crate::error::Error;
 
 /// Age from which on a draft of a process that does not run is nobody's: another node may see the
@@ -35,9 +35,14 @@ enum Place {
 
 impl Draft {
     /// A draft of a report.
-    pub(super) fn write(directory: &Path, stem: &OsString, report: &Report) -> Result<Self, Error> {
-        let (draft, file) = Self::create(directory, stem, report.extension)?;
-        match fill(file, report.content) {
+    pub(super) fn write(
+        directory: &Path,
+        stem: &OsString,
+        extension: &str,
+        content: Content<'_>,
+    ) -> Result<Self, Error> {
+        let (draft, file) = Self::create(directory, stem, extension)?;
+        match fill(file, content) {
             Ok(()) => Ok(draft),
             Err(source) => Err(Error::Write { path: directory.into(), source }),
         }
@@ -118,10 +123,10 @@ impl Draft {
         match &self.place {
             Place::Named(draft) => fs::rename(draft, path),
             Place::Anonymous(file) => {
-                let (mut file, mut content) = (file.get()?, Vec::new());
+                let mut file = file.get()?;
                 file.seek(SeekFrom::Start(0))?;
-                file.read_to_end(&mut content)?;
-                fill(Own::hidden(OpenOptions::new().write(true).open(path)?)?, &content)
+                let whole = Own::hidden(OpenOptions::new().write(true).open(path)?)?;
+                fill(whole, &|to| io::copy(&mut { file }, to).map(drop))
             }
         }
     }
@@ -135,9 +140,17 @@ impl Drop for Draft {
     }
 }
 
-/// Writes a file, as far as the disk.
-pub(super) fn fill(mut file: Own<File>, content: &[u8]) -> io::Result<()> {
-    file.write_all(content)?;
+/// Writes what is to be in a file.
+pub(super) type Content<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
+
+/// Bytes that are written at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Writes a file, as far as the disk. No report is ever in memory as a whole: it may have many megabytes.
+pub(super) fn fill(file: Own<File>, content: Content<'_>) -> io::Result<()> {
+    let mut file = BufWriter::with_capacity(PIECE_BYTES, file);
+    content(&mut file)?;
+    let file = file.into_inner().map_err(IntoInnerError::into_error)?;
     synced(file.get()?.sync_all())
 }
 
@@ -193,7 +206,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let stem = "run".into();
         let (draft, file) = Draft::anonymous(directory.path(), &stem, "txt").unwrap();
-        fill(file, b"text").unwrap();
+        fill(file, &|to| to.write_all(b"text")).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         let path = directory.path().join("report");
         draft.link(&path).unwrap();
@@ -236,7 +249,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_named() {
         let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
-        let source = fill(Own::new(full).unwrap(), b"text").unwrap_err();
+        let source = fill(Own::new(full).unwrap(), &|to| to.write_all(b"text")).unwrap_err();
         let error = Error::Write { path: "/scratch".into(), source };
         assert_eq!(error.to_string(), "/scratch cannot be written: the disk is full.");
     }
@@ -250,6 +263,6 @@ mod tests {
         // A pipe cannot be.
         let (_reader, writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writer));
-        fill(Own::new(file).unwrap(), b"text").unwrap();
+        fill(Own::new(file).unwrap(), &|to| to.write_all(b"text")).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,20 @@ use super::Target;
 use super::draft::Draft;
 use crate::error::Error;
 
-/// One report: what it says, and the end of its name.
-#[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
-    /// `txt` or `json`.
-    pub extension: &'a str,
-    /// What it says.
-    pub content: &'a [u8],
+/// The reports of a run.
+pub trait Reports {
+    /// Takes the name of the file beside them, that there is none, or why: the last that it is told is what
+    /// holds.
+    fn name_side(&mut self, side: Result<Option<&str>, &Error>);
+
+    /// Ends of their names: of `txt`, `json` and `html`.
+    fn extensions(&self) -> &[&'static str];
+
+    /// Writes one of them.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    fn write(&self, extension: &str, to: &mut dyn Write) -> io::Result<()>;
 }
 
 /// What was written.
@@ -46,7 +53,7 @@ pub(super) const MAX_NUMBER: u32 = 100_000;
 ///
 /// # Errors
 /// [`Error::NoPlace`] where nothing could be written; then no file is left behind.
-pub fn write_reports(target: &Target, reports: &[Report]) -> Result<Written, Error> {
+pub fn write_reports(target: &Target, reports: &dyn Reports) -> Result<Written, Error> {
     write_with_fallback(target, Path::new(FALLBACK), reports)
 }
 
@@ -101,7 +108,7 @@ fn with_extension(stem: &OsString, extension: &str) -> OsString {
 pub(super) fn write_with_fallback(
     target: &Target,
     fallback: &Path,
-    reports: &[Report],
+    reports: &dyn Reports,
 ) -> Result<Written, Error> {
     let wanted = match write_all(target, reports) {
         Ok(files) => return Ok(Written { files, fallback: None }),
@@ -115,13 +122,14 @@ pub(super) fn write_with_fallback(
     }
 }
 
-pub(super) fn write_all(target: &Target, reports: &[Report]) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn write_all(target: &Target, reports: &dyn Reports) -> Result<Vec<PathBuf>, Error> {
     let stem = shortened(&target.stem);
     fs::create_dir_all(&target.directory)
         .map_err(|source| Error::Write { path: target.directory.clone(), source })?;
     let mut drafts = Vec::new();
-    for report in reports {
-        drafts.push(Draft::write(&target.directory, &stem, report)?);
+    for extension in reports.extensions() {
+        let write = |to: &mut dyn Write| reports.write(extension, to);
+        drafts.push(Draft::write(&target.directory, &stem, extension, &write)?);
     }
     for number in 1..MAX_NUMBER {
         if let Some(files) = publish_all(&drafts, &target.directory, &stem, number)? {
@@ -200,10 +208,23 @@ mod tests {
     use super::super::draft::fill;
     use super::*;
 
-    const REPORTS: [Report; 2] = [
-        Report { extension: "txt", content: b"text" },
-        Report { extension: "json", content: b"{}" },
-    ];
+    /// Reports of a content each, whatever is beside them.
+    struct Said([(&'static str, &'static str); 2]);
+
+    const REPORTS: Said = Said([("txt", "text"), ("json", "{}")]);
+
+    impl Reports for Said {
+        fn name_side(&mut self, _: Result<Option<&str>, &Error>) {}
+
+        fn extensions(&self) -> &[&'static str] {
+            &["txt", "json"]
+        }
+
+        fn write(&self, extension: &str, to: &mut dyn Write) -> io::Result<()> {
+            let (_, content) = self.0.iter().find(|(end, _)| *end == extension).unwrap();
+            to.write_all(content.as_bytes())
+        }
+    }
 
     fn target(directory: &Path) -> Target {
         Target { directory: directory.into(), stem: "run".into() }
@@ -256,13 +277,13 @@ mod tests {
     fn without_hard_links_it_is_the_same() {
         for create in [Draft::anonymous, Draft::named] {
             let directory = tempfile::tempdir().unwrap();
-            let draft = |report: &Report| {
+            let draft = |extension: &&'static str| {
                 let stem = "run".into();
-                let (draft, file) = create(directory.path(), &stem, report.extension).unwrap();
-                fill(file, report.content).unwrap();
+                let (draft, file) = create(directory.path(), &stem, extension).unwrap();
+                fill(file, &|to| REPORTS.write(extension, to)).unwrap();
                 draft
             };
-            let drafts: Vec<Draft> = REPORTS.iter().map(draft).collect();
+            let drafts: Vec<Draft> = REPORTS.extensions().iter().map(draft).collect();
             let paths = ["a.txt", "a.json"].map(|name| directory.path().join(name));
             fs::write(&paths[1], "mine").unwrap();
             let refused = publish_without_links(&drafts, &paths).unwrap_err();
@@ -280,13 +301,14 @@ mod tests {
     fn many_writers_of_one_name_lose_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let place = target(directory.path());
-        let contents: Vec<String> = (0..16).map(|writer| format!("writer {writer}")).collect();
+        let contents: Vec<&'static str> =
+            (0..16).map(|writer| &*format!("writer {writer}").leak()).collect();
         std::thread::scope(|scope| {
             for content in &contents {
                 let place = &place;
                 scope.spawn(move || {
-                    let report = |extension| Report { extension, content: content.as_bytes() };
-                    write_reports(place, &[report("txt"), report("json")]).unwrap();
+                    let said = Said([("txt", content), ("json", content)]);
+                    write_reports(place, &said).unwrap();
                 });
             }
         });
@@ -294,7 +316,7 @@ mod tests {
             let all = names(directory.path()).into_iter().filter(|name| name.ends_with(end));
             all.map(|name| fs::read_to_string(directory.path().join(name)).unwrap()).collect()
         };
-        let all: BTreeSet<String> = contents.iter().cloned().collect();
+        let all: BTreeSet<String> = contents.iter().map(|said| said.to_string()).collect();
         assert_eq!((read("txt"), read("json")), (all.clone(), all));
         assert_eq!(names(directory.path()).len(), 32);
     }

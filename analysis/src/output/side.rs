@@ -14,7 +14,7 @@ use super::place::{
     FALLBACK, MAX_NUMBER, is_taken, numbered, publish_all, shortened, withdraw, write_all,
     write_with_fallback,
 };
-use super::{Report, Target, Written};
+use super::{Reports, Target, Written};
 use crate::error::Error;
 use crate::per_rank::{EXTENSION, Table};
 
@@ -91,20 +91,14 @@ impl Table for Side {
     }
 }
 
-/// Reports by the ends of their names.
-pub type Contents = Vec<(&'static str, Vec<u8>)>;
-
-/// Writes the reports of a run with their side file, all under one name
-/// ([`super::write_reports`]). `reports` makes them for a name of the side file, for none, or for the
-/// reason why there is none; the last that it is told is what holds.
+/// Writes the reports of a run with their side file, all under one name ([`super::write_reports`]).
 ///
 /// # Errors
-/// [`Error::NoPlace`] where no report could be written, and those of `reports`; then no file is left
-/// behind.
+/// [`Error::NoPlace`] where no report could be written; then no file is left behind.
 pub fn write_with_side(
     target: &Target,
     side: Option<Side>,
-    reports: impl FnMut(Result<Option<&str>, &Error>) -> Result<Contents, Error>,
+    reports: &mut dyn Reports,
 ) -> Result<Written, Error> {
     write(target, side, Path::new(FALLBACK), reports)
 }
@@ -113,10 +107,11 @@ fn write(
     target: &Target,
     side: Option<Side>,
     fallback: &Path,
-    mut reports: impl FnMut(Result<Option<&str>, &Error>) -> Result<Contents, Error>,
+    reports: &mut dyn Reports,
 ) -> Result<Written, Error> {
     let mut alone = |told: Result<Option<&str>, &Error>| {
-        write_with_fallback(target, fallback, &as_reports(&reports(told)?))
+        reports.name_side(told);
+        write_with_fallback(target, fallback, reports)
     };
     let Published { target: beside, path } = match side.map_or(Ok(None), Side::publish) {
         Ok(Some(published)) => published,
@@ -124,24 +119,23 @@ fn write(
         Err(error) => return alone(Err(&error)),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let written = reports(Ok(Some(&name))).and_then(|made| write_all(&beside, &as_reports(&made)));
-    match written {
+    reports.name_side(Ok(Some(&name)));
+    match write_all(&beside, reports) {
         Ok(files) => Ok(Written { files, fallback: None }),
         Err(error) => {
             // It would be far from its reports.
             withdraw(&[path]);
-            write_with_fallback(target, fallback, &as_reports(&reports(Err(&error))?))
+            reports.name_side(Err(&error));
+            write_with_fallback(target, fallback, reports)
         }
     }
-}
-
-fn as_reports(contents: &Contents) -> Vec<Report<'_>> {
-    contents.iter().map(|(extension, content)| Report { extension, content }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use std::io::Write;
 
     use super::*;
 
@@ -163,27 +157,43 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// A report that says what it was told.
-    fn report(told: Result<Option<&str>, &Error>) -> Result<Contents, Error> {
-        let text = match told {
-            Ok(name) => format!("{name:?}"),
-            Err(error) => error.to_string(),
-        };
-        Ok(vec![("json", text.into_bytes())])
+    /// A report that says what it was told of the side file.
+    #[derive(Default)]
+    struct Telling {
+        told: String,
+        /// Nothing can be called as it is while there is a side file.
+        is_bad: bool,
+    }
+
+    impl Reports for Telling {
+        fn name_side(&mut self, side: Result<Option<&str>, &Error>) {
+            self.is_bad &= !self.told.contains("Some");
+            self.told = side.map_or_else(|error| error.to_string(), |name| format!("{name:?}"));
+        }
+
+        fn extensions(&self) -> &[&'static str] {
+            if self.is_bad { &["no/name"] } else { &["json"] }
+        }
+
+        fn write(&self, _: &str, to: &mut dyn Write) -> io::Result<()> {
+            to.write_all(self.told.as_bytes())
+        }
     }
 
     #[test]
     fn the_report_names_it_and_shares_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("not/there/yet");
-        let first = write_with_side(&target(&place), Some(side(&place)), report).unwrap();
+        let first =
+            write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
         assert_eq!(first.files, [place.join("run.plimsoll.json")]);
         assert_eq!(fs::read(&first.files[0]).unwrap(), b"Some(\"run.plimsoll.ranks\")");
         assert_eq!(fs::read(place.join("run.plimsoll.ranks")).unwrap(), b"tales");
         // Any file of another run has the name.
         fs::remove_file(place.join("run.plimsoll.ranks")).unwrap();
         fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
-        let third = write_with_side(&target(&place), Some(side(&place)), report).unwrap();
+        let third =
+            write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
         assert_eq!(third.files, [place.join("run-3.plimsoll.json")]);
         assert_eq!(fs::read(&third.files[0]).unwrap(), b"Some(\"run-3.plimsoll.ranks\")");
         assert_eq!(names(&place).len(), 4, "{:?}", names(&place));
@@ -195,7 +205,8 @@ mod tests {
         let mut discarded = side(directory.path());
         discarded.discard();
         for side in [None, Some(Side::new(target(directory.path()))), Some(discarded)] {
-            let written = write_with_side(&target(directory.path()), side, report).unwrap();
+            let written =
+                write_with_side(&target(directory.path()), side, &mut Telling::default()).unwrap();
             assert_eq!(fs::read(&written.files[0]).unwrap(), b"None");
         }
         drop(side(directory.path()));
@@ -207,11 +218,7 @@ mod tests {
     fn where_reports_cannot_go_it_does_not_stay() {
         let directory = tempfile::tempdir().unwrap();
         let (place, fallback) = (directory.path().join("place"), directory.path().join("other"));
-        // Nothing can be called so.
-        let bad = |told: Result<Option<&str>, &Error>| match told {
-            Ok(Some(_)) => Ok(vec![("no/name", Vec::new())]),
-            told => report(told),
-        };
+        let bad = &mut Telling { is_bad: true, ..Telling::default() };
         let written = write(&target(&place), Some(side(&place)), &fallback, bad).unwrap();
         let said = fs::read_to_string(&written.files[0]).unwrap();
         assert!(said.contains("cannot be written"), "{said}");
@@ -222,7 +229,8 @@ mod tests {
         let mut nowhere = Side::new(target(&file));
         assert!(nowhere.write_at(0, b"x").is_err());
         nowhere.discard();
-        let written = write(&target(&file), Some(nowhere), &fallback, report).unwrap();
+        let written =
+            write(&target(&file), Some(nowhere), &fallback, &mut Telling::default()).unwrap();
         assert_eq!(written.files, [fallback.join("run.plimsoll.json")]);
     }
 }

@@ -1,33 +1,35 @@
 //! The summary's JSON form, written and read.
 
-use serde::Deserialize;
+use std::io::{self, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
 
 use super::Summary;
 use crate::error::Error;
 use crate::printable::is_plain;
 
 impl Summary {
-    /// The summary as one line of JSON with a line end. Characters that a terminal interprets or does
-    /// not show, in names, are escaped.
+    /// Writes the summary as one line of JSON with a line end. Characters that a terminal interprets or
+    /// does not show, in names, are escaped. A float that is not finite becomes `null`, which
+    /// [`Summary::from_json`] refuses where a number must stand.
     ///
     /// # Errors
-    /// None for summaries whose floats are finite; a float that is not becomes `null`, which
-    /// [`Summary::from_json`] refuses where a number must stand.
-    pub fn to_json(&self) -> Result<Vec<u8>, Error> {
-        let json = serde_json::to_string(self).map_err(not_a_summary)?;
-        let mut escaped = String::with_capacity(json.len() + 1);
-        for char in json.chars() {
-            // Outside of strings everything is plain.
-            if is_plain(char) {
-                escaped.push(char);
-            } else {
-                let units = &mut [0; 2];
-                let units = char.encode_utf16(units).iter();
-                escaped.extend(units.map(|unit| format!("\\u{unit:04x}")));
-            }
-        }
-        escaped.push('\n');
-        Ok(escaped.into_bytes())
+    /// Those of `to`.
+    pub fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.serialize(&mut Serializer::with_formatter(&mut *to, Plain))?;
+        to.write_all(b"\n")
+    }
+
+    /// The same in memory.
+    ///
+    /// # Errors
+    /// None that memory has.
+    pub fn to_json(&self) -> io::Result<Vec<u8>> {
+        let mut json = Vec::new();
+        self.write_json(&mut json)?;
+        Ok(json)
     }
 
     /// Reads a summary and checks that its indices lead somewhere, so that nobody else need.
@@ -67,6 +69,27 @@ impl Summary {
             }
         }
         Ok(())
+    }
+}
+
+/// Writes strings as a terminal may show them.
+struct Plain;
+
+impl Formatter for Plain {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        to: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
+        let mut rest = text;
+        while let Some((at, char)) = rest.char_indices().find(|(_, char)| !is_plain(*char)) {
+            to.write_all(&rest.as_bytes()[..at])?;
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                write!(to, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + char.len_utf8()..];
+        }
+        to.write_all(rest.as_bytes())
     }
 }
 
