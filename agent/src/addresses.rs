@@ -20,7 +20,7 @@ const PROBES: usize = 64;
 /// Probes near the addresses of the same stretch of code, before they go on elsewhere.
 const NEAR_PROBES: usize = 16;
 /// A stretch of code, in bytes as a power of two, whose addresses stand in one page of the table.
-const STRETCH: u32 = 10;
+const STRETCH: u32 = 12;
 /// Entries of the table in one page.
 const PAGE: usize = 4096 / size_of::<Entry>();
 /// Most frames with a rule of their own.

@@ -16,19 +16,17 @@ use crate::record::{OffCpu, Record, STAMP_SHIFT};
 use crate::segment::{MAX_SLOTS, SlotCounters};
 use crate::sync::{Among, Sync};
 use crate::thread::{State, bump, difference, kept, set};
-use crate::unwind::{Frame, Frames, Path};
+use crate::unwind::{Frame, Path};
 
 mod paths;
 
-use paths::{find, unwind};
+use paths::{Kept, Paths, find, unwind};
 
 /// A thread's table of call paths. Zeros are an empty table once [`RegionTable::begin`] has written
 /// what zeros do not stand for.
-///
-/// Paths stand apart from what is looked at more often: each takes pages of its own.
 pub struct RegionTable {
     slots: [Slot; MAX_SLOTS],
-    paths: [Frames; MAX_SLOTS],
+    paths: Paths,
     dirty: [u16; MAX_SLOTS],
     dirty_count: usize,
     /// Whose turn it is to be given up when all candidates are taken.
@@ -53,6 +51,8 @@ struct Slot {
     on_stack: bool,
     /// Its path was unwound to the end of the stack.
     whole: bool,
+    /// Where its path stands.
+    path: Kept,
 }
 
 /// The call that is open.
@@ -112,9 +112,15 @@ impl RegionTable {
         let at = usize::from(slot);
         (place != 0).then(|| OpenCall {
             place,
-            path: self.paths[at].as_slice(),
+            path: self.path(at),
             frame: call_frame(&self.slots[at], entered),
         })
+    }
+
+    /// The path of a slot.
+    #[inline]
+    fn path(&self, slot: usize) -> &[Frame] {
+        self.paths.get(self.slots[slot].path)
     }
 
     /// The open call was left by a jump or an exception.
@@ -231,7 +237,7 @@ fn record_exit(
     announce(state, slot);
     let regions = &state.regions;
     let call = call_frame(&regions.slots[slot], open.entered);
-    let path = Path { outer: regions.paths[slot].as_slice(), inner: &[call] };
+    let path = Path { outer: regions.path(slot), inner: &[call] };
     let kept = marks::kept(state, kept(&state.current, path, 0));
     if stamp(ticks.saturating_sub(open.entered)) > observed.part_stamps {
         // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
@@ -338,7 +344,7 @@ fn announce(state: &mut State, slot: usize) {
     }
     entry.announced = true;
     let call = Frame { id: entry.call_id, ..Frame::default() };
-    let path = Path { outer: state.regions.paths[slot].as_slice(), inner: &[call] };
+    let path = Path { outer: state.regions.path(slot), inner: &[call] };
     let kept = kept(&state.current, path, 0);
     let stack = difference(&state.current, path, kept, &mut state.ids);
     let fitted = state.stream.write(&Record::Slot { slot: slot as u32, stack });

@@ -75,11 +75,6 @@ impl Frames {
         self.length = self.length.saturating_sub(1);
     }
 
-    /// Replaces the frames; what does not fit is left out.
-    pub fn copy_from(&mut self, frames: &[Frame]) {
-        self.follow(Path { outer: frames, inner: &[] }, 0);
-    }
-
     /// Replaces the frames by `path`, whose outermost `kept` are here already. What does not fit is
     /// left out.
     pub fn follow(&mut self, path: Path<'_>, kept: usize) {

@@ -8,10 +8,60 @@ use crate::calls::STREAM;
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::process::Observed;
+use crate::record::MAX_DEPTH;
 use crate::segment::MAX_SLOTS;
 use crate::syscalls::syscall;
 use crate::thread::{State, bump};
-use crate::unwind::{End, Start};
+use crate::unwind::{End, Frame, Start};
+
+/// Frames that a thread's paths may have together: with all slots in use, 64 each.
+const MAX_FRAMES: usize = MAX_SLOTS * 64;
+const _: () = assert!(MAX_FRAMES >= MAX_DEPTH, "any path must have room");
+
+/// The paths of a thread's slots, one behind the other, so that they take few pages. When there is no room
+/// for another, all are given up.
+pub(super) struct Paths {
+    frames: [Frame; MAX_FRAMES],
+    used: usize,
+}
+
+/// Where a path stands among them.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    from: u32,
+    length: u32,
+    /// Frames that there is room for.
+    room: u32,
+}
+
+impl Kept {
+    const NOTHING: Self = Self { from: 0, length: 0, room: 0 };
+}
+
+impl Paths {
+    #[inline]
+    pub(super) fn get(&self, kept: Kept) -> &[Frame] {
+        let from = kept.from as usize;
+        &self.frames[from..from + kept.length as usize]
+    }
+
+    /// Whether so many frames can be kept, in the place of what a slot has or behind all others.
+    fn has_room(&self, place: Kept, frames: usize) -> bool {
+        frames <= place.room as usize || frames <= MAX_FRAMES - self.used
+    }
+
+    /// Keeps a path that there is room for.
+    fn keep(&mut self, mut place: Kept, path: &[Frame]) -> Kept {
+        if path.len() > place.room as usize {
+            place = Kept { from: self.used as u32, length: 0, room: path.len() as u32 };
+            self.used += path.len();
+        }
+        place.length = path.len() as u32;
+        let from = place.from as usize;
+        self.frames[from..from + path.len()].copy_from_slice(path);
+        place
+    }
+}
 
 /// Slots that a call may use: its hash and the next ones.
 const PROBES: usize = 4;
@@ -36,7 +86,7 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
     }
     candidates(entry).find(|at| {
         let slot = &state.regions.slots[*at];
-        let path = state.regions.paths[*at].as_slice();
+        let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
             && slot.on_stack
             && path.last().is_some_and(|caller| caller.place == entry.place)
@@ -57,7 +107,7 @@ fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
     let mut memory = StackMemory::at(entry.place, state.stack_bounds);
     candidates(entry).find(|at| {
         let slot = &state.regions.slots[*at];
-        let path = state.regions.paths[*at].as_slice();
+        let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
             && slot.outwards
             && path.last().is_some_and(|caller| caller.place == entry.place)
@@ -106,7 +156,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     }
     let same = |at: &usize| {
         let regions = &state.regions;
-        regions.slots[*at].call == call && regions.paths[*at].as_slice() == state.found.as_slice()
+        regions.slots[*at].call == call && regions.path(*at) == state.found.as_slice()
     };
     if let Some(at) = candidates(entry).find(same) {
         return Some(at);
@@ -120,12 +170,19 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
             (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
         }
     };
+    let frames = state.found.as_slice().len();
+    if !state.regions.paths.has_room(state.regions.slots[at].path, frames) {
+        // No call is open here, which would need its slot.
+        flush_tallies(state);
+        state.regions.slots.iter_mut().for_each(|slot| (slot.call, slot.path) = (0, Kept::NOTHING));
+        state.regions.paths.used = 0;
+    }
     let path = state.found.as_slice();
     let (low, high) = state.stack_bounds;
     let outwards = path.iter().all(|frame| entry.place <= frame.place);
     let on_stack = low <= entry.place && outwards && path.iter().all(|frame| frame.place < high);
-    state.regions.paths[at].copy_from(path);
     let slot = &mut state.regions.slots[at];
+    slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
     (slot.outwards, slot.on_stack, slot.whole) = (outwards, on_stack, whole);
     Some(at)
@@ -145,4 +202,35 @@ fn is_stream(descriptor: libc::c_int) -> bool {
         status.assume_init().st_mode & libc::S_IFMT
     };
     !matches!(mode, libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(frames: u64) -> Vec<Frame> {
+        (0..frames).map(|address| Frame { address, ..Frame::default() }).collect()
+    }
+
+    #[test]
+    fn paths_stand_behind_each_other_until_there_is_no_room() {
+        // SAFETY: zeros are no paths.
+        let mut paths = unsafe { Box::<Paths>::new_zeroed().assume_init() };
+        let first = paths.keep(Kept::NOTHING, &path(10));
+        let second = paths.keep(Kept::NOTHING, &path(20));
+        assert_eq!(paths.get(first), path(10));
+        // In the same place where it fits, elsewhere where it does not.
+        let shorter = paths.keep(first, &path(7));
+        assert_eq!((shorter.from, paths.get(shorter)), (first.from, &path(7)[..]));
+        let longest = paths.keep(shorter, &path(10));
+        assert_eq!(longest.from, first.from);
+        let moved = paths.keep(longest, &path(11));
+        assert_eq!((moved.from, paths.used), (30, 41));
+        assert_eq!([paths.get(second), paths.get(moved)], [path(20), path(11)]);
+
+        let left = MAX_FRAMES - 41;
+        assert!(paths.has_room(Kept::NOTHING, left) && !paths.has_room(second, left + 1));
+        paths.keep(Kept::NOTHING, &path(left as u64));
+        assert!(paths.has_room(second, 20) && !paths.has_room(second, 21));
+    }
 }
