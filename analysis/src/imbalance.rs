@@ -142,20 +142,17 @@ impl PhaseImbalance {
         causes.iter().map(|cause| cause.ns).sum::<f64>() > EVENED_OUT * self.work_ns
     }
 
-    /// The contexts whose uneven work causes the loss, worst first.
+    /// The contexts whose uneven work causes a loss of `loss_ns`, worst first.
     ///
-    /// `shared` are contexts that are not named themselves ([`shared_functions`]).
-    pub fn causes(&self, owners: &Owners, shared: &BTreeSet<NodeId>) -> Vec<Cause> {
+    /// PPoPP20 holds causes against imb_symptom of the ending synchronisation. A loss may also show in messages
+    /// before it, or in both, each then a loss: what shows of it is the symptom. `shared` are contexts that are not named themselves ([`shared_functions`]).
+    pub fn causes(&self, owners: &Owners, shared: &BTreeSet<NodeId>, loss_ns: f64) -> Vec<Cause> {
         let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for node in self.nodes.keys().filter(|node| !shared.contains(node)) {
             inner.entry(owners.outer[*node as usize]).or_default().push(*node);
         }
-        let mut walk = Walk {
-            nodes: &self.nodes,
-            inner,
-            least_ns: LEAST_SHARE * self.work_ns,
-            causes: vec![],
-        };
+        let mut walk =
+            Walk { nodes: &self.nodes, inner, least_ns: LEAST_SHARE * loss_ns, causes: vec![] };
         for node in walk.significant(None) {
             walk.visit(node, true);
         }

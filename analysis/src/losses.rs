@@ -142,13 +142,13 @@ fn imbalance(
     let ranks = totals.job.ranks.len();
     let Some(ending) = phase.ends_in.filter(|_| ranks > 1) else { return Vec::new() };
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
-    let causes = imbalance.causes(owners, &shared);
+    let causes_of = |loss_ns: f64| imbalance.causes(owners, &shared, loss_ns);
     let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
     if imbalance.work_ns < LEAST_BESIDE_REST * rest_ns(phase, imbalance, ranks) {
         return Vec::new();
     }
     let finding = |ns: f64, symptom: NodeId, alone: bool| {
-        let mut causes = causes.clone();
+        let mut causes = causes_of(ns);
         if !alone {
             // Of several causes the one that weighs as much as the loss is most likely its own.
             let distance = |cause: &Cause| (cause.ns - ns).abs();
@@ -167,7 +167,7 @@ fn imbalance(
     let before = waits.filter(|(_, ns)| *ns > SHOWN * before_ns).map(|(node, _)| node).next();
     let parts = match before.filter(|_| before_ns > least_ns) {
         Some(before)
-            if causes.len() > 1 && both_ns > least_ns && both_ns > LEAST_OF_TWO * work_ns =>
+            if both_ns > least_ns.max(LEAST_OF_TWO * work_ns) && causes_of(work_ns).len() > 1 =>
         {
             vec![(ending_ns, ending), (before_ns, before)]
         }

@@ -224,6 +224,34 @@ fn a_loss_shows_where_the_ranks_wait_for_the_slow_one() {
     assert_eq!(told, [(LossKind::WaitForPartner, 0.04), (LossKind::LoadImbalance, 0.0075)]);
 }
 
+/// The slow rank 0 is waited for in messages, and then rank 1, by much less, in the barrier.
+fn twice_uneven(second: Vec<Doing>) -> Vec<Loss> {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |rank| match rank {
+        0 => vec![doing("main/assemble", 100 * MS)],
+        1 => [vec![doing("main/MPI_Recv", 100 * MS)], second.clone()].concat(),
+        _ => vec![doing("main/MPI_Recv", 100 * MS)],
+    });
+    verdict(&subject).losses
+}
+
+#[test]
+fn a_cause_is_a_tenth_of_the_symptom_of_its_own_loss() {
+    let parts = |relax: u64, pack: u64| {
+        let parts = vec![doing("main/relax", relax * MS), doing("main/pack", pack * MS)];
+        let losses = twice_uneven(parts);
+        let ending = losses.into_iter().find(|loss| path(&loss.symptom.path) == BARRIER).unwrap();
+        (rounded(ending.seconds), causes(&ending))
+    };
+    // The barrier shows 15 of the 70 ms that are lost.
+    let (seconds, causes) = parts(12, 8);
+    assert_eq!((seconds, causes.len()), (0.015, 3));
+    assert!(causes.contains(&("main/pack".to_owned(), 0.006)), "{causes:?}");
+    assert_eq!(parts(17, 3).1.len(), 3, "15 % of what the barrier shows");
+    let (_, causes) = parts(18, 2);
+    assert_eq!(causes.len(), 2, "just a tenth of it is not more than a tenth");
+}
+
 #[test]
 fn a_kernel_that_several_functions_use_is_not_the_cause_but_its_caller() {
     let mut subject = Subject::new(4);
