@@ -1,13 +1,14 @@
 /* One rank or all of them end in some way at some place.
  *
- *     sinks WAY PLACE WHO [MILLISECONDS]
+ *     sinks WAY PLACE WHO [MILLISECONDS [ENDING]]
  *
  * WAY: exit0, exit3, _exit3, abort, mpi_abort, fault, fpe, bus, terminated, usr1, xcpu, kill, or stop, which
  * goes on after 0.3 s. PLACE: computing, collective, init, finalize, reduction, thread. WHO: a rank, or all.
  * Milliseconds of work come before it (1300). Until then, and on if that lets it, the job works in iterations,
- * in which the last rank is slower. */
+ * in which the last rank is slower. With an ENDING, each rank keeps when it worked in the file RANK + ENDING. */
 #include "ranks.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -16,6 +17,49 @@
 
 static const char *way = "kill", *place = "computing", *who = "all";
 static double work_ms_before = 1300;
+
+/* A stretch of work, outside of MPI, in seconds since MPI_Init; its end is 0 as long as it goes on. */
+struct stretch {
+    double begin_s, end_s;
+};
+
+enum { MAX_STRETCHES = 1 << 14 };
+
+/* Mapped from a file: SIGKILL leaves what is in it. NULL: nobody asked, or it is full. */
+static struct stretch *stretch, *stretches_end;
+
+static void map_stretches(const char *ending)
+{
+    const size_t bytes = MAX_STRETCHES * sizeof *stretch;
+    char path[64];
+    snprintf(path, sizeof path, "%d%s", rank, ending);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    void *mapped = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+        mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mapped == MAP_FAILED) {
+        perror(path);
+        exit(97);
+    }
+    close(file);
+    stretch = mapped;
+    stretches_end = stretch + MAX_STRETCHES;
+}
+
+static void leave_mpi(void)
+{
+    if (stretch)
+        stretch->begin_s = wall_s() - begin_s;
+}
+
+static void enter_mpi(void)
+{
+    if (!stretch)
+        return;
+    stretch->end_s = wall_s() - begin_s;
+    if (++stretch == stretches_end)
+        stretch = NULL;
+}
 
 /* What the launcher says, since MPI_Init may be where it ends. */
 static int told_rank(void)
@@ -127,22 +171,29 @@ int main(int argc, char **argv)
     if (sinks && is_at("init"))
         begin_to_sink(30);
     begin(&argc, &argv);
+    if (argc > 5)
+        map_stretches(argv[5]);
     if (sinks && is_at("thread"))
         begin_to_sink(work_ms_before);
     const bool comes_late = !sinks;
     long long sum = 0;
     int goes_on = 1;
+    leave_mpi();
     for (int i = 0; goes_on; i++) {
         if (rank == ranks - 1)
             work_slow();
         else
             work_even();
+        enter_mpi();
         sum += add_up(i % 7);
+        leave_mpi();
         const double done_ms = (wall_s() - begin_s) * 1e3;
         if (sinks && is_at("computing") && done_ms >= work_ms_before)
             sink();
         goes_on = done_ms < work_ms_before + 200;
+        enter_mpi();
         MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        leave_mpi();
     }
     if (is_at("collective")) {
         if (sinks)
