@@ -52,6 +52,8 @@ pub struct JobTotals {
     pub elapsed_ns: u64,
     /// Application threads.
     pub threads: u32,
+    /// Ranks with more than one of them.
+    pub multithreaded_ranks: u32,
     /// Useful wall time of the communicating threads.
     pub useful: Accumulator,
     /// The same less waiting for a core.
@@ -156,6 +158,7 @@ impl JobTotals {
             hosts: BTreeMap::from([(input.host.clone(), host)]),
             elapsed_ns: profile.elapsed_ns,
             threads: profile.threads,
+            multithreaded_ranks: rank.is_multithreaded().into(),
             useful: Accumulator::from_iter([useful]),
             useful_on_core: Accumulator::from_iter([on_core]),
             run_delay: Accumulator::from_iter([delay]),
@@ -198,6 +201,7 @@ impl JobTotals {
         }
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.threads += other.threads;
+        self.multithreaded_ranks += other.multithreaded_ranks;
         self.useful.combine(&other.useful);
         self.useful_on_core.combine(&other.useful_on_core);
         self.run_delay.combine(&other.run_delay);

@@ -81,8 +81,9 @@ struct Locked {
 /// waits on average, of those that take part.
 pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<Finding> {
     let job = &totals.job;
-    let ranks = job.ranks.len();
-    let others = job.threads.saturating_sub(ranks);
+    // A rank's only thread has no others to wait for.
+    let ranks = job.multithreaded_ranks;
+    let others = job.threads.saturating_sub(job.ranks.len());
     let is_lock = |id: &NodeId| {
         owners.resource[*id as usize] == Some(*id)
             && meanings[*id as usize].label.is_a(Label::WaitLock)
@@ -90,11 +91,12 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     let mut locked: Vec<Locked> = Vec::new();
     let (mut main_ns, mut others_ns) = (0, 0);
     for call in (0..totals.nodes.len() as NodeId).filter(is_lock) {
-        let sum_ns = totals.nodes[call as usize].inclusive.sum;
-        match totals.tree.threads[call as usize] {
-            Threads::Main => main_ns += sum_ns,
-            Threads::Other => others_ns += sum_ns,
-        }
+        let in_phase = |phase: &PhaseTotals| Some(phase.resources.get(&call)?.time.sum);
+        let (of_threads, sum_ns) = match totals.tree.threads[call as usize] {
+            Threads::Main => (&mut main_ns, totals.phases.values().filter_map(in_phase).sum()),
+            Threads::Other => (&mut others_ns, totals.nodes[call as usize].inclusive.sum),
+        };
+        *of_threads += sum_ns;
         locked.push(Locked { call, sum_ns });
     }
     let per_thread = |ns: u128, threads: u32| ns as f64 / f64::from(threads.max(1));

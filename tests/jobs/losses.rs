@@ -219,6 +219,14 @@ fn threads_that_share_a_lock_contend_for_it() {
 }
 
 #[test]
+fn a_process_of_one_thread_contends_for_no_lock() {
+    shown("locks", Mpi::OpenMpi, 2, "sleep 30 10 1 alone", |job| {
+        assert!(job.text().contains("sem_timedwait"), "{}", job.text());
+        assert_none(job, "lock_contention");
+    });
+}
+
+#[test]
 fn two_losses_in_two_phases_and_in_one() {
     shown("two", Mpi::OpenMpi, 8, "sleep 20 20 3", |job| {
         for (kind, key, cause, slow) in [

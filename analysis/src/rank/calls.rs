@@ -65,11 +65,24 @@ impl Rank<'_> {
         waits
     }
 
+    /// Whether its threads can wait for each other.
+    pub fn is_multithreaded(&self) -> bool {
+        let profile = &self.input.profile;
+        profile.threads > 1 || profile.collection.unseen_threads > 0
+    }
+
+    /// Whether a call is work on files or waits for a lock. A single thread waits for other processes, also
+    /// in the calls of locks, as in those of a semaphore that processes share.
+    fn takes_resource(&self, call: NodeId) -> bool {
+        self.is_multithreaded() || !self.meanings[call as usize].label.is_a(Label::WaitLock)
+    }
+
     /// Calls of a phase that are work on files or wait for locks.
     pub fn resources(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
         let mut resources: BTreeMap<NodeId, Sync> = BTreeMap::new();
         for (node, value) in &phase.values {
-            let Some(top) = self.owners.resource[*node as usize] else { continue };
+            let top = self.owners.resource[*node as usize];
+            let Some(top) = top.filter(|top| self.takes_resource(*top)) else { continue };
             resources.entry(top).or_default().add(*node, top, value, &self.meanings);
         }
         resources.values_mut().for_each(|call| call.moved = call.bytes);
@@ -78,6 +91,9 @@ impl Rank<'_> {
 
     /// How long its threads waited for locks, in the whole run.
     pub fn locked_ns(&self) -> u64 {
+        if !self.is_multithreaded() {
+            return 0;
+        }
         let main = self.phases.iter().flat_map(|phase| &phase.values);
         let locked = main.chain(&self.input.profile.other_threads).filter(|(node, _)| {
             self.owners.resource[*node as usize]

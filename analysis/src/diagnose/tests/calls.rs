@@ -160,6 +160,17 @@ fn threads_that_wait_for_locks_contend_for_them() {
     assert_eq!(kinds(&verdict(&subject)), [(LossKind::LockContention, 0.4)]);
 }
 
+#[test]
+fn a_single_thread_contends_for_no_lock() {
+    let mut subject = beside_work(|_| vec![calling("main/fetch/sem_timedwait", 30 * MS, 9, 0)]);
+    assert_eq!(verdict(&subject).losses, []);
+    // With more threads the same waits are contention.
+    subject.threads = 2;
+    let summary = verdict(&subject);
+    assert_eq!(only_loss(&summary).kind, LossKind::LockContention);
+    assert_eq!(rounded(only_loss(&summary).seconds), 0.15);
+}
+
 fn subject_others() -> Vec<crate::subject::Doing> {
     vec![doing("run/update/pthread_mutex_lock", 1200 * MS)]
 }
