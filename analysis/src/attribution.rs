@@ -12,7 +12,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::frames::is_part;
 use crate::label::Label;
-use crate::labelling::Meaning;
+use crate::labelling::{Meaning, is_thread_barrier};
 use crate::metrics::Accumulator;
 use crate::owners::Owners;
 use crate::totals::Totals;
@@ -32,20 +32,37 @@ const NOISE: f64 = 0.01;
 pub enum Category {
     /// The ranks' own work.
     Computation,
-    /// Waiting, and what communicates without synchronising all.
+    /// Waiting, and what communicates without synchronising all: also for a lock, a condition or the end of a
+    /// thread.
     Wait,
-    /// A collective that ranks leave together.
+    /// A collective that ranks leave together, or a barrier that threads do.
     Synchronisation,
 }
 
 impl Category {
-    /// That of a context.
+    /// That of a context outside of what threads wait for each other in.
     pub fn of(meaning: Meaning) -> Self {
         match meaning.label {
             Label::CollectiveSynchronisation => Self::Synchronisation,
-            label if !meaning.is_work() || label.is_a(Label::WaitLock) => Self::Wait,
+            label if !meaning.is_work() || label.is_a(Label::Wait) => Self::Wait,
             _ => Self::Computation,
         }
+    }
+
+    /// Those of all contexts: what a synchronisation does to wait belongs to it.
+    fn of_all(tree: &ContextTree, meanings: &[Meaning]) -> Vec<Self> {
+        let mut categories: Vec<Self> = Vec::with_capacity(tree.nodes.len());
+        for (node, meaning) in tree.nodes.iter().zip(meanings) {
+            let outer = node.parent.map(|parent| categories[parent as usize]);
+            let is_barrier = is_thread_barrier(&tree.frames[node.frame as usize]);
+            categories.push(match Self::of(*meaning) {
+                Self::Wait if is_barrier || outer == Some(Self::Synchronisation) => {
+                    Self::Synchronisation
+                }
+                category => category,
+            });
+        }
+        categories
     }
 }
 
@@ -91,10 +108,17 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
     let ranks = totals.job.ranks.len();
     let tree = &totals.tree.contexts;
     let moving = moving_ns(totals, meanings);
-    let of = |id: usize, time: &Accumulator| inefficiency(Category::of(meanings[id]), time, ranks);
+    let categories = Category::of_all(tree, meanings);
+    let works = works_inside(tree, &categories);
+    let of = |id: usize, time: &Accumulator| inefficiency(categories[id], time, ranks);
+    let with_callees = |id: usize, time: &Accumulator| match meanings[id].in_runtime && works[id] {
+        // What the program does in the runtime of its threads is not the runtime's waiting.
+        true => inefficiency(Category::Computation, time, ranks),
+        false => of(id, time),
+    };
     let mut all: Vec<Attributed> = (0..tree.nodes.len())
         .map(|id| Attributed {
-            own: of(id, &totals.nodes[id].inclusive),
+            own: with_callees(id, &totals.nodes[id].inclusive),
             idle_ns: match owners.wait[id] {
                 // What a call is not known to move, it waits.
                 Some(top) if top as usize == id => {
@@ -122,6 +146,18 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
     let balanced = balanced(totals, owners);
     blame(tree, &mut all, &balanced, |id| owners.wait[id] == Some(id as NodeId));
     all
+}
+
+/// Which contexts are computation or call what is.
+fn works_inside(tree: &ContextTree, categories: &[Category]) -> Vec<bool> {
+    let mut works: Vec<bool> =
+        categories.iter().map(|category| *category == Category::Computation).collect();
+    for (id, node) in tree.nodes.iter().enumerate().rev() {
+        if let (Some(parent), true) = (node.parent, works[id]) {
+            works[parent as usize] = true;
+        }
+    }
+    works
 }
 
 /// Mean time of each context in what is known to move data.

@@ -9,6 +9,8 @@ use plimsoll_agent::calls::{self, CallClass, Provider};
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind};
 
 use crate::label::Label;
+pub use known::is_thread_barrier;
+
 use crate::rules::Rules;
 
 /// Share of a context's time that a label must hold to become its derived label.

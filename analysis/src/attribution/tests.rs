@@ -3,6 +3,9 @@
 use plimsoll_collector::profile::{Frame, FrameKind, Node};
 
 use super::*;
+use crate::labelling::meanings;
+use crate::rules::Rules;
+use crate::subject::Contexts;
 
 const S: u64 = 1_000_000_000;
 
@@ -40,6 +43,39 @@ fn evening_out_work_saves_what_the_synchronisation_shows() {
     // Waiting that is left out altogether saves its longest.
     let wait = inefficiency(Category::Wait, &time(&[1, 2, 6]), 3);
     assert_eq!(seconds(wait), (3.0, 3.0));
+}
+
+/// ICS18, 4.3.1: what threads leave together is synchronisation, what one of them waits for alone is wait.
+#[test]
+fn barriers_of_threads_synchronise_and_locks_and_joins_wait() {
+    let mut contexts = Contexts::default();
+    let paths = [
+        ("main/solve", Category::Computation),
+        ("main/solve/pthread_barrier_wait", Category::Synchronisation),
+        ("main/solve/pthread_barrier_wait/futex_wait", Category::Synchronisation),
+        ("main/solve/gomp_team_barrier_wait_end/do_wait", Category::Synchronisation),
+        ("main/solve/gomp_team_barrier_wait/gomp_barrier_handle_tasks", Category::Computation),
+        ("main/solve/GOMP_parallel/libgomp.so.1+0x1f780", Category::Synchronisation),
+        ("libomp.so.5+0x10/__kmp_join_barrier/__kmp_wait_template", Category::Synchronisation),
+        ("libomp.so.5+0x10/work._omp_fn", Category::Computation),
+        ("main/pthread_join", Category::Wait),
+        ("main/pthread_cond_wait", Category::Wait),
+        ("main/pthread_mutex_lock", Category::Wait),
+        ("main/omp_set_lock", Category::Wait),
+        ("main/MPI_Barrier/opal_progress", Category::Synchronisation),
+        ("main/MPI_Send", Category::Wait),
+        ("main/MPI_Send/opal_progress", Category::Wait),
+        ("main/usleep", Category::Computation),
+    ];
+    let nodes = paths.map(|(path, _)| contexts.node(path) as usize);
+    let meanings = meanings(&contexts.tree, &Rules::default());
+    let categories = Category::of_all(&contexts.tree, &meanings);
+    for (node, (path, truth)) in nodes.into_iter().zip(paths) {
+        assert_eq!(categories[node], truth, "{path}");
+    }
+    let works = works_inside(&contexts.tree, &categories);
+    let runtime = contexts.node("libomp.so.5+0x10") as usize;
+    assert!(meanings[runtime].in_runtime && works[runtime], "its inclusive time is the program's");
 }
 
 /// ICS18, Figure 10: parts whose imbalance evens out have a sum above that of the whole.

@@ -127,6 +127,25 @@ const COPIES: &[&str] = &[
 /// file's name: GNU, LLVM and Intel OpenMP. Distributions strip them of the names above.
 const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp5", "libiomp5.so"];
 
+/// Where the threads of a team wait until all have come, by the beginning of the name: POSIX threads, and GNU,
+/// LLVM and Intel OpenMP.
+const THREAD_BARRIERS: &[&str] = &[
+    "pthread_barrier_wait",
+    "gomp_barrier_wait",
+    "gomp_team_barrier_wait",
+    "__kmp_barrier",
+    "__kmp_join_barrier",
+    "__kmp_fork_barrier",
+    "__kmp_hyper_barrier",
+];
+
+/// Whether threads leave a function together. Of a runtime without names that is assumed: most that it waits
+/// for is the end of parallel regions and loops.
+pub fn is_thread_barrier(frame: &Frame) -> bool {
+    THREAD_BARRIERS.iter().any(|beginning| frame.function.starts_with(beginning))
+        || is_thread_runtime(frame)
+}
+
 /// Whether code without a name belongs to a runtime of threads: what it does itself is waiting, what it
 /// calls is the program's.
 pub(super) fn is_thread_runtime(frame: &Frame) -> bool {
@@ -159,6 +178,14 @@ mod tests {
         for (at, (later, _)) in BEGINNINGS.iter().enumerate() {
             let hidden = BEGINNINGS[..at].iter().any(|(earlier, _)| later.starts_with(earlier));
             assert!(!hidden, "{later} says nothing more");
+        }
+    }
+
+    #[test]
+    fn barriers_of_threads_are_known_as_waiting() {
+        let calls = THREAD_BARRIERS.iter().filter(|name| !name.starts_with("pthread_"));
+        for name in calls {
+            assert_eq!(label(name, false), Some(Label::WaitPartner), "{name}");
         }
     }
 
