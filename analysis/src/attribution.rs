@@ -5,6 +5,10 @@
 //! time that a context takes by itself counts like one more leaf below it: of a procedure with its
 //! loops and inlined calls, of these alone.
 //!
+//! Both papers compare threads. Of the threads beside the communicating one a rank has only what they took
+//! together: what is compared is the mean thread of each rank, so that uneven work among the threads of one
+//! rank does not show, and no context waits for longer than the run.
+//!
 //! SC10 takes a context for balanced if its time varies over ranks little more than the root's. The root of a
 //! tree of wall time hardly varies at all, so what sampling is wrong by is allowed on top.
 
@@ -14,7 +18,7 @@ use crate::frames::is_part;
 use crate::label::Label;
 use crate::labelling::{Meaning, is_thread_barrier};
 use crate::metrics::Accumulator;
-use crate::owners::Owners;
+use crate::owners::{Owners, function_around};
 use crate::totals::Totals;
 
 /// Least part of the run that makes a context significant (ICS18, 4.3.2).
@@ -99,8 +103,11 @@ pub struct Attributed {
     pub idle_ns: f64,
     /// Whether it is a balance point.
     pub balanced: bool,
-    /// Idleness that it is blamed for: with what it calls, and by itself.
+    /// Idleness that it is blamed for: with what it calls, and by itself; of a procedure with its loops and
+    /// inlined calls, like its exclusive time (SC10, footnote 3).
     pub blame_ns: (f64, f64),
+    /// The first of them as a part of all that is blamed on anything (SC10, II-C).
+    pub blame_fraction: f64,
 }
 
 /// Says it of all contexts of a run.
@@ -118,11 +125,11 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
     };
     let mut all: Vec<Attributed> = (0..tree.nodes.len())
         .map(|id| Attributed {
-            own: with_callees(id, &totals.nodes[id].inclusive),
+            own: with_callees(id, totals.nodes[id].of_one_thread().0),
             idle_ns: match owners.wait[id] {
                 // What a call is not known to move, it waits.
                 Some(top) if top as usize == id => {
-                    (totals.nodes[id].inclusive.mean(ranks) - moving[id]).max(0.0)
+                    (totals.nodes[id].of_one_thread().0.mean(ranks) - moving[id]).max(0.0)
                 }
                 _ => 0.0,
             },
@@ -130,7 +137,7 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
         })
         .collect();
     let leaves: Vec<Inefficiency> =
-        (0..tree.nodes.len()).map(|id| of(id, &totals.nodes[id].exclusive)).collect();
+        (0..tree.nodes.len()).map(|id| of(id, totals.nodes[id].of_one_thread().1)).collect();
     let own: Vec<Inefficiency> = all.iter().map(|it| it.own).collect();
     for (it, sum) in all.iter_mut().zip(sums(tree, &own, &leaves)) {
         it.sum = sum;
@@ -167,7 +174,7 @@ fn moving_ns(totals: &Totals, meanings: &[Meaning]) -> Vec<f64> {
     let mut moving = vec![0.0; nodes.len()];
     for id in (0..nodes.len()).rev() {
         if meanings[id].label.is_a(Label::DataTransfer) {
-            moving[id] = totals.nodes[id].inclusive.mean(ranks);
+            moving[id] = totals.nodes[id].of_one_thread().0.mean(ranks);
         }
         if let Some(parent) = nodes[id].parent {
             moving[parent as usize] += moving[id];
@@ -214,10 +221,11 @@ fn balanced(totals: &Totals, owners: &Owners) -> Vec<bool> {
     for (node, id) in nodes.iter().zip(0..) {
         let root = node.parent.map_or(id, |parent| roots[parent as usize]);
         roots.push(root);
-        let time = &totals.nodes[id as usize].inclusive;
+        let time = totals.nodes[id as usize].of_one_thread().0;
         let sampling = totals.job.period_ns as f64 / time.mean(ranks).max(1.0);
-        let allowed =
-            BALANCED_RATIO * variation(&totals.nodes[root as usize].inclusive) + sampling + NOISE;
+        let allowed = BALANCED_RATIO * variation(totals.nodes[root as usize].of_one_thread().0)
+            + sampling
+            + NOISE;
         let communicates = owners.wait[id as usize].is_some();
         balanced.push(!communicates && (id == root || variation(time) <= allowed));
     }
@@ -243,12 +251,27 @@ fn blame(
             all[suspect as usize].blame_ns.1 += all[id].idle_ns;
         }
     }
+    let own: Vec<f64> = all.iter().map(|it| it.blame_ns.1).collect();
+    let whole_ns: f64 = own.iter().sum();
     for id in (0..tree.nodes.len()).rev() {
-        all[id].blame_ns.0 += all[id].blame_ns.1;
+        all[id].blame_ns.0 += own[id];
+        let inclusive_ns = all[id].blame_ns.0;
+        if whole_ns > 0.0 {
+            all[id].blame_fraction = (inclusive_ns / whole_ns).min(1.0);
+        }
         if let Some(parent) = tree.nodes[id].parent {
-            all[parent as usize].blame_ns.0 += all[id].blame_ns.0;
+            all[parent as usize].blame_ns.0 += inclusive_ns;
+        }
+        if let (true, Some(procedure)) = (own[id] > 0.0, procedure_of_part(tree, id)) {
+            all[procedure as usize].blame_ns.1 += own[id];
         }
     }
+}
+
+/// The procedure that a loop or an inlined call is a part of.
+fn procedure_of_part(tree: &ContextTree, id: usize) -> Option<NodeId> {
+    let is_part_of_one = is_part(&tree.frames[tree.nodes[id].frame as usize]);
+    is_part_of_one.then(|| function_around(tree, id as NodeId)).flatten()
 }
 
 /// The contexts at the depth where losses arise (ICS18, 4.3.2): significant ones that have most of what lies

@@ -81,6 +81,7 @@ fn values(totals: &NodeTotals, attributed: &Attributed, ranks: u32) -> TreeNode 
         sum_wait_s: seconds(attributed.sum.wait_ns),
         blame_inclusive_s: seconds(attributed.blame_ns.0),
         blame_exclusive_s: seconds(attributed.blame_ns.1),
+        blame_fraction: Some(attributed.blame_fraction),
         counters,
     }
 }

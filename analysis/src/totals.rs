@@ -42,6 +42,29 @@ pub struct NodeTotals {
     pub calls: u64,
     /// Derived label that all ranks with time in it agree on ([`agreed`]).
     pub derived: Option<Option<Label>>,
+    /// Of contexts of other threads than the communicating ones: the times of one of a rank's threads.
+    pub of_thread: Option<ThreadTimes>,
+}
+
+impl NodeTotals {
+    /// Inclusive and exclusive time of one thread of each rank.
+    pub fn of_one_thread(&self) -> (&Accumulator, &Accumulator) {
+        match &self.of_thread {
+            Some(times) => (&times.inclusive, &times.exclusive),
+            None => (&self.inclusive, &self.exclusive),
+        }
+    }
+}
+
+/// What a context takes of the time of a rank's threads, on average over those that live at the same time. Threads
+/// may be started anew for each piece of work: so not their number counts, but how often their time holds
+/// that of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadTimes {
+    /// Wall time with the contexts that it calls.
+    pub inclusive: Accumulator,
+    /// Wall time of itself.
+    pub exclusive: Accumulator,
 }
 
 /// Work of one context in one phase, net of waiting for a core.
@@ -204,6 +227,7 @@ impl Totals {
         let own_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
         let labels = derived(tree, &rank.meanings, &own_ns);
         let places = self.adopt(rank, threads, |node| present[node as usize]);
+        let of_one = of_one_thread(own_ns.iter().sum(), rank.input.profile.elapsed_ns);
         for (index, place) in places.iter().enumerate() {
             let Some(place) = place else { continue };
             let totals = &mut self.nodes[*place as usize];
@@ -211,6 +235,11 @@ impl Totals {
             totals.inclusive.accumulate(inclusive_ns[index]);
             if exclusive_ns[index] > 0 || value.calls > 0 {
                 totals.exclusive.accumulate(exclusive_ns[index]);
+            }
+            if threads == Threads::Other {
+                let times = totals.of_thread.get_or_insert_default();
+                times.inclusive.accumulate(of_one(inclusive_ns[index]));
+                times.exclusive.accumulate(of_one(exclusive_ns[index]));
             }
             totals.run_delay_ns += value.run_delay_ns;
             totals.calls += value.calls;
@@ -230,6 +259,11 @@ impl Totals {
             ours.run_delay_ns += totals.run_delay_ns;
             ours.calls += totals.calls;
             ours.derived = agreed(ours.derived, totals.derived);
+            if let Some(times) = &totals.of_thread {
+                let ours = ours.of_thread.get_or_insert_default();
+                ours.inclusive.combine(&times.inclusive);
+                ours.exclusive.combine(&times.exclusive);
+            }
         }
         for (index, mut phase) in other.phases {
             phase.move_to(&places);
@@ -249,6 +283,16 @@ impl Totals {
         self.clocks.combine(other.clocks);
         self.job.combine(other.job);
         self
+    }
+}
+
+/// From the time of all threads of a rank together to that of one of them.
+fn of_one_thread(all_ns: u64, elapsed_ns: u64) -> impl Fn(u64) -> u64 {
+    let (all_ns, elapsed_ns) = (u128::from(all_ns), u128::from(elapsed_ns));
+    // Never more than the run, and of less than one thread what there is.
+    move |ns| match all_ns > elapsed_ns {
+        true => (u128::from(ns) * elapsed_ns / all_ns) as u64,
+        false => ns,
     }
 }
 

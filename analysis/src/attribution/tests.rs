@@ -143,3 +143,20 @@ fn blame_goes_to_the_deepest_balanced_caller() {
     assert_eq!(blames[0], (12.0, 0.0), "nothing is blamed twice");
     assert!(blames[2..6].iter().all(|blame| *blame == (0.0, 0.0)));
 }
+
+/// SC10, footnote 3 and II-C: a procedure answers for its loops, and blame is also a part of the whole.
+#[test]
+fn a_procedure_is_blamed_with_its_loops() {
+    let mut contexts = Contexts::default();
+    let [recv, send] =
+        ["main/solve/loop/MPI_Recv", "main/write/MPI_Send"].map(|it| contexts.node(it) as usize);
+    let [main, solve, a_loop, write] = ["main", "main/solve", "main/solve/loop", "main/write"]
+        .map(|it| contexts.node(it) as usize);
+    let mut all = vec![Attributed::default(); contexts.tree.nodes.len()];
+    (all[recv].idle_ns, all[send].idle_ns) = (3.0, 1.0);
+    let balanced: Vec<bool> = (0..all.len()).map(|id| id != recv && id != send).collect();
+    blame(&contexts.tree, &mut all, &balanced, |id| id == recv || id == send);
+    let blames = [main, solve, a_loop, write].map(|id| (all[id].blame_ns, all[id].blame_fraction));
+    let truth = [((4.0, 0.0), 1.0), ((3.0, 3.0), 0.75), ((3.0, 3.0), 0.75), ((1.0, 1.0), 0.25)];
+    assert_eq!(blames, truth);
+}

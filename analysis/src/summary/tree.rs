@@ -94,8 +94,10 @@ pub struct TreeNode {
     pub sum_wait_s: Option<f64>,
     /// Idleness blamed on it and on what it calls (SC10).
     pub blame_inclusive_s: Option<f64>,
-    /// Idleness blamed on it alone (SC10).
+    /// Idleness blamed on it alone (SC10); on a procedure with its own loops and inlined code.
     pub blame_exclusive_s: Option<f64>,
+    /// The part of all idleness that is blamed on it and on what it calls (SC10).
+    pub blame_fraction: Option<f64>,
     /// Counts of perf events, the sum over ranks, by event name.
     pub counters: BTreeMap<String, f64>,
 }

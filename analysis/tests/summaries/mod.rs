@@ -65,6 +65,7 @@ pub fn tree(ranks: u32, contexts: Vec<(usize, Frame, Label, [f64; 3])>) -> Tree 
             sum_wait_s: None,
             blame_inclusive_s: None,
             blame_exclusive_s: None,
+            blame_fraction: None,
             counters: BTreeMap::new(),
         };
         open.push(tree.nodes.len() as u32);
@@ -492,6 +493,7 @@ pub fn maximal() -> Summary {
     ] {
         *value = Some(1.25);
     }
+    node.blame_fraction = Some(0.5);
     node.counters = BTreeMap::from([("cycles".into(), 1.0e12)]);
     summary.notes = vec!["Something fell back.".into()];
     summary

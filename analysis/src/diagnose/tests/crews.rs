@@ -38,3 +38,27 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     let told = "6 threads in work (ranks 0-1,3), computing 0.10 s of 0.40 s each; 4 threads in log";
     assert!(words.join(" ").contains(told), "{text}");
 }
+
+/// ICS18, Table 1, compares threads: what four wait together is not what the run would be shorter by.
+#[test]
+fn threads_that_wait_together_wait_no_longer_than_the_run() {
+    let mut subject = Subject::new(2);
+    subject.threads = 5;
+    // Four threads of each rank, a quarter of their time in the barrier.
+    subject.others = vec![
+        doing("work/solve", 4 * 300 * MS),
+        doing("work/solve/pthread_barrier_wait", 4 * 100 * MS),
+    ];
+    subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 400 * MS)]);
+    let summary = verdict(&subject);
+    let value_of = |name: &str, value: fn(&crate::summary::TreeNode) -> Option<f64>| {
+        let of = |node: &&crate::summary::TreeNode| {
+            summary.tree.frames[node.frame as usize].function == name
+        };
+        rounded(value(summary.tree.nodes.iter().find(of).unwrap()).unwrap())
+    };
+    assert_eq!(value_of("pthread_barrier_wait", |it| it.wait_s), 0.1);
+    assert_eq!(value_of("pthread_barrier_wait", |it| it.imb_s), 0.0);
+    assert_eq!(value_of("work", |it| it.sum_wait_s), 0.1);
+    assert_eq!(value_of("pthread_barrier_wait", |it| Some(it.inclusive.sum_s)), 0.8);
+}
