@@ -162,10 +162,10 @@ fn forget_handles() {
     FACTS.store(null_mut(), Ordering::Release);
 }
 
-/// The application frees a communicator.
-pub fn communicator_freed() {
+/// The application frees a communicator or a window.
+pub fn members_freed() {
     if let Some(facts) = handle_facts() {
-        facts.forget_communicators();
+        facts.forget_members();
     }
 }
 

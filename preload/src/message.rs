@@ -1,11 +1,12 @@
-//! What a call's arguments say about its message: how many bytes, and which ranks it synchronised. In C the arguments are the values; in Fortran they are references, read when the call
-//! begins, since the caller's variables may change meanwhile.
+//! What a call's arguments say about its message: how many bytes, and which ranks it synchronised. In C
+//! the arguments are the values; in Fortran they are references, those of counts and handles read when the
+//! call begins, since the caller's variables may change meanwhile.
 
 use std::ffi::c_int;
 
-use plimsoll_agent::calls::{Call, CallClass, Convention};
+use plimsoll_agent::calls::{Call, CallClass, CallId, Convention, id_of};
 use plimsoll_agent::sync::Among;
-use plimsoll_analysis::mpi::HandleFacts;
+use plimsoll_analysis::mpi::{HandleFacts, Named};
 
 use crate::job;
 use crate::stubs::{Frame, Noted};
@@ -65,19 +66,61 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
             }
             _ => 0,
         };
-        let among = match call.communicator {
-            Some(word) if call.class == CallClass::CollectiveSync && job::is_main_thread() => {
-                if fortran {
-                    facts.fortran_synchronised(frame.noted.communicator)
-                } else {
-                    facts.synchronised(frame.argument(word))
-                }
-            }
-            _ => None,
-        };
+        let among = if job::is_main_thread() { synchronised(frame, call, facts) } else { None };
         (bytes, among)
     }
 }
+
+const REDUCE: [CallId; 2] = [id_of("MPI_Reduce"), id_of("MPI_Reduce_c")];
+const BCAST: [CallId; 2] = [id_of("MPI_Bcast"), id_of("MPI_Bcast_c")];
+const FENCE: CallId = id_of("MPI_Win_fence");
+
+/// Which ranks a call has synchronised.
+///
+/// # Safety
+/// As [`finished`], and the call has succeeded.
+unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<Among> {
+    // SAFETY: the table, and the standard, say what the arguments are. References of Fortran last until
+    // the call has returned to the caller.
+    unsafe {
+        let integer = |word| match frame.argument(word) {
+            value if frame.is_c() => value as c_int,
+            reference => (reference as *const c_int).as_ref().copied().unwrap_or(-1),
+        };
+        let communicator = || match call.communicator {
+            Some(word) if frame.is_c() => Some(Named::C(frame.argument(word))),
+            Some(_) => Some(Named::Fortran(frame.noted.communicator)),
+            None => None,
+        };
+        // No data need move where there are no elements.
+        let has_elements = || match call.count {
+            Some(count) if frame.is_c() => c_count(frame, call, count) > 0,
+            _ => frame.noted.count > 0,
+        };
+        match frame.call() {
+            _ if call.class == CallClass::CollectiveSync => facts.synchronised(communicator()?),
+            id if BCAST.contains(&id) && has_elements() => {
+                facts.spread(communicator()?, integer(BCAST_ROOT))
+            }
+            id if REDUCE.contains(&id) && has_elements() => {
+                facts.gathered(communicator()?, integer(REDUCE_ROOT));
+                None
+            }
+            FENCE => {
+                let window = match frame.argument(1) {
+                    word if frame.is_c() => Named::C(word),
+                    _ => Named::Fortran(integer(1)),
+                };
+                facts.fenced(window, integer(0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which argument is the root.
+const REDUCE_ROOT: u8 = 5;
+const BCAST_ROOT: u8 = 3;
 
 /// Whether an MPI call succeeded (MPI_SUCCESS is 0 in every ABI): C returns an int, Fortran writes
 /// ierror, which may be absent in mpi_f08.

@@ -43,8 +43,8 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
 /// Notes that a call begins: [`Entered::measured`], or `None` if it is not to be measured.
 #[inline(always)]
 fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
-    if call == COMM_FREE || call == COMM_DISCONNECT {
-        job::communicator_freed();
+    if [COMM_FREE, COMM_DISCONNECT, WIN_FREE].contains(&call) {
+        job::members_freed();
     } else if call == TYPE_FREE {
         job::datatype_freed();
     }
@@ -124,6 +124,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
 const COMM_CREATE_FROM_GROUP: CallId = id_of("MPI_Comm_create_from_group");
 const COMM_FREE: CallId = id_of("MPI_Comm_free");
 const COMM_DISCONNECT: CallId = id_of("MPI_Comm_disconnect");
+const WIN_FREE: CallId = id_of("MPI_Win_free");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
 /// Calls whose label depends on what their descriptor is.

@@ -198,6 +198,24 @@ fn a_part_of_the_world_delimits_no_phase() {
 }
 
 #[test]
+fn whatever_all_ranks_leave_together_ends_an_instance() {
+    for mpi in each_mpi() {
+        for how in ["allreduce", "reduce", "reordered", "fence", "dup", "split"] {
+            let arguments = format!("sleep 16 10 3 {how}");
+            job("alternating", mpi, mpi.ranks(), &arguments).shows(|job| {
+                assert_partition(job);
+                let (worst, truth) = (job.summary().worst(), job.truth());
+                assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+                assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
+                assert_eq!(worst.first_cause(), truth.text("cause"), "{}", job.text());
+                let symptom = worst.symptom_path();
+                assert_eq!(symptom.last().copied(), truth.text("symptom"), "{}", job.text());
+            });
+        }
+    }
+}
+
+#[test]
 fn calls_are_counted_exactly() {
     for mpi in each_mpi() {
         let job = run("imbalance", mpi, 2, "burn 300 0.2 2");

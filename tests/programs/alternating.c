@@ -1,6 +1,65 @@
 /* One rank is slow in each iteration, another one in the next: over the whole run all ranks work
- * and wait equally long, and only a view of single iterations shows the loss. */
+ * and wait equally long, and only a view of single iterations shows the loss. HOW the ranks come together
+ * after each iteration: allreduce (else), reduce (to the first, which spreads the sum), reordered (on a
+ * communicator of all ranks in another order), fence, dup or split. */
 #include "ranks.h"
+
+static MPI_Comm reordered = MPI_COMM_NULL;
+static MPI_Win window = MPI_WIN_NULL;
+static int exposed;
+
+static bool is_how(const char *how)
+{
+    return strcmp(parameters.how, how) == 0;
+}
+
+/* Makes what is needed for it. Returns how often that has brought all ranks together. */
+static int prepare(void)
+{
+    if (is_how("reordered")) {
+        MPI_Comm_split(MPI_COMM_WORLD, 0, ranks - rank, &reordered);
+        return 1;
+    }
+    if (is_how("fence")) {
+        MPI_Win_create(&exposed, sizeof exposed, sizeof exposed, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_fence(MPI_MODE_NOPRECEDE, window);
+        return 1;
+    }
+    return 0;
+}
+
+/* Returns the name of the call in which the ranks come together. */
+static const char *come_together(int iteration)
+{
+    MPI_Comm other;
+    int sum = 0;
+    if (is_how("reduce")) {
+        MPI_Reduce(&iteration, &sum, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+        MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        /* Nothing has come together since. */
+        MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        return "MPI_Bcast";
+    }
+    if (is_how("reordered")) {
+        MPI_Barrier(reordered);
+        return "MPI_Barrier";
+    }
+    if (is_how("fence")) {
+        MPI_Put(&iteration, 1, MPI_INT, (rank + 1) % ranks, 0, 1, MPI_INT, window);
+        MPI_Win_fence(0, window);
+        return "MPI_Win_fence";
+    }
+    if (is_how("dup") || is_how("split")) {
+        if (is_how("dup"))
+            MPI_Comm_dup(MPI_COMM_WORLD, &other);
+        else
+            MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &other);
+        MPI_Comm_free(&other);
+        return is_how("dup") ? "MPI_Comm_dup" : "MPI_Comm_split";
+    }
+    add_up(iteration);
+    return "MPI_Allreduce";
+}
 
 SHOWN void work_even(void)
 {
@@ -21,17 +80,22 @@ int main(int argc, char **argv)
     /* Every rank is slow equally often, or the totals would tell. */
     parameters.iterations = (parameters.iterations + ranks - 1) / ranks * ranks;
     double *work_s = allocate((size_t)parameters.iterations, sizeof(double));
-    long long checksum = 0;
+    const int before = prepare();
+    const char *call = "";
     for (int i = 0; i < parameters.iterations; i++) {
         double start_s = wall_s();
         work_even();
         work_uneven(i % ranks == rank ? parameters.factor : 1);
         work_s[i] = wall_s() - start_s;
-        checksum += add_up(i);
+        call = come_together(i);
     }
-    struct claim claim = {"alternating", "work_uneven", "MPI_Allreduce", NULL, parameters.iterations};
+    struct claim claim = {"alternating", "work_uneven", call, NULL, before + parameters.iterations};
     write_truth(&claim, work_s, parameters.iterations);
-    print_result("alternating", checksum);
+    print_result("alternating", parameters.iterations);
+    if (reordered != MPI_COMM_NULL)
+        MPI_Comm_free(&reordered);
+    if (window != MPI_WIN_NULL)
+        MPI_Win_free(&window);
     MPI_Finalize();
     return 0;
 }

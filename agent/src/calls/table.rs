@@ -113,9 +113,9 @@ table! {
         MPI_Rget Communication 9 0 _ 1 2 _
         MPI_Rget_accumulate Communication 13 0 _ 1 2 _
         MPI_Rput Communication 9 0 _ 1 2 _
-        MPI_Win_allocate Communication 6 0 3 _ _ _
-        MPI_Win_allocate_shared Communication 6 0 3 _ _ _
-        MPI_Win_create Communication 6 0 4 _ _ _
+        MPI_Win_allocate CollectiveSync 6 0 3 _ _ _
+        MPI_Win_allocate_shared CollectiveSync 6 0 3 _ _ _
+        MPI_Win_create CollectiveSync 6 0 4 _ _ _
         // Files.
         MPI_File_iread Io 5 0 _ 2 3 _
         MPI_File_iread_all Io 5 0 _ 2 3 _
@@ -187,7 +187,7 @@ table! {
         MPI_Compare_and_swap Communication 7 0 _ _ _ _
         MPI_Fetch_and_op Communication 7 0 _ _ _ _
         MPI_Win_complete Communication 1 0 _ _ _ _
-        MPI_Win_create_dynamic Communication 3 0 1 _ _ _
+        MPI_Win_create_dynamic CollectiveSync 3 0 1 _ _ _
         MPI_Win_fence Communication 2 0 _ _ _ _
         MPI_Win_flush Communication 2 0 _ _ _ _
         MPI_Win_flush_all Communication 1 0 _ _ _ _
@@ -202,21 +202,22 @@ table! {
         MPI_Win_unlock Communication 2 0 _ _ _ _
         MPI_Win_unlock_all Communication 1 0 _ _ _ _
         MPI_Win_wait Communication 1 0 _ _ _ _
-        // Making and freeing communicators; freeing datatypes, whose handles may come back.
+        // Making and freeing communicators; freeing datatypes, whose handles may come back. All members agree
+        // on a new one, so none leaves before all have entered; those of a topology need not be all.
         MPI_Cart_create Communication 6 0 0 _ _ _
         MPI_Cart_sub Communication 3 0 0 _ _ _
-        MPI_Comm_create Communication 3 0 0 _ _ _
+        MPI_Comm_create CollectiveSync 3 0 0 _ _ _
         MPI_Comm_create_from_group Communication 5 1 _ _ _ _
         MPI_Comm_create_group Communication 4 0 0 _ _ _
-        MPI_Comm_dup Communication 2 0 0 _ _ _
-        MPI_Comm_dup_with_info Communication 3 0 0 _ _ _
+        MPI_Comm_dup CollectiveSync 2 0 0 _ _ _
+        MPI_Comm_dup_with_info CollectiveSync 3 0 0 _ _ _
         MPI_Comm_free Communication 1 0 _ _ _ _
         MPI_Comm_idup Communication 3 0 0 _ _ _
         MPI_Comm_idup_with_info Communication 4 0 0 _ _ _
-        MPI_Comm_split Communication 4 0 0 _ _ _
-        MPI_Comm_split_type Communication 5 0 0 _ _ _
-        MPI_Dist_graph_create Communication 9 0 0 _ _ _
-        MPI_Dist_graph_create_adjacent Communication 10 0 0 _ _ _
+        MPI_Comm_split CollectiveSync 4 0 0 _ _ _
+        MPI_Comm_split_type CollectiveSync 5 0 0 _ _ _
+        MPI_Dist_graph_create CollectiveSync 9 0 0 _ _ _
+        MPI_Dist_graph_create_adjacent CollectiveSync 10 0 0 _ _ _
         MPI_Graph_create Communication 6 0 0 _ _ _
         MPI_Intercomm_create Communication 6 0 0 _ _ _
         MPI_Intercomm_create_from_groups Communication 8 1 _ _ _ _

@@ -96,14 +96,26 @@ impl Parts {
     }
 }
 
+/// A handle as the application passed it.
+#[derive(Clone, Copy, Debug)]
+pub enum Named {
+    /// In C: an argument word.
+    C(Handle),
+    /// In Fortran.
+    Fortran(c_int),
+}
+
 /// Facts about handles.
 pub struct HandleFacts {
     library: Arc<Library>,
     members: Memory,
+    windows: Memory,
     sizes: Memory,
     fortran_members: Memory,
     fortran_sizes: Memory,
     parts: Parts,
+    /// Where something came together and nothing has gone out since: whose it was, and the root.
+    roots: Mutex<Vec<(u32, c_int)>>,
     /// A communicator of all ranks; `None` if a session has made none yet.
     world: Option<Handle>,
     /// What Fortran's MPI_IN_PLACE may be, if that is known.
@@ -117,10 +129,12 @@ impl HandleFacts {
         Self {
             world,
             members: Memory::new(),
+            windows: Memory::new(),
             sizes: Memory::new(),
             fortran_members: Memory::new(),
             fortran_sizes: Memory::new(),
             parts: Parts::new(),
+            roots: Mutex::default(),
             in_place: library.fortran_in_place(),
             library,
         }
@@ -128,18 +142,49 @@ impl HandleFacts {
 
     /// Which ranks a call has synchronised on a communicator, which must be valid; `None` where there
     /// are no others, or that cannot be told. To be asked once for each such call.
-    pub fn synchronised(&self, communicator: Handle) -> Option<Among> {
-        let communicator = self.handle(communicator);
-        if Some(communicator) == self.world {
-            return Some(Among::All);
-        }
-        self.count(self.members.get(communicator, || self.members_of(communicator)))
+    pub fn synchronised(&self, communicator: Named) -> Option<Among> {
+        self.count(self.members(communicator))
     }
 
-    /// [`Self::synchronised`], of a handle in Fortran.
-    pub fn fortran_synchronised(&self, communicator: c_int) -> Option<Among> {
-        let ask = || self.members_of(self.library.fortran.communicator(communicator));
-        self.count(self.fortran_members.get(communicator as u32 as usize, ask))
+    /// Something came together at one rank of a communicator, which must be valid (MPI_Reduce).
+    pub fn gathered(&self, communicator: Named, root: c_int) {
+        let members = self.members(communicator);
+        let mut roots = self.roots.lock();
+        roots.retain(|(known, _)| *known != members);
+        roots.push((members, root));
+    }
+
+    /// Something went out from one rank of a communicator, which must be valid (MPI_Bcast): which ranks
+    /// that has synchronised. None has it before the root has sent it, and where something came together
+    /// there before, all had entered that by then.
+    pub fn spread(&self, communicator: Named, root: c_int) -> Option<Among> {
+        let mut roots = self.roots.lock();
+        if roots.is_empty() {
+            return None;
+        }
+        let came = (self.members(communicator), root);
+        let at = roots.iter().position(|known| *known == came)?;
+        roots.swap_remove(at);
+        self.count(came.0)
+    }
+
+    /// Which ranks a fence of a window, which must be valid, has synchronised (MPI-4.1, 12.5.1: a barrier,
+    /// unless it is said to follow no access).
+    pub fn fenced(&self, window: Named, assertion: c_int) -> Option<Among> {
+        if assertion & self.library.constants.no_precede != 0 {
+            return None;
+        }
+        let handle = match window {
+            Named::C(word) => self.handle(word),
+            Named::Fortran(integer) => self.library.fortran.window(integer),
+        };
+        let members = self.windows.get(handle, || {
+            // SAFETY: the window is valid; the call is local.
+            self.members_of(|group| unsafe {
+                (self.library.functions.win_get_group)(handle, group)
+            })
+        });
+        self.count(members)
     }
 
     fn count(&self, members: u32) -> Option<Among> {
@@ -150,14 +195,23 @@ impl HandleFacts {
         }
     }
 
-    /// The members of a communicator: [`ALL`] if they are all ranks of the world in the world's order,
-    /// and no others (MPI-3.1, 6.4.1: identical or congruent); else the number of the part that they are.
-    ///
-    /// The groups are compared, not the communicators: objects of different sessions must not meet
-    /// in one call (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
-    fn members_of(&self, communicator: Handle) -> u32 {
-        let Some(of_all) = self.world else { return NOBODY };
-        if communicator == of_all {
+    /// The members of a communicator.
+    fn members(&self, communicator: Named) -> u32 {
+        match communicator {
+            Named::C(word) => {
+                let handle = self.handle(word);
+                self.members.get(handle, || self.members_of_communicator(handle))
+            }
+            Named::Fortran(integer) => {
+                let handle = || self.library.fortran.communicator(integer);
+                let ask = || self.members_of_communicator(handle());
+                self.fortran_members.get(integer as u32 as usize, ask)
+            }
+        }
+    }
+
+    fn members_of_communicator(&self, communicator: Handle) -> u32 {
+        if Some(communicator) == self.world {
             return ALL;
         }
         let functions = &self.library.functions;
@@ -168,33 +222,44 @@ impl HandleFacts {
         if code != 0 || inter != 0 {
             return NOBODY;
         }
-        let (mut group, mut world, mut result) = (0, 0, -1);
-        // SAFETY: both communicators are valid, and the groups are ours; all calls are local.
+        // SAFETY: as above.
+        self.members_of(|group| unsafe { (functions.comm_group)(communicator, group) })
+    }
+
+    /// The members of a group, which `get` gets: [`ALL`] if they are all ranks of the world, in whatever
+    /// order, and no others; else the number of the part that they are.
+    ///
+    /// Groups are compared, not communicators: objects of different sessions must not meet in one call
+    /// (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
+    fn members_of(&self, get: impl FnOnce(*mut Handle) -> c_int) -> u32 {
+        let Some(of_all) = self.world else { return NOBODY };
+        let functions = &self.library.functions;
+        let (mut group, mut world) = (0, 0);
+        // SAFETY: the communicator of all is valid, and the groups are ours; all calls are local.
         unsafe {
-            (functions.comm_group)(communicator, &mut group);
+            if get(&mut group) != 0 {
+                return NOBODY;
+            }
             (functions.comm_group)(of_all, &mut world);
-            let code = (functions.group_compare)(group, world, &mut result);
-            let members = if code == 0 && result == self.library.constants.identical {
-                ALL
-            } else {
-                self.part_of(group, world).map_or(NOBODY, |part| self.parts.number(part))
-            };
+            let members = self.members_among(group, world);
             (functions.group_free)(&mut group);
             (functions.group_free)(&mut world);
-            members
+            members.unwrap_or(NOBODY)
         }
     }
 
-    /// A group's ranks in the world; `None` if it has but one, or one that is not there.
+    /// As [`Self::members_of`]; `None` if a group has but one member, or one that is not in the world.
     ///
     /// # Safety
     /// Both groups are valid.
-    unsafe fn part_of(&self, group: Handle, world: Handle) -> Option<Part> {
+    unsafe fn members_among(&self, group: Handle, world: Handle) -> Option<u32> {
         let functions = &self.library.functions;
-        let mut size: c_int = 0;
-        // SAFETY: promised by the caller; the call is local.
-        let code = unsafe { (functions.group_size)(group, &mut size) };
-        if code != 0 || size < 2 {
+        let (mut size, mut all) = (0, 0);
+        // SAFETY: promised by the caller; the calls are local.
+        let codes = unsafe {
+            [(functions.group_size)(group, &mut size), (functions.group_size)(world, &mut all)]
+        };
+        if codes != [0; 2] || size < 2 {
             return None;
         }
         let own: Vec<c_int> = (0..size).collect();
@@ -206,8 +271,14 @@ impl HandleFacts {
         if code != 0 || ranks.iter().any(|rank| *rank < 0) {
             return None;
         }
+        if size == all {
+            return Some(ALL);
+        }
+        // Other communicators may have the same ranks in another order.
+        ranks.sort_unstable();
         let hash = ranks.iter().fold(BASIS, |hash, rank| extended(hash, &rank.to_le_bytes()));
-        Some(Part { name: (hash ^ hash >> 32) as u32, ranks: ranks.len() as u32 })
+        let part = Part { name: (hash ^ hash >> 32) as u32, ranks: ranks.len() as u32 };
+        Some(self.parts.number(part))
     }
 
     /// Bytes of one element of the datatype, which must be valid; 0 if MPI does not say.
@@ -242,10 +313,12 @@ impl HandleFacts {
         self.in_place.is_empty() || self.in_place.contains(&buffer)
     }
 
-    /// The application freed a communicator, whose handle may come back with other members.
-    pub fn forget_communicators(&self) {
+    /// The application freed a communicator or a window, whose handle may come back with other members.
+    pub fn forget_members(&self) {
         self.members.clear();
         self.fortran_members.clear();
+        self.windows.clear();
+        self.roots.lock().clear();
     }
 
     /// The application freed a datatype, whose handle may come back with another size.

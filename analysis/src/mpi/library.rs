@@ -42,7 +42,8 @@ pub(super) struct Constants {
     pub(super) errors_return: Handle,
     pub(super) shared: c_int,
     pub(super) status_ignore: usize,
-    pub(super) identical: c_int,
+    /// MPI_MODE_NOPRECEDE.
+    pub(super) no_precede: c_int,
 }
 
 /// Declares the functions of the library that we call ourselves: name, symbol, arguments. All
@@ -82,11 +83,11 @@ functions! {
     comm_split_type c"PMPI_Comm_split_type" (Handle, c_int, c_int, Handle, *mut Handle);
     comm_test_inter c"PMPI_Comm_test_inter" (Handle, *mut c_int);
     comm_group c"PMPI_Comm_group" (Handle, *mut Handle);
-    group_compare c"PMPI_Group_compare" (Handle, Handle, *mut c_int);
     group_size c"PMPI_Group_size" (Handle, *mut c_int);
     group_translate_ranks c"PMPI_Group_translate_ranks"
         (Handle, c_int, *const c_int, Handle, *mut c_int);
     group_free c"PMPI_Group_free" (*mut Handle);
+    win_get_group c"PMPI_Win_get_group" (Handle, *mut Handle);
     comm_free c"PMPI_Comm_free" (*mut Handle);
     comm_set_errhandler c"PMPI_Comm_set_errhandler" (Handle, Handle);
     comm_get_errhandler c"PMPI_Comm_get_errhandler" (Handle, *mut Handle);
@@ -120,6 +121,7 @@ pub struct Library {
 pub(super) struct FortranHandles {
     communicator: Option<unsafe extern "C" fn(c_int) -> Handle>,
     datatype: Option<unsafe extern "C" fn(c_int) -> Handle>,
+    window: Option<unsafe extern "C" fn(c_int) -> Handle>,
 }
 
 impl FortranHandles {
@@ -132,7 +134,16 @@ impl FortranHandles {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> Handle>(pointer)
             })
         };
-        Self { communicator: function(c"PMPI_Comm_f2c"), datatype: function(c"PMPI_Type_f2c") }
+        Self {
+            communicator: function(c"PMPI_Comm_f2c"),
+            datatype: function(c"PMPI_Type_f2c"),
+            window: function(c"PMPI_Win_f2c"),
+        }
+    }
+
+    pub(super) fn window(&self, handle: c_int) -> Handle {
+        // SAFETY: a local function that takes any integer.
+        self.window.map_or(handle as u32 as Handle, |function| unsafe { function(handle) })
     }
 
     pub(super) fn communicator(&self, handle: c_int) -> Handle {
@@ -243,7 +254,7 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
                 errors_return: get(c"ompi_mpi_errors_return")?,
                 shared: 0,
                 status_ignore: 0,
-                identical: 0,
+                no_precede: 2,
             },
         ));
     }
@@ -255,7 +266,7 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
             errors_return: 0x143,
             shared: 0xdd,
             status_ignore: 0,
-            identical: 201,
+            no_precede: 2048,
         };
         return Ok((Abi::Standard, constants));
     }
@@ -266,7 +277,7 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
         errors_return: 0x5400_0001,
         shared: 1,
         status_ignore: 1,
-        identical: 0,
+        no_precede: 8192,
     };
     Ok((Abi::Mpich, constants))
 }
