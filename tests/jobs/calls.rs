@@ -74,6 +74,11 @@ fn assert_counted_in_fortran(mpi: Mpi) {
         &[
             ("MPI_Barrier", ITERATIONS),
             ("MPI_Allreduce", ITERATIONS),
+            ("MPI_Reduce", ITERATIONS),
+            ("MPI_Bcast", ITERATIONS),
+            ("MPI_Win_fence", ITERATIONS),
+            ("MPI_Win_create", 1.0),
+            ("MPI_Win_free", 1.0),
             ("MPI_Sendrecv", ITERATIONS),
             ("MPI_Iprobe", ITERATIONS),
             ("MPI_File_open", 1.0),
@@ -85,6 +90,10 @@ fn assert_counted_in_fortran(mpi: Mpi) {
         summary.path_to(call_nodes(&summary, "MPI_Barrier")[0])[..2],
         ["main", "in_fortran"]
     );
+    // A barrier, two sums and a fence each, the window, and the end.
+    let phases = summary.at("/phases").as_array().map_or(&[][..], Vec::as_slice);
+    let instances: f64 = phases.iter().filter_map(|phase| phase["instances"].as_f64()).sum();
+    assert_eq!(instances, 4.0 * ITERATIONS + 2.0, "{phases:?}");
 }
 
 #[test]

@@ -11,6 +11,14 @@ static void (*f_init)(integer *error);
 static void (*f_barrier)(integer *comm, integer *error);
 static void (*f_allreduce)(void *out, void *in, integer *count, integer *type, integer *op,
                            integer *comm, integer *error);
+static void (*f_reduce)(void *out, void *in, integer *count, integer *type, integer *op, integer *root,
+                        integer *comm, integer *error);
+static void (*f_bcast)(void *both, integer *count, integer *type, integer *root, integer *comm,
+                       integer *error);
+static void (*f_win_create)(void *base, MPI_Aint *size, integer *unit, integer *info, integer *comm,
+                            integer *window, integer *error);
+static void (*f_win_fence)(integer *assertion, integer *window, integer *error);
+static void (*f_win_free)(integer *window, integer *error);
 static void (*f_sendrecv)(void *out, integer *count, integer *type, integer *to, integer *tag,
                           void *in, integer *in_count, integer *in_type, integer *from,
                           integer *in_tag, integer *comm, integer *status, integer *error);
@@ -45,11 +53,26 @@ static void load_fortran(void)
     find(&f_init, "mpi_init_");
     find(&f_barrier, "mpi_barrier_");
     find(&f_allreduce, "mpi_allreduce__");
+    find(&f_reduce, "mpi_reduce_");
+    find(&f_bcast, "mpi_bcast_");
+    find(&f_win_create, "mpi_win_create_");
+    find(&f_win_fence, "mpi_win_fence_");
+    find(&f_win_free, "mpi_win_free_");
     find(&f_sendrecv, "mpi_sendrecv");
     find(&f_iprobe, "MPI_IPROBE");
     find(&f_file_open, "mpi_file_open_");
     find(&f_file_close, "mpi_file_close_");
     find(&f_finalize, "mpi_finalize_");
+}
+
+static integer window;
+
+/* A window of nothing, on all ranks. */
+static void create_window(void)
+{
+    integer world = MPI_Comm_c2f(MPI_COMM_WORLD), info = MPI_Info_c2f(MPI_INFO_NULL), unit = 1, error;
+    MPI_Aint size = 0;
+    f_win_create(&error, &size, &unit, &info, &world, &window, &error);
 }
 
 SHOWN long long in_fortran(int iteration)
@@ -60,6 +83,10 @@ SHOWN long long in_fortran(int iteration)
     long long part = (long long)(rank + 1) * (iteration + 1), sum = 0, other = 0;
     f_barrier(&world, &error);
     f_allreduce(&part, &sum, &count, &number, &sum_op, &world, &error);
+    integer root = 1, none = 0;
+    f_reduce(&part, &sum, &count, &number, &sum_op, &root, &world, &error);
+    f_bcast(&sum, &count, &number, &root, &world, &error);
+    f_win_fence(&none, &window, &error);
     f_sendrecv(&part, &count, &number, &peer, &tag, &other, &count, &number, &peer, &tag, &world,
                status, &error);
     f_iprobe(&peer, &tag, &world, &flag, status, &error);
@@ -120,6 +147,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     long long checksum = error;
+    if (fortran)
+        create_window();
     for (int i = 0; i < parameters.iterations; i++)
         checksum += fortran ? in_fortran(i) : in_c(i);
     FILE *file = rank == 0 ? open_truth("languages") : NULL;
@@ -128,9 +157,11 @@ int main(int argc, char **argv)
         close_truth(file);
     }
     print_result("languages", checksum);
-    if (fortran)
+    if (fortran) {
+        f_win_free(&window, &error);
         f_finalize(&error);
-    else
+    } else {
         MPI_Finalize();
+    }
     return 0;
 }
