@@ -285,6 +285,14 @@ impl Observed {
         let _ = off.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Says of something that it is not followed: a bit of [`crate::sync::unfollowed`].
+    pub fn leave_unfollowed(&self, what: u32) {
+        let unfollowed = &self.header().unfollowed;
+        if unfollowed.load(Ordering::Relaxed) & what == 0 {
+            unfollowed.fetch_or(what, Ordering::Relaxed);
+        }
+    }
+
     /// What may be marked.
     pub(crate) fn markable(&self) -> &Markable {
         &self.addresses.markable

@@ -138,6 +138,8 @@ pub struct Process {
     pub bell: Doorbell,
     /// Those of `unsampled_threads` that have no area, because all were in use.
     pub unseen_threads: AtomicU32,
+    /// What is not followed: bits of [`crate::sync::unfollowed`].
+    pub unfollowed: AtomicU32,
 }
 
 /// A loaded module.

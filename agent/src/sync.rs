@@ -27,6 +27,22 @@ pub enum Among {
     Part(Part, u64),
 }
 
+/// Most parts of the ranks whose synchronisations are followed in a process.
+pub const MOST_PARTS: usize = 1024;
+
+/// Most threads of a process that live at the same time and whose courses are followed.
+pub const MOST_COURSES: usize = 64;
+
+/// What is not followed, as bits.
+pub mod unfollowed {
+    /// Synchronisations of further parts of the ranks: there are too many.
+    pub const PARTS: u32 = 1;
+    /// Those by other threads than the one that called MPI_Init.
+    pub const OTHER_THREADS: u32 = 2;
+    /// What further threads did: too many live at the same time.
+    pub const COURSES: u32 = 4;
+}
+
 /// The level of a synchronisation: level l holds one in 2^l, spread by a hash, so that no rhythm of
 /// the program decides which are kept.
 pub fn level(index: u64) -> u32 {

@@ -72,6 +72,8 @@ pub struct JobTotals {
     pub stepped_aside: RankSet,
     /// Ranks whose return addresses were not marked, by the reason\'s number.
     pub marks_off: BTreeMap<u32, RankSet>,
+    /// Ranks that did not follow something, by its bit of [`plimsoll_agent::sync::unfollowed`].
+    pub unfollowed: BTreeMap<u32, RankSet>,
     /// Ranks whose spool does not hold all, by what it does not.
     pub spool_troubles: BTreeMap<String, RankSet>,
     /// Counters of the measurement.
@@ -171,6 +173,11 @@ impl JobTotals {
                 0 => BTreeMap::new(),
                 reason => BTreeMap::from([(reason, RankSet::from_iter([input.rank]))]),
             },
+            unfollowed: (0..u32::BITS)
+                .map(|bit| 1 << bit)
+                .filter(|bit| profile.collection.unfollowed & bit != 0)
+                .map(|bit| (bit, RankSet::from_iter([input.rank])))
+                .collect(),
             spool_troubles: input
                 .spool_trouble
                 .iter()
@@ -213,6 +220,10 @@ impl JobTotals {
         self.stepped_aside = self.stepped_aside.union(&other.stepped_aside);
         for (reason, ranks) in other.marks_off {
             let ours = self.marks_off.entry(reason).or_default();
+            *ours = ours.union(&ranks);
+        }
+        for (bit, ranks) in other.unfollowed {
+            let ours = self.unfollowed.entry(bit).or_default();
             *ours = ours.union(&ranks);
         }
         for (trouble, ranks) in other.spool_troubles {

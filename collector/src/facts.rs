@@ -53,6 +53,10 @@ pub(crate) struct Facts {
     /// Those of them of which nothing was recorded. Spools of earlier builds do not tell it.
     #[serde(default)]
     pub(crate) unseen_threads: u64,
+    /// What it did not follow: bits of [`plimsoll_agent::sync::unfollowed`]. Spools of earlier builds do not
+    /// tell it.
+    #[serde(default)]
+    pub(crate) unfollowed: u32,
     /// The application took the sampling signal for itself.
     pub(crate) stepped_aside: bool,
     /// Code of ours failed in it. Spools of earlier builds do not tell it.

@@ -340,6 +340,7 @@ impl History {
                 marks_off: facts.marks_off,
                 unsampled_threads: facts.unsampled_threads,
                 unseen_threads: facts.unseen_threads,
+                unfollowed: facts.unfollowed | self.courses.unfollowed,
                 stepped_aside: facts.stepped_aside,
                 failed: facts.failed,
                 lost: self.counts.lost.saturating_add(self.unread),

@@ -202,6 +202,7 @@ impl Process {
             only_samples: only_samples(&self.segment),
             unsampled_threads: u64::from(unsampled),
             unseen_threads: u64::from(unseen),
+            unfollowed: header.unfollowed.load(Ordering::Relaxed),
             stepped_aside: header.stepped_aside.load(Ordering::Relaxed) != 0,
             failed: header.failed.load(Ordering::Relaxed) != 0,
         }

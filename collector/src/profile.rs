@@ -256,6 +256,9 @@ pub struct CollectionCounts {
     pub unsampled_threads: u64,
     /// Those of them of which nothing is known: they are not among the profile's threads.
     pub unseen_threads: u64,
+    /// What was not followed: bits of [`plimsoll_agent::sync::unfollowed`].
+    #[serde(default)]
+    pub unfollowed: u32,
     /// The application took the sampling signal for itself.
     pub stepped_aside: bool,
     /// Code of ours failed in the process: what was measured is not to be trusted.

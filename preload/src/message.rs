@@ -5,7 +5,8 @@
 use std::ffi::c_int;
 
 use plimsoll_agent::calls::{Call, CallClass, CallId, Convention, id_of};
-use plimsoll_agent::sync::Among;
+use plimsoll_agent::process;
+use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_analysis::mpi::{HandleFacts, Named};
 
 use crate::job;
@@ -66,7 +67,12 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
             }
             _ => 0,
         };
-        let among = if job::is_main_thread() { synchronised(frame, call, facts) } else { None };
+        let among = if job::is_main_thread() {
+            synchronised(frame, call, facts)
+        } else {
+            note_other_thread(frame, call, facts);
+            None
+        };
         (bytes, among)
     }
 }
@@ -87,18 +93,20 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
             value if frame.is_c() => value as c_int,
             reference => (reference as *const c_int).as_ref().copied().unwrap_or(-1),
         };
-        let communicator = || match call.communicator {
-            Some(word) if frame.is_c() => Some(Named::C(frame.argument(word))),
-            Some(_) => Some(Named::Fortran(frame.noted.communicator)),
-            None => None,
-        };
+        let communicator = || communicator(frame, call);
         // No data need move where there are no elements.
         let has_elements = || match call.count {
             Some(count) if frame.is_c() => c_count(frame, call, count) > 0,
             _ => frame.noted.count > 0,
         };
         match frame.call() {
-            _ if call.class == CallClass::CollectiveSync => facts.synchronised(communicator()?),
+            _ if call.class == CallClass::CollectiveSync => {
+                let among = facts.synchronised(communicator()?);
+                if facts.has_unfollowed_parts() {
+                    leave_unfollowed(unfollowed::PARTS);
+                }
+                among
+            }
             id if BCAST.contains(&id) && has_elements() => {
                 facts.spread(communicator()?, integer(BCAST_ROOT))
             }
@@ -116,6 +124,40 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
             _ => None,
         }
     }
+}
+
+/// Notes that a thread takes part in a collective whose end delimits nothing.
+///
+/// # Safety
+/// As [`synchronised`].
+unsafe fn note_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
+    if call.class != CallClass::CollectiveSync {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    let communicator = unsafe { communicator(frame, call) };
+    if communicator.is_some_and(|communicator| facts.has_others(communicator)) {
+        leave_unfollowed(unfollowed::OTHER_THREADS);
+    }
+}
+
+fn leave_unfollowed(what: u32) {
+    if let Some(observed) = process::current() {
+        observed.leave_unfollowed(what);
+    }
+}
+
+/// A call's communicator.
+///
+/// # Safety
+/// As [`finished`].
+unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
+    let word = call.communicator?;
+    if !frame.is_c() {
+        return Some(Named::Fortran(frame.noted.communicator));
+    }
+    // SAFETY: the table says which argument it is.
+    Some(Named::C(unsafe { frame.argument(word) }))
 }
 
 /// Which argument is the root.

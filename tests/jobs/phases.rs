@@ -215,6 +215,33 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
     }
 }
 
+/// The notes of a job that begin so.
+fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
+    let all = summary.at("/notes").as_array().map_or(&[][..], Vec::as_slice);
+    all.iter().filter_map(Value::as_str).filter(|note| note.starts_with(begin)).collect()
+}
+
+#[test]
+fn what_is_not_followed_is_said() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let said =
+        "On rank 0-1 threads other than the one that called MPI_Init took part in collectives";
+    let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 5 10");
+    assert_eq!(notes(elsewhere.summary(), said).len(), 1, "{}", elsewhere.text());
+    let many = "More than 64 threads of rank 0-1 lived at the same time";
+    // The last of 200 works for 3 s, and most are there when the collector first looks at them all.
+    for (threads, times) in [(60, 0), (200, 1)] {
+        let arguments = format!("sleep 1 15 3 {threads}");
+        let job = job("threads", Mpi::OpenMpi, 2, &arguments);
+        // A digest reads one thread after the other, and follows more of them.
+        let job = job.variable("PLIMSOLL_TRACE", "clusters").run().succeeded();
+        assert_eq!(notes(job.summary(), many).len(), times, "{}", job.text());
+        assert_eq!(notes(job.summary(), "On rank").len(), 0, "{}", job.text());
+    }
+}
+
 #[test]
 fn calls_are_counted_exactly() {
     for mpi in each_mpi() {

@@ -1,6 +1,7 @@
 //! What the summary says of the job as a whole, and of how it was measured.
 
 use plimsoll_agent::marks::retreat::Reason;
+use plimsoll_agent::sync::{MOST_COURSES, MOST_PARTS, unfollowed};
 
 use crate::agreement::Matching;
 use crate::input::{FirstDeath, JobInfo};
@@ -144,6 +145,22 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     notes.extend(late(&totals.counts));
     for (trouble, ranks) in &totals.spool_troubles {
         notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
+    }
+    for (bit, ranks) in &totals.unfollowed {
+        notes.push(match *bit {
+            unfollowed::PARTS => format!(
+                "Rank {ranks} synchronised with more than {MOST_PARTS} different groups of ranks: what is \
+                 uneven within the later ones is not seen."
+            ),
+            unfollowed::OTHER_THREADS => format!(
+                "On rank {ranks} threads other than the one that called MPI_Init took part in collectives: \
+                 these end no phases."
+            ),
+            _ => format!(
+                "More than {MOST_COURSES} threads of rank {ranks} lived at the same time: which of the later \
+                 ones did alike is not known."
+            ),
+        });
     }
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(

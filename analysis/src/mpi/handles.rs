@@ -3,10 +3,10 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use plimsoll_agent::sync::{Among, Part};
+use plimsoll_agent::sync::{Among, MOST_PARTS, Part};
 
 use super::library::{Abi, Handle, Library};
 use crate::fingerprint::{BASIS, extended};
@@ -62,25 +62,27 @@ const ALL: u32 = 1;
 const FIRST_PART: u32 = 2;
 
 /// Parts of the world that have communicators, and how often each has synchronised.
-struct Parts(Mutex<Vec<(Part, u64)>>);
-
-/// Most parts that are known. What more there are is not followed.
-const MOST_PARTS: usize = 1024;
+struct Parts {
+    known: Mutex<Vec<(Part, u64)>>,
+    /// There are more.
+    are_more: AtomicBool,
+}
 
 impl Parts {
     const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
+        Self { known: Mutex::new(Vec::new()), are_more: AtomicBool::new(false) }
     }
 
     /// The number of a part; communicators with the same members share it.
     fn number(&self, part: Part) -> u32 {
-        let mut parts = self.0.lock();
+        let mut parts = self.known.lock();
         let number = parts.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
             parts.push((part, 0));
             parts.len() - 1
         });
         if number >= MOST_PARTS {
             parts.pop();
+            self.are_more.store(true, Ordering::Relaxed);
             return NOBODY;
         }
         FIRST_PART + number as u32
@@ -88,7 +90,7 @@ impl Parts {
 
     /// Counts a synchronisation of a part.
     fn count(&self, number: u32) -> Option<Among> {
-        let mut parts = self.0.lock();
+        let mut parts = self.known.lock();
         let (part, count) = parts.get_mut(number as usize)?;
         let index = *count;
         *count += 1;
@@ -144,6 +146,16 @@ impl HandleFacts {
     /// are no others, or that cannot be told. To be asked once for each such call.
     pub fn synchronised(&self, communicator: Named) -> Option<Among> {
         self.count(self.members(communicator))
+    }
+
+    /// Whether a call on a communicator, which must be valid, brings ranks together.
+    pub fn has_others(&self, communicator: Named) -> bool {
+        self.members(communicator) != NOBODY
+    }
+
+    /// Whether there were more parts of the ranks than are followed.
+    pub fn has_unfollowed_parts(&self) -> bool {
+        self.parts.are_more.load(Ordering::Relaxed)
     }
 
     /// Something came together at one rank of a communicator, which must be valid (MPI_Reduce).
@@ -391,9 +403,11 @@ mod tests {
         assert_eq!(count(row), Some(Among::Part(part(7), 0)));
         assert_eq!(count(column), Some(Among::Part(part(8), 0)));
         assert_eq!(count(row), Some(Among::Part(part(7), 1)));
+        assert!(!parts.are_more.load(Ordering::Relaxed));
         let numbers: Vec<u32> =
             (0..MOST_PARTS as u32 + 5).map(|name| parts.number(part(name))).collect();
         assert_eq!(numbers[MOST_PARTS..], [NOBODY; 5], "what more there are is not followed");
+        assert!(parts.are_more.load(Ordering::Relaxed));
         assert_eq!(count(row), Some(Among::Part(part(7), 2)));
     }
 }

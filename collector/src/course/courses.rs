@@ -1,5 +1,7 @@
 //! The courses of all threads of a process: followed while threads live, and what they have come to.
 
+use plimsoll_agent::sync::{MOST_COURSES, unfollowed};
+
 use super::{Course, Crew, Keys, passed};
 use crate::clusters::Node;
 use crate::tree::{RawId, Tree};
@@ -8,9 +10,6 @@ use crate::tree::{RawId, Tree};
 /// other thread.
 const MAIN_PART: u64 = 4;
 const OTHERS_PART: u64 = 64;
-
-/// Most threads that live at the same time whose courses are followed.
-const MOST_FOLLOWED: usize = 64;
 
 /// The courses of a process.
 pub(crate) struct Courses {
@@ -22,6 +21,8 @@ pub(crate) struct Courses {
     pub(crate) crew: Crew,
     /// They are followed.
     pub(crate) are_followed: bool,
+    /// [`unfollowed::COURSES`] if one was not since the run began, else 0.
+    pub(crate) unfollowed: u32,
     /// Of how many threads now.
     followed: usize,
     /// Threads that were seen, in the run and before it.
@@ -64,6 +65,7 @@ impl Courses {
             main: None,
             crew: Crew::default(),
             are_followed,
+            unfollowed: 0,
             followed: 0,
             seen: 0,
             begin,
@@ -77,6 +79,7 @@ impl Courses {
         self.main = None;
         self.crew = Crew::default();
         self.are_followed = true;
+        self.unfollowed = 0;
         self.begin = begin;
         self.runs += 1;
     }
@@ -113,8 +116,9 @@ impl Courses {
     fn follow(&mut self, thread: &mut ThreadCourse, is_main: bool, since: Option<u64>) {
         let begin = since.map_or(self.begin, |since| since.max(self.begin));
         self.followed -= usize::from(thread.course.is_some());
-        let is_followed = is_main || self.followed < MOST_FOLLOWED;
+        let is_followed = is_main || self.followed < MOST_COURSES;
         self.followed += usize::from(is_followed);
+        self.unfollowed |= if is_followed { 0 } else { unfollowed::COURSES };
         let part = if is_main { MAIN_PART } else { OTHERS_PART };
         thread.run = self.runs;
         thread.course = is_followed.then(|| Course::new(begin, self.memory_bytes / part));
