@@ -1,11 +1,13 @@
 //! Symbol tables of modules, and the names in them as the user wrote them.
 
+mod candidates;
 mod demangle;
 mod noreturn;
 mod source;
 mod table;
 
+pub(crate) use candidates::Names;
 pub(crate) use demangle::demangle;
 pub(crate) use noreturn::never_returns;
 pub(crate) use source::Source;
-pub(crate) use table::{Found, Names, PART, Table};
+pub(crate) use table::{Found, PART, Table};

@@ -1,0 +1,158 @@
+//! Symbols as a file has them, and the choice among those of one address.
+
+use std::ffi::CStr;
+use std::ops::Range;
+
+use object::elf::{
+    FileHeader64, SHF_EXECINSTR, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT,
+    STT_SECTION, STT_TLS, SectionHeader64,
+};
+use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _, SymbolTable};
+use object::{Endianness, Object, ObjectSection, ReadRef};
+
+/// Symbols that are read between two looks at the deadline: less than a millisecond.
+const SYMBOLS_PER_CHECK: usize = 1 << 12;
+
+/// A symbol as found, before the choice among its aliases.
+pub(super) struct Candidate<'a> {
+    pub(super) start: u64,
+    pub(super) size: u64,
+    pub(super) section_end: u64,
+    pub(super) local: bool,
+    pub(super) name: &'a str,
+    pub(super) name_at: u32,
+    pub(super) is_dynamic: bool,
+}
+
+impl Candidate<'_> {
+    /// Aliases of one address: what the user is likelier to know comes first.
+    fn rank(&self) -> (bool, usize, usize, &str) {
+        let underscores = self.name.len() - self.name.trim_start_matches('_').len();
+        (self.local, underscores, self.name.len(), self.name)
+    }
+}
+
+/// All symbols of one address.
+pub(super) struct Group<'a> {
+    pub(super) best: &'a Candidate<'a>,
+    size: u64,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn of(group: &[(u64, u32)], candidates: &'a [Candidate<'a>]) -> Option<Self> {
+        let aliases = || group.iter().filter_map(|(_, at)| candidates.get(*at as usize));
+        let size = aliases().map(|candidate| candidate.size).max()?;
+        let best = match group {
+            [_] => aliases().next(),
+            _ => aliases().min_by(|a, b| a.rank().cmp(&b.rank())),
+        };
+        Some(Self { best: best?, size })
+    }
+}
+
+/// Ends of the functions, one for each of `groups`, by ascending address. A symbol without a size reaches
+/// to the next symbol, within its section, and is none at all inside a function that has a size.
+pub(super) fn extents(groups: &[Group<'_>]) -> Vec<Option<u64>> {
+    let mut sized_reach = 0;
+    let mut ends = Vec::with_capacity(groups.len());
+    for (index, Group { best, size }) in groups.iter().enumerate() {
+        let start = best.start;
+        let end = if *size > 0 {
+            Some(start.saturating_add(*size))
+        } else if start < sized_reach {
+            None
+        } else {
+            let next = groups.get(index + 1).map_or(u64::MAX, |group| group.best.start);
+            Some(next.min(best.section_end))
+        };
+        if *size > 0 {
+            sized_reach = sized_reach.max(start.saturating_add(*size));
+        }
+        ends.push(end.filter(|end| *end > start));
+    }
+    ends
+}
+
+type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
+
+/// `None` if that took too long.
+pub(super) fn candidates<'d, R: ReadRef<'d>>(
+    elf: &Elf<'d, R>,
+    is_over: &dyn Fn() -> bool,
+) -> Option<Vec<Candidate<'d>>> {
+    let endian = elf.endian();
+    let sections = elf.elf_section_table();
+    // Of each section, where it ends if it holds code.
+    let end = |section: &SectionHeader64<Endianness>| {
+        let is_code = section.sh_flags(endian) & u64::from(SHF_EXECINSTR) != 0;
+        is_code.then(|| section.sh_addr(endian).saturating_add(section.sh_size(endian)))
+    };
+    let ends: Vec<Option<u64>> = sections.iter().map(end).collect();
+    let tables = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()];
+    let mut found = Vec::with_capacity(tables.iter().map(|table| table.len()).sum());
+    for (table, is_dynamic) in tables.into_iter().zip([false, true]) {
+        let names = Names::of(elf, table);
+        for (index, symbol) in table.enumerate() {
+            if index.0.is_multiple_of(SYMBOLS_PER_CHECK) && is_over() {
+                return None;
+            }
+            let is_code = match symbol.st_type() {
+                STT_FUNC | STT_GNU_IFUNC => true,
+                STT_OBJECT | STT_COMMON | STT_SECTION | STT_FILE | STT_TLS => false,
+                // Hand-written assembly often gives its labels no type.
+                _ => !symbol.is_local(),
+            };
+            if !is_code {
+                continue;
+            }
+            let Ok(Some(section)) = table.symbol_section(endian, symbol, index) else { continue };
+            let Some(section_end) = ends.get(section.0).copied().flatten() else { continue };
+            let name_at = symbol.st_name(endian);
+            let Some(name) = names.name(name_at) else { continue };
+            if name.is_empty() || name.starts_with(".L") {
+                continue;
+            }
+            found.push(Candidate {
+                start: symbol.st_value(endian),
+                size: symbol.st_size(endian),
+                section_end,
+                local: symbol.is_local(),
+                name,
+                name_at,
+                is_dynamic,
+            });
+        }
+    }
+    Some(found)
+}
+
+/// Where a file has the names of a table of symbols.
+pub(super) fn names_range<'d, R: ReadRef<'d>>(
+    elf: &Elf<'d, R>,
+    table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
+) -> Option<Range<u64>> {
+    let (begin, size) = elf.section_by_index(table.string_section()).ok()?.file_range()?;
+    Some(begin..begin.checked_add(size)?)
+}
+
+/// The names of a table of symbols, read all at once: one by one, each would be read from the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'d>(&'d [u8]);
+
+impl<'d> Names<'d> {
+    /// Those of one of a file's tables; none where they cannot be read.
+    pub(crate) fn of<R: ReadRef<'d>>(
+        elf: &Elf<'d, R>,
+        table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
+    ) -> Self {
+        let section = elf.section_by_index(table.string_section()).ok();
+        Self(section.and_then(|section| section.data().ok()).unwrap_or_default())
+    }
+
+    /// The name that begins at an offset; `None` if it is not UTF-8, or none.
+    pub(crate) fn name(self, offset: u32) -> Option<&'d str> {
+        let rest = self.0.get(offset as usize..)?;
+        let name = CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes);
+        std::str::from_utf8(name).ok()
+    }
+}
