@@ -205,7 +205,7 @@ impl Calls {
 }
 
 /// `a, b and c`; of many the first few.
-fn listed(names: &[&str]) -> String {
+pub fn listed(names: &[&str]) -> String {
     const NAMED: usize = 4;
     match names {
         [] => "an unknown call".to_owned(),

@@ -78,6 +78,9 @@ pub struct JobTotals {
     pub spool_troubles: BTreeMap<String, RankSet>,
     /// Counters of the measurement.
     pub counts: Counts,
+    /// Functions that some rank has without structure, with their samples: each rank names its most
+    /// sampled ones.
+    pub late: BTreeMap<String, u64>,
 }
 
 /// What measuring cost and missed.
@@ -184,6 +187,7 @@ impl JobTotals {
                 .map(|trouble| (trouble.clone(), RankSet::from_iter([input.rank])))
                 .collect(),
             counts: Counts::of_rank(&profile.collection, input),
+            late: profile.late.iter().map(|it| (it.name.clone(), it.samples)).collect(),
         });
     }
 
@@ -231,6 +235,9 @@ impl JobTotals {
             *ours = ours.union(&ranks);
         }
         self.counts.combine(&other.counts);
+        for (name, samples) in other.late {
+            *self.late.entry(name).or_default() += samples;
+        }
     }
 }
 

@@ -268,6 +268,7 @@ impl Subject {
             effective_period_ns: 4 * MS,
             clock: "cpu".to_owned(),
             collection: CollectionCounts { samples: now / (4 * MS), ..Default::default() },
+            late: Vec::new(),
         }
     }
 

@@ -14,7 +14,7 @@ use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_agent::segment::{ADDRESS_IS_LEAF, MAX_ADDRESSES};
 use serde::{Deserialize, Serialize};
 
-use crate::profile::Frame;
+use crate::profile::{Frame, LateFunction};
 use crate::spool::meta::NameMeta;
 use crate::structure::{ModuleId, Structures};
 use crate::tables::Tables;
@@ -64,15 +64,6 @@ pub(crate) struct Use {
     pub(crate) detail: Detail,
     /// How often it was seen.
     pub(crate) samples: Samples,
-}
-
-/// What was not looked up by the deadline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Late {
-    /// Functions that stand without loops, inlined calls and lines.
-    pub(crate) functions: u64,
-    /// Samples in them.
-    pub(crate) samples: u64,
 }
 
 /// A function, by its module and where it begins.
@@ -239,13 +230,14 @@ impl Addresses {
         }
     }
 
-    /// Takes away what is not to be known of addresses, and that of functions that were given up.
+    /// Takes away what is not to be known of addresses, and that of functions that were given up. Returns
+    /// those functions, the one with most samples first.
     pub(crate) fn without_structure(
         &mut self,
         ids: impl IntoIterator<Item = (u32, Use)>,
         structures: &Structures,
-    ) -> Late {
-        let (mut late, mut functions) = (Late::default(), std::collections::HashSet::new());
+    ) -> Vec<LateFunction> {
+        let mut late: std::collections::HashMap<FunctionKey, (u32, u64)> = Default::default();
         for (id, used) in ids {
             let Some(named) = self.named.get_mut(&id) else { continue };
             let given_up = |function: &FunctionKey| structures.is_given_up(*function);
@@ -254,11 +246,15 @@ impl Addresses {
             } else if let Some(function) = named.function.filter(given_up) {
                 named.steps = Box::default();
                 named.detail = Detail::Symbol;
-                late.samples += used.samples.own;
-                functions.insert(function);
+                late.entry(function).or_insert((named.frame, 0)).1 += used.samples.own;
             }
         }
-        late.functions = functions.len() as u64;
+        let of =
+            |(frame, samples)| LateFunction { name: self.frame(frame).function.clone(), samples };
+        let mut late: Vec<LateFunction> = late.into_values().map(of).collect();
+        late.sort_by(|one, other| {
+            other.samples.cmp(&one.samples).then_with(|| one.name.cmp(&other.name))
+        });
         late
     }
 

@@ -19,7 +19,7 @@ use crate::course::{Courses, ThreadCourse};
 use crate::facts::{Facts, LastWords, ThreadCounters};
 use crate::periods::Periods;
 use crate::phases::Phases;
-use crate::profile::{CollectionCounts, ProcessProfile, Releases};
+use crate::profile::{CollectionCounts, LateFunction, MAX_NAMED_LATE, ProcessProfile, Releases};
 use crate::replay::Replay;
 use crate::series::Series;
 use crate::snapshot::Run;
@@ -51,6 +51,8 @@ pub(crate) struct History {
     pub(crate) threads: u32,
     /// Counters of the threads that have ended, and what was lost on this side.
     pub(crate) counts: CollectionCounts,
+    /// Functions that were not looked up by the deadline, as far as they are named.
+    late: Vec<LateFunction>,
     /// Times that records could not be read.
     pub(crate) unread: u64,
     handler_ticks: u64,
@@ -98,6 +100,7 @@ impl History {
             row_bytes,
             threads: 0,
             counts: CollectionCounts::default(),
+            late: Vec::new(),
             unread: 0,
             handler_ticks: 0,
         }
@@ -269,8 +272,10 @@ impl History {
         let used =
             used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
         let late = self.addresses.without_structure(used, structures);
-        self.counts.late_functions = late.functions;
-        self.counts.late_samples = late.samples;
+        self.counts.late_functions = late.len() as u64;
+        self.counts.late_samples = late.iter().map(|function| function.samples).sum();
+        self.late = late;
+        self.late.truncate(MAX_NAMED_LATE);
     }
 
     /// Whether its courses are followed.
@@ -346,6 +351,7 @@ impl History {
                 lost: self.counts.lost.saturating_add(self.unread),
                 ..self.counts
             },
+            late: self.late.clone(),
         }
     }
 

@@ -225,6 +225,19 @@ pub struct CrewProfile {
     pub keys: Vec<CourseKey>,
 }
 
+/// A function that stands without its loops, inlined calls and lines, because these were not looked up by
+/// the deadline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateFunction {
+    /// Its name.
+    pub name: String,
+    /// Samples in the function itself.
+    pub samples: u64,
+}
+
+/// Most [`LateFunction`]s of a process that are named.
+pub const MAX_NAMED_LATE: usize = 8;
+
 /// What the measurement cost and what it could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionCounts {
@@ -386,4 +399,8 @@ pub struct ProcessProfile {
     pub clock: String,
     /// What the measurement cost and missed.
     pub collection: CollectionCounts,
+    /// Functions without structure, those with most samples first; at most [`MAX_NAMED_LATE`] of
+    /// [`CollectionCounts::late_functions`].
+    #[serde(default)]
+    pub late: Vec<LateFunction>,
 }

@@ -242,5 +242,6 @@ pub fn profile(kind: u32) -> ProcessProfile {
         effective_period_ns: PERIOD_NS,
         clock: "cpu".to_owned(),
         collection: Default::default(),
+        late: Vec::new(),
     }
 }

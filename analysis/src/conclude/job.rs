@@ -1,11 +1,14 @@
 //! What the summary says of the job as a whole, and of how it was measured.
 
+use std::cmp::Reverse;
+
 use plimsoll_agent::marks::retreat::Reason;
 use plimsoll_agent::sync::{MOST_COURSES, MOST_PARTS, unfollowed};
 
+use crate::advice::listed;
 use crate::agreement::Matching;
 use crate::input::{FirstDeath, JobInfo};
-use crate::job::{Counts, JobTotals};
+use crate::job::JobTotals;
 use crate::metrics::NS_PER_S;
 use crate::summary::{Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run};
 
@@ -104,18 +107,24 @@ pub(super) fn efficiency(totals: &JobTotals, job: &JobInfo) -> Efficiency {
     }
 }
 
-/// What was not looked up by the deadline.
-fn late(counts: &Counts) -> Option<String> {
-    let functions = match counts.late_functions {
+/// What was not looked up by the deadline. Each node gives up functions of its own, so that together there
+/// may be more of them than on any rank.
+fn late(totals: &JobTotals) -> Option<String> {
+    let (counts, late) = (&totals.counts, &totals.late);
+    let functions = match counts.late_functions.max(late.len() as u64) {
         0 => return None,
         1 => String::from("1 function"),
         number => format!("{number} functions"),
     };
+    let mut names: Vec<&str> = late.keys().map(String::as_str).collect();
+    names.sort_by_key(|name| Reverse(late[*name]));
     let part = 100.0 * counts.late_samples as f64 / counts.samples.max(1) as f64;
     let part = if part < 1.0 { String::from("less than 1") } else { format!("{part:.0}") };
     Some(format!(
         "Loops and lines of {functions} ({part} % of the samples) were not looked up in time: each is \
-         shown as a whole. What was found is kept, so the next run comes further."
+         shown as a whole ({}). What was found is kept for the next run; a longer one, or `plimsoll digest`, \
+         looks up the rest.",
+        listed(&names)
     ))
 }
 
@@ -142,7 +151,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     for (reason, ranks) in &totals.left_out {
         notes.push(format!("The profile of rank {ranks} {reason} and was left out."));
     }
-    notes.extend(late(&totals.counts));
+    notes.extend(late(totals));
     for (trouble, ranks) in &totals.spool_troubles {
         notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
     }
@@ -170,4 +179,28 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
         ));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_without_structure_are_named_whichever_node_gave_them_up() {
+        let of_node = |functions: &[(&str, u64)]| {
+            let mut totals = JobTotals::default();
+            totals.counts.samples = 100;
+            totals.counts.late_functions = functions.len() as u64;
+            totals.counts.late_samples = functions.iter().map(|(_, samples)| samples).sum();
+            totals.late = functions.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+            totals
+        };
+        assert_eq!(late(&of_node(&[])), None);
+        let mut job = of_node(&[("solve", 20)]);
+        job.combine(of_node(&[("solve", 10), ("assemble", 25)]));
+        let note = late(&job).unwrap();
+        let told = "Loops and lines of 2 functions (28 % of the samples) were not looked up in time: \
+                    each is shown as a whole (solve and assemble).";
+        assert!(note.starts_with(told), "{note}");
+    }
 }

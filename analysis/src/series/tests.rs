@@ -196,6 +196,7 @@ impl Sampled {
             effective_period_ns: PERIOD,
             clock: "wall".to_owned(),
             collection: Default::default(),
+            late: Vec::new(),
         }
     }
 
