@@ -242,6 +242,8 @@ impl Suite {
             }
             Kind::Mpi4py(mpi, ranks) => {
                 command = mpi.launch(*ranks);
+                // Open MPI loses the answer to a spawn now and then; by default it waits for it for 300 s.
+                command.env("OMPI_MCA_pmix_base_exchange_timeout", "20");
                 command.envs(mpi.variables()).envs(mpi.python_variables());
                 unittests(mpi.python(), mpi4py_tests().expect("it was fetched before").into())
             }
