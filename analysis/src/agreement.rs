@@ -31,6 +31,8 @@ pub struct Agreed {
     pub ranks: u32,
     /// The user's rules of labels, as process 0 knows them.
     pub rules: Rules,
+    /// Of some ranks samples alone tell, which see few of the calls.
+    pub by_samples: bool,
 }
 
 /// A part of the run whose phases have no instances outside of it, as short as it can be.
@@ -121,7 +123,8 @@ impl Proposal {
         };
         let too_many = (self.divisions / WHOLE).div_ceil(MOST_DIVISIONS).max(1);
         let division_level = self.division_level + too_many.next_power_of_two().ilog2();
-        Agreed { matching, level: self.level, division_level, ranks: self.ranks, rules }
+        let (level, ranks) = (self.level, self.ranks);
+        Agreed { matching, level, division_level, ranks, rules, by_samples: false }
     }
 }
 

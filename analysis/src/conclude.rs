@@ -51,7 +51,7 @@ impl Conclusion {
     /// Concludes from the totals of all ranks, contexts in canonical order.
     pub fn new(totals: Totals, agreed: &Agreed, reference: Reference) -> Self {
         let mut meanings = meanings(&totals.tree.contexts, &agreed.rules);
-        polls::mark(&totals.tree.contexts, &mut meanings, |id| {
+        polls::mark(&totals.tree.contexts, &mut meanings, !agreed.by_samples, |id| {
             let node = &totals.nodes[id];
             (u64::try_from(node.exclusive.sum).unwrap_or(u64::MAX), node.calls)
         });

@@ -84,6 +84,7 @@ pub fn diagnose_into(
     if by_samples && agreed.ranks > 0 {
         noted = series::resolve(comm, &mut local, &lowest)?;
         (agreed, ..) = agree(comm, &local, &job.rules)?;
+        agreed.by_samples = true;
     }
     if agreed.ranks == 0 {
         return Err(DiagnoseError::NoRanks);

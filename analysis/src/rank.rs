@@ -63,7 +63,7 @@ impl<'a> Rank<'a> {
             *time_ns += value.exclusive_ns;
             *calls += value.calls;
         }
-        polls::mark(&profile.tree, &mut meanings, |id| own[id]);
+        polls::mark(&profile.tree, &mut meanings, !agreed.by_samples, |id| own[id]);
         let owners = Owners::new(&profile.tree, &meanings);
         let level = Some(agreed.level);
         let (phases, places, level) = match &agreed.matching {
@@ -201,7 +201,8 @@ mod tests {
 
     fn agreed(rules: &str) -> Agreed {
         let rules = Rules::from(rules.to_owned());
-        Agreed { matching: Matching::Phases, level: 0, division_level: 0, ranks: 2, rules }
+        let matching = Matching::Phases;
+        Agreed { matching, level: 0, division_level: 0, ranks: 2, rules, by_samples: false }
     }
 
     #[test]

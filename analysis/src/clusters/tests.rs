@@ -36,6 +36,7 @@ fn each_rank(subject: &Subject) -> Vec<Totals> {
         division_level: 0,
         ranks: subject.ranks,
         rules: Default::default(),
+        by_samples: false,
     };
     let totals = (0..subject.ranks).map(|rank| {
         let mut totals = Totals::default();

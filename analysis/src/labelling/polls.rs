@@ -4,7 +4,11 @@
 //!
 //! A program may also poll now and then while it computes, so that messages get on. So little must
 //! lie between two looks that nothing can be computed there. What a function does that the loop calls
-//! is work: there a message that has come is dealt with.
+//! is work: there a message that has come is dealt with. A thin one, which does nothing but look in its turn,
+//! as layers over MPI have them, belongs to the loop.
+//!
+//! Where calls are not measured, samples see few of them. Then the time in the looks tells how many there were:
+//! each takes a good part of a microsecond.
 
 use plimsoll_agent::calls::{self, CallClass};
 use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
@@ -17,10 +21,19 @@ use crate::label::Label;
 const MOST_BETWEEN_NS: u64 = 5_000;
 /// Most time that it may sleep in between: a rank that sleeps longer does so for its own ends.
 const MOST_ASLEEP_NS: u64 = 2_000_000;
+/// Most time between calls that are not counted, by the time in them.
+const MOST_BESIDE: u64 = 4;
 
 /// Marks what loops that poll spend between their looks, from the time in each context itself and its
-/// calls.
-pub fn mark(tree: &ContextTree, meanings: &mut [Meaning], own: impl Fn(usize) -> (u64, u64)) {
+/// calls; `counted`: these are all calls, and not only those that samples have seen.
+pub fn mark(
+    tree: &ContextTree,
+    meanings: &mut [Meaning],
+    counted: bool,
+    own: impl Fn(usize) -> (u64, u64),
+) {
+    let inside = inside(tree, meanings, &own);
+    let is_thin = |id: usize| inside[id].loops == 0 && inside[id].between.is_waiting(counted);
     // Of each context the loop that it is a part of, or a helper of.
     let mut loops: Vec<Option<NodeId>> = Vec::with_capacity(tree.nodes.len());
     let mut found: Vec<Between> = vec![Between::default(); tree.nodes.len()];
@@ -28,52 +41,102 @@ pub fn mark(tree: &ContextTree, meanings: &mut [Meaning], own: impl Fn(usize) ->
         let frame = &tree.frames[node.frame as usize];
         let outer = node.parent.and_then(|parent| loops[parent as usize]);
         let class = frame.call.and_then(calls::class);
-        let (time_ns, calls) = own(id);
         let of = match (frame.kind, class) {
             // Whatever it is like inside.
             (_, None) if is_system(frame) => outer,
             (FrameKind::Loop, _) => Some(id as NodeId),
             (FrameKind::Inlined | FrameKind::Line, _) => outer,
             (_, Some(CallClass::Sleep)) => outer,
+            (FrameKind::Function, None) if is_thin(id) => outer,
             _ => None,
         };
         loops.push(of.filter(|_| meanings[id].is_work()));
-        if let (Some(outer), None) = (outer, of) {
-            found[outer as usize].calls += if meanings[id].in_mpi { calls } else { 0 };
-            found[outer as usize].looks |= meanings[id].polling;
+        if let (Some(outer), None) = (outer, of)
+            && meanings[id].in_mpi
+        {
+            found[outer as usize].add_calls(&inside[id].between);
         }
         if let Some(of) = loops[id] {
-            let between = &mut found[of as usize];
-            let time = match class {
-                Some(_) => &mut between.asleep_ns,
-                None => &mut between.time_ns,
-            };
-            *time += time_ns;
+            found[of as usize].add_own(class, own(id).0);
         }
     }
     for (id, of) in loops.iter().enumerate() {
-        if of.is_some_and(|of| found[of as usize].is_waiting()) {
+        if of.is_some_and(|of| found[of as usize].is_waiting(counted)) {
             let label = Label::Wait;
             meanings[id] = Meaning { label, with_others: true, between: true, ..meanings[id] };
         }
     }
 }
 
-/// What a loop does that is no call of MPI, and how often it calls MPI.
+/// What a context holds with all that it calls.
+#[derive(Clone, Copy, Default)]
+struct Inside {
+    between: Between,
+    loops: u32,
+}
+
+fn inside(
+    tree: &ContextTree,
+    meanings: &[Meaning],
+    own: impl Fn(usize) -> (u64, u64),
+) -> Vec<Inside> {
+    let mut inside = vec![Inside::default(); tree.nodes.len()];
+    for (id, node) in tree.nodes.iter().enumerate().rev() {
+        let frame = &tree.frames[node.frame as usize];
+        let (time_ns, calls) = own(id);
+        let outermost = node.parent.is_none_or(|parent| !meanings[parent as usize].in_mpi);
+        let it = &mut inside[id];
+        if meanings[id].in_mpi {
+            it.between.called_ns += time_ns;
+            it.between.calls += if outermost { calls } else { 0 };
+            it.between.looks |= meanings[id].polling;
+        } else {
+            it.loops += u32::from(frame.kind == FrameKind::Loop);
+            it.between.add_own(frame.call.and_then(calls::class), time_ns);
+        }
+        let it = *it;
+        if let Some(parent) = node.parent {
+            let outer = &mut inside[parent as usize];
+            outer.loops += it.loops;
+            outer.between.add_calls(&it.between);
+            outer.between.time_ns += it.between.time_ns;
+            outer.between.asleep_ns += it.between.asleep_ns;
+        }
+    }
+    inside
+}
+
+/// What a loop does that is no call of MPI, and how often and for how long it calls MPI.
 #[derive(Clone, Copy, Default)]
 struct Between {
     looks: bool,
     calls: u64,
+    called_ns: u64,
     time_ns: u64,
     asleep_ns: u64,
 }
 
 impl Between {
-    fn is_waiting(self) -> bool {
+    fn add_calls(&mut self, other: &Self) {
+        self.looks |= other.looks;
+        self.calls += other.calls;
+        self.called_ns += other.called_ns;
+    }
+
+    fn add_own(&mut self, class: Option<CallClass>, time_ns: u64) {
+        match class {
+            Some(_) => self.asleep_ns += time_ns,
+            None => self.time_ns += time_ns,
+        }
+    }
+
+    fn is_waiting(self, counted: bool) -> bool {
         let at_most = |time_ns: u64, each_ns: u64| time_ns <= self.calls.saturating_mul(each_ns);
-        self.looks
-            && at_most(self.time_ns, MOST_BETWEEN_NS)
-            && at_most(self.asleep_ns, MOST_ASLEEP_NS)
+        let is_little = match counted {
+            true => at_most(self.time_ns, MOST_BETWEEN_NS),
+            false => self.time_ns <= self.called_ns.saturating_mul(MOST_BESIDE),
+        };
+        self.looks && is_little && at_most(self.asleep_ns, MOST_ASLEEP_NS)
     }
 }
 
@@ -86,6 +149,10 @@ mod tests {
 
     /// Whether the time in a loop itself is work, with what it calls and for how long.
     fn works(children: &[(&str, u64, u64)], loop_ns: u64) -> bool {
+        works_where(true, children, loop_ns)
+    }
+
+    fn works_where(counted: bool, children: &[(&str, u64, u64)], loop_ns: u64) -> bool {
         let mut contexts = Contexts::default();
         let looking = contexts.node("main/exchange/loop") as usize;
         let own: Vec<(usize, u64, u64)> = children
@@ -95,11 +162,12 @@ mod tests {
             })
             .collect();
         let mut meanings = meanings(&contexts.tree, &Rules::default());
-        mark(&contexts.tree, &mut meanings, |id| match own.iter().find(|(node, ..)| *node == id) {
+        let values = |id: usize| match own.iter().find(|(node, ..)| *node == id) {
             Some((_, time_ns, calls)) => (*time_ns, *calls),
             None if id == looking => (loop_ns, 0),
             None => (0, 0),
-        });
+        };
+        mark(&contexts.tree, &mut meanings, counted, values);
         let handles = contexts
             .tree
             .nodes
@@ -124,5 +192,25 @@ mod tests {
         assert!(works(&[("MPI_Test", MS, 100), ("usleep", 1000 * MS, 100)], 0));
         assert!(works(&[("MPI_Send", MS, 100_000)], 2 * MS), "it looks for nothing");
         assert!(works(&[("handle", MS, 0)], 2 * MS));
+    }
+
+    #[test]
+    fn thin_functions_around_looks_belong_to_the_loop() {
+        let looks = ("layer_Test/MPI_Test", MS, 10_000);
+        assert!(!works(&[looks, ("layer_Test", 10 * MS, 0)], 2 * MS));
+        assert!(!works(&[("outer/layer_Test/MPI_Test", MS, 10_000)], 2 * MS), "layer over layer");
+        // 5 us between two looks are the most, wherever they are spent.
+        assert!(!works(&[looks, ("layer_Test", 40 * MS, 0)], 10 * MS));
+        assert!(works(&[looks, ("layer_Test", 40 * MS, 0)], 11 * MS));
+        assert!(works(&[looks, ("layer_Test", 51 * MS, 0)], 2 * MS), "it is not thin");
+        assert!(works(&[("layer_Send/MPI_Send", MS, 10_000)], 2 * MS));
+    }
+
+    #[test]
+    fn where_calls_are_not_counted_their_time_tells_how_many_they_are() {
+        assert!(!works_where(false, &[("MPI_Test/opal_progress", 10 * MS, 2)], 40 * MS));
+        assert!(works_where(false, &[("MPI_Test/opal_progress", 10 * MS, 2)], 41 * MS));
+        assert!(!works_where(false, &[("layer_Test/MPI_Test/opal_progress", 10 * MS, 0)], 20 * MS));
+        assert!(works_where(false, &[("MPI_Send/opal_progress", 10 * MS, 2)], MS));
     }
 }

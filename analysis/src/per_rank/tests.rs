@@ -275,6 +275,7 @@ fn a_bounded_table_keeps_what_differs_most() {
         division_level: 0,
         ranks: 8,
         rules: crate::rules::Rules::default(),
+        by_samples: false,
     };
     let mut totals = Totals::default();
     let add = |input| totals.add_rank(&Rank::new(input, &agreed), &agreed);
