@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use plimsoll_agent::calls::{CALLS, Call, Provider, call, id_of};
+use plimsoll_agent::calls::{CALLS, Call, Extent, Provider, call, id_of};
 
 /// The headers of an installation; MPICH has its functions in several.
 const HEADERS: [(&str, &[&str]); 2] = [
@@ -202,12 +202,24 @@ fn assert_agrees(call: &Call, parameters: &[String], header: &str) {
         assert!(is(index, "MPI_Comm "), "communicator of {shown}");
     }
     let count = if call.large_count { "MPI_Count " } else { "int " };
+    // By rank it is an array, which headers write as a pointer or with brackets.
+    let is_array = |index: u8, kind: &str| {
+        let parameter = parameters[usize::from(index)].trim_start_matches("const ");
+        parameter.starts_with(kind) && (parameter.contains('*') || parameter.contains('['))
+    };
+    let by_rank = matches!(call.extent, Extent::ByRank | Extent::ByRankAndType);
     if let Some(index) = call.count {
-        assert!(is(index, count), "count of {shown}");
+        let agrees = if by_rank { is_array(index, count) } else { is(index, count) };
+        assert!(agrees, "count of {shown}");
+        let buffer = &parameters[usize::from(index) - 1];
+        assert!(!by_rank || !buffer.contains("sendbuf"), "received, and not sent, in {shown}");
         assert!(parameters[usize::from(index)].contains("count"), "count of {shown}");
     }
     if let Some(index) = call.datatype {
-        assert!(is(index, "MPI_Datatype "), "datatype of {shown}");
+        let by_type = call.extent == Extent::ByRankAndType;
+        let kind = "MPI_Datatype ";
+        let agrees = if by_type { is_array(index, kind) } else { is(index, kind) };
+        assert!(agrees, "datatype of {shown}");
     }
     if let Some(index) = call.in_place {
         let buffer = &parameters[usize::from(index)];

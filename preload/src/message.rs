@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::calls::{Call, CallClass, CallId, Convention, id_of};
+use plimsoll_agent::calls::{Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_agent::process;
 use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_analysis::mpi::{HandleFacts, Named};
@@ -46,25 +46,16 @@ pub unsafe fn note(frame: &Frame) -> Noted {
 /// The frame is of a call that has just returned `result`.
 pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, Option<Among>) {
     let call = frame.entry();
-    let fortran = !frame.is_c();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
         if !succeeded(frame, result) {
             return (0, None);
         }
         let bytes = match (call.count, call.datatype) {
-            (Some(count), Some(datatype)) => {
-                let count = if fortran { frame.noted.count } else { c_count(frame, call, count) };
-                // Without elements the datatype may be none, and in place it is ignored: MPI must
-                // not be asked about it.
-                if count == 0 || is_in_place(frame, call, facts) {
-                    0
-                } else if fortran {
-                    count.saturating_mul(facts.fortran_type_bytes(frame.noted.datatype))
-                } else {
-                    count.saturating_mul(facts.type_bytes(frame.argument(datatype)))
-                }
-            }
+            (Some(count), Some(datatype)) => match call.extent {
+                Extent::Whole => whole(frame, (count, datatype), facts),
+                extent => by_rank(frame, extent, (count, datatype), facts),
+            },
             _ => 0,
         };
         let among = if job::is_main_thread() {
@@ -163,6 +154,91 @@ unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
 /// Which argument is the root.
 const REDUCE_ROOT: u8 = 5;
 const BCAST_ROOT: u8 = 3;
+
+/// Bytes of a message that one count and one datatype describe.
+///
+/// # Safety
+/// As [`finished`]; `count` and `datatype` are their words.
+#[inline]
+unsafe fn whole(frame: &Frame, (count, datatype): (u8, u8), facts: &HandleFacts) -> u64 {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let call = frame.entry();
+        let count = if frame.is_c() { c_count(frame, call, count) } else { frame.noted.count };
+        // Without elements the datatype may be none, and in place it is ignored: MPI must not be asked about it.
+        if count == 0 || is_in_place(frame, call, facts) {
+            0
+        } else if frame.is_c() {
+            count.saturating_mul(facts.type_bytes(frame.argument(datatype)))
+        } else {
+            count.saturating_mul(facts.fortran_type_bytes(frame.noted.datatype))
+        }
+    }
+}
+
+/// Bytes that a rank has from all ranks of a collective. Few calls get here, and each has moved a block for each
+/// rank that is counted.
+///
+/// # Safety
+/// As [`whole`]; lists have an element for each rank of the communicator, and stay as they are until the call is
+/// complete (MPI-4.1, 6.12).
+#[inline(never)]
+unsafe fn by_rank(
+    frame: &Frame,
+    extent: Extent,
+    (count, datatype): (u8, u8),
+    facts: &HandleFacts,
+) -> u64 {
+    let call = frame.entry();
+    let Some(communicator) = call.communicator else { return 0 };
+    // SAFETY: promised by the caller.
+    unsafe {
+        let ranks = match frame.is_c() {
+            true => facts.ranks(frame.argument(communicator)),
+            false => facts.fortran_ranks(frame.noted.communicator),
+        };
+        if extent == Extent::EachRank {
+            return whole(frame, (count, datatype), facts).saturating_mul(ranks.into());
+        }
+        let (counts, types) = (frame.argument(count), frame.argument(datatype));
+        let elements = |at: usize| elements(counts, at, call.large_count);
+        let bytes_of = |at: usize| match (elements(at), frame.is_c()) {
+            // Of a block without elements the datatype may be none.
+            (0, _) => 0,
+            (elements, true) => elements.saturating_mul(facts.listed_type_bytes(types, at)),
+            (elements, false) => {
+                let datatype = *(types as *const c_int).add(at);
+                elements.saturating_mul(facts.fortran_type_bytes(datatype))
+            }
+        };
+        let blocks = 0..ranks as usize;
+        if extent == Extent::ByRankAndType {
+            return blocks.map(bytes_of).fold(0, u64::saturating_add);
+        }
+        let elements: u64 = blocks.map(elements).fold(0, u64::saturating_add);
+        let bytes = match (elements, frame.is_c()) {
+            (0, _) => 0,
+            (_, true) => facts.type_bytes(types),
+            (_, false) => facts.fortran_type_bytes(frame.noted.datatype),
+        };
+        elements.saturating_mul(bytes)
+    }
+}
+
+/// An element of a list of counts.
+///
+/// # Safety
+/// The list is that long.
+unsafe fn elements(list: usize, at: usize, are_large: bool) -> u64 {
+    // SAFETY: promised by the caller.
+    let count = unsafe {
+        match are_large {
+            true => *(list as *const i64).add(at),
+            false => i64::from(*(list as *const c_int).add(at)),
+        }
+    };
+    u64::try_from(count).unwrap_or(0)
+}
 
 /// Whether an MPI call succeeded (MPI_SUCCESS is 0 in every ABI): C returns an int, Fortran writes
 /// ierror, which may be absent in mpi_f08.

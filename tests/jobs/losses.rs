@@ -197,6 +197,25 @@ fn large_messages_are_told_from_late_ones() {
 }
 
 #[test]
+fn bytes_of_collectives_are_those_of_all_blocks() {
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        for how in
+            ["alltoall", "alltoallv", "alltoallw", "allgather", "allgatherv", "reduce_scatter"]
+        {
+            shown("collectives", mpi, 2, &format!("sleep 6 10 32 {how}"), |job| {
+                let loss = first(job, "large_message");
+                let called = loss.symptom_path().last().map(|call| call.to_lowercase());
+                assert_eq!(called, Some(format!("mpi_{how}")));
+                // The first call of all, which begins elsewhere, is another phase's.
+                let number = |key: &str| loss.field("symptom")[key].as_f64().unwrap_or(0.0);
+                let each = job.truth().number("bytes") / job.truth().number("calls");
+                assert_eq!(number("bytes") / number("calls"), each, "{how}");
+            });
+        }
+    }
+}
+
+#[test]
 fn large_files_are_told_with_the_function_that_writes_them() {
     shown("files", Mpi::OpenMpi, 4, "sleep 10 50 32", |with| {
         let (loss, truth) = (first(with, "large_io"), with.truth());

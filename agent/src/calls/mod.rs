@@ -76,12 +76,52 @@ pub struct Call {
     pub communicator: Option<u8>,
     /// Index of the element count among the arguments.
     pub count: Option<u8>,
+    /// What that count holds.
+    pub extent: Extent,
     /// Index of the datatype among the arguments; without it the count is in bytes.
     pub datatype: Option<u8>,
     /// Index of the buffer that, being MPI_IN_PLACE, voids count and datatype.
     pub in_place: Option<u8>,
     /// The count is an MPI_Count instead of an int.
     pub large_count: bool,
+}
+
+/// What the count of a call holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All elements.
+    Whole,
+    /// The elements for each rank of the communicator.
+    EachRank,
+    /// The address of the elements by rank.
+    ByRank,
+    /// The same, and the datatype is the address of the datatypes by rank.
+    ByRankAndType,
+}
+
+/// Which calls have other counts than [`Extent::Whole`]: by their names without what makes them nonblocking.
+const EXTENTS: [(&str, &str, Extent); 6] = [
+    ("MPI_Allgather", "MPI_Iallgather", Extent::EachRank),
+    ("MPI_Alltoall", "MPI_Ialltoall", Extent::EachRank),
+    ("MPI_Reduce_scatter_block", "MPI_Ireduce_scatter_block", Extent::EachRank),
+    ("MPI_Allgatherv", "MPI_Iallgatherv", Extent::ByRank),
+    ("MPI_Alltoallv", "MPI_Ialltoallv", Extent::ByRank),
+    ("MPI_Reduce_scatter", "MPI_Ireduce_scatter", Extent::ByRank),
+];
+
+const fn extent_of(name: &str) -> Extent {
+    if same(name, "MPI_Alltoallw") || same(name, "MPI_Ialltoallw") {
+        return Extent::ByRankAndType;
+    }
+    let mut at = 0;
+    while at < EXTENTS.len() {
+        let (blocking, nonblocking, extent) = EXTENTS[at];
+        if same(name, blocking) || same(name, nonblocking) {
+            return extent;
+        }
+        at += 1;
+    }
+    Extent::Whole
 }
 
 /// Index into [`CALLS`] plus one (0 is no call), possibly with [`STREAM`].
@@ -108,7 +148,7 @@ macro_rules! word {
 }
 
 macro_rules! row {
-    ($provider:ident $large:literal $name:expr; $class:ident $words:literal $text:literal
+    ($provider:ident $large:literal $name:expr, $plain:expr; $class:ident $words:literal $text:literal
      $comm:tt $count:tt $datatype:tt $in_place:tt) => {
         Call {
             name: $name,
@@ -118,6 +158,7 @@ macro_rules! row {
             text: $text,
             communicator: word!($comm),
             count: word!($count),
+            extent: extent_of($plain),
             datatype: word!($datatype),
             in_place: word!($in_place),
             large_count: $large,
@@ -134,11 +175,11 @@ macro_rules! table {
     ) => {
         /// All wrapped calls.
         pub const CALLS: &[Call] = &[
-            $(row!(Libc false stringify!($libc); $l1 $l2 $l3 $l4 $l5 $l6 $l7),)*
-            $(row!(Own false stringify!($own); $o1 $o2 $o3 $o4 $o5 $o6 $o7),)*
-            $(row!(Mpi false stringify!($mpi); $m1 $m2 $m3 $m4 $m5 $m6 $m7),)*
-            $(row!(Mpi false stringify!($twin); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
-            $(row!(Mpi true concat!(stringify!($twin), "_c"); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
+            $(row!(Libc false stringify!($libc), stringify!($libc); $l1 $l2 $l3 $l4 $l5 $l6 $l7),)*
+            $(row!(Own false stringify!($own), stringify!($own); $o1 $o2 $o3 $o4 $o5 $o6 $o7),)*
+            $(row!(Mpi false stringify!($mpi), stringify!($mpi); $m1 $m2 $m3 $m4 $m5 $m6 $m7),)*
+            $(row!(Mpi false stringify!($twin), stringify!($twin); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
+            $(row!(Mpi true concat!(stringify!($twin), "_c"), stringify!($twin); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
         ];
     };
 }

@@ -8,11 +8,13 @@
 // words         number of arguments in C; in Fortran ierror follows
 // text          how many of them are text: in Fortran their lengths follow ierror as hidden words
 // communicator  index of the communicator whose ranks the call brings together
-// count         index of the number of elements; libc: of bytes
+// count         index of the number of elements, or of the numbers by rank (`Extent`); libc: of bytes
 // datatype      index of their datatype
 // in_place      index of the buffer that, being MPI_IN_PLACE, voids count and datatype
 //
-// `_` stands for an argument that does not exist or says nothing about the whole message. Calls in
+// Collectives with a block for each rank count what a rank receives from all; where only the root has that, what
+// the others give or get. `_` stands for an argument that does not exist or says nothing about the whole message,
+// as of neighbours, whose number is not among the arguments. Calls in
 // `large_count` also exist as `NAME_c`, with MPI_Count for int (MPI-4.1, 2.5.8); those of `own` have
 // hooks that do more than measure. All calls of MPI-4.1 that may wait for another process are here;
 // local ones are not.
@@ -21,12 +23,12 @@ table! {
     large_count {
         // Collectives that no rank leaves before all have entered.
         MPI_Allgather CollectiveSync 7 0 6 4 5 _
-        MPI_Allgatherv CollectiveSync 8 0 7 1 2 0
+        MPI_Allgatherv CollectiveSync 8 0 7 4 6 _
         MPI_Allreduce CollectiveSync 6 0 5 2 3 _
         MPI_Alltoall CollectiveSync 7 0 6 4 5 _
-        MPI_Alltoallv CollectiveSync 9 0 8 _ _ _
-        MPI_Alltoallw CollectiveSync 9 0 8 _ _ _
-        MPI_Reduce_scatter CollectiveSync 6 0 5 _ _ _
+        MPI_Alltoallv CollectiveSync 9 0 8 5 7 _
+        MPI_Alltoallw CollectiveSync 9 0 8 5 7 _
+        MPI_Reduce_scatter CollectiveSync 6 0 5 2 3 _
         MPI_Reduce_scatter_block CollectiveSync 6 0 5 2 3 _
         // Other collectives: rooted, of prefixes, nonblocking, of neighbours, and their persistent requests.
         MPI_Allgather_init Communication 9 0 6 _ _ _
@@ -44,11 +46,11 @@ table! {
         MPI_Gatherv Communication 9 0 8 1 2 0
         MPI_Gatherv_init Communication 11 0 8 _ _ _
         MPI_Iallgather Communication 8 0 6 4 5 _
-        MPI_Iallgatherv Communication 9 0 7 1 2 0
+        MPI_Iallgatherv Communication 9 0 7 4 6 _
         MPI_Iallreduce Communication 7 0 5 2 3 _
         MPI_Ialltoall Communication 8 0 6 4 5 _
-        MPI_Ialltoallv Communication 10 0 8 _ _ _
-        MPI_Ialltoallw Communication 10 0 8 _ _ _
+        MPI_Ialltoallv Communication 10 0 8 5 7 _
+        MPI_Ialltoallw Communication 10 0 8 5 7 _
         MPI_Ibcast Communication 6 0 4 1 2 _
         MPI_Iexscan Communication 7 0 5 2 3 _
         MPI_Igather Communication 9 0 7 1 2 0
@@ -59,7 +61,7 @@ table! {
         MPI_Ineighbor_alltoallv Communication 10 0 8 _ _ _
         MPI_Ineighbor_alltoallw Communication 10 0 8 _ _ _
         MPI_Ireduce Communication 8 0 6 2 3 _
-        MPI_Ireduce_scatter Communication 7 0 5 _ _ _
+        MPI_Ireduce_scatter Communication 7 0 5 2 3 _
         MPI_Ireduce_scatter_block Communication 7 0 5 2 3 _
         MPI_Iscan Communication 7 0 5 2 3 _
         MPI_Iscatter Communication 9 0 7 4 5 3

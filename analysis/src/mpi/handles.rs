@@ -74,6 +74,7 @@ pub struct HandleFacts {
     sizes: Memory,
     fortran_members: Memory,
     fortran_sizes: Memory,
+    peers: Memory,
     parts: Parts,
     /// Where something came together and nothing has gone out since: whose it was, and the root.
     roots: Mutex<Vec<(u32, c_int)>>,
@@ -94,6 +95,7 @@ impl HandleFacts {
             sizes: Memory::new(),
             fortran_members: Memory::new(),
             fortran_sizes: Memory::new(),
+            peers: Memory::new(),
             parts: Parts::new(),
             roots: Mutex::default(),
             in_place: library.fortran_in_place(),
@@ -252,6 +254,45 @@ impl HandleFacts {
         Some(self.parts.number(part))
     }
 
+    /// How many ranks a communicator has, which must be valid; 0 of one between two groups, each of which has its
+    /// own number.
+    pub fn ranks(&self, communicator: Handle) -> u32 {
+        let communicator = self.handle(communicator);
+        let ask = || {
+            let functions = &self.library.functions;
+            let (mut inter, mut ranks): (c_int, c_int) = (0, 0);
+            // SAFETY: the communicator is valid; the calls are local.
+            let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
+            if code != 0 || inter != 0 {
+                return 0;
+            }
+            // SAFETY: as above.
+            let code = unsafe { (functions.comm_size)(communicator, &mut ranks) };
+            if code == 0 { u32::try_from(ranks).unwrap_or(0) } else { 0 }
+        };
+        self.peers.get(communicator, ask)
+    }
+
+    /// [`Self::ranks`], of a handle in Fortran.
+    pub fn fortran_ranks(&self, communicator: c_int) -> u32 {
+        self.ranks(self.library.fortran.communicator(communicator))
+    }
+
+    /// Bytes of one element of the datatype at an index of a list.
+    ///
+    /// # Safety
+    /// The list has valid datatypes of C up to this index.
+    pub unsafe fn listed_type_bytes(&self, list: usize, index: usize) -> u64 {
+        // SAFETY: promised by the caller; MPICH's handles are ints, those of other ABIs words.
+        let datatype = unsafe {
+            match self.library.abi {
+                Abi::Mpich => *(list as *const u32).add(index) as Handle,
+                _ => *(list as *const Handle).add(index),
+            }
+        };
+        self.type_bytes(datatype)
+    }
+
     /// Bytes of one element of the datatype, which must be valid; 0 if MPI does not say.
     pub fn type_bytes(&self, datatype: Handle) -> u64 {
         let datatype = self.handle(datatype);
@@ -290,6 +331,7 @@ impl HandleFacts {
         self.fortran_members.clear();
         self.windows.clear();
         self.roots.lock().clear();
+        self.peers.clear();
     }
 
     /// The application freed a datatype, whose handle may come back with another size.
