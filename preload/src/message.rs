@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::calls::{Call, CallClass, CallId, Convention, Extent, id_of};
+use plimsoll_agent::calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_agent::process;
 use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_analysis::mpi::{HandleFacts, Named};
@@ -58,15 +58,30 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
             },
             _ => 0,
         };
-        let among = if job::is_main_thread() {
-            synchronised(frame, call, facts)
-        } else {
-            note_other_thread(frame, call, facts);
-            None
+        let among = match MAY_SYNCHRONISE[usize::from(frame.call())] {
+            true => synchronised(frame, call, facts),
+            false => None,
         };
         (bytes, among)
     }
 }
+
+/// Calls that bring ranks together, alone or with another one: most calls are none of them.
+static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
+    let mut calls = [false; CALLS.len() + 1];
+    let mut at = 0;
+    while at < CALLS.len() {
+        calls[at + 1] = matches!(CALLS[at].class, CallClass::CollectiveSync);
+        at += 1;
+    }
+    let others = [REDUCE[0], REDUCE[1], BCAST[0], BCAST[1], FENCE];
+    at = 0;
+    while at < others.len() {
+        calls[others[at] as usize] = true;
+        at += 1;
+    }
+    calls
+};
 
 const REDUCE: [CallId; 2] = [id_of("MPI_Reduce"), id_of("MPI_Reduce_c")];
 const BCAST: [CallId; 2] = [id_of("MPI_Bcast"), id_of("MPI_Bcast_c")];
@@ -76,7 +91,13 @@ const FENCE: CallId = id_of("MPI_Win_fence");
 ///
 /// # Safety
 /// As [`finished`], and the call has succeeded.
+#[inline(never)]
 unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<Among> {
+    if !job::is_main_thread() {
+        // SAFETY: as the caller promises.
+        unsafe { note_other_thread(frame, call, facts) };
+        return None;
+    }
     // SAFETY: the table, and the standard, say what the arguments are. References of Fortran last until
     // the call has returned to the caller.
     unsafe {
