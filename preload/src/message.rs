@@ -211,13 +211,10 @@ unsafe fn by_rank(
     facts: &HandleFacts,
 ) -> u64 {
     let call = frame.entry();
-    let Some(communicator) = call.communicator else { return 0 };
     // SAFETY: promised by the caller.
     unsafe {
-        let ranks = match frame.is_c() {
-            true => facts.ranks(frame.argument(communicator)),
-            false => facts.fortran_ranks(frame.noted.communicator),
-        };
+        let Some(communicator) = communicator(frame, call) else { return 0 };
+        let ranks = facts.ranks(communicator);
         if extent == Extent::EachRank {
             return whole(frame, (count, datatype), facts).saturating_mul(ranks.into());
         }

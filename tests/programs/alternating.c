@@ -35,6 +35,11 @@ static const char *come_together(int iteration)
     int sum = 0;
     if (is_how("reduce")) {
         MPI_Reduce(&iteration, &sum, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+        if (rank == 0) {
+            /* Of no account for the others. */
+            MPI_Comm_dup(MPI_COMM_SELF, &other);
+            MPI_Comm_free(&other);
+        }
         MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);
         /* Nothing has come together since. */
         MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);

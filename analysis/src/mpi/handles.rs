@@ -76,7 +76,8 @@ pub struct HandleFacts {
     fortran_sizes: Memory,
     peers: Memory,
     parts: Parts,
-    /// Where something came together and nothing has gone out since: whose it was, and the root.
+    /// Ranks that have reduced something, and the root, which has broadcast nothing to them since. Kept when
+    /// handles are freed: one rank may free a communicator of its own between the two calls, the others not.
     roots: Mutex<Vec<(u32, c_int)>>,
     /// A communicator of all ranks; `None` if a session has made none yet.
     world: Option<Handle>,
@@ -176,27 +177,37 @@ impl HandleFacts {
                 self.members.get(handle, || self.members_of_communicator(handle))
             }
             Named::Fortran(integer) => {
-                let handle = || self.library.fortran.communicator(integer);
-                let ask = || self.members_of_communicator(handle());
+                let ask = || self.members_of_communicator(self.communicator(communicator));
                 self.fortran_members.get(integer as u32 as usize, ask)
             }
         }
+    }
+
+    fn communicator(&self, communicator: Named) -> Handle {
+        match communicator {
+            Named::C(word) => self.handle(word),
+            Named::Fortran(integer) => self.library.fortran.communicator(integer),
+        }
+    }
+
+    /// Whether a valid communicator is no intercommunicator, whose group is only its local side.
+    fn is_of_one_group(&self, communicator: Handle) -> bool {
+        let mut inter = 0;
+        // SAFETY: the communicator is valid; the call is local.
+        let code = unsafe { (self.library.functions.comm_test_inter)(communicator, &mut inter) };
+        code == 0 && inter == 0
     }
 
     fn members_of_communicator(&self, communicator: Handle) -> u32 {
         if Some(communicator) == self.world {
             return ALL;
         }
-        let functions = &self.library.functions;
-        let mut inter = 0;
-        // SAFETY: the communicator is valid; the call is local.
-        let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
-        // The group of an intercommunicator is only its local side.
-        if code != 0 || inter != 0 {
+        if !self.is_of_one_group(communicator) {
             return NOBODY;
         }
-        // SAFETY: as above.
-        self.members_of(|group| unsafe { (functions.comm_group)(communicator, group) })
+        let get = self.library.functions.comm_group;
+        // SAFETY: the communicator is valid; the call is local.
+        self.members_of(|group| unsafe { get(communicator, group) })
     }
 
     /// The members of a group, which `get` gets: [`ALL`] if they are all ranks of the world, in whatever
@@ -256,26 +267,18 @@ impl HandleFacts {
 
     /// How many ranks a communicator has, which must be valid; 0 of one between two groups, each of which has its
     /// own number.
-    pub fn ranks(&self, communicator: Handle) -> u32 {
-        let communicator = self.handle(communicator);
+    pub fn ranks(&self, communicator: Named) -> u32 {
+        let communicator = self.communicator(communicator);
         let ask = || {
-            let functions = &self.library.functions;
-            let (mut inter, mut ranks): (c_int, c_int) = (0, 0);
-            // SAFETY: the communicator is valid; the calls are local.
-            let code = unsafe { (functions.comm_test_inter)(communicator, &mut inter) };
-            if code != 0 || inter != 0 {
+            if !self.is_of_one_group(communicator) {
                 return 0;
             }
-            // SAFETY: as above.
-            let code = unsafe { (functions.comm_size)(communicator, &mut ranks) };
+            let mut ranks: c_int = 0;
+            // SAFETY: the communicator is valid; the call is local.
+            let code = unsafe { (self.library.functions.comm_size)(communicator, &mut ranks) };
             if code == 0 { u32::try_from(ranks).unwrap_or(0) } else { 0 }
         };
         self.peers.get(communicator, ask)
-    }
-
-    /// [`Self::ranks`], of a handle in Fortran.
-    pub fn fortran_ranks(&self, communicator: c_int) -> u32 {
-        self.ranks(self.library.fortran.communicator(communicator))
     }
 
     /// Bytes of one element of the datatype at an index of a list.
@@ -330,7 +333,6 @@ impl HandleFacts {
         self.members.clear();
         self.fortran_members.clear();
         self.windows.clear();
-        self.roots.lock().clear();
         self.peers.clear();
     }
 
