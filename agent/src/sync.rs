@@ -27,10 +27,10 @@ pub enum Among {
     Part(Part, u64),
 }
 
-/// Most parts of the ranks whose synchronisations are followed in a process.
+/// A process follows the synchronisations of at most so many groups of ranks.
 pub const MOST_PARTS: usize = 1024;
 
-/// Most threads of a process that live at the same time and whose courses are followed.
+/// The collector follows the courses of at most so many threads of a process at the same time.
 pub const MOST_COURSES: usize = 64;
 
 /// What is not followed, as bits.

@@ -44,7 +44,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// That of a context outside of what threads wait for each other in.
+    /// The category of a context that is no barrier of threads, nor called by one.
     pub fn of(meaning: Meaning) -> Self {
         match meaning.label {
             Label::CollectiveSynchronisation => Self::Synchronisation,

@@ -30,14 +30,14 @@ type Histogram = BTreeMap<u64, u64>;
 /// What has been observed, by the size of a call's data: its binary logarithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidths {
-    /// By operations of which the whole time is known.
+    /// Operations that were measured from begin to end.
     whole: BTreeMap<u32, Histogram>,
     /// By calls that completed what other calls had started, perhaps long before.
     completed: BTreeMap<u32, Histogram>,
 }
 
 impl Bandwidths {
-    /// Takes in operations whose whole time is known: their number, bytes and time.
+    /// Adds operations that were measured from begin to end: their number, bytes and time.
     pub fn add_whole(&mut self, calls: u64, bytes: u64, time_ns: u64) {
         add(&mut self.whole, calls, bytes, time_ns);
     }
@@ -60,7 +60,7 @@ impl Bandwidths {
         }
     }
 
-    /// How long so many calls need at least for so many bytes, in nanoseconds.
+    /// The least time in which `calls` can move `bytes` together, in nanoseconds.
     pub fn least_ns(&self, calls: u64, bytes: u64) -> f64 {
         bytes as f64 / self.of(size(calls, bytes)) as f64 * NS_PER_S
     }

@@ -204,8 +204,8 @@ table! {
         MPI_Win_unlock Communication 2 0 _ _ _ _
         MPI_Win_unlock_all Communication 1 0 _ _ _ _
         MPI_Win_wait Communication 1 0 _ _ _ _
-        // Making and freeing communicators; freeing datatypes, whose handles may come back. All members agree
-        // on a new one, so none leaves before all have entered; those of a topology need not be all.
+        // Making and freeing communicators; freeing datatypes, whose handles may come back. A communicator is
+        // made by all its members, and none returns before all have called; a topology may leave ranks out.
         MPI_Cart_create Communication 6 0 0 _ _ _
         MPI_Cart_sub Communication 3 0 0 _ _ _
         MPI_Comm_create CollectiveSync 3 0 0 _ _ _

@@ -45,7 +45,7 @@ impl Paths {
         &self.frames[from..from + kept.length as usize]
     }
 
-    /// Whether so many frames can be kept, in the place of what a slot has or behind all others.
+    /// Whether a path of so many frames fits: where the path of its slot stands, or behind all paths.
     fn has_room(&self, place: Kept, frames: usize) -> bool {
         frames <= place.room as usize || frames <= MAX_FRAMES - self.used
     }
