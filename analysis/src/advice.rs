@@ -194,7 +194,7 @@ impl Calls {
         let is_in = |phase: &u64| {
             finding.kind == LossKind::FrequentCommunication || *phase == finding.phase
         };
-        let phases = totals.phases.iter().filter(|(index, _)| is_in(index));
+        let phases = totals.sums.phases.iter().filter(|(index, _)| is_in(index));
         let of_phase = phases.flat_map(|(_, phase)| nodes.iter().filter_map(|it| phase.wait(*it)));
         let (calls, moved, ns) = of_phase.fold((0, 0, 0), |(calls, moved, ns), call| {
             (calls + call.calls, moved + call.moved, ns + call.time.sum)

@@ -17,7 +17,7 @@ use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
 use crate::bandwidth::Bandwidths;
 use crate::canonical::{below, path};
-use crate::finding::{Finding, half_query};
+use crate::finding::{Finding, Scope};
 use crate::frames::is_system;
 use crate::imbalance::{Cause, PhaseImbalance};
 use crate::job::JobTotals;
@@ -100,22 +100,28 @@ fn rest_on_cores_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, job: &JobTo
     rest_ns.clamp(0.0, self::rest_ns(phase, imbalance, ranks))
 }
 
-/// The losses of a phase, of which `imbalance` is known.
+/// What calls may lose in a phase: what even work would leave, in nanoseconds.
+pub fn left_ns(totals: &Totals, Scope { phase, imbalance, ranks, .. }: &Scope<'_>) -> f64 {
+    match totals.job.lacks_cores() {
+        false => rest_ns(phase, imbalance, *ranks),
+        true => rest_on_cores_ns(phase, imbalance, &totals.job),
+    }
+}
+
+/// The losses of a phase.
+///
+/// `rest_ns` is what its calls may lose in all, in nanoseconds.
 pub fn communication(
     totals: &Totals,
     meanings: &[Meaning],
-    (index, phase): (u64, &PhaseTotals),
-    imbalance: &PhaseImbalance,
+    scope: &Scope<'_>,
+    rest_ns: f64,
 ) -> Vec<Finding> {
-    let ranks = totals.job.ranks.len();
-    let rest_ns = match totals.job.lacks_cores() {
-        false => rest_ns(phase, imbalance, ranks),
-        true => rest_on_cores_ns(phase, imbalance, &totals.job),
-    };
+    let phase = scope.phase;
     // By the kind and the source code of the cause, which calls may reach in several ways.
     let mut lost: BTreeMap<_, Lost> = BTreeMap::new();
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
-    for (call, ns) in shares(phase, imbalance, ranks, rest_ns) {
+    for (call, ns) in shares(scope, rest_ns) {
         let Some(time) = phase.wait(call).filter(|_| ns > 0.0) else { continue };
         let Some(reason) = reason(totals, meanings, (phase, call, time), ns) else { continue };
         let lost = lost.entry((reason.kind, reason.cause.map(frame))).or_default();
@@ -124,17 +130,13 @@ pub fn communication(
         lost.calls.push((call, ns));
     }
     lost.into_iter()
-        .filter_map(|((kind, _), lost)| finding(totals, meanings, (index, phase), kind, lost))
+        .filter_map(|((kind, _), lost)| finding(totals, meanings, scope, kind, lost))
         .collect()
 }
 
 /// What each call of a phase is put down of the time that even work would leave.
-fn shares(
-    phase: &PhaseTotals,
-    imbalance: &PhaseImbalance,
-    ranks: u32,
-    rest_ns: f64,
-) -> Vec<(NodeId, f64)> {
+fn shares(scope: &Scope<'_>, rest_ns: f64) -> Vec<(NodeId, f64)> {
+    let Scope { phase, imbalance, ranks, .. } = *scope;
     // The call, what is even and uneven of its time, and the most that the latter may stand for: a run is
     // shorter by the longest wait in a call if nobody waits in it (ICS18, 4.3.1).
     let ending = phase.ends_in.map(|ending| (ending, imbalance.even_ns, 0.0, 0.0));
@@ -226,7 +228,7 @@ pub fn frequent(totals: &Totals, call: NodeId) -> Reason {
 fn finding(
     totals: &Totals,
     meanings: &[Meaning],
-    (index, phase): (u64, &PhaseTotals),
+    scope: &Scope<'_>,
     kind: LossKind,
     mut lost: Lost,
 ) -> Option<Finding> {
@@ -241,20 +243,21 @@ fn finding(
     // Of the contexts of the cause the one with the most stands for it.
     let most = lost.causes.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
     let causes = match most.and_then(|(node, _)| *node) {
-        Some(node) => vec![Cause { node, own: false, ns: lost.ns }],
-        None => partners(totals, phase, symptom, lost.ns),
+        Some(node) => vec![Cause::new(node, false, lost.ns)],
+        None => partners(totals, scope, symptom, lost.ns),
     };
-    let time = phase.wait(symptom)?;
-    let quantity = if phase.ends_in == Some(symptom) {
-        Quantity::Sync { phase: index }
+    let time = scope.phase.wait(symptom)?;
+    let quantity = if scope.phase.ends_in == Some(symptom) {
+        Quantity::Sync { phase: scope.index }
     } else {
-        Quantity::Wait { phase: index, path: path(&totals.tree.contexts, symptom) }
+        Quantity::Wait { phase: scope.index, path: path(&totals.tree.contexts, symptom) }
     };
     Some(Finding {
         also_in: also.map(|(call, _)| *call).collect(),
         causes,
-        waiting: half_query(quantity, time.time.max),
-        ..Finding::new(kind, index, lost.ns / NS_PER_S, symptom)
+        waiting: scope.half_query(quantity, time.time.max),
+        group: scope.group_index(),
+        ..Finding::new(kind, scope.index, lost.ns / NS_PER_S, symptom)
     })
 }
 
@@ -293,20 +296,18 @@ pub fn joined(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
 
 /// What the ranks work meanwhile: a partner that is late is most likely there. If the function that waits
 /// also works, it is that work, as of a stage in a pipeline; else all work may be.
-fn partners(totals: &Totals, phase: &PhaseTotals, symptom: NodeId, lost_ns: f64) -> Vec<Cause> {
+fn partners(totals: &Totals, scope: &Scope<'_>, symptom: NodeId, lost_ns: f64) -> Vec<Cause> {
     let contexts = &totals.tree.contexts;
     let inside = below(contexts, function_around(contexts, symptom));
-    let near = partners_among(totals, phase, lost_ns, |node| inside[node as usize]);
-    if near.is_empty() { partners_among(totals, phase, lost_ns, |_| true) } else { near }
+    let near = partners_among(scope, lost_ns, |node| inside[node as usize]);
+    if near.is_empty() { partners_among(scope, lost_ns, |_| true) } else { near }
 }
 
 fn partners_among(
-    totals: &Totals,
-    phase: &PhaseTotals,
+    &Scope { phase, ranks, .. }: &Scope<'_>,
     lost_ns: f64,
     chosen: impl Fn(NodeId) -> bool,
 ) -> Vec<Cause> {
-    let ranks = totals.job.ranks.len();
     let work_ns = |it: &(&NodeId, &PhaseNode)| it.1.own.mean(ranks);
     let workers: Vec<_> = phase.nodes.iter().filter(|(node, _)| chosen(**node)).collect();
     let whole_ns: f64 = workers.iter().map(work_ns).sum();
@@ -317,7 +318,7 @@ fn partners_among(
     let part = |it: &(&NodeId, &PhaseNode)| work_ns(it) / whole_ns.max(1.0);
     let workers = workers.into_iter().filter(|it| part(it) >= PARTNER_PART);
     let mut causes: Vec<Cause> =
-        workers.map(|it| Cause { node: *it.0, own: true, ns: part(&it) * lost_ns }).collect();
+        workers.map(|it| Cause::new(*it.0, true, part(&it) * lost_ns)).collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
     causes
 }

@@ -12,7 +12,9 @@ use crate::clocks::{Lowest, Reference, lower, lowest};
 use crate::clusters::{self, Finished};
 use crate::communicator::{Alone, Communicator, CommunicatorError, broadcast, reduce};
 use crate::conclude::{Conclusion, summary};
+use crate::groups;
 use crate::input::{JobInfo, RankInput};
+use crate::mpmd::{self, Members};
 use crate::order::ordered;
 use crate::per_rank::{self, Table};
 use crate::queries::ask;
@@ -98,7 +100,7 @@ pub fn diagnose_into(
         totals.clocks.add_rank(rank.input, &reference);
     }
     let totals = reduce(comm, totals, Totals::combine);
-    let (conclusion, mut failure) = match totals {
+    let (mut conclusion, mut failure) = match totals {
         Ok(totals) => {
             let conclude = |totals| Conclusion::new(ordered(totals), &agreed, reference);
             (totals.map(conclude), None)
@@ -107,25 +109,35 @@ pub fn diagnose_into(
     };
     // What process 0 asks of all: whoever failed before tells them so.
     let to_all = |failure: &Option<CommunicatorError>| failure.clone().map_or(Ok(()), Err);
-    let questions = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::questions));
-    let answers = told_to_0(comm, &mut failure, ask(comm, &ranks, questions))?;
+    let divergences = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::divergences));
+    let answers = told_to_0(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
+    let members = conclusion.as_mut().zip(answers).map(|(it, answers)| it.form_groups(answers));
     let sheet = table.is_some().then(|| conclusion.as_ref().and_then(Conclusion::sheet)).flatten();
     let told = to_all(&failure).map(|()| {
         conclusion.as_ref().map(|conclusion| Told {
             contexts: conclusion.contexts(),
             clusters: conclusion.clusters(),
             columns: sheet.as_ref().map(|sheet| sheet.contexts().to_owned()),
+            members: members.unwrap_or_default(),
         })
     });
-    let Told { mut contexts, clusters, columns } = broadcast(comm, told)?;
+    let Told { mut contexts, clusters, columns, members } = broadcast(comm, told)?;
+    let groups = mpmd::add_up(comm, &ranks, &agreed, &mut contexts, &members);
+    if let Some((conclusion, groups)) =
+        conclusion.as_mut().zip(told_to_0(comm, &mut failure, groups)?)
+    {
+        conclusion.find_losses(groups);
+    }
+    let queries = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::queries));
+    let answers = ask(comm, &ranks, queries);
     let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
     let mut untold = None;
     if let Some(columns) = columns {
-        // The others wait to be asked for their rows, whatever became of the clusters.
-        let wanted = sheet.as_ref().zip(table).filter(|_| clusters.is_ok());
+        // The others wait to be asked for their rows, whatever became of the rest.
+        let wanted = sheet.as_ref().zip(table).filter(|_| answers.is_ok() && clusters.is_ok());
         untold = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
     }
-    let answers = answers.zip(clusters?);
+    let answers = answers?.zip(clusters?);
     // The summary is made from the totals, and both take much memory.
     drop(ranks);
     drop((local, contexts));
@@ -162,6 +174,8 @@ struct Told {
     clusters: Finished,
     /// The contexts whose values go into a table; `None` where there is none.
     columns: Option<Vec<NodeId>>,
+    /// The ranks whose values are to be added up by group.
+    members: Members,
 }
 
 /// Diagnoses the ranks that one process holds, without communicating: a process without MPI, or

@@ -91,10 +91,18 @@ pub struct Divisions {
 }
 
 impl Divisions {
-    /// Takes in those that one rank kept, of this level at least; `places` are its contexts' canonical nodes.
-    pub fn add_rank(&mut self, rank: &Rank<'_>, level: u32, places: &[Option<NodeId>]) {
+    /// Takes in those that one rank kept, of this level at least, of phases that `chosen` names by their first index;
+    /// `places` are its contexts' canonical nodes.
+    pub fn add_rank(
+        &mut self,
+        rank: &Rank<'_>,
+        level: u32,
+        places: &[Option<NodeId>],
+        chosen: impl Fn(u64) -> bool,
+    ) {
         self.level = level;
-        let rows = rank.divisions(level).map(|(row, phase)| (row, phase, row.ends_in));
+        let rows = rank.divisions(level).filter(|(_, phase)| chosen(phase.first_index));
+        let rows = rows.map(|(row, phase)| (row, phase, row.ends_in));
         each_of_rank(rank, rows, places, |row, values| {
             let division = Division {
                 values,

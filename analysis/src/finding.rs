@@ -2,9 +2,10 @@
 
 use plimsoll_collector::profile::NodeId;
 
-use crate::imbalance::Cause;
+use crate::imbalance::{Cause, PhaseImbalance};
 use crate::metrics::Accumulator;
 use crate::queries::{Quantity, Query};
+use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::totals::PhaseTotals;
 
@@ -32,8 +33,12 @@ pub struct Finding {
     pub evened_out: bool,
     /// Which rank is slow changes from instance to instance.
     pub by_turns: bool,
-    /// Finds the slow ranks.
-    pub slow: Option<Query>,
+    /// The group of ranks that it concerns, by its place in the phase; `None` where it is all ranks.
+    pub group: Option<u32>,
+    /// Slow ranks that are known without asking.
+    pub slow_ranks: RankSet,
+    /// Find the other slow ranks.
+    pub slow: Vec<Query>,
     /// Finds the waiting ranks.
     pub waiting: Option<Query>,
 }
@@ -51,7 +56,9 @@ impl Finding {
             causes: Vec::new(),
             evened_out: false,
             by_turns: false,
-            slow: None,
+            group: None,
+            slow_ranks: RankSet::default(),
+            slow: Vec::new(),
             waiting: None,
         }
     }
@@ -65,5 +72,38 @@ pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
 
 /// Ranks at or above half of the largest.
 pub fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
-    (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2) })
+    (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2), among: None })
+}
+
+/// A phase among the ranks that are compared with each other: all, or a group with a task of its own
+/// (PPoPP20, 5.4).
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    /// First index of the phase.
+    pub index: u64,
+    /// What the ranks add up to in it.
+    pub phase: &'a PhaseTotals,
+    /// Their imbalance.
+    pub imbalance: &'a PhaseImbalance,
+    /// How many they are.
+    pub ranks: u32,
+    /// The group's place in the phase and its ranks; `None` for all ranks.
+    pub group: Option<(u32, &'a RankSet)>,
+}
+
+impl Scope<'_> {
+    /// The group's place in the phase.
+    pub fn group_index(&self) -> Option<u32> {
+        self.group.map(|(index, _)| index)
+    }
+
+    /// The ranks of a group, which alone are to be asked.
+    pub fn among(&self) -> Option<RankSet> {
+        self.group.map(|(_, ranks)| ranks.clone())
+    }
+
+    /// Of these ranks those at or above half of the largest.
+    pub fn half_query(&self, quantity: Quantity, max_ns: u64) -> Option<Query> {
+        Some(Query { among: self.among(), ..half_query(quantity, max_ns)? })
+    }
 }

@@ -16,6 +16,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find, path};
+use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::finding::Finding;
 use crate::frames::is_part;
 use crate::imbalance::Cause;
@@ -44,7 +45,7 @@ pub struct Divergence {
 
 /// Where ranks diverge: what is to be asked of them.
 pub fn divergences(totals: &Totals, owners: &Owners) -> Vec<Divergence> {
-    let diverging = totals.phases.iter().filter_map(|(first_index, phase)| {
+    let diverging = totals.sums.phases.iter().filter_map(|(first_index, phase)| {
         let nodes = diverging(totals, owners, phase);
         let contexts = nodes.into_iter().map(|node| path(&totals.tree.contexts, node)).collect();
         let divergence = Divergence { phase: *first_index, contexts };
@@ -76,16 +77,35 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
 /// Ranks that have the same of the contexts that tell ranks apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alike {
-    ranks: RankSet,
+    /// The ranks.
+    pub ranks: RankSet,
     /// Their work in the phase, in nanoseconds.
-    work: Accumulator,
+    pub work: Accumulator,
+}
+
+impl Alike {
+    /// Mean of their work, in nanoseconds.
+    pub fn mean_work_ns(&self) -> f64 {
+        self.work.mean(self.ranks.len())
+    }
 }
 
 /// Ranks of a phase by which of its diverging contexts they have, each a bit in their order.
 pub type ByContexts = BTreeMap<u64, Alike>;
 
-/// Which of the contexts that tell ranks apart some ranks have, by first index of the phase.
-pub fn of_ranks(ranks: &[Rank<'_>], divergences: &[Divergence]) -> BTreeMap<u64, ByContexts> {
+/// Asks all ranks which of the contexts that tell ranks apart they have; the answers, by first index of the
+/// phase, are at process 0, `None` elsewhere. Process 0's `divergences` count, the others' are ignored.
+/// Collective.
+pub fn ask(
+    comm: &dyn Communicator,
+    local: &[Rank<'_>],
+    divergences: Result<Option<Vec<Divergence>>, CommunicatorError>,
+) -> Result<Option<BTreeMap<u64, ByContexts>>, CommunicatorError> {
+    let divergences = broadcast(comm, divergences)?;
+    reduce(comm, of_ranks(local, &divergences), combine)
+}
+
+fn of_ranks(ranks: &[Rank<'_>], divergences: &[Divergence]) -> BTreeMap<u64, ByContexts> {
     let of_phase = |divergence: &Divergence| {
         let mut groups = ByContexts::default();
         for rank in ranks {
@@ -101,12 +121,15 @@ pub fn of_ranks(ranks: &[Rank<'_>], divergences: &[Divergence]) -> BTreeMap<u64,
     divergences.iter().map(of_phase).collect()
 }
 
-/// Takes in the groups of other ranks.
-pub fn combine(ours: &mut BTreeMap<u64, ByContexts>, theirs: BTreeMap<u64, ByContexts>) {
+fn combine(
+    mut ours: BTreeMap<u64, ByContexts>,
+    theirs: BTreeMap<u64, ByContexts>,
+) -> BTreeMap<u64, ByContexts> {
     for (phase, groups) in theirs {
         let ours = ours.entry(phase).or_default();
         groups.into_iter().for_each(|(bits, alike)| join(ours, bits, alike));
     }
+    ours
 }
 
 /// Which of the diverging contexts a rank has, each a bit in their order, and its work in the phase in
@@ -133,13 +156,20 @@ fn join(groups: &mut ByContexts, bits: u64, alike: Alike) {
 /// Kind and groups of a phase, whose ranks have answered so; `None` where they were not asked. Groups come
 /// by ascending lowest rank.
 pub fn shown(totals: &Totals, phase: &PhaseTotals, answers: Option<&ByContexts>) -> Shown {
-    let groups = answers.map(tasks).unwrap_or_default();
-    if groups.len() < 2 {
+    let groups = of_phase(answers);
+    if groups.is_empty() {
         // The ranks that have the phase, which is all of them where they agree on phases.
         let all = Alike { ranks: totals.job.ranks.clone(), work: phase.work };
-        return (PhaseKind::Spmd, vec![group(&all, totals.job.ranks.len())]);
+        return (PhaseKind::Spmd, vec![group(&all)]);
     }
-    (PhaseKind::Mpmd, groups.iter().map(|(_, alike)| group(alike, alike.ranks.len())).collect())
+    (PhaseKind::Mpmd, groups.iter().map(group).collect())
+}
+
+/// The groups of a phase whose ranks have answered so, by ascending lowest rank; none where all do the same.
+pub fn of_phase(answers: Option<&ByContexts>) -> Vec<Alike> {
+    let groups = answers.map(tasks).unwrap_or_default();
+    let several = groups.len() > 1;
+    groups.into_iter().filter(|_| several).map(|(_, alike)| alike).collect()
 }
 
 /// Which of the groups that are shown does what no other does, by the context of it.
@@ -164,11 +194,11 @@ const UNEQUAL: (f64, f64) = (0.01, 0.1);
 
 /// The group that has most work, if it has so much that the job is divided unequally: its index, and
 /// what it has more than all ranks on average, in seconds.
-pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[RankGroup]) -> Option<(u32, f64)> {
+pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[Alike]) -> Option<(u32, f64)> {
     let mean_s = phase.work.mean(totals.job.ranks.len()) / NS_PER_S;
     let (index, most) =
-        (0..).zip(groups).max_by(|(_, a), (_, b)| a.mean_work_s.total_cmp(&b.mean_work_s))?;
-    let more_s = most.mean_work_s - mean_s;
+        (0..).zip(groups).max_by(|(_, a), (_, b)| a.mean_work_ns().total_cmp(&b.mean_work_ns()))?;
+    let more_s = most.mean_work_ns() / NS_PER_S - mean_s;
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let unequal = more_s > UNEQUAL.0 * elapsed_s && more_s > UNEQUAL.1 * mean_s;
     (groups.len() > 1 && unequal).then_some((index, more_s))
@@ -190,7 +220,7 @@ pub fn task(
         |node: &NodeId| causes.iter().all(|cause| outwards(cause.node).any(|outer| outer == *node));
     let ns = causes.iter().map(|cause| cause.ns).sum();
     let common = outwards(causes.first()?.node).filter(is_function).filter(holds_all);
-    let tasks = common.map(|node| Cause { node, own: false, ns }).take_while(is_own);
+    let tasks = common.map(|node| Cause::new(node, false, ns)).take_while(is_own);
     let is_new = |task: &Cause| !causes.iter().any(|cause| cause.node == task.node);
     tasks.last().filter(|task| !finding.evened_out && is_new(task))
 }
@@ -198,9 +228,8 @@ pub fn task(
 /// Kind and groups.
 pub type Shown = (PhaseKind, Vec<RankGroup>);
 
-fn group(alike: &Alike, ranks: u32) -> RankGroup {
-    let mean_work_s = alike.work.mean(ranks) / NS_PER_S;
-    RankGroup { ranks: alike.ranks.to_string(), mean_work_s }
+fn group(alike: &Alike) -> RankGroup {
+    RankGroup { ranks: alike.ranks.to_string(), mean_work_s: alike.mean_work_ns() / NS_PER_S }
 }
 
 /// Groups with tasks of their own, with their contexts, by ascending lowest rank: who has only some of the

@@ -7,7 +7,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use crate::divisions::{Divided, Excess};
 use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
-use crate::totals::{PhaseTotals, Totals};
+use crate::totals::{PhaseSums, PhaseTotals};
 
 /// Instances shorter than this many sampling periods are too short to tell which function was slow
 /// in a single one of them.
@@ -59,15 +59,14 @@ pub struct PhaseImbalance {
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
 
-/// Imbalance in all phases of a run, by their first index.
-pub fn imbalances(totals: &Totals) -> BTreeMap<u64, PhaseImbalance> {
-    let (ranks, period_ns) = (totals.job.ranks.len(), totals.job.period_ns);
+/// Imbalance of so many ranks, sampled so often, in their phases, by first index.
+pub fn imbalances(sums: &PhaseSums, ranks: u32, period_ns: u64) -> BTreeMap<u64, PhaseImbalance> {
     let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
-        let whole = PhaseImbalance::new((*index, phase), &totals.instances, ranks, period_ns);
-        let divided = totals.divisions.of_phase(*index, ranks);
+        let whole = PhaseImbalance::new((*index, phase), &sums.instances, ranks, period_ns);
+        let divided = sums.divisions.of_phase(*index, ranks);
         (*index, whole.divided(&divided, phase.ends_in, ranks))
     };
-    totals.phases.iter().map(of_phase).collect()
+    sums.phases.iter().map(of_phase).collect()
 }
 
 impl PhaseImbalance {
@@ -208,6 +207,15 @@ pub struct Cause {
     pub own: bool,
     /// What the run would be shorter by if its work were even, in nanoseconds.
     pub ns: f64,
+    /// The group of ranks that it lies in, by its place in the phase; `None` where it may be any rank.
+    pub group: Option<u32>,
+}
+
+impl Cause {
+    /// A cause that may lie in any rank.
+    pub fn new(node: NodeId, own: bool, ns: f64) -> Self {
+        Self { node, own, ns, group: None }
+    }
 }
 
 fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
@@ -276,11 +284,11 @@ impl Walk<'_> {
         // The outermost function holds everything: to name it says nothing.
         let split = outermost || explained >= EXPLAINED * imbalance.inclusive_ns;
         if inner.is_empty() || !split {
-            self.causes.push(Cause { node, own: false, ns: imbalance.inclusive_ns });
+            self.causes.push(Cause::new(node, false, imbalance.inclusive_ns));
             return;
         }
         if imbalance.own_ns > self.least_ns {
-            self.causes.push(Cause { node, own: true, ns: imbalance.own_ns });
+            self.causes.push(Cause::new(node, true, imbalance.own_ns));
         }
         for node in inner {
             self.visit(node, false);

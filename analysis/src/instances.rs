@@ -114,9 +114,16 @@ pub struct Instances {
 }
 
 impl Instances {
-    /// Takes in the instances that one rank kept; `places` are its contexts' canonical nodes.
-    pub fn add_rank(&mut self, rank: &Rank<'_>, places: &[Option<NodeId>]) {
-        let rows = rank.rows().map(|(row, phase)| (row, phase, phase.ends_in));
+    /// Takes in the instances that one rank kept of phases that `chosen` names by their first index; `places` are its
+    /// contexts' canonical nodes.
+    pub fn add_rank(
+        &mut self,
+        rank: &Rank<'_>,
+        places: &[Option<NodeId>],
+        chosen: impl Fn(u64) -> bool,
+    ) {
+        let rows = rank.rows().filter(|(_, phase)| chosen(phase.first_index));
+        let rows = rows.map(|(row, phase)| (row, phase, phase.ends_in));
         each_of_rank(rank, rows, places, |row, instance| self.add(row.index, instance));
     }
 

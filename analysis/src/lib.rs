@@ -39,6 +39,7 @@ pub mod loops;
 pub mod losses;
 pub mod metrics;
 pub mod mpi;
+pub mod mpmd;
 pub mod order;
 pub mod output;
 pub mod owners;

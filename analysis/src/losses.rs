@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
-use crate::communication::{communication, joined, rest_ns};
-use crate::finding::{Finding, SERIAL_FRACTION, cause_time, half_query};
+use crate::communication::{communication, joined, left_ns, rest_ns};
+use crate::finding::{Finding, SERIAL_FRACTION, Scope, cause_time, half_query};
 use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
 use crate::job::LEAST_SEVERITY;
 use crate::labelling::Meaning;
 use crate::metrics::{Accumulator, NS_PER_S};
+use crate::mpmd::{self, Groups};
 use crate::owners::Owners;
 use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
@@ -38,6 +39,7 @@ const TURNS_FRACTION: f64 = 0.5;
 pub fn losses(
     totals: &Totals,
     imbalances: &BTreeMap<u64, PhaseImbalance>,
+    groups: &Groups,
     meanings: &[Meaning],
     owners: &Owners,
 ) -> Vec<Finding> {
@@ -52,11 +54,16 @@ pub fn losses(
     let least_s = LEAST_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S;
     let least_s = least_s.max(LEAST_BESIDE_DELAY * delay_s).max(seen_s);
     let mut all = Vec::new();
-    for (index, phase) in &totals.phases {
-        let measured = &imbalances[index];
-        all.extend(imbalance(totals, owners, (*index, phase), measured));
-        if totals.job.ranks.len() > 1 {
-            all.extend(communication(totals, meanings, (*index, phase), measured));
+    for (index, phase) in &totals.sums.phases {
+        let ranks = totals.job.ranks.len();
+        let imbalance = &imbalances[index];
+        let whole = Scope { index: *index, phase, imbalance, ranks, group: None };
+        all.extend(uneven_work(totals, owners, &whole));
+        let left_ns = left_ns(totals, &whole);
+        match groups.get(index) {
+            Some(groups) => all.extend(mpmd::communication(totals, meanings, (&whole, groups))),
+            None if ranks > 1 => all.extend(communication(totals, meanings, &whole, left_ns)),
+            None => {}
         }
         all.extend(files(totals, meanings, (*index, phase)));
     }
@@ -90,7 +97,7 @@ pub fn losses(
 /// it loses in the same synchronisation for the same first cause is the same loss, and is counted
 /// with the phase that recurs.
 fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
-    let instances = |finding: &Finding| totals.phases[&finding.phase].instances;
+    let instances = |finding: &Finding| totals.sums.phases[&finding.phase].instances;
     findings.sort_by_key(|finding| (std::cmp::Reverse(instances(finding)), finding.phase));
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
@@ -102,6 +109,7 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
             );
             instances(other) > 1
                 && other.kind == finding.kind
+                && other.group == finding.group
                 && (by_cause || other.symptom == finding.symptom)
                 && other.causes.first().map(|cause| cause.node)
                     == finding.causes.first().map(|cause| cause.node)
@@ -133,13 +141,8 @@ pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
 
 /// Load imbalance of a phase, or serialization, its special case: what shows in the ending
 /// synchronisation, and what shows before it, in messages and smaller synchronisations.
-fn imbalance(
-    totals: &Totals,
-    owners: &Owners,
-    (index, phase): (u64, &PhaseTotals),
-    imbalance: &PhaseImbalance,
-) -> Vec<Finding> {
-    let ranks = totals.job.ranks.len();
+pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<Finding> {
+    let Scope { phase, imbalance, ranks, .. } = *scope;
     let Some(ending) = phase.ends_in.filter(|_| ranks > 1) else { return Vec::new() };
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
     let causes_of = |loss_ns: f64| imbalance.causes(owners, &shared, loss_ns);
@@ -156,14 +159,14 @@ fn imbalance(
         }
         // Causes that add up to more than is lost even each other out.
         let evened_out = imbalance.evened_out(&causes);
-        let finding = uneven(totals, (index, phase), (ns, symptom), causes)?;
+        let finding = uneven(totals, scope, (ns, symptom), causes)?;
         Some(Finding { evened_out, ..finding })
     };
     let (ending_ns, work_ns) = (imbalance.ending_ns, imbalance.work_ns);
     let before_ns = work_ns - ending_ns;
     let both_ns = ending_ns.min(before_ns);
     let waited = phase.waits_most(ranks).map(|(node, wait)| (node, uneven_ns(wait, ranks)));
-    let waits = waited.into_iter().chain(imbalance.in_parts).chain(by_turns(totals, phase));
+    let waits = waited.into_iter().chain(imbalance.in_parts).chain(by_turns(totals, scope));
     let before = waits.filter(|(_, ns)| *ns > SHOWN * before_ns).map(|(node, _)| node).next();
     let parts = match before.filter(|_| before_ns > least_ns) {
         Some(before)
@@ -182,9 +185,9 @@ fn imbalance(
 /// The call in which ranks wait longest before the ending synchronisation, and how long on average: those
 /// that are slow by turns have waited alike in the end. Ranks that share cores also wait where no work is
 /// uneven.
-fn by_turns(totals: &Totals, phase: &PhaseTotals) -> Option<(NodeId, f64)> {
-    let ranks = totals.job.ranks.len();
-    let waits = phase.waits.iter().map(|(node, wait)| (*node, wait.time.mean(ranks)));
+fn by_turns(totals: &Totals, scope: &Scope<'_>) -> Option<(NodeId, f64)> {
+    let waits = scope.phase.waits.iter();
+    let waits = waits.map(|(node, wait)| (*node, wait.time.mean(scope.ranks)));
     waits
         .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
         .filter(|_| !totals.job.lacks_cores())
@@ -199,25 +202,26 @@ const SHOWN: f64 = 0.1;
 /// A loss of so many nanoseconds that shows in `symptom`, from its causes, the most likely first.
 fn uneven(
     totals: &Totals,
-    (index, phase): (u64, &PhaseTotals),
+    scope: &Scope<'_>,
     (loss_ns, symptom): (f64, NodeId),
     causes: Vec<Cause>,
 ) -> Option<Finding> {
-    let ranks = totals.job.ranks.len();
+    let Scope { index, phase, ranks, .. } = *scope;
     // Uneven waiting that no uneven work explains is no load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
     let serial = is_serial(&time, ranks);
     // Messages are waited for now in one call, now in another.
     let waiting = if Some(symptom) == phase.ends_in {
-        half_query(Quantity::Sync { phase: index }, phase.sync.time.max)
+        scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max)
     } else {
-        half_query(Quantity::Waits { phase: index }, phase.waited.max)
+        scope.half_query(Quantity::Waits { phase: index }, phase.waited.max)
     };
     let kind = if serial { LossKind::Serialization } else { LossKind::LoadImbalance };
     Some(Finding {
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
-        slow: slow_query(totals, index, first, &time),
+        group: scope.group_index(),
+        slow: slow_query(totals, scope, first, &time).into_iter().collect(),
         waiting,
         causes,
         ..Finding::new(kind, index, loss_ns / NS_PER_S, symptom)
@@ -233,13 +237,19 @@ fn is_serial(time: &Accumulator, ranks: u32) -> bool {
 }
 
 /// Ranks at or above mean + (maximum - mean) / 2.
-fn slow_query(totals: &Totals, phase: u64, cause: &Cause, time: &Accumulator) -> Option<Query> {
-    let ranks = u128::from(totals.job.ranks.len());
+fn slow_query(
+    totals: &Totals,
+    scope: &Scope<'_>,
+    cause: &Cause,
+    time: &Accumulator,
+) -> Option<Query> {
+    let ranks = u128::from(scope.ranks);
     let at_least = (time.sum + ranks * u128::from(time.max)).div_ceil(2 * ranks);
     let path: Vec<Step> = path(&totals.tree.contexts, cause.node);
     (time.max > 0).then_some(Query {
-        quantity: Quantity::Work { phase, path, own: cause.own },
+        quantity: Quantity::Work { phase: scope.index, path, own: cause.own },
         at_least_ns: u64::try_from(at_least).unwrap_or(u64::MAX),
+        among: scope.among(),
     })
 }
 
@@ -254,6 +264,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
         return None;
     }
     let (index, phase) = totals
+        .sums
         .phases
         .iter()
         .max_by_key(|(index, phase)| (phase.run_delay.sum, std::cmp::Reverse(**index)))?;

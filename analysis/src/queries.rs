@@ -1,15 +1,11 @@
-//! The second exchange: which ranks are meant. Totals know how slow the slowest rank is, not which
-//! it is, and that some ranks have a context, not which; so the root asks, and every collector answers for
-//! its ranks.
-
-use std::collections::BTreeMap;
+//! Which ranks are meant. Totals know how slow the slowest rank is, not which it is: so process 0 asks, and
+//! every collector answers for its ranks.
 
 use plimsoll_collector::profile::PhaseProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
-use crate::groups::{self, ByContexts, Divergence};
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 
@@ -62,53 +58,31 @@ pub struct Query {
     pub quantity: Quantity,
     /// The bound, in nanoseconds.
     pub at_least_ns: u64,
+    /// Asked of these ranks only; `None` of all.
+    pub among: Option<RankSet>,
 }
 
-/// All that process 0 asks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Questions {
-    /// On which ranks times are so long.
-    pub queries: Vec<Query>,
-    /// Which contexts ranks have, where they diverge.
-    pub divergences: Vec<Divergence>,
-}
-
-/// What some ranks answer, or all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answers {
-    /// The ranks that each query is about, in the order of the queries.
-    pub ranks: Vec<RankSet>,
-    /// The ranks by the contexts that they have, by first index of the phase.
-    pub groups: BTreeMap<u64, ByContexts>,
-}
-
-/// Asks all ranks; the answers are at process 0, `None` elsewhere. Process 0's `questions` count, the
-/// others' are ignored. Collective.
+/// Asks all ranks; the ranks that each query is about, in the order of the queries, are at process 0,
+/// `None` elsewhere. Process 0's `queries` count, the others' are ignored. Collective.
 pub fn ask(
     comm: &dyn Communicator,
     local: &[Rank<'_>],
-    questions: Result<Option<Questions>, CommunicatorError>,
-) -> Result<Option<Answers>, CommunicatorError> {
-    let Questions { queries, divergences } = broadcast(comm, questions)?;
-    let mut ours = Answers {
-        ranks: vec![RankSet::default(); queries.len()],
-        groups: groups::of_ranks(local, &divergences),
+    queries: Result<Option<Vec<Query>>, CommunicatorError>,
+) -> Result<Option<Vec<RankSet>>, CommunicatorError> {
+    let queries = broadcast(comm, queries)?;
+    let meant = |query: &Query| {
+        let asked = local.iter().filter(|rank| {
+            query.among.as_ref().is_none_or(|among| among.contains(rank.input.rank))
+        });
+        let meant = asked.filter(|rank| time_ns(rank, &query.quantity) >= query.at_least_ns);
+        meant.map(|rank| rank.input.rank).collect()
     };
-    for (ranks, query) in ours.ranks.iter_mut().zip(&queries) {
-        let meant = local.iter().filter(|rank| time_ns(rank, &query.quantity) >= query.at_least_ns);
-        *ranks = meant.map(|rank| rank.input.rank).collect();
-    }
-    reduce(comm, ours, Answers::combine)
-}
-
-impl Answers {
-    fn combine(mut self, other: Self) -> Self {
-        for (ours, theirs) in self.ranks.iter_mut().zip(&other.ranks) {
+    reduce(comm, queries.iter().map(meant).collect(), |mut ours: Vec<RankSet>, theirs| {
+        for (ours, theirs) in ours.iter_mut().zip(&theirs) {
             *ours = ours.union(theirs);
         }
-        groups::combine(&mut self.groups, other.groups);
-        self
-    }
+        ours
+    })
 }
 
 fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {

@@ -60,7 +60,7 @@ pub fn files(
         };
         let quantity =
             Quantity::Resource { phase: index, path: path(&totals.tree.contexts, symptom) };
-        let cause = reason.cause.map(|node| Cause { node, own: false, ns: mean_ns });
+        let cause = reason.cause.map(|node| Cause::new(node, false, mean_ns));
         Some(Finding {
             also_in: calls[1..].iter().map(|(call, _)| *call).collect(),
             causes: cause.into_iter().collect(),
@@ -93,7 +93,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     for call in (0..totals.nodes.len() as NodeId).filter(is_lock) {
         let in_phase = |phase: &PhaseTotals| Some(phase.resources.get(&call)?.time.sum);
         let (of_threads, sum_ns) = match totals.tree.threads[call as usize] {
-            Threads::Main => (&mut main_ns, totals.phases.values().filter_map(in_phase).sum()),
+            Threads::Main => (&mut main_ns, totals.sums.phases.values().filter_map(in_phase).sum()),
             Threads::Other => (&mut others_ns, totals.nodes[call as usize].inclusive.sum),
         };
         *of_threads += sum_ns;
@@ -121,7 +121,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     let mut causes: Vec<Cause> = callers
         .into_values()
         .filter(|(_, ns)| part(*ns) >= crate::imbalance::LEAST_SHARE)
-        .map(|(node, ns)| Cause { node, own: false, ns: part(ns) * lost_ns })
+        .map(|(node, ns)| Cause::new(node, false, part(ns) * lost_ns))
         .collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
     let by_phase = |phase: &PhaseTotals| {
@@ -130,7 +130,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
         locks.map(|(_, time)| time.time.sum).sum::<u128>()
     };
     // The longest of phases in which the communicating threads wait alike, or not at all.
-    let (phase, _) = totals.phases.iter().max_by_key(|(index, phase)| {
+    let (phase, _) = totals.sums.phases.iter().max_by_key(|(index, phase)| {
         (by_phase(phase), phase.duration.sum, std::cmp::Reverse(**index))
     })?;
     let also = locked[1..].iter().filter(|it| part(it.sum_ns) > SHOWN_PART);

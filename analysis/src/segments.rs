@@ -56,7 +56,7 @@ pub fn segments(
     if ranks < 2 || run_ns <= 0.0 {
         return Vec::new();
     }
-    (0..).zip(&totals.phases).filter_map(of_phase).collect()
+    (0..).zip(&totals.sums.phases).filter_map(of_phase).collect()
 }
 
 /// Whether imb(S), the sum of imb(N) and the sum of wait(N) are high, all as parts of the run.

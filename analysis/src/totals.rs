@@ -111,6 +111,65 @@ pub struct PhaseTotals {
     pub nodes: BTreeMap<NodeId, PhaseNode>,
 }
 
+/// What ranks add up to in their phases: all of them, or a group.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PhaseSums {
+    /// Phases by first index.
+    pub phases: BTreeMap<u64, PhaseTotals>,
+    /// Instances that all ranks kept, by index.
+    pub instances: Instances,
+    /// What parts of the ranks lose between their synchronisations.
+    pub divisions: Divisions,
+}
+
+impl PhaseSums {
+    /// Takes in those phases of a rank that `chosen` names by their first index; `places` are its contexts'
+    /// canonical nodes. Returns how fast data went.
+    pub fn add_rank(
+        &mut self,
+        rank: &Rank<'_>,
+        agreed: &Agreed,
+        places: &[Option<NodeId>],
+        chosen: impl Fn(u64) -> bool,
+    ) -> Bandwidths {
+        let mut waits: Vec<_> = rank.phases.iter().map(|phase| rank.waits(phase)).collect();
+        let contexts = &rank.input.profile.tree;
+        let mut bandwidths = transfers::settle(contexts, &rank.phases, &mut waits);
+        for (phase, waits) in rank.phases.iter().zip(waits) {
+            if !chosen(phase.first_index) {
+                continue;
+            }
+            let sync = rank.sync(phase);
+            if phase.ends_in.is_some() {
+                bandwidths.add_whole(sync.calls, sync.moved, sync.time_ns);
+            }
+            self.add(phase.first_index, phase_of_rank(rank, phase, (sync, waits), places));
+        }
+        self.instances.add_rank(rank, places, &chosen);
+        self.divisions.add_rank(rank, agreed.division_level, places, &chosen);
+        bandwidths
+    }
+
+    /// Takes in other ranks; `places` are their nodes in our tree.
+    pub fn combine(&mut self, other: Self, places: &[NodeId]) {
+        for (index, mut phase) in other.phases {
+            phase.move_to(places);
+            self.add(index, phase);
+        }
+        self.instances.combine(other.instances, places);
+        self.divisions.combine(other.divisions, places);
+    }
+
+    fn add(&mut self, index: u64, phase: PhaseTotals) {
+        match self.phases.get_mut(&index) {
+            Some(known) => known.combine(phase),
+            None => {
+                self.phases.insert(index, phase);
+            }
+        }
+    }
+}
+
 /// As many threads as a rank may have, for how many clusters those of all ranks may be.
 const THREADS_OF_RANK: u64 = 1 << 8;
 
@@ -121,12 +180,8 @@ pub struct Totals {
     pub tree: CanonicalTree,
     /// Whole-run values, by node.
     pub nodes: Vec<NodeTotals>,
-    /// Phases by first index.
-    pub phases: BTreeMap<u64, PhaseTotals>,
-    /// Instances that all ranks kept, by index.
-    pub instances: Instances,
-    /// What parts of the ranks lose between their synchronisations.
-    pub divisions: Divisions,
+    /// Their phases.
+    pub sums: PhaseSums,
     /// Loops of the communicating threads.
     pub loops: Loops,
     /// Ranks that did alike.
@@ -158,27 +213,11 @@ impl Totals {
         let passed = |keys: &[CourseKey]| keys.iter().map(|key| key.node).collect::<Vec<_>>();
         self.name(rank, Threads::Main, ends.chain(passed(keys)), &mut places);
         self.name(rank, Threads::Other, passed(&crew.keys), &mut places_of_others);
-        let mut waits: Vec<_> = rank.phases.iter().map(|phase| rank.waits(phase)).collect();
-        let contexts = &input.profile.tree;
-        self.bandwidths.combine(transfers::settle(contexts, &rank.phases, &mut waits));
-        for (phase, waits) in rank.phases.iter().zip(waits) {
-            let sync = rank.sync(phase);
-            if phase.ends_in.is_some() {
-                self.bandwidths.add_whole(sync.calls, sync.moved, sync.time_ns);
-            }
-            let totals = phase_of_rank(rank, phase, (sync, waits), &places);
-            match self.phases.get_mut(&phase.first_index) {
-                Some(known) => known.combine(totals),
-                None => {
-                    self.phases.insert(phase.first_index, totals);
-                }
-            }
-        }
-        self.instances.add_rank(rank, &places);
-        self.divisions.add_rank(rank, agreed.division_level, &places);
+        self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
         self.loops.add_rank(input.rank, &input.profile, &places);
         let most = u64::from(agreed.ranks);
         let trees = course.iter().map(|course| &course.tree);
+        let contexts = &input.profile.tree;
         self.clusters.add_rank(input.rank, trees, (keys, contexts), &places, most);
         let (trees, keys) = (crew.clusters.iter().map(|it| &it.tree), (&crew.keys[..], contexts));
         let most = most.saturating_mul(THREADS_OF_RANK);
@@ -265,17 +304,7 @@ impl Totals {
                 ours.exclusive.combine(&times.exclusive);
             }
         }
-        for (index, mut phase) in other.phases {
-            phase.move_to(&places);
-            match self.phases.get_mut(&index) {
-                Some(known) => known.combine(phase),
-                None => {
-                    self.phases.insert(index, phase);
-                }
-            }
-        }
-        self.instances.combine(other.instances, &places);
-        self.divisions.combine(other.divisions, &places);
+        self.sums.combine(other.sums, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.crews.combine(other.crews, &places);

@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use plimsoll_analysis::conclude::Conclusion;
+use plimsoll_analysis::mpmd::Groups;
 use plimsoll_analysis::order::ordered;
 use plimsoll_analysis::totals::Totals;
 use plimsoll_collector::profile::ProcessProfile;
@@ -133,13 +134,14 @@ fn rows(subject: &str, profiles: Vec<ProcessProfile>, made: u32, levels: u32) ->
         ("clocks", memory_bytes(&all.clocks)),
         ("clusters", memory_bytes(&all.clusters)),
         ("nodes of the job", memory_bytes(&all.job)),
-        ("instances", memory_bytes(&all.instances)),
+        ("instances", memory_bytes(&all.sums.instances)),
     ] {
         let name = format!("of it {what}, 2^{levels} ranks");
         rows.push(row(&name, bytes as f64 / MIB, "MiB", one));
     }
     let begin = Instant::now();
-    let conclusion = Conclusion::new(ordered(all), ranks.agreed(), ranks.reference());
+    let mut conclusion = Conclusion::new(ordered(all), ranks.agreed(), ranks.reference());
+    conclusion.find_losses(Groups::new());
     let clusters = conclusion.clusters().clusters().len();
     let name = format!("conclusions from 2^{levels} ranks, in {clusters} clusters");
     rows.push(row(&name, ms(begin), "ms", 0.0));

@@ -345,6 +345,18 @@ fn groups_that_are_uneven_within_are_one_loss_of_them_all() {
     });
 }
 
+/// Of the ranks of one group each takes part in what its calls lose, and the others are not counted.
+#[test]
+fn what_calls_cost_a_tenth_of_the_ranks_is_told_of_these() {
+    shown("probing", Mpi::OpenMpi, 10, "sleep 30 20 3", |job| {
+        assert_found(job, "frequent_communication");
+        let worst = job.summary().worst();
+        assert_eq!((worst.field("group"), worst.field("waiting_ranks")), (&1.into(), &"9".into()));
+        let mean_s = worst.field("symptom")["mean_s"].as_f64().unwrap_or(0.0);
+        assert_within("mean", mean_s, job.truth().number("expected_loss_s"), 0.5);
+    });
+}
+
 /// Of each kind a subject, its arguments, and those with which it does the same without the loss.
 const SUBJECTS: [(&str, &str, &str, &str); 9] = [
     ("load_imbalance", "imbalance", "40 20 3", "40 20 3 even"),

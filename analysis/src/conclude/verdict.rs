@@ -25,11 +25,12 @@ pub(super) fn loss(
     places: &[Option<u32>],
 ) -> Loss {
     let totals = &conclusion.totals;
-    let ranks = totals.job.ranks.len();
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
-    let phase = &totals.phases[&finding.phase];
+    let of_group = |group| phase_of_group(conclusion, finding, group);
+    let (phase, ranks) = of_group(finding.group);
     let place = |node: NodeId| places[node as usize].unwrap_or(0);
     let cause = |cause: &Cause| {
+        let (phase, ranks) = of_group(cause.group.or(finding.group));
         let time = match finding.kind {
             // To blame for calls, not for work.
             LossKind::FrequentCommunication
@@ -58,7 +59,7 @@ pub(super) fn loss(
         seconds: finding.seconds,
         elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
         phase: phase_id(totals, finding),
-        group: None,
+        group: finding.group,
         label: match crowded {
             true => Label::Computation,
             false => shown(meaning, totals.nodes[finding.symptom as usize].derived),
@@ -77,15 +78,34 @@ pub(super) fn loss(
             } else if finding.kind == LossKind::LockContention {
                 locking(totals, finding, meaning)
             } else {
-                synchronising(totals, finding, phase)
+                synchronising(totals, finding, (phase, ranks))
             }
         },
         causes,
     }
 }
 
+/// The phase of a loss as those ranks have it that it is about, and how many they are: a group whose work or calls
+/// are to blame, else all.
+fn phase_of_group<'a>(
+    conclusion: &'a Conclusion,
+    finding: &Finding,
+    group: Option<u32>,
+) -> (&'a PhaseTotals, u32) {
+    let Conclusion { totals, groups, .. } = conclusion;
+    let of_phase = groups.get(&finding.phase).filter(|_| finding.kind != LossKind::GroupImbalance);
+    match group.and_then(|group| of_phase?.get(group as usize)) {
+        Some(group) => (&group.phase, group.ranks.len()),
+        None => (&totals.sums.phases[&finding.phase], totals.job.ranks.len()),
+    }
+}
+
 /// The symptom of ranks that wait for each other, in a synchronisation or in another call.
-fn synchronising(totals: &Totals, finding: &Finding, phase: &PhaseTotals) -> Symptom {
+fn synchronising(
+    totals: &Totals,
+    finding: &Finding,
+    (phase, ranks): (&PhaseTotals, u32),
+) -> Symptom {
     let sync = phase.wait(finding.symptom).unwrap_or(&phase.sync);
     let (calls, total_ns) = (sync.calls, sync.time.sum as f64);
     let fraction = |ns: u64| ns as f64 / total_ns;
@@ -98,7 +118,7 @@ fn synchronising(totals: &Totals, finding: &Finding, phase: &PhaseTotals) -> Sym
             LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, sync),
             _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
         },
-        ..times(&sync.time, totals.job.ranks.len())
+        ..times(&sync.time, ranks)
     }
 }
 

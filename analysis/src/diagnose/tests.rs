@@ -3,6 +3,7 @@
 mod calls;
 mod cores;
 mod crews;
+mod groups;
 mod job;
 mod parts;
 mod rules;

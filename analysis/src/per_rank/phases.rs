@@ -33,7 +33,7 @@ impl PhaseRows {
         most_bytes: u64,
     ) -> Self {
         let ranks = totals.job.ranks.len();
-        let mut shown: Vec<(u32, (&u64, &PhaseTotals))> = (0..).zip(&totals.phases).collect();
+        let mut shown: Vec<(u32, (&u64, &PhaseTotals))> = (0..).zip(&totals.sums.phases).collect();
         let row_bytes = (QUANTITIES.len() * size_of::<f32>() * contexts.len()) as u64;
         shown.sort_by_key(|(id, (_, phase))| (Reverse(phase.duration.sum), *id));
         shown.truncate((most_bytes / row_bytes.max(1)) as usize);

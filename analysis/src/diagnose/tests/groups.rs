@@ -1,0 +1,120 @@
+//! Groups of ranks with tasks of their own, each analysed by itself (PPoPP20, 5.4).
+
+use super::calls::kinds;
+use super::*;
+use crate::subject::calling;
+
+/// Ten steps of so many ranks, after a barrier and each ended by one.
+fn steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
+    let mut subject = Subject::new(ranks);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, &part);
+    }
+    subject
+}
+
+fn causes_of_groups(loss: &Loss) -> Vec<(String, Option<u32>, f64)> {
+    let cause = |it: &Cause| (path(&it.path), it.group, rounded(it.seconds));
+    loss.causes.iter().map(cause).collect()
+}
+
+#[test]
+fn what_calls_cost_a_tenth_of_the_ranks_is_a_loss_of_these() {
+    let summary = verdict(&steps(20, |rank| match rank {
+        18.. => vec![
+            doing("main/ocean", 20 * MS),
+            calling("main/ocean/loop/MPI_Iprobe", 130 * MS, 13_000, 0),
+        ],
+        _ => vec![doing("main/atmosphere", 100 * MS)],
+    }));
+    let loss = &summary.losses[0];
+    assert_eq!(kinds(&summary)[0], (LossKind::FrequentCommunication, 0.5));
+    assert_eq!((loss.group, &*loss.waiting_ranks), (Some(1), "18-19"));
+    // Of its ranks, not of all.
+    assert_eq!((rounded(loss.symptom.mean_s), rounded(loss.symptom.min_s)), (1.3, 1.3));
+    assert_eq!(causes(loss), [("main/ocean/loop".to_owned(), 0.5)]);
+}
+
+#[test]
+fn the_same_calls_in_all_groups_are_one_loss() {
+    let summary = verdict(&steps(4, |rank| {
+        let task = if rank == 3 { "main/ocean" } else { "main/atmosphere" };
+        vec![doing(task, 100 * MS), calling("main/halo/loop/MPI_Iprobe", 40 * MS, 4000, 0)]
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!(kinds(&summary), [(LossKind::FrequentCommunication, 0.4)]);
+    assert_eq!((loss.group, &*loss.waiting_ranks), (None, "0-3"));
+}
+
+#[test]
+fn calls_of_groups_together_lose_no_more_than_the_phase() {
+    let summary = verdict(&steps(4, |rank| match rank {
+        3 => vec![doing("main/ocean", 100 * MS), calling("main/ocean/MPI_Recv", 40 * MS, 1, 0)],
+        _ => vec![
+            doing("main/atmosphere", 100 * MS),
+            calling("main/atmosphere/loop/MPI_Iprobe", 40 * MS, 4000, 0),
+        ],
+    }));
+    let truth = [(LossKind::FrequentCommunication, 0.2), (LossKind::WaitForPartner, 0.2)];
+    let mut found = kinds(&summary);
+    found.sort_by_key(|(kind, _)| *kind != LossKind::FrequentCommunication);
+    assert_eq!(found, truth);
+    assert_eq!(rounded(summary.projection.elapsed_s), 1.0);
+}
+
+#[test]
+fn what_is_uneven_in_each_group_is_one_loss_with_a_cause_from_each() {
+    let summary = verdict(&steps(8, |rank| {
+        let task = if rank >= 6 { "main/ocean" } else { "main/atmosphere" };
+        vec![doing(task, if rank == 5 || rank == 7 { 90 * MS } else { 60 * MS })]
+    }));
+    let loss = only_loss(&summary);
+    // The slowest take 90 ms, all on average 67.5.
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 0.225));
+    assert_eq!((loss.group, &*loss.slow_ranks), (None, "5,7"));
+    // The ocean's mean is 75 ms: so much would be left if each group were even.
+    let truth = [("main/atmosphere", Some(0), 0.15), ("main/ocean", Some(1), 0.15)];
+    assert_eq!(causes_of_groups(loss), truth.map(|(path, group, s)| (path.to_owned(), group, s)));
+    // Of the ocean's ranks the mean is 75 ms, not the 18.75 of all.
+    let ocean = loss.causes.iter().find(|cause| cause.group == Some(1)).unwrap();
+    assert_eq!((rounded(ocean.mean_s), ocean.max_s), (0.75, 0.9));
+}
+
+#[test]
+fn what_groups_have_in_common_is_a_cause_of_none() {
+    let summary = verdict(&steps(8, |rank| {
+        let task = if rank >= 6 { "main/ocean" } else { "main/atmosphere" };
+        let slow = rank == 5 || rank == 7;
+        vec![doing(task, 40 * MS), doing("main/assemble", if slow { 90 * MS } else { 30 * MS })]
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 0.45));
+    assert_eq!(loss.group, None);
+    assert_eq!(causes_of_groups(loss), [("main/assemble".to_owned(), None, 0.45)]);
+    assert_eq!(loss.slow_ranks, "5,7");
+}
+
+#[test]
+fn a_group_that_waits_for_another_has_no_loss_of_its_own() {
+    // What is uneven in the atmosphere costs nothing: the ocean takes longer.
+    let summary = verdict(&steps(8, |rank| match rank {
+        6.. => vec![doing("main/ocean", 200 * MS)],
+        5 => vec![doing("main/atmosphere", 100 * MS)],
+        _ => vec![doing("main/atmosphere", 60 * MS)],
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::GroupImbalance, 1.0));
+    assert_eq!((loss.group, &*loss.slow_ranks), (Some(1), "6-7"));
+}
+
+#[test]
+fn groups_are_unequal_also_where_waiting_hides_their_work() {
+    let summary = verdict(&steps(8, |rank| {
+        let (task, ms) = if rank >= 6 { ("main/ocean", 90) } else { ("main/atmosphere", 60) };
+        vec![doing(task, ms * MS), calling("main/wait/MPI_Recv", (1000 - ms) * MS, 1, 0)]
+    }));
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::GroupImbalance).unwrap();
+    assert_eq!((loss.group, &*loss.slow_ranks, rounded(loss.seconds)), (Some(1), "6-7", 0.225));
+    assert_eq!(causes_of_groups(loss), [("main/ocean".to_owned(), Some(1), 0.225)]);
+}

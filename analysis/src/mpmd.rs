@@ -1,0 +1,338 @@
+//! Losses of phases in which groups of ranks have tasks of their own (PPoPP20, 5.4): what is uneven within
+//! the groups, what they have more or less to do than others, and what their calls lose.
+//!
+//! PPoPP20 applies the analysis of a phase to each group. But what a group loses costs the run nothing as
+//! long as another group takes longer. So the groups say what is to blame, and the phase as a whole how much
+//! that costs: its slowest rank less the mean of its heaviest group is what work within groups loses, that
+//! mean less the mean of all ranks is the group imbalance, and what the calls of all groups lose is no more
+//! than what work leaves of the phase.
+//!
+//! Files are left to the phase as a whole: to write them is a group's work. What all groups have in
+//! common (PPoPP20's third step) lies in each group's tree of causes: if it is uneven in several of them it
+//! is one cause, of no group.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::Agreed;
+use crate::canonical::{CanonicalTree, Threads};
+use crate::communication;
+use crate::communicator::{Communicator, CommunicatorError, reduce};
+use crate::finding::{Finding, SERIAL_FRACTION, Scope, cause_time};
+use crate::groups::{self, Alike};
+use crate::imbalance::{Cause, PhaseImbalance, imbalances};
+use crate::job::LEAST_SEVERITY;
+use crate::labelling::Meaning;
+use crate::losses::uneven_work;
+use crate::metrics::NS_PER_S;
+use crate::owners::Owners;
+use crate::queries::Query;
+use crate::rank::Rank;
+use crate::ranks::RankSet;
+use crate::summary::LossKind;
+use crate::totals::{PhaseSums, PhaseTotals, Totals};
+
+/// Most groups of a phase that are analysed by themselves. Of a phase with more the whole is.
+const MOST_GROUPS: usize = 16;
+/// Less of a loss is not told apart: what groups have to do is known in total, and losses by instances.
+const LEAST_WITHIN: f64 = 0.1;
+/// Groups explain a loss if they have this part of it: else it is single ranks that are slow, whatever their
+/// tasks.
+const LEAST_BETWEEN: f64 = 0.5;
+
+/// The ranks of each group, by first index of the phase.
+pub type Members = BTreeMap<u64, Vec<RankSet>>;
+
+/// A group of ranks in a phase.
+pub struct Group {
+    /// Its ranks.
+    pub ranks: RankSet,
+    /// What they add up to.
+    pub phase: PhaseTotals,
+    /// Their imbalance among each other.
+    pub imbalance: PhaseImbalance,
+}
+
+/// The groups of phases in which there are several, by first index of the phase.
+pub type Groups = BTreeMap<u64, Vec<Group>>;
+
+impl Group {
+    /// This group, which is the one at `place` in the phase.
+    pub fn scope(&self, index: u64, place: u32) -> Scope<'_> {
+        Scope {
+            index,
+            phase: &self.phase,
+            imbalance: &self.imbalance,
+            ranks: self.ranks.len(),
+            group: Some((place, &self.ranks)),
+        }
+    }
+}
+
+/// Whose values are to be added up by group.
+pub fn members(alike: &BTreeMap<u64, Vec<Alike>>) -> Members {
+    let several = alike.iter().filter(|(_, groups)| (2..=MOST_GROUPS).contains(&groups.len()));
+    let ranks = |groups: &[Alike]| groups.iter().map(|group| group.ranks.clone()).collect();
+    several.map(|(index, groups)| (*index, ranks(groups))).collect()
+}
+
+/// What the ranks of a group add up to in a phase.
+#[derive(Default, Serialize, Deserialize)]
+struct Sums(BTreeMap<(u64, u32), PhaseSums>);
+
+/// Adds up the values of all ranks by group, their contexts being those of `tree`. Process 0 gets the groups,
+/// the others `None`. Collective.
+pub fn add_up(
+    comm: &dyn Communicator,
+    local: &[Rank<'_>],
+    agreed: &Agreed,
+    tree: &mut CanonicalTree,
+    members: &Members,
+) -> Result<Option<Groups>, CommunicatorError> {
+    if members.is_empty() {
+        return Ok((comm.rank() == 0).then(Groups::default));
+    }
+    let same: Vec<NodeId> = (0..tree.contexts.nodes.len() as NodeId).collect();
+    let mut sums = Sums::default();
+    for rank in local {
+        // What has taken no time anywhere is not in the tree, and not missed.
+        let mut places = tree.adopt(&rank.input.profile.tree, Threads::Main, |_| true);
+        places
+            .iter_mut()
+            .for_each(|place| *place = place.filter(|it| same.get(*it as usize).is_some()));
+        for (index, groups) in members {
+            let mine = groups.iter().position(|ranks| ranks.contains(rank.input.rank));
+            if let Some(place) = mine {
+                let sums = sums.0.entry((*index, place as u32)).or_default();
+                sums.add_rank(rank, agreed, &places, |phase| phase == *index);
+            }
+        }
+    }
+    let combine = |mut ours: Sums, theirs: Sums| {
+        for (group, sums) in theirs.0 {
+            ours.0.entry(group).or_default().combine(sums, &same);
+        }
+        ours
+    };
+    let period_ns = local.iter().map(|rank| rank.input.profile.period_ns).max().unwrap_or(0);
+    let all = reduce(comm, (sums, period_ns), |(ours, one), (theirs, other)| {
+        (combine(ours, theirs), one.max(other))
+    })?;
+    Ok(all.map(|(sums, period_ns)| groups_of(sums, members, period_ns)))
+}
+
+fn groups_of(mut sums: Sums, members: &Members, period_ns: u64) -> Groups {
+    let mut group = |(index, place): (u64, u32), ranks: &RankSet| {
+        let mut sums = sums.0.remove(&(index, place))?;
+        let imbalance = imbalances(&sums, ranks.len(), period_ns).remove(&index)?;
+        Some(Group { ranks: ranks.clone(), phase: sums.phases.remove(&index)?, imbalance })
+    };
+    let mut of_phase = |(index, ranks): (&u64, &Vec<RankSet>)| {
+        let places = (0..).map(|place| (*index, place));
+        let groups: Option<Vec<Group>> =
+            places.zip(ranks).map(|(place, ranks)| group(place, ranks)).collect();
+        Some((*index, groups?))
+    };
+    members.iter().filter_map(&mut of_phase).collect()
+}
+
+/// What calls lose in each group of a phase. The same in several groups is one loss.
+pub fn communication(
+    totals: &Totals,
+    meanings: &[Meaning],
+    (whole, groups): (&Scope<'_>, &[Group]),
+) -> Vec<Finding> {
+    let left_ns = communication::left_ns(totals, whole);
+    let even_ns = whole.imbalance.even_ns;
+    let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
+    let mut merged: BTreeMap<_, Finding> = BTreeMap::new();
+    for (place, group) in (0..).zip(groups) {
+        // So long the whole group waits at the end for another, which takes longer.
+        let idle_ns = (group.imbalance.even_ns - even_ns).max(0.0);
+        let imbalance = PhaseImbalance { even_ns, ..group.imbalance.clone() };
+        let scope = Scope { imbalance: &imbalance, ..group.scope(whole.index, place) };
+        let left_ns = (left_ns - idle_ns).max(0.0);
+        for finding in communication::communication(totals, meanings, &scope, left_ns) {
+            let place = finding.causes.first().map_or(finding.symptom, |cause| cause.node);
+            match merged.get_mut(&(finding.kind, frame(place))) {
+                Some(known) => {
+                    let (less, more) = match known.seconds < finding.seconds {
+                        true => (known.clone(), finding),
+                        false => (finding, known.clone()),
+                    };
+                    let calls = more.also_in.iter().chain([&less.symptom]).chain(&less.also_in);
+                    let mut also_in: Vec<NodeId> = Vec::new();
+                    for call in calls.filter(|call| **call != more.symptom) {
+                        also_in.extend((!also_in.contains(call)).then_some(*call));
+                    }
+                    let unasked = |query| Query { among: None, ..query };
+                    let waiting = more.waiting.clone().map(unasked);
+                    *known = Finding { also_in, waiting, group: None, ..more };
+                }
+                None => {
+                    merged.insert((finding.kind, frame(place)), finding);
+                }
+            }
+        }
+    }
+    let lost_s: f64 = merged.values().map(|finding| finding.seconds).sum();
+    let scale = (left_ns / NS_PER_S / lost_s).min(1.0);
+    let scaled = merged.into_values().map(|mut finding| {
+        finding.seconds *= scale;
+        finding.causes.iter_mut().for_each(|cause| cause.ns *= scale);
+        finding
+    });
+    scaled.collect()
+}
+
+/// What tells losses of groups apart.
+pub struct Tasks<'a> {
+    /// What all ranks add up to.
+    pub totals: &'a Totals,
+    /// Who answers for each context's work.
+    pub owners: &'a Owners,
+    /// The groups of all phases that have several.
+    pub alike: &'a BTreeMap<u64, Vec<Alike>>,
+    /// Those that are analysed by themselves.
+    pub groups: &'a Groups,
+}
+
+impl Tasks<'_> {
+    /// All losses, where groups have tasks of their own with the group that each concerns, and group imbalance
+    /// also where no uneven work was found.
+    pub fn told_apart(&self, findings: Vec<Finding>) -> Vec<Finding> {
+        let is_uneven = |finding: &Finding| {
+            matches!(finding.kind, LossKind::LoadImbalance | LossKind::Serialization)
+        };
+        let silent = self.alike.keys().filter(|index| {
+            !findings.iter().any(|finding| finding.phase == **index && is_uneven(finding))
+        });
+        let between: Vec<Finding> = silent.filter_map(|index| self.between_alone(*index)).collect();
+        let told = findings.into_iter().flat_map(|finding| match is_uneven(&finding) {
+            true => self.divided(finding),
+            false => vec![finding],
+        });
+        told.chain(between).collect()
+    }
+
+    /// A loss by uneven work: what groups of ranks have more or less to do, and what is left of it within them.
+    fn divided(&self, mut finding: Finding) -> Vec<Finding> {
+        let Some(alike) = self.alike.get(&finding.phase) else { return vec![finding] };
+        // Who is alone with a task, while the others have one of theirs, is not the only one to work.
+        let least_ns = alike.iter().map(Alike::mean_work_ns).fold(f64::INFINITY, f64::min);
+        let most_ns = alike.iter().map(Alike::mean_work_ns).fold(0.0, f64::max);
+        if least_ns > SERIAL_FRACTION * most_ns {
+            finding.kind = LossKind::LoadImbalance;
+        }
+        let phase = &self.totals.sums.phases[&finding.phase];
+        let heaviest = groups::heaviest(self.totals, phase, alike)
+            .filter(|_| finding.kind == LossKind::LoadImbalance);
+        let Some((index, more_s)) = heaviest else { return vec![self.within(finding)] };
+        // The first instance is divided like the others.
+        let more_s = more_s * finding.seconds / (finding.seconds - finding.first_s);
+        let within_s = finding.seconds - more_s;
+        if more_s < LEAST_BETWEEN * finding.seconds {
+            return vec![self.within(finding)];
+        }
+        let least_s = LEAST_SEVERITY * self.totals.job.elapsed_ns as f64 / NS_PER_S;
+        let apart = within_s > (LEAST_WITHIN * finding.seconds).max(least_s);
+        let ranks = alike[index as usize].ranks.clone();
+        // What the group does alone comes first.
+        let mut causes = finding.causes.clone();
+        let is_own = |cause: &Cause| cause_time(phase, cause).ranks == ranks.len();
+        let task = groups::task(&self.totals.tree.contexts, &finding, is_own);
+        causes.sort_by(|a, b| {
+            is_own(b).cmp(&is_own(a)).then(b.ns.total_cmp(&a.ns)).then(a.node.cmp(&b.node))
+        });
+        causes.splice(..0, task);
+        let between = Finding {
+            kind: LossKind::GroupImbalance,
+            seconds: if apart { more_s } else { finding.seconds },
+            causes,
+            group: Some(index),
+            slow_ranks: ranks,
+            slow: Vec::new(),
+            ..finding.clone()
+        };
+        let within = apart.then(|| self.within(Finding { seconds: within_s, ..finding }));
+        [between].into_iter().chain(within).collect()
+    }
+
+    /// Uneven work within groups, with the causes of each group that is slower than the heaviest would be if it were
+    /// even.
+    fn within(&self, finding: Finding) -> Finding {
+        let Some(groups) = self.groups.get(&finding.phase) else { return finding };
+        let mean_ns = |group: &Group| group.phase.work.mean(group.ranks.len());
+        let bar_ns = groups.iter().map(mean_ns).fold(0.0, f64::max);
+        let least_ns = LEAST_SEVERITY * self.totals.job.elapsed_ns as f64;
+        let mut found: Vec<(f64, Finding)> = Vec::new();
+        for (place, group) in (0..).zip(groups) {
+            let uneven_ns = group.imbalance.work_ns;
+            let gain_ns = (mean_ns(group) + uneven_ns - bar_ns).min(uneven_ns);
+            if gain_ns <= least_ns {
+                continue;
+            }
+            let parts = uneven_work(self.totals, self.owners, &group.scope(finding.phase, place));
+            let most = parts.into_iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            found.extend(most.map(|mut most| {
+                for cause in &mut most.causes {
+                    cause.ns *= gain_ns / uneven_ns;
+                    cause.group = Some(place);
+                }
+                (gain_ns, most)
+            }));
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let found: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
+        match found.len() {
+            0 => finding,
+            1 => Finding { seconds: finding.seconds, first_s: finding.first_s, ..found[0].clone() },
+            _ => Finding {
+                by_turns: found.iter().all(|group| group.by_turns),
+                slow: found.iter().flat_map(|group| group.slow.clone()).collect(),
+                causes: together(&finding.causes, found.into_iter().flat_map(|it| it.causes)),
+                evened_out: false,
+                ..finding
+            },
+        }
+    }
+
+    /// Group imbalance of a phase in which no uneven work shows.
+    fn between_alone(&self, index: u64) -> Option<Finding> {
+        let (phase, alike) = (&self.totals.sums.phases[&index], &self.alike[&index]);
+        let (place, more_s) = groups::heaviest(self.totals, phase, alike)?;
+        let ranks = &alike[place as usize].ranks;
+        let most = |(node, _): &(NodeId, &crate::totals::SyncTotals)| *node;
+        let symptom = phase
+            .ends_in
+            .or_else(|| phase.waits_most(self.totals.job.ranks.len()).as_ref().map(most))?;
+        let own = phase.nodes.iter().filter(|(_, node)| node.inclusive.ranks == ranks.len());
+        let (task, _) =
+            own.max_by_key(|(node, it)| (it.inclusive.sum, std::cmp::Reverse(**node)))?;
+        Some(Finding {
+            causes: vec![Cause::new(*task, false, more_s * NS_PER_S)],
+            group: Some(place),
+            slow_ranks: ranks.clone(),
+            ..Finding::new(LossKind::GroupImbalance, index, more_s, symptom)
+        })
+    }
+}
+
+/// The causes of several groups: what groups have in common is of none, and as among `whole`, all ranks.
+fn together(whole: &[Cause], of_groups: impl Iterator<Item = Cause>) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = Vec::new();
+    for cause in of_groups {
+        let same = |known: &Cause| (known.node, known.own) == (cause.node, cause.own);
+        match causes.iter_mut().find(|known| same(known)) {
+            Some(known) => {
+                let among_all = whole.iter().find(|known| same(known)).copied();
+                *known = among_all.unwrap_or(Cause { group: None, ..*known });
+            }
+            None => causes.push(cause),
+        }
+    }
+    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes
+}
