@@ -21,6 +21,7 @@ use crate::segment::{
     ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process, ThreadArea,
 };
 use crate::thread::{HANDLER_STACK, State, ThreadBlock};
+use crate::timer::tick_ns;
 use crate::tls;
 use crate::tracer;
 use crate::unwind::{Frames, Unwinding};
@@ -64,6 +65,8 @@ pub struct Observed {
     pub period_ticks: u64,
     /// Sampling period in stamps.
     pub period_stamps: u64,
+    /// The one that a timer keeps which the kernel looks at only at its ticks, in stamps.
+    ticked_stamps: u64,
     /// An interval between two samples that is longer than this, in stamps, holds time off the CPU.
     pub late_stamps: u64,
     /// Part of an interval around a call that is worth a reading of the CPU clock, in stamps: a
@@ -129,6 +132,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     let observed = Box::leak(Box::new(Observed {
         period_ticks: ticks_in(config.period_ns, rate),
         period_stamps: stamp(ticks_in(config.period_ns, rate)),
+        ticked_stamps: stamp(ticks_in(config.period_ns.max(tick_ns()), rate)),
         late_stamps: stamp(ticks_in(config.period_ns + config.period_ns / 8, rate)),
         part_stamps: stamp(ticks_in(config.period_ns / 4, rate)),
         interrupted_ticks: ticks_in(INTERRUPTED_NS, rate),
@@ -159,6 +163,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.start_time.store(start_time(), Ordering::Relaxed);
     header.period_ns.store(config.period_ns, Ordering::Relaxed);
     header.period_stamps.store(observed.period_stamps, Ordering::Relaxed);
+    header.kept_period_stamps.store(observed.period_stamps, Ordering::Relaxed);
     header.clock.store(config.clock as u32, Ordering::Relaxed);
     header.only_samples.store(u32::from(!config.regions), Ordering::Relaxed);
     header.ring_bytes.store(ring_bytes as u32, Ordering::Relaxed);

@@ -82,6 +82,8 @@ pub struct Process {
     pub period_ns: AtomicU64,
     /// Sampling period in stamps.
     pub period_stamps: AtomicU64,
+    /// The period that the timers in use can keep, in stamps: that one, or the kernel's tick if it is longer.
+    pub kept_period_stamps: AtomicU64,
     /// A [`ClockKind`].
     pub clock: AtomicU32,
     /// Bytes of each thread's ring: a power of two.

@@ -24,6 +24,15 @@ fn off_beat(period_ns: u64) -> u64 {
     period_ns - period_ns / 127
 }
 
+/// Time between two ticks of the kernel, in nanoseconds: timers of CPU time fire at ticks only
+/// (run_posix_cpu_timers is called from the tick).
+pub fn tick_ns() -> u64 {
+    let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec. The coarse clock moves with the tick.
+    let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
+    if status == 0 { tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64 } else { 0 }
+}
+
 /// What interrupts a thread: a perf event, a POSIX timer, or nothing, and the thread is observed through its
 /// regions only. The thread itself starts and stops it; any other may silence it for good, or replace an
 /// event that the application has closed. All zeros: there is none.
@@ -306,5 +315,12 @@ mod tests {
         timer.stop(&descriptors);
         // SAFETY: closes what this function has opened.
         assert_eq!(unsafe { libc::close(number) }, 0, "it was not ours to close");
+    }
+
+    #[test]
+    fn a_tick_is_that_of_the_kernel() {
+        // CONFIG_HZ is between 100 and 1000.
+        let tick_ns = tick_ns();
+        assert!((1_000_000..=10_000_000).contains(&tick_ns), "{tick_ns} ns");
     }
 }

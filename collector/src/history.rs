@@ -76,7 +76,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) window: Window,
     /// Length of a stamp, as the process measured it: good enough to compare durations.
     pub(crate) rate: Rate,
-    /// Sampling period in stamps.
+    /// Sampling period that the timers can keep, in stamps.
     pub(crate) period: u64,
 }
 

@@ -348,7 +348,7 @@ impl Process {
 
 /// What holds for the process while its records are read.
 pub(crate) fn setting(segment: &Segment, window: Window) -> Setting<'_> {
-    let period = segment.process().period_stamps.load(Ordering::Relaxed);
+    let period = segment.process().kept_period_stamps.load(Ordering::Relaxed);
     Setting { tables: segment, window, rate: rate(segment), period }
 }
 

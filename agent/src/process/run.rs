@@ -187,9 +187,16 @@ impl Observed {
             if ends {
                 self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
             } else if block.timer.replace(self.period_ns) {
-                self.header().clock.store(ClockKind::Timer as u32, Ordering::Relaxed);
+                self.note_fallback();
             }
         }
+    }
+
+    /// A timer of CPU time has taken the place of a perf event.
+    pub(super) fn note_fallback(&self) {
+        let header = self.header();
+        header.kept_period_stamps.store(self.ticked_stamps, Ordering::Relaxed);
+        header.clock.store(ClockKind::Timer as u32, Ordering::Relaxed);
     }
 
     /// Steps aside for a debugger that was attached to the process. One that stops at our signals lets none of

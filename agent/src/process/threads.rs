@@ -130,7 +130,7 @@ impl Observed {
             let timer = unsafe { &(*block).timer };
             let clock = timer.start(self.clock, self.period_ns, tid, &self.descriptors);
             if clock != self.clock {
-                header.clock.store(clock as u32, Ordering::Relaxed);
+                self.note_fallback();
             }
         }
         Some(())

@@ -162,7 +162,7 @@ impl<R: Read + Seek> Digest<R> {
                 latest: u64::MAX,
             },
             rate: Rate::coarse(status.ns_per_ticks_q32),
-            period: status.period_stamps,
+            period: status.kept_period_stamps.max(status.period_stamps),
         };
         let memory_bytes = meta.memory_bytes.min(MOST_MEMORY_BYTES);
         let only_samples = status.facts.only_samples;

@@ -151,6 +151,9 @@ pub(crate) struct Status {
     pub(crate) main: Option<u32>,
     /// Sampling period in stamps: what a tick comes after.
     pub(crate) period_stamps: u64,
+    /// The one that its timers could keep. Spools of earlier builds do not tell it.
+    #[serde(default)]
+    pub(crate) kept_period_stamps: u64,
     /// Length of a stamp as the process measured it: nanoseconds per 2^32 ticks.
     pub(crate) ns_per_ticks_q32: u64,
     /// What it knows of itself.

@@ -106,6 +106,7 @@ impl Process {
             read: stamp_now(),
             main: self.main_stream,
             period_stamps: header.period_stamps.load(Ordering::Relaxed),
+            kept_period_stamps: header.kept_period_stamps.load(Ordering::Relaxed),
             ns_per_ticks_q32: header.ns_per_ticks_q32.load(Ordering::Relaxed),
             facts: facts.clone(),
             follows: self.history.follows(),

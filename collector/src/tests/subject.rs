@@ -68,6 +68,7 @@ impl Subject {
         header.start_time.store(start_time, Ordering::Relaxed);
         header.period_ns.store(PERIOD * STAMP_NS, Ordering::Relaxed);
         header.period_stamps.store(PERIOD, Ordering::Relaxed);
+        header.kept_period_stamps.store(PERIOD, Ordering::Relaxed);
         header.ring_bytes.store(ring_bytes as u32, Ordering::Relaxed);
         // An anchor in the future is not believed, so that the coarse rate below is exact.
         header.anchor_ns.store(u64::MAX / 2, Ordering::Relaxed);
