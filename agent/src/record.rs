@@ -29,7 +29,7 @@ pub use encoder::Encoder;
 use crate::sync::Sync;
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Stamps are time stamp counter ticks shifted right by this: about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
