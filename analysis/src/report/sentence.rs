@@ -83,12 +83,18 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
 }
 
 /// The further causes, one after the other; `None` if there are none.
-pub fn further_causes(loss: &Loss) -> Option<String> {
+pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
     let others = loss.causes.get(1..).filter(|others| !others.is_empty())?;
     let name = |cause: &Cause| {
         let name = cause.path.last().map_or_else(String::new, frame);
-        format!("{name} ({} of the loss)", percent(cause.share))
+        let phase = summary.phases.get(loss.phase as usize);
+        // Groups have functions of the same name for tasks of their own.
+        let group = cause.group.filter(|group| loss.group != Some(*group));
+        let group = group.and_then(|group| phase?.groups.get(group as usize));
+        let place = group.map(|group| format!(" on {}", ranks(&group.ranks, summary.run.ranks)));
+        let place = place.unwrap_or_default();
+        format!("{name}{place} ({} of the loss)", percent(cause.share))
     };
     let mut sentence =
         format!("also {}", others.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", "));

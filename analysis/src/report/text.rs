@@ -211,7 +211,7 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
             append_path(&mut page, &first.path);
         }
     }
-    if let Some(others) = further_causes(loss) {
+    if let Some(others) = further_causes(summary, loss) {
         page.paragraph("              ", &others, 2);
     }
     page.paragraph("   Advice     ", &loss.advice, 4);
