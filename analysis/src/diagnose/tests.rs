@@ -7,6 +7,7 @@ mod groups;
 mod job;
 mod parts;
 mod rules;
+mod thresholds;
 mod transfers;
 mod uneven;
 

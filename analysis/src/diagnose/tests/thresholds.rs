@@ -1,0 +1,126 @@
+//! The numbers that decide, each from both sides: a tenth more or less of one changes a verdict here.
+
+use super::*;
+use crate::summary::TreeNode;
+
+/// A microsecond, in nanoseconds.
+const US: u64 = 1_000;
+
+/// The tree's node at a path.
+fn at<'a>(summary: &'a Summary, wanted: &str) -> &'a TreeNode {
+    let mut nodes = (0..).zip(&summary.tree.nodes);
+    let found = nodes.find(|(node, _)| path(&summary.tree.path(*node)) == wanted);
+    found.unwrap_or_else(|| panic!("no {wanted}")).1
+}
+
+/// A run of 10 s. Even work on its two ranks would shorten each of its steps of 100 ms by `lost_us`.
+fn losing(lost_us: u64) -> Subject {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..100 {
+        subject.step(BARRIER, |rank| {
+            let less_ns = if rank == 0 { 2 * lost_us * US } else { 0 };
+            vec![doing("main/assemble", 100 * MS - less_ns)]
+        });
+    }
+    subject
+}
+
+#[test]
+fn a_loss_is_more_than_a_hundredth_of_the_run() {
+    assert_eq!(rounded(only_loss(&verdict(&losing(1050))).severity), 0.0105);
+    assert_eq!(verdict(&losing(950)).losses, []);
+}
+
+/// The functions that the only segment of a run of 1 s names: a tenth of the run is lost by uneven
+/// work, and every rank waits in MPI_Recv for `wait_us` in all, half of that below the call.
+fn named_beside_a_wait(wait_us: u64) -> Vec<String> {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let wait_ns = wait_us * US / 10;
+            let work_ns = if rank == 0 { 80 * MS } else { 100 * MS - wait_ns };
+            vec![
+                doing("main/assemble", work_ns),
+                doing("main/MPI_Recv", wait_ns / 2),
+                doing("main/MPI_Recv/libmpi.so.40+0x10", wait_ns / 2),
+            ]
+        });
+    }
+    let summary = verdict(&subject);
+    let [segment] = &summary.segments[..] else { panic!("{:#?}", summary.segments) };
+    segment.nodes.iter().map(|node| path(&summary.tree.path(*node))).collect()
+}
+
+#[test]
+fn a_segment_names_calls_that_wait_for_a_thousandth_of_the_run() {
+    assert_eq!(named_beside_a_wait(1050), ["main/assemble", "main/MPI_Recv"]);
+    assert_eq!(named_beside_a_wait(950), ["main/assemble"]);
+}
+
+/// Whether `main/relax` is balanced on two ranks that take 40 ms for it on average, one `more_us` longer
+/// and one `more_us` less. What main takes varies by a quarter: 1 s and 0.6 s.
+fn is_balanced(more_us: u64) -> bool {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| vec![]);
+    subject.step(BARRIER, |rank| match rank {
+        0 => vec![
+            doing("main/relax", 40 * MS + more_us * US),
+            doing("main/solve", 960 * MS - more_us * US),
+        ],
+        _ => vec![
+            doing("main/relax", 40 * MS - more_us * US),
+            doing("main/solve", 560 * MS + more_us * US),
+            doing("helper", 400 * MS),
+        ],
+    });
+    at(&verdict(&subject), "main/relax").balanced.unwrap()
+}
+
+#[test]
+fn a_balanced_context_varies_little_more_than_the_root() {
+    // 1.1 times a quarter, a sampling period of 4 ms in 40, and a hundredth: 0.385 of 40 ms.
+    assert!(is_balanced(15_380));
+    assert!(!is_balanced(15_420));
+}
+
+/// Four ranks that wait 100, 200, 300 and 600 ms in MPI_Recv, of which each copies for 50.
+fn idle() -> Summary {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    subject.step(BARRIER, |rank| {
+        let in_call = [100, 200, 300, 600][rank as usize] * MS;
+        vec![
+            doing("main/solve", 1000 * MS - in_call),
+            doing("main/take/MPI_Recv", in_call - 50 * MS),
+            doing("main/take/MPI_Recv/opal_memcpy", 50 * MS),
+        ]
+    });
+    verdict(&subject)
+}
+
+#[test]
+fn idleness_is_time_in_calls_that_wait_less_what_they_copy() {
+    let summary = idle();
+    // 300 ms on average.
+    for (path, truth) in [
+        ("main", 0.25),
+        ("main/solve", 0.0),
+        ("main/take", 0.25),
+        ("main/take/MPI_Recv", 0.25),
+        ("main/take/MPI_Recv/opal_memcpy", 0.0),
+    ] {
+        assert_eq!(at(&summary, path).idle_s.map(rounded), Some(truth), "{path}");
+    }
+}
+
+#[test]
+fn blame_is_the_mean_idleness_of_the_ranks() {
+    let summary = idle();
+    // Ranks take as long for main, and not for what it calls.
+    assert_eq!(at(&summary, "main").balanced, Some(true));
+    assert_eq!(at(&summary, "main/take").balanced, Some(false));
+    assert_eq!(at(&summary, "main").blame_exclusive_s.map(rounded), Some(0.25));
+    assert_eq!(at(&summary, "main/take").blame_inclusive_s.map(rounded), Some(0.0));
+}
