@@ -99,7 +99,8 @@ pub struct Loss {
     pub causes: Vec<Cause>,
 }
 
-/// Where a loss shows: the context in which ranks lose the time.
+/// Where a loss shows: the context in which ranks lose the time. Of a loss of one group, its ranks count; of a
+/// group imbalance all do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Symptom {
     /// Call path from the outermost to the innermost frame.
@@ -124,7 +125,7 @@ pub struct Symptom {
     pub breakdown: BTreeMap<Label, f64>,
 }
 
-/// What brings a loss about.
+/// What brings a loss about. Its times are of the group that it lies in; of a group imbalance, of all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
     /// Call path from the outermost to the innermost frame.
