@@ -38,9 +38,9 @@ use crate::totals::{PhaseSums, PhaseTotals, Totals};
 const MOST_GROUPS: usize = 16;
 /// Less of a loss is not told apart: what groups have to do is known in total, and losses by instances.
 const LEAST_WITHIN: f64 = 0.1;
-/// Groups explain a loss if they have this part of it: else it is single ranks that are slow, whatever their
-/// tasks.
-const LEAST_BETWEEN: f64 = 0.5;
+/// Groups explain a loss if what is between them, or within one of them, makes this part of it: else it
+/// is single ranks that are slow, whatever their tasks, or groups that take turns.
+const LEAST_EXPLAINED: f64 = 0.5;
 
 /// The ranks of each group, by first index of the phase.
 pub type Members = BTreeMap<u64, Vec<RankSet>>;
@@ -233,7 +233,7 @@ impl Tasks<'_> {
         // The first instance is divided like the others.
         let more_s = more_s * finding.seconds / (finding.seconds - finding.first_s);
         let within_s = finding.seconds - more_s;
-        if more_s < LEAST_BETWEEN * finding.seconds {
+        if more_s < LEAST_EXPLAINED * finding.seconds {
             return vec![self.within(finding)];
         }
         let least_s = LEAST_SEVERITY * self.totals.job.elapsed_ns as f64 / NS_PER_S;
@@ -285,6 +285,11 @@ impl Tasks<'_> {
             }));
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        // Groups that take turns wait for each other, however even each of them is.
+        let most_s = found.first().map_or(0.0, |(gain_ns, _)| gain_ns / NS_PER_S);
+        if most_s < LEAST_EXPLAINED * finding.seconds {
+            return finding;
+        }
         let found: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
         match found.len() {
             0 => finding,

@@ -118,3 +118,21 @@ fn groups_are_unequal_also_where_waiting_hides_their_work() {
     assert_eq!((loss.group, &*loss.slow_ranks, rounded(loss.seconds)), (Some(1), "6-7", 0.225));
     assert_eq!(causes_of_groups(loss), [("main/ocean".to_owned(), Some(1), 0.225)]);
 }
+
+#[test]
+fn groups_that_take_turns_are_not_uneven_within() {
+    let mut subject = Subject::new(8);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let (task, turn) = if rank >= 6 { ("main/ocean", 0) } else { ("main/atmosphere", 1) };
+            let ms = if step % 2 == turn { 90 } else { 60 };
+            // A little more, which is not what is lost.
+            vec![doing(task, (ms + if rank == 3 { 3 } else { 0 }) * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.group), (LossKind::LoadImbalance, None));
+    assert_eq!((&*loss.slow_ranks, rounded(loss.seconds)), ("6-7", 0.16125));
+}
