@@ -114,7 +114,8 @@ pub fn moved(totals: &Totals, by: u32) -> Totals {
         raise_set(at(it, "ranks"), by);
         raise(at(at(it, "longest"), "rank"), by);
     }
-    entries(at(&mut value, "phases")).iter_mut().for_each(|(_, it)| raise(at(it, "named_by"), by));
+    let phases = entries(at(at(&mut value, "sums"), "phases"));
+    phases.iter_mut().for_each(|(_, it)| raise(at(it, "named_by"), by));
     for (clock, known) in entries(at(at(&mut value, "clocks"), "clocks")) {
         raise_host(at(clock, "host"), by);
         raise_set(at(known, "ranks"), by);
