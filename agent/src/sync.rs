@@ -27,10 +27,10 @@ pub enum Among {
     Part(Part, u64),
 }
 
-/// A process follows the synchronisations of at most so many groups of ranks.
+/// Number of groups of ranks whose synchronisations a process follows; further groups are left out.
 pub const MOST_PARTS: usize = 1024;
 
-/// The collector follows the courses of at most so many threads of a process at the same time.
+/// Number of threads of a process that may live at the same time with their course followed.
 pub const MOST_COURSES: usize = 64;
 
 /// What is not followed, as bits.

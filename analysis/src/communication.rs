@@ -11,7 +11,7 @@
 //! when it shows in the synchronisation at the end, where those wait whom the others' waiting has not
 //! held up yet, as the first ranks of a pipeline do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
@@ -285,10 +285,8 @@ pub fn joined(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
         for part in same {
             whole.seconds += part.seconds;
             whole.causes[0].ns += part.causes[0].ns;
-            whole.also_in.extend([part.symptom].into_iter().chain(part.also_in));
+            whole.shows_also_where(&part);
         }
-        let mut known = BTreeSet::from([whole.symptom]);
-        whole.also_in.retain(|call| known.insert(*call));
         kept.push(whole);
     }
     kept

@@ -80,10 +80,11 @@ impl Conclusion {
         groups::divergences(&self.totals, &self.owners)
     }
 
-    /// Forms groups of the ranks, which have answered so; returns those whose values are to be added up.
+    /// Forms groups of the ranks from their answers, and returns the members of groups whose values are added up
+    /// next.
     pub fn form_groups(&mut self, contexts_of_ranks: BTreeMap<u64, ByContexts>) -> Members {
         let alike = contexts_of_ranks.iter();
-        let alike = alike.map(|(index, answers)| (*index, groups::of_phase(Some(answers))));
+        let alike = alike.map(|(index, answers)| (*index, groups::of_phase(answers)));
         self.alike = alike.filter(|(_, groups)| !groups.is_empty()).collect();
         self.contexts_of_ranks = contexts_of_ranks;
         mpmd::members(&self.alike)
@@ -134,7 +135,7 @@ pub fn summary(
     let mut answer = |queries: &[Query]| {
         ranks.by_ref().take(queries.len()).fold(RankSet::default(), |one, more| one.union(more))
     };
-    let phases = phases(totals, &conclusion.contexts_of_ranks);
+    let phases = phases(totals, &conclusion.alike);
     let mut losses: Vec<Loss> = Vec::new();
     for finding in findings {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
@@ -178,7 +179,7 @@ fn phase_id(totals: &Totals, finding: &Finding) -> u32 {
     totals.sums.phases.range(..finding.phase).count() as u32
 }
 
-fn phases(totals: &Totals, groups: &BTreeMap<u64, ByContexts>) -> Vec<Phase> {
+fn phases(totals: &Totals, groups: &BTreeMap<u64, Vec<Alike>>) -> Vec<Phase> {
     let ranks = totals.job.ranks.len();
     let path = |node: NodeId| shown_path(totals, node);
     let phase = |(id, (first_index, phase)): (u32, (&u64, &PhaseTotals))| {

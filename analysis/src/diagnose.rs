@@ -174,7 +174,7 @@ struct Told {
     clusters: Finished,
     /// The contexts whose values go into a table; `None` where there is none.
     columns: Option<Vec<NodeId>>,
-    /// The ranks whose values are to be added up by group.
+    /// The members of each group whose values all processes add up.
     members: Members,
 }
 

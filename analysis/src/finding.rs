@@ -64,6 +64,17 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// It shows also where another loss does.
+    pub fn shows_also_where(&mut self, other: &Self) {
+        for call in [&other.symptom].into_iter().chain(&other.also_in) {
+            if *call != self.symptom && !self.also_in.contains(call) {
+                self.also_in.push(*call);
+            }
+        }
+    }
+}
+
 /// Time over ranks in a cause of a loss of this phase.
 pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
     let node = phase.nodes.get(&cause.node).copied().unwrap_or_default();

@@ -153,21 +153,20 @@ fn join(groups: &mut ByContexts, bits: u64, alike: Alike) {
     ours.work.combine(&alike.work);
 }
 
-/// Kind and groups of a phase, whose ranks have answered so; `None` where they were not asked. Groups come
-/// by ascending lowest rank.
-pub fn shown(totals: &Totals, phase: &PhaseTotals, answers: Option<&ByContexts>) -> Shown {
-    let groups = of_phase(answers);
-    if groups.is_empty() {
+/// Kind and groups of a phase; `None`: all its ranks do the same.
+pub fn shown(totals: &Totals, phase: &PhaseTotals, groups: Option<&Vec<Alike>>) -> Shown {
+    let Some(groups) = groups else {
         // The ranks that have the phase, which is all of them where they agree on phases.
         let all = Alike { ranks: totals.job.ranks.clone(), work: phase.work };
         return (PhaseKind::Spmd, vec![group(&all)]);
-    }
+    };
     (PhaseKind::Mpmd, groups.iter().map(group).collect())
 }
 
-/// The groups of a phase whose ranks have answered so, by ascending lowest rank; none where all do the same.
-pub fn of_phase(answers: Option<&ByContexts>) -> Vec<Alike> {
-    let groups = answers.map(tasks).unwrap_or_default();
+/// The groups of a phase from the answers of its ranks, by ascending lowest rank; none where all ranks do
+/// the same.
+pub fn of_phase(answers: &ByContexts) -> Vec<Alike> {
+    let groups = tasks(answers);
     let several = groups.len() > 1;
     groups.into_iter().filter(|_| several).map(|(_, alike)| alike).collect()
 }

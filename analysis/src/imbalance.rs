@@ -59,7 +59,7 @@ pub struct PhaseImbalance {
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
 
-/// Imbalance of so many ranks, sampled so often, in their phases, by first index.
+/// Imbalance of each phase over `ranks` ranks whose sampling period is `period_ns`, by first index.
 pub fn imbalances(sums: &PhaseSums, ranks: u32, period_ns: u64) -> BTreeMap<u64, PhaseImbalance> {
     let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
         let whole = PhaseImbalance::new((*index, phase), &sums.instances, ranks, period_ns);

@@ -61,7 +61,9 @@ pub fn losses(
         all.extend(uneven_work(totals, owners, &whole));
         let left_ns = left_ns(totals, &whole);
         match groups.get(index) {
-            Some(groups) => all.extend(mpmd::communication(totals, meanings, (&whole, groups))),
+            Some(groups) => {
+                all.extend(mpmd::communication(totals, meanings, (&whole, groups), left_ns))
+            }
             None if ranks > 1 => all.extend(communication(totals, meanings, &whole, left_ns)),
             None => {}
         }

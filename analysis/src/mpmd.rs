@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::NodeId;
-use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
@@ -60,7 +59,7 @@ pub type Groups = BTreeMap<u64, Vec<Group>>;
 
 impl Group {
     /// This group, which is the one at `place` in the phase.
-    pub fn scope(&self, index: u64, place: u32) -> Scope<'_> {
+    fn scope(&self, index: u64, place: u32) -> Scope<'_> {
         Scope {
             index,
             phase: &self.phase,
@@ -71,16 +70,15 @@ impl Group {
     }
 }
 
-/// Whose values are to be added up by group.
+/// The members of each group that is analysed by itself.
 pub fn members(alike: &BTreeMap<u64, Vec<Alike>>) -> Members {
     let several = alike.iter().filter(|(_, groups)| (2..=MOST_GROUPS).contains(&groups.len()));
     let ranks = |groups: &[Alike]| groups.iter().map(|group| group.ranks.clone()).collect();
     several.map(|(index, groups)| (*index, ranks(groups))).collect()
 }
 
-/// What the ranks of a group add up to in a phase.
-#[derive(Default, Serialize, Deserialize)]
-struct Sums(BTreeMap<(u64, u32), PhaseSums>);
+/// What the ranks of each group add up to, by first index of the phase and the group's place in it.
+type Sums = BTreeMap<(u64, u32), PhaseSums>;
 
 /// Adds up the values of all ranks by group, their contexts being those of `tree`. Process 0 gets the groups,
 /// the others `None`. Collective.
@@ -105,14 +103,14 @@ pub fn add_up(
         for (index, groups) in members {
             let mine = groups.iter().position(|ranks| ranks.contains(rank.input.rank));
             if let Some(place) = mine {
-                let sums = sums.0.entry((*index, place as u32)).or_default();
+                let sums = sums.entry((*index, place as u32)).or_default();
                 sums.add_rank(rank, agreed, &places, |phase| phase == *index);
             }
         }
     }
     let combine = |mut ours: Sums, theirs: Sums| {
-        for (group, sums) in theirs.0 {
-            ours.0.entry(group).or_default().combine(sums, &same);
+        for (group, sums) in theirs {
+            ours.entry(group).or_default().combine(sums, &same);
         }
         ours
     };
@@ -125,31 +123,32 @@ pub fn add_up(
 
 fn groups_of(mut sums: Sums, members: &Members, period_ns: u64) -> Groups {
     let mut group = |(index, place): (u64, u32), ranks: &RankSet| {
-        let mut sums = sums.0.remove(&(index, place))?;
+        let mut sums = sums.remove(&(index, place))?;
         let imbalance = imbalances(&sums, ranks.len(), period_ns).remove(&index)?;
         Some(Group { ranks: ranks.clone(), phase: sums.phases.remove(&index)?, imbalance })
     };
-    let mut of_phase = |(index, ranks): (&u64, &Vec<RankSet>)| {
+    let of_phase = |(index, ranks): (&u64, &Vec<RankSet>)| {
         let places = (0..).map(|place| (*index, place));
         let groups: Option<Vec<Group>> =
             places.zip(ranks).map(|(place, ranks)| group(place, ranks)).collect();
         Some((*index, groups?))
     };
-    members.iter().filter_map(&mut of_phase).collect()
+    members.iter().filter_map(of_phase).collect()
 }
 
-/// What calls lose in each group of a phase. The same in several groups is one loss.
+/// What calls lose in each group of a phase, of which `left_ns` is what all calls may lose, in nanoseconds. The same
+/// loss in several groups is one.
 pub fn communication(
     totals: &Totals,
     meanings: &[Meaning],
     (whole, groups): (&Scope<'_>, &[Group]),
+    left_ns: f64,
 ) -> Vec<Finding> {
-    let left_ns = communication::left_ns(totals, whole);
     let even_ns = whole.imbalance.even_ns;
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
     let mut merged: BTreeMap<_, Finding> = BTreeMap::new();
     for (place, group) in (0..).zip(groups) {
-        // So long the whole group waits at the end for another, which takes longer.
+        // The whole group waits this long for a slower group at the end.
         let idle_ns = (group.imbalance.even_ns - even_ns).max(0.0);
         let imbalance = PhaseImbalance { even_ns, ..group.imbalance.clone() };
         let scope = Scope { imbalance: &imbalance, ..group.scope(whole.index, place) };
@@ -157,20 +156,7 @@ pub fn communication(
         for finding in communication::communication(totals, meanings, &scope, left_ns) {
             let place = finding.causes.first().map_or(finding.symptom, |cause| cause.node);
             match merged.get_mut(&(finding.kind, frame(place))) {
-                Some(known) => {
-                    let (less, more) = match known.seconds < finding.seconds {
-                        true => (known.clone(), finding),
-                        false => (finding, known.clone()),
-                    };
-                    let calls = more.also_in.iter().chain([&less.symptom]).chain(&less.also_in);
-                    let mut also_in: Vec<NodeId> = Vec::new();
-                    for call in calls.filter(|call| **call != more.symptom) {
-                        also_in.extend((!also_in.contains(call)).then_some(*call));
-                    }
-                    let unasked = |query| Query { among: None, ..query };
-                    let waiting = more.waiting.clone().map(unasked);
-                    *known = Finding { also_in, waiting, group: None, ..more };
-                }
+                Some(known) => *known = of_both(known.clone(), finding),
                 None => {
                     merged.insert((finding.kind, frame(place)), finding);
                 }
@@ -185,6 +171,14 @@ pub fn communication(
         finding
     });
     scaled.collect()
+}
+
+/// The same loss in two groups: all ranks may wait, and the group that loses more says how much.
+fn of_both(one: Finding, other: Finding) -> Finding {
+    let (less, mut more) = if one.seconds < other.seconds { (one, other) } else { (other, one) };
+    more.shows_also_where(&less);
+    let waiting = more.waiting.map(|query| Query { among: None, ..query });
+    Finding { waiting, group: None, ..more }
 }
 
 /// What tells losses of groups apart.
@@ -309,10 +303,8 @@ impl Tasks<'_> {
         let (phase, alike) = (&self.totals.sums.phases[&index], &self.alike[&index]);
         let (place, more_s) = groups::heaviest(self.totals, phase, alike)?;
         let ranks = &alike[place as usize].ranks;
-        let most = |(node, _): &(NodeId, &crate::totals::SyncTotals)| *node;
-        let symptom = phase
-            .ends_in
-            .or_else(|| phase.waits_most(self.totals.job.ranks.len()).as_ref().map(most))?;
+        let most = || phase.waits_most(self.totals.job.ranks.len()).map(|(node, _)| node);
+        let symptom = phase.ends_in.or_else(most)?;
         let own = phase.nodes.iter().filter(|(_, node)| node.inclusive.ranks == ranks.len());
         let (task, _) =
             own.max_by_key(|(node, it)| (it.inclusive.sum, std::cmp::Reverse(**node)))?;

@@ -45,7 +45,7 @@ impl Paths {
         &self.frames[from..from + kept.length as usize]
     }
 
-    /// Whether a path of so many frames fits: where the path of its slot stands, or behind all paths.
+    /// Whether a path of `frames` frames fits, in the place of its slot or behind all paths.
     fn has_room(&self, place: Kept, frames: usize) -> bool {
         frames <= place.room as usize || frames <= MAX_FRAMES - self.used
     }

@@ -85,8 +85,8 @@ pub(super) fn loss(
     }
 }
 
-/// The phase of a loss as those ranks have it that it is about, and how many they are: a group whose work or calls
-/// are to blame, else all.
+/// The phase of a loss, and the number of ranks that it is measured over: those of `group`, or all ranks in a
+/// group imbalance and where no group is named.
 fn phase_of_group<'a>(
     conclusion: &'a Conclusion,
     finding: &Finding,

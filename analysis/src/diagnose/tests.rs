@@ -46,17 +46,23 @@ fn only_loss(summary: &Summary) -> &Loss {
     &summary.losses[0]
 }
 
+/// Ten steps of `ranks` ranks, after a barrier and each ended by one.
+fn ten_steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
+    let mut subject = Subject::new(ranks);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, &part);
+    }
+    subject
+}
+
 /// Ten steps, after a barrier, of an even function of 30 ms and one of 40 ms, on the last two of
 /// eight ranks 80 ms.
 fn uneven(slow: &'static str) -> Subject {
-    let mut subject = Subject::new(8);
-    subject.step(BARRIER, |_| vec![]);
-    for _ in 0..10 {
-        subject.step(BARRIER, |rank| {
-            let slow_ms = if rank >= 6 { 80 } else { 40 };
-            vec![doing("main/step/relax", 30 * MS), doing(slow, slow_ms * MS)]
-        });
-    }
+    let mut subject = ten_steps(8, |rank| {
+        let slow_ms = if rank >= 6 { 80 } else { 40 };
+        vec![doing("main/step/relax", 30 * MS), doing(slow, slow_ms * MS)]
+    });
     subject.step("main/MPI_Finalize", |_| vec![]);
     subject
 }

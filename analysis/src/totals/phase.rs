@@ -27,7 +27,7 @@ pub struct PhaseNode {
 /// One phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTotals {
-    /// The lowest rank that has it, by whose contexts it is named.
+    /// The lowest rank that has the phase; the contexts of this rank name it.
     pub named_by: u32,
     /// The synchronisation after which it begins there.
     pub begins_after: Option<NodeId>,

@@ -9,14 +9,7 @@ pub fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
 
 /// Ten steps of 100 ms of even work and what else a rank does, each ended by a barrier.
 pub fn beside_work(part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
-    let mut subject = Subject::new(4);
-    subject.step(BARRIER, |_| vec![]);
-    for _ in 0..10 {
-        subject.step(BARRIER, |rank| {
-            [doing("main/solve", 100 * MS)].into_iter().chain(part(rank)).collect()
-        });
-    }
-    subject
+    ten_steps(4, |rank| [doing("main/solve", 100 * MS)].into_iter().chain(part(rank)).collect())
 }
 
 #[test]

@@ -4,16 +4,6 @@ use super::calls::kinds;
 use super::*;
 use crate::subject::calling;
 
-/// Ten steps of so many ranks, after a barrier and each ended by one.
-fn steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
-    let mut subject = Subject::new(ranks);
-    subject.step(BARRIER, |_| vec![]);
-    for _ in 0..10 {
-        subject.step(BARRIER, &part);
-    }
-    subject
-}
-
 fn causes_of_groups(loss: &Loss) -> Vec<(String, Option<u32>, f64)> {
     let cause = |it: &Cause| (path(&it.path), it.group, rounded(it.seconds));
     loss.causes.iter().map(cause).collect()
@@ -21,7 +11,7 @@ fn causes_of_groups(loss: &Loss) -> Vec<(String, Option<u32>, f64)> {
 
 #[test]
 fn what_calls_cost_a_tenth_of_the_ranks_is_a_loss_of_these() {
-    let summary = verdict(&steps(20, |rank| match rank {
+    let summary = verdict(&ten_steps(20, |rank| match rank {
         18.. => vec![
             doing("main/ocean", 20 * MS),
             calling("main/ocean/loop/MPI_Iprobe", 130 * MS, 13_000, 0),
@@ -38,7 +28,7 @@ fn what_calls_cost_a_tenth_of_the_ranks_is_a_loss_of_these() {
 
 #[test]
 fn the_same_calls_in_all_groups_are_one_loss() {
-    let summary = verdict(&steps(4, |rank| {
+    let summary = verdict(&ten_steps(4, |rank| {
         let task = if rank == 3 { "main/ocean" } else { "main/atmosphere" };
         vec![doing(task, 100 * MS), calling("main/halo/loop/MPI_Iprobe", 40 * MS, 4000, 0)]
     }));
@@ -49,7 +39,7 @@ fn the_same_calls_in_all_groups_are_one_loss() {
 
 #[test]
 fn calls_of_groups_together_lose_no_more_than_the_phase() {
-    let summary = verdict(&steps(4, |rank| match rank {
+    let summary = verdict(&ten_steps(4, |rank| match rank {
         3 => vec![doing("main/ocean", 100 * MS), calling("main/ocean/MPI_Recv", 40 * MS, 1, 0)],
         _ => vec![
             doing("main/atmosphere", 100 * MS),
@@ -65,7 +55,7 @@ fn calls_of_groups_together_lose_no_more_than_the_phase() {
 
 #[test]
 fn what_is_uneven_in_each_group_is_one_loss_with_a_cause_from_each() {
-    let summary = verdict(&steps(8, |rank| {
+    let summary = verdict(&ten_steps(8, |rank| {
         let task = if rank >= 6 { "main/ocean" } else { "main/atmosphere" };
         vec![doing(task, if rank == 5 || rank == 7 { 90 * MS } else { 60 * MS })]
     }));
@@ -83,7 +73,7 @@ fn what_is_uneven_in_each_group_is_one_loss_with_a_cause_from_each() {
 
 #[test]
 fn what_groups_have_in_common_is_a_cause_of_none() {
-    let summary = verdict(&steps(8, |rank| {
+    let summary = verdict(&ten_steps(8, |rank| {
         let task = if rank >= 6 { "main/ocean" } else { "main/atmosphere" };
         let slow = rank == 5 || rank == 7;
         vec![doing(task, 40 * MS), doing("main/assemble", if slow { 90 * MS } else { 30 * MS })]
@@ -98,7 +88,7 @@ fn what_groups_have_in_common_is_a_cause_of_none() {
 #[test]
 fn a_group_that_waits_for_another_has_no_loss_of_its_own() {
     // What is uneven in the atmosphere costs nothing: the ocean takes longer.
-    let summary = verdict(&steps(8, |rank| match rank {
+    let summary = verdict(&ten_steps(8, |rank| match rank {
         6.. => vec![doing("main/ocean", 200 * MS)],
         5 => vec![doing("main/atmosphere", 100 * MS)],
         _ => vec![doing("main/atmosphere", 60 * MS)],
@@ -110,7 +100,7 @@ fn a_group_that_waits_for_another_has_no_loss_of_its_own() {
 
 #[test]
 fn groups_are_unequal_also_where_waiting_hides_their_work() {
-    let summary = verdict(&steps(8, |rank| {
+    let summary = verdict(&ten_steps(8, |rank| {
         let (task, ms) = if rank >= 6 { ("main/ocean", 90) } else { ("main/atmosphere", 60) };
         vec![doing(task, ms * MS), calling("main/wait/MPI_Recv", (1000 - ms) * MS, 1, 0)]
     }));
