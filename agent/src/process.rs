@@ -81,6 +81,8 @@ pub struct Observed {
     snapshots: modules::Published,
     blocks: [AtomicPtr<ThreadBlock>; MAX_THREADS],
     own_text: (u64, u64),
+    /// We are a library, not linked into the program: all code there is ours.
+    is_library: bool,
     verifies_marks: bool,
     descriptors: Descriptors,
     lock: Mutex<listing::Listing>,
@@ -144,6 +146,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         snapshots: modules::Published::none(),
         blocks: [const { AtomicPtr::new(null_mut()) }; MAX_THREADS],
         own_text: (0, 0),
+        is_library: false,
         verifies_marks: config.marks == Marks::Verify,
         descriptors,
         lock: Mutex::default(),
@@ -151,8 +154,10 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     }));
     let here = start as *const () as u64;
     let loaded = modules::loaded();
-    if let Some(own) = loaded.iter().find(|module| here >= module.start && here < module.end) {
-        observed.own_text = (own.start, own.end);
+    let holds_us = |module: &modules::LoadedModule| here >= module.start && here < module.end;
+    if let Some(at) = loaded.iter().position(holds_us) {
+        observed.own_text = (loaded[at].start, loaded[at].end);
+        observed.is_library = at > 0;
     }
     // The runtime of Go takes every signal, past the C library, and those that it does not know are fatal.
     let takes_signals = loaded.first().is_some_and(|program| program.is_go);
@@ -306,7 +311,7 @@ impl Observed {
     /// Whether code at `address` is this library's.
     #[inline]
     pub fn is_own(&self, address: u64) -> bool {
-        address >= self.own_text.0 && address < self.own_text.1
+        self.is_library && address >= self.own_text.0 && address < self.own_text.1
     }
 
     fn address_table(&self) -> PublishedAddresses<'_> {

@@ -198,6 +198,14 @@ fn walk(
         state.found.push(frame);
     }
     state.found.reverse();
+    // What a wrapper does before a call begins, and after it has ended, is its caller's time or the call's:
+    // a loop that polls is there as often as in the calls themselves.
+    let is_own = |frame: &Frame| observed.is_own(frame.address);
+    while state.found.as_slice().last().is_some_and(is_own)
+        && state.found.as_slice().len() + outside > 1
+    {
+        state.found.pop();
+    }
     Some((end, outside))
 }
 
