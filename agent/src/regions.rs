@@ -207,6 +207,8 @@ pub fn exit(
         return;
     }
     open.place = 0;
+    let among = among.filter(|among| is_next(state, *among));
+    let open = &state.regions.open;
     let slot = usize::from(open.slot);
     let duration = ticks.saturating_sub(open.entered);
     let alone = among.is_some() || open.sampled || open.before.is_some();
@@ -218,6 +220,24 @@ pub fn exit(
         state.with_room(|state| record_exit(observed, state, ticks, bytes, among));
     } else {
         count(state, slot, duration, bytes);
+    }
+}
+
+/// The index of a synchronisation of all ranks that begins. All of them start their collectives in the same
+/// order, but where they complete those that do not block is up to each.
+pub fn take_index(state: &State) -> u64 {
+    let syncs = &state.area().thread.syncs;
+    let index = syncs.load(Ordering::Relaxed);
+    syncs.store(index + 1, Ordering::Relaxed);
+    index
+}
+
+/// Whether a synchronisation follows all that were recorded. One that was started before another and
+/// completed after it says nothing new.
+fn is_next(state: &State, among: Among) -> bool {
+    match among {
+        Among::AllSince(index) => index >= state.area().thread.synced.load(Ordering::Relaxed),
+        Among::All | Among::Part(..) => true,
     }
 }
 
@@ -244,13 +264,13 @@ fn record_exit(
         // after it.
         state.off_cpu.read(observed.descriptors());
     }
+    let of_all = |index: u64| {
+        state.area().thread.synced.store(index + 1, Ordering::Relaxed);
+        Sync { part: None, index }
+    };
     let sync = among.map(|among| match among {
-        Among::All => {
-            let syncs = &state.area().thread.syncs;
-            let index = syncs.load(Ordering::Relaxed);
-            syncs.store(index + 1, Ordering::Relaxed);
-            Sync { part: None, index }
-        }
+        Among::All => of_all(take_index(state)),
+        Among::AllSince(index) => of_all(index),
         Among::Part(part, index) => Sync { part: Some(part), index },
     });
     let now = stamp(ticks);

@@ -235,8 +235,10 @@ pub struct Thread {
     pub handler_ticks: AtomicU64,
     /// Stamp of the last timed record: what the thread did since is not yet in the ring.
     pub last_stamp: AtomicU64,
-    /// Most recent global synchronisation's index plus one: the number of them.
+    /// Number of global synchronisations that have an index: the next one's.
     pub syncs: AtomicU64,
+    /// The most recent one's index that was recorded, plus one.
+    pub synced: AtomicU64,
 }
 
 impl Thread {

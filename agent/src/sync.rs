@@ -23,6 +23,8 @@ pub struct Part {
 pub enum Among {
     /// All of them.
     All,
+    /// All of them, in a collective that was started when it was its turn to get this index.
+    AllSince(u64),
     /// Some, and how many synchronisations of theirs came before.
     Part(Part, u64),
 }

@@ -117,6 +117,8 @@ pub(crate) struct Sync {
     pub(crate) node: RawId,
     /// When it returned.
     pub(crate) stamp: u64,
+    /// The call completed a nonblocking one.
+    pub(crate) is_completion: bool,
     /// Within the run.
     pub(crate) counted: bool,
 }

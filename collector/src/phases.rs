@@ -93,15 +93,18 @@ impl Phases {
             self.divide(sync);
             return;
         }
-        let missing = sync.index != self.next_index;
+        // Without a gap, what lies between was completed after this one, and delimits nothing.
+        let missing = std::mem::take(&mut self.gap) && sync.index != self.next_index;
         self.next_index = sync.index.saturating_add(1);
-        self.gap = false;
         let division_gap = std::mem::take(&mut self.division_gap);
         if !sync.counted {
             return;
         }
         self.syncs += 1;
-        self.releases.offer(sync.index, sync.stamp);
+        if !sync.is_completion {
+            // A nonblocking one may have let go earlier.
+            self.releases.offer(sync.index, sync.stamp);
+        }
         // An instance that spans lost synchronisations is not the same on the other ranks.
         self.fold(Some(sync.node), sync.index, !missing, !division_gap);
         self.after = Some(sync.node);
@@ -211,7 +214,14 @@ mod tests {
     use super::*;
 
     fn sync(index: u64, node: RawId) -> Sync {
-        Sync { part: None, index, node, stamp: 100 * (index + 1), counted: true }
+        Sync {
+            part: None,
+            index,
+            node,
+            stamp: 100 * (index + 1),
+            is_completion: false,
+            counted: true,
+        }
     }
 
     #[test]
@@ -240,6 +250,7 @@ mod tests {
     fn an_instance_with_a_gap_is_counted_but_not_kept() {
         let mut phases = Phases::new(0, 1 << 20);
         phases.synchronise(sync(0, 5));
+        phases.lose();
         phases.synchronise(sync(3, 5));
         phases.lose();
         phases.synchronise(sync(4, 5));

@@ -10,6 +10,8 @@
 
 mod intervals;
 
+use plimsoll_agent::calls::CallId;
+use plimsoll_agent::calls::requests::may_complete;
 use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_agent::segment::MAX_SLOTS;
 
@@ -314,6 +316,7 @@ impl Replay {
             index: sync.index,
             node: path.node,
             stamp: now,
+            is_completion: completes(path.node, books),
             counted,
         }))
     }
@@ -369,4 +372,10 @@ fn resynchronises(record: &Record<'_>) -> bool {
             | Record::Resume { stamp: Stamp::Resync(_) }
             | Record::End { stamp: Stamp::Resync(_) }
     )
+}
+
+/// Whether a context is a call that may complete nonblocking ones.
+fn completes(node: RawId, books: &Books<'_>) -> bool {
+    let address = books.tables.address(books.tree.address(node));
+    address.is_some_and(|(value, ..)| CallId::try_from(value).is_ok_and(may_complete))
 }

@@ -4,10 +4,11 @@
 
 use std::ffi::c_int;
 
+use plimsoll_agent::calls::requests::{Role, role};
 use plimsoll_agent::calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
-use plimsoll_agent::process;
 use plimsoll_agent::sync::{Among, unfollowed};
-use plimsoll_analysis::mpi::{HandleFacts, Named};
+use plimsoll_agent::{process, regions};
+use plimsoll_analysis::mpi::{HandleFacts, Named, RequestList};
 
 use crate::job;
 use crate::stubs::{Frame, Noted};
@@ -48,7 +49,12 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
     let call = frame.entry();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
-        if !succeeded(frame, result) {
+        let succeeded = succeeded(frame, result);
+        let completes = matches!(role(frame.call()), Some(Role::Completes(_)));
+        if completes && facts.has_pending() && job::is_main_thread() {
+            return (0, facts.completed(succeeded));
+        }
+        if !succeeded {
             return (0, None);
         }
         let bytes = match (call.count, call.datatype) {
@@ -66,12 +72,45 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
     }
 }
 
+/// A call begins that may complete nonblocking collectives: notes where the requests of these stand.
+///
+/// # Safety
+/// The frame is of such a call, which has just begun.
+#[cold]
+#[inline(never)]
+pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
+    let Some(Role::Completes(requests)) = role(frame.call()) else { return };
+    if !job::is_main_thread() {
+        return;
+    }
+    // SAFETY: the role says what the arguments are.
+    unsafe {
+        let count = match (requests.count, frame.is_c()) {
+            (None, _) => 1,
+            (Some(word), true) => frame.argument(word) as c_int,
+            (Some(word), false) => {
+                (frame.argument(word) as *const c_int).as_ref().copied().unwrap_or(0)
+            }
+        };
+        let first = frame.argument(requests.first);
+        // What MPI would refuse is left to MPI.
+        let count = if first == 0 { 0 } else { usize::try_from(count).unwrap_or(0) };
+        facts.completes(RequestList { first, count, is_c: frame.is_c() });
+    }
+}
+
 /// Calls that bring ranks together, alone or with another one: most calls are none of them.
 static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
     let mut calls = [false; CALLS.len() + 1];
     let mut at = 0;
     while at < CALLS.len() {
-        calls[at + 1] = matches!(CALLS[at].class, CallClass::CollectiveSync);
+        let starts = matches!(role(at as CallId + 1), Some(Role::Starts));
+        calls[at + 1] = starts || matches!(CALLS[at].class, CallClass::CollectiveSync);
+        at += 1;
+    }
+    at = 0;
+    while at < SHARED_FILES.len() {
+        calls[SHARED_FILES[at] as usize] = true;
         at += 1;
     }
     let others = [REDUCE[0], REDUCE[1], BCAST[0], BCAST[1], FENCE];
@@ -85,6 +124,17 @@ static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
 
 const REDUCE: [CallId; 2] = [id_of("MPI_Reduce"), id_of("MPI_Reduce_c")];
 const BCAST: [CallId; 2] = [id_of("MPI_Bcast"), id_of("MPI_Bcast_c")];
+/// Collective operations on a file, which is their first argument, that move data.
+const SHARED_FILES: [CallId; 8] = [
+    id_of("MPI_File_read_all"),
+    id_of("MPI_File_read_all_c"),
+    id_of("MPI_File_read_at_all"),
+    id_of("MPI_File_read_at_all_c"),
+    id_of("MPI_File_write_all"),
+    id_of("MPI_File_write_all_c"),
+    id_of("MPI_File_write_at_all"),
+    id_of("MPI_File_write_at_all_c"),
+];
 const FENCE: CallId = id_of("MPI_Win_fence");
 
 /// Which ranks a call has synchronised.
@@ -104,6 +154,10 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
         let integer = |word| match frame.argument(word) {
             value if frame.is_c() => value as c_int,
             reference => (reference as *const c_int).as_ref().copied().unwrap_or(-1),
+        };
+        let named = |word| match frame.is_c() {
+            true => Named::C(frame.argument(word)),
+            false => Named::Fortran(integer(word)),
         };
         let communicator = || communicator(frame, call);
         // No data need move where there are no elements.
@@ -126,16 +180,27 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
                 facts.gathered(communicator()?, integer(REDUCE_ROOT));
                 None
             }
-            FENCE => {
-                let window = match frame.argument(1) {
-                    word if frame.is_c() => Named::C(word),
-                    _ => Named::Fortran(integer(1)),
+            FENCE => facts.fenced(named(1), integer(0)),
+            id if SHARED_FILES.contains(&id) => facts.shared_file(named(0)),
+            id if role(id) == Some(Role::Starts) => {
+                let request = RequestList {
+                    first: frame.argument(call.arity - 1),
+                    count: 1,
+                    is_c: frame.is_c(),
                 };
-                facts.fenced(window, integer(0))
+                facts.started(communicator()?, request, take_index);
+                None
             }
             _ => None,
         }
     }
+}
+
+/// The index of a synchronisation of all ranks that begins on the calling thread.
+fn take_index() -> Option<u64> {
+    // SAFETY: the block is the calling thread's.
+    let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
+    block.enter(|state| regions::take_index(state))
 }
 
 /// Notes that a thread takes part in a collective whose end delimits nothing.
@@ -143,7 +208,8 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
 /// # Safety
 /// As [`synchronised`].
 unsafe fn note_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
-    if call.class != CallClass::CollectiveSync {
+    let starts = role(id_of(call.name)) == Some(Role::Starts);
+    if call.class != CallClass::CollectiveSync && !starts {
         return;
     }
     // SAFETY: as the caller promises.

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plimsoll_agent::calls::requests::may_complete;
 use plimsoll_agent::calls::{CALLS, CallClass, CallId, Provider, id_of};
 use plimsoll_agent::clock::ticks;
 use plimsoll_agent::process;
@@ -43,10 +44,16 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
 /// Notes that a call begins: [`Entered::measured`], or `None` if it is not to be measured.
 #[inline(always)]
 fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
-    if [COMM_FREE, COMM_DISCONNECT, WIN_FREE].contains(&call) {
+    if [COMM_FREE, COMM_DISCONNECT, WIN_FREE, FILE_CLOSE].contains(&call) {
         job::members_freed();
     } else if call == TYPE_FREE {
         job::datatype_freed();
+    } else if may_complete(call)
+        && let Some(facts) = job::handle_facts()
+        && facts.has_pending()
+    {
+        // SAFETY: the call has just begun.
+        unsafe { message::completes(frame, facts) };
     }
     // SAFETY: the block is the calling thread's.
     let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
@@ -108,7 +115,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     let Some(observed) = process::current() else { return };
     // What is not recorded by itself is counted like any call.
     let among = among.filter(|among| match among {
-        Among::All => true,
+        Among::All | Among::AllSince(_) => true,
         Among::Part(_, index) => is_recorded(*index),
     });
     // SAFETY: the block is the calling thread's.
@@ -125,6 +132,7 @@ const COMM_CREATE_FROM_GROUP: CallId = id_of("MPI_Comm_create_from_group");
 const COMM_FREE: CallId = id_of("MPI_Comm_free");
 const COMM_DISCONNECT: CallId = id_of("MPI_Comm_disconnect");
 const WIN_FREE: CallId = id_of("MPI_Win_free");
+const FILE_CLOSE: CallId = id_of("MPI_File_close");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
 /// Calls whose label depends on what their descriptor is.

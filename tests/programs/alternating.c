@@ -1,12 +1,14 @@
 /* One rank is slow in each iteration, another one in the next: over the whole run all ranks work
  * and wait equally long, and only a view of single iterations shows the loss. HOW the ranks come together
  * after each iteration: allreduce (else), reduce (to the first, which spreads the sum), reordered (on a
- * communicator of all ranks in another order), fence, dup or split. */
+ * communicator of all ranks in another order), fence, dup, split, wait (for a collective that does not
+ * block), waitall (for two), test (until one is complete) or write (to one file, collectively). */
 #include "ranks.h"
 
 static MPI_Comm reordered = MPI_COMM_NULL;
 static MPI_Win window = MPI_WIN_NULL;
-static int exposed;
+static int *exposed;
+static MPI_File file = MPI_FILE_NULL;
 
 static bool is_how(const char *how)
 {
@@ -21,14 +23,40 @@ static int prepare(void)
         return 1;
     }
     if (is_how("fence")) {
-        MPI_Win_create(&exposed, sizeof exposed, sizeof exposed, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_allocate(sizeof *exposed, sizeof *exposed, MPI_INFO_NULL, MPI_COMM_WORLD, &exposed, &window);
         MPI_Win_fence(MPI_MODE_NOPRECEDE, window);
         return 1;
+    }
+    if (is_how("write")) {
+        const int mode = MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_DELETE_ON_CLOSE;
+        MPI_File_open(MPI_COMM_WORLD, "alternating.out", mode, MPI_INFO_NULL, &file);
     }
     return 0;
 }
 
-/* Returns the name of the call in which the ranks wait for each other; NULL if there are several. */
+/* Starts what does not block and completes it. Returns the name of the call that does; NULL for a loop. */
+static const char *complete(int iteration)
+{
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    int sums[2], complete = 0;
+    MPI_Iallreduce(&iteration, &sums[0], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+    if (is_how("wait")) {
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        return "MPI_Wait";
+    }
+    if (is_how("waitall")) {
+        MPI_Iallreduce(&iteration, &sums[1], 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, statuses);
+        return "MPI_Waitall";
+    }
+    while (!complete)
+        MPI_Test(&requests[0], &complete, MPI_STATUS_IGNORE);
+    return NULL;
+}
+
+/* Returns the name of the call in which the ranks wait for each other; NULL if there are several, or it is a
+ * loop. */
 static const char *come_together(int iteration)
 {
     MPI_Comm other;
@@ -61,6 +89,12 @@ static const char *come_together(int iteration)
             MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &other);
         MPI_Comm_free(&other);
         return is_how("dup") ? "MPI_Comm_dup" : "MPI_Comm_split";
+    }
+    if (is_how("wait") || is_how("waitall") || is_how("test"))
+        return complete(iteration);
+    if (is_how("write")) {
+        MPI_File_write_at_all(file, rank * (MPI_Offset)sizeof rank, &rank, 1, MPI_INT, MPI_STATUS_IGNORE);
+        return "MPI_File_write_at_all";
     }
     add_up(iteration);
     return "MPI_Allreduce";
@@ -101,6 +135,8 @@ int main(int argc, char **argv)
         MPI_Comm_free(&reordered);
     if (window != MPI_WIN_NULL)
         MPI_Win_free(&window);
+    if (file != MPI_FILE_NULL)
+        MPI_File_close(&file);
     MPI_Finalize();
     return 0;
 }

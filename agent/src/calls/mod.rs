@@ -9,6 +9,7 @@
 //! below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
 
 mod recent;
+pub mod requests;
 mod symbols;
 
 pub use symbols::{Convention, LONGEST_SYMBOL, SYMBOLS, Symbol};

@@ -39,6 +39,7 @@ impl Observed {
             discard_tallies(state);
             let thread = &state.area().thread;
             thread.syncs.store(0, Ordering::Relaxed);
+            thread.synced.store(0, Ordering::Relaxed);
             thread.clear_counters();
         });
     }

@@ -2,6 +2,7 @@
 //! datatype. Asked of MPI once per handle, and forgotten when the application frees any.
 
 mod memory;
+mod pending;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use plimsoll_agent::sync::{Among, MOST_PARTS, Part};
 
 use self::memory::Memory;
+use self::pending::{Layout, Pending};
 use super::library::{Abi, Handle, Library};
 use crate::fingerprint::{BASIS, extended};
 
@@ -20,9 +22,18 @@ const NOBODY: u32 = 0;
 const ALL: u32 = 1;
 const FIRST_PART: u32 = 2;
 
+/// A part of the world that has communicators.
+struct KnownPart {
+    part: Part,
+    /// How many of its synchronisations have begun, each of which got its number as index.
+    begun: u64,
+    /// The most recent one's index that has ended, plus one.
+    ended: u64,
+}
+
 /// Parts of the world that have communicators, and how often each has synchronised.
 struct Parts {
-    known: Mutex<Vec<(Part, u64)>>,
+    known: Mutex<Vec<KnownPart>>,
     /// There are more.
     are_more: AtomicBool,
 }
@@ -35,8 +46,8 @@ impl Parts {
     /// The number of a part; communicators with the same members share it.
     fn number(&self, part: Part) -> u32 {
         let mut parts = self.known.lock();
-        let number = parts.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
-            parts.push((part, 0));
+        let number = parts.iter().position(|known| known.part == part).unwrap_or_else(|| {
+            parts.push(KnownPart { part, begun: 0, ended: 0 });
             parts.len() - 1
         });
         if number >= MOST_PARTS {
@@ -47,14 +58,35 @@ impl Parts {
         FIRST_PART + number as u32
     }
 
-    /// Counts a synchronisation of a part.
-    fn count(&self, number: u32) -> Option<Among> {
+    /// The index of a synchronisation of a part that begins.
+    fn begin(&self, number: u32) -> Option<u64> {
         let mut parts = self.known.lock();
-        let (part, count) = parts.get_mut(number as usize)?;
-        let index = *count;
-        *count += 1;
-        Some(Among::Part(*part, index))
+        let known = parts.get_mut(number as usize)?;
+        known.begun += 1;
+        Some(known.begun - 1)
     }
+
+    /// It has ended; `None` if one that began after it has ended before.
+    fn end(&self, number: u32, index: u64) -> Option<Among> {
+        let mut parts = self.known.lock();
+        let known = parts.get_mut(number as usize)?;
+        if index < known.ended {
+            return None;
+        }
+        known.ended = index + 1;
+        Some(Among::Part(known.part, index))
+    }
+}
+
+/// Where the requests stand that a call starts or may complete.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestList {
+    /// Address of the first.
+    pub first: usize,
+    /// Their number.
+    pub count: usize,
+    /// They are those of C, not of Fortran.
+    pub is_c: bool,
 }
 
 /// A handle as the application passed it.
@@ -71,11 +103,14 @@ pub struct HandleFacts {
     library: Arc<Library>,
     members: Memory,
     windows: Memory,
+    files: Memory,
     sizes: Memory,
     fortran_members: Memory,
     fortran_sizes: Memory,
     peers: Memory,
     parts: Parts,
+    /// Nonblocking collectives: their members, and their index among those of these.
+    pending: Pending<(u32, u64)>,
     /// Ranks that have reduced something, and the root, which has broadcast nothing to them since. Kept when
     /// handles are freed: one rank may free a communicator of its own between the two calls, the others not.
     roots: Mutex<Vec<(u32, c_int)>>,
@@ -93,11 +128,13 @@ impl HandleFacts {
             world,
             members: Memory::new(),
             windows: Memory::new(),
+            files: Memory::new(),
             sizes: Memory::new(),
             fortran_members: Memory::new(),
             fortran_sizes: Memory::new(),
             peers: Memory::new(),
             parts: Parts::new(),
+            pending: Pending::new(),
             roots: Mutex::default(),
             in_place: library.fortran_in_place(),
             library,
@@ -161,11 +198,81 @@ impl HandleFacts {
         self.count(members)
     }
 
+    /// Which ranks a collective operation on a file, which must be open, has synchronised: none moves data
+    /// before it knows what the others move (two-phase input and output, as all MPI libraries have it).
+    pub fn shared_file(&self, file: Named) -> Option<Among> {
+        let handle = match file {
+            Named::C(word) => word,
+            Named::Fortran(integer) => self.library.fortran.file(integer)?,
+        };
+        let get_group = self.library.file_get_group?;
+        // SAFETY: the file is open; the call is local.
+        let ask = || self.members_of(|group| unsafe { get_group(handle, group) });
+        self.count(self.files.get(handle, ask))
+    }
+
+    /// A collective was started on a communicator, which must be valid. `take_index` is asked for its index if
+    /// the communicator has all ranks.
+    ///
+    /// # Safety
+    /// The request stands where the list says.
+    pub unsafe fn started(
+        &self,
+        communicator: Named,
+        request: RequestList,
+        take_index: impl FnOnce() -> Option<u64>,
+    ) {
+        let members = self.members(communicator);
+        let index = match members {
+            NOBODY => None,
+            ALL => take_index(),
+            part => self.parts.begin(part - FIRST_PART),
+        };
+        let Some(index) = index else { return };
+        let layout = Layout::new(self.library.abi, request.is_c);
+        // SAFETY: promised by the caller.
+        unsafe { self.pending.start(request.first, layout, (members, index)) };
+    }
+
+    /// Whether a collective was started and not yet seen to be complete.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        self.pending.are_some()
+    }
+
+    /// A call begins that may complete requests.
+    ///
+    /// # Safety
+    /// They stand where the list says until [`Self::completed`] is called.
+    pub unsafe fn completes(&self, requests: RequestList) {
+        let layout = Layout::new(self.library.abi, requests.is_c);
+        // SAFETY: promised by the caller.
+        unsafe { self.pending.begin(requests.first, requests.count, layout) };
+    }
+
+    /// That call has returned, and `succeeded`: which ranks it has synchronised. Of several collectives the one
+    /// of most ranks that was started last counts: all have come together by then.
+    ///
+    /// # Safety
+    /// As [`Self::completes`].
+    pub unsafe fn completed(&self, succeeded: bool) -> Option<Among> {
+        // SAFETY: promised by the caller.
+        let completed = unsafe { self.pending.completed(succeeded) };
+        let of_all = completed.iter().rev().find(|(members, _)| *members == ALL);
+        match of_all.or(completed.last())? {
+            (ALL, index) => Some(Among::AllSince(*index)),
+            (part, index) => self.parts.end(part - FIRST_PART, *index),
+        }
+    }
+
     fn count(&self, members: u32) -> Option<Among> {
         match members {
             NOBODY => None,
             ALL => Some(Among::All),
-            part => self.parts.count(part - FIRST_PART),
+            part => {
+                let index = self.parts.begin(part - FIRST_PART)?;
+                self.parts.end(part - FIRST_PART, index)
+            }
         }
     }
 
@@ -328,11 +435,12 @@ impl HandleFacts {
         self.in_place.is_empty() || self.in_place.contains(&buffer)
     }
 
-    /// The application freed a communicator or a window, whose handle may come back with other members.
+    /// The application freed a communicator, a window or a file, whose handle may come back with other members.
     pub fn forget_members(&self) {
         self.members.clear();
         self.fortran_members.clear();
         self.windows.clear();
+        self.files.clear();
         self.peers.clear();
     }
 
@@ -358,7 +466,10 @@ mod tests {
         let part = |name: u32| Part { name, ranks: 4 };
         let (row, column) = (parts.number(part(7)), parts.number(part(8)));
         assert_eq!(parts.number(part(7)), row, "another communicator of the same ranks");
-        let count = |number: u32| parts.count(number - FIRST_PART);
+        let count = |number: u32| {
+            let index = parts.begin(number - FIRST_PART)?;
+            parts.end(number - FIRST_PART, index)
+        };
         assert_eq!(count(row), Some(Among::Part(part(7), 0)));
         assert_eq!(count(column), Some(Among::Part(part(8), 0)));
         assert_eq!(count(row), Some(Among::Part(part(7), 1)));
@@ -368,5 +479,8 @@ mod tests {
         assert_eq!(numbers[MOST_PARTS..], [NOBODY; 5], "what more there are is not followed");
         assert!(parts.are_more.load(Ordering::Relaxed));
         assert_eq!(count(row), Some(Among::Part(part(7), 2)));
+        let started = parts.begin(row - FIRST_PART).unwrap();
+        assert_eq!(count(row), Some(Among::Part(part(7), 4)));
+        assert_eq!(parts.end(row - FIRST_PART, started), None, "a later one has ended before");
     }
 }

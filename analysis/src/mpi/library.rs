@@ -113,8 +113,13 @@ pub struct Library {
     pub(super) constants: Constants,
     pub(super) functions: Functions,
     pub(super) fortran: FortranHandles,
+    /// A library may have been built without MPI's input and output.
+    pub(super) file_get_group: Option<FileGetGroup>,
     object: Object,
 }
+
+/// PMPI_File_get_group.
+pub(super) type FileGetGroup = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
 
 /// How a handle in Fortran, an integer, becomes one in C (MPI-3.1, 17.2.4).
 #[derive(Clone, Copy)]
@@ -122,6 +127,7 @@ pub(super) struct FortranHandles {
     communicator: Option<unsafe extern "C" fn(c_int) -> Handle>,
     datatype: Option<unsafe extern "C" fn(c_int) -> Handle>,
     window: Option<unsafe extern "C" fn(c_int) -> Handle>,
+    file: Option<unsafe extern "C" fn(c_int) -> Handle>,
 }
 
 impl FortranHandles {
@@ -138,12 +144,19 @@ impl FortranHandles {
             communicator: function(c"PMPI_Comm_f2c"),
             datatype: function(c"PMPI_Type_f2c"),
             window: function(c"PMPI_Win_f2c"),
+            file: function(c"PMPI_File_f2c"),
         }
     }
 
     pub(super) fn window(&self, handle: c_int) -> Handle {
         // SAFETY: a local function that takes any integer.
         self.window.map_or(handle as u32 as Handle, |function| unsafe { function(handle) })
+    }
+
+    /// Files are pointers to objects in all libraries.
+    pub(super) fn file(&self, handle: c_int) -> Option<Handle> {
+        // SAFETY: as above.
+        self.file.map(|function| unsafe { function(handle) })
     }
 
     pub(super) fn communicator(&self, handle: c_int) -> Handle {
@@ -199,7 +212,11 @@ impl Library {
         let (abi, constants) = constants(object, &path)?;
         let version = library_version(object);
         let fortran = FortranHandles::new(object);
-        Ok(Self { abi, version, path, constants, functions, fortran, object })
+        let pointer = object.symbol(c"PMPI_File_get_group");
+        // SAFETY: the standard gives the function this type, handles being words.
+        let file_get_group = (!pointer.is_null())
+            .then(|| unsafe { std::mem::transmute::<*mut c_void, FileGetGroup>(pointer) });
+        Ok(Self { abi, version, path, constants, functions, fortran, file_get_group, object })
     }
 
     /// A function of the library's that not every MPI has; null where it is missing.

@@ -17,7 +17,7 @@ mod socket_owner;
 pub mod stand_alone;
 
 pub use communicator::{MpiCommunicator, MpiError};
-pub use handles::{HandleFacts, Named};
+pub use handles::{HandleFacts, Named, RequestList};
 pub use library::{Abi, Handle, Library, LibraryError};
 pub use linked::is_linked_in;
 pub use objects::Definitions;

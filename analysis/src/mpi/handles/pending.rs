@@ -1,0 +1,191 @@
+//! Nonblocking collectives that have not been completed: whoever completes one knows that all its ranks
+//! have started it.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::mpi::{Abi, Handle};
+
+/// Collectives that are followed at the same time; of more, the oldest are forgotten, and end nothing.
+const MOST: usize = 32;
+
+/// The representation of a handle in the application's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// An integer, as in Fortran and in MPICH.
+    Integer,
+    /// A word.
+    Word,
+}
+
+impl Layout {
+    pub(super) fn new(abi: Abi, is_c: bool) -> Self {
+        match abi {
+            Abi::Mpich => Self::Integer,
+            _ if is_c => Self::Word,
+            _ => Self::Integer,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Integer => size_of::<c_int>(),
+            Self::Word => size_of::<Handle>(),
+        }
+    }
+
+    /// # Safety
+    /// A handle stands there.
+    unsafe fn read(self, address: usize) -> Handle {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match self {
+                Self::Integer => (address as *const u32).read_unaligned() as Handle,
+                Self::Word => (address as *const Handle).read_unaligned(),
+            }
+        }
+    }
+}
+
+/// A collective that was started.
+#[derive(Clone, Copy)]
+struct Started<T> {
+    request: Handle,
+    layout: Layout,
+    what: T,
+    /// Where its request stands among those that a running call may complete; 0: nowhere.
+    address: usize,
+}
+
+/// Started collectives of one thread, each with what is known about it, the oldest first.
+pub(super) struct Pending<T> {
+    started: Mutex<Vec<Started<T>>>,
+    /// There are some.
+    are_some: AtomicBool,
+}
+
+impl<T: Copy> Pending<T> {
+    pub(super) const fn new() -> Self {
+        Self { started: Mutex::new(Vec::new()), are_some: AtomicBool::new(false) }
+    }
+
+    pub(super) fn are_some(&self) -> bool {
+        self.are_some.load(Ordering::Relaxed)
+    }
+
+    /// A collective was started, whose request stands at `address`.
+    ///
+    /// # Safety
+    /// It does.
+    pub(super) unsafe fn start(&self, address: usize, layout: Layout, what: T) {
+        // SAFETY: promised by the caller.
+        let request = unsafe { layout.read(address) };
+        let mut started = self.started.lock();
+        // A handle that comes back was completed where that could not be seen.
+        started.retain(|known| (known.request, known.layout) != (request, layout));
+        if started.len() == MOST {
+            started.remove(0);
+        }
+        started.push(Started { request, layout, what, address: 0 });
+        self.are_some.store(true, Ordering::Relaxed);
+    }
+
+    /// A call begins that may complete `count` requests from `first` on.
+    ///
+    /// # Safety
+    /// They stand there until [`Self::completed`] is called.
+    pub(super) unsafe fn begin(&self, first: usize, count: usize, layout: Layout) {
+        let mut started = self.started.lock();
+        started.iter_mut().for_each(|known| known.address = 0);
+        for address in (0..count).map(|at| first + at * layout.bytes()) {
+            // SAFETY: promised by the caller.
+            let request = unsafe { layout.read(address) };
+            for known in started.iter_mut() {
+                if (known.request, known.layout) == (request, layout) {
+                    known.address = address;
+                }
+            }
+        }
+    }
+
+    /// That call has returned, and `succeeded`: what it has completed, which has other requests now.
+    ///
+    /// # Safety
+    /// As [`Self::begin`] of that call.
+    pub(super) unsafe fn completed(&self, succeeded: bool) -> Vec<T> {
+        let mut completed = Vec::new();
+        let mut started = self.started.lock();
+        started.retain_mut(|known| {
+            let address = std::mem::take(&mut known.address);
+            // SAFETY: promised by the caller.
+            let is_done =
+                succeeded && address != 0 && unsafe { known.layout.read(address) } != known.request;
+            if is_done {
+                completed.push(known.what);
+            }
+            !is_done
+        });
+        self.are_some.store(!started.is_empty(), Ordering::Relaxed);
+        completed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NULL: Handle = 0;
+
+    /// What a call completes that sets some requests to null.
+    fn complete(pending: &Pending<u8>, requests: &mut [Handle], done: &[usize]) -> Vec<u8> {
+        // SAFETY: the requests stand there.
+        unsafe {
+            pending.begin(requests.as_ptr() as usize, requests.len(), Layout::Word);
+            done.iter().for_each(|at| requests[*at] = NULL);
+            pending.completed(true)
+        }
+    }
+
+    fn start(pending: &Pending<u8>, request: Handle, what: u8) {
+        // SAFETY: it stands there.
+        unsafe { pending.start(&raw const request as usize, Layout::Word, what) };
+    }
+
+    #[test]
+    fn a_collective_is_complete_when_its_request_is_another() {
+        let pending = Pending::new();
+        assert!(!pending.are_some());
+        start(&pending, 70, 7);
+        start(&pending, 80, 8);
+        // Others are between them, wherever they stand.
+        let mut requests = [5, 80, 6, 70];
+        assert!(complete(&pending, &mut requests, &[]).is_empty());
+        assert_eq!(complete(&pending, &mut requests, &[0, 1]), [8]);
+        assert!(pending.are_some());
+        assert_eq!(complete(&pending, &mut [70], &[0]), [7]);
+        assert!(!pending.are_some());
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_forgotten() {
+        let pending = Pending::new();
+        start(&pending, 70, 7);
+        // A call that fails says nothing.
+        let requests = [70_usize];
+        // SAFETY: the requests stand there.
+        let failed = unsafe {
+            pending.begin(requests.as_ptr() as usize, 1, Layout::Word);
+            pending.completed(false)
+        };
+        assert!(failed.is_empty());
+        start(&pending, 70, 9);
+        assert_eq!(complete(&pending, &mut [70], &[0]), [9]);
+        (0..=MOST as u8).for_each(|what| start(&pending, 100 + Handle::from(what), what));
+        let mut all: Vec<Handle> = (100..=100 + MOST).collect();
+        let done: Vec<usize> = (0..all.len()).collect();
+        let completed = complete(&pending, &mut all, &done);
+        assert!(completed.iter().copied().eq(1..=MOST as u8));
+    }
+}
