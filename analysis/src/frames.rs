@@ -17,6 +17,34 @@ const SYSTEM_MODULES: &[&str] = &[
     "libplimsoll.so",
 ];
 
+/// Libraries of the languages, which are never named either, not even where the outermost function calls them.
+const LANGUAGE_MODULES: &[&str] = &[
+    "libstdc++",
+    "libc++",
+    "libgcc_s",
+    "libgfortran",
+    "libquadmath",
+    "libflang",
+    "libFortran",
+    "libifcore",
+    "libifport",
+    "libimf",
+    "libintlc",
+    "libirc",
+    "libsvml",
+];
+
+/// Namespaces of the languages' libraries, whose templates are compiled into the program.
+const LANGUAGE_NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "core::", "alloc::"];
+
+/// Whether a frame belongs to a language's libraries, be it that these are compiled into the program.
+pub fn is_of_language(frame: &Frame) -> bool {
+    let begins = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
+    // Methods of Rust's traits are written <Type as Trait>::method.
+    let name = frame.function.trim_start_matches('<');
+    begins(&frame.module, LANGUAGE_MODULES) || begins(name, LANGUAGE_NAMESPACES)
+}
+
 /// Whether a frame belongs to the system's libraries.
 pub fn is_system(frame: &Frame) -> bool {
     SYSTEM_MODULES.iter().any(|module| frame.module.starts_with(module))

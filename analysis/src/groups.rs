@@ -62,9 +62,11 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
     let is_some = |time: &Accumulator| {
         time.ranks < ranks && time.mean(time.ranks) >= least_ns && time.ranks > 0
     };
-    for (node, totals) in &phase.nodes {
+    let tree = &totals.tree.contexts;
+    let is_whole = |node: NodeId| !is_part(&tree.frames[tree.nodes[node as usize].frame as usize]);
+    for (node, totals) in phase.nodes.iter().filter(|(node, _)| is_whole(**node)) {
         // What only these ranks call in turn tells nothing new.
-        let outer = owners.outer[*node as usize].and_then(|outer| phase.nodes.get(&outer));
+        let outer = owners.function_outside(tree, *node).and_then(|it| phase.nodes.get(&it));
         if is_some(&totals.inclusive) && !outer.is_some_and(|outer| is_some(&outer.inclusive)) {
             found.push((totals.inclusive.sum, *node));
         }

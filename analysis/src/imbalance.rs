@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::{ContextTree, NodeId};
+use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
 
 use crate::divisions::{Divided, Excess};
+use crate::frames::is_part;
 use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
 use crate::totals::{PhaseSums, PhaseTotals};
@@ -19,7 +20,8 @@ pub const LEAST_SHARE: f64 = 0.1;
 /// Causes add up to this many times the loss: they even each other out in part.
 const EVENED_OUT: f64 = 1.1;
 
-/// A function's imbalance is that of the functions that it calls if they hold this fraction of it.
+/// A context's imbalance is that of the contexts within it, be they loops, functions inlined into it or functions
+/// that it calls, if they hold this fraction of it.
 const EXPLAINED: f64 = 0.7;
 
 /// What is lost between synchronisations of parts of the ranks must be so many times what whole instances
@@ -145,13 +147,18 @@ impl PhaseImbalance {
     ///
     /// PPoPP20 holds causes against imb_symptom of the ending synchronisation. A loss may also show in messages
     /// before it, or in both, each then a loss: what shows of it is the symptom. `shared` are contexts that are not named themselves ([`shared_functions`]).
-    pub fn causes(&self, owners: &Owners, shared: &BTreeSet<NodeId>, loss_ns: f64) -> Vec<Cause> {
+    pub fn causes(
+        &self,
+        (tree, owners): (&ContextTree, &Owners),
+        shared: &BTreeSet<NodeId>,
+        loss_ns: f64,
+    ) -> Vec<Cause> {
         let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for node in self.nodes.keys().filter(|node| !shared.contains(node)) {
             inner.entry(owners.outer[*node as usize]).or_default().push(*node);
         }
-        let mut walk =
-            Walk { nodes: &self.nodes, inner, least_ns: LEAST_SHARE * loss_ns, causes: vec![] };
+        let least_ns = LEAST_SHARE * loss_ns;
+        let mut walk = Walk { tree, nodes: &self.nodes, inner, least_ns, causes: vec![] };
         for node in walk.significant(None) {
             walk.visit(node, true);
         }
@@ -177,8 +184,11 @@ pub fn shared_functions(
     type Uses = Vec<(NodeId, u32, f64)>;
     let mut uses: BTreeMap<(NodeId, u32), Uses> = BTreeMap::new();
     for (node, totals) in &phase.nodes {
-        let Some(caller) = owners.outer[*node as usize] else { continue };
-        let Some(outer) = owners.outer[caller as usize] else { continue };
+        if is_part(&tree.frames[tree.nodes[*node as usize].frame as usize]) {
+            continue;
+        }
+        let Some(caller) = owners.function_outside(tree, *node) else { continue };
+        let Some(outer) = owners.function_outside(tree, caller) else { continue };
         let frame = |node: NodeId| tree.nodes[node as usize].frame;
         let mean_ns = totals.inclusive.mean(ranks);
         uses.entry((outer, frame(*node))).or_default().push((*node, frame(caller), mean_ns));
@@ -263,8 +273,9 @@ fn nodes_of(
         .collect()
 }
 
-/// The way from the outermost function to the ones that are uneven.
+/// The way from the outermost function to the contexts that are uneven.
 struct Walk<'a> {
+    tree: &'a ContextTree,
     nodes: &'a BTreeMap<NodeId, NodeImbalance>,
     inner: BTreeMap<Option<NodeId>, Vec<NodeId>>,
     least_ns: f64,
@@ -291,7 +302,10 @@ impl Walk<'_> {
             self.causes.push(Cause::new(node, true, imbalance.own_ns));
         }
         for node in inner {
-            self.visit(node, false);
+            // A loop of it may hold everything as well.
+            let frame = self.tree.nodes[node as usize].frame;
+            let is_loop = self.tree.frames[frame as usize].kind == FrameKind::Loop;
+            self.visit(node, outermost && is_loop);
         }
     }
 }

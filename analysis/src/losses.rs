@@ -147,7 +147,8 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     let Scope { phase, imbalance, ranks, .. } = *scope;
     let Some(ending) = phase.ends_in.filter(|_| ranks > 1) else { return Vec::new() };
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
-    let causes_of = |loss_ns: f64| imbalance.causes(owners, &shared, loss_ns);
+    let causes_of =
+        |loss_ns: f64| imbalance.causes((&totals.tree.contexts, owners), &shared, loss_ns);
     let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
     if imbalance.work_ns < LEAST_BESIDE_REST * rest_ns(phase, imbalance, ranks) {
         return Vec::new();

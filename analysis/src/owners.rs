@@ -1,15 +1,17 @@
-//! To whom work and waiting are put down: the functions of the user, and the calls that wait.
+//! To whom work and waiting are put down: the user's functions with their loops and the functions inlined
+//! into them, and the calls that wait.
 
-use plimsoll_collector::profile::{ContextTree, NodeId};
+use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, NodeId};
 
-use crate::frames::{is_part, is_system};
+use crate::frames::{is_of_language, is_part, is_system};
 use crate::label::Label;
 use crate::labelling::Meaning;
 
 /// To whom the work of each context is put down.
 ///
 /// A function that works by calling the C library, or by sleeping, is the worker, not the call.
-/// Only where the outermost function itself makes the call is the call named.
+/// Only where the outermost function itself makes the call is the call named. What belongs to a language's
+/// library never is, unless nothing of the user's is around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     /// For each context the one that answers for its work; `None` where it does no work.
@@ -30,14 +32,31 @@ impl Owners {
         // For each context the innermost at or around it that answers: work may lie within waiting,
         // where the user says so.
         let mut answering: Vec<Option<NodeId>> = Vec::new();
+        // Whether a context's function answers, so that its loops and what is inlined into it do, too.
+        let mut by_user: Vec<bool> = Vec::new();
         for (node, id) in tree.nodes.iter().zip(0..) {
             let outer = node.parent.and_then(|parent| answering[parent as usize]);
             let frame = &tree.frames[node.frame as usize];
             let serves =
                 frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
-            let outermost = |outer: NodeId| tree.nodes[outer as usize].parent.is_none();
-            // Loops and inlined calls are parts of their function.
-            let own = !is_part(frame) && (!serves || outer.is_none_or(outermost));
+            let is_loop = |id: &NodeId| frame_of(tree, *id).kind == FrameKind::Loop;
+            // The outermost function, or a loop of it.
+            let outermost = |outer: NodeId| {
+                let inward = std::iter::successors(Some(outer), |id| {
+                    tree.nodes[*id as usize].parent.filter(|_| is_loop(id))
+                });
+                inward.last().is_some_and(|id| tree.nodes[id as usize].parent.is_none())
+            };
+            let is_user = match is_part(frame) {
+                true => {
+                    let around = node.parent.is_some_and(|parent| by_user[parent as usize]);
+                    around && !is_of_language(frame)
+                }
+                false if is_of_language(frame) => outer.is_none(),
+                false => !serves || outer.is_none_or(outermost),
+            };
+            by_user.push(is_user);
+            let own = is_user && frame.kind != FrameKind::Line;
             let of = match (meanings[id as usize].is_work(), own) {
                 (false, _) => None,
                 (true, true) => Some(id),
@@ -58,6 +77,12 @@ impl Owners {
         owners
     }
 
+    /// For a context that answers, the next one outwards that is a whole function.
+    pub fn function_outside(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
+        let outer = |node: &NodeId| self.outer[*node as usize];
+        std::iter::successors(outer(&node), outer).find(|id| !is_part(frame_of(tree, *id)))
+    }
+
     /// The context that answers for `node`'s work, and those that answer for it in turn.
     pub fn chain(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let first = self.of[node as usize];
@@ -65,10 +90,13 @@ impl Owners {
     }
 }
 
+fn frame_of(tree: &ContextTree, node: NodeId) -> &Frame {
+    &tree.frames[tree.nodes[node as usize].frame as usize]
+}
+
 /// The function that makes a call: what is around it, loops and inlined calls left out.
 pub fn function_around(tree: &ContextTree, node: NodeId) -> Option<NodeId> {
     let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
-    let is_whole =
-        |node: &NodeId| !is_part(&tree.frames[tree.nodes[*node as usize].frame as usize]);
+    let is_whole = |node: &NodeId| !is_part(frame_of(tree, *node));
     std::iter::successors(outer(&node), outer).find(is_whole)
 }
