@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering::Equal;
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{FrameKind, NodeId};
 
 use crate::finding::Finding;
 use crate::metrics::NS_PER_S;
@@ -66,7 +66,7 @@ fn unequal_groups(totals: &Totals, facts: &Facts<'_>) -> String {
 
 /// Who waits for the slow ranks, as the end of a sentence about them.
 fn waiters(totals: &Totals, facts: &Facts<'_>) -> String {
-    let symptom = name(totals, facts.finding.symptom);
+    let symptom = spoken(totals, facts.finding.symptom);
     if facts.slow == facts.waiting {
         let verb = plural(facts.slow.len(), "waits itself", "wait themselves");
         return format!("and {verb} in {symptom} at other times");
@@ -236,7 +236,7 @@ fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
     let name = worker(totals, cause.node);
     let (mean_s, max_s) = facts.cause_s;
     if facts.finding.by_turns {
-        let sync = self::name(totals, facts.finding.symptom);
+        let sync = spoken(totals, facts.finding.symptom);
         return format!(
             "{name} takes about the same time on every rank in total ({mean_s:.3} s on average), \
              but each time another rank is slow in it and the others wait in {sync}. Even out \
@@ -248,7 +248,7 @@ fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
         _ if facts.finding.evened_out => {
             " Further causes lie on other ranks and partly even it out."
         }
-        _ => " Further functions add to it.",
+        _ => " Further causes add to it.",
     };
     format!(
         "{name} takes {max_s:.3} s on the slowest rank and {mean_s:.3} s on average; {} slow in \
@@ -266,7 +266,7 @@ fn serial(totals: &Totals, facts: &Facts<'_>) -> String {
         ranks(facts.slow, "is", "are"),
         worker(totals, cause.node),
         facts.cause_s.1,
-        name(totals, facts.finding.symptom),
+        spoken(totals, facts.finding.symptom),
     )
 }
 
@@ -274,7 +274,7 @@ fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
     let wait = format!(
         "They waited {:.3} s each for a core, most of it in {}.",
         facts.finding.seconds,
-        name(totals, facts.finding.symptom),
+        spoken(totals, facts.finding.symptom),
     );
     let crowded = totals.job.hosts.iter().filter(|(_, host)| host.is_crowded());
     let worst = crowded.max_by(|(_, a), (_, b)| a.load().partial_cmp(&b.load()).unwrap_or(Equal));
@@ -329,6 +329,16 @@ fn ranks(set: &RankSet, one: &str, many: &str) -> String {
     }
 }
 
+/// A context within a sentence: a function by its name, a loop by its place.
+fn spoken(totals: &Totals, node: NodeId) -> String {
+    let contexts = &totals.tree.contexts;
+    let frame = &contexts.frames[contexts.nodes[node as usize].frame as usize];
+    match frame.kind {
+        FrameKind::Loop => frame_with_place(&frame.into()),
+        _ => frame.function.clone(),
+    }
+}
+
 fn name(totals: &Totals, node: NodeId) -> &str {
     let contexts = &totals.tree.contexts;
     &contexts.frames[contexts.nodes[node as usize].frame as usize].function
@@ -344,8 +354,8 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
     let most = calls.max_by_key(|(_, id)| totals.nodes[*id as usize].inclusive.sum);
     match most {
         Some((_, call)) if totals.nodes[call as usize].inclusive.sum * 2 > whole => {
-            format!("{} (mostly in {})", name(totals, cause), name(totals, call))
+            format!("{} (mostly in {})", spoken(totals, cause), name(totals, call))
         }
-        _ => name(totals, cause).to_owned(),
+        _ => spoken(totals, cause),
     }
 }

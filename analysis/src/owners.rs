@@ -10,7 +10,7 @@ use crate::labelling::Meaning;
 /// To whom the work of each context is put down.
 ///
 /// A function that works by calling the C library, or by sleeping, is the worker, not the call.
-/// Only where the outermost function itself makes the call is the call named. What belongs to a language's
+/// Only where the outermost function, or its outermost loop, itself makes the call is the call named. What belongs to a language's
 /// library never is, unless nothing of the user's is around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
@@ -39,13 +39,11 @@ impl Owners {
             let frame = &tree.frames[node.frame as usize];
             let serves =
                 frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
-            let is_loop = |id: &NodeId| frame_of(tree, *id).kind == FrameKind::Loop;
-            // The outermost function, or a loop of it.
-            let outermost = |outer: NodeId| {
-                let inward = std::iter::successors(Some(outer), |id| {
-                    tree.nodes[*id as usize].parent.filter(|_| is_loop(id))
-                });
-                inward.last().is_some_and(|id| tree.nodes[id as usize].parent.is_none())
+            let is_loop = |id: NodeId| frame_of(tree, id).kind == FrameKind::Loop;
+            // The outermost function, or the outermost loop of it: they hold everything.
+            let outermost = |outer: NodeId| match tree.nodes[outer as usize].parent {
+                None => true,
+                Some(around) => is_loop(outer) && tree.nodes[around as usize].parent.is_none(),
             };
             let is_user = match is_part(frame) {
                 true => {

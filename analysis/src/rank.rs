@@ -225,6 +225,28 @@ mod tests {
     }
 
     #[test]
+    fn work_is_put_down_to_the_users_loops_and_inlined_functions() {
+        let mut contexts = Contexts::default();
+        for (path, answering) in [
+            ("main/solve/loop", vec!["main/solve/loop", "main/solve", "main"]),
+            ("main/(smooth)/loop", vec!["main/(smooth)/loop", "main/(smooth)", "main"]),
+            ("main/solve/(smooth)/usleep", vec!["main/solve/(smooth)", "main/solve", "main"]),
+            // The outermost loop holds everything, as the outermost function does.
+            ("main/loop/usleep", vec!["main/loop/usleep", "main/loop", "main"]),
+            ("main/loop/loop2/usleep", vec!["main/loop/loop2", "main/loop", "main"]),
+            // What belongs to a language is its caller's work.
+            ("main/loop/(std::sort<int>)/loop", vec!["main/loop", "main"]),
+            ("main/solve/std::sort<int>/(compare)", vec!["main/solve", "main"]),
+            ("main/libgfortran.so.5+0x1f780", vec!["main"]),
+        ] {
+            let node = contexts.node(path);
+            let truth: Vec<NodeId> = answering.iter().map(|path| contexts.node(path)).collect();
+            let owners = Owners::new(&contexts.tree, &meanings(&contexts.tree, &Rules::default()));
+            assert_eq!(owners.chain(node).collect::<Vec<_>>(), truth, "{path}");
+        }
+    }
+
+    #[test]
     fn work_is_net_of_waiting_for_a_core_and_of_mpi() {
         let mut subject = Subject::new(2);
         subject.step("main/MPI_Barrier", |rank| {

@@ -12,6 +12,7 @@ mod digest;
 mod endings;
 mod harmless;
 mod imbalance;
+mod inlined;
 mod instrumented;
 mod lammps;
 mod leftovers;

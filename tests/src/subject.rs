@@ -35,6 +35,10 @@ pub enum Form {
     C,
     /// C++, calling the C interface.
     Cxx,
+    /// C++ at -O3, so that all that can be is inlined.
+    CxxInlined,
+    /// The same without debug information.
+    CxxWithoutDebug,
     /// C++ with the libraries of compiler and language linked statically.
     CxxStaticRuntime,
     /// C++ whose exceptions nongnu libunwind unwinds, in place of the compiler's library.
@@ -166,6 +170,8 @@ impl Form {
             Self::Go(flags) => return format!("-go{}", flags.concat()).replace('=', "-"),
             Self::C | Self::Python | Self::Installed => "",
             Self::Cxx => "-cxx",
+            Self::CxxInlined => "-cxx-inlined",
+            Self::CxxWithoutDebug => "-cxx-without-debug",
             Self::CxxStaticRuntime => "-cxx-static-runtime",
             Self::CxxForeignUnwinder => "-cxx-foreign-unwinder",
             Self::CxxLlvmUnwinder => "-cxx-llvm-unwinder",
@@ -232,6 +238,8 @@ impl Form {
                 }
             },
             Self::Cxx
+            | Self::CxxInlined
+            | Self::CxxWithoutDebug
             | Self::CxxStaticRuntime
             | Self::CxxForeignUnwinder
             | Self::CxxLlvmUnwinder
@@ -242,6 +250,12 @@ impl Form {
                 };
                 command.args(CXX_FLAGS).args(WARNINGS).arg(source.with_extension("cpp"));
                 match self {
+                    Self::CxxInlined => {
+                        command.arg("-O3");
+                    }
+                    Self::CxxWithoutDebug => {
+                        command.args(["-O3", "-g0"]);
+                    }
                     Self::CxxStaticRuntime => {
                         command.args(["-static-libgcc", "-static-libstdc++"]);
                     }

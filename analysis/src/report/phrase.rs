@@ -138,9 +138,34 @@ pub fn frame_with_place(it: &Frame) -> String {
     }
 }
 
-/// The innermost frame of a path as the subject of a sentence.
+/// The innermost frame of a path as the subject of a sentence, with the function that it was inlined into.
 pub fn end_of(path: &[Frame]) -> String {
-    path.last().map_or_else(|| "an unknown place".into(), frame_with_place)
+    let Some((end, outer)) = path.split_last() else { return "an unknown place".into() };
+    let is_whole = |frame: &&Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
+    let mut around = outer.iter().rev().filter(is_whole);
+    let holder = match end.kind {
+        FrameKind::Inlined => around.next(),
+        FrameKind::Loop => match around.next() {
+            Some(it) if it.kind == FrameKind::Inlined && it.function == end.function => {
+                around.next()
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    match (holder, end.kind, place(end)) {
+        (None, ..) => frame_with_place(end),
+        (Some(holder), FrameKind::Inlined, Some(place)) => {
+            let name = shortened(&end.function);
+            format!("{name} (inlined in {} at {place})", shortened(&holder.function))
+        }
+        (Some(holder), FrameKind::Inlined, None) => {
+            format!("{} (inlined in {})", shortened(&end.function), shortened(&holder.function))
+        }
+        (Some(holder), ..) => {
+            format!("{} (inlined in {})", frame_with_place(end), shortened(&holder.function))
+        }
+    }
 }
 
 /// Longest name that is shown whole: two of them fit on a line.
@@ -158,10 +183,24 @@ fn shortened(name: &str) -> String {
     format!("...{part}")
 }
 
-/// A path on one line: frames are left out in the middle until it fits.
+/// A path on one line: until it fits, loops are left out, then inlined functions, and then whatever is in the
+/// middle.
 pub fn path(path: &[Frame], width: usize) -> String {
     const ARROW: &str = " > ";
-    let names: Vec<String> = path.iter().map(frame).collect();
+    let without = |kinds: &[FrameKind]| -> Vec<String> {
+        let last = path.len().saturating_sub(1);
+        let kept = path.iter().enumerate();
+        let kept = kept.filter(|(at, frame)| *at == last || !kinds.contains(&frame.kind));
+        kept.map(|(_, it)| frame(it)).collect()
+    };
+    let loops = [FrameKind::Loop, FrameKind::Line];
+    for kept in [without(&[]), without(&loops)] {
+        let line = kept.join(ARROW);
+        if line.len() <= width {
+            return line;
+        }
+    }
+    let names = without(&[FrameKind::Loop, FrameKind::Line, FrameKind::Inlined]);
     let whole = names.join(ARROW);
     if whole.len() <= width || names.len() < 3 {
         return whole;
@@ -204,6 +243,51 @@ mod tests {
         assert_eq!([7, 1000, 1_234_567].map(count), ["7", "1,000", "1,234,567"]);
         let sizes = [1, 2048, 375 << 20].map(|size| bytes(size).replace(TIED, " "));
         assert_eq!(sizes, ["1 byte", "2.0 KiB", "375.0 MiB"]);
+    }
+
+    fn part(kind: FrameKind, name: &str, line: Option<u32>) -> Frame {
+        let file = line.map(|_| "src/eos.cc".into());
+        Frame { kind, file, line, offset: Some(0x40).filter(|_| line.is_none()), ..function(name) }
+    }
+
+    #[test]
+    fn what_was_inlined_is_named_with_the_function_around_it() {
+        let main = function("main");
+        let inlined = part(FrameKind::Inlined, "EvalEos", Some(7));
+        let nested = part(FrameKind::Inlined, "pressure", None);
+        let in_main = part(FrameKind::Loop, "main", Some(9));
+        let looping = part(FrameKind::Loop, "EvalEos", Some(12));
+        let nameless = part(FrameKind::Loop, "main", None);
+        for (path, name) in [
+            (vec![&main, &in_main, &inlined], "EvalEos (inlined in main at eos.cc:7)"),
+            (vec![&main, &inlined, &looping, &nested], "pressure (inlined in EvalEos)"),
+            (vec![&main, &inlined, &looping], "the loop at eos.cc:12 in EvalEos (inlined in main)"),
+            (vec![&main, &in_main], "the loop at eos.cc:9 in main"),
+            (vec![&main, &nameless], "the loop at main+0x40"),
+            (vec![&main], "main"),
+        ] {
+            let path: Vec<Frame> = path.into_iter().cloned().collect();
+            assert_eq!(end_of(&path), name);
+        }
+    }
+
+    #[test]
+    fn of_a_long_path_functions_stay_longest() {
+        let frames = [
+            function("main"),
+            part(FrameKind::Loop, "main", Some(9)),
+            function("solve"),
+            part(FrameKind::Inlined, "sweep", Some(20)),
+            part(FrameKind::Loop, "sweep", Some(33)),
+        ];
+        for (width, line) in [
+            (80, "main > loop at eos.cc:9 > solve > sweep (inlined) > loop at eos.cc:33"),
+            (60, "main > solve > sweep (inlined) > loop at eos.cc:33"),
+            (40, "main > solve > loop at eos.cc:33"),
+            (30, "main > ... > loop at eos.cc:33"),
+        ] {
+            assert_eq!(path(&frames, width), line);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::phrase::{
     bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
 };
-use crate::summary::{Cause, Label, Loss, LossKind, Summary};
+use crate::summary::{Cause, FrameKind, Label, Loss, LossKind, Summary};
 
 /// The whole loss in one sentence.
 pub fn gist(summary: &Summary, loss: &Loss) -> String {
@@ -87,7 +87,11 @@ pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
     let others = loss.causes.get(1..).filter(|others| !others.is_empty())?;
     let name = |cause: &Cause| {
-        let name = cause.path.last().map_or_else(String::new, frame);
+        // A function's name says enough; that of what holds a loop does not.
+        let name = match cause.path.last() {
+            Some(end) if end.kind == FrameKind::Function => frame(end),
+            _ => end_of(&cause.path),
+        };
         let phase = summary.phases.get(loss.phase as usize);
         // Groups have functions of the same name for tasks of their own.
         let group = cause.group.filter(|group| loss.group != Some(*group));

@@ -10,7 +10,8 @@ pub struct Contexts {
 }
 
 impl Contexts {
-    /// The node of a path; made where it does not exist.
+    /// The node of a path; made where it does not exist. Names that begin with `loop` are loops, those in
+    /// parentheses inlined functions.
     pub fn node(&mut self, path: &str) -> NodeId {
         let mut at = None;
         for name in path.split('/') {
@@ -38,12 +39,13 @@ impl Contexts {
         };
         let kind = match name {
             _ if mpi => FrameKind::Mpi,
-            "loop" => FrameKind::Loop,
+            _ if name.starts_with("loop") => FrameKind::Loop,
+            _ if name.starts_with('(') => FrameKind::Inlined,
             _ => FrameKind::Function,
         };
         let frame = Frame {
             kind,
-            function: name.to_owned(),
+            function: name.trim_matches(['(', ')']).to_owned(),
             file: None,
             line: None,
             offset: None,

@@ -44,6 +44,60 @@ fn a_function_that_works_by_sleeping_is_the_cause_and_not_the_sleep() {
     assert_eq!(causes(only_loss(&summary)), [("main/usleep".to_owned(), 0.3)]);
 }
 
+/// All of it is inlined into main, whose time-step loop holds everything.
+#[test]
+fn the_uneven_one_of_two_inlined_kernels_is_the_cause() {
+    let (even, slow) = ("main/loop/(assemble)/loop2", "main/loop/(smooth)/loop3");
+    let slow_ms = |rank: u32, step: u32, turns: bool| match turns {
+        true => {
+            if step % 8 == rank {
+                80
+            } else {
+                40
+            }
+        }
+        false => {
+            if rank >= 6 {
+                80
+            } else {
+                40
+            }
+        }
+    };
+    for turns in [false, true] {
+        let mut subject = Subject::new(8);
+        for step in 0..40 {
+            subject.step("main/loop/MPI_Barrier", |rank| {
+                let slow_ms = slow_ms(rank, step, turns);
+                vec![doing("main/loop", 2 * MS), doing(even, 60 * MS), doing(slow, slow_ms * MS)]
+            });
+        }
+        let summary = verdict(&subject);
+        let loss = only_loss(&summary);
+        let (lost_s, path) =
+            (if turns { 40.0 * 0.035 } else { 40.0 * 0.03 }, "main/loop/smooth/loop3");
+        assert_eq!(causes(loss), [(path.to_owned(), rounded(lost_s))], "{turns}");
+        assert_eq!(rounded(loss.seconds), rounded(lost_s), "{turns}");
+    }
+}
+
+/// Where several contexts explain most of it together, all of them are named, and not what holds them.
+#[test]
+fn two_uneven_loops_of_a_function_are_its_causes() {
+    let mut subject = Subject::new(4);
+    for _ in 0..20 {
+        subject.step(BARRIER, |rank| {
+            let more = if rank == 3 { 2 } else { 1 };
+            let loops = [("main/solve/loop2", 20), ("main/solve/loop3", 30), ("main/solve", 4)];
+            loops.map(|(path, ms)| doing(path, more * ms * MS)).into()
+        });
+    }
+    let summary = verdict(&subject);
+    let names: Vec<String> =
+        causes(only_loss(&summary)).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(names, ["main/solve/loop3", "main/solve/loop2"]);
+}
+
 /// Two ranks that take turns in being slow.
 fn by_turns() -> Subject {
     let mut subject = Subject::new(2);

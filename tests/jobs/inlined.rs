@@ -1,0 +1,71 @@
+//! Causes in programs of which everything was inlined into main: the kernel and its loop are named.
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
+use plimsoll_tests::truth::assert_within;
+use serde_json::Value;
+
+const TOLERANCE: f64 = 0.10;
+
+/// The first cause, which is as uneven as the subject says, and no more than the one kernel.
+fn first_cause(job: &Outcome) -> &Value {
+    let (summary, truth) = (job.summary(), job.truth());
+    let worst = summary.worst();
+    assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
+    let cause = &worst.field("causes")[0];
+    let caused_s = cause["seconds"].as_f64().expect("a cause has its share");
+    assert_within("cause", caused_s, truth.number("expected_loss_s"), TOLERANCE);
+    // Of 3 + (3 - 1) / ranks kernels this is all but two.
+    let all_s: f64 = truth.numbers("work_s").iter().sum::<f64>() / truth.number("ranks");
+    let part = 1.0 - 2.0 / (3.0 + 2.0 / truth.number("ranks"));
+    let mean_s = cause["mean_s"].as_f64().expect("a cause has its time");
+    assert_within("time of the kernel", mean_s, part * all_s, TOLERANCE);
+    cause
+}
+
+fn frames(cause: &Value) -> &[Value] {
+    cause["path"].as_array().expect("a cause has a path")
+}
+
+/// Each way in which the slow ranks are chosen, with few ranks that compute and more that sleep.
+fn each(form: Form, assertions: impl Fn(&Outcome)) {
+    let modes = [
+        (Mpi::Mpich, 2, "burn 40 5 3"),
+        (Mpi::Mpich, 2, "burn 40 5 3 turns"),
+        (Mpi::OpenMpi, 4, "sleep 40 5 3"),
+        (Mpi::OpenMpi, 4, "sleep 40 5 3 turns"),
+    ];
+    for (mpi, ranks, mode) in modes.into_iter().filter(|(mpi, ..)| mpi.available()) {
+        let job = Job::ranks("kernels", mpi, ranks).form(form).arguments(mode).watch(Watch::Run);
+        job.shows(&assertions);
+    }
+}
+
+#[test]
+fn the_inlined_kernel_that_is_uneven_is_named() {
+    each(Form::CxxInlined, |job| {
+        let cause = first_cause(job);
+        let truth = job.truth();
+        let kernel = truth.text("cause").expect("the subject claims one");
+        let is_kernel = |frame: &Value| frame["kind"] == "inlined" && frame["function"] == kernel;
+        assert!(frames(cause).iter().any(is_kernel), "{}", job.text());
+        assert!(job.text().contains("smooth<double>"), "{}", job.text());
+    });
+}
+
+#[test]
+fn without_debug_information_its_loop_is_named() {
+    each(Form::CxxWithoutDebug, |job| {
+        let last = frames(first_cause(job)).last().expect("a path has an end");
+        assert_eq!(
+            (&last["kind"], &last["function"]),
+            (&"loop".into(), &"main".into()),
+            "{last:#}"
+        );
+        assert!(last["offset"].is_u64(), "{last:#}");
+        assert!(job.text().contains("the loop at main+0x"), "{}", job.text());
+    });
+}
