@@ -54,3 +54,8 @@ pub fn is_system(frame: &Frame) -> bool {
 pub fn is_part(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Loop | FrameKind::Inlined | FrameKind::Line)
 }
+
+/// Whether a frame is a loop.
+pub fn is_loop(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Loop
+}

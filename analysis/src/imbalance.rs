@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::divisions::{Divided, Excess};
-use crate::frames::is_part;
+use crate::frames::is_loop;
 use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
 use crate::totals::{PhaseSums, PhaseTotals};
@@ -181,22 +181,20 @@ pub fn shared_functions(
     phase: &PhaseTotals,
     ranks: u32,
 ) -> BTreeSet<NodeId> {
-    type Uses = Vec<(NodeId, u32, f64)>;
-    let mut uses: BTreeMap<(NodeId, u32), Uses> = BTreeMap::new();
-    for (node, totals) in &phase.nodes {
-        if is_part(&tree.frames[tree.nodes[*node as usize].frame as usize]) {
-            continue;
-        }
-        let Some(caller) = owners.function_outside(tree, *node) else { continue };
-        let Some(outer) = owners.function_outside(tree, caller) else { continue };
-        let frame = |node: NodeId| tree.nodes[node as usize].frame;
+    let frame = |node: NodeId| &tree.frames[tree.nodes[node as usize].frame as usize];
+    // What is inlined has another frame at each place; its name is the same.
+    let name = |node: NodeId| frame(node).function.as_str();
+    let mut uses: BTreeMap<(NodeId, &str), Vec<(NodeId, &str, f64)>> = BTreeMap::new();
+    for (node, totals) in phase.nodes.iter().filter(|(node, _)| !is_loop(frame(**node))) {
+        let Some(caller) = owners.caller(tree, *node) else { continue };
+        let Some(outer) = owners.caller(tree, caller) else { continue };
         let mean_ns = totals.inclusive.mean(ranks);
-        uses.entry((outer, frame(*node))).or_default().push((*node, frame(caller), mean_ns));
+        uses.entry((outer, name(*node))).or_default().push((*node, name(caller), mean_ns));
     }
     let mut shared = BTreeSet::new();
     for users in uses.into_values() {
         let most = users.iter().map(|(_, _, ns)| *ns).fold(0.0, f64::max);
-        let callers: BTreeSet<u32> = users
+        let callers: BTreeSet<&str> = users
             .iter()
             .filter(|(_, _, ns)| *ns >= SHARED * most)
             .map(|(_, caller, _)| *caller)
@@ -303,9 +301,8 @@ impl Walk<'_> {
         }
         for node in inner {
             // A loop of it may hold everything as well.
-            let frame = self.tree.nodes[node as usize].frame;
-            let is_loop = self.tree.frames[frame as usize].kind == FrameKind::Loop;
-            self.visit(node, outermost && is_loop);
+            let frame = &self.tree.frames[self.tree.nodes[node as usize].frame as usize];
+            self.visit(node, outermost && is_loop(frame));
         }
     }
 }

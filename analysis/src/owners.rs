@@ -3,7 +3,7 @@
 
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, NodeId};
 
-use crate::frames::{is_of_language, is_part, is_system};
+use crate::frames::{is_loop, is_of_language, is_part, is_system};
 use crate::label::Label;
 use crate::labelling::Meaning;
 
@@ -39,11 +39,12 @@ impl Owners {
             let frame = &tree.frames[node.frame as usize];
             let serves =
                 frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
-            let is_loop = |id: NodeId| frame_of(tree, id).kind == FrameKind::Loop;
             // The outermost function, or the outermost loop of it: they hold everything.
             let outermost = |outer: NodeId| match tree.nodes[outer as usize].parent {
                 None => true,
-                Some(around) => is_loop(outer) && tree.nodes[around as usize].parent.is_none(),
+                Some(around) => {
+                    is_loop(frame_of(tree, outer)) && tree.nodes[around as usize].parent.is_none()
+                }
             };
             let is_user = match is_part(frame) {
                 true => {
@@ -77,8 +78,17 @@ impl Owners {
 
     /// For a context that answers, the next one outwards that is a whole function.
     pub fn function_outside(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
+        self.outside(node, |outer| !is_part(frame_of(tree, outer)))
+    }
+
+    /// The same, or an inlined function.
+    pub fn caller(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
+        self.outside(node, |outer| !is_loop(frame_of(tree, outer)))
+    }
+
+    fn outside(&self, node: NodeId, is_wanted: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let outer = |node: &NodeId| self.outer[*node as usize];
-        std::iter::successors(outer(&node), outer).find(|id| !is_part(frame_of(tree, *id)))
+        std::iter::successors(outer(&node), outer).find(|outer| is_wanted(*outer))
     }
 
     /// The context that answers for `node`'s work, and those that answer for it in turn.

@@ -308,15 +308,21 @@ fn a_cause_is_a_tenth_of_the_symptom_of_its_own_loss() {
 
 #[test]
 fn a_kernel_that_several_functions_use_is_not_the_cause_but_its_caller() {
-    let mut subject = Subject::new(4);
-    for _ in 0..10 {
-        subject.step(BARRIER, |rank| {
-            let slow_ms = if rank == 3 { 80 } else { 20 };
-            vec![doing("main/even/spin", 20 * MS), doing("main/uneven/spin", slow_ms * MS)]
-        });
+    for [even, uneven] in [
+        ["main/even/spin", "main/uneven/spin"],
+        ["main/even/(spin)/loop2", "main/uneven/(spin)/loop2"],
+        ["main/(even)/loop/(spin)", "main/(uneven)/(spin)"],
+    ] {
+        let mut subject = Subject::new(4);
+        for _ in 0..10 {
+            subject.step(BARRIER, |rank| {
+                let slow_ms = if rank == 3 { 80 } else { 20 };
+                vec![doing(even, 20 * MS), doing(uneven, slow_ms * MS)]
+            });
+        }
+        let summary = verdict(&subject);
+        assert_eq!(causes(&summary.losses[0]), [("main/uneven".to_owned(), 0.45)]);
     }
-    let summary = verdict(&subject);
-    assert_eq!(causes(&summary.losses[0]), [("main/uneven".to_owned(), 0.45)]);
     // With one user only, the innermost function says most.
     let mut subject = Subject::new(4);
     for _ in 0..10 {
