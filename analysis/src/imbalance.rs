@@ -184,7 +184,9 @@ pub fn shared_functions(
     let frame = |node: NodeId| &tree.frames[tree.nodes[node as usize].frame as usize];
     // What is inlined has another frame at each place; its name is the same.
     let name = |node: NodeId| frame(node).function.as_str();
-    let mut uses: BTreeMap<(NodeId, &str), Vec<(NodeId, &str, f64)>> = BTreeMap::new();
+    /// A context, the name of its caller, and its mean time in nanoseconds.
+    type Use<'a> = (NodeId, &'a str, f64);
+    let mut uses: BTreeMap<(NodeId, &str), Vec<Use<'_>>> = BTreeMap::new();
     for (node, totals) in phase.nodes.iter().filter(|(node, _)| !is_loop(frame(**node))) {
         let Some(caller) = owners.caller(tree, *node) else { continue };
         let Some(outer) = owners.caller(tree, caller) else { continue };
