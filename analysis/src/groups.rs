@@ -24,6 +24,7 @@ use crate::metrics::{Accumulator, NS_PER_S};
 use crate::owners::Owners;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
+use crate::sites::Sites;
 use crate::summary::{PhaseKind, RankGroup};
 use crate::totals::{PhaseTotals, Totals};
 
@@ -59,6 +60,7 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
     let least_ns =
         (LEAST_SHARE * phase.work.mean(ranks)).max(LEAST_PERIODS * totals.job.period_ns as f64);
     let mut found: Vec<(u128, NodeId)> = Vec::new();
+    let sites = Sites::new(&totals.tree.contexts, owners, phase);
     let is_some = |time: &Accumulator| {
         time.ranks < ranks && time.mean(time.ranks) >= least_ns && time.ranks > 0
     };
@@ -67,7 +69,12 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
     for (node, totals) in phase.nodes.iter().filter(|(node, _)| is_whole(**node)) {
         // What only these ranks call in turn tells nothing new.
         let outer = owners.function_outside(tree, *node).and_then(|it| phase.nodes.get(&it));
-        if is_some(&totals.inclusive) && !outer.is_some_and(|outer| is_some(&outer.inclusive)) {
+        // Who calls the same function at another place has no other task.
+        let elsewhere = sites.time(*node).ranks >= ranks;
+        if is_some(&totals.inclusive)
+            && !elsewhere
+            && !outer.is_some_and(|outer| is_some(&outer.inclusive))
+        {
             found.push((totals.inclusive.sum, *node));
         }
     }

@@ -54,6 +54,7 @@ pub mod rules;
 pub mod segments;
 pub mod series;
 pub mod settings;
+pub mod sites;
 mod sources;
 pub mod spooled;
 pub mod spooled_job;

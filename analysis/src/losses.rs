@@ -15,6 +15,7 @@ use crate::mpmd::{self, Groups};
 use crate::owners::Owners;
 use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
+use crate::sites::Sites;
 use crate::summary::LossKind;
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
@@ -162,7 +163,7 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         }
         // Causes that add up to more than is lost even each other out.
         let evened_out = imbalance.evened_out(&causes);
-        let finding = uneven(totals, scope, (ns, symptom), causes)?;
+        let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
         Some(Finding { evened_out, ..finding })
     };
     let (ending_ns, work_ns) = (imbalance.ending_ns, imbalance.work_ns);
@@ -204,7 +205,7 @@ const SHOWN: f64 = 0.1;
 
 /// A loss of so many nanoseconds that shows in `symptom`, from its causes, the most likely first.
 fn uneven(
-    totals: &Totals,
+    (totals, owners): (&Totals, &Owners),
     scope: &Scope<'_>,
     (loss_ns, symptom): (f64, NodeId),
     causes: Vec<Cause>,
@@ -213,7 +214,10 @@ fn uneven(
     // Uneven waiting that no uneven work explains is no load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
-    let serial = is_serial(&time, ranks);
+    let sites = Sites::new(&totals.tree.contexts, owners, phase);
+    // Who calls the function at another place does not wait for the one who calls it here.
+    let branch = sites.branch(first.node, ranks).map(|branch| sites.time(branch));
+    let serial = is_serial(&time, ranks) && branch.is_none_or(|time| is_serial(&time, ranks));
     // Messages are waited for now in one call, now in another.
     let waiting = if Some(symptom) == phase.ends_in {
         scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max)

@@ -84,6 +84,12 @@ fn waiting_at_a_barrier() {
 }
 
 #[test]
+fn slow_ranks_that_call_the_function_at_another_place() {
+    assert_others_wait(Mpi::OpenMpi, 4, "sleep 40 10 3 places", "0-2");
+    assert_others_wait(Mpi::Mpich, 2, "burn 40 10 3 places", "0");
+}
+
+#[test]
 fn preloaded_by_the_launcher() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -1,6 +1,6 @@
 /* The last quarter of the ranks works `factor` times longer in work_uneven(); the others wait for
  * them at the end of each iteration, in MPI_Allreduce or (HOW = barrier) in MPI_Barrier. HOW = even spreads
- * the same work evenly. */
+ * the same work evenly. HOW = places: the slow ranks call it at another place. */
 #include "ranks.h"
 
 SHOWN void work_even(void)
@@ -20,6 +20,8 @@ int main(int argc, char **argv)
     read_parameters(argc, argv);
     begin(&argc, &argv);
     bool barrier = strcmp(parameters.how, "barrier") == 0;
+    bool places = strcmp(parameters.how, "places") == 0;
+    volatile int slow_steps = 0;
     bool even = strcmp(parameters.how, "even") == 0;
     double slow = (double)(ranks - first_slow_rank()) / ranks;
     double mean = slow * parameters.factor + (1 - slow);
@@ -29,7 +31,12 @@ int main(int argc, char **argv)
     for (int i = 0; i < parameters.iterations; i++) {
         double start_s = wall_s();
         work_even();
-        work_uneven(even ? mean : mine);
+        if (places && mine > 1) {
+            work_uneven(mine);
+            slow_steps++;
+        } else {
+            work_uneven(even ? mean : mine);
+        }
         work_s[i] = wall_s() - start_s;
         if (barrier)
             MPI_Barrier(MPI_COMM_WORLD);

@@ -126,3 +126,33 @@ fn groups_that_take_turns_are_not_uneven_within() {
     assert_eq!((loss.kind, loss.group), (LossKind::LoadImbalance, None));
     assert_eq!((&*loss.slow_ranks, rounded(loss.seconds)), ("6-7", 0.16125));
 }
+
+/// As a Fortran program: `if (rank == 0) call spin(0.18)`, else `call spin(0.06)`.
+#[test]
+fn the_same_function_called_at_other_places_is_no_other_task() {
+    for [slow, others] in [
+        ["main/spin@1", "main/spin@2"],
+        ["main/loop/spin@1", "main/loop/spin@2"],
+        ["main/solve/(spin)@1", "main/solve/(spin)@2"],
+    ] {
+        let summary = verdict(&ten_steps(4, |rank| match rank {
+            0 => vec![doing(slow, 180 * MS)],
+            _ => vec![doing(others, 60 * MS)],
+        }));
+        assert_eq!(kinds(&summary), [(LossKind::LoadImbalance, 0.9)], "{slow}");
+        let loss = &summary.losses[0];
+        assert_eq!((&*loss.slow_ranks, path(&loss.causes[0].path).ends_with("spin")), ("0", true));
+    }
+    // Another function is: they have tasks.
+    let summary = verdict(&ten_steps(4, |rank| match rank {
+        0 => vec![doing("main/ocean/spin", 180 * MS)],
+        _ => vec![doing("main/atmosphere/spin", 60 * MS)],
+    }));
+    assert_eq!(kinds(&summary), [(LossKind::GroupImbalance, 0.9)]);
+    // And who alone calls anything works alone.
+    let summary = verdict(&ten_steps(4, |rank| match rank {
+        0 => vec![doing("main/spin@1", 180 * MS), doing("main/relax", 60 * MS)],
+        _ => vec![doing("main/relax", 60 * MS)],
+    }));
+    assert_eq!(kinds(&summary), [(LossKind::Serialization, 1.35)]);
+}
