@@ -30,7 +30,7 @@ fn frames(cause: &Value) -> &[Value] {
     cause["path"].as_array().expect("a cause has a path")
 }
 
-/// Each way in which the slow ranks are chosen, with few ranks that compute and more that sleep.
+/// Each way in which the slow ranks are chosen, by few ranks that compute, in C++, and by more that sleep.
 fn each(form: Form, assertions: impl Fn(&Outcome)) {
     let modes = [
         (Mpi::Mpich, 2, "burn 40 5 3"),
@@ -38,34 +38,54 @@ fn each(form: Form, assertions: impl Fn(&Outcome)) {
         (Mpi::OpenMpi, 4, "sleep 40 5 3"),
         (Mpi::OpenMpi, 4, "sleep 40 5 3 turns"),
     ];
+    let sleeps_only = matches!(form, Form::FortranInlined | Form::FortranWithoutDebug);
     for (mpi, ranks, mode) in modes.into_iter().filter(|(mpi, ..)| mpi.available()) {
+        if sleeps_only && !mode.starts_with("sleep") {
+            continue;
+        }
         let job = Job::ranks("kernels", mpi, ranks).form(form).arguments(mode).watch(Watch::Run);
         job.shows(&assertions);
     }
 }
 
-#[test]
-fn the_inlined_kernel_that_is_uneven_is_named() {
-    each(Form::CxxInlined, |job| {
+/// The kernel is in the path of the cause as an inlined function, and in the text.
+fn assert_kernel_named(form: Form) {
+    each(form, |job| {
         let cause = first_cause(job);
         let truth = job.truth();
         let kernel = truth.text("cause").expect("the subject claims one");
         let is_kernel = |frame: &Value| frame["kind"] == "inlined" && frame["function"] == kernel;
         assert!(frames(cause).iter().any(is_kernel), "{}", job.text());
-        assert!(job.text().contains("smooth<double>"), "{}", job.text());
+        assert!(job.text().contains("smooth"), "{}", job.text());
+    });
+}
+
+/// The cause is a loop of the outermost function, by its place in the code.
+fn assert_loop_named(form: Form, program: &str) {
+    each(form, |job| {
+        let last = frames(first_cause(job)).last().expect("a path has an end");
+        assert_eq!(
+            (&last["kind"], &last["function"]),
+            (&"loop".into(), &program.into()),
+            "{last:#}"
+        );
+        assert!(last["offset"].is_u64(), "{last:#}");
+        assert!(job.text().contains(&format!("the loop at {program}+0x")), "{}", job.text());
     });
 }
 
 #[test]
+fn the_inlined_template_that_is_uneven_is_named() {
+    assert_kernel_named(Form::CxxInlined);
+}
+
+#[test]
+fn the_inlined_internal_procedure_that_is_uneven_is_named() {
+    assert_kernel_named(Form::FortranInlined);
+}
+
+#[test]
 fn without_debug_information_its_loop_is_named() {
-    each(Form::CxxWithoutDebug, |job| {
-        let last = frames(first_cause(job)).last().expect("a path has an end");
-        assert_eq!(
-            (&last["kind"], &last["function"]),
-            (&"loop".into(), &"main".into()),
-            "{last:#}"
-        );
-        assert!(last["offset"].is_u64(), "{last:#}");
-        assert!(job.text().contains("the loop at main+0x"), "{}", job.text());
-    });
+    assert_loop_named(Form::CxxWithoutDebug, "main");
+    assert_loop_named(Form::FortranWithoutDebug, "MAIN__");
 }

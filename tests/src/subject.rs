@@ -55,6 +55,10 @@ pub enum Form {
     UseMpi,
     /// Fortran with `use mpi_f08`.
     UseMpiF08,
+    /// Fortran with `use mpi` at -O3, so that all that can be is inlined.
+    FortranInlined,
+    /// The same without debug information.
+    FortranWithoutDebug,
     /// Rust through the crate `mpi`; without an MPI, a single file.
     Rust,
     /// Python through mpi4py.
@@ -179,6 +183,8 @@ impl Form {
             Self::Fortran => "-fortran",
             Self::MpifH => "-mpif-h",
             Self::UseMpi => "-use-mpi",
+            Self::FortranInlined => "-fortran-inlined",
+            Self::FortranWithoutDebug => "-fortran-without-debug",
             Self::UseMpiF08 => "-use-mpi-f08",
             Self::Rust => "-rust",
             Self::Plugin | Self::Library => ".so",
@@ -276,6 +282,13 @@ impl Form {
                 let mut command = Command::new("gfortran");
                 command.args(FORTRAN_FLAGS).args(["-Wall", "-Werror"]);
                 command.arg("-J").arg(folder).arg(source.with_extension("F90"));
+                command
+            }
+            Self::FortranInlined | Self::FortranWithoutDebug => {
+                let mut command = wrapper("mpifort");
+                let debug = if self == Self::FortranInlined { "-g" } else { "-g0" };
+                command.args(["-O3", debug, "-Wall", "-Werror", "-J"]).arg(folder);
+                command.arg(source.with_extension("F90"));
                 command
             }
             Self::MpifH | Self::UseMpi | Self::UseMpiF08 => {

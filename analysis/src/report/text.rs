@@ -15,6 +15,8 @@ pub const TEXT_LINES: usize = 40;
 const TREE_LINES: usize = 14;
 /// Most notes that are shown.
 const MAX_NOTES: usize = 4;
+/// Lines of what is never cut off: more than the longest advice has.
+const WHOLE: usize = 12;
 
 /// The text summary.
 pub fn text(summary: &Summary) -> String {
@@ -212,9 +214,9 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
         }
     }
     if let Some(others) = further_causes(summary, loss) {
-        page.paragraph("              ", &others, 2);
+        page.paragraph("              ", &others, 3);
     }
-    page.paragraph("   Advice     ", &loss.advice, 4);
+    page.paragraph("   Advice     ", &loss.advice, WHOLE);
     page
 }
 
@@ -242,7 +244,7 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {
-        page.paragraph("Note       ", note, 2);
+        page.paragraph("Note       ", note, 3);
     }
     if summary.notes.len() > MAX_NOTES {
         let more = counted((summary.notes.len() - MAX_NOTES) as u64, "further note");
