@@ -33,8 +33,8 @@ fn frames(cause: &Value) -> &[Value] {
 /// Each way in which the slow ranks are chosen, by few ranks that compute, in C++, and by more that sleep.
 fn each(form: Form, assertions: impl Fn(&Outcome)) {
     let modes = [
-        (Mpi::Mpich, 2, "burn 40 5 3"),
-        (Mpi::Mpich, 2, "burn 40 5 3 turns"),
+        (Mpi::Mpich, 2, "burn 20 10 3"),
+        (Mpi::Mpich, 2, "burn 20 10 3 turns"),
         (Mpi::OpenMpi, 4, "sleep 40 5 3"),
         (Mpi::OpenMpi, 4, "sleep 40 5 3 turns"),
     ];

@@ -11,7 +11,8 @@ pub fn seconds(time_s: f64) -> String {
         time if time >= 0.1 => (format!("{time_s:.2}"), "s"),
         time if time >= 1e-4 => (format!("{:.1}", time_s * 1e3), "ms"),
         0.0 => ("0".into(), "s"),
-        _ => (format!("{:.1}", time_s * 1e6), "us"),
+        time if time >= 1e-7 => (format!("{:.1}", time_s * 1e6), "us"),
+        _ => (format!("{:.0}", (time_s * 1e9).abs().max(1.0).copysign(time_s)), "ns"),
     };
     format!("{number}{TIED}{unit}")
 }
@@ -235,9 +236,12 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let times = [0.0, 2.5e-6, 0.0032, 0.25, 12.345, 120.43, 7200.4].map(seconds);
+        let times = [0.0, 1e-12, 4.2e-8, 2.5e-6, 0.0032, 0.25, 12.345, 120.43, 7200.4].map(seconds);
         let times = times.map(|time| time.replace(TIED, " "));
-        assert_eq!(times, ["0 s", "2.5 us", "3.2 ms", "0.25 s", "12.3 s", "120.4 s", "7200 s"]);
+        assert_eq!(
+            times,
+            ["0 s", "1 ns", "42 ns", "2.5 us", "3.2 ms", "0.25 s", "12.3 s", "120.4 s", "7200 s"]
+        );
         let parts = [0.0042, 0.0996, 0.251].map(|part| percent(part).replace(TIED, " "));
         assert_eq!(parts, ["0.4 %", "10 %", "25 %"]);
         assert_eq!([7, 1000, 1_234_567].map(count), ["7", "1,000", "1,234,567"]);

@@ -98,7 +98,11 @@ pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
         let group = group.and_then(|group| phase?.groups.get(group as usize));
         let place = group.map(|group| format!(" on {}", ranks(&group.ranks, summary.run.ranks)));
         let place = place.unwrap_or_default();
-        format!("{name}{place} ({} of the loss)", percent(cause.share))
+        // Parts of what is evened out add up to more than the loss.
+        match loss.evened_out {
+            true => format!("{name}{place} ({} uneven)", seconds(cause.seconds)),
+            false => format!("{name}{place} ({} of the loss)", percent(cause.share)),
+        }
     };
     let mut sentence =
         format!("also {}", others.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", "));
