@@ -8,21 +8,25 @@ use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 0.10;
+/// A loop within the kernel is the cause if it holds this part of what the kernel is uneven by.
+const HELD: f64 = 0.7;
 
-/// The first cause, which is as uneven as the subject says, and no more than the one kernel.
+/// The first cause, which holds as much of what is uneven and of the one kernel as a cause must, and no more.
 fn first_cause(job: &Outcome) -> &Value {
     let (summary, truth) = (job.summary(), job.truth());
     let worst = summary.worst();
     assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
     let cause = &worst.field("causes")[0];
-    let caused_s = cause["seconds"].as_f64().expect("a cause has its share");
-    assert_within("cause", caused_s, truth.number("expected_loss_s"), TOLERANCE);
     // Of 3 + (3 - 1) / ranks kernels this is all but two.
     let all_s: f64 = truth.numbers("work_s").iter().sum::<f64>() / truth.number("ranks");
     let part = 1.0 - 2.0 / (3.0 + 2.0 / truth.number("ranks"));
-    let mean_s = cause["mean_s"].as_f64().expect("a cause has its time");
-    assert_within("time of the kernel", mean_s, part * all_s, TOLERANCE);
+    for (field, truth_s) in [("seconds", truth.number("expected_loss_s")), ("mean_s", part * all_s)]
+    {
+        let found_s = cause[field].as_f64().expect("a cause has it");
+        let allowed = HELD * truth_s..=(1.0 + TOLERANCE) * truth_s;
+        assert!(allowed.contains(&found_s), "{field}: {found_s} of {truth_s}: {}", job.text());
+    }
     cause
 }
 
