@@ -1,6 +1,8 @@
 //! To whom work and waiting are put down: the user's functions with their loops and the functions inlined
 //! into them, and the calls that wait.
 
+use std::collections::BTreeSet;
+
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, NodeId};
 
 use crate::frames::{is_loop, is_of_language, is_part, is_system};
@@ -10,8 +12,8 @@ use crate::labelling::Meaning;
 /// To whom the work of each context is put down.
 ///
 /// A function that works by calling the C library, or by sleeping, is the worker, not the call.
-/// Only where the outermost function, or its outermost loop, itself makes the call is the call named. What belongs to a language's
-/// library never is, unless nothing of the user's is around it.
+/// Only where the outermost function, or its outermost loop, itself makes the call is the call named. What belongs to MPI's or a
+/// language's library never is, unless nothing of the user's is around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     /// For each context the one that answers for its work; `None` where it does no work.
@@ -34,6 +36,19 @@ impl Owners {
         let mut answering: Vec<Option<NodeId>> = Vec::new();
         // Whether a context's function answers, so that its loops and what is inlined into it do, too.
         let mut by_user: Vec<bool> = Vec::new();
+        // What the MPI library does for itself, as to tell the time, is its caller's. Not so where it is linked
+        // into the program.
+        let is_call = |frame: &&Frame| frame.kind == FrameKind::Mpi;
+        let mut mpi: BTreeSet<&str> =
+            tree.frames.iter().filter(is_call).map(|frame| frame.module.as_str()).collect();
+        for (root, id) in tree.nodes.iter().zip(0..) {
+            if root.parent.is_none() {
+                mpi.remove(frame_of(tree, id).module.as_str());
+            }
+        }
+        let is_inside_mpi =
+            |frame: &Frame| frame.call.is_none() && mpi.contains(frame.module.as_str());
+        let is_library = |frame: &Frame| is_of_language(frame) || is_inside_mpi(frame);
         for (node, id) in tree.nodes.iter().zip(0..) {
             let outer = node.parent.and_then(|parent| answering[parent as usize]);
             let frame = &tree.frames[node.frame as usize];
@@ -49,9 +64,9 @@ impl Owners {
             let is_user = match is_part(frame) {
                 true => {
                     let around = node.parent.is_some_and(|parent| by_user[parent as usize]);
-                    around && !is_of_language(frame)
+                    around && !is_library(frame)
                 }
-                false if is_of_language(frame) => outer.is_none(),
+                false if is_library(frame) => outer.is_none(),
                 false => !serves || outer.is_none_or(outermost),
             };
             by_user.push(is_user);

@@ -227,6 +227,7 @@ mod tests {
     #[test]
     fn work_is_put_down_to_the_users_loops_and_inlined_functions() {
         let mut contexts = Contexts::default();
+        contexts.node("main/MPI_Barrier");
         for (path, answering) in [
             ("main/solve/loop", vec!["main/solve/loop", "main/solve", "main"]),
             ("main/(smooth)/loop", vec!["main/(smooth)/loop", "main/(smooth)", "main"]),
@@ -238,6 +239,7 @@ mod tests {
             ("main/loop/(std::sort<int>)/loop", vec!["main/loop", "main"]),
             ("main/solve/std::sort<int>/(compare)", vec!["main/solve", "main"]),
             ("main/libgfortran.so.5+0x1f780", vec!["main"]),
+            ("main/libmpi.so.40+0x1f780", vec!["main"]),
         ] {
             let node = contexts.node(path);
             let truth: Vec<NodeId> = answering.iter().map(|path| contexts.node(path)).collect();
