@@ -8,7 +8,7 @@ use plimsoll_tests::truth::assert_within;
 fn assert_nothing_found(job: &Outcome) {
     let summary = job.summary();
     assert_eq!(summary.losses().len(), 0, "{:?}", summary.losses());
-    assert!(job.text().contains("No scalability loss found"), "{}", job.text());
+    assert!(job.tells("No scalability loss found"), "{}", job.text());
 }
 
 #[test]

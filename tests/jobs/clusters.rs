@@ -103,6 +103,6 @@ fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
         for (mean_s, work_s) in means_s.iter().zip(works_s) {
             assert_within("life", *mean_s, work_s, 0.10);
         }
-        assert!(job.text().contains("threads in worker (ranks 0-3)"), "{}", job.text());
+        assert!(job.tells("threads in worker (ranks 0-3)"), "{}", job.text());
     });
 }

@@ -216,6 +216,15 @@ impl Outcome {
         assert_eq!(files.len(), 1, "not one text report: {}", self.story());
         fs::read_to_string(&files[0]).expect("a report is text in UTF-8")
     }
+
+    /// Whether the text report has `words`, wherever its lines break.
+    ///
+    /// # Panics
+    /// If the job wrote no text report, or several.
+    #[track_caller]
+    pub fn tells(&self, words: &str) -> bool {
+        self.text().split_whitespace().collect::<Vec<_>>().join(" ").contains(words)
+    }
 }
 
 fn is_own(path: &Path) -> bool {
