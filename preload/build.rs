@@ -1,17 +1,13 @@
-//! Writes the list of stubs: one for each symbol of each call in the agent's table.
+//! Writes the list of stubs: one for each symbol of each call in the table.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::{env, fs};
 
-#[path = "../agent/src/calls/mod.rs"]
-#[allow(dead_code, unused_imports)] // the table is read here, and used in the agent
-mod calls;
-
-use calls::{CALLS, LONGEST_SYMBOL, Provider, SYMBOLS};
+use plimsoll_calls::{CALLS, LONGEST_SYMBOL, Provider, SYMBOLS};
 
 fn main() {
-    println!("cargo::rerun-if-changed=../agent/src/calls");
+    println!("cargo::rerun-if-changed=build.rs");
     let mut stubs = String::new();
     let mut unexported = String::new();
     for (index, call) in CALLS.iter().enumerate() {

@@ -7,7 +7,6 @@
 //! - What cannot be done is counted in the thread's header, never dropped silently.
 
 mod addresses;
-pub mod calls;
 mod cfi;
 pub mod clock;
 pub mod descriptors;

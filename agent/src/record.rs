@@ -13,7 +13,7 @@
 //! are few), then the new ones. A frame that was not
 //! dropped is the same call still running, not merely the same function (PPoPP20, 3: the LCA).
 //! Ids are interned per process ([`crate::segment::Address`]); an address below
-//! [`crate::calls::FIRST_CODE_ADDRESS`] is a wrapped call.
+//! [`plimsoll_calls::FIRST_CODE_ADDRESS`] is a wrapped call.
 //!
 //! A stream begins with an empty stack and no slots, and is thrown back to that by [`Record::Lost`].
 //! The first timed record after either is a resynchronisation: its stamp is absolute.

@@ -8,7 +8,6 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::calls::CallId;
 use crate::clock::stamp;
 use crate::marks;
 use crate::process::Observed;
@@ -17,6 +16,7 @@ use crate::segment::{MAX_SLOTS, SlotCounters};
 use crate::sync::{Among, Sync};
 use crate::thread::{State, bump, difference, kept, set};
 use crate::unwind::{Frame, Path};
+use plimsoll_calls::CallId;
 
 mod paths;
 

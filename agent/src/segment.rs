@@ -207,7 +207,7 @@ pub struct Thread {
     pub tail: AtomicU64,
     /// Slot of the wrapped call that is open, plus one; 0 if none is.
     pub open_slot: AtomicU32,
-    /// The [`crate::calls::CallId`] of the open call.
+    /// The [`plimsoll_calls::CallId`] of the open call.
     pub open_call: AtomicU32,
     /// Stamp of its entry.
     pub open_stamp: AtomicU64,

@@ -8,12 +8,12 @@ use framehop::x86_64::{CacheX86_64, Reg, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
 use crate::addresses::{Addresses, Published};
-use crate::calls::{CallId, FIRST_CODE_ADDRESS};
 use crate::cfi::CfiScratch;
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::modules::Snapshot;
 use crate::record::MAX_DEPTH;
+use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
 
 /// framehop's cache, of the kind that never allocates while unwinding.
 pub type RuleCache = CacheX86_64<MustNotAllocateDuringUnwind>;

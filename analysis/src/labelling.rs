@@ -5,7 +5,7 @@
 mod known;
 pub mod polls;
 
-use plimsoll_agent::calls::{self, CallClass, Provider};
+use plimsoll_calls::{self as calls, CallClass, Provider};
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind};
 
 use crate::label::Label;

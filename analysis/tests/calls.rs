@@ -6,13 +6,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs};
 
-use plimsoll_agent::calls::{CALLS, Call, CallClass, Provider};
 use plimsoll_analysis::label::Label;
 use plimsoll_analysis::labelling::{Meaning, from_call_class};
+use plimsoll_calls::{CALLS, Call, CallClass, Provider};
 
 const HEAD: &str = "# The calls that Plimsoll wraps
 
-Made from `agent/src/calls/table.rs` by a test; do not edit. Every call here is counted and timed
+Made from `agent/calls/src/table.rs` by a test; do not edit. Every call here is counted and timed
 per call path, exactly, and its frame has the label (PPoPP20, 5.2) that it stands under. An MPI
 function is one call however it is called: in C, as `NAME_c` where that is marked, in Fortran
 through `mpif.h`, `mpi` or `mpi_f08` in every compiler's spelling. A call that another call here

@@ -10,8 +10,8 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_agent::segment::{ADDRESS_IS_LEAF, MAX_ADDRESSES};
+use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, LateFunction};

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plimsoll_agent::calls::{self, Call, CallId, Provider};
+use plimsoll_calls::{self as calls, Call, CallId, Provider};
 
 use crate::addresses::{Addresses, Named, Role};
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};

@@ -41,7 +41,7 @@ pub struct Frame {
     pub offset: Option<u64>,
     /// File name of the module that holds the code.
     pub module: String,
-    /// Set for a wrapped call ([`plimsoll_agent::calls`]): its id.
+    /// Set for a wrapped call ([`plimsoll_calls`]): its id.
     pub call: Option<u16>,
 }
 
@@ -299,7 +299,7 @@ pub struct Releases {
 pub struct SyncSite {
     /// Return addresses from main on, each in its module's file; the call of MPI is the last.
     pub chain: Vec<u64>,
-    /// The call of MPI: a [`plimsoll_agent::calls::CallId`].
+    /// The call of MPI: a [`plimsoll_calls::CallId`].
     pub call: u16,
     /// Its context.
     pub node: NodeId,

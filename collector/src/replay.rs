@@ -10,10 +10,10 @@
 
 mod intervals;
 
-use plimsoll_agent::calls::CallId;
-use plimsoll_agent::calls::requests::may_complete;
 use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_agent::segment::MAX_SLOTS;
+use plimsoll_calls::CallId;
+use plimsoll_calls::requests::may_complete;
 
 use crate::books::{Books, Garbled, Sync};
 use crate::place::{NOWHERE, Place};

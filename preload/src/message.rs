@@ -4,11 +4,11 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::calls::requests::{Role, role};
-use plimsoll_agent::calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_agent::{process, regions};
 use plimsoll_analysis::mpi::{HandleFacts, Named, RequestList};
+use plimsoll_calls::requests::{Role, role};
+use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 
 use crate::job;
 use crate::stubs::{Frame, Noted};

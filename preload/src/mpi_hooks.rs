@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use plimsoll_agent::calls::{CallId, id_of};
+use plimsoll_calls::{CallId, id_of};
 
 use crate::guard::guarded;
 use crate::stubs::Frame;

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use plimsoll_agent::calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
 use plimsoll_agent::loader;
 use plimsoll_analysis::mpi::Definitions;
+use plimsoll_calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
 
 use crate::stubs::UNEXPORTED;
 

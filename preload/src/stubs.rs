@@ -10,7 +10,7 @@ use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::mem::offset_of;
 
-use plimsoll_agent::calls::{CALLS, Call, CallId, SYMBOLS, Symbol, id_of};
+use plimsoll_calls::{CALLS, Call, CallId, SYMBOLS, Symbol, id_of};
 
 use plimsoll_agent::marks;
 

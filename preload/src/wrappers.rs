@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::calls::requests::may_complete;
-use plimsoll_agent::calls::{CALLS, CallClass, CallId, Provider, id_of};
 use plimsoll_agent::clock::ticks;
 use plimsoll_agent::process;
 use plimsoll_agent::regions::{self, Entry};
 use plimsoll_agent::sync::{Among, is_recorded};
+use plimsoll_calls::requests::may_complete;
+use plimsoll_calls::{CALLS, CallClass, CallId, Provider, id_of};
 
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, spelling_of};

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_agent::calls;
 use plimsoll_collector::clusters::{
     ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder,
 };
@@ -39,7 +38,7 @@ impl Contexts {
     fn node(&mut self, parent: Option<NodeId>, kind: FrameKind, function: &str) -> NodeId {
         let tree = &mut self.tree;
         *self.known.entry((parent, function.to_owned())).or_insert_with(|| {
-            let id = calls::id_of(function);
+            let id = plimsoll_calls::id_of(function);
             tree.frames.push(Frame {
                 kind,
                 function: function.to_owned(),

@@ -4,7 +4,6 @@
 use framehop::x86_64::UnwindRegsX86_64;
 
 use super::{Entry, flush_tallies};
-use crate::calls::STREAM;
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::process::Observed;
@@ -13,6 +12,7 @@ use crate::segment::MAX_SLOTS;
 use crate::syscalls::syscall;
 use crate::thread::{State, bump};
 use crate::unwind::{End, Frame, Start};
+use plimsoll_calls::STREAM;
 
 /// Frames that a thread's paths may have together: with all slots in use, 64 each.
 const MAX_FRAMES: usize = MAX_SLOTS * 64;

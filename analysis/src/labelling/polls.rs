@@ -10,7 +10,7 @@
 //! Where calls are not measured, samples see few of them. Then the time in the looks tells how many there were:
 //! each takes a good part of a microsecond.
 
-use plimsoll_agent::calls::{self, CallClass};
+use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
 
 use super::Meaning;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_agent::calls::{self, CallClass};
+use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{NodeId, NodeValue, PhaseProfile};
 
 use super::Rank;

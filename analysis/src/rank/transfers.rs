@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_agent::calls::{self, CallClass, Provider};
+use plimsoll_calls::{self as calls, CallClass, Provider};
 use plimsoll_collector::profile::{ContextTree, NodeId, PhaseProfile};
 
 use super::Sync;

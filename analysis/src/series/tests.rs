@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use plimsoll_agent::calls::id_of;
+use plimsoll_calls::id_of;
 use plimsoll_collector::profile::{
     NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Releases, Series, Sight, SyncSite,
 };

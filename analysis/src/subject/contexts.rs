@@ -1,6 +1,5 @@
 //! Contexts by the names of their functions.
 
-use plimsoll_agent::calls;
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 
 /// Contexts named by paths like `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7, and `loop` a loop.
@@ -28,7 +27,7 @@ impl Contexts {
     }
 
     fn frame(&mut self, name: &str) -> u32 {
-        let call = Some(calls::id_of(name)).filter(|id| *id != 0);
+        let call = Some(plimsoll_calls::id_of(name)).filter(|id| *id != 0);
         let mpi = name.starts_with("MPI_");
         let module = match (call, name.split_once('+')) {
             (Some(_), _) if mpi => "libmpi.so.40",

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use plimsoll_agent::calls::FIRST_CODE_ADDRESS;
+use plimsoll_calls::FIRST_CODE_ADDRESS;
 
 use super::Sources;
 use crate::addresses::locate;

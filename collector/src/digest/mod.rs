@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use plimsoll_agent::calls::{CallId, STREAM, id_of};
+use plimsoll_calls::{CallId, STREAM, id_of};
 
 use crate::books::Window;
 use crate::clock::Rate;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_agent::calls::{CallId, FIRST_CODE_ADDRESS};
+use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
 
 use crate::spool::Address;
 use crate::spool::meta::{

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use plimsoll_agent::calls::{self, CallClass, CallId};
+use plimsoll_calls::{self as calls, CallClass, CallId};
 
 use super::{Seen, Series};
 use crate::addresses::{Addresses, Role};

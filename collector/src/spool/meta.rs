@@ -1,7 +1,7 @@
 //! What a collector knows of processes and threads beside their records: values of frames of
 //! [`super::Kind::Meta`].
 
-use plimsoll_agent::calls::CallId;
+use plimsoll_calls::CallId;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::{Detail, Role};

@@ -8,6 +8,8 @@
 //! In a recorded stack a wrapped call is a frame whose "address" is its [`CallId`]: no code lies
 //! below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
 
+#![forbid(unsafe_code)]
+
 mod recent;
 pub mod requests;
 mod symbols;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use plimsoll_agent::calls::{CALLS, Call, Extent, Provider, call, id_of};
+use plimsoll_calls::{CALLS, Call, Extent, Provider, call, id_of};
 
 /// The headers of an installation; MPICH has its functions in several.
 const HEADERS: [(&str, &[&str]); 2] = [

@@ -1,5 +1,5 @@
 // The calls that Plimsoll wraps: the one list that wrappers, labels and documentation come from.
-// `mod.rs` includes it, `analysis/CALLS.md` shows it with its labels, and a test holds it against
+// `lib.rs` includes it, `analysis/CALLS.md` shows it with its labels, and a test holds it against
 // the mpi.h of installed MPIs.
 //
 //     name class words text communicator count datatype in_place
