@@ -12,11 +12,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_collector::clusters::{
+use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
+use plimsoll_trees::{
     Cluster, ControlFlow, Key, MemberSet, Node, Shed, Terms, limit, merge_sets, most_clusters,
     ratio, separations,
 };
-use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{CanonicalTree, Threads};

@@ -7,8 +7,8 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_collector::clusters::{Content, Node};
 use plimsoll_collector::profile::NodeId;
+use plimsoll_trees::{Content, Node};
 
 use crate::frames::is_part;
 use crate::labelling::Meaning;

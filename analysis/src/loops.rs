@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::clusters::Members;
 use plimsoll_collector::profile::{LoopProfile, NodeId, ProcessProfile};
+use plimsoll_trees::Members;
 use serde::{Deserialize, Serialize};
 
 use crate::ranks::RankSet;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_collector::clusters::{self, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 use plimsoll_collector::profile::{
     CollectionCounts, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows,
     LONG_CALL_NS, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile, Releases, instance_level,
 };
+use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::rules::Rules;

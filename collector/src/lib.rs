@@ -20,7 +20,6 @@ mod addresses;
 mod attach;
 mod books;
 mod clock;
-pub mod clusters;
 mod collector;
 mod contexts;
 mod course;

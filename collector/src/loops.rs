@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::clusters::{Content, Durations, Iterations, Node};
 use crate::profile::{CourseProfile, LoopProfile, NodeId};
+use plimsoll_trees::{Content, Durations, Iterations, Node};
 
 /// All loops of a course whose iterations were told apart, by their contexts: copies of one, and call
 /// sites that are one context, are one.

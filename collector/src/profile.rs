@@ -7,7 +7,7 @@
 pub use plimsoll_agent::sync::level as instance_level;
 use serde::{Deserialize, Serialize};
 
-use crate::clusters::{self, Members};
+use plimsoll_trees::{self as clusters, Members};
 
 /// What a frame stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
-use crate::clusters::{Cluster, Node, Shed, limit};
 use crate::contexts::Contexts;
 use crate::course::{Keys, told};
 use crate::loops::loops;
@@ -20,6 +19,7 @@ use crate::series::{Series, Teller};
 use crate::shares::Shares;
 use crate::tree::{IdMap, Tree};
 use crate::values::Value;
+use plimsoll_trees::{Cluster, Node, Shed, limit};
 
 /// Most nodes of a course that is handed on: when the run ends, it goes from node to node.
 const MOST_COURSE_NODES: usize = 1 << 13;

@@ -3,13 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::clusters::{
-    ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder,
-};
 use plimsoll_collector::profile::{
     ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow, InstanceRows,
     LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
 };
+use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
 /// Parts of the program: so many run once, the others in each step.
 const SETUP: u32 = 4;

@@ -11,10 +11,10 @@ use plimsoll_analysis::rank::Rank;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::spooled::SpoolNote;
 use plimsoll_analysis::totals::Totals;
-use plimsoll_collector::clusters::{Key, Node, Terms};
 use plimsoll_collector::digest::Digest;
 use plimsoll_collector::profile::ProcessProfile;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_trees::{Key, Node, Terms};
 
 /// Ranks of a node.
 const ON_A_NODE: u32 = 64;

@@ -1,4 +1,4 @@
-use plimsoll_collector::clusters::RATIO_MIN;
+use plimsoll_trees::RATIO_MIN;
 
 use super::*;
 use crate::agreement::{Agreed, Matching};

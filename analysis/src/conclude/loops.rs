@@ -1,6 +1,6 @@
 //! Loops in the words of the summary.
 
-use plimsoll_collector::clusters::Members;
+use plimsoll_trees::Members;
 
 use crate::loops::{Longest, LoopTotals};
 use crate::metrics::NS_PER_S;

@@ -3,8 +3,8 @@
 use plimsoll_agent::sync::{MOST_COURSES, unfollowed};
 
 use super::{Course, Crew, Keys, passed};
-use crate::clusters::Node;
 use crate::tree::{RawId, Tree};
+use plimsoll_trees::Node;
 
 /// Parts of the memory for a history that the course of the communicating thread may take, and of any
 /// other thread.

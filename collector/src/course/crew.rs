@@ -6,7 +6,7 @@
 //! processes with more than [`MOST_WAITING`] threads it is also that in which they ended.
 
 use super::Keys;
-use crate::clusters::{Cluster, Node, Shed, clustered, limit, merge_sets, most_clusters};
+use plimsoll_trees::{Cluster, Node, Shed, clustered, limit, merge_sets, most_clusters};
 
 /// Most threads that wait to be compared with each other.
 const MOST_WAITING: usize = 128;
@@ -61,7 +61,7 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clusters::{Frame, Key, Lca, Limits, Moment, TreeBuilder};
+    use plimsoll_trees::{Frame, Key, Lca, Limits, Moment, TreeBuilder};
 
     /// A thread that spends so long in each of three functions.
     fn course(times: [u64; 3], keys: &Keys) -> Node {

@@ -9,9 +9,9 @@ use plimsoll_calls::FIRST_CODE_ADDRESS;
 
 use super::Sources;
 use crate::addresses::locate;
-use crate::clusters::{ControlFlow, Frame, Key};
 use crate::structure::{Address, Child, Function, LoopId};
 use crate::tree::{self, IdMap, RawId, Tree};
+use plimsoll_trees::{ControlFlow, Frame, Key};
 
 /// The thread.
 pub(super) const ROOT: Key = Key(0);

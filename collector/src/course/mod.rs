@@ -8,10 +8,10 @@ mod crew;
 mod keys;
 mod terms;
 
-use crate::clusters::{Frame, Lca, Limits, Moment, Node, TreeBuilder};
 use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
+use plimsoll_trees::{Frame, Lca, Limits, Moment, Node, TreeBuilder};
 
 pub(crate) use courses::{Courses, ThreadCourse};
 pub(crate) use crew::Crew;

@@ -8,10 +8,10 @@ use super::Keys;
 use super::keys::Meaning;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
-use crate::clusters::{Content, Key, Node, Terms};
 use crate::contexts::Contexts;
 use crate::profile::{CourseKey, NodeId};
 use crate::tree::{ROOT, RawId, Tree};
+use plimsoll_trees::{Content, Key, Node, Terms};
 
 /// What the keys of courses stand for among the raw contexts.
 struct RawTerms<'a> {

@@ -2,7 +2,7 @@
 
 use super::collect;
 use super::subject::{BEGIN, STAMP_NS, Subject};
-use crate::clusters::Node;
+use plimsoll_trees::Node;
 
 /// Time of each of the outermost calls of a course, and of each call that these make.
 fn outermost(subject: &Subject) -> Vec<(u64, Vec<u64>)> {

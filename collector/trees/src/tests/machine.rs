@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::clusters::{BuildCounts, Frame, Lca, Limits, Moment, TreeBuilder};
+use crate::{BuildCounts, Frame, Lca, Limits, Moment, TreeBuilder};
 
 /// Sampling period of all programs here.
 pub(super) const PERIOD: u64 = 1000;

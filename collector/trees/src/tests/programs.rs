@@ -2,7 +2,7 @@
 
 use super::machine::{Code, Machine, PERIOD, Seen, busy, iterations, observe, repeat, time};
 use super::*;
-use crate::clusters::{Durations, Frame, Lca, Limits, Moment, TreeBuilder};
+use crate::{Durations, Frame, Lca, Limits, Moment, TreeBuilder};
 
 /// The loop's node, which must be the only one with its key and no profile node.
 fn the_loop(tree: &Node, key: u32) -> &Node {
@@ -197,13 +197,13 @@ fn ranks_cluster_by_what_they_did() {
         observe(vec![busy(7, 10_000 + 137 * rank), repeat(1, 20, body)]).tree
     };
     let ranks = (0..32).map(|member| Cluster::one(member, rank(member))).collect();
-    let most = crate::clusters::most_clusters(32);
-    let found = crate::clusters::clustered(ranks, most, &Decades);
-    let mut truth: Vec<crate::clusters::Members> = vec![
+    let most = crate::most_clusters(32);
+    let found = crate::clustered(ranks, most, &Decades);
+    let mut truth: Vec<crate::Members> = vec![
         (0..32).filter(|rank| rank % 8 != 3).collect(),
         (0..32).filter(|rank| rank % 8 == 3).collect(),
     ];
-    truth.sort_by_key(crate::clusters::Members::first);
+    truth.sort_by_key(crate::Members::first);
     let found: Vec<_> = found.into_iter().map(|cluster| cluster.members).collect();
     assert_eq!(found, truth);
 }

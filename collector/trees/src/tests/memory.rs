@@ -2,7 +2,7 @@
 
 use super::machine::{Code, Machine, busy, repeat};
 use super::*;
-use crate::clusters::{Frame, Lca, Limits, Moment, Online, TreeBuilder, most_clusters};
+use crate::{Frame, Lca, Limits, Moment, Online, TreeBuilder, most_clusters};
 
 #[test]
 fn a_million_iterations_are_few_trees() {
@@ -93,12 +93,12 @@ fn a_stack_without_end_is_cut() {
     assert!(counts.cut_frames > 5 * 1_000);
     assert!(tree.is_partitioned() && tree.nodes() > 300, "{}", tree.nodes());
     assert_eq!(tree.duration(), 50_000);
-    let twice = crate::clusters::merged(tree.clone(), tree.clone(), &Decades);
-    assert_eq!(crate::clusters::difference(&twice, &tree, &Decades), 0.0);
-    let (mut half, rest) = crate::clusters::merge::split(twice, 1, 2);
+    let twice = crate::merged(tree.clone(), tree.clone(), &Decades);
+    assert_eq!(crate::difference(&twice, &tree, &Decades), 0.0);
+    let (mut half, rest) = crate::merge::split(twice, 1, 2);
     assert_eq!(half.duration(), rest.duration());
-    crate::clusters::shed::limit(&mut half, 100, &mut Default::default());
-    assert_eq!(crate::clusters::flatten::flattened(&rest).duration(), 50_000);
+    crate::shed::limit(&mut half, 100, &mut Default::default());
+    assert_eq!(crate::flatten::flattened(&rest).duration(), 50_000);
 }
 
 /// What crosses the job's MPI: the same afterwards, and small.

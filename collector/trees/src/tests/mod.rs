@@ -78,6 +78,14 @@ fn sampled(mut node: Node, period: u64) -> Node {
     node
 }
 
+/// Level of an iteration, without any rhythm: level l holds one in 2^l of all numbers.
+pub(crate) fn irregular_level(number: u64) -> u32 {
+    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ (hash >> 31)).trailing_zeros()
+}
+
 /// Members of clusters as text, in order.
 fn members(clusters: &[Cluster]) -> Vec<String> {
     clusters.iter().map(|cluster| cluster.members.to_string()).collect()

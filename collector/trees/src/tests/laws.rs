@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::clusters::durations::Durations;
-use crate::clusters::flatten::flattened;
-use crate::clusters::merge::split;
-use crate::clusters::{Iterations, Terms, clustered, difference, merged, most_clusters, ratio};
+use crate::durations::Durations;
+use crate::flatten::flattened;
+use crate::merge::split;
+use crate::{Iterations, Terms, clustered, difference, merged, most_clusters, ratio};
 
 /// What a generated tree may have.
 #[derive(Clone, Copy)]
@@ -194,7 +194,7 @@ proptest! {
         prop_assert_eq!(parts.0.0 + parts.1.0, all.0);
         prop_assert_eq!(parts.0.2 + parts.1.2, all.2);
         let mut joined = flattened(&left);
-        crate::clusters::flatten::accumulate(&mut joined, &right);
+        crate::flatten::accumulate(&mut joined, &right);
         prop_assert_eq!(joined, flattened(&whole));
     }
 
@@ -202,8 +202,8 @@ proptest! {
     fn shedding_keeps_the_time(one in rich(), other in rich(), most in 1usize..40) {
         let mut tree = merged(one, other, &Decades);
         let (before, duration) = (tree.nodes(), tree.duration());
-        let mut shed = crate::clusters::Shed::default();
-        crate::clusters::shed::limit(&mut tree, most, &mut shed);
+        let mut shed = crate::Shed::default();
+        crate::shed::limit(&mut tree, most, &mut shed);
         prop_assert!(tree.nodes() <= most);
         prop_assert!(tree.is_partitioned());
         prop_assert_eq!(tree.duration(), duration);

@@ -15,6 +15,8 @@
 //! - Nothing here knows where samples come from, what keys stand for, or what a rank is. The control flow
 //!   is asked for through [`ControlFlow`]; times are in whatever unit the stamps have.
 
+#![forbid(unsafe_code)]
+
 use std::cmp::Ordering;
 
 mod align;

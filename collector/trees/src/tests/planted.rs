@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::clusters::{Members, Online, merge_sets, merged, most_clusters};
+use crate::{Members, Online, merge_sets, merged, most_clusters};
 
 /// Three behaviours, with a little noise.
 fn behaviour(kind: usize, noise: u64) -> Node {
@@ -100,10 +100,10 @@ fn clusters_say_how_far_apart_they_are() {
         .enumerate()
         .flat_map(|(at, trees)| trees.into_iter().map(move |tree| Cluster::one(at as u64, tree)))
         .collect();
-    let separations = crate::clusters::separations(&clusters, &Decades);
+    let separations = crate::separations(&clusters, &Decades);
     assert_eq!(separations, [Some(0.5), Some(0.5), Some(0.5)]);
-    assert_eq!(crate::clusters::separations(&clusters[..1], &Decades), [None]);
-    assert_eq!(crate::clusters::separations::<Members>(&[], &Decades), []);
+    assert_eq!(crate::separations(&clusters[..1], &Decades), [None]);
+    assert_eq!(crate::separations::<Members>(&[], &Decades), []);
 }
 
 /// Ratio_rel: what little differs is no cluster of its own beside what differs much. Ratio_min: by
@@ -160,7 +160,7 @@ fn an_endless_alternation_is_two_short_lists() {
 
 #[test]
 fn without_rhythm_members_are_widened_but_counted_exactly() {
-    let kind = |at: u64| usize::from(crate::profile::instance_level(at) == 0);
+    let kind = |at: u64| usize::from(crate::tests::irregular_level(at) == 0);
     let clusters = online((0..20_000).map(|at| behaviour(kind(at), 0)));
     assert_eq!(clusters.len(), 2);
     let ones = (0..20_000).filter(|at| kind(*at) == 1).count() as u64;
@@ -173,13 +173,13 @@ fn without_rhythm_members_are_widened_but_counted_exactly() {
 
     // As an inner loop: which iterations match is not known any more, but how many are.
     let duration = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
-    let body = crate::clusters::Iterations { clusters, ..Default::default() };
+    let body = crate::Iterations { clusters, ..Default::default() };
     let content = Content::Loop(Box::new(body));
     let inner = Node { duration, content, ..regular(20, Kind::Loop, vec![]) };
-    assert_eq!(crate::clusters::difference(&inner, &inner, &Decades), 0.0);
+    assert_eq!(crate::difference(&inner, &inner, &Decades), 0.0);
     let twice = merged(inner.clone(), inner.clone(), &Decades);
     assert!(twice.is_partitioned());
-    assert!(crate::clusters::difference(&inner, &twice, &Decades) < 1e-6);
+    assert!(crate::difference(&inner, &twice, &Decades) < 1e-6);
     let Content::Loop(body) = twice.content() else { panic!("not a loop") };
     let mut weights: Vec<u64> = body.clusters().iter().map(Cluster::weight).collect();
     weights.sort_unstable();
@@ -195,7 +195,7 @@ fn outer(inner: u64) -> Node {
     });
     let clusters = online(trees);
     let duration = clusters.iter().map(|cluster| cluster.tree.duration).sum();
-    let body = crate::clusters::Iterations { clusters, accepted: 10, ..Default::default() };
+    let body = crate::Iterations { clusters, accepted: 10, ..Default::default() };
     let shell = regular(20, Kind::Loop, vec![]);
     let inner = Node { duration, content: Content::Loop(Box::new(body)), ..shell };
     let shell = regular(1, Kind::Iteration, vec![]);
@@ -206,7 +206,7 @@ fn outer(inner: u64) -> Node {
 /// clusters; and merged so.
 #[test]
 fn inner_loops_are_compared_and_merged_through_their_clusters() {
-    let difference = |one, other| crate::clusters::difference(&one, &other, &Decades);
+    let difference = |one, other| crate::difference(&one, &other, &Decades);
     assert_eq!(difference(outer(100), outer(100)), 0.0);
     assert_eq!(difference(outer(100), outer(150)), 9.0 * 50.0 + 500.0);
     // Every fifth outer iteration is slow inside.
@@ -228,16 +228,16 @@ fn inner_loops_are_compared_and_merged_through_their_clusters() {
 fn iterations_without_partner_count_in_full() {
     let outer = |iterations: u64| {
         let trees = (0..iterations).map(|_| Node { key: Key(20), ..iteration(&[(10, 100)]) });
-        let body = crate::clusters::Iterations { clusters: online(trees), ..Default::default() };
+        let body = crate::Iterations { clusters: online(trees), ..Default::default() };
         let shell = regular(20, Kind::Loop, vec![]);
         let content = Content::Loop(Box::new(body));
         Node { duration: iterations * 100, content, ..shell }
     };
-    assert_eq!(crate::clusters::difference(&outer(10), &outer(13), &Decades), 300.0);
+    assert_eq!(crate::difference(&outer(10), &outer(13), &Decades), 300.0);
     let both = merged(outer(10), outer(13), &Decades);
     assert!(both.is_partitioned());
     assert_eq!(both.duration(), 2300);
-    assert_eq!(crate::clusters::difference(&both, &outer(10), &Decades), 150.0);
+    assert_eq!(crate::difference(&both, &outer(10), &Decades), 150.0);
 }
 
 /// A cluster whose members fall into two of the other loop is divided between them, to the stamp.
@@ -247,7 +247,7 @@ fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
         let trees = (0..9).map(|at| Node { key: Key(20), ..iteration(&[(10, time(at))]) });
         let clusters = online(trees);
         let duration = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
-        let body = crate::clusters::Iterations { clusters, ..Default::default() };
+        let body = crate::Iterations { clusters, ..Default::default() };
         let shell = regular(20, Kind::Loop, vec![]);
         Node { duration, content: Content::Loop(Box::new(body)), ..shell }
     };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::machine::{Code, Machine, busy, repeat};
 use super::*;
-use crate::clusters::{Online, difference, merged, most_clusters};
+use crate::{Online, difference, merged, most_clusters};
 
 /// An iteration of about so many nodes: calls that each call five more.
 fn wide(nodes: u64, factor: u64) -> Node {
@@ -33,7 +33,7 @@ fn of_an_iteration() {
             let mut online = Online::default();
             let kind = |at: u64| match kinds {
                 97 => at * at % 97,
-                5 => u64::from(crate::profile::instance_level(at).min(4)),
+                5 => u64::from(crate::tests::irregular_level(at).min(4)),
                 _ => at % kinds,
             };
             let mut spent = std::time::Duration::ZERO;

@@ -1,8 +1,8 @@
 //! Worked facts of ICS18, on trees of our own: the figures' trees are not printed in numbers.
 
 use super::*;
-use crate::clusters::flatten::flattened;
-use crate::clusters::{difference, merged, ratio};
+use crate::flatten::flattened;
+use crate::{difference, merged, ratio};
 
 const PERIOD: u64 = 4_000_000;
 

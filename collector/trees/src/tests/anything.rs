@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::machine::{Code, Machine, iterations, time};
 use super::*;
-use crate::clusters::{clustered, difference, most_clusters};
+use crate::{clustered, difference, most_clusters};
 
 /// Code whose places have no keys yet.
 #[derive(Clone, Debug)]

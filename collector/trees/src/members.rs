@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_pattern_without_rhythm_is_widened_and_says_so() {
-        let hash = |number: u64| crate::profile::instance_level(number) == 0;
+        let hash = |number: u64| crate::tests::irregular_level(number) == 0;
         let members = doubling(hash, 100_000);
         assert!(members.is_approximate());
         assert!(members.runs().len() <= MOST_RUNS);
