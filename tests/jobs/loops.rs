@@ -96,6 +96,40 @@ fn iterations_shorter_than_a_period_are_not_invented(summary: &Summary) {
     assert!(found, "{}", summary.at("/tree/frames"));
 }
 
+/// As ICS18 found in AMG2013, whose solver hypre contains (Table 7): the set-up loop makes one level fewer
+/// than the grid has, and its last iterations are too short to be accepted; the solve loop runs
+/// once per multigrid cycle.
+#[test]
+fn iterations_of_multigrid_are_those_that_it_prints() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("multigrid", Mpi::OpenMpi, 2).form(Form::Hypre).arguments("64 1 1");
+    job.options("--period 1ms").watch(Watch::Run).shows(|job| {
+        let (levels, cycles) = levels_and_cycles(job.stdout());
+        let counts = |function: &str| {
+            let iterations = &job.summary().loop_of(function)["iterations"];
+            ["accepted", "rejected"].map(|key| iterations[key].as_u64().unwrap_or_default())
+        };
+        let [accepted, rejected] = counts("hypre_BoomerAMGSetup");
+        assert_eq!(accepted + rejected, levels - 1, "set-up of {levels} levels: {}", job.text());
+        assert!(accepted >= levels / 2, "set-up: {accepted} of {levels} levels: {}", job.text());
+        assert_eq!(counts("hypre_BoomerAMGSolve"), [cycles, 0], "solve: {}", job.text());
+    });
+}
+
+/// Levels of the grid, which are rows of the first table that hypre prints, and cycles of the solver, which
+/// the subject prints.
+fn levels_and_cycles(printed: &str) -> (u64, u64) {
+    let mut table = printed.lines().skip_while(|line| !line.starts_with("lev "));
+    let levels = table.by_ref().skip(2).take_while(|line| !line.trim().is_empty()).count();
+    let cycles = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("multigrid: 2 ranks, ")?.strip_suffix(" iterations"))
+        .and_then(|cycles| cycles.parse().ok());
+    (levels as u64, cycles.expect("the subject prints its iterations"))
+}
+
 #[test]
 fn a_loop_of_a_program_in_cxx_has_its_line() {
     if !Mpi::OpenMpi.available() {

@@ -38,6 +38,7 @@ fn every_subject_compiles_with_every_mpi() {
             "partner",
             "polls",
             "serial",
+            "snapshots",
             "spawns",
             "sync_comms",
             "threads",

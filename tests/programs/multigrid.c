@@ -1,6 +1,7 @@
-/* hypre's BoomerAMG on the 7-point Laplacian of a cube: `multigrid EDGE SOLVES` sets it up and solves
- * SOLVES times with EDGE points in each direction. With few points the ranks do nothing much but
- * communicate; each set-up finds out who needs what from whom by polling. */
+/* hypre's BoomerAMG on the 7-point Laplacian of a cube: `multigrid EDGE SOLVES [PRINT]` sets it up and
+ * solves SOLVES times with EDGE points in each direction. With few points the ranks do nothing much
+ * but communicate; each set-up finds out which ranks need which rows by polling. PRINT is hypre's print
+ * level: with 1, each set-up prints a table with one row per level. */
 #include <HYPRE.h>
 #include <HYPRE_IJ_mv.h>
 #include <HYPRE_parcsr_ls.h>
@@ -47,7 +48,7 @@ static HYPRE_IJVector constant(double value)
     return vector;
 }
 
-static int solve(HYPRE_IJMatrix matrix, HYPRE_IJVector right, HYPRE_IJVector solution)
+static int solve(HYPRE_IJMatrix matrix, HYPRE_IJVector right, HYPRE_IJVector solution, int print)
 {
     void *a, *b, *x;
     HYPRE_IJMatrixGetObject(matrix, &a);
@@ -57,6 +58,7 @@ static int solve(HYPRE_IJMatrix matrix, HYPRE_IJVector right, HYPRE_IJVector sol
     HYPRE_BoomerAMGCreate(&solver);
     HYPRE_BoomerAMGSetTol(solver, 1e-8);
     HYPRE_BoomerAMGSetMaxIter(solver, 50);
+    HYPRE_BoomerAMGSetPrintLevel(solver, print);
     HYPRE_BoomerAMGSetup(solver, a, b, x);
     HYPRE_BoomerAMGSolve(solver, a, b, x);
     int iterations;
@@ -68,11 +70,12 @@ static int solve(HYPRE_IJMatrix matrix, HYPRE_IJVector right, HYPRE_IJVector sol
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    if (argc != 3) {
-        fprintf(stderr, "usage: multigrid EDGE SOLVES\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: multigrid EDGE SOLVES [PRINT]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    int rank, ranks, edge = atoi(argv[1]), solves = atoi(argv[2]), iterations = 0;
+    int rank, ranks, edge = atoi(argv[1]), solves = atoi(argv[2]);
+    int print = argc > 3 ? atoi(argv[3]) : 0, iterations = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     HYPRE_BigInt rows = (HYPRE_BigInt)edge * edge * edge;
@@ -83,7 +86,7 @@ int main(int argc, char **argv)
     HYPRE_IJVector right = constant(1);
     for (int i = 0; i < solves; i++) {
         HYPRE_IJVector solution = constant(0);
-        iterations += solve(matrix, right, solution);
+        iterations += solve(matrix, right, solution, print);
         HYPRE_IJVectorDestroy(solution);
     }
     HYPRE_IJVectorDestroy(right);
