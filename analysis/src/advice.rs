@@ -6,10 +6,11 @@ use plimsoll_collector::profile::{FrameKind, NodeId};
 
 use crate::finding::Finding;
 use crate::metrics::NS_PER_S;
+use crate::phrase::TIED;
+use crate::phrase::{bytes, count, frame_with_place, seconds};
 use crate::ranks::RankSet;
-use crate::report::page::TIED;
-use crate::report::phrase::{bytes, count, frame_with_place, seconds};
 use crate::summary::LossKind;
+use crate::summary_tree::shown_frame;
 use crate::totals::Totals;
 
 /// What a sentence about a loss needs to know.
@@ -222,7 +223,7 @@ fn place(totals: &Totals, finding: &Finding) -> String {
         |cause| {
             let contexts = &totals.tree.contexts;
             let frame = &contexts.frames[contexts.nodes[cause.node as usize].frame as usize];
-            frame_with_place(&frame.into())
+            frame_with_place(&shown_frame(frame))
         },
     )
 }
@@ -334,7 +335,7 @@ fn spoken(totals: &Totals, node: NodeId) -> String {
     let contexts = &totals.tree.contexts;
     let frame = &contexts.frames[contexts.nodes[node as usize].frame as usize];
     match frame.kind {
-        FrameKind::Loop => frame_with_place(&frame.into()),
+        FrameKind::Loop => frame_with_place(&shown_frame(frame)),
         _ => frame.function.clone(),
     }
 }

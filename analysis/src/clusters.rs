@@ -11,6 +11,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 
 use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
 use plimsoll_trees::{
@@ -30,13 +31,25 @@ use crate::summary::RankCluster;
 /// of the reduction and the root hold.
 const MOST_NODES: usize = 1 << 13;
 
-impl MemberSet for RankSet {
+/// The ranks of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRanks(RankSet);
+
+impl MemberSet for MemberRanks {
     fn join(&mut self, other: &Self) {
-        *self = self.union(other);
+        self.0 = self.0.union(&other.0);
     }
 
     fn lowest(&self) -> Option<u64> {
-        self.first().map(u64::from)
+        self.0.first().map(u64::from)
+    }
+}
+
+impl Deref for MemberRanks {
+    type Target = RankSet;
+
+    fn deref(&self) -> &RankSet {
+        &self.0
     }
 }
 
@@ -62,7 +75,7 @@ pub struct Clusters {
     /// By key.
     keys: Vec<RankKey>,
     /// Clusters of each block of 2^level ranks, by its first rank.
-    blocks: BTreeMap<Block, Vec<Cluster<RankSet>>>,
+    blocks: BTreeMap<Block, Vec<Cluster<MemberRanks>>>,
     /// How many courses there may be in the job: on it the number of clusters depends.
     courses: u64,
 }
@@ -121,7 +134,7 @@ impl Clusters {
             };
             keys.iter().map(key).map(Some).collect()
         };
-        let members = RankSet::from_iter([rank]);
+        let members = MemberRanks(RankSet::from_iter([rank]));
         let one = |course| Cluster { members: members.clone(), tree: renumbered(course, &keys) };
         let courses = courses.into_iter().map(one).collect();
         self.courses = most;
@@ -165,7 +178,7 @@ impl Clusters {
         Finished { keys: order.into_iter().map(|at| self.keys[at]).collect(), clusters }
     }
 
-    fn insert(&mut self, mut block: Block, mut clusters: Vec<Cluster<RankSet>>) {
+    fn insert(&mut self, mut block: Block, mut clusters: Vec<Cluster<MemberRanks>>) {
         while block.level < u32::BITS - 1 {
             let partner = Block { first: block.first ^ (1 << block.level), ..block };
             let Some(theirs) = self.blocks.remove(&partner) else { break };
@@ -181,9 +194,9 @@ impl Clusters {
     /// Two sets, the lower ranks first, as one.
     fn merged(
         &self,
-        lower: Vec<Cluster<RankSet>>,
-        higher: Vec<Cluster<RankSet>>,
-    ) -> Vec<Cluster<RankSet>> {
+        lower: Vec<Cluster<MemberRanks>>,
+        higher: Vec<Cluster<MemberRanks>>,
+    ) -> Vec<Cluster<MemberRanks>> {
         let most = most_clusters(self.courses);
         let mut clusters = merge_sets(lower, higher, most, &Positions(&self.keys));
         for cluster in &mut clusters {
@@ -212,12 +225,12 @@ impl Clusters {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finished {
     keys: Vec<RankKey>,
-    clusters: Vec<Cluster<RankSet>>,
+    clusters: Vec<Cluster<MemberRanks>>,
 }
 
 impl Finished {
     /// The clusters with their members and representative courses.
-    pub fn clusters(&self) -> &[Cluster<RankSet>] {
+    pub fn clusters(&self) -> &[Cluster<MemberRanks>] {
         &self.clusters
     }
 
@@ -289,7 +302,7 @@ pub fn shown(
     let flow = Positions(&clusters.keys);
     for input in local {
         let Some(course) = &input.profile.course else { continue };
-        let holds = |cluster: &Cluster<RankSet>| cluster.members.contains(input.rank);
+        let holds = |cluster: &Cluster<MemberRanks>| cluster.members.contains(input.rank);
         let Some(at) = clusters.clusters.iter().position(holds) else { continue };
         let keys = clusters.keys_of(course, &input.profile.tree, contexts);
         let distance = ratio(&renumbered(&course.tree, &keys), &clusters.clusters[at].tree, &flow);

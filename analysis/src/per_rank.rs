@@ -28,15 +28,13 @@ use crate::imbalance::PhaseImbalance;
 use crate::input::RankInput;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::ranks::RankSet;
-use crate::summary::Summary;
 use crate::summary_tree::places;
 use crate::times::Times;
 use crate::totals::Totals;
 
 use phases::PhaseRows;
+pub use plimsoll_summary::per_rank_file::{Table, note};
 
-/// Last part of the name of the file.
-pub const EXTENSION: &str = "ranks";
 /// Most bytes of numbers in a table. A job that has more keeps those contexts in which its ranks differ
 /// most. Of its phases there are as many as have room in a quarter of that.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -48,16 +46,6 @@ const FLOAT_BYTES: usize = size_of::<f32>();
 const ALIGNMENT: usize = 64;
 /// Rows travel together up to this size. Small for tests, so that theirs are not all one piece.
 const PIECE_BYTES: usize = if cfg!(test) { 200 } else { 1 << 20 };
-
-/// Where a table is kept.
-pub trait Table {
-    /// Puts bytes at a place; bytes between them and what is there already may come later.
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
-    /// All bytes have come.
-    fn finish(&mut self) -> Result<(), Error>;
-    /// Some bytes will never come: there is to be no table.
-    fn discard(&mut self);
-}
 
 /// What a table holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,19 +168,6 @@ impl From<Error> for Trouble {
 impl From<CommunicatorError> for Trouble {
     fn from(error: CommunicatorError) -> Self {
         Self::Exchange(error)
-    }
-}
-
-/// What a summary says where there is no table.
-pub fn note(reason: &dyn fmt::Display) -> String {
-    format!("The times of single ranks were not written. {reason}")
-}
-
-/// Says in a summary what the file of the table is called, or why there is none.
-pub fn name_in(summary: &mut Summary, file: Result<Option<&str>, &Error>) {
-    summary.per_rank.file = file.ok().flatten().map(str::to_owned);
-    if let Err(reason) = file {
-        summary.notes.push(note(reason));
     }
 }
 

@@ -5,8 +5,7 @@
 mod brief;
 mod files;
 mod loops;
-pub(crate) mod page;
-pub(crate) mod phrase;
+mod page;
 mod ranks;
 mod sentence;
 mod text;

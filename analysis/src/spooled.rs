@@ -10,14 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::ranks::RankSet;
+pub use crate::summary::KILLED;
 use crate::summary::Summary;
 
 /// Most ranks that are kept because one loss is due to them.
 const MOST_SLOW_RANKS: usize = 16;
-
-/// How a run ended whose spool does not say: nothing but a SIGKILL, or a machine that stops, leaves
-/// none of its processes a moment.
-pub const KILLED: &str = "killed";
 
 /// The note of one collector, as it is in its spool.
 #[derive(Clone, Debug, Serialize, Deserialize)]

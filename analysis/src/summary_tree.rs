@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{self, NodeId};
 
 use crate::attribution::Attributed;
 use crate::labelling::{Meaning, shown};
 use crate::metrics::NS_PER_S;
-use crate::summary::{Frame, Tree, TreeNode};
+use crate::summary::{Frame, FrameKind, Tree, TreeNode};
 use crate::totals::{NodeTotals, Totals};
 
 /// Counter of a context: seconds that it waited for a core, the sum over ranks.
@@ -43,7 +43,7 @@ pub fn summary_tree(
         }
         let source = &contexts.frames[node.frame as usize];
         // Two recorded frames may look the same to a reader: a call on a file and on a stream.
-        let frame = Frame::from(source);
+        let frame = shown_frame(source);
         let frame = *frames.entry(frame).or_insert_with_key(|frame| {
             tree.frames.push(frame.clone());
             tree.frames.len() as u32 - 1
@@ -89,5 +89,23 @@ fn values(totals: &NodeTotals, attributed: &Attributed, ranks: u32) -> TreeNode 
 /// The frames of the path to a context, for a reader.
 pub fn shown_path(totals: &Totals, node: NodeId) -> Vec<Frame> {
     let path = crate::canonical::path(&totals.tree.contexts, node);
-    path.iter().map(|(frame, _)| Frame::from(frame)).collect()
+    path.iter().map(|(frame, _)| shown_frame(frame)).collect()
+}
+
+/// A frame of a profile as the summary has it.
+pub fn shown_frame(frame: &profile::Frame) -> Frame {
+    Frame {
+        kind: match frame.kind {
+            profile::FrameKind::Function => FrameKind::Function,
+            profile::FrameKind::Loop => FrameKind::Loop,
+            profile::FrameKind::Inlined => FrameKind::Inlined,
+            profile::FrameKind::Mpi => FrameKind::Mpi,
+            profile::FrameKind::Line => FrameKind::Line,
+        },
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        offset: frame.offset,
+        module: frame.module.clone(),
+    }
 }

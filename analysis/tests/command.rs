@@ -1,5 +1,6 @@
 //! The `plimsoll` command, as a shell sees it.
 
+#[path = "../summary/tests/summaries/mod.rs"]
 mod summaries;
 
 use std::fs;

@@ -1,6 +1,7 @@
 //! The `plimsoll` command with names, values and files that somebody else has made: it ends at once, and
 //! nothing that a terminal interprets comes out of it.
 
+#[path = "../summary/tests/summaries/mod.rs"]
 mod summaries;
 
 use std::ffi::{OsStr, OsString};

@@ -1,5 +1,6 @@
 //! Reports as a user sees them, compared with what was judged good to read.
 
+#[path = "../summary/tests/summaries/mod.rs"]
 mod summaries;
 
 use std::path::Path;

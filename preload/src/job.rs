@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::ClockKind;
 use plimsoll_analysis::input::{Exchange, RankClock};
@@ -16,7 +17,7 @@ use plimsoll_analysis::mpi::presence::Token;
 use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator, launch};
 use plimsoll_analysis::output::{LocalTime, job_id};
 use plimsoll_analysis::rules::Rules;
-use plimsoll_analysis::settings::{ClockChoice, Settings};
+use plimsoll_analysis::settings::{ClockChoice, MarksChoice, Settings};
 use plimsoll_collector::{Collector, Options, ProcessKey, structure};
 
 use crate::wrappers::REGIONS;
@@ -290,7 +291,11 @@ pub fn begin(settings: Settings) {
     let config = Config {
         period_ns: settings.period_ns,
         clock,
-        marks: settings.marks,
+        marks: match settings.marks {
+            MarksChoice::On => Marks::On,
+            MarksChoice::Off => Marks::Off,
+            MarksChoice::Verify => Marks::Verify,
+        },
         regions: settings.regions,
         sigaction: signals::real_sigaction,
     };

@@ -62,7 +62,7 @@ fn in_pairs(mut all: Vec<Totals>) -> Totals {
 }
 
 /// Members of each cluster, what is known of all contexts, and the courses.
-fn told(totals: Totals) -> (Vec<String>, String, Vec<Cluster<RankSet>>) {
+fn told(totals: Totals) -> (Vec<String>, String, Vec<Cluster<MemberRanks>>) {
     let totals = ordered(totals);
     let finished = totals.clusters.finished();
     let members = finished.clusters.iter().map(|cluster| cluster.members.to_string()).collect();

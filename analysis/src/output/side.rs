@@ -16,7 +16,7 @@ use super::place::{
 };
 use super::{Reports, Target, Written};
 use crate::error::Error;
-use crate::per_rank::{EXTENSION, Table};
+use plimsoll_summary::per_rank_file::{EXTENSION, Table};
 
 /// The file of single ranks' times. Nothing is on disk before the first bytes come, and nothing stays
 /// unless it is published.

@@ -11,6 +11,7 @@ use crate::order::ordered;
 use crate::rank::Rank;
 use crate::subject::{MS, Subject, doing, job};
 use crate::summary::Metric;
+use crate::summary::Summary;
 use crate::threads::run;
 
 const BARRIER: &str = "main/MPI_Barrier";

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::text;
 use crate::error::Error;
 use crate::output::Reports;
-use crate::per_rank::name_in;
 use crate::summary::Summary;
+use plimsoll_summary::per_rank_file::name_in;
 
 const TEXT: &str = "txt";
 const JSON: &str = "json";

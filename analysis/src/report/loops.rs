@@ -1,6 +1,6 @@
 //! Loops in sentences: how many iterations, how long, and which were alike.
 
-use super::phrase::{count, counted, end_of, percent, seconds};
+use crate::phrase::{count, counted, end_of, percent, seconds};
 use crate::summary::{IterationCluster, Loop, Summary};
 
 /// Loops that are told, and the part of the run that one takes at least.

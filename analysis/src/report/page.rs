@@ -1,7 +1,6 @@
 //! Lines of bounded width that hold nothing but printable ASCII.
 
-/// Stands between a number and its unit: a space at which no line is broken.
-pub const TIED: char = '\u{a0}';
+pub use plimsoll_summary::phrase::TIED;
 
 /// Lines under construction.
 #[derive(Debug)]

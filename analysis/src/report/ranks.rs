@@ -1,6 +1,6 @@
 //! Kinds of ranks and of threads in sentences: which did alike, and which of them to look at.
 
-use super::phrase::{counted, seconds};
+use crate::phrase::{counted, seconds};
 use crate::summary::{RankCluster, Summary, ThreadCluster};
 
 /// Kinds that are told one by one.

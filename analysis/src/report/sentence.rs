@@ -1,6 +1,6 @@
 //! A loss in sentences: where it shows and what brings it about.
 
-use super::phrase::{
+use crate::phrase::{
     bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
 };
 use crate::summary::{Cause, FrameKind, Label, Loss, LossKind, Summary};

@@ -2,10 +2,10 @@
 
 use super::loops::hottest;
 use super::page::{Page, TIED};
-use super::phrase::{count, counted, hosts, path, percent, seconds};
 use super::ranks::{kinds, thread_kinds};
 use super::sentence::{caused_by, further_causes, gist, seen_in};
 use super::{WIDTH, tree};
+use crate::phrase::{count, counted, hosts, path, percent, seconds};
 use crate::spooled::KILLED;
 use crate::summary::{Frame, Loss, MpiAbi, Summary};
 

@@ -1,9 +1,9 @@
 //! The calling-context tree: hot paths with their times.
 
 use super::page::Page;
-use super::phrase::{frame, frame_with_place};
 use super::sentence::words;
 use super::{WIDTH, text::headline};
+use crate::phrase::{frame, frame_with_place};
 use crate::summary::{FrameKind, Label, Summary, Tree, TreeNode};
 
 /// Contexts below this fraction of the whole time are not shown.

@@ -8,8 +8,19 @@
 //! known is `None`, which is `null` on the wire, never 0 or -1. Rank lists are ranges in a string:
 //! `"0-3,8,16-30:2"`.
 
+#![deny(unsafe_code)]
+
+pub mod error;
+pub mod glob;
+pub mod label;
 mod loss;
+pub mod output;
+pub mod per_rank_file;
+pub mod phrase;
+pub mod printable;
+pub mod ranks;
 mod run;
+pub mod settings;
 mod structure;
 mod tree;
 mod wire;
@@ -24,10 +35,13 @@ pub use structure::{
     ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind, RankCluster,
     RankGroup, SideFile, ThreadCluster,
 };
-pub use tree::{Frame, Metric, Tree, TreeNode};
+pub use tree::{Frame, FrameKind, Metric, Tree, TreeNode};
 
 pub use crate::label::Label;
-pub use plimsoll_collector::profile::FrameKind;
+
+/// How a run ended whose spool does not say: nothing but a SIGKILL, or a machine that stops, leaves
+/// none of its processes a moment.
+pub const KILLED: &str = "killed";
 
 /// The version of the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +82,7 @@ pub struct Summary {
     pub clocks: Clocks,
     /// Side file with the cells of the timeline.
     pub timeline: SideFile,
-    /// Side file with the times of each rank in each context ([`crate::per_rank`]).
+    /// Side file with the times of each rank in each context ([`per_rank_file`]).
     pub per_rank: SideFile,
     /// All calling contexts.
     pub tree: Tree,

@@ -1,7 +1,9 @@
 //! Numbers, ranks, frames and paths in words.
 
-use super::page::TIED;
-use crate::summary::{Frame, FrameKind, NodeOfRun};
+use crate::{Frame, FrameKind, NodeOfRun};
+
+/// Stands between a number and its unit: a space at which no line is broken.
+pub const TIED: char = '\u{a0}';
 
 /// A time with three or four digits: `120.4 s`, `3.2 ms`.
 pub fn seconds(time_s: f64) -> String {

@@ -13,7 +13,6 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::glob::Glob;
-use plimsoll_agent::marks::Marks;
 pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 pub use rank_filter::RankFilter;
 use table::Reading;
@@ -30,6 +29,17 @@ pub enum ClockChoice {
     Cpu,
     /// Wall time.
     Wall,
+}
+
+/// Whether return addresses are marked, as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarksChoice {
+    /// One mark after each sample, at the innermost frame that can be marked.
+    On,
+    /// No mark.
+    Off,
+    /// Marks at random frames, each checked by unwinding the whole stack: for testing Plimsoll.
+    Verify,
 }
 
 /// Which reports are written.
@@ -52,7 +62,7 @@ impl Default for Formats {
 pub enum Trace {
     /// Nothing.
     Off,
-    /// Of a run that has its report, some ranks ([`crate::spooled::telling`]); else all.
+    /// Of a run that has its report, some ranks; else all.
     Clusters,
     /// All ranks.
     All,
@@ -71,12 +81,12 @@ pub struct Settings {
     pub formats: Formats,
     /// What of the samples stays on disk.
     pub trace: Trace,
-    /// File with the user's rules of labels ([`crate::rules`]).
+    /// File with the user's rules of labels.
     pub labels: Option<PathBuf>,
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
     /// Whether return addresses are marked.
-    pub marks: Marks,
+    pub marks: MarksChoice,
     /// Programs to watch; empty: all.
     pub include: Vec<Glob>,
     /// Programs to leave alone.
@@ -106,7 +116,7 @@ impl Default for Settings {
             trace: Trace::Clusters,
             labels: None,
             regions: true,
-            marks: Marks::On,
+            marks: MarksChoice::On,
             include: Vec::new(),
             exclude: Vec::new(),
             ranks: RankFilter::default(),
@@ -194,7 +204,7 @@ impl Settings {
         (self.include.is_empty() || among(&self.include)) && !among(&self.exclude)
     }
 
-    /// What is in effect, by variable: [`crate::summary::Run::settings`].
+    /// What is in effect, by variable: [`crate::Run::settings`].
     pub fn in_effect(&self) -> BTreeMap<String, String> {
         self.in_effect.iter().map(|(&name, value)| (name.to_owned(), value.clone())).collect()
     }

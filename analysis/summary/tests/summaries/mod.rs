@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_analysis::summary::*;
+use plimsoll_summary::*;
 
 pub fn function(name: &str, at: Option<(&str, u32)>) -> Frame {
     Frame {

@@ -5,11 +5,9 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path;
 
-use plimsoll_agent::marks::Marks;
-
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
-use super::{ClockChoice, Formats, Settings, Trace};
+use super::{ClockChoice, Formats, MarksChoice, Settings, Trace};
 use crate::glob::Glob;
 use crate::output;
 
@@ -204,9 +202,9 @@ pub static TABLE: [Variable; 18] = [
         read: |settings, value| {
             let value = text(value);
             settings.marks = match parse_boolean(&value) {
-                Some(true) => Marks::On,
-                Some(false) => Marks::Off,
-                None if value.eq_ignore_ascii_case("verify") => Marks::Verify,
+                Some(true) => MarksChoice::On,
+                Some(false) => MarksChoice::Off,
+                None if value.eq_ignore_ascii_case("verify") => MarksChoice::Verify,
                 None => return Reading::Unreadable,
             };
             Reading::Taken

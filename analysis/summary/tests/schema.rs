@@ -4,11 +4,11 @@ mod summaries;
 
 use std::collections::BTreeSet;
 
-use plimsoll_analysis::summary::Summary;
+use plimsoll_summary::Summary;
 use serde_json::Value;
 
 fn schema() -> Value {
-    serde_json::from_str(include_str!("../schema/plimsoll-summary-1.schema.json")).unwrap()
+    serde_json::from_str(include_str!("../../schema/plimsoll-summary-1.schema.json")).unwrap()
 }
 
 fn all() -> Vec<(&'static str, Summary)> {

@@ -2,10 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile;
 use serde::{Deserialize, Serialize};
 
-use super::{FrameKind, Label};
+use super::Label;
+
+/// What a frame stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameKind {
+    /// A procedure.
+    Function,
+    /// A loop inside the procedure that holds it.
+    Loop,
+    /// A procedure that the compiler inlined.
+    Inlined,
+    /// A call of the MPI library, by the name that the program used.
+    Mpi,
+    /// A source line.
+    Line,
+}
 
 /// A frame of a call path, in the user's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,19 +38,6 @@ pub struct Frame {
     pub offset: Option<u64>,
     /// File name of the module that holds the code.
     pub module: String,
-}
-
-impl From<&profile::Frame> for Frame {
-    fn from(frame: &profile::Frame) -> Self {
-        Self {
-            kind: frame.kind,
-            function: frame.function.clone(),
-            file: frame.file.clone(),
-            line: frame.line,
-            offset: frame.offset,
-            module: frame.module.clone(),
-        }
-    }
 }
 
 /// All calling contexts of all ranks.
