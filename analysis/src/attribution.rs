@@ -222,7 +222,7 @@ fn balanced(totals: &Totals, owners: &Owners) -> Vec<bool> {
         let root = node.parent.map_or(id, |parent| roots[parent as usize]);
         roots.push(root);
         let time = totals.nodes[id as usize].of_one_thread().0;
-        let sampling = totals.job.period_ns as f64 / time.mean(ranks).max(1.0);
+        let sampling = totals.job.kept_period_ns as f64 / time.mean(ranks).max(1.0);
         let allowed = BALANCED_RATIO * variation(totals.nodes[root as usize].of_one_thread().0)
             + sampling
             + NOISE;

@@ -59,7 +59,8 @@ impl Conclusion {
             (u64::try_from(node.exclusive.sum).unwrap_or(u64::MAX), node.calls)
         });
         let owners = Owners::new(&totals.tree.contexts, &meanings);
-        let imbalances = imbalances(&totals.sums, totals.job.ranks.len(), totals.job.period_ns);
+        let imbalances =
+            imbalances(&totals.sums, totals.job.ranks.len(), totals.job.kept_period_ns);
         let matching = agreed.matching.clone();
         Self {
             totals,
@@ -166,7 +167,7 @@ pub fn summary(
         loops: loops::shown(totals, &places),
         clusters,
         thread_clusters: crews::shown(totals, meanings),
-        clocks: totals.clocks.conclude(reference, totals.job.period_ns),
+        clocks: totals.clocks.conclude(reference, totals.job.kept_period_ns),
         timeline: SideFile::default(),
         per_rank: SideFile::default(),
         tree,

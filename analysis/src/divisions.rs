@@ -108,7 +108,7 @@ impl Divisions {
                 values,
                 named_by: rank.input.rank,
                 ends_in: row.ends_in.and_then(|node| places[node as usize]),
-                period_ns: rank.input.profile.period_ns,
+                period_ns: rank.input.profile.kept_period_ns,
             };
             self.add(row.part, row.index, division);
         });

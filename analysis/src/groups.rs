@@ -57,8 +57,8 @@ pub fn divergences(totals: &Totals, owners: &Owners) -> Vec<Divergence> {
 
 fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeId> {
     let ranks = totals.job.ranks.len();
-    let least_ns =
-        (LEAST_SHARE * phase.work.mean(ranks)).max(LEAST_PERIODS * totals.job.period_ns as f64);
+    let least_ns = (LEAST_SHARE * phase.work.mean(ranks))
+        .max(LEAST_PERIODS * totals.job.kept_period_ns as f64);
     let mut found: Vec<(u128, NodeId)> = Vec::new();
     let sites = Sites::new(&totals.tree.contexts, owners, phase);
     let is_some = |time: &Accumulator| {

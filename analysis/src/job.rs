@@ -64,6 +64,9 @@ pub struct JobTotals {
     pub locked: Accumulator,
     /// Asked sampling period of the slowest-sampled rank, in nanoseconds.
     pub period_ns: u64,
+    /// Longest sampling period that the timers of a rank can keep, in nanoseconds, at least the asked
+    /// one. Thresholds and sampling errors count in it.
+    pub kept_period_ns: u64,
     /// CPU time that the samples stand for, in nanoseconds.
     pub sampled_ns: u128,
     /// The weakest sample clock in use: cpu, timer, wall in this order.
@@ -169,6 +172,7 @@ impl JobTotals {
             run_delay: Accumulator::from_iter([delay]),
             locked: Accumulator::from_iter([rank.locked_ns()]),
             period_ns: profile.period_ns,
+            kept_period_ns: profile.kept_period_ns,
             sampled_ns: u128::from(profile.effective_period_ns)
                 * u128::from(profile.collection.samples),
             clock: profile.clock.clone(),
@@ -218,6 +222,7 @@ impl JobTotals {
         self.run_delay.combine(&other.run_delay);
         self.locked.combine(&other.locked);
         self.period_ns = self.period_ns.max(other.period_ns);
+        self.kept_period_ns = self.kept_period_ns.max(other.kept_period_ns);
         self.sampled_ns += other.sampled_ns;
         // The names stand in the alphabet as in quality.
         self.clock = std::mem::take(&mut self.clock).max(other.clock);

@@ -51,7 +51,7 @@ pub fn losses(
     let delay = oversubscription(totals);
     let delay_s: f64 = delay.iter().map(|finding| finding.seconds).sum();
     // Of what is shorter than from one sample to the next nobody saw why.
-    let seen_s = totals.job.period_ns as f64 / NS_PER_S;
+    let seen_s = totals.job.kept_period_ns as f64 / NS_PER_S;
     let least_s = LEAST_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S;
     let least_s = least_s.max(LEAST_BESIDE_DELAY * delay_s).max(seen_s);
     let mut all = Vec::new();

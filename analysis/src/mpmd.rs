@@ -114,7 +114,7 @@ pub fn add_up(
         }
         ours
     };
-    let period_ns = local.iter().map(|rank| rank.input.profile.period_ns).max().unwrap_or(0);
+    let period_ns = local.iter().map(|rank| rank.input.profile.kept_period_ns).max().unwrap_or(0);
     let all = reduce(comm, (sums, period_ns), |(ours, one), (theirs, other)| {
         (combine(ours, theirs), one.max(other))
     })?;

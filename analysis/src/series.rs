@@ -151,7 +151,7 @@ impl Reference {
     fn found_in(&self, input: &RankInput, sites: &Sites) -> (Vec<End>, Vec<Option<usize>>) {
         let ours = ends_of(input, sites);
         let pairs = Pairs::new(&self.ends, &ours, sites);
-        let period = i64::try_from(input.profile.period_ns).unwrap_or(i64::MAX / 16);
+        let period = i64::try_from(input.profile.kept_period_ns).unwrap_or(i64::MAX / 16);
         let mut hints = vec![begin(input).saturating_sub(self.begin)];
         if let (Some((one, theirs)), Some((other, ours))) = (self.last, last(input))
             && one == other
@@ -173,7 +173,7 @@ impl Reference {
 
 fn ends_of(input: &RankInput, sites: &Sites) -> Vec<End> {
     let series = input.profile.series.as_ref();
-    let (tree, period_ns) = (&input.profile.tree, input.profile.period_ns);
+    let (tree, period_ns) = (&input.profile.tree, input.profile.kept_period_ns);
     series.map_or_else(Vec::new, |series| ends(series, tree, sites, begin(input), period_ns))
 }
 

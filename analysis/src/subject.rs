@@ -265,6 +265,7 @@ impl Subject {
             syncs: index,
             elapsed_ns: now,
             period_ns: 4 * MS,
+            kept_period_ns: 4 * MS,
             effective_period_ns: 4 * MS,
             clock: "cpu".to_owned(),
             collection: CollectionCounts { samples: now / (4 * MS), ..Default::default() },

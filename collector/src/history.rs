@@ -299,8 +299,9 @@ impl History {
         self.addresses.learn(name);
     }
 
-    /// The finished run, which ended at stamp `end`; all addresses are named.
-    pub(crate) fn profile(&self, end: u64, facts: &Facts) -> ProcessProfile {
+    /// Returns the profile of the finished run, which ended at stamp `end`. `kept_period` is the sampling
+    /// period that the timers can keep, in stamps. All addresses must have their names by now.
+    pub(crate) fn profile(&self, end: u64, kept_period: u64, facts: &Facts) -> ProcessProfile {
         let rate = facts.rate;
         let run = Run {
             tree: &self.tree,
@@ -338,6 +339,7 @@ impl History {
             syncs: self.phases.syncs(),
             elapsed_ns: rate.ns(elapsed),
             period_ns: facts.period_ns,
+            kept_period_ns: rate.ns(kept_period),
             effective_period_ns: rate.ns(self.periods.typical()),
             clock: clock.to_owned(),
             collection: CollectionCounts {

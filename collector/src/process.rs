@@ -152,7 +152,9 @@ impl Process {
         if let Some(spool) = &mut scratch.spool {
             self.tell(Some(end), &facts, spool);
         }
-        let profile = count_as(MemoryKind::Analysis, || self.history.profile(end, &facts));
+        let kept_period = self.segment.process().kept_period_stamps.load(Ordering::Relaxed);
+        let profile =
+            count_as(MemoryKind::Analysis, || self.history.profile(end, kept_period, &facts));
         // The process is heard of the report only: what its profile was made from is not needed.
         self.history = History::new(self.history.begin(), 0, false, false);
         profile

@@ -393,6 +393,9 @@ pub struct ProcessProfile {
     pub elapsed_ns: u64,
     /// Asked sampling period.
     pub period_ns: u64,
+    /// Sampling period that the timers can keep, at least the asked one: where the kernel refuses perf
+    /// events, CPU timers keep no period shorter than its tick. Thresholds that count in periods use it.
+    pub kept_period_ns: u64,
     /// Period that the samples kept: CPU time per sample; 0 without samples.
     pub effective_period_ns: u64,
     /// What drove the samples: "cpu", "timer" or "wall".

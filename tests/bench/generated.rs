@@ -236,6 +236,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         syncs: u64::from(STEPS),
         elapsed_ns,
         period_ns: PERIOD_NS,
+        kept_period_ns: PERIOD_NS,
         effective_period_ns: PERIOD_NS,
         clock: "cpu".to_owned(),
         collection: Default::default(),

@@ -282,8 +282,11 @@ fn a_bounded_table_keeps_what_differs_most() {
     let add = |input| totals.add_rank(&Rank::new(input, &agreed), &agreed);
     subject.inputs().iter().for_each(add);
     let totals = ordered(totals);
-    let imbalances =
-        crate::imbalance::imbalances(&totals.sums, totals.job.ranks.len(), totals.job.period_ns);
+    let imbalances = crate::imbalance::imbalances(
+        &totals.sums,
+        totals.job.ranks.len(),
+        totals.job.kept_period_ns,
+    );
     let names = |sheet: &Sheet| -> Vec<String> {
         let name = |id: &NodeId| {
             let contexts = &totals.tree.contexts;

@@ -193,6 +193,7 @@ impl Sampled {
             syncs: 1,
             elapsed_ns: clock(elapsed),
             period_ns: PERIOD,
+            kept_period_ns: PERIOD,
             effective_period_ns: PERIOD,
             clock: "wall".to_owned(),
             collection: Default::default(),

@@ -200,7 +200,7 @@ impl<R: Read + Seek> Digest<R> {
         history.threads = status.threads;
         history.unread = history.unread.saturating_add(status.unread);
         history.counts.record_bytes = status.record_bytes;
-        Ok(Some(history.profile(end, &status.facts)))
+        Ok(Some(history.profile(end, setting.period, &status.facts)))
     }
 
     /// Makes known what the spool says of functions: their code may be gone, or be another build's.

@@ -124,3 +124,24 @@ fn blame_is_the_mean_idleness_of_the_ranks() {
     assert_eq!(at(&summary, "main").blame_exclusive_s.map(rounded), Some(0.25));
     assert_eq!(at(&summary, "main/take").blame_inclusive_s.map(rounded), Some(0.0));
 }
+
+/// The losses of a run of 0.3 s that even work would shorten by 6 ms, where 4 ms are asked for between
+/// samples and the timers keep `kept_ms`.
+fn losses_at_period(kept_ms: u64) -> Vec<Loss> {
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| vec![]);
+    subject.step(BARRIER, |rank| {
+        vec![doing("main/assemble", if rank == 0 { 288 * MS } else { 300 * MS })]
+    });
+    let mut inputs = subject.inputs();
+    for input in &mut inputs {
+        input.profile.kept_period_ns = kept_ms * MS;
+    }
+    diagnose_alone(inputs, &job()).unwrap().losses
+}
+
+#[test]
+fn a_loss_is_at_least_a_sampling_period_that_the_timers_keep() {
+    assert_eq!(losses_at_period(4).len(), 1);
+    assert_eq!(losses_at_period(10), []);
+}
