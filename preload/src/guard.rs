@@ -68,7 +68,7 @@ pub fn raise(at: &'static str) {
     let wanted = unsafe { std::ffi::CStr::from_ptr(wanted) }.to_str().unwrap_or_default();
     let (part, rank) = wanted.split_once('@').unwrap_or((wanted, ""));
     let is_here = rank.is_empty()
-        || plimsoll_analysis::mpi::launch::told_rank().is_some_and(|told| told.to_string() == rank);
+        || plimsoll_comm::mpi::launch::told_rank().is_some_and(|told| told.to_string() == rank);
     if part == at && is_here {
         panic!("wanted in {at}");
     }

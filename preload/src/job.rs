@@ -12,13 +12,13 @@ use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::ClockKind;
 use plimsoll_analysis::input::{Exchange, RankClock};
-use plimsoll_analysis::mpi::node::NodeRank;
-use plimsoll_analysis::mpi::presence::Token;
-use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator, launch};
-use plimsoll_analysis::output::{LocalTime, job_id};
 use plimsoll_analysis::rules::Rules;
-use plimsoll_analysis::settings::{ClockChoice, MarksChoice, Settings};
 use plimsoll_collector::{Collector, Options, ProcessKey, structure};
+use plimsoll_comm::mpi::node::NodeRank;
+use plimsoll_comm::mpi::presence::Token;
+use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launch};
+use plimsoll_report::output::{LocalTime, job_id};
+use plimsoll_summary::settings::{ClockChoice, MarksChoice, Settings};
 
 use crate::wrappers::REGIONS;
 use crate::{ending, heap, loading, say, signals, surroundings, threads};

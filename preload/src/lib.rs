@@ -36,8 +36,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use guard::guarded;
 use plimsoll_agent::process;
-use plimsoll_analysis::mpi::launch;
-use plimsoll_analysis::settings::{Settings, Warning};
+use plimsoll_comm::mpi::launch;
+use plimsoll_summary::settings::{Settings, Warning};
 
 /// The library may observe this process, when it calls MPI_Init at the latest.
 static ALLOWED: AtomicBool = AtomicBool::new(false);

@@ -6,9 +6,9 @@ use std::ffi::c_int;
 
 use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_agent::{process, regions};
-use plimsoll_analysis::mpi::{HandleFacts, Named, RequestList};
 use plimsoll_calls::requests::{Role, role};
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
+use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
 
 use crate::job;
 use crate::stubs::{Frame, Noted};

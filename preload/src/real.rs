@@ -6,10 +6,10 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_analysis::mpi::Definitions;
 use plimsoll_calls::{
     CALLS, Call, CallId, Convention, LONGEST_SYMBOL, Provider, SYMBOLS, Symbol, id_of,
 };
+use plimsoll_comm::mpi::Definitions;
 
 /// Definitions of the wrapped calls, by convention and call id.
 static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =

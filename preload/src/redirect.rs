@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use plimsoll_agent::loader;
-use plimsoll_analysis::mpi::Definitions;
 use plimsoll_calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
+use plimsoll_comm::mpi::Definitions;
 
 use crate::stubs::UNEXPORTED;
 

@@ -1,8 +1,8 @@
 //! A summary becomes files, and a few lines on stderr.
 
-use plimsoll_analysis::output::{Side, write_with_side};
-use plimsoll_analysis::report::{BRIEF_LINES, Files, brief};
-use plimsoll_analysis::summary::Summary;
+use plimsoll_report::output::{Side, write_with_side};
+use plimsoll_report::{BRIEF_LINES, Files, brief};
+use plimsoll_summary::Summary;
 
 use crate::job::Job;
 use crate::say;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plimsoll_agent::own::Known;
-use plimsoll_analysis::printable;
+use plimsoll_summary::printable;
 
 /// What descriptor 2 was when the program began. The program may close it and open a file of its own,
 /// which gets the number: our lines do not belong there.

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use ciborium::Value;
 use plimsoll_analysis::agreement::{Agreed, Proposal};
 use plimsoll_analysis::clocks::{Reference, lowest};
-use plimsoll_analysis::communicator::Alone;
 use plimsoll_analysis::input::{Cost, JobInfo, RankClock, RankInput};
 use plimsoll_analysis::rank::Rank;
 use plimsoll_analysis::rules::Rules;
@@ -13,6 +12,7 @@ use plimsoll_analysis::spooled::SpoolNote;
 use plimsoll_analysis::totals::Totals;
 use plimsoll_collector::digest::Digest;
 use plimsoll_collector::profile::ProcessProfile;
+use plimsoll_comm::communicator::Alone;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_trees::{Key, Node, Terms};
 

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use plimsoll_analysis::settings::TABLE;
+use plimsoll_summary::settings::TABLE;
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::outcome::PREFIX;

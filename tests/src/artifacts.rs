@@ -50,7 +50,7 @@ pub fn target_dir() -> &'static Path {
 pub fn artifacts() -> &'static Artifacts {
     static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
     ARTIFACTS.get_or_init(|| {
-        let messages = build(&["--release", "-p", "plimsoll-preload", "-p", "plimsoll-analysis"]);
+        let messages = build(&["--release", "-p", "plimsoll-preload", "-p", "plimsoll"]);
         let release = target_dir().join("release");
         let found = Artifacts {
             library: release.join("libplimsoll.so"),
@@ -93,7 +93,7 @@ pub fn command_with_mpi(mpi: Mpi) -> PathBuf {
         return command.clone();
     }
     let _turn = wait_for_turn();
-    let arguments = ["-p", "plimsoll-analysis", "--bin", "plimsoll", "--features", "mpi"];
+    let arguments = ["-p", "plimsoll", "--bin", "plimsoll", "--features", "mpi"];
     let command = target_dir().join(format!("plimsoll-{}", mpi.folder()));
     bindings::build(mpi, &arguments, "plimsoll", &command);
     commands.push((mpi, command.clone()));

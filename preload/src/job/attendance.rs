@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_analysis::error::reason;
-use plimsoll_analysis::mpi::launch;
-use plimsoll_analysis::mpi::presence::{Company, PATIENCE, Token};
-use plimsoll_analysis::mpi::roll_call::{self, Post, RollCall};
-use plimsoll_analysis::output::shared_directory;
-use plimsoll_analysis::printable;
+use plimsoll_comm::mpi::launch;
+use plimsoll_comm::mpi::presence::{Company, PATIENCE, Token};
+use plimsoll_comm::mpi::roll_call::{self, Post, RollCall};
+use plimsoll_report::output::shared_directory;
+use plimsoll_summary::error::reason;
+use plimsoll_summary::printable;
 
 use super::Job;
 use super::start::hide;

@@ -6,10 +6,10 @@ use std::time::Instant;
 use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_analysis::diagnose::diagnose_alone;
 use plimsoll_analysis::input::{Cost, JobInfo, RankInput};
-use plimsoll_analysis::mpi::Abi;
-use plimsoll_analysis::settings::LABELS;
-use plimsoll_analysis::summary::{Mpi, MpiAbi};
 use plimsoll_collector::SpoolOutcome;
+use plimsoll_comm::mpi::Abi;
+use plimsoll_summary::settings::LABELS;
+use plimsoll_summary::{Mpi, MpiAbi};
 
 use super::{Job, Phase, State, Taken, memory_report};
 use crate::report::{self, Scope};

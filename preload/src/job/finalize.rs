@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::process::{self, Observed};
-use plimsoll_analysis::communicator::{Alone, Communicator};
 use plimsoll_analysis::diagnose::diagnose_into;
 use plimsoll_analysis::input::JobInfo;
-use plimsoll_analysis::mpi::joint::{PANIC, jointly};
-use plimsoll_analysis::output::Side;
 use plimsoll_analysis::per_rank::Table;
-use plimsoll_analysis::printable;
 use plimsoll_analysis::spooled::telling;
+use plimsoll_comm::communicator::{Alone, Communicator};
+use plimsoll_comm::mpi::joint::{PANIC, jointly};
+use plimsoll_report::output::Side;
+use plimsoll_summary::printable;
 
 use super::conclude::Concluding;
 use super::withdrawal::withdrawn;

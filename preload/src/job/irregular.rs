@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_analysis::input::{FirstDeath, MIN_OUTLIVED_NS};
-use plimsoll_analysis::mpi::{is_linked_in, launch};
 use plimsoll_collector::Death;
+use plimsoll_comm::mpi::{is_linked_in, launch};
 
 use super::{Job, State, Taken, get, withdrawal};
 use crate::{ending, heap, say};

@@ -1,9 +1,9 @@
 //! The user's rules of labels: the process that speaks for the job reads them, and tells them to all.
 
-use plimsoll_analysis::mpi::launch;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::rules::file::read;
-use plimsoll_analysis::settings::{LABELS, Settings};
+use plimsoll_comm::mpi::launch;
+use plimsoll_summary::settings::{LABELS, Settings};
 
 use super::Job;
 use crate::say;

@@ -3,7 +3,7 @@
 use plimsoll_agent::memory_kind::MemoryKind;
 use plimsoll_agent::process;
 use plimsoll_analysis::input::Cost;
-use plimsoll_analysis::summary::{Collection, Memory};
+use plimsoll_summary::{Collection, Memory};
 
 use super::Job;
 use crate::heap;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::process::{self, Observed};
-use plimsoll_analysis::mpi::presence::Token;
-use plimsoll_analysis::mpi::{HandleFacts, Library, MpiCommunicator};
+use plimsoll_comm::mpi::presence::Token;
+use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator};
 
 use super::attendance::Attendance;
 use super::start::leave_token;

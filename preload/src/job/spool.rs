@@ -3,19 +3,19 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_analysis::communicator::{Communicator, CommunicatorError, broadcast};
-use plimsoll_analysis::error::Error;
 use plimsoll_analysis::input::{Cost, JobInfo};
-use plimsoll_analysis::mpi::node::NodeRank;
-use plimsoll_analysis::mpi::{MpiCommunicator, launch};
-use plimsoll_analysis::output::{Facts, Target, claim_folder};
-use plimsoll_analysis::printable::path as shown;
-use plimsoll_analysis::ranks::RankSet;
 use plimsoll_analysis::rules::Rules;
-use plimsoll_analysis::settings::Trace;
 use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
 use plimsoll_collector::own_files::create_own_folder;
 use plimsoll_collector::spool::SpoolError;
+use plimsoll_comm::communicator::{Communicator, CommunicatorError, broadcast};
+use plimsoll_comm::mpi::node::NodeRank;
+use plimsoll_comm::mpi::{MpiCommunicator, launch};
+use plimsoll_report::output::{Facts, Target, claim_folder};
+use plimsoll_summary::error::Error;
+use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::ranks::RankSet;
+use plimsoll_summary::settings::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, Phase, State, Taken, get};

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_analysis::clocks::exchange;
-use plimsoll_analysis::communicator::{Communicator, CommunicatorError};
-use plimsoll_analysis::mpi::joint::{all_made, jointly};
-use plimsoll_analysis::mpi::node::{NodeRank, distribute, introduce};
-use plimsoll_analysis::mpi::presence::Token;
-use plimsoll_analysis::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
+use plimsoll_comm::communicator::{Communicator, CommunicatorError};
+use plimsoll_comm::mpi::joint::{all_made, jointly};
+use plimsoll_comm::mpi::node::{NodeRank, distribute, introduce};
+use plimsoll_comm::mpi::presence::Token;
+use plimsoll_comm::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 
-use plimsoll_analysis::settings::RANKS;
+use plimsoll_summary::settings::RANKS;
 
 use super::attendance::Attendance;
 use super::{

@@ -5,9 +5,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use plimsoll_agent::process;
-use plimsoll_analysis::communicator::Communicator;
-use plimsoll_analysis::mpi::MpiCommunicator;
-use plimsoll_analysis::mpi::joint::jointly;
+use plimsoll_comm::communicator::Communicator;
+use plimsoll_comm::mpi::MpiCommunicator;
+use plimsoll_comm::mpi::joint::jointly;
 
 use super::finalize::Leaving;
 use super::{Job, get};

@@ -120,7 +120,7 @@ fn ranks_with_equal_totals_that_take_turns_are_found() {
     assert_eq!(causes(loss), [("main/assemble".to_owned(), 3.0)]);
     assert_eq!(rounded(summary.projection.elapsed_s), 7.0);
     assert!(loss.by_turns && loss.advice.contains("each time another rank"), "{}", loss.advice);
-    let text = crate::report::text(&summary);
+    let text = plimsoll_report::text(&summary);
     assert!(text.contains("takes longer each time on another rank"), "{text}");
 }
 

@@ -1,0 +1,92 @@
+//! The `plimsoll` command.
+
+mod digest;
+mod elf;
+mod launch;
+mod library;
+mod options;
+mod report;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Write};
+
+use plimsoll_summary::printable::{excerpt, line};
+
+/// Exit status of wrong usage, and of subcommands that do not exist yet.
+pub const USAGE: u8 = 2;
+
+/// Why the command failed: what is said, and the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    /// A sentence that says what to do.
+    pub message: String,
+    /// Exit status.
+    pub status: u8,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs the command with these arguments, the program's own name first. Returns the exit status;
+/// `plimsoll run` returns only if it failed.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let matches = match options::command().try_get_matches_from(&arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help goes to stdout with status 0, wrong usage to stderr with 2. A reader that has
+            // gone away is no error.
+            let _ = if error.use_stderr() {
+                io::stderr().write_all(usage(&error, &arguments).as_bytes())
+            } else {
+                error.print()
+            };
+            return u8::try_from(error.exit_code()).unwrap_or(USAGE);
+        }
+    };
+    let outcome = match matches.subcommand() {
+        Some(("run", run)) => launch::run(run),
+        Some(("digest", digest)) => digest::run(digest),
+        Some(("report", report)) => report::run(report),
+        Some((name, _)) => Err(Failure {
+            message: format!("`plimsoll {name}` is not implemented yet."),
+            status: USAGE,
+        }),
+        None => Ok(()),
+    };
+    match outcome {
+        Ok(()) => 0,
+        Err(failure) => {
+            say(&failure.message);
+            failure.status
+        }
+    }
+}
+
+/// What is wrong with the arguments, which the parser quotes as they are.
+fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
+    let mut text = error.render().to_string();
+    for argument in arguments {
+        let argument = argument.to_string_lossy();
+        let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
+        for part in [&*argument, value, name] {
+            let shown = excerpt(part).to_string();
+            if shown != part {
+                text = text.replace(part, &shown);
+            }
+        }
+    }
+    // The lines that are left are the parser's own.
+    text.lines().map(|part| format!("{}\n", line(part))).collect()
+}
+
+/// Writes one line on stderr, whatever names the message quotes. Nobody may be there to read it.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "plimsoll: {}", line(message));
+}

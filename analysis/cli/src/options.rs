@@ -1,0 +1,216 @@
+//! What the command line accepts. The options of `run` come from the settings table.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Arg, ArgAction, Command, value_parser};
+
+use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
+
+/// Id of the program and its arguments.
+pub const PROGRAM: &str = "program";
+
+/// Subcommands of the contract that a later version brings.
+const NOT_YET: [(&str, &str); 3] = [
+    ("diff", "Compare runs: how losses grow with the number of ranks"),
+    ("doctor", "Tell what works on this machine"),
+    ("top", "Watch a running job"),
+];
+
+/// The whole command line.
+pub fn command() -> Command {
+    let command = Command::new("plimsoll")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Tells why an MPI program does not scale")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(run())
+        .subcommand(report())
+        .subcommand(digest());
+    NOT_YET.iter().fold(command, |command, (name, about)| {
+        let rest = Arg::new("rest").num_args(0..).allow_hyphen_values(true).hide(true);
+        command.subcommand(Command::new(*name).about(format!("{about} (not yet)")).arg(rest))
+    })
+}
+
+fn run() -> Command {
+    let program = Arg::new(PROGRAM)
+        .help("The program and its arguments")
+        .value_name("PROGRAM")
+        .value_parser(value_parser!(OsString))
+        .num_args(1..)
+        .required(true)
+        .trailing_var_arg(true);
+    let command = Command::new("run")
+        .about("Run a program, or one rank of a job, under Plimsoll")
+        .override_usage("plimsoll run [OPTIONS] -- PROGRAM [ARGUMENTS]...")
+        .after_help(
+            "Each option sets the environment variable PLIMSOLL_<OPTION>, which may also be set by \
+             hand.\nExample: mpiexec -n 16 plimsoll run --period 1ms --output results -- ./app input",
+        )
+        .arg(program);
+    let public = TABLE.iter().filter(|variable| variable.state != State::Internal);
+    public.fold(command, |command, variable| command.arg(option(variable)))
+}
+
+fn option(variable: &'static Variable) -> Arg {
+    let mut help = String::new();
+    if variable.state == State::NotYet {
+        help.push_str("(not yet) ");
+    }
+    help.push_str(variable.meaning);
+    if !variable.default.is_empty() {
+        help.push_str(&format!(" [default: {}]", variable.default));
+    }
+    Arg::new(variable.name)
+        .long(variable.option())
+        .value_name(variable.placeholder)
+        .help(wrapped(&help))
+        .action(ArgAction::Set)
+        .value_parser(OsStringValueParser::new().try_map(move |value| readable(variable, value)))
+}
+
+/// Breaks a help text between words, so that the whole stays on 100 columns.
+fn wrapped(help: &str) -> String {
+    const COLUMNS: usize = 73;
+    let (mut text, mut column) = (String::new(), 0);
+    for word in help.split(' ') {
+        if column > 0 && column + 1 + word.len() > COLUMNS {
+            text.push('\n');
+            column = 0;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += word.len();
+    }
+    text
+}
+
+/// Who types a value sees at once what is wrong with it; what is merely ignored or replaced is told
+/// when the job starts, as for a variable that was set by hand.
+fn readable(variable: &'static Variable, value: OsString) -> Result<OsString, String> {
+    match check(variable, OsStr::new(&value)) {
+        Some(Warning::Unreadable { .. }) => Err(format!("expected {}", variable.expected)),
+        _ => Ok(value),
+    }
+}
+
+fn report() -> Command {
+    Command::new("report")
+        .about("Print a summary from its JSON file")
+        .arg(
+            Arg::new("file")
+                .help("The *.plimsoll.json file; - is standard input")
+                .value_name("FILE")
+                .value_parser(value_parser!(OsString))
+                .required(true),
+        )
+        .arg(
+            Arg::new("format")
+                .long("format")
+                .value_name("FORMAT")
+                .help("How to print it")
+                .value_parser(["text", "json"])
+                .default_value("text"),
+        )
+        .arg(
+            Arg::new("tree")
+                .long("tree")
+                .help("Print the calling-context tree: hot paths, down to 0.5 % of the time")
+                .action(ArgAction::SetTrue),
+        )
+}
+
+fn digest() -> Command {
+    Command::new("digest")
+        .about("Make the summary again from the samples that a run has left")
+        .long_about(
+            "Makes a summary from the samples that a run has left on disk: after a crash, a kill, or \
+             to join what several nodes have written. It is the summary that the run would have \
+             written.",
+        )
+        .after_help(
+            "Built with `--features mpi` it also runs in parallel: mpiexec -n 16 plimsoll digest \
+             FOLDER",
+        )
+        .arg(
+            Arg::new("folder")
+                .help("The folder *.plimsoll.d, or one *.spool file of it")
+                .value_name("FOLDER")
+                .value_parser(value_parser!(OsString))
+                .required(true),
+        )
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .value_name("DIRECTORY")
+                .help("Where the reports go, *_digest.plimsoll.* [default: beside the folder]")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("labels")
+                .long("labels")
+                .value_name("FILE")
+                .help("File with rules of labels, in place of those that the run had")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("threads")
+                .long("threads")
+                .value_name("NUMBER")
+                .help("Threads that read [default: one for each core]")
+                .value_parser(value_parser!(u32).range(1..=4096)),
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_public_setting_is_an_option_with_its_state() {
+        let help = run().render_help().to_string();
+        for variable in &TABLE {
+            let option = format!("--{} ", variable.option());
+            let line = help.lines().position(|line| line.trim_start().starts_with(&option));
+            assert_eq!(line.is_some(), variable.state != State::Internal, "{}", variable.name);
+            if let Some(line) = line {
+                let told = help.lines().nth(line).unwrap();
+                assert_eq!(told.contains("(not yet)"), variable.state == State::NotYet, "{told}");
+            }
+        }
+        assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+    }
+
+    fn error(arguments: &[&str]) -> String {
+        command().try_get_matches_from(arguments).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn wrong_values_say_what_is_expected() {
+        let message = error(&["plimsoll", "run", "--period", "4", "--", "true"]);
+        assert!(message.contains("such as 4ms"), "{message}");
+        let message = error(&["plimsoll", "run", "--perod", "4ms", "--", "true"]);
+        assert!(message.contains("--period"), "{message}");
+    }
+
+    #[test]
+    fn what_follows_the_program_is_its_own() {
+        for arguments in [
+            vec!["plimsoll", "run", "--period", "1ms", "--", "app", "--period", "x"],
+            vec!["plimsoll", "run", "--period", "1ms", "app", "--period", "x"],
+        ] {
+            let matches = command().try_get_matches_from(arguments).unwrap();
+            let run = matches.subcommand_matches("run").unwrap();
+            let program: Vec<&OsString> = run.get_many(PROGRAM).unwrap().collect();
+            assert_eq!(program, ["app", "--period", "x"]);
+        }
+    }
+}

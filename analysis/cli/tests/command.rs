@@ -1,0 +1,224 @@
+//! The `plimsoll` command, as a shell sees it.
+
+#[path = "../../summary/tests/summaries/mod.rs"]
+mod summaries;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use plimsoll_report::{text, tree};
+use plimsoll_summary::Summary;
+use tempfile::TempDir;
+
+fn plimsoll(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PLIMSOLL_") || name == "LD_PRELOAD" {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null()).env("PLIMSOLL_LIBRARY", harmless_library());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    plimsoll(arguments).output().unwrap()
+}
+
+/// A library that every program has loaded anyway: preloading it changes nothing.
+fn harmless_library() -> PathBuf {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libraries = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
+    let mut libc = libraries.filter(|path| path.contains("/libc.so") || path.contains("/libc-"));
+    libc.next().expect("this test is linked with a C library").into()
+}
+
+fn said(output: &Output) -> (String, String, Option<i32>) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+fn file_with(content: &[u8]) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.plimsoll.json");
+    fs::write(&path, content).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn a_program_runs_with_the_library_and_its_settings() {
+    let script = "echo $PLIMSOLL_PERIOD $LD_PRELOAD $1; test $$ = $PLIMSOLL_ROOT_PID";
+    let output = plimsoll(&["run", "--period", "1ms", "--", "sh", "-c", script, "sh", "--clock"])
+        .env("LD_PRELOAD", harmless_library())
+        // It would say that a shell is not measured.
+        .env("PLIMSOLL_VERBOSE", "0")
+        .output()
+        .unwrap();
+    let expected = format!("1ms {} --clock\n", harmless_library().display());
+    assert_eq!(said(&output), (expected, String::new(), Some(0)));
+}
+
+#[test]
+fn the_end_of_the_program_is_the_end_of_the_command() {
+    for (script, code, signal) in
+        [("exit 0", Some(0), None), ("exit 3", Some(3), None), ("kill -9 $$", None, Some(9))]
+    {
+        let status = run(&["run", "--", "sh", "-c", script]).status;
+        assert_eq!((status.code(), status.signal()), (code, signal), "{script}");
+    }
+}
+
+#[test]
+fn what_cannot_be_started_ends_as_in_a_shell() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("no-such-program");
+    fs::write(&file, "#!/no/such/interpreter\n").unwrap();
+    let script = file.to_str().unwrap();
+    let (_, message, status) = said(&run(&["run", "--", script]));
+    assert_eq!(status, Some(126), "{message}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let (_, message, status) = said(&run(&["run", "--", script]));
+    assert!(status == Some(127) && message.contains("its interpreter"), "{message}");
+
+    let output =
+        plimsoll(&["run", "--", "no-such-program"]).current_dir(directory.path()).output().unwrap();
+    let expected =
+        "plimsoll: no-such-program is not found. Did you mean ./no-such-program?\n".to_owned();
+    assert_eq!(said(&output), (String::new(), expected, Some(127)));
+}
+
+#[test]
+fn without_the_library_nothing_starts() {
+    let output = plimsoll(&["run", "--", "echo", "started"])
+        .env("PLIMSOLL_LIBRARY", "/no/such/library.so")
+        .output()
+        .unwrap();
+    let (stdout, message, status) = said(&output);
+    assert_eq!((stdout.as_str(), status), ("", Some(1)));
+    assert!(message.contains("/no/such/library.so"), "{message}");
+    // But who switches Plimsoll off does not need it.
+    let output = plimsoll(&["run", "--disable", "1", "--", "sh", "-c", "echo -$LD_PRELOAD-"])
+        .env("PLIMSOLL_LIBRARY", "/no/such/library.so")
+        .output()
+        .unwrap();
+    assert_eq!(said(&output), ("--\n".into(), String::new(), Some(0)));
+}
+
+#[test]
+fn wrong_usage_ends_with_two() {
+    for arguments in [
+        &["run"][..],
+        &["run", "--period", "soon", "--", "true"],
+        &["run", "--no-such-option", "--", "true"],
+        &["report"],
+        &["report", "x", "--format", "html"],
+        &["frobnicate"],
+        &["diff", "a", "--b"],
+        &["doctor"],
+    ] {
+        let (stdout, message, status) = said(&run(arguments));
+        assert_eq!((stdout.as_str(), status), ("", Some(2)), "{arguments:?}");
+        assert!(!message.is_empty());
+    }
+    assert_eq!(said(&run(&["top"])).1, "plimsoll: `plimsoll top` is not implemented yet.\n");
+}
+
+#[test]
+fn a_summary_is_printed_in_every_form() {
+    let summary = summaries::imbalance();
+    let (_directory, path) = file_with(&summary.to_json().unwrap());
+    let path = path.to_str().unwrap();
+    let printed = |more: &[&str]| {
+        let (stdout, stderr, status) = said(&run(&[&["report", path], more].concat()));
+        assert_eq!((stderr.as_str(), status), ("", Some(0)));
+        stdout
+    };
+    assert_eq!(printed(&[]), text(&summary));
+    assert_eq!(printed(&["--tree"]), tree(&summary));
+    assert_eq!(Summary::from_json(printed(&["--format", "json"]).as_bytes()).unwrap(), summary);
+}
+
+#[test]
+fn what_is_no_summary_is_refused() {
+    let good = summaries::imbalance().to_json().unwrap();
+    let text = String::from_utf8(good.clone()).unwrap();
+    let far_node = text.replace("\"node\":3", "\"node\":3000");
+    let circle = text.replace("\"parent\":null", "\"parent\":1");
+    let newer = text.replace("summary/1", "summary/2");
+    for (content, reason) in [
+        (&good[..good.len() / 2], "damaged"),
+        (b"\xff\xfe".as_slice(), "damaged"),
+        (far_node.as_bytes(), "losses[0] names a node that does not exist"),
+        (circle.as_bytes(), "tree.nodes[0] does not come after its parent"),
+        (newer.as_bytes(), "\"plimsoll-summary/2\""),
+    ] {
+        let (_directory, path) = file_with(content);
+        let (stdout, message, status) = said(&run(&["report", path.to_str().unwrap()]));
+        assert_eq!((stdout.as_str(), status), ("", Some(1)));
+        assert!(message.contains(reason), "{message}");
+    }
+    let (_, message, status) = said(&run(&["report", "/no/such/file"]));
+    assert!(status == Some(1) && message.starts_with("plimsoll: /no/such/file cannot be read"));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let (_directory, path) = file_with(&summaries::imbalance().to_json().unwrap());
+    let mut child = plimsoll(&["report", path.to_str().unwrap(), "--format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert_eq!((child.wait().unwrap().code(), message), (Some(0), String::new()));
+}
+
+#[test]
+fn a_static_program_is_warned_of_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = static_program(directory.path());
+    let program = program.to_str().unwrap();
+    let (_, message, _) = said(&run(&["run", "--", program]));
+    assert!(message.contains("is statically linked"), "{message}");
+    assert_eq!(message.lines().filter(|line| line.starts_with("plimsoll:")).count(), 1);
+    let output = plimsoll(&["run", "--", program]).env("PMI_RANK", "1").output().unwrap();
+    assert!(!said(&output).1.contains("statically"));
+}
+
+/// An executable of 64-bit ELF that does nothing but exit(0), without any loader.
+fn static_program(directory: &Path) -> PathBuf {
+    let mut elf = vec![0u8; 120];
+    elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    let base = 0x40_0000u64;
+    for (at, value) in [(16, 2u64), (18, 62), (20, 1), (24, base + 120), (32, 64), (52, 64)] {
+        let width = if (24..48).contains(&at) { 8 } else { 2 };
+        elf[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+    }
+    (elf[54], elf[56]) = (56, 1);
+    // One PT_LOAD, readable and executable: the whole file.
+    (elf[64], elf[68]) = (1, 5);
+    elf[80..88].copy_from_slice(&base.to_le_bytes());
+    let code = b"\x31\xff\xb8\x3c\x00\x00\x00\x0f\x05"; // exit(0)
+    (elf[96], elf[104]) = (120 + code.len() as u8, 120 + code.len() as u8);
+    elf.extend_from_slice(code);
+    let path = directory.join("static");
+    fs::write(&path, elf).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_digest_without_the_rules_that_were_asked_for_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rank0.spool"), "").unwrap();
+    let folder = directory.path().to_str().unwrap();
+    let (stdout, stderr, status) = said(&run(&["digest", folder, "--labels", "nowhere"]));
+    assert_eq!((&*stdout, status), ("", Some(1)));
+    assert!(stderr.starts_with("plimsoll: --labels nowhere: the file cannot be read"), "{stderr}");
+}

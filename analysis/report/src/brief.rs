@@ -1,0 +1,51 @@
+//! What is said on stderr when the job ends.
+
+use std::path::Path;
+
+use super::page::Page;
+use super::text::{has_mpi, headline, in_brief, irregular_end, verdict};
+use super::{WIDTH, tree};
+use plimsoll_summary::Summary;
+use plimsoll_summary::printable::whole_path;
+
+/// Most lines that a job may find in its stderr, warnings at its start included.
+pub const BRIEF_LINES: usize = 20;
+/// What each line begins with.
+const PREFIX: &str = "plimsoll: ";
+/// Losses that are told; all of them are in the report.
+const MAX_LOSSES: usize = 4;
+/// Notes that are told.
+const MAX_NOTES: usize = 2;
+/// Lines of the tree of a process without MPI.
+const TREE_LINES: usize = 10;
+
+/// The brief summary in at most `lines` lines (at least one), each with prefix and line end; the
+/// last names the report.
+pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
+    let mut page = Page::new(WIDTH - PREFIX.len());
+    page.paragraph("", &headline(summary), 2);
+    if let Some(end) = irregular_end(summary) {
+        page.paragraph("", &end, 2);
+    }
+    if summary.losses.is_empty() {
+        page.paragraph("", &verdict(summary), 2);
+        if !has_mpi(summary) && !summary.tree.nodes.is_empty() {
+            page.append(tree::view(&summary.tree, TREE_LINES));
+        }
+    }
+    for (index, loss) in summary.losses.iter().take(MAX_LOSSES).enumerate() {
+        page.paragraph(&format!("{}. ", index + 1), &in_brief(summary, loss), 3);
+        if index == 0 {
+            page.paragraph("   advice: ", &loss.advice, 2);
+        }
+    }
+    for note in summary.notes.iter().take(MAX_NOTES) {
+        page.paragraph("note: ", note, 2);
+    }
+    page.truncate(lines.clamp(1, BRIEF_LINES) - 1);
+    let last = match report {
+        Some(path) => format!("report: {}", whole_path(path)),
+        None => "no report was written".into(),
+    };
+    format!("{}{PREFIX}{last}\n", page.text(PREFIX))
+}

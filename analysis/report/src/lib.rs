@@ -1,0 +1,21 @@
+//! Reports: views of a [`plimsoll_summary::Summary`] for people.
+//!
+//! All are plain ASCII, so that they survive terminals, batch logs and mail.
+
+mod brief;
+mod files;
+mod loops;
+pub mod output;
+mod page;
+mod ranks;
+mod sentence;
+mod text;
+mod tree;
+
+pub use brief::{BRIEF_LINES, brief};
+pub use files::Files;
+pub use text::{TEXT_LINES, text};
+pub use tree::tree;
+
+/// Columns of every report.
+pub const WIDTH: usize = 100;

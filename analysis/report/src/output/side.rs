@@ -1,0 +1,236 @@
+//! A file beside the reports, which is filled before they are made, for they name it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::slice;
+
+use plimsoll_agent::own::Own;
+use plimsoll_agent::quiet::quietly;
+
+use super::draft::{Draft, synced};
+use super::place::{
+    FALLBACK, MAX_NUMBER, is_taken, numbered, publish_all, shortened, withdraw, write_all,
+    write_with_fallback,
+};
+use super::{Reports, Target, Written};
+use plimsoll_summary::error::Error;
+use plimsoll_summary::per_rank_file::{EXTENSION, Table};
+
+/// The file of single ranks' times. Nothing is on disk before the first bytes come, and nothing stays
+/// unless it is published.
+pub struct Side {
+    target: Target,
+    open: Option<(Draft, Own<File>)>,
+}
+
+/// One that has its name.
+struct Published {
+    /// Where the reports go with it.
+    target: Target,
+    path: PathBuf,
+}
+
+impl Side {
+    /// One that goes with the reports at `target`.
+    pub fn new(target: Target) -> Self {
+        Self { target, open: None }
+    }
+
+    fn file(&mut self) -> Result<&Own<File>, Error> {
+        if self.open.is_none() {
+            let Target { directory, stem } = &self.target;
+            fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
+            self.open = Some(Draft::create(directory, &shortened(stem), EXTENSION)?);
+        }
+        match &self.open {
+            Some((_, file)) => Ok(file),
+            None => Err(self.failed(io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Write { path: self.target.directory.clone(), source }
+    }
+
+    /// Gives it a name that no other run's reports have; `None` if nothing was written.
+    fn publish(self) -> Result<Option<Published>, Error> {
+        let Some((draft, _)) = &self.open else { return Ok(None) };
+        let (directory, stem) = (&self.target.directory, shortened(&self.target.stem));
+        for number in 1..MAX_NUMBER {
+            let name = numbered(&stem, number);
+            if is_taken(directory, &name) {
+                continue;
+            }
+            let files = publish_all(slice::from_ref(draft), directory, &stem, number)?;
+            if let Some(path) = files.and_then(|files| files.into_iter().next()) {
+                let target = Target { directory: directory.clone(), stem: name };
+                return Ok(Some(Published { target, path }));
+            }
+        }
+        Err(self.failed(io::ErrorKind::AlreadyExists.into()))
+    }
+}
+
+impl Table for Side {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let file = self.file()?;
+        let written = quietly(|| file.get()?.write_all_at(bytes, offset));
+        written.map_err(|source| self.failed(source))
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        // A full disk or a quota may show only here.
+        let outcome = synced(self.file()?.get().and_then(File::sync_all));
+        outcome.map_err(|source| self.failed(source))
+    }
+
+    fn discard(&mut self) {
+        self.open = None;
+    }
+}
+
+/// Writes the reports of a run with their side file, all under one name ([`super::write_reports`]).
+///
+/// # Errors
+/// [`Error::NoPlace`] where no report could be written; then no file is left behind.
+pub fn write_with_side(
+    target: &Target,
+    side: Option<Side>,
+    reports: &mut dyn Reports,
+) -> Result<Written, Error> {
+    write(target, side, Path::new(FALLBACK), reports)
+}
+
+fn write(
+    target: &Target,
+    side: Option<Side>,
+    fallback: &Path,
+    reports: &mut dyn Reports,
+) -> Result<Written, Error> {
+    let mut alone = |told: Result<Option<&str>, &Error>| {
+        reports.name_side(told);
+        write_with_fallback(target, fallback, reports)
+    };
+    let Published { target: beside, path } = match side.map_or(Ok(None), Side::publish) {
+        Ok(Some(published)) => published,
+        Ok(None) => return alone(Ok(None)),
+        Err(error) => return alone(Err(&error)),
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    reports.name_side(Ok(Some(&name)));
+    match write_all(&beside, reports) {
+        Ok(files) => Ok(Written { files, fallback: None }),
+        Err(error) => {
+            // It would be far from its reports.
+            withdraw(&[path]);
+            reports.name_side(Err(&error));
+            write_with_fallback(target, fallback, reports)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use std::io::Write;
+
+    use super::*;
+
+    fn target(directory: &Path) -> Target {
+        Target { directory: directory.into(), stem: "run".into() }
+    }
+
+    fn side(directory: &Path) -> Side {
+        let mut side = Side::new(target(directory));
+        side.write_at(2, b"le").unwrap();
+        side.write_at(0, b"ta").unwrap();
+        side.write_at(4, b"s").unwrap();
+        side.finish().unwrap();
+        side
+    }
+
+    fn names(directory: &Path) -> BTreeSet<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// A report that says what it was told of the side file.
+    #[derive(Default)]
+    struct Telling {
+        told: String,
+        /// Nothing can be called as it is while there is a side file.
+        is_bad: bool,
+    }
+
+    impl Reports for Telling {
+        fn name_side(&mut self, side: Result<Option<&str>, &Error>) {
+            self.is_bad &= !self.told.contains("Some");
+            self.told = side.map_or_else(|error| error.to_string(), |name| format!("{name:?}"));
+        }
+
+        fn extensions(&self) -> &[&'static str] {
+            if self.is_bad { &["no/name"] } else { &["json"] }
+        }
+
+        fn write(&self, _: &str, to: &mut dyn Write) -> io::Result<()> {
+            to.write_all(self.told.as_bytes())
+        }
+    }
+
+    #[test]
+    fn the_report_names_it_and_shares_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("not/there/yet");
+        let first =
+            write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
+        assert_eq!(first.files, [place.join("run.plimsoll.json")]);
+        assert_eq!(fs::read(&first.files[0]).unwrap(), b"Some(\"run.plimsoll.ranks\")");
+        assert_eq!(fs::read(place.join("run.plimsoll.ranks")).unwrap(), b"tales");
+        // Any file of another run has the name.
+        fs::remove_file(place.join("run.plimsoll.ranks")).unwrap();
+        fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
+        let third =
+            write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
+        assert_eq!(third.files, [place.join("run-3.plimsoll.json")]);
+        assert_eq!(fs::read(&third.files[0]).unwrap(), b"Some(\"run-3.plimsoll.ranks\")");
+        assert_eq!(names(&place).len(), 4, "{:?}", names(&place));
+    }
+
+    #[test]
+    fn what_is_not_filled_is_not_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut discarded = side(directory.path());
+        discarded.discard();
+        for side in [None, Some(Side::new(target(directory.path()))), Some(discarded)] {
+            let written =
+                write_with_side(&target(directory.path()), side, &mut Telling::default()).unwrap();
+            assert_eq!(fs::read(&written.files[0]).unwrap(), b"None");
+        }
+        drop(side(directory.path()));
+        let all = ["run", "run-2", "run-3"].map(|name| format!("{name}.plimsoll.json"));
+        assert_eq!(names(directory.path()), BTreeSet::from(all));
+    }
+
+    #[test]
+    fn where_reports_cannot_go_it_does_not_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let (place, fallback) = (directory.path().join("place"), directory.path().join("other"));
+        let bad = &mut Telling { is_bad: true, ..Telling::default() };
+        let written = write(&target(&place), Some(side(&place)), &fallback, bad).unwrap();
+        let said = fs::read_to_string(&written.files[0]).unwrap();
+        assert!(said.contains("cannot be written"), "{said}");
+        assert_eq!(names(&place), BTreeSet::from(["run.plimsoll.json".to_owned()]));
+
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let mut nowhere = Side::new(target(&file));
+        assert!(nowhere.write_at(0, b"x").is_err());
+        nowhere.discard();
+        let written =
+            write(&target(&file), Some(nowhere), &fallback, &mut Telling::default()).unwrap();
+        assert_eq!(written.files, [fallback.join("run.plimsoll.json")]);
+    }
+}

@@ -1,0 +1,174 @@
+//! A loss in sentences: where it shows and what brings it about.
+
+use plimsoll_summary::phrase::{
+    bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
+};
+use plimsoll_summary::{Cause, FrameKind, Label, Loss, LossKind, Summary};
+
+/// The whole loss in one sentence.
+pub fn gist(summary: &Summary, loss: &Loss) -> String {
+    let of = summary.run.ranks;
+    let (slow, waiting) = (ranks(&loss.slow_ranks, of), waiting(&loss.waiting_ranks, of));
+    let place = end_of(&loss.symptom.path);
+    let cause = loss.causes.first().map(|cause| end_of(&cause.path));
+    match (loss.kind, cause) {
+        (LossKind::LoadImbalance, Some(cause)) if loss.by_turns => {
+            format!("{cause} takes longer each time on another rank; {waiting} in {place}.")
+        }
+        (LossKind::LoadImbalance | LossKind::GroupImbalance, Some(cause)) => {
+            format!("{cause} takes longer on {slow}; {waiting} in {place}.")
+        }
+        (LossKind::Serialization, Some(cause)) => {
+            format!("only {slow} works in {cause}; {waiting} in {place}.")
+        }
+        (LossKind::Oversubscription, _) => format!("{}.", crowded(summary)),
+        (LossKind::FrequentCommunication, Some(cause)) => {
+            format!("{cause} makes {}.", calls(loss))
+        }
+        (LossKind::LargeMessage | LossKind::LargeIo | LossKind::FrequentCommunication, _) => {
+            format!("{}.", calls(loss))
+        }
+        (LossKind::LockContention, _) => format!("{waiting} for a lock in {place}."),
+        _ => format!("{waiting} in {place}."),
+    }
+}
+
+/// Where it shows.
+pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
+    let (of, list) = (summary.run.ranks, &loss.waiting_ranks);
+    let (waiters, waiting) = (ranks(list, of), waiting(list, of));
+    let symptom = &loss.symptom;
+    let place = end_of(&symptom.path);
+    let (mean, max) = (seconds(symptom.mean_s), seconds(symptom.max_s));
+    match loss.kind {
+        LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization => {
+            format!("{place}, where {waiting} ({max} at most, {mean} on average)")
+        }
+        LossKind::FrequentCommunication => {
+            let poll = if loss.polling { "; they look whether something has arrived" } else { "" };
+            format!("{} ({mean} per rank{poll})", calls(loss))
+        }
+        LossKind::LargeMessage | LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
+        LossKind::WaitForPartner => {
+            format!("{place}, where {waiting} for their partners ({mean} per rank)")
+        }
+        LossKind::LockContention => {
+            format!("{place}, where threads of {waiters} wait for a lock ({mean} per rank)")
+        }
+        LossKind::Oversubscription => {
+            format!("{place}: runnable threads wait there for a core ({max} on the worst rank)")
+        }
+    }
+}
+
+/// What brings it about; `None` where that is not known.
+pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
+    if loss.kind == LossKind::Oversubscription {
+        return Some(crowded(summary));
+    }
+    let first = loss.causes.first()?;
+    let place = end_of(&first.path);
+    let slow = ranks(&loss.slow_ranks, summary.run.ranks);
+    let (mean, max) = (seconds(first.mean_s), seconds(first.max_s));
+    Some(match loss.kind {
+        LossKind::Serialization => format!("{place}, where only {slow} works ({max})"),
+        LossKind::LoadImbalance if loss.by_turns => {
+            format!("{place}, which takes longer each time on another rank ({mean} on average)")
+        }
+        LossKind::LoadImbalance | LossKind::GroupImbalance => {
+            format!("{place}, which takes longer on {slow} ({max} at most, {mean} on average)")
+        }
+        _ => format!("{place} ({} of the loss)", percent(first.share)),
+    })
+}
+
+/// The further causes, one after the other; `None` if there are none.
+pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
+    const NAMED: usize = 3;
+    let others = loss.causes.get(1..).filter(|others| !others.is_empty())?;
+    let name = |cause: &Cause| {
+        // A function's name says enough; that of what holds a loop does not.
+        let name = match cause.path.last() {
+            Some(end) if end.kind == FrameKind::Function => frame(end),
+            _ => end_of(&cause.path),
+        };
+        let phase = summary.phases.get(loss.phase as usize);
+        // Groups have functions of the same name for tasks of their own.
+        let group = cause.group.filter(|group| loss.group != Some(*group));
+        let group = group.and_then(|group| phase?.groups.get(group as usize));
+        let place = group.map(|group| format!(" on {}", ranks(&group.ranks, summary.run.ranks)));
+        let place = place.unwrap_or_default();
+        // Parts of what is evened out add up to more than the loss.
+        match loss.evened_out {
+            true => format!("{name}{place} ({} uneven)", seconds(cause.seconds)),
+            false => format!("{name}{place} ({} of the loss)", percent(cause.share)),
+        }
+    };
+    let mut sentence =
+        format!("also {}", others.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", "));
+    if others.len() > NAMED {
+        sentence.push_str(&format!(" and {} more", others.len() - NAMED));
+    }
+    if loss.evened_out {
+        sentence.push_str("; they lie on different ranks and partly even each other out");
+    }
+    Some(sentence)
+}
+
+/// `48,000 calls of MPI_Sendrecv, 1.4 ms and 8.0 KiB each`.
+fn calls(loss: &Loss) -> String {
+    let symptom = &loss.symptom;
+    let place = end_of(&symptom.path);
+    let number = if symptom.calls_exact { count(symptom.calls) } else { "many".into() };
+    let mut sentence = match (symptom.calls, symptom.calls_exact) {
+        (1, true) => format!("1 call of {place}"),
+        _ => format!("{number} calls of {place}"),
+    };
+    let each = [
+        symptom.per_call_s.map(seconds),
+        symptom.bytes.and_then(|sum| Some(bytes(sum.checked_div(symptom.calls)?))),
+    ];
+    let each: Vec<String> = each.into_iter().flatten().collect();
+    if !each.is_empty() {
+        sentence.push_str(&format!(", {} each", each.join(" and ")));
+    }
+    if let Some((label, fraction)) = dominant(loss) {
+        sentence.push_str(&format!(", {} of it {}", percent(fraction), words(label)));
+    }
+    sentence
+}
+
+/// What a symptom's time is mostly made of, if the breakdown says more than its label does.
+fn dominant(loss: &Loss) -> Option<(Label, f64)> {
+    let parts = loss.symptom.breakdown.iter().filter(|(label, _)| **label != loss.label);
+    let (label, fraction) = parts.max_by(|a, b| a.1.total_cmp(b.1))?;
+    (*fraction > 0.2).then_some((*label, *fraction))
+}
+
+/// A label in words.
+pub fn words(label: Label) -> String {
+    label.name().replace('_', " ")
+}
+
+/// The most crowded node: `8 ranks share 2 cores of laptop`.
+fn crowded(summary: &Summary) -> String {
+    let run = &summary.run;
+    let load = |ranks: &str, cores: u32| rank_count(ranks) as f64 / f64::from(cores.max(1));
+    let worst =
+        run.nodes.iter().max_by(|a, b| load(&a.ranks, a.cores).total_cmp(&load(&b.ranks, b.cores)));
+    let Some(node) = worst else {
+        return "more threads are ready to run than there are cores".into();
+    };
+    let (on_node, cores) = (rank_count(&node.ranks), u64::from(node.cores));
+    if on_node > cores {
+        let verb = if on_node == 1 { "shares" } else { "share" };
+        let ranks = counted(on_node, "rank");
+        return format!("{ranks} {verb} {} of {}", counted(cores, "core"), node.host);
+    }
+    format!(
+        "{} in {}, or other programs, need more cores than {} has for this job ({cores})",
+        counted(u64::from(run.threads), "thread"),
+        counted(u64::from(run.ranks), "rank"),
+        node.host
+    )
+}

@@ -1,0 +1,306 @@
+//! The text summary: the verdict first, all of it on one screen.
+
+use super::loops::hottest;
+use super::page::{Page, TIED};
+use super::ranks::{kinds, thread_kinds};
+use super::sentence::{caused_by, further_causes, gist, seen_in};
+use super::{WIDTH, tree};
+use plimsoll_summary::KILLED;
+use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
+use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
+
+/// Most lines of a text summary.
+pub const TEXT_LINES: usize = 40;
+/// Lines of the tree in the summary of a run without losses.
+const TREE_LINES: usize = 14;
+/// Most notes that are shown.
+const MAX_NOTES: usize = 4;
+/// Lines of what is never cut off: more than the longest advice has.
+const WHOLE: usize = 12;
+
+/// The text summary.
+pub fn text(summary: &Summary) -> String {
+    let mut page = head(summary);
+    // The end is longest with all losses in it; then those that are shown are known.
+    let room = TEXT_LINES - tail(summary, summary.losses.len()).len() - 1;
+    let mut shown = 0;
+    if !summary.losses.is_empty() {
+        shown = append_losses(&mut page, summary, room);
+        page.truncate(room);
+    } else if !summary.tree.nodes.is_empty() {
+        page.line("");
+        let lines = if has_mpi(summary) { TREE_LINES } else { TEXT_LINES };
+        page.append(tree::view(&summary.tree, lines.min(room - page.len())));
+    }
+    page.line("");
+    page.append(tail(summary, shown));
+    page.text("")
+}
+
+/// Whether the program used MPI.
+pub fn has_mpi(summary: &Summary) -> bool {
+    summary.run.mpi.abi != MpiAbi::None
+}
+
+/// The program's name without its directories.
+pub fn program(summary: &Summary) -> &str {
+    let executable = summary.run.executable.as_str();
+    executable.rsplit('/').next().unwrap_or(executable)
+}
+
+/// Job, ranks, nodes, time, efficiency.
+pub fn headline(summary: &Summary) -> String {
+    let run = &summary.run;
+    let elapsed = seconds(run.elapsed_s);
+    if !has_mpi(summary) {
+        let threads = counted(u64::from(run.threads), "thread");
+        return format!(
+            "{}: {threads} on {}, {elapsed}, no MPI",
+            program(summary),
+            hosts(&run.nodes)
+        );
+    }
+    let job = run.job.as_ref().map_or_else(String::new, |job| format!(", job {job}"));
+    let threads = if run.threads > run.ranks {
+        format!(" with {}", counted(u64::from(run.threads), "thread"))
+    } else {
+        String::new()
+    };
+    let efficiency = summary.efficiency.parallel.map_or_else(|| "unknown".into(), percent);
+    format!(
+        "{}{job}: {}{threads} on {}, {elapsed}, parallel efficiency {efficiency}",
+        program(summary),
+        counted(u64::from(run.ranks), "rank"),
+        hosts(&run.nodes)
+    )
+}
+
+/// What the run's end was, if it was not the regular one.
+pub fn irregular_end(summary: &Summary) -> Option<String> {
+    let run = &summary.run;
+    (!run.complete).then(|| {
+        let how = match (&run.incomplete, run.ended.as_str()) {
+            (Some(reason), _) => return format!("INCOMPLETE: {reason}."),
+            (None, KILLED) => "was killed".to_owned(),
+            (None, ended) => format!("ended by {ended}"),
+        };
+        format!("INCOMPLETE: the run {how}; this is what was measured until then.")
+    })
+}
+
+/// Sampling periods that a run must last before it means anything that no loss was found.
+const LONG_ENOUGH: f64 = 25.0;
+
+/// Whether so few samples fell into a run that it can hide anything.
+fn is_too_short(summary: &Summary) -> bool {
+    summary.run.elapsed_s < LONG_ENOUGH * summary.run.period_us.asked * 1e-6
+}
+
+/// Parallel efficiency from which on it is the work that takes the time.
+const WELL_USED: f64 = 0.8;
+
+/// Whether most of the time goes elsewhere, although no loss stands out.
+fn computes_little(summary: &Summary) -> bool {
+    has_mpi(summary) && summary.efficiency.parallel.is_some_and(|parallel| parallel < WELL_USED)
+}
+
+/// The verdict in a sentence.
+pub fn verdict(summary: &Summary) -> String {
+    let elapsed_s = summary.run.elapsed_s;
+    let Some(first) = summary.losses.first() else {
+        return if summary.tree.nodes.is_empty() {
+            "Nothing can be said: the run ended before the first sample was taken.".into()
+        } else if !has_mpi(summary) {
+            "Without MPI there are no ranks to compare; this is where the time went.".into()
+        } else if is_too_short(summary) {
+            let period = seconds(summary.run.period_us.asked * 1e-6);
+            format!(
+                "Too short a run to find losses in: with a sample every {period}, let it last a second or \
+                 more."
+            )
+        } else if computes_little(summary) {
+            "No single loss costs more than 1 % of the run time, but the ranks compute little of it: see \
+             where they wait."
+                .into()
+        } else if summary.run.complete {
+            "No scalability loss found: none costs more than 1 % of the run time.".into()
+        } else {
+            "No scalability loss found in what was measured.".into()
+        };
+    };
+    let cost = format!(
+        "{} of {}, {}",
+        seconds(first.seconds),
+        seconds(elapsed_s),
+        percent(first.severity)
+    );
+    match summary.losses.len() {
+        1 => format!("One loss found: {} ({cost}).", first.kind),
+        number => format!("{number} losses found. The largest: {} ({cost}).", first.kind),
+    }
+}
+
+fn head(summary: &Summary) -> Page {
+    let mut page = Page::new(WIDTH);
+    page.paragraph("", &headline(summary), 2);
+    if let Some(end) = irregular_end(summary) {
+        page.paragraph("", &end, 2);
+    }
+    page.paragraph("", &verdict(summary), 2);
+    let it = &summary.efficiency;
+    if let (Some(parallel), Some(load), Some(communication)) =
+        (it.parallel, it.load_balance, it.communication)
+    {
+        page.line(&format!(
+            "The ranks compute {} of the time: load balance {} x communication efficiency {}.",
+            percent(parallel),
+            percent(load),
+            percent(communication)
+        ));
+    }
+    if summary.losses.is_empty()
+        && has_mpi(summary)
+        && summary.run.complete
+        && !summary.tree.nodes.is_empty()
+        && !is_too_short(summary)
+    {
+        page.line(match computes_little(summary) {
+            false => "To make it faster, speed up the work itself. Most of the time goes to:",
+            true => "Most of the time goes to:",
+        });
+    }
+    page
+}
+
+/// Appends as many losses as fit, the largest whatever its length, and returns their number.
+fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
+    for (index, loss) in summary.losses.iter().enumerate() {
+        let block = block(summary, index + 1, loss);
+        let left = summary.losses.len() - index;
+        // One line is kept for the number of those that do not fit.
+        let needed = block.len() + if left > 1 { 2 } else { 0 };
+        if index > 0 && page.len() + needed > room {
+            let rest: f64 = summary.losses[index..].iter().map(|loss| loss.seconds).sum();
+            page.line("");
+            let losses = counted(left as u64, "smaller loss").replace("losss", "losses");
+            page.line(&format!(
+                "{losses} not shown ({} at most): see the JSON file.",
+                seconds(rest)
+            ));
+            return index;
+        }
+        page.append(block);
+    }
+    summary.losses.len()
+}
+
+fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
+    let mut page = Page::new(WIDTH);
+    page.line("");
+    let kind = loss.kind.to_string();
+    let (first, others) = kind.split_at(1);
+    page.line(&format!(
+        "{number}. {}{others}: {} lost, {} of the run time",
+        first.to_ascii_uppercase(),
+        seconds(loss.seconds),
+        percent(loss.severity),
+    ));
+    page.paragraph("   Seen in    ", &seen_in(summary, loss), 3);
+    append_path(&mut page, &loss.symptom.path);
+    if let Some(cause) = caused_by(summary, loss) {
+        page.paragraph("   Caused by  ", &cause, 3);
+        if let Some(first) = loss.causes.first() {
+            append_path(&mut page, &first.path);
+        }
+    }
+    if let Some(others) = further_causes(summary, loss) {
+        page.paragraph("              ", &others, 3);
+    }
+    page.paragraph("   Advice     ", &loss.advice, WHOLE);
+    page
+}
+
+/// A path of one frame would only repeat the name.
+fn append_path(page: &mut Page, frames: &[Frame]) {
+    const INDENT: &str = "              ";
+    if frames.len() > 1 {
+        page.line(&format!("{INDENT}{}", path(frames, WIDTH - INDENT.len())));
+    }
+}
+
+fn tail(summary: &Summary, shown: usize) -> Page {
+    let mut page = Page::new(WIDTH);
+    if shown > 0 {
+        page.paragraph("Run time   ", &run_times(summary, shown), 3);
+    }
+    for (index, sentence) in hottest(summary).iter().enumerate() {
+        page.paragraph(if index == 0 { "Loops      " } else { "           " }, sentence, 3);
+    }
+    if let Some(kinds) = kinds(summary) {
+        page.paragraph("Ranks      ", &kinds, 3);
+    }
+    if let Some(kinds) = thread_kinds(summary) {
+        page.paragraph("Threads    ", &kinds, 3);
+    }
+    page.paragraph("Measured   ", &measured(summary), 3);
+    for note in summary.notes.iter().take(MAX_NOTES) {
+        page.paragraph("Note       ", note, 3);
+    }
+    if summary.notes.len() > MAX_NOTES {
+        let more = counted((summary.notes.len() - MAX_NOTES) as u64, "further note");
+        page.line(&format!("           {more}: see the JSON file."));
+    }
+    if !summary.tree.nodes.is_empty() {
+        page.line("More       `plimsoll report --tree FILE.plimsoll.json` shows all call paths.");
+    }
+    page
+}
+
+fn run_times(summary: &Summary, shown: usize) -> String {
+    let mut times = format!("{} as measured", seconds(summary.run.elapsed_s));
+    for (index, loss) in summary.losses.iter().take(shown).enumerate() {
+        let tied = format!(" without {}", index + 1).replace(' ', &TIED.to_string());
+        times.push_str(&format!("; {}{tied}", seconds(loss.elapsed_without_s)));
+    }
+    if summary.losses.len() > 1 {
+        let all = seconds(summary.projection.elapsed_s);
+        times.push_str(&format!("; {all} without all losses"));
+    }
+    times
+}
+
+fn measured(summary: &Summary) -> String {
+    let collection = &summary.collection;
+    let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
+    let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
+    let part = match is_too_short(summary) {
+        false => format!("{:.2} % of CPU time", 100.0 * (sampling_s + collecting_s) / available_s),
+        true => "not to be compared with so short a run".into(),
+    };
+    let lost = if collection.lost == 0 { "none".into() } else { count(collection.lost) };
+    let mut sentence = format!(
+        "{}, {lost} lost; overhead {part} ({} sampling, {} collecting)",
+        counted(collection.samples, "sample"),
+        seconds(sampling_s),
+        seconds(collecting_s)
+    );
+    if let Some(finalize_s) = collection.finalize_s {
+        sentence.push_str(&format!("; {} for the analysis at the end", seconds(finalize_s)));
+    }
+    if collection.truncated > 0 {
+        let part = collection.truncated as f64 / collection.samples.max(1) as f64;
+        sentence.push_str(&format!("; {} of the call paths are partial", percent(part)));
+    }
+    if collection.unsampled_threads > 0 {
+        let threads = counted(collection.unsampled_threads, "thread");
+        sentence.push_str(&format!("; {threads} not sampled"));
+    }
+    sentence.push('.');
+    sentence
+}
+
+/// A loss on one line or two, for [`super::brief`].
+pub fn in_brief(summary: &Summary, loss: &Loss) -> String {
+    let (cost, part) = (seconds(loss.seconds), percent(loss.severity));
+    format!("{}, {cost} ({part}): {}", loss.kind, gist(summary, loss))
+}

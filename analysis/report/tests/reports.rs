@@ -1,0 +1,65 @@
+//! Reports as a user sees them, compared with what was judged good to read.
+
+#[path = "../../summary/tests/summaries/mod.rs"]
+mod summaries;
+
+use std::path::Path;
+
+use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
+use plimsoll_summary::Summary;
+
+const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
+
+fn both(summary: &Summary) -> String {
+    let brief = brief(summary, Some(Path::new(REPORT)), BRIEF_LINES);
+    format!("{}\n---- on stderr\n{brief}", text(summary))
+}
+
+macro_rules! looks {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(both(&summaries::$name()));
+        })*
+    };
+}
+
+looks! { imbalance serialization oversubscription balanced without_mpi ended_by_signal overfull minimal }
+
+#[test]
+fn whole_tree() {
+    insta::assert_snapshot!(tree(&summaries::without_mpi()));
+}
+
+#[test]
+fn a_run_of_which_a_part_is_missing_is_not_said_to_have_ended_badly() {
+    let mut summary = summaries::balanced();
+    summary.run.complete = false;
+    summary.run.incomplete = Some("the spool of rank 2 is damaged".into());
+    let text = text(&summary);
+    assert!(text.contains("INCOMPLETE: the spool of rank 2 is damaged.\n"), "{text}");
+    assert!(!text.contains("ended by"), "{text}");
+}
+
+#[test]
+fn every_report_fits_its_place() {
+    for summary in [
+        summaries::minimal(),
+        summaries::imbalance(),
+        summaries::overfull(),
+        summaries::without_mpi(),
+        summaries::maximal(),
+    ] {
+        let text = text(&summary);
+        assert!(text.lines().count() <= TEXT_LINES, "{} lines", text.lines().count());
+        assert!(text.lines().all(|line| line.len() <= WIDTH));
+        for lines in [1, 7, BRIEF_LINES, 1000] {
+            let brief = brief(&summary, Some(Path::new(REPORT)), lines);
+            assert!(brief.lines().count() <= lines.min(BRIEF_LINES));
+            assert!(brief.lines().all(|line| line.starts_with("plimsoll: ")));
+            assert_eq!(brief.lines().last(), Some(format!("plimsoll: report: {REPORT}").as_str()));
+        }
+        let printable = |byte: u8| byte == b'\n' || (b' '..=b'~').contains(&byte);
+        assert!(text.bytes().chain(tree(&summary).bytes()).all(printable));
+    }
+}
