@@ -5,6 +5,8 @@
 //! when the process starts and exactly by whoever reads the records later. The anchor is taken in
 //! each process, because a time namespace shifts CLOCK_MONOTONIC but not the counter.
 
+use plimsoll_sys::clocks::clock_ns;
+
 use crate::record::STAMP_SHIFT;
 
 /// The time stamp counter now.
@@ -24,14 +26,6 @@ pub const fn stamp(ticks: u64) -> u64 {
 #[inline(always)]
 pub fn stamp_now() -> u64 {
     stamp(ticks())
-}
-
-/// A POSIX clock's reading, in nanoseconds.
-pub fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid for the call.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// One moment on both clocks.

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::syscalls::syscall;
+use plimsoll_sys::syscalls::syscall;
 
 /// Counts the rings.
 #[derive(Debug, Default)]

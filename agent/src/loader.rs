@@ -14,7 +14,7 @@ use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::Result;
 
-use crate::clock::clock_ns;
+use plimsoll_sys::clocks::clock_ns;
 
 /// Number of iterations in progress, plus [`FORK`] for each fork in progress.
 static RUNNING: AtomicU32 = AtomicU32::new(0);

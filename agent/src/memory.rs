@@ -1,6 +1,6 @@
 //! Reading the application's stack without ever faulting on it.
 
-use crate::syscalls::syscall;
+use plimsoll_sys::syscalls::syscall;
 
 /// Pages of a stack whose bounds are not known are asked for one by one.
 const PAGE: u64 = 4096;

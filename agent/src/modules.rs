@@ -16,9 +16,9 @@ use std::vec::Vec;
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 
-use crate::clock::clock_ns;
 use crate::loader;
-use crate::segment::VDSO;
+use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::vdso::VDSO;
 
 /// Bytes of a module's image. Valid while the snapshot that holds it is published or in use.
 pub type ImageBytes = &'static [u8];

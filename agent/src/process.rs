@@ -11,9 +11,7 @@ use std::boxed::Box;
 use parking_lot::Mutex;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
-use crate::clock::{Anchor, clock_ns, stamp, ticks_in};
-use crate::descriptors::Descriptors;
-use crate::mapping;
+use crate::clock::{Anchor, stamp, ticks_in};
 use crate::marks::retreat::Reason;
 use crate::marks::{Markable, Marks, stubs};
 use crate::modules;
@@ -25,6 +23,9 @@ use crate::timer::tick_ns;
 use crate::tls;
 use crate::tracer;
 use crate::unwind::{Frames, Unwinding};
+use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::descriptors::Descriptors;
+use plimsoll_sys::mapping;
 
 mod error;
 mod listing;

@@ -9,8 +9,8 @@
 use core::arch::naked_asm;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::syscalls::syscall;
 use crate::thread::{HANDLER_STACK, State};
+use plimsoll_sys::syscalls::syscall;
 
 /// Work runs in place where at least this many bytes of the thread's own stack are left.
 const ROOM: u64 = HANDLER_STACK as u64;

@@ -62,10 +62,6 @@ impl ClockKind {
     }
 }
 
-/// What stands for the path of the kernel's code in every process, as in /proc/pid/maps: it has no
-/// file.
-pub const VDSO: &str = "[vdso]";
-
 /// Header of the segment.
 #[repr(C)]
 pub struct Process {

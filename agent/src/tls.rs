@@ -1,4 +1,4 @@
-//! One pointer and one number per thread, readable in a signal handler.
+//! One pointer per thread, readable in a signal handler.
 //!
 //! `thread_local!` in a shared library calls `__tls_get_addr`, which may allocate on a thread's
 //! first access: forbidden in a handler. A TLS symbol of our own, read through the initial-exec
@@ -16,12 +16,6 @@ global_asm!(
     ".type plimsoll_thread,@object",
     ".size plimsoll_thread,8",
     "plimsoll_thread:",
-    ".zero 8",
-    ".globl plimsoll_memory_kind",
-    ".hidden plimsoll_memory_kind",
-    ".type plimsoll_memory_kind,@object",
-    ".size plimsoll_memory_kind,8",
-    "plimsoll_memory_kind:",
     ".zero 8",
     ".popsection",
 );
@@ -51,37 +45,6 @@ pub fn set(block: *mut ThreadBlock) {
             "mov qword ptr fs:[{0}], {1}",
             out(reg) _,
             in(reg) block,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-/// What the calling thread allocates memory for: a [`crate::memory_kind::MemoryKind`].
-#[inline(always)]
-pub fn memory_kind() -> u64 {
-    let kind: u64;
-    // SAFETY: as in `get`.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + plimsoll_memory_kind@GOTTPOFF]",
-            "mov {0}, qword ptr fs:[{0}]",
-            out(reg) kind,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    kind
-}
-
-/// Sets what the calling thread allocates memory for.
-#[inline(always)]
-pub fn set_memory_kind(kind: u64) {
-    // SAFETY: as in `set`.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + plimsoll_memory_kind@GOTTPOFF]",
-            "mov qword ptr fs:[{0}], {1}",
-            out(reg) _,
-            in(reg) kind,
             options(nostack, preserves_flags),
         );
     }

@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn thread_cpu_ns() -> u64 {
-    plimsoll_agent::clock::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    plimsoll_sys::clocks::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 #[inline(never)]

@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use plimsoll_agent::doorbell::Doorbell;
-use plimsoll_agent::mapping::{resident, shared_again};
-use plimsoll_agent::own::{Identity, Own};
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::record::VERSION;
 use plimsoll_agent::segment::{
@@ -22,6 +20,8 @@ use plimsoll_agent::segment::{
     MODULES_OFFSET, ModuleEntry, Process, SlotCounters, THREADS_OFFSET, Thread, ThreadArea,
     ThreadState, areas_in, thread_area_bytes, thread_offset,
 };
+use plimsoll_sys::mapping::{resident, shared_again};
+use plimsoll_sys::own::{Identity, Own};
 
 use crate::tables::{ModuleInfo, Tables};
 

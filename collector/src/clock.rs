@@ -1,17 +1,12 @@
 //! Clocks of the collecting side: the rate of the time stamp counter, and our own CPU time.
 
-use plimsoll_agent::clock::{Anchor, clock_ns};
+use plimsoll_agent::clock::Anchor;
 use plimsoll_agent::record::STAMP_SHIFT;
 use serde::{Deserialize, Serialize};
 
 /// Shortest time since a process's anchor from which its rate is measured again: over less, the
 /// few ten nanoseconds between the two readings of an anchor weigh more than the first measurement.
 const REMEASURE_NS: u64 = 10_000_000;
-
-/// CPU time of the calling thread, in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-}
 
 /// How long a stamp is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use plimsoll_agent::doorbell::{Doorbell, wait_any};
-use plimsoll_agent::memory_kind::{MemoryKind, count_as, request_trim};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as, request_trim};
 
 use crate::attach::AttachError;
-use crate::clock::thread_cpu_ns;
 use crate::death::{Death, Looks, end_at_first};
 use crate::pace::{Pace, Reading, Seldom};
 use crate::process::{Process, Scratch};
@@ -19,6 +18,7 @@ use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use crate::structure::{self, Limit, Structures};
+use plimsoll_sys::clocks::thread_cpu_ns;
 
 /// Longest and shortest time between two looks at the rings while something is going on: early in a run,
 /// where something is to be looked up, or threads come and go. Later it may be longer.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_agent::clock::Anchor;
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::record::Record;
 use plimsoll_agent::segment::ClockKind;
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use crate::account::Account;
 use crate::addresses::Addresses;

@@ -30,7 +30,6 @@ mod facts;
 mod glance;
 mod history;
 mod loops;
-pub mod own_files;
 mod pace;
 mod periods;
 mod phases;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use plimsoll_agent::clock::{Anchor, stamp_now};
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
 use crate::books::Window;

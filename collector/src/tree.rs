@@ -1,10 +1,8 @@
 //! The raw tree of calling contexts: nodes keyed by parent and address id, as the records name
 //! them. Call sites of one function are different nodes here; [`crate::contexts`] joins them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use plimsoll_agent::record::MAX_DEPTH;
+use rustc_hash::FxHashMap;
 
 /// Index of a node of the raw tree.
 pub(crate) type RawId = u32;
@@ -13,33 +11,7 @@ pub(crate) type RawId = u32;
 pub(crate) const ROOT: RawId = 0;
 
 /// A map keyed by small integers that the records cannot choose freely.
-pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-
-/// Fibonacci hashing (Knuth, TAOCP 3, 6.4): ids are dense, so a multiplication spreads them.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        // The rotation brings the well mixed high bits down to where tables index.
-        self.0 =
-            (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
-    }
-}
+pub(crate) type IdMap<K, V> = FxHashMap<K, V>;
 
 struct RawNode {
     parent: RawId,

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dlmalloc::{Allocator, Dlmalloc};
-use plimsoll_agent::mapping;
-use plimsoll_agent::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
+use plimsoll_sys::mapping;
+use plimsoll_sys::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
 
 /// Blocks of at least this many bytes have a mapping of their own.
 const LARGE: usize = 128 << 10;

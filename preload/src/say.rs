@@ -5,8 +5,8 @@ use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plimsoll_agent::own::Known;
 use plimsoll_summary::printable;
+use plimsoll_sys::own::Known;
 
 /// What descriptor 2 was when the program began. The program may close it and open a file of its own,
 /// which gets the number: our lines do not belong there.

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use plimsoll_agent::process;
-use plimsoll_agent::quiet::quietly;
+use plimsoll_sys::quiet::quietly;
 
 use crate::guard::guarded;
 use crate::{job, signals};

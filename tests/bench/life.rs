@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_agent::clock::clock_ns;
+use plimsoll_sys::clocks::clock_ns;
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};

@@ -95,7 +95,7 @@ mod tests {
             assert!(holds(&bytes, &[MESSAGE]), "at {at}");
             bytes[at..at + MESSAGE.len()].fill(0);
         }
-        let memory = crate::mapping::private(2 * PIECE);
+        let memory = plimsoll_sys::mapping::private(2 * PIECE);
         // SAFETY: the memory was just mapped; of the slice, which outlives it, only the address is used.
         let gone = unsafe {
             let slice = core::slice::from_raw_parts(memory, 2 * PIECE);

@@ -5,15 +5,15 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::StartError;
-use crate::descriptors::Descriptors;
-use crate::mapping;
-use crate::own::Known;
-use crate::quiet::quietly;
 use crate::segment::{
     MAX_THREADS, Process, THREADS_OFFSET, ThreadArea, areas_in, ring_bytes_for, thread_area_bytes,
     thread_offset,
 };
-use crate::syscalls::syscall;
+use plimsoll_sys::descriptors::Descriptors;
+use plimsoll_sys::mapping;
+use plimsoll_sys::own::Known;
+use plimsoll_sys::quiet::quietly;
+use plimsoll_sys::syscalls::syscall;
 
 /// The memory file of this process. Header and tables stay mapped as long as the process lives.
 pub(super) struct Shared {

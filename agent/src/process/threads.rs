@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering;
 use super::Observed;
 use crate::cfi::CfiScratch;
 use crate::clock::stamp_now;
-use crate::mapping;
 use crate::offcpu::OffCpuClock;
 use crate::record::Record;
 use crate::regions::{RegionTable, flush_tallies};
@@ -17,6 +16,7 @@ use crate::stream::Stream;
 use crate::thread::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
 use crate::tls;
 use crate::unwind::RuleCache;
+use plimsoll_sys::mapping;
 
 /// The doorbell rings when more than 1/4 of the thread areas are in use: the collector then frees the
 /// areas of ended threads. Its own polls are rare.

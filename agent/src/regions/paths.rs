@@ -9,10 +9,10 @@ use crate::memory::StackMemory;
 use crate::process::Observed;
 use crate::record::MAX_DEPTH;
 use crate::segment::MAX_SLOTS;
-use crate::syscalls::syscall;
 use crate::thread::{State, bump};
 use crate::unwind::{End, Frame, Start};
 use plimsoll_calls::STREAM;
+use plimsoll_sys::syscalls::syscall;
 
 /// Frames that a thread's paths may have together: with all slots in use, 64 each.
 const MAX_FRAMES: usize = MAX_SLOTS * 64;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use plimsoll_collector::own_files::open_regular;
+use plimsoll_sys::own_files::open_regular;
 
 /// Why the library will not be in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

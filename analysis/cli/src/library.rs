@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use plimsoll_collector::own_files::open_regular;
+use plimsoll_sys::own_files::open_regular;
 
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::LIBRARY;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::ArgMatches;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use plimsoll_collector::own_files::open_regular;
+use plimsoll_sys::own_files::open_regular;
 
 use crate::Failure;
 use plimsoll_report as report;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::clock::clock_ns;
+use plimsoll_sys::clocks::clock_ns;
 
 use crate::communicator::{Communicator, CommunicatorError};
 use crate::input::Exchange;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use plimsoll_collector::own_files::open_regular;
+use plimsoll_sys::own_files::open_regular;
 
 use super::{BadLine, Fault, Rules};
 use crate::error::reason;

@@ -16,13 +16,13 @@ use crate::books::Window;
 use crate::clock::Rate;
 use crate::facts::LastWords;
 use crate::history::{History, Setting, ThreadHistory};
-use crate::own_files::open_regular;
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
 use crate::spool::meta::Meta;
 use crate::spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
 use crate::spooling::{JOURNAL, SPOOL};
 use crate::structure::Structures;
+use plimsoll_sys::own_files::open_regular;
 
 use contents::Found;
 pub use lives::{Moment, SpooledProcess};

@@ -15,7 +15,7 @@ use super::error::SpoolError;
 use super::frame::{HEADER_BYTES, Header, Kind, Stream, Unpacker};
 use super::index::{self, FrameInfo, TRAILER_BYTES, read_trailer};
 use super::{PREAMBLE_BYTES, scan, version};
-use crate::own_files::open_regular;
+use plimsoll_sys::own_files::open_regular;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 use serde_json::Value;
 
 use super::SPOOL;
-use crate::own_files;
 use crate::spool::meta::{self, Meta};
 use crate::spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step, Stream, Walk};
+use plimsoll_sys::own_files;
 
 /// End of the name of what is to take a spool's place.
 const KEPT: &str = "kept";

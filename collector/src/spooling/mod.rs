@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::record::Record;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use serde_json::Value;
 
 use crate::spool::meta::{

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 
-use crate::own_files;
+use plimsoll_sys::own_files;
 
 /// Where a spool's bytes go: into memory until there is a file.
 pub(crate) enum Sink {

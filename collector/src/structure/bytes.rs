@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use gimli::{LittleEndian, ReaderOffsetId};
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::limit::Limit;
 use crate::symbols::Source;

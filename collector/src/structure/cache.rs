@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 use serde::{Deserialize, Serialize};
 
 use super::Symbol;
@@ -27,7 +27,7 @@ use super::function::{Function, Inlined, Lines, Location, LoopId, LoopSource};
 use super::lines::Strings;
 use super::names::Symbols;
 use super::recovered::Recovered;
-use crate::own_files;
+use plimsoll_sys::own_files;
 
 /// To be raised whenever the format changes, or what is found out about the same code.
 const VERSION: u32 = 4;

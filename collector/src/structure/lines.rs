@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::Reader;
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::bytes::Bytes;
 use super::debug_file::{DebugFile, dwarf, package, supplement};

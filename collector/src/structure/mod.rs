@@ -62,9 +62,9 @@ pub use parts::MOST_CODE_BYTES;
 pub use place::Step;
 pub use recovered::Recovered;
 
-use plimsoll_agent::memory_kind::{MemoryKind, count_as, request_trim};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as, request_trim};
 
-use crate::clock::thread_cpu_ns;
+use plimsoll_sys::clocks::thread_cpu_ns;
 
 use lines::Strings;
 use module::Module;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::binary::{self, Binary, DeadSlots};
 use super::cache::{self, Known};

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use object::ReadCache;
 use parking_lot::Mutex;
-use plimsoll_agent::own::Own;
-use plimsoll_agent::segment::VDSO;
+use plimsoll_sys::own::Own;
+use plimsoll_sys::vdso::{self, VDSO};
 
-use crate::own_files::open_regular;
+use plimsoll_sys::own_files::open_regular;
 
 /// A file, or a piece of memory.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Source {
     /// Opens a regular file, out of the application's sight, or the kernel's code, which has none.
     pub(crate) fn open(path: &Path) -> Option<Arc<Self>> {
         if path.as_os_str() == VDSO {
-            return Some(Arc::new(Self::Memory(vdso()?)));
+            return Some(Arc::new(Self::Memory(vdso::image()?)));
         }
         let (file, state) = open(path)?;
         let (path, file) = (path.to_owned(), Mutex::new(Some(file)));
@@ -181,19 +181,4 @@ impl io::Seek for Cursor {
         self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(self.position)
     }
-}
-
-/// The kernel's code in this process, which has no file: that of another process of the node is the
-/// same if its build-id is.
-fn vdso() -> Option<&'static [u8]> {
-    // SAFETY: getauxval has no preconditions.
-    let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
-    let (low, high) = line.split_whitespace().next()?.split_once('-')?;
-    let [low, high] = [low, high].map(|address| u64::from_str_radix(address, 16).ok());
-    let (low, high) = (low?, high?);
-    // SAFETY: the kernel has mapped it there, readable, for the life of the process.
-    (low == start && high > low)
-        .then(|| unsafe { std::slice::from_raw_parts(low as *const u8, (high - low) as usize) })
 }

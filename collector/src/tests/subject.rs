@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::own::Identity;
 use plimsoll_agent::record::{
     Delta, Encoder, MAX_RECORD_BYTES, OffCpu, Record, STAMP_SHIFT, Stamp, VERSION, tick_stamp,
 };
@@ -14,6 +13,7 @@ use plimsoll_agent::segment::{
 };
 use plimsoll_agent::sync::Sync;
 use plimsoll_calls::id_of;
+use plimsoll_sys::own::Identity;
 
 use crate::attach::{AttachError, Segment};
 use crate::{Collector, ProcessKey};

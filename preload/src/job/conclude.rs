@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_analysis::diagnose::diagnose_alone;
 use plimsoll_analysis::input::{Cost, JobInfo, RankInput};
 use plimsoll_collector::SpoolOutcome;
 use plimsoll_comm::mpi::Abi;
 use plimsoll_summary::settings::LABELS;
 use plimsoll_summary::{Mpi, MpiAbi};
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::{Job, Phase, State, Taken, memory_report};
 use crate::report::{self, Scope};

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use plimsoll_agent::memory_kind::{MemoryKind, count_as};
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_analysis::diagnose::diagnose_into;
 use plimsoll_analysis::input::JobInfo;
@@ -13,6 +12,7 @@ use plimsoll_comm::communicator::{Alone, Communicator};
 use plimsoll_comm::mpi::joint::{PANIC, jointly};
 use plimsoll_report::output::Side;
 use plimsoll_summary::printable;
+use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::conclude::Concluding;
 use super::withdrawal::withdrawn;

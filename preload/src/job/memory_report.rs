@@ -1,9 +1,9 @@
 //! Where the library's memory went in this process.
 
-use plimsoll_agent::memory_kind::MemoryKind;
 use plimsoll_agent::process;
 use plimsoll_analysis::input::Cost;
 use plimsoll_summary::{Collection, Memory};
+use plimsoll_sys::memory_kind::MemoryKind;
 
 use super::Job;
 use crate::heap;

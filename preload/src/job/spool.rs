@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use plimsoll_analysis::input::{Cost, JobInfo};
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
-use plimsoll_collector::own_files::create_own_folder;
 use plimsoll_collector::spool::SpoolError;
 use plimsoll_comm::communicator::{Communicator, CommunicatorError, broadcast};
 use plimsoll_comm::mpi::node::NodeRank;
@@ -16,6 +15,7 @@ use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::ranks::RankSet;
 use plimsoll_summary::settings::Trace;
+use plimsoll_sys::own_files::create_own_folder;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, Phase, State, Taken, get};

@@ -15,7 +15,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 
 use crate::fingerprint::fingerprint;
 

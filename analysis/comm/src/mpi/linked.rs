@@ -5,7 +5,7 @@ use std::path::Path;
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 
 /// A function that every MPI library defines and hardly a program calls: it is for tools.
 const DEFINED_BY_MPI: &[u8] = b"PMPI_Init";

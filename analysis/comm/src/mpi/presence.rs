@@ -24,7 +24,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 
 use super::decision::{Decision, State};
 use super::launch;

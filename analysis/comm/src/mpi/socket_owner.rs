@@ -5,7 +5,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 
 /// linux/sock_diag.h, linux/unix_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_agent::own::Own;
+use plimsoll_sys::own::Own;
 
 use super::place::MAX_NUMBER;
 use plimsoll_summary::error::Error;

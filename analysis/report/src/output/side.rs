@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use plimsoll_agent::own::Own;
-use plimsoll_agent::quiet::quietly;
+use plimsoll_sys::own::Own;
+use plimsoll_sys::quiet::quietly;
 
 use super::draft::{Draft, synced};
 use super::place::{

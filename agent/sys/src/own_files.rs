@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use plimsoll_agent::own::Own;
+use crate::own::Own;
 
 /// Permission bits that let others change a file or a folder.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -20,7 +20,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Opens a regular file that belongs to this user and that others cannot write. Follows no link.
-pub(crate) fn open_own(path: &Path) -> io::Result<Own<File>> {
+pub fn open_own(path: &Path) -> io::Result<Own<File>> {
     regular(path.symlink_metadata()?.is_file())?;
     let file = open(path, libc::O_NOFOLLOW)?;
     let metadata = file.metadata()?;
@@ -32,7 +32,7 @@ pub(crate) fn open_own(path: &Path) -> io::Result<Own<File>> {
 }
 
 /// Creates a file that was not there and that only this user can read. Follows no link.
-pub(crate) fn create(path: &Path) -> io::Result<Own<File>> {
+pub fn create(path: &Path) -> io::Result<Own<File>> {
     let mut options = File::options();
     options.append(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     Own::hidden(options.open(path)?)

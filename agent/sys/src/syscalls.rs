@@ -43,6 +43,7 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize,
 
 /// Makes a system call with up to six arguments, each of a type that casts to `usize`; see
 /// [`call`] for the result and for what its caller promises.
+#[macro_export]
 macro_rules! syscall {
     ($number:expr $(, $argument:expr)* $(,)?) => {{
         let mut arguments = [0usize; 6];
@@ -52,7 +53,7 @@ macro_rules! syscall {
     }};
 }
 
-pub(crate) use syscall;
+pub use crate::syscall;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,23 @@
 //! What the library's own memory is taken for: each thread says what it works on, and the heap counts
 //! every block by the kind of work that allocated it.
 
+use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::tls;
+// The kind is read at every allocation, so it is a TLS word of the initial-exec model: one load
+// relative to the thread pointer (ELF Handling for Thread-Local Storage, 3.4). `thread_local!` in a
+// shared library calls `__tls_get_addr`, which may itself allocate.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".p2align 3",
+    ".globl plimsoll_memory_kind",
+    ".hidden plimsoll_memory_kind",
+    ".type plimsoll_memory_kind,@object",
+    ".size plimsoll_memory_kind,8",
+    "plimsoll_memory_kind:",
+    ".zero 8",
+    ".popsection",
+);
 
 /// What a block of the heap was allocated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +67,7 @@ pub fn take_trim_request() -> bool {
 /// Index of the kind for which the calling thread allocates, less than [`MEMORY_KINDS`].
 #[inline]
 pub fn current() -> usize {
-    tls::memory_kind() as usize % MEMORY_KINDS
+    word() as usize % MEMORY_KINDS
 }
 
 /// Runs `work`; what it allocates on this thread is counted as `kind`. Scopes may be nested.
@@ -63,12 +77,42 @@ pub fn count_as<R>(kind: MemoryKind, work: impl FnOnce() -> R) -> R {
     struct Outer(u64);
     impl Drop for Outer {
         fn drop(&mut self) {
-            tls::set_memory_kind(self.0);
+            set_word(self.0);
         }
     }
-    let _outer = Outer(tls::memory_kind());
-    tls::set_memory_kind(kind as u64);
+    let _outer = Outer(word());
+    set_word(kind as u64);
     work()
+}
+
+/// The calling thread's [`MemoryKind`] as a number.
+#[inline(always)]
+fn word() -> u64 {
+    let kind: u64;
+    // SAFETY: reads the calling thread's own TLS word, which exists since the thread does.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + plimsoll_memory_kind@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) kind,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    kind
+}
+
+#[inline(always)]
+fn set_word(kind: u64) {
+    // SAFETY: writes the calling thread's own TLS word.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + plimsoll_memory_kind@GOTTPOFF]",
+            "mov qword ptr fs:[{0}], {1}",
+            out(reg) _,
+            in(reg) kind,
+            options(nostack, preserves_flags),
+        );
+    }
 }
 
 #[cfg(test)]
