@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, LateFunction};
 use crate::spool::meta::NameMeta;
-use crate::structure::{ModuleId, Structures};
 use crate::tables::Tables;
 use crate::tree::{IdMap, RawId, Tree};
+use plimsoll_binary::{ModuleId, Structures};
 
 use naming::Module;
 pub(crate) use naming::{Role, locate};

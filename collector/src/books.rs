@@ -9,9 +9,9 @@ use crate::clock::Rate;
 use crate::course::{Course, Keys, Sources};
 use crate::periods::Periods;
 use crate::series::Series;
-use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
+use plimsoll_binary::Structures;
 
 /// What counts: the run, in stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

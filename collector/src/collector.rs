@@ -17,7 +17,7 @@ use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
 use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
-use crate::structure::{self, Limit, Structures};
+use plimsoll_binary::{self as structure, Limit, Structures};
 use plimsoll_sys::clocks::thread_cpu_ns;
 
 /// Longest and shortest time between two looks at the rings while something is going on: early in a run,

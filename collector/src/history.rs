@@ -24,10 +24,10 @@ use crate::replay::Replay;
 use crate::series::Series;
 use crate::snapshot::Run;
 use crate::spool::meta::NameMeta;
-use crate::structure::{Function, Structures};
 use crate::tables::Tables;
 use crate::tree::{IdMap, ROOT, Tree};
 use crate::used;
+use plimsoll_binary::{Function, Structures};
 
 /// Memory that a raw context takes with its values, in bytes: for the bound on their number.
 const CONTEXT_BYTES: u64 = 256;

@@ -44,8 +44,6 @@ mod shares;
 mod snapshot;
 pub mod spool;
 mod spooling;
-pub mod structure;
-mod symbols;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use crate::history::{History, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
 use crate::spool::meta::ThreadEnd;
 use crate::spooling::{Spooling, Told};
-use crate::structure::Structures;
+use plimsoll_binary::Structures;
 
 /// How far counters of different cores may differ, in nanoseconds; a later record is garbage.
 const SKEW_NS: u64 = 1_000_000_000;

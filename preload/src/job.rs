@@ -13,7 +13,7 @@ use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_agent::segment::ClockKind;
 use plimsoll_analysis::input::{Exchange, RankClock};
 use plimsoll_analysis::rules::Rules;
-use plimsoll_collector::{Collector, Options, ProcessKey, structure};
+use plimsoll_collector::{Collector, Options, ProcessKey};
 use plimsoll_comm::mpi::node::NodeRank;
 use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launch};
@@ -316,8 +316,10 @@ pub fn begin(settings: Settings) {
     REGIONS.store(settings.regions, Ordering::Relaxed);
     SPEAKS.store(launch::told_rank().is_none_or(|rank| rank == 0), Ordering::Relaxed);
     signals::tell_stepped_aside();
-    let structure =
-        structure::Options { cache: structure::default_cache_folder(), ..Default::default() };
+    let structure = plimsoll_binary::Options {
+        cache: plimsoll_binary::default_cache_folder(),
+        ..Default::default()
+    };
     let options = Options {
         memory_bytes: settings.memory_bytes,
         // Before MPI_Init a rank would look up what nobody is told.

@@ -3,7 +3,7 @@
 #![no_main]
 #![allow(dead_code, reason = "each target uses a part of the checks")]
 
-use plimsoll_collector::structure;
+use plimsoll_binary as structure;
 
 #[path = "../src/structure.rs"]
 mod checks;

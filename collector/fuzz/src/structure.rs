@@ -1,6 +1,6 @@
 //! What must hold for any bytes as code, and as a module's file: the search for structure ends, does not
 //! panic, and what it finds fits together. The fuzz targets and the collector's own tests
-//! (`structure/tests/corpus.rs`) share this file.
+//! (`binary/src/tests/corpus.rs`) share this file.
 
 use std::ops::Range;
 use std::path::Path;

@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::{Addresses, Detail, FunctionKey};
-use crate::structure::{ModuleId, Structures};
 use crate::tables::Tables;
+use plimsoll_binary::{ModuleId, Structures};
 
 /// What is read at once: a unit, or where there is none, a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Addresses, Detail, Named, Raw};
 use crate::profile::{Frame, FrameKind};
-use crate::structure::{Absent, Address, Function, LoopId, ModuleId, Place, Step, Structures};
 use crate::tables::Tables;
+use plimsoll_binary::{Absent, Address, Function, LoopId, ModuleId, Place, Step, Structures};
 
 /// Where a frame stands at the outer end of stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,18 +2,19 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use object::{Object, ObjectSymbol};
 use plimsoll_agent::segment::ADDRESS_IS_LEAF;
+use tempfile::TempDir;
 
 use super::{Addresses, Detail, Samples, Use};
 use crate::profile::LateFunction;
-use crate::structure::tests::compiled::{Folder, build_id, compile, source};
-use crate::structure::{Address, Limit, Options, Structures};
-use crate::symbols::{Source, Table};
 use crate::tables::{ModuleInfo, Tables};
 use crate::tree::IdMap;
+use plimsoll_binary::{Address, Limit, Options, Structures};
 
 const BIAS: u64 = 1 << 40;
 
@@ -31,7 +32,7 @@ int lesser(int n) { int s = 1; for (int i = 0; i < n; i++) s *= pick(i); return 
 ";
 
 struct Subject {
-    folder: Folder,
+    folder: TempDir,
     path: PathBuf,
     build_id: Vec<u8>,
     /// Function and address in the file, by id: two in a loop of each function. The first id is 1.
@@ -56,19 +57,23 @@ impl Tables for Subject {
 
 impl Subject {
     fn new() -> Self {
-        let folder = Folder::new();
-        let other = folder.0.join("other.c");
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other.c");
         std::fs::write(&other, OTHER).unwrap();
         let flags = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id"];
-        let sources = [source("loops.c"), other];
-        let path =
-            compile(&folder, "gcc", &flags, &sources.each_ref().map(|it| it.to_str().unwrap()));
+        let loops = Path::new(env!("CARGO_MANIFEST_DIR")).join("binary/src/tests/subjects/loops.c");
+        let path = folder.path().join("subject");
+        let mut gcc = Command::new("gcc");
+        gcc.current_dir(&folder).args(flags).arg("-o").arg(&path).args([loops, other]);
+        assert!(gcc.status().unwrap().success(), "{gcc:?}");
         let mut structures = Structures::default();
         let module = structures.module(path.clone(), Vec::new());
-        let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let file = object::File::parse(&*bytes).unwrap();
         let mut addresses = Vec::new();
         for (name, _) in SAMPLES {
-            let range = table.named(name).next().unwrap().range();
+            let symbol = file.symbol_by_name(name).unwrap();
+            let range = symbol.address()..symbol.address() + symbol.size();
             let mut in_loop = range.filter(|address| {
                 let place = structures.place(module, Address::Leaf(*address));
                 place.innermost_loop().is_some()
@@ -76,12 +81,12 @@ impl Subject {
             let (first, last) = (in_loop.next().unwrap(), in_loop.last().unwrap());
             addresses.extend([(name, first), (name, last)]);
         }
-        let build_id = build_id(&path);
+        let build_id = file.build_id().unwrap().unwrap().to_vec();
         Self { folder, path, build_id, addresses }
     }
 
     fn structures(&self, limit: &Limit) -> Structures {
-        let cache = Some(self.folder.0.join("cache"));
+        let cache = Some(self.folder.path().join("cache"));
         Structures::with_limit(Options { debug_folders: vec![], cache }, limit.clone())
     }
 

@@ -6,7 +6,7 @@ use super::{CALM, FULL_PERCENT, IDLE, Look, State};
 use crate::death::end_at_first;
 use crate::process::Process;
 use crate::spooling::Spooling;
-use crate::structure::Limit;
+use plimsoll_binary::Limit;
 
 impl State {
     /// There is time for lookups again.

@@ -9,8 +9,8 @@ use plimsoll_calls::FIRST_CODE_ADDRESS;
 
 use super::Sources;
 use crate::addresses::locate;
-use crate::structure::{Address, Child, Function, LoopId};
 use crate::tree::{self, IdMap, RawId, Tree};
+use plimsoll_binary::{Address, Child, Function, LoopId};
 use plimsoll_trees::{ControlFlow, Frame, Key};
 
 /// The thread.

@@ -8,9 +8,9 @@ mod crew;
 mod keys;
 mod terms;
 
-use crate::structure::Structures;
 use crate::tables::Tables;
 use crate::tree::{RawId, Tree};
+use plimsoll_binary::Structures;
 use plimsoll_trees::{Frame, Lca, Limits, Moment, Node, TreeBuilder};
 
 pub(crate) use courses::{Courses, ThreadCourse};

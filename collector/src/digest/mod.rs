@@ -21,7 +21,7 @@ use crate::replay::Replay;
 use crate::spool::meta::Meta;
 use crate::spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
 use crate::spooling::{JOURNAL, SPOOL};
-use crate::structure::Structures;
+use plimsoll_binary::Structures;
 use plimsoll_sys::own_files::open_regular;
 
 use contents::Found;

@@ -4,7 +4,7 @@ use plimsoll_agent::record::Decoder;
 
 use crate::history::{History, Setting, ThreadHistory};
 use crate::spool::{Frame, Step};
-use crate::structure::Structures;
+use plimsoll_binary::Structures;
 
 /// A thread whose records are read.
 pub(super) struct Reading<'a, 's> {

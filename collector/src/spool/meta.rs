@@ -103,7 +103,7 @@ pub(crate) struct FunctionMeta {
     pub(crate) module: u32,
     /// Its name, if it has a symbol.
     pub(crate) name: Option<String>,
-    /// A [`crate::structure::Recovered`], by postcard: numbers of a known layout, which JSON would make
+    /// A [`plimsoll_binary::Recovered`], by postcard: numbers of a known layout, which JSON would make
     /// several times as long.
     pub(crate) code: Vec<u8>,
 }

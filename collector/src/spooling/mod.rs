@@ -26,7 +26,7 @@ use crate::spool::meta::{
     self, FunctionMeta, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
 };
 use crate::spool::{Address, SpoolError, SpoolWriter};
-use crate::structure::{Function, Recovered};
+use plimsoll_binary::{Function, Recovered};
 
 use budget::Budget;
 pub use keep::{Kept, keep};

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::structure::{Address, Structures};
+use crate::{Address, Structures};
 
 #[inline(never)]
 extern "C" fn a_function_of_this_binary(x: u64) -> u64 {

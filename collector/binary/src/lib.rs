@@ -21,6 +21,8 @@
 //!
 //! All addresses are those in the module's file: what is seen in memory less the load bias.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 mod binary;
 mod bytes;
 mod cache;
@@ -41,8 +43,9 @@ mod parts;
 mod place;
 mod recovered;
 mod switches;
+mod symbols;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod units;
 mod values;
 
@@ -328,7 +331,7 @@ impl Structures {
     }
 
     /// Forgets all modules, for whom nobody will ask any more. How long questions took stays.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.modules = Vec::new();
         self.ids = HashMap::new();
         self.strings = Strings::default();

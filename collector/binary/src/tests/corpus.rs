@@ -10,10 +10,10 @@ mod checks;
 
 use super::super::Code;
 use super::sweep::{library, open};
-use crate::structure;
+use crate as structure;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target);
     let files = std::fs::read_dir(folder).unwrap();
     let seeds: Vec<_> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
     assert!(!seeds.is_empty());

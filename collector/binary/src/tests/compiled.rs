@@ -30,7 +30,7 @@ impl Drop for Folder {
 
 /// Where a subject's source is.
 pub(crate) fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/structure/tests/subjects").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/subjects").join(name)
 }
 
 /// Runs a tool to its end.
@@ -53,11 +53,6 @@ pub(crate) fn compile(
     command.args(sources.iter().map(|name| source(name)));
     run(&mut command);
     output
-}
-
-/// The build-id of a compiled subject.
-pub(crate) fn build_id(path: &Path) -> Vec<u8> {
-    super::super::binary::facts(&Source::open(path).unwrap()).unwrap().build_id
 }
 
 /// The line of a subject that carries a comment.

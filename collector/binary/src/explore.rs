@@ -8,7 +8,7 @@ use super::code::Code;
 use super::graph::{Block, Found, Graph};
 use super::parts::{CALL, END, LEADER, MOST_CODE_BYTES, Parts, decoder};
 use super::switches;
-use crate::tree::IdMap;
+use rustc_hash::FxHashMap;
 
 /// Most instructions that a function may have to be looked into.
 pub const MOST_INSTRUCTIONS: usize = 1_000_000;
@@ -74,7 +74,7 @@ pub(super) fn explore(
 pub(super) struct Explorer<'c> {
     pub(super) code: &'c dyn Code,
     pub(super) parts: Parts,
-    pub(super) exits: IdMap<u64, Exit>,
+    pub(super) exits: FxHashMap<u64, Exit>,
     /// Indirect jumps whose targets are not known yet.
     unresolved: Vec<u64>,
     work: Vec<u64>,
@@ -91,7 +91,7 @@ impl<'c> Explorer<'c> {
         Self {
             code,
             parts: Parts::default(),
-            exits: IdMap::default(),
+            exits: FxHashMap::default(),
             unresolved: Vec::new(),
             work: Vec::new(),
             pads: Vec::new(),

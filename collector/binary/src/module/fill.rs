@@ -8,9 +8,9 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::{MOST_LINES, Module, Open};
-use crate::structure::code::Code;
-use crate::structure::function::{Function, Lines};
-use crate::structure::lines::Strings;
+use crate::code::Code;
+use crate::function::{Function, Lines};
+use crate::lines::Strings;
 
 /// Largest function that is looked up as a whole, in bytes.
 const MOST_BYTES: u64 = 1 << 14;
