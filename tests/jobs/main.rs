@@ -10,6 +10,7 @@ mod comings;
 mod deaths;
 mod digest;
 mod endings;
+mod exports;
 mod harmless;
 mod imbalance;
 mod inlined;

@@ -22,6 +22,7 @@ pub mod nodes;
 pub mod outcome;
 pub mod per_rank;
 pub mod process;
+pub mod readers;
 pub mod scratch;
 pub mod side_by_side;
 pub mod subject;

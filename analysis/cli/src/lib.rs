@@ -2,6 +2,7 @@
 
 mod digest;
 mod elf;
+mod export;
 mod launch;
 mod library;
 mod options;

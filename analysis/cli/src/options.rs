@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use plimsoll_export::Format;
 use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 
 /// Id of the program and its arguments.
@@ -99,7 +100,14 @@ fn readable(variable: &'static Variable, value: OsString) -> Result<OsString, St
 
 fn report() -> Command {
     Command::new("report")
-        .about("Print a summary from its JSON file")
+        .about("Print a summary from its JSON file, or export it for another tool's viewer")
+        .after_help(
+            "Exports read the side files beside the summary, where they are: the times of single ranks, \
+             the\ntimeline. Viewers: speedscope https://www.speedscope.app, firefox \
+             https://profiler.firefox.com,\nperfetto https://ui.perfetto.dev, pprof `go tool pprof \
+             -http : FILE`, hatchet\n`hatchet.GraphFrame.from_json(open(FILE).read())`, collapsed \
+             flamegraph.pl and inferno.",
+        )
         .arg(
             Arg::new("file")
                 .help("The *.plimsoll.json file; - is standard input")
@@ -112,8 +120,24 @@ fn report() -> Command {
                 .long("format")
                 .value_name("FORMAT")
                 .help("How to print it")
-                .value_parser(["text", "json"])
+                .value_parser(formats())
                 .default_value("text"),
+        )
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .value_name("FILE")
+                .help("Where it goes; a file that is there is replaced [default: standard output]")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("ranks")
+                .long("ranks")
+                .value_name("RANKS")
+                .help(
+                    "Ranks that an export shows: a list such as 0-3,8, or all [default: all ranks up \
+                     to\n64, of more the representatives of clusters]",
+                ),
         )
         .arg(
             Arg::new("tree")
@@ -121,6 +145,11 @@ fn report() -> Command {
                 .help("Print the calling-context tree: hot paths, down to 0.5 % of the time")
                 .action(ArgAction::SetTrue),
         )
+}
+
+/// What `report` prints or exports.
+fn formats() -> Vec<&'static str> {
+    ["text", "json"].into_iter().chain(Format::ALL.map(Format::name)).collect()
 }
 
 fn digest() -> Command {

@@ -1,14 +1,17 @@
-//! `plimsoll report`: a summary file, printed.
+//! `plimsoll report`: a summary file, printed or exported.
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 
 use clap::ArgMatches;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use plimsoll_sys::own_files::open_regular;
 
-use crate::Failure;
+use crate::export::{export, lane_choice};
+use crate::{Failure, USAGE};
+use plimsoll_export::{ExportError, Format, LaneChoice};
 use plimsoll_report as report;
 use plimsoll_summary::Summary;
 use plimsoll_summary::error::Error;
@@ -17,29 +20,104 @@ use plimsoll_summary::printable::path as shown;
 /// Exit status of a file that cannot be read or printed.
 const FAILED: u8 = 1;
 
+/// What is printed.
+enum View {
+    Text,
+    Tree,
+    Json,
+    Export(Format, LaneChoice),
+}
+
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let file = matches.get_one::<OsString>("file").map_or(Path::new("-"), Path::new);
+    let view = view(matches)?;
+    let output = matches.get_one::<OsString>("output").map(Path::new);
+    if output.is_none() && view.is_binary() && io::stdout().is_terminal() {
+        let message = "This format is binary: name a file with --output, or redirect the output.";
+        return Err(wrong_usage(message.into()));
+    }
     let json = read(file).map_err(|source| failure(&Error::Read { path: file.into(), source }))?;
-    let summary = Summary::from_json(&json).map_err(|error| Failure {
-        message: format!("{}: {error}", shown(file)),
-        status: FAILED,
-    })?;
-    let json_wanted = matches.get_one::<String>("format").is_some_and(|format| format == "json");
+    let summary = Summary::from_json(&json).map_err(|error| failed_at(file, &error))?;
     // A reader that goes away is to be an error of the write, not the death of this process.
     // SAFETY: ignoring a signal installs no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
-    let mut stdout = BufWriter::new(io::stdout().lock());
-    let written = match (json_wanted, matches.get_flag("tree")) {
-        (true, _) => summary.write_json(&mut stdout),
-        (false, true) => stdout.write_all(report::tree(&summary).as_bytes()),
-        (false, false) => stdout.write_all(report::text(&summary).as_bytes()),
+    let (written, place) = match output {
+        Some(path) => (write_file(&view, &summary, file, path), path),
+        None => {
+            let mut stdout = BufWriter::new(io::stdout().lock());
+            let written = view.write(&summary, file, &mut stdout);
+            (written.and_then(|()| Ok(stdout.flush()?)), Path::new("standard output"))
+        }
     };
-    match written.and_then(|()| stdout.flush()) {
-        // Whoever reads only the first lines (`| head`) has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(source) => Err(failure(&Error::Write { path: "standard output".into(), source })),
+    match written {
         Ok(()) => Ok(()),
+        // Whoever reads only the first lines (`| head`) has seen enough.
+        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(ExportError::Write(source)) => {
+            Err(failure(&Error::Write { path: place.into(), source }))
+        }
+        Err(error) => Err(failed_at(file, &error)),
     }
+}
+
+fn view(matches: &ArgMatches) -> Result<View, Failure> {
+    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
+    let ranks = matches.get_one::<String>("ranks").map(String::as_str);
+    if let Some(format) = Format::from_name(format) {
+        return Ok(View::Export(format, lane_choice(ranks).map_err(wrong_usage)?));
+    }
+    if ranks.is_some() {
+        let exports = Format::ALL.map(Format::name).join(", ");
+        return Err(wrong_usage(format!("--ranks is for exports: --format {exports}.")));
+    }
+    Ok(match (format, matches.get_flag("tree")) {
+        ("json", _) => View::Json,
+        (_, true) => View::Tree,
+        (_, false) => View::Text,
+    })
+}
+
+impl View {
+    fn is_binary(&self) -> bool {
+        matches!(self, Self::Export(format, _) if format.is_binary())
+    }
+
+    fn write(&self, summary: &Summary, file: &Path, to: &mut dyn Write) -> Result<(), ExportError> {
+        match self {
+            Self::Json => Ok(summary.write_json(to)?),
+            Self::Tree => Ok(to.write_all(report::tree(summary).as_bytes())?),
+            Self::Text => Ok(to.write_all(report::text(summary).as_bytes())?),
+            Self::Export(format, choice) => export(*format, summary, file, choice, to),
+        }
+    }
+}
+
+/// Writes a whole file or none: under another name first, in the same directory. A device or a pipe is
+/// written directly.
+fn write_file(
+    view: &View,
+    summary: &Summary,
+    file: &Path,
+    output: &Path,
+) -> Result<(), ExportError> {
+    if fs::metadata(output).is_ok_and(|found| !found.is_file()) {
+        let mut to = BufWriter::new(File::options().write(true).open(output)?);
+        view.write(summary, file, &mut to)?;
+        return Ok(to.flush()?);
+    }
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = output.with_file_name(name);
+    let write = |part: &Path| {
+        let mut to = BufWriter::new(File::create_new(part)?);
+        view.write(summary, file, &mut to)?;
+        Ok(to.flush()?)
+    };
+    let written = write(&part).and_then(|()| Ok(fs::rename(&part, output)?));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
@@ -53,6 +131,14 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
+fn failed_at(file: &Path, error: &dyn std::error::Error) -> Failure {
+    Failure { message: format!("{}: {error}", shown(file)), status: FAILED }
+}
+
 fn failure(error: &Error) -> Failure {
     Failure { message: error.to_string(), status: FAILED }
+}
+
+fn wrong_usage(message: String) -> Failure {
+    Failure { message, status: USAGE }
 }

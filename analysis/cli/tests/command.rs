@@ -143,6 +143,63 @@ fn a_summary_is_printed_in_every_form() {
 }
 
 #[test]
+fn a_summary_is_exported_in_every_format() {
+    let (directory, path) = file_with(&summaries::imbalance().to_json().unwrap());
+    let path = path.to_str().unwrap();
+    for format in ["collapsed", "firefox", "hatchet", "perfetto", "pprof", "speedscope"] {
+        let printed = run(&["report", path, "--format", format]);
+        assert_eq!((printed.status.code(), printed.stderr.len()), (Some(0), 0), "{format}");
+        let file = directory.path().join(format);
+        fs::write(&file, "an older export").unwrap();
+        let output = ["report", path, "--format", format, "--output", file.to_str().unwrap()];
+        assert_eq!(said(&run(&output)), (String::new(), String::new(), Some(0)));
+        assert!(fs::read(&file).unwrap() == printed.stdout && !printed.stdout.is_empty());
+    }
+    let left = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 7, "files of unfinished exports stay");
+    let text = directory.path().join("report.txt");
+    let output = ["report", path, "--output", text.to_str().unwrap()];
+    assert_eq!(said(&run(&output)), (String::new(), String::new(), Some(0)));
+    assert_eq!(fs::read_to_string(&text).unwrap(), said(&run(&["report", path])).0);
+}
+
+#[test]
+fn an_export_that_cannot_be_made_says_why_and_writes_nothing() {
+    let mut summary = summaries::imbalance();
+    summary.per_rank.file = Some("x.plimsoll.ranks".into());
+    let (directory, path) = file_with(&summary.to_json().unwrap());
+    let path = path.to_str().unwrap();
+    let output = directory.path().join("out");
+    let export = |more: &[&str]| {
+        let output = ["--output", output.to_str().unwrap()];
+        said(&run(&[&["report", path], more, &output].concat()))
+    };
+    // Without the side file the mean is exported, and the command says so.
+    let (_, message, status) = export(&["--format", "collapsed"]);
+    assert!(message.contains("x.plimsoll.ranks is missing. The mean over"), "{message}");
+    assert_eq!(status, Some(0));
+    assert!(fs::read_to_string(&output).unwrap().starts_with("mean of ranks 0-15;main"));
+    fs::remove_file(&output).unwrap();
+    for (arguments, reason, expected) in [
+        (&["--format", "pprof", "--ranks", "3"][..], "must lie beside the summary", 1),
+        (&["--format", "pprof", "--ranks", "x"], "is not a list of ranks", 2),
+        (&["--format", "json", "--ranks", "3"], "--ranks is for exports", 2),
+        (&["--format", "flames"], "possible values", 2),
+    ] {
+        let (_, message, status) = export(arguments);
+        assert!(message.contains(reason), "{message}");
+        assert_eq!(status, Some(expected), "{message}");
+    }
+    fs::write(directory.path().join("x.plimsoll.ranks"), "no numbers").unwrap();
+    let (_, message, status) = export(&["--format", "speedscope"]);
+    assert!(message.contains("its first line is no header"), "{message}");
+    assert_eq!((status, output.exists()), (Some(1), false));
+    let to_device = ["report", path, "--output", "/dev/null"];
+    assert_eq!(said(&run(&to_device)), (String::new(), String::new(), Some(0)));
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+}
+
+#[test]
 fn what_is_no_summary_is_refused() {
     let good = summaries::imbalance().to_json().unwrap();
     let text = String::from_utf8(good.clone()).unwrap();

@@ -1,0 +1,74 @@
+//! Exports of `plimsoll report`: the side files beside the summary, and which ranks are shown.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use plimsoll_sys::own_files::open_regular;
+
+use crate::say;
+use plimsoll_export::{
+    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write,
+};
+use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::{SideFile, Summary};
+
+/// Exports a summary that was read from `file`; `-` has no side files.
+pub fn export(
+    format: Format,
+    summary: &Summary,
+    file: &Path,
+    choice: &LaneChoice,
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let contexts = summary.tree.nodes.len();
+    let rows = match open(&summary.per_rank, file, "The mean over ranks is exported") {
+        Some(rows) => Some(RankRows::open(rows, contexts)?),
+        None => None,
+    };
+    let has_time = matches!(format, Format::Firefox | Format::Perfetto);
+    let timeline = match open(&summary.timeline, file, "The export has no timeline") {
+        Some(mut cells) if has_time => {
+            let mut json = Vec::new();
+            let read = cells.read_to_end(&mut json);
+            read.map_err(|error| ExportError::Timeline(error.to_string()))?;
+            Some(TimelineCells::from_json(&json, contexts)?)
+        }
+        _ => None,
+    };
+    let forest = CallForest::new(summary, rows.as_ref(), choice)?;
+    write(format, &forest, timeline.as_ref(), to)
+}
+
+/// The ranks that `--ranks` names.
+pub fn lane_choice(ranks: Option<&str>) -> Result<LaneChoice, String> {
+    match ranks {
+        None => Ok(LaneChoice::Automatic),
+        Some("all") => Ok(LaneChoice::All),
+        Some(list) => match list.parse() {
+            Ok(ranks) => Ok(LaneChoice::Ranks(ranks)),
+            Err(error) => Err(format!("--ranks: {error}, or all.")),
+        },
+    }
+}
+
+/// Opens a side file. Says so if it is missing.
+fn open(side: &SideFile, summary: &Path, without: &str) -> Option<File> {
+    let name = side.file.as_deref()?;
+    if summary == Path::new("-") {
+        say(&format!("The side file {name} is not looked for beside standard input. {without}."));
+        return None;
+    }
+    let path = summary.with_file_name(name);
+    match open_regular(&path) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            let reason = match error.kind() {
+                io::ErrorKind::NotFound => "is missing".to_owned(),
+                _ => format!("cannot be opened: {error}"),
+            };
+            say(&format!("The side file {} {reason}. {without}.", shown(&path)));
+            None
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Exports say what the summary says, in each format.
+
+mod decoders;
+mod generated;
+#[path = "../../summary/tests/summaries/mod.rs"]
+mod summaries;
+
+use std::collections::BTreeMap;
+
+use generated::{Run, Totals, expected, rank_bytes, rank_rows, run, timeline_json};
+use plimsoll_export::{
+    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write,
+};
+
+/// The formats count in whole microseconds; 1000 contexts may be rounded.
+const TOLERANCE: f64 = 1e-3;
+
+fn bytes(
+    format: Format,
+    run: &Run,
+    rows: Option<&RankRows>,
+    timeline: Option<&TimelineCells>,
+    choice: &LaneChoice,
+) -> Vec<u8> {
+    let forest = CallForest::new(&run.summary, rows, choice).unwrap();
+    let mut bytes = Vec::new();
+    write(format, &forest, timeline, &mut bytes).unwrap();
+    bytes
+}
+
+/// The totals that each format holds, by the format's name.
+fn decoded(run: &Run, rows: Option<&RankRows>, choice: &LaneChoice) -> BTreeMap<String, Totals> {
+    let mut all = BTreeMap::new();
+    for format in Format::ALL {
+        let bytes = bytes(format, run, rows, None, choice);
+        let of_process = |mut processes: BTreeMap<String, Totals>, word: &str| {
+            let name = processes.keys().find(|name| name.contains(word)).cloned();
+            name.and_then(|name| processes.remove(&name)).unwrap_or_default()
+        };
+        let totals = match format {
+            Format::Collapsed => decoders::collapsed(&bytes),
+            Format::Firefox => of_process(decoders::firefox(&bytes), "totals"),
+            Format::Hatchet => decoders::hatchet(&bytes),
+            Format::Perfetto => of_process(decoders::perfetto(&bytes), "totals"),
+            Format::Pprof => decoders::pprof(&bytes),
+            Format::Speedscope => decoders::speedscope(&bytes),
+        };
+        all.insert(format.name().to_owned(), totals);
+    }
+    all
+}
+
+#[track_caller]
+fn assert_same(format: &str, found: &Totals, expected: &Totals) {
+    for (key, time) in expected {
+        let found = found.get(key).copied().unwrap_or(0.0);
+        assert!(
+            (found - time).abs() <= TOLERANCE * time + 1e-6,
+            "{format}: {key:?}: {found}, {time}"
+        );
+    }
+    for (key, time) in found {
+        let known = expected.contains_key(key) || key.1 == "[waiting]" || *time < 1e-6;
+        assert!(known, "{format}: {key:?} is {time} s");
+    }
+}
+
+/// Names of the summary's frames in a format.
+fn names(run: &Run, format: &str) -> Vec<String> {
+    let forest = CallForest::new(&run.summary, None, &LaneChoice::Automatic).unwrap();
+    let names = forest.frames.iter().map(|frame| frame.name.clone());
+    names.map(|name| if format == "collapsed" { name.replace(';', ":") } else { name }).collect()
+}
+
+#[test]
+fn each_format_holds_the_times_of_each_rank() {
+    let run = run(4, 700);
+    let rows = rank_rows(&run, |_| true);
+    let lanes: Vec<(String, Vec<f64>)> =
+        (0..4).map(|rank| (format!("rank {rank}"), run.inclusive_s[rank].clone())).collect();
+    for (format, totals) in decoded(&run, Some(&rows), &LaneChoice::Automatic) {
+        assert_same(&format, &totals, &expected(&run, &lanes, &names(&run, &format)));
+        // The waiting is 3/4 of what the call takes on each rank.
+        for rank in 0..4 {
+            let wait_s = totals[&(format!("rank {rank}"), "[waiting]".into())];
+            let call_s = run.inclusive_s[rank][299];
+            let in_deep_call = 0.75 * call_s;
+            assert!((wait_s - in_deep_call).abs() < 1e-3 * call_s + 1e-5, "{format}: {wait_s}");
+        }
+    }
+}
+
+#[test]
+fn without_the_side_file_each_format_holds_the_mean() {
+    let run = run(4, 700);
+    let mean: Vec<f64> = run.summary.tree.nodes.iter().map(|node| node.inclusive.mean_s).collect();
+    for (format, totals) in decoded(&run, None, &LaneChoice::Automatic) {
+        let lane = if format == "hatchet" { "mean" } else { "mean of ranks 0-3" };
+        let lanes = [(lane.to_owned(), mean.clone())];
+        assert_same(&format, &totals, &expected(&run, &lanes, &names(&run, &format)));
+    }
+}
+
+#[test]
+fn what_the_side_file_leaves_out_is_filled_up_and_roots_stay_exact() {
+    let run = run(4, 700);
+    let rows = rank_rows(&run, |node| node == 0 || node == 5 || node % 3 == 0);
+    let forest = CallForest::new(&run.summary, Some(&rows), &LaneChoice::Automatic).unwrap();
+    for (lane, times) in forest.lanes.iter().zip(&run.inclusive_s) {
+        let own_s = forest.own_s(lane).unwrap();
+        assert!(own_s.iter().all(|time| *time >= 0.0));
+        let inclusive_s = forest.inclusive_s(&own_s);
+        for root in [0, 5] {
+            assert!((inclusive_s[root] - times[root]).abs() < 1e-5 * times[root]);
+        }
+    }
+}
+
+#[test]
+fn many_ranks_are_shown_by_their_representatives() {
+    let run = run(100, 400);
+    let rows = rank_rows(&run, |_| true);
+    let names = |choice: &LaneChoice| -> Vec<String> {
+        let forest = CallForest::new(&run.summary, Some(&rows), choice).unwrap();
+        forest.lanes.iter().map(|lane| lane.name.clone()).collect()
+    };
+    let few = names(&LaneChoice::Automatic);
+    assert_eq!(few, ["rank 2 (stands for ranks 0-98:2)", "rank 3 (stands for ranks 1-99:2)"]);
+    assert_eq!(names(&LaneChoice::Ranks("7,99".parse().unwrap())), ["rank 7", "rank 99"]);
+    assert_eq!(names(&LaneChoice::All).len(), 100);
+    let choice = LaneChoice::Ranks("99-100".parse().unwrap());
+    let error = CallForest::new(&run.summary, Some(&rows), &choice).unwrap_err();
+    assert!(error.to_string().contains("rank 100 was not measured"), "{error}");
+    let error = CallForest::new(&run.summary, None, &LaneChoice::All).unwrap_err();
+    assert!(matches!(error, ExportError::NoRankRows));
+}
+
+#[test]
+fn spans_nest_and_fill_the_time_of_their_parents() {
+    let run = run(2, 1000);
+    let rows = rank_rows(&run, |_| true);
+    let forest = CallForest::new(&run.summary, Some(&rows), &LaneChoice::All).unwrap();
+    for lane in &forest.lanes {
+        let spans = forest.spans(&forest.own_s(lane).unwrap());
+        let of_node: BTreeMap<u32, _> = spans.iter().map(|span| (span.node, *span)).collect();
+        let mut own_ns: BTreeMap<u32, u64> =
+            spans.iter().map(|span| (span.node, span.inclusive_ns)).collect();
+        for (at, span) in spans.iter().enumerate() {
+            let Some(parent) = forest.nodes[span.node as usize].parent else { continue };
+            let outer = of_node[&parent];
+            assert!(spans[..at].contains(&outer), "a parent comes after its child");
+            assert!(span.begin_ns >= outer.begin_ns);
+            let limit_ns = outer.begin_ns + outer.inclusive_ns - outer.own_ns;
+            assert!(span.begin_ns + span.inclusive_ns <= limit_ns);
+            *own_ns.get_mut(&parent).unwrap() -= span.inclusive_ns;
+        }
+        assert!(spans.iter().all(|span| own_ns[&span.node] == span.own_ns));
+    }
+}
+
+#[test]
+fn the_timeline_is_a_process_of_its_own() {
+    let run = run(4, 400);
+    let rows = rank_rows(&run, |_| true);
+    let cells = TimelineCells::from_json(&timeline_json(), 400).unwrap();
+    for format in [Format::Firefox, Format::Perfetto] {
+        let bytes = bytes(format, &run, Some(&rows), Some(&cells), &LaneChoice::Automatic);
+        let processes = match format {
+            Format::Firefox => decoders::firefox(&bytes),
+            _ => decoders::perfetto(&bytes),
+        };
+        let (_, totals) =
+            processes.iter().find(|(name, _)| name.contains("in the order of time")).unwrap();
+        for lane in ["rank 0", "ranks 1-3"] {
+            let time_s =
+                |name: &str| totals.get(&(lane.into(), name.into())).copied().unwrap_or(0.0);
+            for (name, expected_s) in [("worker", 7.0), ("MPI_Allreduce", 4.0), ("[waiting]", 4.0)]
+            {
+                let found_s = time_s(name);
+                assert!((found_s - expected_s).abs() < 1e-3, "{format:?} {lane} {name}: {found_s}");
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_side_files_are_refused() {
+    let run = run(4, 400);
+    let good = rank_bytes(&run, |_| true);
+    let open = |bytes: &[u8]| {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, bytes).unwrap();
+        generated::open(file, &run)
+    };
+    let rows = open(&good).unwrap();
+    assert_eq!(rows.inclusive_s(3).unwrap().len(), 400);
+    let with = |from: &str, to: &str| {
+        let at = good.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
+        [&good[..at], to.as_bytes(), &good[at + from.len()..]].concat()
+    };
+    for bytes in [
+        Vec::new(),
+        b"text\n".to_vec(),
+        good[..good.len() - 1].to_vec(),
+        with("plimsoll-ranks/1", "plimsoll-ranks/2"),
+        with("<f4", "<f8"),
+        with("0-3", "0-4"),
+        with("[0,1,2", "[9999,1,2"),
+        with("inclusive_s", "inclusive_m"),
+    ] {
+        assert!(matches!(open(&bytes), Err(ExportError::RankRows(_))));
+    }
+    let mut negative = good.clone();
+    let last = negative.len() - 4;
+    negative[last..].copy_from_slice(&(-1.0f32).to_le_bytes());
+    assert!(open(&negative).unwrap().inclusive_s(3).is_err());
+    let good = String::from_utf8(timeline_json()).unwrap();
+    for (from, to) in [
+        ("plimsoll-timeline/1", "plimsoll-timeline/2"),
+        ("\"columns\":100", "\"columns\":99"),
+        ("[298,299]", "[298,400]"),
+        ("[298,299]", "[298]"),
+        ("\"end_s\":10.0", "\"end_s\":-1.0"),
+        ("}", ""),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let json = good.replacen(from, to, 1);
+        let read = TimelineCells::from_json(json.as_bytes(), 400);
+        assert!(matches!(read, Err(ExportError::Timeline(_))), "{to}");
+    }
+}
+
+#[test]
+fn runs_without_contexts_or_with_one_rank_are_exported() {
+    let mut empty = run(4, 400);
+    empty.summary = summaries::minimal();
+    for format in Format::ALL {
+        let bytes = bytes(format, &empty, None, None, &LaneChoice::Automatic);
+        assert!(format == Format::Collapsed || !bytes.is_empty());
+    }
+    let totals = decoded(&empty, None, &LaneChoice::Automatic);
+    assert!(totals.values().all(|totals| totals.values().all(|time| *time == 0.0)));
+}
