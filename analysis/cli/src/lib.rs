@@ -1,5 +1,6 @@
 //! The `plimsoll` command.
 
+mod diff;
 mod digest;
 mod elf;
 mod export;
@@ -53,6 +54,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let outcome = match matches.subcommand() {
         Some(("run", run)) => launch::run(run),
+        Some(("diff", diff)) => diff::run(diff),
         Some(("digest", digest)) => digest::run(digest),
         Some(("report", report)) => report::run(report),
         Some((name, _)) => Err(Failure {

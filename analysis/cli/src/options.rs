@@ -12,11 +12,8 @@ use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 pub const PROGRAM: &str = "program";
 
 /// Subcommands of the contract that a later version brings.
-const NOT_YET: [(&str, &str); 3] = [
-    ("diff", "Compare runs: how losses grow with the number of ranks"),
-    ("doctor", "Tell what works on this machine"),
-    ("top", "Watch a running job"),
-];
+const NOT_YET: [(&str, &str); 2] =
+    [("doctor", "Tell what works on this machine"), ("top", "Watch a running job")];
 
 /// The whole command line.
 pub fn command() -> Command {
@@ -27,7 +24,8 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(run())
         .subcommand(report())
-        .subcommand(digest());
+        .subcommand(digest())
+        .subcommand(super::diff::command());
     NOT_YET.iter().fold(command, |command, (name, about)| {
         let rest = Arg::new("rest").num_args(0..).allow_hyphen_values(true).hide(true);
         command.subcommand(Command::new(*name).about(format!("{about} (not yet)")).arg(rest))

@@ -118,6 +118,9 @@ fn wrong_usage_ends_with_two() {
         &["report", "x", "--format", "html"],
         &["frobnicate"],
         &["diff", "a", "--b"],
+        &["diff", "a", "b", "--expect", "linear"],
+        &["diff", "a", "b", "--fail-above", "much"],
+        &["diff", "a", "b", "--fail-above", "-3%"],
         &["doctor"],
     ] {
         let (stdout, message, status) = said(&run(arguments));

@@ -1,0 +1,159 @@
+//! `plimsoll diff`: summaries of several runs, compared.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use plimsoll_compare::{Comparison, Expect, Experiment, Options, compare, text, to_json};
+use plimsoll_summary::Summary;
+use plimsoll_summary::error::Error;
+use plimsoll_summary::printable::path as shown;
+use plimsoll_sys::own_files::open_regular;
+
+use crate::{Failure, USAGE};
+
+/// Exit status of a comparison above the limit of `--fail-above`.
+const ABOVE: u8 = 1;
+/// How the names of summaries end.
+const SUFFIX: &str = ".plimsoll.json";
+/// Largest summary that is read, in bytes: far above what a job writes.
+const MAX_BYTES: u64 = 4 << 30;
+
+/// The subcommand's arguments.
+pub fn command() -> Command {
+    Command::new("diff")
+        .about("Compare runs: where scaling is lost, what a change cost")
+        .long_about(
+            "Compares runs by their summaries: at different numbers of ranks, where scaling is lost \
+             and how it\ngoes on; at one number of ranks, what a new version of the program costs. \
+             Runs of the same\nexecutable, arguments and ranks are repetitions.",
+        )
+        .after_help(
+            "Exit status: 0; with --fail-above also 1, where the value is above the limit; 2 for \
+             errors.\nExample: plimsoll diff --fail-above 3% before/ after/",
+        )
+        .arg(
+            Arg::new("runs")
+                .help("Summaries, or folders with *.plimsoll.json files; the first is the reference")
+                .value_name("FILE|FOLDER")
+                .value_parser(value_parser!(OsString))
+                .num_args(1..)
+                .required(true),
+        )
+        .arg(
+            Arg::new("expect")
+                .long("expect")
+                .value_name("strong|weak|same|work=N")
+                .help("What is expected of the later runs [default: by ranks and arguments]")
+                .value_parser(|text: &str| text.parse::<Expect>()),
+        )
+        .arg(
+            Arg::new("fail-above")
+                .long("fail-above")
+                .value_name("PERCENT")
+                .help("Exit status 1 if the run is slower, or its excess work more, than this")
+                .value_parser(percent),
+        )
+        .arg(
+            Arg::new("format")
+                .long("format")
+                .value_name("FORMAT")
+                .help("How to print it")
+                .value_parser(["text", "json"])
+                .default_value("text"),
+        )
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+        _ => Err("expected a percentage such as 3%".into()),
+    }
+}
+
+/// Compares and prints.
+pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let options = Options {
+        expect: matches.get_one::<Expect>("expect").cloned(),
+        fail_above: matches.get_one::<f64>("fail-above").copied(),
+    };
+    let arguments: Vec<&OsString> = matches.get_many("runs").into_iter().flatten().collect();
+    let experiments = experiments(&arguments)?;
+    let comparison = compare(&experiments, &options).map_err(|error| failure(&error))?;
+    let is_json = matches.get_one::<String>("format").is_some_and(|format| format == "json");
+    print(&comparison, is_json)?;
+    if comparison.verdict.failed {
+        let message = format!("above the limit: {}", comparison.verdict.headline);
+        return Err(Failure { message, status: ABOVE });
+    }
+    Ok(())
+}
+
+/// Reads the summaries one after the other, each only for what a comparison needs.
+fn experiments(arguments: &[&OsString]) -> Result<Vec<Experiment>, Failure> {
+    let mut experiments = Vec::new();
+    for (index, argument) in arguments.iter().enumerate() {
+        for file in files(Path::new(argument))? {
+            let json = read(&file)
+                .map_err(|source| failure(&Error::Read { path: file.clone(), source }))?;
+            let summary = Summary::from_json(&json)
+                .map_err(|error| failure(&format!("{}: {error}", shown(&file))))?;
+            drop(json);
+            let source = file.to_string_lossy();
+            experiments.push(Experiment::from_summary(&source, index, &summary));
+        }
+    }
+    Ok(experiments)
+}
+
+/// The file, or the summaries in the folder in the order of their names.
+fn files(argument: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if !argument.is_dir() {
+        return Ok(vec![argument.into()]);
+    }
+    let failed = |source| failure(&Error::Read { path: argument.into(), source });
+    let mut found = Vec::new();
+    for entry in fs::read_dir(argument).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+            found.push(entry.path());
+        }
+    }
+    if found.is_empty() {
+        return Err(failure(&format!("{} holds no *{SUFFIX} files.", shown(argument))));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut json = Vec::new();
+    open_regular(file)?.take(MAX_BYTES).read_to_end(&mut json)?;
+    Ok(json)
+}
+
+fn print(comparison: &Comparison, is_json: bool) -> Result<(), Failure> {
+    let output = if is_json {
+        to_json(comparison).map_err(|error| failure(&error))?
+    } else {
+        text(comparison)
+    };
+    // A reader that goes away is to be an error of the write, not the death of this process.
+    // SAFETY: ignoring a signal installs no handler.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    match stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failure(&Error::Write { path: "standard output".into(), source: error }))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn failure(error: &dyn std::fmt::Display) -> Failure {
+    Failure { message: error.to_string(), status: USAGE }
+}

@@ -1,0 +1,228 @@
+//! One run as a comparison sees it: the contexts of its summary with exclusive times by class.
+
+use plimsoll_summary::{Efficiency, FrameKind, Label, Loss, LossKind, Summary, TreeNode};
+
+use crate::comparison::TimeClass;
+
+/// Classes of time.
+pub const CLASSES: usize = TimeClass::ALL.len();
+
+/// A frame of the summary, with what matching needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExperimentFrame {
+    /// What it stands for.
+    pub kind: FrameKind,
+    /// Function, as in the summary.
+    pub function: String,
+    /// Name of the source file without its folders.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<u32>,
+    /// Offset of a loop without a line.
+    pub offset: Option<u64>,
+    /// Module, as in the summary.
+    pub module: String,
+}
+
+/// A context with the time that is in no context below it.
+#[derive(Clone, Copy, Debug)]
+pub struct ExperimentNode {
+    /// Index of its caller, less than its own.
+    pub parent: Option<u32>,
+    /// Index into the frames.
+    pub frame: u32,
+    /// Calls, the sum over ranks.
+    pub calls: u64,
+    /// Its own time by class, the sum over ranks, in seconds.
+    pub own_s: [f64; CLASSES],
+}
+
+/// A loss of the run.
+#[derive(Clone, Debug)]
+pub struct ExperimentLoss {
+    /// Its kind.
+    pub kind: LossKind,
+    /// Fraction of the elapsed time.
+    pub severity: f64,
+    /// Seconds of run time.
+    pub seconds: f64,
+    /// Node of the symptom.
+    pub symptom: u32,
+    /// Node of the first cause.
+    pub cause: Option<u32>,
+    /// Rank list.
+    pub slow_ranks: String,
+}
+
+/// A run, reduced to what comparisons need.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Where it came from: the file's name, for messages.
+    pub source: String,
+    /// Index of the argument (file or folder) that named it.
+    pub argument: usize,
+    /// Path of the executable.
+    pub executable: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// When it began.
+    pub started: String,
+    /// Run time in seconds.
+    pub elapsed_s: f64,
+    /// MPI ranks.
+    pub ranks: u32,
+    /// Application threads of all ranks.
+    pub threads: u32,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// First line of the MPI library's version.
+    pub mpi: Option<String>,
+    /// Whether it reached its regular end.
+    pub complete: bool,
+    /// Sampling period in seconds.
+    pub period_s: f64,
+    /// POP efficiencies.
+    pub efficiency: Efficiency,
+    /// Relative deviation of the iterations of the loop that takes most of the run; `None` with
+    /// fewer than five iterations.
+    pub iteration_deviation: Option<f64>,
+    /// Losses, by falling severity.
+    pub losses: Vec<ExperimentLoss>,
+    /// Distinct frames.
+    pub frames: Vec<ExperimentFrame>,
+    /// Contexts, parents before children.
+    pub nodes_of_tree: Vec<ExperimentNode>,
+}
+
+impl Experiment {
+    /// Takes from a summary what a comparison needs. `source` names it in messages, `argument` is
+    /// the index of the command-line argument that led to it.
+    pub fn from_summary(source: &str, argument: usize, summary: &Summary) -> Self {
+        let run = &summary.run;
+        Self {
+            source: source.to_owned(),
+            argument,
+            executable: run.executable.clone(),
+            arguments: run.arguments.clone(),
+            started: run.started.clone(),
+            elapsed_s: run.elapsed_s,
+            ranks: run.ranks.max(1),
+            threads: run.threads,
+            nodes: run.nodes.len() as u32,
+            mpi: run.mpi.library.clone(),
+            complete: run.complete,
+            period_s: run.period_us.asked * 1e-6,
+            efficiency: summary.efficiency,
+            iteration_deviation: iteration_deviation(summary),
+            losses: summary.losses.iter().map(loss).collect(),
+            frames: summary.tree.frames.iter().map(frame).collect(),
+            nodes_of_tree: nodes(summary),
+        }
+    }
+
+    /// Ranks times elapsed time: p T_p.
+    pub fn run_s(&self) -> f64 {
+        f64::from(self.ranks) * self.elapsed_s
+    }
+
+    /// The executable without its folders.
+    pub fn program(&self) -> &str {
+        base_name(&self.executable)
+    }
+}
+
+/// A path without its folders.
+pub fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn frame(frame: &plimsoll_summary::Frame) -> ExperimentFrame {
+    ExperimentFrame {
+        kind: frame.kind,
+        function: frame.function.clone(),
+        file: frame.file.as_deref().map(|file| base_name(file).to_owned()),
+        line: frame.line,
+        offset: frame.offset,
+        module: frame.module.clone(),
+    }
+}
+
+fn loss(loss: &Loss) -> ExperimentLoss {
+    ExperimentLoss {
+        kind: loss.kind,
+        severity: loss.severity,
+        seconds: loss.seconds,
+        symptom: loss.symptom.node,
+        cause: loss.causes.first().map(|cause| cause.node),
+        slow_ranks: loss.slow_ranks.clone(),
+    }
+}
+
+/// The own time of every context: inclusive less that of its children, so that the sum over the
+/// tree is the time of the run whatever frames are left out later.
+fn nodes(summary: &Summary) -> Vec<ExperimentNode> {
+    let tree = &summary.tree.nodes;
+    let mut own_s: Vec<f64> = tree.iter().map(|node| finite(node.inclusive.sum_s)).collect();
+    for node in tree {
+        if let Some(parent) = node.parent {
+            own_s[parent as usize] -= finite(node.inclusive.sum_s);
+        }
+    }
+    let ranks = f64::from(summary.run.ranks.max(1));
+    let node = |(node, own_s): (&TreeNode, f64)| ExperimentNode {
+        parent: node.parent,
+        frame: node.frame,
+        calls: node.calls,
+        own_s: by_class(node, own_s.max(0.0), ranks),
+    };
+    tree.iter().zip(own_s).map(node).collect()
+}
+
+/// Splits the own time of a context. In a collective, what even the rank that was in it shortest
+/// spent is communication, the rest is waiting (as PPoPP20, 5.3.2 separates them).
+fn by_class(node: &TreeNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
+    let mut split = [0.0; CLASSES];
+    if node.label == Label::CollectiveSynchronisation {
+        let transfer_s = (finite(node.inclusive.min_s) * ranks).min(own_s);
+        split[TimeClass::Communication as usize] = transfer_s;
+        split[TimeClass::Waiting as usize] = own_s - transfer_s;
+    } else {
+        split[class_of(node.label) as usize] = own_s;
+    }
+    split
+}
+
+fn class_of(label: Label) -> TimeClass {
+    if label == Label::Computation {
+        TimeClass::Work
+    } else if label.is_a(Label::Io) {
+        TimeClass::Io
+    } else if label.is_a(Label::Wait) {
+        TimeClass::Waiting
+    } else {
+        TimeClass::Communication
+    }
+}
+
+/// JSON knows no infinities, but a value may overflow in a sum.
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+/// From the middle half of the durations: a step that writes a file now and then is no noise.
+fn iteration_deviation(summary: &Summary) -> Option<f64> {
+    /// Iterations from which on their spread says something.
+    const MIN_ITERATIONS: usize = 5;
+    /// Width of the middle half of a normal distribution, in deviations.
+    const MIDDLE_HALF: f64 = 1.349;
+    let longest = summary
+        .loops
+        .iter()
+        .filter(|it| it.durations_s.len() >= MIN_ITERATIONS)
+        .max_by(|one, other| one.fraction.total_cmp(&other.fraction))?;
+    let mut times_s = longest.durations_s.clone();
+    times_s.sort_by(f64::total_cmp);
+    let quarter = |quarters: usize| times_s[(times_s.len() - 1) * quarters / 4];
+    let deviation = (quarter(3) - quarter(1)) / MIDDLE_HALF / quarter(2);
+    deviation.is_finite().then_some(deviation)
+}

@@ -1,0 +1,76 @@
+//! What the reader of a comparison should know of the runs compared.
+
+use crate::comparison::ExpectationKind;
+use crate::diff_thresholds::UNCHANGED_RATIO;
+use crate::expectation::Expectation;
+use crate::experiment::Experiment;
+use crate::setups::{Setup, mean};
+
+/// The notes, a sentence each.
+pub fn notes(setups: &[Setup], runs: &[Experiment], expectation: &Expectation) -> Vec<String> {
+    let mut notes = Vec::new();
+    let incomplete: Vec<&str> =
+        runs.iter().filter(|run| !run.complete).map(|run| run.source.as_str()).collect();
+    if !incomplete.is_empty() {
+        notes.push(format!("Not complete, so their times are too short: {}.", list(&incomplete)));
+    }
+    let differs = |value: &dyn Fn(&Experiment) -> String| {
+        runs.iter().any(|run| value(run) != value(&runs[0]))
+    };
+    if differs(&|run| run.program().to_owned()) {
+        notes.push("The executables have different names.".into());
+    }
+    if expectation.is_same() && differs(&|run| run.arguments.join(" ")) {
+        notes.push("The arguments differ between runs of the same number of ranks.".into());
+    }
+    if differs(&|run| run.mpi.clone().unwrap_or_default()) {
+        notes.push("The MPI libraries differ.".into());
+    }
+    if differs(&|run| format!("{:.3}", f64::from(run.threads) / f64::from(run.ranks))) {
+        notes.push(
+            "The number of threads per rank differs; scaling is judged by the number of ranks."
+                .into(),
+        );
+    }
+    if differs(&|run| format!("{:.9}", run.period_s)) {
+        notes.push("The sampling periods differ.".into());
+    }
+    if expectation.kind == ExpectationKind::Strong
+        && !expectation.asked
+        && work_follows_ranks(setups, runs)
+    {
+        notes.push(
+            "The ranks compute about as long in each set-up: if the problem grew with the ranks, \
+             use --expect weak."
+                .into(),
+        );
+    }
+    notes
+}
+
+/// Whether useful time per rank is about the same in the first and the last set-up.
+fn work_follows_ranks(setups: &[Setup], runs: &[Experiment]) -> bool {
+    let useful = |setup: &Setup| -> f64 {
+        mean(setup.runs.iter().map(|run| {
+            let run = &runs[*run];
+            run.efficiency.parallel.unwrap_or(0.0) * run.elapsed_s
+        }))
+    };
+    match setups {
+        [first, .., last] if useful(first) > 0.0 => {
+            let ratio = useful(last) / useful(first);
+            (UNCHANGED_RATIO..=1.0 / UNCHANGED_RATIO).contains(&ratio)
+        }
+        _ => false,
+    }
+}
+
+/// The first few names.
+fn list(names: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}

@@ -1,0 +1,196 @@
+//! Which contexts a comparison speaks of: parts of the tree that do not overlap and add up.
+
+use std::collections::{HashMap, HashSet};
+
+use plimsoll_summary::FrameKind;
+
+use crate::context_keys::{ContextKey, ContextKeys, KeyId};
+use crate::diff_thresholds::SAME_CONTEXT_FRACTION;
+use crate::experiment::{CLASSES, Experiment};
+use crate::merged::{ContextId, MergedTree};
+
+/// A context without some of those below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The context.
+    pub top: ContextId,
+    /// Contexts below it that are parts of their own.
+    pub without: Vec<ContextId>,
+}
+
+impl Part {
+    /// Seconds of the part by class in a set-up, the sum over ranks.
+    pub fn by_class_s(&self, tree: &MergedTree, setup: usize) -> [f64; CLASSES] {
+        let mut sums_s = tree.inclusive[setup][self.top as usize];
+        for below in &self.without {
+            let below_s = tree.inclusive[setup][*below as usize];
+            for (sum_s, below_s) in sums_s.iter_mut().zip(below_s) {
+                *sum_s -= below_s;
+            }
+        }
+        sums_s
+    }
+
+    /// Seconds of the part in a set-up, the sum over ranks.
+    pub fn total_s(&self, tree: &MergedTree, setup: usize) -> f64 {
+        self.by_class_s(tree, setup).iter().sum()
+    }
+
+    /// Seconds of the part in a run, the sum over ranks.
+    pub fn of_run_s(&self, tree: &MergedTree, run: usize) -> f64 {
+        let of = |context: ContextId| tree.of_runs[run][context as usize];
+        of(self.top) - self.without.iter().map(|below| of(*below)).sum::<f64>()
+    }
+}
+
+/// Parts with a value of at least `least` in one of `views`, as deep in the tree as values of this
+/// size go. The value of a context includes those of the contexts below it.
+pub fn parts(
+    tree: &MergedTree,
+    views: usize,
+    value: impl Fn(usize, ContextId) -> f64,
+    least: f64,
+) -> Vec<Part> {
+    let count = tree.keys.len();
+    let mut reaches = vec![false; count];
+    for context in (0..count).rev() {
+        reaches[context] |= (0..views).any(|view| value(view, context as ContextId).abs() >= least);
+        if let (true, Some(parent)) = (reaches[context], tree.parents[context]) {
+            reaches[parent as usize] = true;
+        }
+    }
+    let mut found = Vec::new();
+    for top in (0..count as ContextId).filter(|context| reaches[*context as usize]) {
+        let large = |below: &&ContextId| reaches[**below as usize];
+        let without: Vec<ContextId> = tree.children(top).iter().filter(large).copied().collect();
+        let rest = |view: usize| {
+            value(view, top) - without.iter().map(|below| value(view, *below)).sum::<f64>()
+        };
+        if without.is_empty() || (0..views).any(|view| rest(view).abs() >= least) {
+            found.push(Part { top, without });
+        }
+    }
+    found
+}
+
+/// Raises parts to the outermost context that is the same code: a function that only sleeps is
+/// better known by its name than by that of the function that sleeps in it. Parts that meet are
+/// one.
+pub fn raised(
+    parts: Vec<Part>,
+    tree: &MergedTree,
+    keys: &ContextKeys,
+    runs: &[Experiment],
+) -> Vec<Part> {
+    let chains: Vec<Vec<ContextId>> = parts.iter().map(|part| chain(part, tree)).collect();
+    let mut uses: HashMap<KeyId, usize> = HashMap::new();
+    for chain in &chains {
+        let distinct: HashSet<KeyId> = chain.iter().map(|it| tree.keys[*it as usize]).collect();
+        for key in distinct {
+            *uses.entry(key).or_default() += 1;
+        }
+    }
+    let mut seen = HashSet::new();
+    parts
+        .into_iter()
+        .zip(chains)
+        .map(|(part, chain)| {
+            let names = |context: &&ContextId| {
+                let key = tree.keys[**context as usize];
+                let named = matches!(keys.keys[key as usize], ContextKey::Procedure { .. });
+                named && uses[&key] == 1 && is_users(tree.frame(runs, **context).module.as_str())
+            };
+            let top = if !part.without.is_empty() || is_mpi(&part, tree, keys) {
+                part.top
+            } else {
+                // The chain begins at the innermost context.
+                chain.iter().find(names).copied().unwrap_or(part.top)
+            };
+            Part { top, ..part }
+        })
+        .filter(|part| seen.insert((part.top, part.without.clone())))
+        .collect()
+}
+
+fn is_mpi(part: &Part, tree: &MergedTree, keys: &ContextKeys) -> bool {
+    matches!(keys.keys[tree.keys[part.top as usize] as usize], ContextKey::Mpi(_))
+}
+
+/// A part and the contexts around it that hold hardly anything else in any set-up, innermost first.
+fn chain(part: &Part, tree: &MergedTree) -> Vec<ContextId> {
+    let setups = 0..tree.inclusive.len();
+    let most_s = setups.clone().map(|setup| tree.total_s(setup, part.top)).fold(0.0, f64::max);
+    let same = |context: ContextId| {
+        setups.clone().all(|setup| {
+            let more_s = tree.total_s(setup, context) - tree.total_s(setup, part.top);
+            more_s <= SAME_CONTEXT_FRACTION * most_s
+        })
+    };
+    let mut chain = vec![part.top];
+    let mut at = part.top;
+    while let Some(parent) = tree.parents[at as usize] {
+        if !same(parent) {
+            break;
+        }
+        chain.push(parent);
+        at = parent;
+    }
+    chain
+}
+
+/// Libraries whose functions say little about the program: those of the C library and compilers.
+const SYSTEM_LIBRARIES: [&str; 9] = [
+    "libc.so",
+    "libc-",
+    "libm.so",
+    "libm-",
+    "libpthread",
+    "ld-linux",
+    "libgcc_s",
+    "libstdc++",
+    "libmpi",
+];
+
+/// Whether a module is more than a part of the C library, the compiler or MPI.
+pub fn is_users(module: &str) -> bool {
+    let name = crate::experiment::base_name(module);
+    !SYSTEM_LIBRARIES.iter().any(|library| name.starts_with(library))
+}
+
+/// The name by which a context is known in a comparison: that of the innermost part that holds it,
+/// else its own.
+pub fn known_name(
+    context: ContextId,
+    parts: &[Part],
+    tree: &MergedTree,
+    runs: &[Experiment],
+) -> String {
+    let path = tree.path(context);
+    let is_whole =
+        |it: &&ContextId| parts.iter().any(|part| part.top == **it && part.without.is_empty());
+    let holder = path.iter().rev().find(is_whole);
+    name(holder.copied().unwrap_or(context), tree, runs)
+}
+
+/// The name of a context in a sentence: of an MPI call with its caller, of a loop with its place.
+pub fn name(context: ContextId, tree: &MergedTree, runs: &[Experiment]) -> String {
+    let path = tree.path(context);
+    let frame = tree.frame(runs, context);
+    let place = |line: Option<u32>| match (&frame.file, line) {
+        (Some(file), Some(line)) => format!(" at {file}:{line}"),
+        _ => String::new(),
+    };
+    match frame.kind {
+        FrameKind::Mpi => {
+            let mut outer = path.iter().rev().skip(1).map(|it| tree.frame(runs, *it));
+            let caller =
+                outer.find(|it| matches!(it.kind, FrameKind::Function | FrameKind::Inlined));
+            match caller {
+                Some(caller) => format!("{} in {}", frame.function, caller.function),
+                None => frame.function.clone(),
+            }
+        }
+        FrameKind::Loop => format!("the loop{} in {}", place(frame.line), frame.function),
+        FrameKind::Function | FrameKind::Inlined | FrameKind::Line => frame.function.clone(),
+    }
+}

@@ -1,0 +1,276 @@
+//! Views of a comparison: text for people, JSON for programs. They compute nothing.
+
+use std::fmt::Write;
+
+use crate::comparison::{Change, Comparison, ExpectationKind, VerdictKind};
+use crate::diff_verdict::{percent, seconds, signed_percent};
+use crate::growth::Growth;
+use crate::pop::ScalingRow;
+
+/// Columns of the text.
+const WIDTH: usize = 100;
+/// Most findings, growing contexts, losses and differences that the text shows.
+const MAX_SHOWN: usize = 8;
+
+/// The comparison as one line of JSON with a line end.
+///
+/// # Errors
+/// None that a comparison has: floats that are not finite become `null`.
+pub fn to_json(comparison: &Comparison) -> serde_json::Result<String> {
+    let mut json = serde_json::to_string(comparison)?;
+    json.push('\n');
+    Ok(json)
+}
+
+/// The comparison as text in plain ASCII, the verdict first.
+pub fn text(comparison: &Comparison) -> String {
+    let mut page = Page::default();
+    head(&mut page, comparison);
+    findings(&mut page, comparison);
+    scaling(&mut page, comparison);
+    growth(&mut page, comparison);
+    losses(&mut page, comparison);
+    differences(&mut page, comparison);
+    if !comparison.notes.is_empty() {
+        page.line("");
+    }
+    for note in &comparison.notes {
+        page.paragraph("Note       ", note);
+    }
+    page.text
+}
+
+fn head(page: &mut Page, comparison: &Comparison) {
+    let program = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let mut programs: Vec<String> =
+        comparison.setups.iter().map(|setup| program(&setup.executable)).collect();
+    programs.dedup();
+    let mut ranks: Vec<String> =
+        comparison.setups.iter().map(|setup| setup.ranks.to_string()).collect();
+    ranks.dedup();
+    let runs: usize = comparison.setups.iter().map(|setup| setup.runs.len()).sum();
+    let expected = match comparison.expectation.kind {
+        ExpectationKind::Strong => "strong scaling",
+        ExpectationKind::Weak => "weak scaling",
+        ExpectationKind::Same => "equal time",
+        ExpectationKind::Work => "a given amount of work",
+    };
+    page.paragraph(
+        "",
+        &format!(
+            "{}: {runs} runs on {} ranks; {expected} expected ({})",
+            programs.join(", "),
+            ranks.join(", "),
+            comparison.expectation.reason
+        ),
+    );
+    page.paragraph("", &comparison.verdict.headline);
+    if let Some(limit) = comparison.verdict.fail_above {
+        let (value, limit) = (signed_percent(comparison.verdict.value), percent(limit));
+        let outcome = match (comparison.verdict.failed, comparison.verdict.kind) {
+            (true, _) => "FAILED",
+            (false, VerdictKind::NoDifference | VerdictKind::Shifted) => {
+                "passed, nothing beyond the noise"
+            }
+            (false, _) => "passed",
+        };
+        page.line(&format!("Limit {limit}, measured {value}: {outcome}."));
+    }
+}
+
+fn findings(page: &mut Page, comparison: &Comparison) {
+    let paths = comparison.findings.iter().map(|finding| finding.context);
+    let of_differences = comparison.regression.iter().flat_map(|it| &it.contexts);
+    let of_differences =
+        of_differences.filter(|difference| difference.significant).filter_map(|it| it.context);
+    let contexts: Vec<u32> = match comparison.regression {
+        Some(_) => of_differences.collect(),
+        None => paths.collect(),
+    };
+    let sentences = comparison.verdict.sentences.iter().zip(contexts);
+    for (number, (sentence, context)) in sentences.take(MAX_SHOWN).enumerate() {
+        page.line("");
+        page.paragraph(&format!("{}. ", number + 1), sentence);
+        if let Some(context) = comparison.contexts.get(context as usize) {
+            let names: Vec<&str> =
+                context.path.iter().map(|frame| frame.function.as_str()).collect();
+            page.line(&format!("   {}", fitted(&names)));
+        }
+    }
+    more(page, comparison.verdict.sentences.len());
+}
+
+/// A path without repetitions, its middle left out where it is too long.
+fn fitted(names: &[&str]) -> String {
+    let mut names = names.to_vec();
+    names.dedup();
+    let mut left_out = false;
+    loop {
+        let mut shown = names.clone();
+        if left_out {
+            shown.insert(1, "...");
+        }
+        let line = shown.join(" > ");
+        if line.len() + 3 <= WIDTH || names.len() <= 2 {
+            return line;
+        }
+        names.remove(1);
+        left_out = true;
+    }
+}
+
+fn more(page: &mut Page, count: usize) {
+    if count > MAX_SHOWN {
+        page.line(&format!("   {} more: see the JSON.", count - MAX_SHOWN));
+    }
+}
+
+fn scaling(page: &mut Page, comparison: &Comparison) {
+    page.line("");
+    page.line(
+        "Ranks    elapsed  speedup   global = parallel (load balance x communication) x computation",
+    );
+    for row in &comparison.scaling {
+        page.line(&scaling_line(row));
+    }
+}
+
+fn scaling_line(row: &ScalingRow) -> String {
+    let part = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent);
+    format!(
+        "{:>5} {:>10} {:>8} {:>8} {:>10} {:>14} {:>15} {:>13}",
+        row.ranks,
+        seconds(row.elapsed_s),
+        row.speedup.map_or_else(|| "-".to_owned(), |speedup| format!("{speedup:.2}")),
+        part(row.global),
+        part(row.parallel),
+        part(row.load_balance),
+        part(row.communication),
+        part(row.computation_scaling)
+    )
+}
+
+fn growth(page: &mut Page, comparison: &Comparison) {
+    // What is of no weight in the last run is not worth a prediction.
+    let run_s = comparison.scaling.last().map_or(0.0, |row| row.elapsed_s * f64::from(row.ranks));
+    let least_s = comparison.thresholds.get("min_context_fraction").copied().unwrap_or(0.0) * run_s;
+    let contexts = comparison.contexts.iter();
+    let weighty = contexts.filter(|it| it.total_s.last().is_some_and(|last_s| *last_s >= least_s));
+    let mut growing: Vec<(&str, &Growth)> =
+        weighty.filter_map(|it| Some((it.name.as_str(), it.growth.as_ref()?))).collect();
+    let predicted = |growth: &Growth| growth.predictions.last().map_or(0.0, |it| it.value_s);
+    growing.sort_by(|(_, one), (_, other)| predicted(other).total_cmp(&predicted(one)));
+    growing.truncate(MAX_SHOWN);
+    let Some((_, first)) = growing.first() else { return };
+    let what = match first.quantity.as_str() {
+        "total_s" => "of the sum over ranks",
+        _ => "of the time on each rank",
+    };
+    page.line("");
+    page.line(&format!("Growth {what}, and predictions with their 95 % bands:"));
+    let heads = first.predictions.iter().map(|it| format!("{:>22}", format!("{} ranks", it.ranks)));
+    page.line(&format!("{:<24} {:<9}{}", "", "model", heads.collect::<String>()));
+    for (name, growth) in &growing {
+        let cells = growth.predictions.iter().map(|it| {
+            let band = format!("({}-{})", digits(it.low_s), digits(it.high_s));
+            format!("{:>22}", format!("{} s {band}", digits(it.value_s)))
+        });
+        let name: String = name.chars().take(24).collect();
+        let cells = cells.collect::<String>();
+        page.line(&format!("{name:<24} {:<9}{cells}", growth.model));
+    }
+    for (name, growth) in growing.iter().filter(|(_, growth)| !growth.decided) {
+        let others = growth.alternatives.join(", ");
+        page.paragraph("   ", &format!("{name}: the data do not decide; as good: {others}."));
+    }
+}
+
+/// A number with three digits that count.
+fn digits(value: f64) -> String {
+    let digits = if value > 0.0 { 2 - value.log10().floor() as i32 } else { 0 };
+    format!("{value:.*}", digits.clamp(0, 3) as usize)
+}
+
+fn losses(page: &mut Page, comparison: &Comparison) {
+    let changed = || comparison.losses.iter().filter(|it| it.change != Change::Unchanged);
+    if changed().next().is_none() {
+        return;
+    }
+    page.line("");
+    page.line("Losses within the runs:");
+    for loss in changed().take(MAX_SHOWN) {
+        let change = match loss.change {
+            Change::Appeared => "appeared",
+            Change::Grew => "grew",
+            Change::Shrank => "shrank",
+            Change::Vanished => "vanished",
+            Change::Unchanged => "unchanged",
+        };
+        let severities: Vec<String> = loss.severity.iter().copied().map(percent).collect();
+        let cause = loss.cause.as_ref().map_or_else(String::new, |it| format!(", caused by {it}"));
+        page.paragraph(
+            "   ",
+            &format!(
+                "{change}: {} in {}{cause}: {} of the run.",
+                loss.kind,
+                loss.symptom,
+                severities.join(", ")
+            ),
+        );
+    }
+    more(page, changed().count());
+}
+
+fn differences(page: &mut Page, comparison: &Comparison) {
+    let Some(regression) = &comparison.regression else { return };
+    page.line("");
+    page.line("Context                                   before        after    change     noise");
+    let rows = std::iter::once(&regression.elapsed).chain(&regression.contexts);
+    for row in rows.take(MAX_SHOWN + 1) {
+        let name: String = row.name.chars().take(36).collect();
+        let mark = if row.significant { "  differs" } else { "" };
+        page.line(&format!(
+            "{name:<36} {:>12} {:>12} {:>9} {:>9}{mark}",
+            seconds(row.before_s),
+            seconds(row.after_s),
+            row.change.map_or_else(|| "new".to_owned(), signed_percent),
+            percent(row.error)
+        ));
+    }
+}
+
+/// Text in lines of bounded width.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        let shown = |char: char| if matches!(char, ' '..='~') { char } else { '?' };
+        let line: String = line.chars().map(shown).collect();
+        let end = line.len().min(WIDTH);
+        let _ = writeln!(self.text, "{}", line[..end].trim_end());
+    }
+
+    /// Breaks a text between words; further lines are indented like the first word.
+    fn paragraph(&mut self, label: &str, text: &str) {
+        let mut line = label.to_owned();
+        let mut is_empty = true;
+        // A number stays with its sign of percent and its unit.
+        let tied = text.replace(" %", "\u{a0}%").replace(" s ", "\u{a0}s ");
+        for word in tied.split(' ') {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+                self.line(&line.replace('\u{a0}', " "));
+                line = " ".repeat(label.len());
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        self.line(&line.replace('\u{a0}', " "));
+    }
+}

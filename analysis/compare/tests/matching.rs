@@ -1,0 +1,176 @@
+//! Contexts of different builds are the same where a programmer would say so.
+
+use plimsoll_compare::comparison::{Comparison, Context};
+use plimsoll_compare::experiment::{ExperimentFrame, ExperimentNode};
+use plimsoll_compare::{Expect, Experiment, Options, compare};
+use plimsoll_summary::{Efficiency, FrameKind};
+
+/// A call path with its time on all ranks: frames separated by blanks; `loop:solve:12` is a loop
+/// of solve at line 12, `loop:solve:+48` one without lines, `inlined:dot` inlined, `libm.so.6:exp`
+/// in a library.
+type PathTime<'a> = (&'a str, f64);
+
+fn frame(word: &str, program: &str) -> ExperimentFrame {
+    let mut frame = ExperimentFrame {
+        kind: FrameKind::Function,
+        function: word.into(),
+        file: None,
+        line: None,
+        offset: None,
+        module: program.into(),
+    };
+    match word.split(':').collect::<Vec<_>>().as_slice() {
+        ["loop", function, place] => {
+            frame.kind = FrameKind::Loop;
+            frame.function = (*function).into();
+            match place.strip_prefix('+') {
+                Some(offset) => frame.offset = offset.parse().ok(),
+                None => frame.line = place.parse().ok(),
+            }
+        }
+        ["inlined", function] => {
+            frame.kind = FrameKind::Inlined;
+            frame.function = (*function).into();
+            frame.line = Some(1);
+        }
+        [module, function] => {
+            frame.module = (*module).into();
+            frame.function = (*function).into();
+        }
+        _ if word.starts_with("MPI_") => {
+            frame.kind = FrameKind::Mpi;
+            frame.module = "libmpi.so.40".into();
+        }
+        _ => {}
+    }
+    frame
+}
+
+fn build(program: &str, ranks: u32, paths: &[PathTime]) -> Experiment {
+    let mut frames: Vec<ExperimentFrame> = Vec::new();
+    let mut nodes: Vec<ExperimentNode> = Vec::new();
+    for (path, own_s) in paths {
+        let mut parent = None;
+        for word in path.split_whitespace() {
+            let frame = frame(word, program);
+            let index = frames.iter().position(|known| *known == frame).unwrap_or_else(|| {
+                frames.push(frame);
+                frames.len() - 1
+            }) as u32;
+            let known = nodes.iter().position(|it| it.parent == parent && it.frame == index);
+            parent = Some(known.unwrap_or_else(|| {
+                nodes.push(ExperimentNode { parent, frame: index, calls: 1, own_s: [0.0; 4] });
+                nodes.len() - 1
+            }) as u32);
+        }
+        nodes[parent.expect("a path has frames") as usize].own_s[0] += own_s;
+    }
+    let total_s: f64 = paths.iter().map(|(_, own_s)| own_s).sum();
+    Experiment {
+        source: format!("{program}-{ranks}"),
+        argument: ranks as usize,
+        executable: format!("/home/ada/{program}"),
+        arguments: Vec::new(),
+        started: String::new(),
+        elapsed_s: total_s / f64::from(ranks),
+        ranks,
+        threads: ranks,
+        nodes: 1,
+        mpi: None,
+        complete: true,
+        period_s: 0.004,
+        efficiency: Efficiency::default(),
+        iteration_deviation: None,
+        losses: Vec::new(),
+        frames,
+        nodes_of_tree: nodes,
+    }
+}
+
+fn compared(one: Experiment, other: Experiment) -> Comparison {
+    let options = Options { expect: Some(Expect::Strong), fail_above: None };
+    compare(&[one, other], &options).expect("two set-ups")
+}
+
+/// The context with these times in both builds.
+#[track_caller]
+fn assert_matched(comparison: &Comparison, end: &str, times_s: [f64; 2]) {
+    let ends = |it: &&Context| it.path.last().is_some_and(|frame| frame.function == end);
+    let found: Vec<&Context> = comparison.contexts.iter().filter(ends).collect();
+    let near = |it: &&&Context| {
+        it.total_s.iter().zip(times_s).all(|(found, wanted)| (found - wanted).abs() < 1e-9)
+    };
+    assert!(found.iter().any(|it| near(&it)), "{end}: {times_s:?} not among {found:#?}");
+}
+
+#[test]
+fn renamed_programs_moved_libraries_and_clones_are_the_same() {
+    let one = build("app", 1, &[("main solve libm-2.31.so:exp", 4.0), ("main pack", 2.0)]);
+    let other = build(
+        "app_v2",
+        2,
+        &[("main solve.constprop.0 libm.so.6:exp", 5.0), ("main pack.isra.0", 4.0)],
+    );
+    let comparison = compared(one, other);
+    assert_matched(&comparison, "solve.constprop.0", [4.0, 5.0]);
+    assert_matched(&comparison, "pack.isra.0", [2.0, 4.0]);
+    assert!(comparison.notes.iter().any(|note| note.contains("different names")));
+}
+
+#[test]
+fn loops_of_moved_lines_are_the_same() {
+    let one = build("app", 1, &[("main loop:main:10", 4.0), ("main loop:main:30", 2.0)]);
+    let other = build("app", 2, &[("main loop:main:17", 5.0), ("main loop:main:37", 4.0)]);
+    let comparison = compared(one, other);
+    assert_matched(&comparison, "main", [4.0, 5.0]);
+    assert_matched(&comparison, "main", [2.0, 4.0]);
+}
+
+#[test]
+fn inlining_that_differs_is_seen_through() {
+    let one = build("app", 1, &[("main solve inlined:dot", 4.0), ("main loop:main:3 pack", 2.0)]);
+    let other = build("app", 2, &[("main solve dot", 5.0), ("main loop:main:3 pack", 4.0)]);
+    assert_matched(&compared(one, other), "dot", [4.0, 5.0]);
+}
+
+#[test]
+fn builds_with_and_without_debug_information_meet_at_functions() {
+    let one = build(
+        "app",
+        1,
+        &[
+            ("main loop:main:9 solve inlined:dot loop:dot:4 axpy", 4.0),
+            ("main loop:main:9 solve loop:solve:12", 1.0),
+            ("main pack", 2.0),
+        ],
+    );
+    let other = build(
+        "app",
+        2,
+        &[
+            ("main loop:main:+64 solve axpy", 5.0),
+            ("main loop:main:+64 solve", 1.5),
+            ("main pack", 4.0),
+        ],
+    );
+    let comparison = compared(one, other);
+    assert_matched(&comparison, "axpy", [4.0, 5.0]);
+    assert_matched(&comparison, "pack", [2.0, 4.0]);
+}
+
+#[test]
+fn what_an_mpi_library_does_inside_is_its_call() {
+    let one =
+        build("app", 1, &[("main MPI_Allreduce libmpi.so.40:progress", 1.0), ("main f", 3.0)]);
+    let other =
+        build("app", 2, &[("main MPI_Allreduce libmpich.so.12:poll", 2.0), ("main f", 3.0)]);
+    assert_matched(&compared(one, other), "MPI_Allreduce", [1.0, 2.0]);
+}
+
+#[test]
+fn recursion_and_deep_stacks_are_compared() {
+    let deep = format!("main {} leaf", "step ".repeat(5000));
+    let one = build("app", 1, &[(&deep, 1.0), ("main other", 1.0)]);
+    let other = build("app", 2, &[(&deep, 3.0), ("main other", 1.0)]);
+    assert_matched(&compared(one, other), "leaf", [1.0, 3.0]);
+}
