@@ -10,6 +10,7 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::agreement::{Agreed, Matching};
 use crate::attribution::attribute;
+use crate::biclusters::{Comparison, Group};
 use crate::canonical::CanonicalTree;
 use crate::clocks::Reference;
 use crate::clusters::Finished;
@@ -114,6 +115,11 @@ impl Conclusion {
         Sheet::of(&self.totals, &self.imbalances, MOST_BYTES)
     }
 
+    /// What is compared to find contexts and ranks that vary together.
+    pub fn comparison(&self) -> Comparison {
+        Comparison::of(&self.totals, &self.meanings)
+    }
+
     /// What is left to ask the ranks; the answers go to [`summary()`].
     pub fn queries(&self) -> Vec<Query> {
         self.findings.iter().flat_map(|it| it.slow.iter().chain(&it.waiting)).cloned().collect()
@@ -125,7 +131,7 @@ impl Conclusion {
 pub fn summary(
     conclusion: &Conclusion,
     answers: &[RankSet],
-    clusters: Vec<RankCluster>,
+    (clusters, biclusters): (Vec<RankCluster>, &[Group]),
     job: &JobInfo,
 ) -> Summary {
     let Conclusion { totals, matching, reference, meanings, owners, imbalances, findings, .. } =
@@ -166,6 +172,7 @@ pub fn summary(
         phases,
         loops: loops::shown(totals, &places),
         clusters,
+        biclusters: biclusters.iter().map(|group| group.shown(&places)).collect(),
         thread_clusters: crews::shown(totals, meanings),
         clocks: totals.clocks.conclude(reference, totals.job.kept_period_ns),
         timeline: SideFile::default(),

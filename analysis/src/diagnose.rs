@@ -7,6 +7,7 @@ use plimsoll_collector::profile::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreed, Proposal};
+use crate::biclusters::{self, Comparison};
 use crate::canonical::CanonicalTree;
 use crate::clocks::{Lowest, Reference, lower, lowest};
 use crate::clusters::{self, Finished};
@@ -117,11 +118,12 @@ pub fn diagnose_into(
         conclusion.as_ref().map(|conclusion| Told {
             contexts: conclusion.contexts(),
             clusters: conclusion.clusters(),
+            comparison: conclusion.comparison(),
             columns: sheet.as_ref().map(|sheet| sheet.contexts().to_owned()),
             members: members.unwrap_or_default(),
         })
     });
-    let Told { mut contexts, clusters, columns, members } = broadcast(comm, told)?;
+    let Told { mut contexts, clusters, comparison, columns, members } = broadcast(comm, told)?;
     let groups = mpmd::add_up(comm, &ranks, &agreed, &mut contexts, &members);
     if let Some((conclusion, groups)) =
         conclusion.as_mut().zip(told_to_0(comm, &mut failure, groups)?)
@@ -131,19 +133,24 @@ pub fn diagnose_into(
     let queries = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::queries));
     let answers = ask(comm, &ranks, queries);
     let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
+    let biclusters = biclusters::find(comm, &local, &mut contexts, &comparison);
     let mut untold = None;
     if let Some(columns) = columns {
         // The others wait to be asked for their rows, whatever became of the rest.
-        let wanted = sheet.as_ref().zip(table).filter(|_| answers.is_ok() && clusters.is_ok());
+        let wanted = sheet
+            .as_ref()
+            .zip(table)
+            .filter(|_| answers.is_ok() && clusters.is_ok() && biclusters.is_ok());
         untold = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
     }
     let answers = answers?.zip(clusters?);
+    let biclusters = biclusters?;
     // The summary is made from the totals, and both take much memory.
     drop(ranks);
     drop((local, contexts));
-    let mut summary = conclusion
-        .zip(answers)
-        .map(|(conclusion, (answers, clusters))| summary(&conclusion, &answers, clusters, job));
+    let mut summary = conclusion.zip(answers).map(|(conclusion, (answers, clusters))| {
+        summary(&conclusion, &answers, (clusters, &biclusters), job)
+    });
     if let Some(summary) = &mut summary {
         summary.notes.extend(noted);
         summary.notes.extend(untold.map(|reason| per_rank::note(&reason)));
@@ -172,6 +179,8 @@ fn told_to_0<T>(
 struct Told {
     contexts: CanonicalTree,
     clusters: Finished,
+    /// What is compared to find contexts and ranks that vary together.
+    comparison: Comparison,
     /// The contexts whose values go into a table; `None` where there is none.
     columns: Option<Vec<NodeId>>,
     /// The members of each group whose values all processes add up.

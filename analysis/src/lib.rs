@@ -10,6 +10,7 @@ pub mod advice;
 pub mod agreement;
 pub mod attribution;
 pub mod bandwidth;
+pub mod biclusters;
 pub mod canonical;
 pub mod clocks;
 pub mod clusters;

@@ -7,6 +7,7 @@ mod files;
 mod loops;
 pub mod output;
 mod page;
+mod patterns;
 mod ranks;
 mod sentence;
 mod text;

@@ -2,6 +2,7 @@
 
 use super::loops::hottest;
 use super::page::{Page, TIED};
+use super::patterns::patterns;
 use super::ranks::{kinds, thread_kinds};
 use super::sentence::{caused_by, further_causes, gist, seen_in};
 use super::{WIDTH, tree};
@@ -238,6 +239,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     }
     if let Some(kinds) = kinds(summary) {
         page.paragraph("Ranks      ", &kinds, 3);
+    }
+    for pattern in patterns(summary) {
+        page.paragraph("Patterns   ", &pattern, 2);
     }
     if let Some(kinds) = thread_kinds(summary) {
         page.paragraph("Threads    ", &kinds, 3);

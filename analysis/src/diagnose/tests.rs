@@ -6,6 +6,7 @@ mod crews;
 mod groups;
 mod job;
 mod parts;
+mod patterns;
 mod rules;
 mod thresholds;
 mod transfers;

@@ -32,8 +32,8 @@ pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection, Run,
 };
 pub use structure::{
-    ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind, RankCluster,
-    RankGroup, SideFile, ThreadCluster,
+    Bicluster, ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind,
+    RankCluster, RankGroup, SideFile, ThreadCluster,
 };
 pub use tree::{Frame, FrameKind, Metric, Tree, TreeNode};
 
@@ -75,6 +75,10 @@ pub struct Summary {
     pub loops: Vec<Loop>,
     /// Ranks that behave alike.
     pub clusters: Vec<RankCluster>,
+    /// Contexts and ranks that vary together, in the order in which they were found: those that explain
+    /// most first.
+    #[serde(default)]
+    pub biclusters: Vec<Bicluster>,
     /// Threads beside those that communicate, by what they did; the most first.
     #[serde(default)]
     pub thread_clusters: Vec<ThreadCluster>,

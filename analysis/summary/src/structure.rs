@@ -104,6 +104,20 @@ pub struct RankCluster {
     pub distance: Option<f64>,
 }
 
+/// Contexts and ranks that vary together (Fowler's slides: bi-clustering).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bicluster {
+    /// Contexts of work: indices into the tree's nodes.
+    pub nodes: Vec<u32>,
+    /// Rank list: the ranks that differ from the others in these contexts.
+    pub ranks: String,
+    /// 1 if they work longer in these contexts than the others, -1 if shorter.
+    pub sign: i8,
+    /// The part that the bicluster explains of the variance over ranks of all contexts that were
+    /// compared, 0 to 1.
+    pub variance_share: f64,
+}
+
 /// Threads beside those that communicate, that behave alike (ICS18, 4.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCluster {

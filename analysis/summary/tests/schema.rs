@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 8] = [
+const ADDED: [&str; 9] = [
     "memory",
     "notes",
     "unsampled_threads",
@@ -74,6 +74,7 @@ const ADDED: [&str; 8] = [
     "late_functions",
     "late_samples",
     "thread_clusters",
+    "biclusters",
 ];
 
 /// Every object of a summary with every key filled has the keys that the schema names for it, and

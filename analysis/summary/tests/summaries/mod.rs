@@ -103,6 +103,7 @@ pub fn minimal() -> Summary {
         phases: vec![],
         loops: vec![],
         clusters: vec![],
+        biclusters: vec![],
         thread_clusters: vec![],
         clocks: Clocks {
             reference: 0,
@@ -463,6 +464,8 @@ pub fn maximal() -> Summary {
         clusters: vec![IterationCluster { iterations: "0-8,10".into(), mean_s: 0.08 }],
     }];
     summary.clusters = kinds_of_ranks();
+    summary.biclusters =
+        vec![Bicluster { nodes: vec![1], ranks: "3".into(), sign: 1, variance_share: 0.62 }];
     summary.thread_clusters = vec![ThreadCluster {
         ranks: "0-15".into(),
         size: 32,

@@ -1,0 +1,45 @@
+//! Biclusters in sentences: which ranks differ from the others, in which contexts.
+
+use plimsoll_summary::phrase::{counted, end_of, percent, ranks};
+use plimsoll_summary::{Bicluster, Summary};
+
+/// Most biclusters that are shown.
+const MAX_BICLUSTERS: usize = 2;
+/// Most contexts of one that are named.
+const MAX_NAMES: usize = 2;
+
+/// A sentence for each of the biclusters that explain most.
+pub fn patterns(summary: &Summary) -> Vec<String> {
+    summary.biclusters.iter().take(MAX_BICLUSTERS).map(|it| pattern(summary, it)).collect()
+}
+
+fn pattern(summary: &Summary, bicluster: &Bicluster) -> String {
+    let mut nodes = bicluster.nodes.clone();
+    let deviation_s = |node: &u32| {
+        summary.tree.nodes.get(*node as usize).map_or(0.0, |node| node.exclusive.stddev_s)
+    };
+    nodes.sort_by(|a, b| deviation_s(b).total_cmp(&deviation_s(a)));
+    let mut names: Vec<String> = Vec::new();
+    let mut named = 0;
+    for node in &nodes {
+        let name = end_of(&summary.tree.path(*node));
+        if names.contains(&name) {
+            named += 1;
+        } else if names.len() < MAX_NAMES {
+            names.push(name);
+            named += 1;
+        }
+    }
+    let more = match nodes.len() - named {
+        0 => String::new(),
+        more => format!(" and {}", counted(more as u64, "further context")),
+    };
+    let than = if bicluster.sign > 0 { "more" } else { "less" };
+    let ranks = ranks(&bicluster.ranks, summary.run.ranks);
+    let verb = if ranks.starts_with("rank ") { "spends" } else { "spend" };
+    format!(
+        "{ranks} {verb} {than} time than the others in {}{more}: {} of the variance among ranks.",
+        names.join(", "),
+        percent(bicluster.variance_share)
+    )
+}

@@ -1,0 +1,186 @@
+//! Groups of contexts and ranks that vary together (Fowler's slides: bi-clustering): the ranks of a
+//! group have more, or less, work in its contexts than the other ranks.
+//!
+//! The matrix of contexts and ranks is bounded: the contexts in which ranks differ most, and evenly
+//! spaced ranks. Process 0 finds the groups in it ([`shaving`]); then every process says which of
+//! all its ranks belong to a group.
+
+pub mod shaving;
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::{CanonicalTree, Threads};
+use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
+use crate::input::RankInput;
+use crate::labelling::Meaning;
+use crate::metrics::Accumulator;
+use crate::ranks::RankSet;
+use crate::summary::Bicluster;
+use crate::totals::Totals;
+
+use shaving::{Block, Matrix, blocks};
+
+/// Most contexts that are compared: those in which ranks differ most.
+const MAX_CONTEXTS: usize = 64;
+/// Most ranks that are compared, evenly spaced.
+const MAX_RANKS: u32 = 128;
+/// Least standard deviation over ranks of a context that is compared, as a fraction of the run.
+const MIN_DEVIATION_FRACTION: f64 = 0.001;
+
+/// What is compared. Without contexts nothing is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    contexts: Vec<NodeId>,
+    ranks: RankSet,
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    contexts: Vec<NodeId>,
+    ranks: RankSet,
+    more: bool,
+    variance_share: f64,
+}
+
+/// Which ranks belong to a group: those whose sum of scaled times lies above a threshold, or below
+/// it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Rule {
+    /// For each context that is compared, 0 where it is not the group's.
+    scales: Vec<f64>,
+    threshold: f64,
+    more: bool,
+}
+
+impl Comparison {
+    /// Chooses contexts of work, and ranks.
+    pub fn of(totals: &Totals, meanings: &[Meaning]) -> Self {
+        let count = totals.job.ranks.len();
+        let run_ns = totals.nodes.iter().map(|node| node.inclusive.mean(count)).fold(0.0, f64::max);
+        let least = (MIN_DEVIATION_FRACTION * run_ns).powi(2);
+        let variance = |time: &Accumulator| time.variance(count);
+        let candidates = (0..).zip(&totals.nodes).zip(meanings);
+        let mut varying: Vec<(f64, NodeId)> = candidates
+            .filter(|(_, meaning)| meaning.is_work())
+            .map(|((id, node), _)| (variance(&node.exclusive), id))
+            .filter(|(variance, _)| *variance > least)
+            .collect();
+        varying.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        varying.truncate(MAX_CONTEXTS);
+        let mut contexts: Vec<NodeId> = varying.into_iter().map(|(_, id)| id).collect();
+        contexts.sort_unstable();
+        let step = count.div_ceil(MAX_RANKS).max(1) as usize;
+        Self { contexts, ranks: totals.job.ranks.iter().step_by(step).collect() }
+    }
+}
+
+/// Finds the groups of a job; they are at process 0, the list is empty elsewhere. `tree` and
+/// `comparison` are the same in all processes. Collective.
+pub fn find(
+    comm: &dyn Communicator,
+    local: &[RankInput],
+    tree: &mut CanonicalTree,
+    comparison: &Comparison,
+) -> Result<Vec<Group>, CommunicatorError> {
+    if comparison.contexts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let times: Vec<(u32, Vec<u64>)> =
+        local.iter().map(|input| (input.rank, work_ns(input, tree, comparison))).collect();
+    let compared = times.iter().filter(|(rank, _)| comparison.ranks.contains(*rank));
+    let ours: BTreeMap<u32, Vec<u64>> = compared.cloned().collect();
+    let all = reduce(comm, ours, |mut ours, theirs| {
+        ours.extend(theirs);
+        ours
+    });
+    let mut found = Vec::new();
+    let rules = all.map(|all| {
+        all.map(|all| {
+            let matrix = matrix(&all, comparison.contexts.len());
+            found = blocks(&matrix);
+            found.iter().map(|block| rule(&matrix, block)).collect::<Vec<Rule>>()
+        })
+    });
+    let rules = broadcast(comm, rules)?;
+    let members = |rule: &Rule| {
+        let within = times.iter().filter(|(_, times)| rule.includes(times));
+        within.map(|(rank, _)| *rank).collect::<RankSet>()
+    };
+    let ours: Vec<RankSet> = rules.iter().map(members).collect();
+    let members = reduce(comm, ours, |ours: Vec<RankSet>, theirs| {
+        ours.iter().zip(&theirs).map(|(ours, theirs)| ours.union(theirs)).collect()
+    })?;
+    let groups = found.into_iter().zip(members.into_iter().flatten());
+    let groups = groups.filter(|(_, ranks)| !ranks.is_empty());
+    Ok(groups.map(|(block, ranks)| Group::new(comparison, block, ranks)).collect())
+}
+
+/// The work of a rank's communicating thread in each context itself, in nanoseconds. Not SC10's
+/// hybrid: a function and its loop are to have no time in common.
+fn work_ns(input: &RankInput, tree: &mut CanonicalTree, comparison: &Comparison) -> Vec<u64> {
+    let profile = &input.profile;
+    let places = tree.adopt(&profile.tree, Threads::Main, |_| true);
+    let mut times = vec![0; comparison.contexts.len()];
+    for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
+        let context = places[*node as usize];
+        let at = context.and_then(|context| comparison.contexts.binary_search(&context).ok());
+        if let Some(at) = at {
+            times[at] += value.net_ns();
+        }
+    }
+    times
+}
+
+fn matrix(times: &BTreeMap<u32, Vec<u64>>, contexts: usize) -> Matrix {
+    let row = |context: usize| times.values().map(|times| times[context] as f64).collect();
+    Matrix::new(times.len(), (0..contexts).map(row))
+}
+
+/// The rule that tells the columns of a block from the others: the threshold lies in the middle
+/// between both.
+fn rule(matrix: &Matrix, block: &Block) -> Rule {
+    let mut scales = vec![0.0; matrix.height()];
+    for row in &block.rows {
+        let deviation = shaving::moments(matrix.row(*row)).1.sqrt();
+        scales[*row] = if deviation > 0.0 { deviation.recip() } else { 0.0 };
+    }
+    let score = |column: usize| -> f64 {
+        block.rows.iter().map(|row| scales[*row] * matrix.row(*row)[column]).sum()
+    };
+    let columns = 0..matrix.width();
+    let (inside, outside): (Vec<usize>, Vec<usize>) =
+        columns.partition(|column| block.columns.contains(column));
+    let mean = |columns: &[usize]| {
+        columns.iter().map(|column| score(*column)).sum::<f64>() / columns.len().max(1) as f64
+    };
+    Rule { threshold: (mean(&inside) + mean(&outside)) / 2.0, scales, more: block.more }
+}
+
+impl Rule {
+    fn includes(&self, times: &[u64]) -> bool {
+        let score: f64 =
+            self.scales.iter().zip(times).map(|(scale, time)| scale * *time as f64).sum();
+        (score > self.threshold) == self.more
+    }
+}
+
+impl Group {
+    fn new(comparison: &Comparison, block: Block, ranks: RankSet) -> Self {
+        let contexts = block.rows.iter().map(|row| comparison.contexts[*row]).collect();
+        Self { contexts, ranks, more: block.more, variance_share: block.variance_share }
+    }
+
+    /// The group for a reader. `places` are the contexts' indices in the summary's tree.
+    pub fn shown(&self, places: &[Option<u32>]) -> Bicluster {
+        Bicluster {
+            nodes: self.contexts.iter().filter_map(|id| places[*id as usize]).collect(),
+            ranks: self.ranks.to_string(),
+            sign: if self.more { 1 } else { -1 },
+            variance_share: self.variance_share,
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! Gene shaving (Hastie et al., *'Gene shaving' as a method for identifying distinct sets of genes
+//! with similar expression patterns*, Genome Biology 1(2), 2000), as Fowler's slides apply it to
+//! profiles: rows are contexts, columns are ranks.
+//!
+//! Rows are centred and scaled to unit variance, so that rows vary together whatever their size. A
+//! block is shaved: the tenth of the rows that has least of the leading principal component goes,
+//! again and again, and the size with the largest gap to permuted rows is kept. Where we differ
+//! from the paper:
+//!
+//! - The columns of a block are those on the smaller side of the best split of its profile, the
+//!   median of its rows: the ranks that are different from the others. Rows and columns are then
+//!   fitted to each other until they stay the same, since a row that belongs to two blocks has
+//!   little of either component.
+//! - Only the rows of a block are made orthogonal to it, so that another block with some of its
+//!   ranks stays as it is. At the end each block's rows are chosen again, without what the other
+//!   blocks explain.
+//! - The search ends when the leading eigenvalue is one that permuted rows also have.
+
+/// Most blocks that are looked for.
+const MAX_BLOCKS: usize = 8;
+/// Fewest rows and columns in which a block can be told from chance.
+const MIN_ROWS: usize = 4;
+const MIN_COLUMNS: usize = 6;
+/// Fewest rows of a block: a row by itself varies with no other one.
+const MIN_BLOCK_ROWS: usize = 2;
+/// Part of the rows that is shaved off at a time.
+const SHAVED_FRACTION: f64 = 0.1;
+/// Permutations against which the size of a block is chosen.
+const GAP_PERMUTATIONS: usize = 5;
+/// Permutations against which the leading eigenvalue is held.
+const NOISE_PERMUTATIONS: usize = 24;
+/// How many standard deviations above those of permuted rows the leading eigenvalue is at least.
+const NOISE_DEVIATIONS: f64 = 4.0;
+/// Least t statistic of a row of a block: the difference between its columns and the others.
+const MIN_T: f64 = 4.5;
+/// Least part of a row's variance that its block explains.
+const MIN_EXPLAINED: f64 = 0.25;
+/// Least part of the variance of all rows that a block explains.
+const MIN_VARIANCE_SHARE: f64 = 0.01;
+/// Variances below this part of the largest are rounding.
+const MIN_RELATIVE_VARIANCE: f64 = 1e-9;
+/// Most steps of the power iteration, and the relative growth of the eigenvalue at which it ends.
+const MAX_POWER_ITERATIONS: usize = 30;
+const POWER_TOLERANCE: f64 = 1e-3;
+const REFINEMENTS: usize = 10;
+
+/// A matrix by rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matrix {
+    columns: usize,
+    values: Vec<f64>,
+}
+
+/// Rows and columns that are different from the rest together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// Indices of rows, ascending.
+    pub rows: Vec<usize>,
+    /// Indices of columns, ascending: fewer than half of all, or half.
+    pub columns: Vec<usize>,
+    /// Whether the columns have more than the others in these rows; else less.
+    pub more: bool,
+    /// Part of the variance of all rows that the block explains, 0 to 1.
+    pub variance_share: f64,
+}
+
+impl Matrix {
+    /// A matrix from its rows, which are equally long.
+    pub fn new(columns: usize, rows: impl IntoIterator<Item = Vec<f64>>) -> Self {
+        let values: Vec<f64> = rows.into_iter().flatten().collect();
+        debug_assert!(columns > 0 && values.len().is_multiple_of(columns));
+        Self { columns, values }
+    }
+
+    fn rows(&self) -> std::slice::ChunksExact<'_, f64> {
+        self.values.chunks_exact(self.columns.max(1))
+    }
+
+    fn rows_mut(&mut self) -> std::slice::ChunksExactMut<'_, f64> {
+        self.values.chunks_exact_mut(self.columns.max(1))
+    }
+
+    /// A row.
+    pub fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * self.columns..(row + 1) * self.columns]
+    }
+
+    /// Number of columns.
+    pub const fn width(&self) -> usize {
+        self.columns
+    }
+
+    /// Number of rows.
+    pub fn height(&self) -> usize {
+        self.values.len() / self.columns.max(1)
+    }
+
+    /// The matrix with mean 0 and variance 1 in each row; rows that do not vary are 0.
+    fn standardised(&self, least_variance: f64) -> Self {
+        let mut matrix = self.clone();
+        for row in matrix.rows_mut() {
+            let (mean, variance) = moments(row);
+            let scale = if variance > least_variance { variance.sqrt().recip() } else { 0.0 };
+            row.iter_mut().for_each(|value| *value = (*value - mean) * scale);
+        }
+        matrix
+    }
+
+    /// The matrix with the values of each row in a random order.
+    fn permuted(&self, random: &mut Random) -> Self {
+        let mut matrix = self.clone();
+        matrix.rows_mut().for_each(|row| random.shuffle(row));
+        matrix
+    }
+}
+
+/// Finds the blocks of a matrix, those that explain most first.
+pub fn blocks(matrix: &Matrix) -> Vec<Block> {
+    if matrix.height() < MIN_ROWS || matrix.columns < MIN_COLUMNS {
+        return Vec::new();
+    }
+    let variances: Vec<f64> = matrix.rows().map(|row| moments(row).1).collect();
+    let least = variances.iter().copied().fold(0.0, f64::max) * MIN_RELATIVE_VARIANCE;
+    let mut rest = matrix.clone();
+    let mut random = Random(1);
+    let mut fits: Vec<Fit> = Vec::new();
+    while fits.len() < MAX_BLOCKS {
+        let standard = rest.standardised(least);
+        if !stands_out(&standard, &mut random) {
+            break;
+        }
+        let shaved = shave(&standard, &mut random);
+        let Some(mut found) = fit(&standard, shaved) else { break };
+        found.take_from(&mut rest);
+        fits.push(found);
+    }
+    // A row of two blocks shows the second one only when the first one is taken out.
+    for fit in &mut fits {
+        fit.give_back(&mut rest);
+        let within = (0..rest.height()).filter(|row| fit.includes(rest.row(*row)));
+        fit.rows = within.map(|row| (row, 0.0)).collect();
+        fit.take_from(&mut rest);
+    }
+    let whole: f64 = variances.iter().sum();
+    let halves = fits.iter().flat_map(|fit| [fit.block(true, whole), fit.block(false, whole)]);
+    let mut blocks: Vec<Block> = halves
+        .filter(|block| block.rows.len() >= MIN_BLOCK_ROWS)
+        .filter(|block| block.variance_share >= MIN_VARIANCE_SHARE)
+        .collect();
+    blocks.sort_by(|a, b| b.variance_share.total_cmp(&a.variance_share));
+    blocks
+}
+
+/// Whether the leading eigenvalue is larger than those of rows without relation.
+fn stands_out(standard: &Matrix, random: &mut Random) -> bool {
+    let all: Vec<usize> = (0..standard.height()).collect();
+    let value = |matrix: &Matrix| component(matrix, &all).iter().map(|it| it * it).sum::<f64>();
+    let found = value(standard);
+    let chance: Vec<f64> =
+        (0..NOISE_PERMUTATIONS).map(|_| value(&standard.permuted(random))).collect();
+    let (mean, variance) = moments(&chance);
+    let most = chance.iter().copied().fold(0.0, f64::max);
+    found > most && found > mean + NOISE_DEVIATIONS * variance.sqrt()
+}
+
+/// What each of some rows has of their leading principal component, found by power iteration.
+fn component(matrix: &Matrix, rows: &[usize]) -> Vec<f64> {
+    let mut loadings = vec![0.0; rows.len()];
+    // A start that no row is orthogonal to by construction: the row that has most in common with
+    // all.
+    let mut direction: Vec<f64> = matrix.row(rows[0]).to_vec();
+    let start = rows.iter().map(|row| (squares(matrix.row(*row)), *row));
+    if let Some((_, row)) = start.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        direction.copy_from_slice(matrix.row(row));
+    }
+    for (column, value) in direction.iter_mut().enumerate() {
+        *value += 1e-3 * if column % 2 == 0 { 1.0 } else { -0.7 };
+    }
+    let mut last = 0.0;
+    for _ in 0..MAX_POWER_ITERATIONS {
+        let length = squares(&direction).sqrt();
+        if length == 0.0 {
+            break;
+        }
+        direction.iter_mut().for_each(|value| *value /= length);
+        for (loading, row) in loadings.iter_mut().zip(rows) {
+            *loading = matrix.row(*row).iter().zip(&direction).map(|(a, b)| a * b).sum();
+        }
+        let eigenvalue = squares(&loadings);
+        if eigenvalue - last <= POWER_TOLERANCE * eigenvalue {
+            break;
+        }
+        last = eigenvalue;
+        direction.fill(0.0);
+        for (loading, row) in loadings.iter().zip(rows) {
+            let row = matrix.row(*row);
+            direction.iter_mut().zip(row).for_each(|(sum, value)| *sum += loading * value);
+        }
+    }
+    loadings
+}
+
+/// A set of rows with their signs.
+type Signed = Vec<(usize, f64)>;
+
+/// The rows that are left at each size, from all down to one.
+fn nested(standard: &Matrix) -> Vec<Signed> {
+    let mut rows: Vec<usize> = (0..standard.height()).collect();
+    let mut sets = Vec::new();
+    loop {
+        let loadings = component(standard, &rows);
+        let mut ordered: Vec<(usize, f64)> = rows.iter().copied().zip(loadings).collect();
+        sets.push(ordered.iter().map(|(row, loading)| (*row, loading.signum())).collect());
+        if rows.len() == 1 {
+            return sets;
+        }
+        ordered.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+        let shaved = ((rows.len() as f64 * SHAVED_FRACTION) as usize).max(1);
+        ordered.truncate(rows.len() - shaved);
+        rows = ordered.into_iter().map(|(row, _)| row).collect();
+    }
+}
+
+/// The part of the variance of signed rows that their mean explains.
+fn agreement(standard: &Matrix, rows: &Signed) -> f64 {
+    let count = rows.len() as f64;
+    let mut mean = vec![0.0; standard.columns];
+    for (row, sign) in rows {
+        let values = standard.row(*row).iter();
+        mean.iter_mut().zip(values).for_each(|(sum, value)| *sum += sign * value / count);
+    }
+    let between = squares(&mean) / standard.columns as f64;
+    let within: f64 = rows
+        .iter()
+        .flat_map(|(row, sign)| standard.row(*row).iter().map(move |value| sign * value).zip(&mean))
+        .map(|(value, mean)| (value - mean).powi(2))
+        .sum();
+    let within = within / (count * standard.columns as f64);
+    if between + within > 0.0 { between / (between + within) } else { 0.0 }
+}
+
+/// Shaves rows off, and returns those of the size with the largest gap.
+fn shave(standard: &Matrix, random: &mut Random) -> Signed {
+    let mut sets = nested(standard);
+    let mut gaps: Vec<f64> = sets.iter().map(|set| agreement(standard, set)).collect();
+    for _ in 0..GAP_PERMUTATIONS {
+        let permuted = standard.permuted(random);
+        for (gap, set) in gaps.iter_mut().zip(nested(&permuted)) {
+            *gap -= agreement(&permuted, &set) / GAP_PERMUTATIONS as f64;
+        }
+    }
+    let best = (0..sets.len()).max_by(|a, b| gaps[*a].total_cmp(&gaps[*b])).unwrap_or(0);
+    sets.swap_remove(best)
+}
+
+/// Columns, and the rows in which they differ from the others, each with the difference or its
+/// sign.
+struct Fit {
+    inside: Vec<bool>,
+    rows: Signed,
+}
+
+impl Fit {
+    fn columns(&self) -> Vec<usize> {
+        (0..self.inside.len()).filter(|column| self.inside[*column]).collect()
+    }
+
+    /// By how much a row is larger, on average, in the columns than in the others.
+    fn difference(&self, row: &[f64]) -> f64 {
+        let (inside, outside) = self.halves(row);
+        moments(&inside).0 - moments(&outside).0
+    }
+
+    fn halves(&self, row: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let both = row.iter().zip(&self.inside);
+        let (inside, outside): (Vec<_>, Vec<_>) = both.partition(|(_, inside)| **inside);
+        let values = |part: Vec<(&f64, &bool)>| part.into_iter().map(|(value, _)| *value).collect();
+        (values(inside), values(outside))
+    }
+
+    /// Variance of a row that a difference explains.
+    fn explained(&self, difference: f64) -> f64 {
+        let part = self.columns().len() as f64 / self.inside.len() as f64;
+        difference.powi(2) * part * (1.0 - part)
+    }
+
+    /// Takes the difference out of each of the rows, and keeps it.
+    fn take_from(&mut self, matrix: &mut Matrix) {
+        let differences: Vec<f64> =
+            self.rows.iter().map(|(row, _)| self.difference(matrix.row(*row))).collect();
+        for ((_, difference), found) in self.rows.iter_mut().zip(differences) {
+            *difference = found;
+        }
+        self.add(matrix, -1.0);
+    }
+
+    /// Puts the differences back into the rows.
+    fn give_back(&self, matrix: &mut Matrix) {
+        self.add(matrix, 1.0);
+    }
+
+    fn add(&self, matrix: &mut Matrix, times: f64) {
+        for (row, difference) in &self.rows {
+            let values = &mut matrix.values[row * matrix.columns..][..matrix.columns];
+            let inside = values.iter_mut().zip(&self.inside).filter(|(_, inside)| **inside);
+            inside.for_each(|(value, _)| *value += times * difference);
+        }
+    }
+
+    /// The rows in which the columns have more, or less. `whole` is the variance of all rows.
+    fn block(&self, more: bool, whole: f64) -> Block {
+        let rows = self.rows.iter().filter(|(_, difference)| (*difference > 0.0) == more);
+        let explained: f64 = rows.clone().map(|(_, difference)| self.explained(*difference)).sum();
+        Block {
+            rows: rows.map(|(row, _)| *row).collect(),
+            columns: self.columns(),
+            more,
+            variance_share: if whole > 0.0 { explained / whole } else { 0.0 },
+        }
+    }
+
+    /// Whether a row differs by more than chance.
+    fn includes(&self, row: &[f64]) -> bool {
+        let (inside, outside) = self.halves(row);
+        let (n, m) = (inside.len() as f64, outside.len() as f64);
+        let scatter = n * moments(&inside).1 + m * moments(&outside).1;
+        let variance = scatter / (n + m - 2.0) * (n.recip() + m.recip());
+        let t = self.difference(row).abs() / variance.sqrt().max(f64::MIN_POSITIVE);
+        t >= MIN_T && self.explained(self.difference(row)) >= MIN_EXPLAINED * moments(row).1
+    }
+}
+
+/// Fits columns to rows and rows to columns until both stay the same; `None` if nothing is left.
+fn fit(standard: &Matrix, mut rows: Signed) -> Option<Fit> {
+    let mut last = None;
+    for _ in 0..REFINEMENTS {
+        let mut inside = split(&profile(standard, &rows));
+        let within = inside.iter().filter(|inside| **inside).count();
+        if within == 0 || within == inside.len() {
+            return None;
+        }
+        if 2 * within > inside.len() {
+            inside.iter_mut().for_each(|inside| *inside = !*inside);
+        }
+        let mut fit = Fit { inside, rows: Vec::new() };
+        for (index, row) in standard.rows().enumerate() {
+            if fit.includes(row) {
+                fit.rows.push((index, fit.difference(row).signum()));
+            }
+        }
+        if fit.rows.is_empty() {
+            return None;
+        }
+        rows.clone_from(&fit.rows);
+        let is_stable = last
+            .as_ref()
+            .is_some_and(|last: &Fit| last.inside == fit.inside && last.rows == fit.rows);
+        last = Some(fit);
+        if is_stable {
+            break;
+        }
+    }
+    last.filter(|fit| fit.rows.len() >= MIN_BLOCK_ROWS)
+}
+
+/// The median of signed rows in each column.
+fn profile(standard: &Matrix, rows: &Signed) -> Vec<f64> {
+    let mut values = Vec::with_capacity(rows.len());
+    (0..standard.columns)
+        .map(|column| {
+            values.clear();
+            values.extend(rows.iter().map(|(row, sign)| sign * standard.row(*row)[column]));
+            values.sort_by(f64::total_cmp);
+            let middle = values.len() / 2;
+            match values.len() % 2 {
+                0 => (values[middle - 1] + values[middle]) / 2.0,
+                _ => values[middle],
+            }
+        })
+        .collect()
+}
+
+/// Splits numbers in two so that they vary least within each part (Otsu): whether each is in the
+/// upper one.
+fn split(numbers: &[f64]) -> Vec<bool> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (sum, count) = (sorted.iter().sum::<f64>(), sorted.len() as f64);
+    let mut below = 0.0;
+    let mut best = (0.0, f64::INFINITY);
+    for (index, pair) in sorted.windows(2).enumerate() {
+        below += pair[0];
+        let (n, m) = (index as f64 + 1.0, count - index as f64 - 1.0);
+        let between = n * m * (below / n - (sum - below) / m).powi(2);
+        if pair[0] < pair[1] && between > best.0 {
+            best = (between, pair[1]);
+        }
+    }
+    numbers.iter().map(|number| *number >= best.1).collect()
+}
+
+/// Mean and variance; 0 of no values.
+pub fn moments(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count)
+}
+
+fn squares(values: &[f64]) -> f64 {
+    values.iter().map(|value| value * value).sum()
+}
+
+/// Random numbers that are the same in each run (splitmix64), so that equal runs have equal
+/// summaries.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn shuffle(&mut self, values: &mut [f64]) {
+        for end in (1..values.len()).rev() {
+            values.swap(end, (self.next() % (end as u64 + 1)) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sums of uniform numbers: near enough to the normal distribution, variance 1.
+    fn normal(random: &mut Random) -> f64 {
+        (0..12).map(|_| (random.next() >> 11) as f64 / (1u64 << 53) as f64).sum::<f64>() - 6.0
+    }
+
+    /// Rows with values around 10 that vary by 1, of very different size.
+    fn noise(rows: usize, columns: usize, random: &mut Random) -> Vec<Vec<f64>> {
+        (0..rows).map(|_| (0..columns).map(|_| 10.0 + normal(random)).collect()).collect()
+    }
+
+    fn add(matrix: &mut [Vec<f64>], rows: &[usize], columns: &[usize], effect: f64) {
+        for row in rows {
+            columns.iter().for_each(|column| matrix[*row][*column] += effect);
+        }
+    }
+
+    /// Rows times a size of their own: contexts take from microseconds to seconds.
+    fn scaled(mut matrix: Vec<Vec<f64>>, columns: usize) -> Matrix {
+        for (index, row) in matrix.iter_mut().enumerate() {
+            let size = [1.0, 3.0, 0.5][index % 3];
+            row.iter_mut().for_each(|value| *value *= size);
+        }
+        Matrix::new(columns, matrix)
+    }
+
+    /// Cells that a block shares with the planted ones, of all that it has.
+    fn overlap(block: &Block, rows: &[usize], columns: &[usize]) -> (f64, f64) {
+        let shared = |found: &[usize], truth: &[usize]| {
+            found.iter().filter(|it| truth.contains(it)).count() as f64
+        };
+        let cells = shared(&block.rows, rows) * shared(&block.columns, columns);
+        let found = (block.rows.len() * block.columns.len()) as f64;
+        (cells / found, cells / (rows.len() * columns.len()) as f64)
+    }
+
+    #[test]
+    fn overlapping_blocks_are_found() {
+        let range = |first: usize, end: usize| (first..end).collect::<Vec<_>>();
+        let planted =
+            [(range(0, 12), range(0, 16)), (range(9, 20), [range(12, 24), range(40, 48)].concat())];
+        let (mut precision, mut recall, mut others) = (0.0, 0.0, 0);
+        const TRIES: u64 = 20;
+        for seed in 0..TRIES {
+            let mut random = Random(seed);
+            let mut matrix = noise(40, 64, &mut random);
+            for ((rows, columns), effect) in planted.iter().zip([5.0, 4.0]) {
+                add(&mut matrix, rows, columns, effect);
+            }
+            let found = blocks(&scaled(matrix, 64));
+            for (rows, columns) in &planted {
+                let overlaps = found.iter().map(|block| overlap(block, rows, columns));
+                let best = overlaps.max_by(|a, b| (a.0 * a.1).total_cmp(&(b.0 * b.1)));
+                let (one, other) = best.unwrap_or_default();
+                precision += one / (2 * TRIES) as f64;
+                recall += other / (2 * TRIES) as f64;
+            }
+            others += found.len().saturating_sub(2);
+            assert!(found.iter().all(|block| block.more));
+        }
+        assert!(precision >= 0.95 && recall >= 0.95, "{precision} {recall}");
+        assert!(others <= 2, "{others} more blocks");
+    }
+
+    #[test]
+    fn there_are_none_in_noise() {
+        for (rows, columns) in [(40, 64), (10, 8), (64, 16)] {
+            let found = (0..100).filter(|seed| {
+                let mut random = Random(1000 + seed);
+                !blocks(&scaled(noise(rows, columns, &mut random), columns)).is_empty()
+            });
+            assert_eq!(found.count(), 0, "{rows} x {columns}");
+        }
+    }
+
+    #[test]
+    fn what_is_more_in_some_rows_and_less_in_others_is_two_blocks() {
+        let mut random = Random(7);
+        let mut matrix = noise(20, 16, &mut random);
+        add(&mut matrix, &[1, 3, 5], &[0, 4, 15], 6.0);
+        add(&mut matrix, &[2, 4], &[0, 4, 15], -6.0);
+        let found = blocks(&Matrix::new(16, matrix));
+        let [more, less] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(
+            (&more.rows[..], &more.columns[..], more.more),
+            (&[1, 3, 5][..], &[0, 4, 15][..], true)
+        );
+        assert_eq!(
+            (&less.rows[..], &less.columns[..], less.more),
+            (&[2, 4][..], &[0, 4, 15][..], false)
+        );
+        assert!(more.variance_share + less.variance_share <= 1.0 && less.variance_share > 0.05);
+    }
+
+    #[test]
+    fn one_slow_rank_of_eight_is_found() {
+        let mut random = Random(9);
+        let mut matrix = noise(10, 8, &mut random);
+        add(&mut matrix, &[0, 1, 2, 3, 4, 5], &[3], 30.0);
+        let found = blocks(&Matrix::new(8, matrix));
+        let [block] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&block.rows[..], &block.columns[..]), (&[0, 1, 2, 3, 4, 5][..], &[3][..]));
+    }
+
+    #[test]
+    fn small_and_constant_matrices_have_none() {
+        for (rows, columns) in [(0, 8), (3, 8), (10, 3), (10, 8)] {
+            assert_eq!(blocks(&Matrix::new(columns, vec![vec![2.5; columns]; rows])), []);
+        }
+    }
+}

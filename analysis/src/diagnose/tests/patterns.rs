@@ -1,0 +1,85 @@
+//! Contexts and ranks that vary together.
+
+use super::*;
+use crate::ranks::RankSet;
+use crate::subject::Doing;
+
+const SWEEPS: [&str; 4] =
+    ["main/sweep/east", "main/sweep/west", "main/sweep/leak", "main/sweep/flux"];
+const FILTERS: [&str; 5] = [
+    "main/filter/fft",
+    "main/filter/damp",
+    "main/filter/smooth",
+    "main/filter/polar",
+    "main/sweep/leak",
+];
+const OTHERS: [&str; 3] = ["main/sweep/inner", "main/source", "main/filter/norm"];
+/// The boundary of a grid of 6 x 4 ranks, and the ranks that filter.
+const BOUNDARY: &str = "0-6,11-12,17-23";
+const FILTERING: &str = "2,5,8,15,18,21";
+
+/// Numbers between 0 and 99 that depend on rank and context in no regular way.
+fn noise(rank: u32, context: usize) -> u64 {
+    let mixed = u64::from(rank * 97 + context as u32 * 31 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) % 100
+}
+
+/// 24 ranks; those of the boundary sweep for longer, some filter for longer; noise of 1 ms.
+fn grid() -> Subject {
+    let lists = [BOUNDARY, FILTERING].map(|list| list.parse::<RankSet>().unwrap());
+    let mut contexts: Vec<&'static str> = [&SWEEPS[..], &FILTERS, &OTHERS].concat();
+    contexts.sort_unstable();
+    contexts.dedup();
+    let mut subject = ten_steps(24, move |rank| {
+        let part = |(index, path): (usize, &&'static str)| -> Doing {
+            let extra = |paths: &[&str], list: &RankSet| {
+                u64::from(paths.contains(path) && list.contains(rank))
+            };
+            let extra = extra(&SWEEPS, &lists[0]) * 10 + extra(&FILTERS, &lists[1]) * 9;
+            doing(path, 20 * MS + extra * MS + noise(rank, index) * MS / 100)
+        };
+        contexts.iter().enumerate().map(part).collect()
+    });
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    subject
+}
+
+#[test]
+fn boundary_ranks_and_their_functions_are_a_bicluster() {
+    let summary = verdict(&grid());
+    let mut found: Vec<(Vec<String>, RankSet, i8)> = Vec::new();
+    for bicluster in &summary.biclusters {
+        let names = bicluster.nodes.iter().map(|node| path(&summary.tree.path(*node)));
+        found.push((names.collect(), bicluster.ranks.parse().unwrap(), bicluster.sign));
+        assert!((0.05..=1.0).contains(&bicluster.variance_share));
+    }
+    found.iter_mut().for_each(|(names, ..)| names.sort());
+    let sorted = |names: &[&str]| {
+        let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        names.sort();
+        names
+    };
+    // The interior is smaller than the boundary: it is what differs, with less.
+    let list = |list: &str| list.parse::<RankSet>().unwrap();
+    assert!(found.contains(&(sorted(&SWEEPS), list("7-10,13-16"), -1)), "{found:#?}");
+    assert!(found.contains(&(sorted(&FILTERS), list(FILTERING), 1)), "{found:#?}");
+    assert_eq!(found.len(), 2, "{found:#?}");
+}
+
+#[test]
+fn however_ranks_lie_on_nodes_the_biclusters_are_the_same() {
+    let subject = grid();
+    let alone = diagnose_alone(subject.inputs(), &job()).unwrap();
+    let together = crate::threads::run(5, |comm| {
+        let mine = |input: &RankInput| input.rank % 5 == comm.rank();
+        diagnose(comm, subject.inputs().into_iter().filter(mine).collect(), &job()).unwrap()
+    });
+    let together = together.into_iter().flatten().next().unwrap();
+    assert_eq!(together.biclusters, alone.biclusters);
+}
+
+#[test]
+fn ranks_that_do_the_same_have_none() {
+    let summary = verdict(&ten_steps(24, |_| OTHERS.map(|path| doing(path, 30 * MS)).into()));
+    assert_eq!(summary.biclusters, []);
+}
