@@ -21,7 +21,7 @@ use crate::ranks::RankSet;
 use crate::summary::Bicluster;
 use crate::totals::Totals;
 
-use shaving::{Block, Matrix, blocks};
+use shaving::{Block, MIN_COLUMNS, MIN_ROWS, Matrix, blocks};
 
 /// Most contexts that are compared: those in which ranks differ most.
 const MAX_CONTEXTS: usize = 64;
@@ -73,7 +73,11 @@ impl Comparison {
         varying.truncate(MAX_CONTEXTS);
         let mut contexts: Vec<NodeId> = varying.into_iter().map(|(_, id)| id).collect();
         contexts.sort_unstable();
-        let step = count.div_ceil(MAX_RANKS).max(1) as usize;
+        if contexts.len() < MIN_ROWS || (count as usize) < MIN_COLUMNS {
+            // Nothing can be told from chance, so nothing is exchanged.
+            return Self::default();
+        }
+        let step = count.div_ceil(MAX_RANKS) as usize;
         Self { contexts, ranks: totals.job.ranks.iter().step_by(step).collect() }
     }
 }

@@ -6,7 +6,7 @@ mod summaries;
 use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
-use plimsoll_summary::Summary;
+use plimsoll_summary::{Bicluster, Summary};
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
 
@@ -62,4 +62,20 @@ fn every_report_fits_its_place() {
         let printable = |byte: u8| byte == b'\n' || (b' '..=b'~').contains(&byte);
         assert!(text.bytes().chain(tree(&summary).bytes()).all(printable));
     }
+}
+
+#[test]
+fn contexts_and_ranks_that_vary_together_are_a_sentence() {
+    let mut summary = summaries::imbalance();
+    let bicluster = |ranks: &str, sign, variance_share| Bicluster {
+        nodes: vec![1, 2, 3],
+        ranks: ranks.into(),
+        sign,
+        variance_share,
+    };
+    summary.biclusters = vec![bicluster("12-15", 1, 0.62), bicluster("3", -1, 0.2)];
+    let text = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Patterns ranks 12-15 spend more time than the others in "), "{text}");
+    assert!(text.contains("and 1 further context: 62 % of the variance among ranks."), "{text}");
+    assert!(text.contains("Patterns rank 3 spends less time than the others in "), "{text}");
 }

@@ -18,9 +18,10 @@
 
 /// Most blocks that are looked for.
 const MAX_BLOCKS: usize = 8;
-/// Fewest rows and columns in which a block can be told from chance.
-const MIN_ROWS: usize = 4;
-const MIN_COLUMNS: usize = 6;
+/// Fewest rows in which a block can be told from chance.
+pub const MIN_ROWS: usize = 4;
+/// Fewest columns in which a block can be told from chance.
+pub const MIN_COLUMNS: usize = 6;
 /// Fewest rows of a block: a row by itself varies with no other one.
 const MIN_BLOCK_ROWS: usize = 2;
 /// Part of the rows that is shaved off at a time.
