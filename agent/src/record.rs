@@ -29,7 +29,7 @@ pub use encoder::Encoder;
 use crate::sync::Sync;
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Stamps are time stamp counter ticks shifted right by this: about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
@@ -75,6 +75,8 @@ const TRUNCATED: u8 = 0x10;
 /// Flags of region exits and tallies.
 const SYNC: u8 = 0x20;
 const BYTES: u8 = 0x10;
+/// Flag of a slot's tag: messages of a partner, not a call path.
+const PARTNER: u8 = 0x10;
 
 /// Where the time since the thread's previous reading of its CPU clock went; the rest of the
 /// interval the thread was blocked.
@@ -85,6 +87,36 @@ pub struct OffCpu {
     /// Ready to run, waiting for a core (in a virtual machine, also its core for a real one), in
     /// nanoseconds.
     pub run_delay_ns: u64,
+}
+
+/// A partner that is not known: the status that names the sender was ignored.
+pub const UNKNOWN_PARTNER: u32 = u32::MAX;
+/// Partners that are not told apart: there were too many.
+pub const OTHER_PARTNERS: u32 = u32::MAX - 1;
+
+/// Messages between a rank and a partner of its.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartnerMessages {
+    /// Rank of the partner among all ranks, [`UNKNOWN_PARTNER`] or [`OTHER_PARTNERS`].
+    pub partner: u32,
+    /// Messages sent to the partner.
+    pub sent: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Messages received from the partner.
+    pub received: u64,
+    /// Time in calls that completed these messages, in stamps.
+    pub waited: u64,
+}
+
+impl PartnerMessages {
+    /// Adds messages of the same partner.
+    pub fn add(&mut self, other: &Self) {
+        self.sent = self.sent.saturating_add(other.sent);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.received = self.received.saturating_add(other.received);
+        self.waited = self.waited.saturating_add(other.waited);
+    }
 }
 
 /// A stack as a difference to the thread's current one.
@@ -150,6 +182,14 @@ pub enum Record<'a> {
         /// Bytes sent, received, read or written, where the arguments tell.
         bytes: u64,
     },
+    /// Messages between the thread's rank and another one in calls through a slot, since the last such
+    /// record of the two.
+    Partner {
+        /// Index into the thread's region table.
+        slot: u32,
+        /// What the calls add up to.
+        messages: PartnerMessages,
+    },
     /// A wrapped call returned: it lasted a period or more, was sampled, or synchronised ranks. Its
     /// path becomes the current stack.
     Exit {
@@ -207,6 +247,9 @@ pub fn tick_stamp(last: u64, period: u64, delay: i8) -> Option<u64> {
 impl Record<'_> {
     /// Whether the record closes an interval.
     pub fn is_timed(&self) -> bool {
-        !matches!(self, Self::Slot { .. } | Self::Tally { .. } | Self::Lost { .. })
+        !matches!(
+            self,
+            Self::Slot { .. } | Self::Tally { .. } | Self::Partner { .. } | Self::Lost { .. }
+        )
     }
 }

@@ -10,9 +10,10 @@ use core::sync::atomic::Ordering;
 
 use crate::clock::stamp;
 use crate::marks;
+use crate::partner_table;
 use crate::process::Observed;
-use crate::record::{OffCpu, Record, STAMP_SHIFT};
-use crate::segment::{MAX_SLOTS, SlotCounters};
+use crate::record::{OffCpu, PartnerMessages, Record, STAMP_SHIFT};
+use crate::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
 use crate::sync::{Among, Sync};
 use crate::thread::{State, bump, difference, kept, set};
 use crate::unwind::{Frame, Path};
@@ -190,6 +191,33 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     true
 }
 
+/// The open call, which returns to `place`: its slot, and how long it has lasted at `ticks`.
+#[inline]
+pub fn open_until(state: &State, place: u64, ticks: u64) -> Option<(u16, u64)> {
+    let open = &state.regions.open;
+    (open.place == place && place != 0).then(|| (open.slot, ticks.saturating_sub(open.entered)))
+}
+
+/// Adds messages of a partner in calls through a slot, with their time in ticks.
+#[inline(never)]
+pub fn meet(state: &mut State, slot: u16, messages: &PartnerMessages) {
+    // SAFETY: the area stays mapped as long as the state.
+    let ThreadArea { thread, partners, .. } = unsafe { &*state.area };
+    if !partner_table::add(partners, &thread.partners, slot, messages) {
+        flush_and_add(state, slot, messages);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn flush_and_add(state: &mut State, slot: u16, messages: &PartnerMessages) {
+    state.with_room(flush_partners);
+    // SAFETY: as above.
+    let ThreadArea { thread, partners, .. } = unsafe { &*state.area };
+    let added = partner_table::add(partners, &thread.partners, slot, messages);
+    debug_assert!(added, "an empty table has room");
+}
+
 /// Notes that the call that returns to `place` ends. `among`: the ranks that it has synchronised.
 #[inline]
 pub fn exit(
@@ -307,6 +335,35 @@ pub fn flush_tallies(state: &mut State) {
         flush_slot(state, slot);
     }
     state.regions.dirty_count = 0;
+    let last = state.stream.last_stamp();
+    if last.saturating_sub(state.partners_written) > PARTNER_STAMPS {
+        flush_partners(state);
+    }
+}
+
+/// Stamps between two times that partners are written out: a second or more, on a counter of 3.2 GHz or
+/// less.
+const PARTNER_STAMPS: u64 = 50_000_000;
+
+/// Writes all of the partner table, and empties it.
+#[cold]
+#[inline(never)]
+pub fn flush_partners(state: &mut State) {
+    state.partners_written = state.stream.last_stamp();
+    // SAFETY: the area stays mapped as long as the state.
+    let ThreadArea { thread, partners, .. } = unsafe { &*state.area };
+    if thread.partners.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for entry in partners {
+        let Some((slot, messages)) = partner_table::read(entry) else { continue };
+        partner_table::clear(entry);
+        announce(state, slot.into());
+        let messages = PartnerMessages { waited: messages.waited >> STAMP_SHIFT, ..messages };
+        let fitted = state.stream.write(&Record::Partner { slot: slot.into(), messages });
+        state.written(fitted);
+    }
+    set(&thread.partners, 0);
 }
 
 /// Forgets what short calls have added: it belongs to no run.
@@ -317,6 +374,9 @@ pub fn discard_tallies(state: &mut State) {
         clear(&state.area().slots[slot]);
     }
     state.regions.dirty_count = 0;
+    let area = state.area();
+    partner_table::clear_all(&area.partners, &area.thread.partners);
+    state.requests.clear();
 }
 
 fn clear(counters: &SlotCounters) {

@@ -28,6 +28,8 @@ pub const MAX_ADDRESSES: usize = 1 << 19;
 pub const MAX_THREADS: usize = 512;
 /// Entries of a thread's region table.
 pub const MAX_SLOTS: usize = 256;
+/// Entries of a thread's partner table. A power of two.
+pub const MAX_PARTNERS: usize = 512;
 /// Longest module path, in bytes.
 pub const MAX_PATH: usize = 976;
 
@@ -235,6 +237,8 @@ pub struct Thread {
     pub syncs: AtomicU64,
     /// The most recent one's index that was recorded, plus one.
     pub synced: AtomicU64,
+    /// Entries of the partner table that are in use.
+    pub partners: AtomicU32,
 }
 
 impl Thread {
@@ -270,6 +274,22 @@ pub struct SlotCounters {
     pub bytes: AtomicU64,
 }
 
+/// One entry of a partner table: messages between the thread's rank and another one in calls from one
+/// call path, since the last partner record. See [`crate::partner_table`].
+#[repr(C)]
+pub struct PartnerCounters {
+    /// Slot of the call path plus one, above; the partner, below. 0: unused.
+    pub key: AtomicU64,
+    /// Messages sent to the partner.
+    pub sent: AtomicU64,
+    /// Bytes of these messages.
+    pub bytes: AtomicU64,
+    /// Messages received from the partner.
+    pub received: AtomicU64,
+    /// Time in calls that completed these messages, in time stamp counter ticks.
+    pub waited: AtomicU64,
+}
+
 /// A thread's part of the segment; its ring follows directly.
 #[repr(C, align(4096))]
 pub struct ThreadArea {
@@ -277,6 +297,8 @@ pub struct ThreadArea {
     pub thread: Thread,
     /// The region table's counters.
     pub slots: [SlotCounters; MAX_SLOTS],
+    /// The partner table.
+    pub partners: [PartnerCounters; MAX_PARTNERS],
 }
 
 /// Bytes of a thread area with its ring.

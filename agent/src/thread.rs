@@ -18,6 +18,7 @@ use crate::process;
 use crate::record::{Delta, MAX_DEPTH};
 use crate::regions::RegionTable;
 use crate::segment::ThreadArea;
+use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
 use crate::timer::Timer;
 use crate::unwind::{Frame, Frames, Path, RuleCache};
@@ -82,6 +83,10 @@ pub struct State {
     pub ids: [u32; MAX_DEPTH],
     /// Wrapped calls.
     pub regions: RegionTable,
+    /// Stamp of the last time that the partner table was written out.
+    pub partners_written: u64,
+    /// Requests whose partners are known.
+    pub requests: StartedRequests,
     /// framehop's cache.
     pub cache: RuleCache,
     /// Scratch for CFI rows.

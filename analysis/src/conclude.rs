@@ -12,6 +12,7 @@ use crate::agreement::{Agreed, Matching};
 use crate::attribution::attribute;
 use crate::biclusters::{Comparison, Group};
 use crate::canonical::CanonicalTree;
+use crate::chains::{self, Chain};
 use crate::clocks::Reference;
 use crate::clusters::Finished;
 use crate::crews;
@@ -24,11 +25,14 @@ use crate::losses::{losses, projected_s};
 use crate::metrics::NS_PER_S;
 use crate::mpmd::{self, Groups, Members, Tasks};
 use crate::owners::Owners;
+use crate::pairs::{Begin, Pairs, Seats, Wanted, Work};
 use crate::per_rank::{MOST_BYTES, Sheet};
 use crate::queries::Query;
 use crate::ranks::RankSet;
 use crate::segments::segments;
-use crate::summary::{Loss, Phase, Projection, RankCluster, SchemaVersion, SideFile, Summary};
+use crate::summary::{
+    Communication, Loss, Phase, Projection, RankCluster, SchemaVersion, SideFile, Summary,
+};
 use crate::summary_tree::{shown_path, summary_tree};
 use crate::totals::{PhaseTotals, Totals};
 
@@ -49,6 +53,11 @@ pub struct Conclusion {
     alike: BTreeMap<u64, Vec<Alike>>,
     groups: Groups,
     findings: Vec<Finding>,
+    /// Who waits for whom; `None` until the ranks have told.
+    pairs: Option<Pairs>,
+    seats: Seats,
+    /// Of each finding, in their order.
+    chains: Vec<Chain>,
 }
 
 impl Conclusion {
@@ -63,6 +72,7 @@ impl Conclusion {
         let imbalances =
             imbalances(&totals.sums, totals.job.ranks.len(), totals.job.kept_period_ns);
         let matching = agreed.matching.clone();
+        let seats = Seats::Ranks(totals.job.ranks.clone());
         Self {
             totals,
             matching,
@@ -74,6 +84,9 @@ impl Conclusion {
             alike: BTreeMap::new(),
             groups: Groups::new(),
             findings: Vec::new(),
+            pairs: None,
+            seats,
+            chains: Vec::new(),
         }
     }
 
@@ -98,6 +111,27 @@ impl Conclusion {
         let Self { totals, imbalances, meanings, owners, alike, groups, .. } = self;
         let found = losses(totals, imbalances, groups, meanings, owners);
         self.findings = Tasks { totals, owners, alike, groups }.told_apart(found);
+        self.chains = vec![Chain::default(); self.findings.len()];
+    }
+
+    /// What to ask the ranks about their partners, given which ranks did alike.
+    pub fn pairs_wanted(&mut self, clusters: &Finished) -> Wanted {
+        let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
+        self.seats = Seats::new(&self.totals.job.ranks, members);
+        Wanted::new(self.seats.clone(), chains::shown_paths(&self.totals, &self.findings))
+    }
+
+    /// Follows who waits for whom, and returns where chains begin, whose ranks are asked next what they
+    /// compute.
+    pub fn follow_pairs(&mut self, pairs: Pairs) -> Vec<Begin> {
+        self.chains = chains::chains(&self.findings, &pairs, &self.seats);
+        self.pairs = Some(pairs);
+        chains::begins(&self.findings, &self.chains)
+    }
+
+    /// Names the causes of chains from the answers of the ranks at which they begin.
+    pub fn name_origins(&mut self, answers: Vec<Work>) {
+        chains::name_causes(&self.totals, &mut self.findings, &mut self.chains, answers);
     }
 
     /// The contexts of all ranks, by which processes tell each other of theirs.
@@ -144,10 +178,10 @@ pub fn summary(
     };
     let phases = phases(totals, &conclusion.alike);
     let mut losses: Vec<Loss> = Vec::new();
-    for finding in findings {
+    for (finding, chain) in findings.iter().zip(&conclusion.chains) {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
         let waiting = answer(finding.waiting.as_slice());
-        let mut loss = loss(conclusion, finding, &slow, &waiting, &places);
+        let mut loss = loss(conclusion, (finding, chain), &slow, &waiting, &places);
         if let Some(answers) = conclusion.contexts_of_ranks.get(&finding.phase) {
             let phase = &totals.sums.phases[&finding.phase];
             let doers = groups::doers(totals, owners, phase, answers);
@@ -177,6 +211,9 @@ pub fn summary(
         clocks: totals.clocks.conclude(reference, totals.job.kept_period_ns),
         timeline: SideFile::default(),
         per_rank: SideFile::default(),
+        communication: Communication {
+            matrix: conclusion.pairs.as_ref().and_then(|pairs| pairs.matrix(&conclusion.seats)),
+        },
         tree,
         notes: notes(&totals.job, matching, job),
     }

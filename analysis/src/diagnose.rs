@@ -17,6 +17,7 @@ use crate::groups;
 use crate::input::{JobInfo, RankInput};
 use crate::mpmd::{self, Members};
 use crate::order::ordered;
+use crate::pairs;
 use crate::per_rank::{self, Table};
 use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
@@ -129,6 +130,15 @@ pub fn diagnose_into(
         conclusion.as_mut().zip(told_to_0(comm, &mut failure, groups)?)
     {
         conclusion.find_losses(groups);
+    }
+    let wanted = to_all(&failure)
+        .map(|()| conclusion.as_mut().map(|conclusion| conclusion.pairs_wanted(&clusters)));
+    let sums = told_to_0(comm, &mut failure, pairs::collect(comm, &ranks, wanted))?;
+    let begins = conclusion.as_mut().zip(sums).map(|(it, sums)| it.follow_pairs(sums));
+    let begins = to_all(&failure).map(|()| begins);
+    let work = told_to_0(comm, &mut failure, pairs::ask_for_work(comm, &ranks, begins))?;
+    if let Some((conclusion, work)) = conclusion.as_mut().zip(work) {
+        conclusion.name_origins(work);
     }
     let queries = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::queries));
     let answers = ask(comm, &ranks, queries);

@@ -182,6 +182,7 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
                 && row.values.iter().all(|(node, _)| known(*node))
         })
         && profile.other_threads.iter().all(|(node, _)| known(*node))
+        && profile.partners.iter().all(|it| known(it.node))
         && profile.loops.iter().all(|it| known(it.node) && it.stride.is_power_of_two())
         && profile.series.iter().all(|series| {
             series.sites.iter().all(|site| known(site.node))

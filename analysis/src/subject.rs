@@ -258,6 +258,7 @@ impl Subject {
             releases: Some(releases),
             series: None,
             other_threads,
+            partners: Vec::new(),
             course: Some(course),
             crew,
             loops: Vec::new(),

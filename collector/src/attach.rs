@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use plimsoll_agent::doorbell::Doorbell;
+use plimsoll_agent::partner_table;
 use plimsoll_agent::process::{self, Observed};
 use plimsoll_agent::record::VERSION;
 use plimsoll_agent::segment::{
-    ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PATH, MAX_SLOTS,
-    MODULES_OFFSET, ModuleEntry, Process, SlotCounters, THREADS_OFFSET, Thread, ThreadArea,
-    ThreadState, areas_in, thread_area_bytes, thread_offset,
+    ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PARTNERS, MAX_PATH,
+    MAX_SLOTS, MODULES_OFFSET, ModuleEntry, PartnerCounters, Process, SlotCounters, THREADS_OFFSET,
+    Thread, ThreadArea, ThreadState, areas_in, thread_area_bytes, thread_offset,
 };
 use plimsoll_sys::mapping::{resident, shared_again};
 use plimsoll_sys::own::{Identity, Own};
@@ -353,6 +354,11 @@ impl Area {
         &self.layout().slots
     }
 
+    /// The partner table.
+    pub(crate) fn partners(&self) -> &[PartnerCounters; MAX_PARTNERS] {
+        &self.layout().partners
+    }
+
     /// Bytes of its ring.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.ring_bytes as u64
@@ -391,6 +397,7 @@ impl Area {
         // Our reader has added these up: the area's next thread starts from zero.
         let thread = self.thread();
         thread.clear_counters();
+        partner_table::clear_all(self.partners(), &thread.partners);
         for slot in self.slots() {
             let each: [&AtomicU64; 3] = [&slot.count, &slot.sum, &slot.bytes];
             for counter in each {

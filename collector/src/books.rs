@@ -7,6 +7,7 @@ use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::course::{Course, Keys, Sources};
+use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::series::Series;
 use crate::tables::Tables;
@@ -46,6 +47,8 @@ pub(crate) struct Books<'a> {
     pub(crate) tree: &'a mut Tree,
     /// Where the thread's time is booked.
     pub(crate) account: &'a mut Account,
+    /// Where its messages are added up.
+    pub(crate) partners: &'a mut PartnerValues,
     /// Intervals between samples.
     pub(crate) periods: &'a mut Periods,
     /// Stacks that had to be cut.

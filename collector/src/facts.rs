@@ -1,5 +1,6 @@
 //! What processes and threads know of themselves beside their records.
 
+use plimsoll_agent::record::PartnerMessages;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Rate;
@@ -9,10 +10,29 @@ use crate::clock::Rate;
 pub(crate) struct LastWords {
     /// Calls that no record tells of: slot, their number, their time in stamps, their bytes.
     pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
+    /// Slots, and messages of partners that no record tells of. Spools of earlier builds do not tell them.
+    #[serde(default)]
+    pub(crate) partners: Vec<(u32, PartnerWords)>,
     /// Slot of the wrapped call that is open, and the stamp of its entry.
     pub(crate) open: Option<(u32, u64)>,
     /// Its counters.
     pub(crate) counters: ThreadCounters,
+}
+
+/// [`PartnerMessages`], as a spool has them: partner, messages sent, their bytes, messages received, stamps.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PartnerWords(u32, u64, u64, u64, u64);
+
+impl From<PartnerMessages> for PartnerWords {
+    fn from(it: PartnerMessages) -> Self {
+        Self(it.partner, it.sent, it.bytes, it.received, it.waited)
+    }
+}
+
+impl From<PartnerWords> for PartnerMessages {
+    fn from(PartnerWords(partner, sent, bytes, received, waited): PartnerWords) -> Self {
+        Self { partner, sent, bytes, received, waited }
+    }
 }
 
 /// Counters of a thread, as in its area of the segment.

@@ -17,6 +17,7 @@ use crate::books::{Books, Garbled, Window};
 use crate::clock::{Rate, Timeline};
 use crate::course::{Courses, ThreadCourse};
 use crate::facts::{Facts, LastWords, ThreadCounters};
+use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::profile::{CollectionCounts, LateFunction, MAX_NAMED_LATE, ProcessProfile, Releases};
@@ -42,6 +43,8 @@ pub(crate) struct History {
     series: Series,
     /// Values of the other threads, by the address id of their start routine.
     groups: IdMap<u32, Account>,
+    /// Messages of all threads.
+    partners: PartnerValues,
     courses: Courses,
     begin: u64,
     /// When the communicating thread ended, or the run did.
@@ -94,6 +97,7 @@ impl History {
             phases: Phases::new(begin, row_bytes),
             series: Series::new(begin, memory_bytes, only_samples),
             groups: IdMap::default(),
+            partners: PartnerValues::default(),
             courses: Courses::new(begin, memory_bytes, follows),
             begin,
             main_end: None,
@@ -117,6 +121,7 @@ impl History {
         self.phases.restart(begin, self.row_bytes);
         self.series.restart(begin);
         self.groups.clear();
+        self.partners = PartnerValues::default();
         self.courses.restart(begin);
         self.addresses.put_off();
         self.threads = threads;
@@ -199,6 +204,13 @@ impl History {
             for (slot, count, sum, bytes) in &last.tallies {
                 let unknown = thread.replay.tally(*slot, *count, *sum, *bytes).is_err();
                 self.counts.lost += u64::from(unknown);
+            }
+            for (slot, messages) in &last.partners {
+                let node = thread.replay.slot(*slot);
+                self.counts.lost += u64::from(node.is_none());
+                if let Some(node) = node {
+                    self.partners.add(node, &(*messages).into());
+                }
             }
         }
         let (replay, mut books) = self.books(thread, setting, structures);
@@ -309,6 +321,7 @@ impl History {
             phases: &self.phases,
             series: &self.series,
             groups: &self.groups,
+            partners: &self.partners,
             course: self.courses.main.as_ref(),
             crew: self.courses.crew.clusters(),
             keys: &self.courses.keys,
@@ -332,6 +345,7 @@ impl History {
             releases: self.releases(facts),
             series: picture.series,
             other_threads: picture.other_threads,
+            partners: picture.partners,
             course: picture.course,
             crew: picture.crew,
             loops: picture.loops,
@@ -372,7 +386,8 @@ impl History {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
         let courses = self.courses.bytes();
         let phases = self.phases.bytes() + self.series.bytes();
-        self.tree.bytes() + self.addresses.bytes() + phases + groups + courses
+        let partners = self.partners.bytes();
+        self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + courses
     }
 
     fn books<'h>(
@@ -391,6 +406,7 @@ impl History {
             addresses: &mut self.addresses,
             tree: &mut self.tree,
             account,
+            partners: &mut self.partners,
             periods: &mut self.periods,
             cut: &mut self.counts.lost,
             course: thread.course.course.as_mut(),

@@ -31,6 +31,7 @@ mod glance;
 mod history;
 mod loops;
 mod pace;
+mod partner_values;
 mod periods;
 mod phases;
 mod place;

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use plimsoll_agent::clock::{Anchor, stamp_now};
-use plimsoll_agent::record::{Decoder, STAMP_SHIFT};
+use plimsoll_agent::partner_table;
+use plimsoll_agent::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
@@ -371,10 +372,17 @@ pub(crate) fn last_words(area: &Area) -> LastWords {
         let sum = counters.sum.load(Ordering::Relaxed) >> STAMP_SHIFT;
         (count > 0).then(|| (slot, count, sum, counters.bytes.load(Ordering::Relaxed)))
     });
+    let in_use = thread.partners.load(Ordering::Relaxed) > 0;
+    let entries = area.partners().iter().filter(|_| in_use);
+    let partners = entries.filter_map(partner_table::read).map(|(slot, messages)| {
+        let waited = messages.waited >> STAMP_SHIFT;
+        (u32::from(slot), PartnerMessages { waited, ..messages }.into())
+    });
     let open = thread.open_slot.load(Ordering::Acquire).checked_sub(1);
     let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     LastWords {
         tallies: tallies.collect(),
+        partners: partners.collect(),
         open: open.map(|slot| (slot, value(&thread.open_stamp))),
         counters: ThreadCounters {
             samples: value(&thread.samples),

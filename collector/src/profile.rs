@@ -4,6 +4,7 @@
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
 
+pub use plimsoll_agent::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_agent::sync::level as instance_level;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,24 @@ pub struct NodeValue {
     pub long_ns: u64,
     /// Samples.
     pub samples: u64,
+}
+
+/// Messages between this process's rank and another one, in calls of one context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartnerValue {
+    /// Context of the calls.
+    pub node: NodeId,
+    /// Rank of the partner among all ranks, [`UNKNOWN_PARTNER`] or [`OTHER_PARTNERS`].
+    pub partner: u32,
+    /// Messages sent to the partner.
+    pub sent: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Messages received from the partner.
+    pub received: u64,
+    /// Time in calls that completed these messages. Time of a call that completed several is shared
+    /// evenly by those it received or, if it received none, by those it sent.
+    pub waited_ns: u64,
 }
 
 /// What a call takes at least to be a long one: five sampling periods (PPoPP20, 5.3.2) of the default
@@ -378,6 +397,9 @@ pub struct ProcessProfile {
     pub series: Option<Series>,
     /// Contexts of all other threads, over the whole run, by node id, each once.
     pub other_threads: Vec<(NodeId, NodeValue)>,
+    /// Messages of all threads over the whole run, by node id and partner, each pair once.
+    #[serde(default)]
+    pub partners: Vec<PartnerValue>,
     /// What the thread that communicates did, in order; `None` if that was not followed.
     pub course: Option<CourseProfile>,
     /// What the other threads did.

@@ -123,6 +123,9 @@ impl Replay {
                 *self.slots.get_mut(slot as usize).ok_or(Garbled)? = Some(path);
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
+            Record::Partner { slot, messages } => {
+                books.partners.add(self.slot(slot).ok_or(Garbled)?, &messages);
+            }
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
                 self.sample(stamp, stack, entered, off_cpu, truncated, books)?;
             }
@@ -153,6 +156,11 @@ impl Replay {
             Record::Lost { .. } => self.forget(),
         }
         Ok(None)
+    }
+
+    /// The context of a slot.
+    pub(crate) fn slot(&self, slot: u32) -> Option<RawId> {
+        Some(self.slots.get(slot as usize).copied().flatten()?.node)
     }
 
     /// Calls through a slot that lie in the interval that is open.

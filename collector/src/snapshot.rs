@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_agent::record::PartnerMessages;
+
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::contexts::Contexts;
 use crate::course::{Keys, told};
 use crate::loops::loops;
+use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
     ContextTree, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows, LoopProfile,
-    NodeId, NodeValue, Part, PhaseProfile,
+    NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
 };
 use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
@@ -36,6 +39,8 @@ pub(crate) struct Run<'a> {
     pub(crate) series: &'a Series,
     /// Values of the other threads, by the address id of their start routine.
     pub(crate) groups: &'a IdMap<u32, Account>,
+    /// Messages of all threads.
+    pub(crate) partners: &'a PartnerValues,
     /// The finished course of the communicating thread.
     pub(crate) course: Option<&'a Node>,
     /// Those of the others, clustered.
@@ -56,6 +61,7 @@ pub(crate) struct Picture {
     pub(crate) divisions: InstanceRows,
     pub(crate) series: Option<crate::profile::Series>,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
+    pub(crate) partners: Vec<PartnerValue>,
     pub(crate) course: Option<CourseProfile>,
     pub(crate) crew: CrewProfile,
     pub(crate) loops: Vec<LoopProfile>,
@@ -200,6 +206,7 @@ impl Run<'_> {
             })
             .collect();
         let other_threads = self.other_threads(&mut contexts);
+        let partners = self.partners(&mut contexts);
         let mut course = self.course.map(|course| {
             let (mut trees, keys) = self.told([course], &mut contexts);
             CourseProfile { tree: trees.remove(0), keys }
@@ -224,6 +231,7 @@ impl Run<'_> {
             divisions,
             series,
             other_threads,
+            partners,
             course,
             crew,
             loops,
@@ -330,6 +338,25 @@ impl Run<'_> {
         let mut converted: Vec<InstanceRow> = rows.kept().iter().map(convert).collect();
         converted.sort_by_key(|row| (row.part, row.index));
         InstanceRows { level: rows.level(), rows: converted }
+    }
+
+    /// Messages by the contexts that the calls are booked in.
+    fn partners(&self, contexts: &mut Contexts<'_>) -> Vec<PartnerValue> {
+        let mut sums: BTreeMap<(NodeId, u32), PartnerMessages> = BTreeMap::new();
+        for (raw, messages) in self.partners.sorted() {
+            let Some(place) = contexts.place(raw) else { continue };
+            let key = (place.called, messages.partner);
+            sums.entry(key).or_insert(none_with(messages.partner)).add(&messages);
+        }
+        let value = |((node, partner), it): ((NodeId, u32), PartnerMessages)| PartnerValue {
+            node,
+            partner,
+            sent: it.sent,
+            bytes: it.bytes,
+            received: it.received,
+            waited_ns: self.rate.ns(it.waited),
+        };
+        sums.into_iter().map(value).collect()
     }
 
     /// Threads with the same start routine share out their rests together: they do the same work.

@@ -18,6 +18,7 @@ mod job;
 mod loading;
 mod message;
 mod mpi_hooks;
+mod partners;
 mod passing;
 mod processes;
 mod real;

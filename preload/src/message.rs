@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_agent::{process, regions};
+use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::requests::{Role, role};
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
@@ -27,17 +28,30 @@ pub unsafe fn note(frame: &Frame) -> Noted {
             word.and_then(|word| (frame.argument(word) as *const c_int).as_ref()).copied()
         };
         let count = match call.count {
-            Some(word) if call.large_count => {
+            Some(word) if call.is_mpi_count => {
                 let count = (frame.argument(word) as *const i64).as_ref().copied();
                 count.unwrap_or(0)
             }
             word => integer(word).unwrap_or(0).into(),
         };
+        let messages = messages(frame.call());
+        let [to, from] = messages.map_or([None; 2], Messages::ranks);
         Noted {
+            ranks: [to, from].map(|word| integer(word).unwrap_or(-1)),
+            number: u64::try_from(integer(messages.and_then(number_of)).unwrap_or(0)).unwrap_or(0),
             count: u64::try_from(count).unwrap_or(0),
             datatype: integer(call.datatype).unwrap_or(0),
             communicator: integer(call.communicator).unwrap_or(0),
         }
+    }
+}
+
+/// Where a call has the number of its partitions, or of the requests in its list.
+pub fn number_of(messages: Messages) -> Option<u8> {
+    match messages {
+        Messages::PreparesToSend { partitions, .. } => partitions,
+        Messages::Starts { count, .. } => count,
+        other => other.completes()?.0,
     }
 }
 
@@ -229,7 +243,7 @@ fn leave_unfollowed(what: u32) {
 ///
 /// # Safety
 /// As [`finished`].
-unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
+pub unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
     let word = call.communicator?;
     if !frame.is_c() {
         return Some(Named::Fortran(frame.noted.communicator));
@@ -285,7 +299,7 @@ unsafe fn by_rank(
             return whole(frame, (count, datatype), facts).saturating_mul(ranks.into());
         }
         let (counts, types) = (frame.argument(count), frame.argument(datatype));
-        let elements = |at: usize| elements(counts, at, call.large_count);
+        let elements = |at: usize| elements(counts, at, call.is_mpi_count);
         let bytes_of = |at: usize| match (elements(at), frame.is_c()) {
             // Of a block without elements the datatype may be none.
             (0, _) => 0,
@@ -349,7 +363,7 @@ pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
 unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
     // SAFETY: promised by the caller.
     let count = unsafe { frame.argument(word) };
-    let count = if call.large_count { count as i64 } else { (count as c_int).into() };
+    let count = if call.is_mpi_count { count as i64 } else { (count as c_int).into() };
     u64::try_from(count).unwrap_or(0)
 }
 

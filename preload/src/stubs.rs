@@ -41,6 +41,10 @@ pub struct Noted {
     pub datatype: c_int,
     /// The communicator.
     pub communicator: c_int,
+    /// Ranks that messages go to and come from.
+    pub ranks: [c_int; 2],
+    /// Number of partitions, or of requests in a list.
+    pub number: u64,
 }
 
 impl Frame {

@@ -7,12 +7,13 @@ use plimsoll_agent::clock::ticks;
 use plimsoll_agent::process;
 use plimsoll_agent::regions::{self, Entry};
 use plimsoll_agent::sync::{Among, is_recorded};
+use plimsoll_calls::messages::messages;
 use plimsoll_calls::requests::may_complete;
 use plimsoll_calls::{CALLS, CallClass, CallId, Provider, id_of};
 
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, spelling_of};
-use crate::{job, message, real};
+use crate::{job, message, partners, real};
 
 /// Calls are measured: from the begin of the observation on, unless PLIMSOLL_REGIONS says no.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
@@ -71,7 +72,21 @@ fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
         },
         ticks: ticks(),
     };
-    if !block.enter(|state| regions::enter(observed, state, &entry))? {
+    let follows = messages(call).is_some_and(|messages| messages.completes().is_some());
+    let facts = if follows { job::handle_facts() } else { None };
+    let is_measured = block.enter(|state| {
+        let is_measured = regions::enter(observed, state, &entry);
+        if is_measured && spelling != 0 {
+            // SAFETY: a Fortran call of this function.
+            frame.noted = unsafe { message::note(frame) };
+        }
+        if let (true, Some(facts)) = (is_measured, facts) {
+            // SAFETY: the call has just begun.
+            unsafe { partners::begin(frame, state, facts) };
+        }
+        is_measured
+    });
+    if !is_measured? {
         return None;
     }
     let entry = &CALLS[usize::from(call) - 1];
@@ -79,8 +94,6 @@ fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     if spelling != 0 {
         // ierror and the lengths of texts follow.
         words += 1 + entry.text;
-        // SAFETY: a Fortran call of this function.
-        frame.noted = unsafe { message::note(frame) };
     }
     Some(1 + usize::from(words).saturating_sub(6))
 }
@@ -103,11 +116,18 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     let now = ticks();
     let entry = frame.entry();
     let mpi = entry.provider == Provider::Mpi;
-    let (mut bytes, mut among) = (0, None);
+    let (mut bytes, mut among, mut exchange) = (0, None, None);
+    let facts = if mpi { job::handle_facts() } else { None };
     if mpi {
-        if let Some(facts) = job::handle_facts() {
+        if let Some(facts) = facts {
             // SAFETY: the call has returned, and its arguments are as the table says.
-            (bytes, among) = unsafe { message::finished(frame, result as c_int, facts) };
+            unsafe {
+                (bytes, among) = message::finished(frame, result as c_int, facts);
+                exchange = partners::exchange(frame, result as c_int, bytes, facts);
+            }
+        }
+        if matches!(messages(frame.call()), Some(messages) if messages.only_prepares()) {
+            bytes = 0;
         }
     } else if entry.count.is_some() && result > 0 {
         bytes = result as u64;
@@ -120,7 +140,13 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     });
     // SAFETY: the block is the calling thread's.
     if let Some(block) = unsafe { plimsoll_agent::tls::get().as_ref() } {
-        block.enter(|state| regions::exit(observed, state, frame.place(), now, bytes, among, mpi));
+        block.enter(|state| {
+            if let (Some(exchange), Some(facts)) = (&exchange, facts) {
+                // SAFETY: the call has returned, and began as above.
+                unsafe { partners::finish(frame, state, exchange, facts, now) };
+            }
+            regions::exit(observed, state, frame.place(), now, bytes, among, mpi);
+        });
     }
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
         // SAFETY: the fifth argument is where the communicator was put.

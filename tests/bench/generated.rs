@@ -220,6 +220,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         releases: Some(releases),
         series: None,
         other_threads: Vec::new(),
+        partners: Vec::new(),
         course: Some(course),
         crew: Default::default(),
         loops: vec![LoopProfile {

@@ -38,5 +38,6 @@ mod settings;
 mod stacks;
 mod streams;
 mod subjects;
+mod talks;
 mod terminal;
 mod unsinkable;

@@ -19,6 +19,26 @@ SHOWN void give(void)
     KEEP_FRAME();
 }
 
+/* A message to itself, received and sent by requests: three calls. */
+SHOWN void request(void)
+{
+    static int here, there;
+    MPI_Request requests[2];
+    MPI_Irecv(&there, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(&here, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    KEEP_FRAME();
+}
+
+/* The same in one call. */
+SHOWN void exchange(void)
+{
+    static int here, there;
+    MPI_Sendrecv(&here, 1, MPI_INT, 0, 0, &there, 1, MPI_INT, 0, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    KEEP_FRAME();
+}
+
 SHOWN void lock(void)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -45,10 +65,13 @@ int main(int argc, char **argv)
     read_parameters(argc, argv);
     begin(&argc, &argv);
     double probe_ns = shortest_ns(probe), give_ns = shortest_ns(give), lock_ns = shortest_ns(lock);
+    double exchange_ns = shortest_ns(exchange), request_ns = shortest_ns(request) / 3;
     FILE *file = open_truth("cheap_calls");
     if (file) {
         tell_number(file, "MPI_Iprobe_ns", probe_ns);
         tell_number(file, "MPI_Send_ns", give_ns);
+        tell_number(file, "MPI_Sendrecv_ns", exchange_ns);
+        tell_number(file, "MPI_Irecv, MPI_Isend and MPI_Waitall_ns", request_ns);
         tell_number(file, "pthread_mutex_lock_ns", lock_ns);
         close_truth(file);
     }

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod messages;
 mod recent;
 pub mod requests;
 mod symbols;
@@ -85,8 +86,10 @@ pub struct Call {
     pub datatype: Option<u8>,
     /// Index of the buffer that, being MPI_IN_PLACE, voids count and datatype.
     pub in_place: Option<u8>,
-    /// The count is an MPI_Count instead of an int.
+    /// The name is that of the variant with large counts.
     pub large_count: bool,
+    /// The count is an MPI_Count instead of an int: in these variants, and in partitioned communication.
+    pub is_mpi_count: bool,
 }
 
 /// What the count of a call holds.
@@ -165,6 +168,7 @@ macro_rules! row {
             datatype: word!($datatype),
             in_place: word!($in_place),
             large_count: $large,
+            is_mpi_count: $large || same($name, "MPI_Psend_init") || same($name, "MPI_Precv_init"),
         }
     };
 }

@@ -34,6 +34,8 @@ const RECENT: &[&str] = &[
     "MPI_Pready",
     "MPI_Pready_list",
     "MPI_Pready_range",
+    "MPI_Precv_init",
+    "MPI_Psend_init",
     "MPI_Reduce_init",
     "MPI_Reduce_scatter_block_init",
     "MPI_Reduce_scatter_init",

@@ -17,7 +17,7 @@
 // as of neighbours, whose number is not among the arguments. Calls in
 // `large_count` also exist as `NAME_c`, with MPI_Count for int (MPI-4.1, 2.5.8); those of `own` have
 // hooks that do more than measure. All calls of MPI-4.1 that may wait for another process are here;
-// local ones are not.
+// of the local ones, those that make, free or cancel requests, whose partners are followed.
 
 table! {
     large_count {
@@ -88,6 +88,7 @@ table! {
         MPI_Scatterv_init Communication 11 0 8 _ _ _
         // Point to point, partitioned, waiting, and buffers that drain.
         MPI_Bsend Communication 6 0 5 1 2 _
+        MPI_Bsend_init Communication 7 0 5 1 2 _
         MPI_Buffer_detach Communication 2 0 _ _ _ _
         MPI_Comm_detach_buffer Communication 3 0 0 _ _ _
         MPI_Ibsend Communication 7 0 5 1 2 _
@@ -100,12 +101,16 @@ table! {
         MPI_Issend Communication 7 0 5 1 2 _
         MPI_Mrecv Communication 5 0 _ 1 2 _
         MPI_Recv Communication 7 0 5 1 2 _
+        MPI_Recv_init Communication 7 0 5 1 2 _
         MPI_Rsend Communication 6 0 5 1 2 _
+        MPI_Rsend_init Communication 7 0 5 1 2 _
         MPI_Send Communication 6 0 5 1 2 _
+        MPI_Send_init Communication 7 0 5 1 2 _
         MPI_Sendrecv Communication 12 0 10 1 2 _
         MPI_Sendrecv_replace Communication 9 0 7 1 2 _
         MPI_Session_detach_buffer Communication 3 0 _ _ _ _
         MPI_Ssend Communication 6 0 5 1 2 _
+        MPI_Ssend_init Communication 7 0 5 1 2 _
         // One-sided: windows, their synchronisation, and accesses.
         MPI_Accumulate Communication 9 0 _ 1 2 _
         MPI_Get Communication 8 0 _ 1 2 _
@@ -160,10 +165,14 @@ table! {
         MPI_Comm_flush_buffer Communication 1 0 0 _ _ _
         MPI_Comm_iflush_buffer Communication 2 0 0 _ _ _
         MPI_Mprobe Communication 5 0 2 _ _ _
+        MPI_Cancel Communication 1 0 _ _ _ _
+        MPI_Precv_init Communication 9 0 6 2 3 _
         MPI_Pready Communication 2 0 _ _ _ _
         MPI_Pready_list Communication 3 0 _ _ _ _
         MPI_Pready_range Communication 3 0 _ _ _ _
         MPI_Probe Communication 4 0 2 _ _ _
+        MPI_Psend_init Communication 9 0 6 2 3 _
+        MPI_Request_free Communication 1 0 _ _ _ _
         MPI_Session_flush_buffer Communication 1 0 _ _ _ _
         MPI_Session_iflush_buffer Communication 2 0 _ _ _ _
         MPI_Start Communication 1 0 _ _ _ _

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{ALIVE, Observed};
 use crate::clock::stamp_now;
 use crate::record::Record;
-use crate::regions::{discard_tallies, flush_tallies};
+use crate::regions::{discard_tallies, flush_partners, flush_tallies};
 use crate::segment::ClockKind;
 use crate::thread::ThreadBlock;
 use crate::{sampler, tls, tracer};
@@ -53,6 +53,7 @@ impl Observed {
         let last = self.with_thread(|state| {
             if !at_last_record {
                 flush_tallies(state);
+                flush_partners(state);
             }
             state.muted = true;
             state.stream.last_stamp()

@@ -8,10 +8,11 @@ use crate::cfi::CfiScratch;
 use crate::clock::stamp_now;
 use crate::offcpu::OffCpuClock;
 use crate::record::Record;
-use crate::regions::{RegionTable, flush_tallies};
+use crate::regions::{RegionTable, flush_partners, flush_tallies};
 use crate::ring::Producer;
 use crate::room::with_room_on;
 use crate::segment::{ThreadArea, ThreadState};
+use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
 use crate::thread::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
 use crate::tls;
@@ -109,6 +110,7 @@ impl Observed {
             (&raw mut (*state).scratch).write(CfiScratch::default());
             (&raw mut (*state).off_cpu).write(OffCpuClock::new());
             RegionTable::begin(&raw mut (*state).regions);
+            StartedRequests::begin(&raw mut (*state).requests);
             &mut *state
         };
         self.blocks[index].store(block, Ordering::Release);
@@ -171,6 +173,7 @@ impl Observed {
                 self.descriptors.release(schedstat.number(), schedstat.is_ours());
             }
             flush_tallies(state);
+            flush_partners(state);
             let form = state.stream.stamp(stamp_now());
             let _ = state.stream.write(&Record::End { stamp: form });
             state.area().thread.state.store(ThreadState::Ended as u32, Ordering::Release);

@@ -2,8 +2,8 @@
 
 use super::{
     BYTES, Delta, END, EXIT, IN_REGION, LOST, MANY, MAX_DEPTH, OFF_CPU, OFF_CPU_SHIFT, OffCpu,
-    PAUSE, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED,
-    TICK_DROPPED, TRUNCATED,
+    PARTNER, PAUSE, PartnerMessages, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY,
+    TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::sync::{Part, Sync};
 
@@ -124,6 +124,17 @@ impl Decoder {
                 let off_cpu = cursor.off_cpu(tag)?;
                 let stack = Delta { dropped, added: &self.added[..count] };
                 Record::Sample { stamp, stack, entered, off_cpu, truncated: tag & TRUNCATED != 0 }
+            }
+            SLOT if tag & PARTNER != 0 => {
+                let slot = cursor.small()?;
+                let messages = PartnerMessages {
+                    partner: cursor.small()?,
+                    sent: cursor.varint()?,
+                    bytes: cursor.varint()?,
+                    received: cursor.varint()?,
+                    waited: cursor.varint()?,
+                };
+                Record::Partner { slot, messages }
             }
             SLOT => {
                 let slot = cursor.small()?;

@@ -1,8 +1,10 @@
 //! Records written.
 
+use super::PartnerMessages;
 use super::{
-    BYTES, Delta, END, EXIT, IN_REGION, LOST, MANY, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PAUSE, RESUME,
-    RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
+    BYTES, Delta, END, EXIT, IN_REGION, LOST, MANY, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE,
+    RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED,
+    TRUNCATED,
 };
 use crate::sync::Sync;
 
@@ -120,6 +122,13 @@ impl<'b> Encoder<'b> {
                 }
                 if bytes > 0 {
                     self.varint(bytes);
+                }
+            }
+            Record::Partner { slot, messages } => {
+                self.byte(SLOT | PARTNER);
+                let PartnerMessages { partner, sent, bytes, received, waited } = messages;
+                for value in [slot.into(), partner.into(), sent, bytes, received, waited] {
+                    self.varint(value);
                 }
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {

@@ -41,6 +41,16 @@ proptest! {
             Record::Tick { delay, stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] } },
             Record::Slot { slot, stack },
             Record::Tally { slot, count: u64::from(count), sum, bytes },
+            Record::Partner {
+                slot,
+                messages: PartnerMessages {
+                    partner: kept,
+                    sent: count.into(),
+                    bytes,
+                    received: sum >> 7,
+                    waited: sum,
+                },
+            },
             Record::Exit { stamp, slot, kept, duration: sum, bytes, sync, off_cpu },
             Record::Pause { stamp },
             Record::Resume { stamp },

@@ -3,7 +3,7 @@
 
 use framehop::x86_64::UnwindRegsX86_64;
 
-use super::{Entry, flush_tallies};
+use super::{Entry, flush_partners, flush_tallies};
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::process::Observed;
@@ -166,6 +166,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         None => {
             // All taken: give up the oldest of them by turns. Its counts must not be lost.
             flush_tallies(state);
+            flush_partners(state);
             state.regions.turn = state.regions.turn.wrapping_add(1);
             (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
         }
@@ -174,6 +175,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     if !state.regions.paths.has_room(state.regions.slots[at].path, frames) {
         // No call is open here, which would need its slot.
         flush_tallies(state);
+        flush_partners(state);
         state.regions.slots.iter_mut().for_each(|slot| (slot.call, slot.path) = (0, Kept::NOTHING));
         state.regions.paths.used = 0;
     }

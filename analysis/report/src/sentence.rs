@@ -61,6 +61,23 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
     }
 }
 
+/// Which ranks are waited for: `ranks 0-2 wait for rank 3 (87 %)`; `None` where no partner is known.
+pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
+    const NAMED: usize = 3;
+    let of = summary.run.ranks;
+    let named: Vec<String> = loss
+        .waits_for
+        .iter()
+        .take(NAMED)
+        .map(|it| format!("{} ({})", ranks(&it.ranks, of), percent(it.share)))
+        .collect();
+    if named.is_empty() {
+        return None;
+    }
+    let more = if loss.waits_for.len() > NAMED { " and others" } else { "" };
+    Some(format!("{} for {}{more}", waiting(&loss.waiting_ranks, of), named.join(", ")))
+}
+
 /// What brings it about; `None` where that is not known.
 pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     if loss.kind == LossKind::Oversubscription {
@@ -77,6 +94,9 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
         }
         LossKind::LoadImbalance | LossKind::GroupImbalance => {
             format!("{place}, which takes longer on {slow} ({max} at most, {mean} on average)")
+        }
+        LossKind::WaitForPartner if loss.origin.is_some() => {
+            format!("{place} on {slow}, while others wait ({} of the loss)", percent(first.share))
         }
         _ => format!("{place} ({} of the loss)", percent(first.share)),
     })

@@ -4,7 +4,7 @@ use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
 use super::ranks::{kinds, thread_kinds};
-use super::sentence::{caused_by, further_causes, gist, seen_in};
+use super::sentence::{caused_by, further_causes, gist, seen_in, waited_for};
 use super::{WIDTH, tree};
 use plimsoll_summary::KILLED;
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
@@ -208,6 +208,9 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
     ));
     page.paragraph("   Seen in    ", &seen_in(summary, loss), 3);
     append_path(&mut page, &loss.symptom.path);
+    if let Some(partners) = waited_for(summary, loss) {
+        page.paragraph("              ", &partners, 2);
+    }
     if let Some(cause) = caused_by(summary, loss) {
         page.paragraph("   Caused by  ", &cause, 3);
         if let Some(first) = loss.causes.first() {

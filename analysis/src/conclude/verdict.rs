@@ -6,6 +6,7 @@ use plimsoll_collector::profile::NodeId;
 
 use super::{Conclusion, phase_id};
 use crate::advice::{Facts, advice};
+use crate::chains::Chain;
 use crate::communication::transfer_part;
 use crate::finding::{Finding, cause_time};
 use crate::imbalance::Cause;
@@ -19,7 +20,7 @@ use crate::totals::{PhaseTotals, SyncTotals, Totals};
 
 pub(super) fn loss(
     conclusion: &Conclusion,
-    finding: &Finding,
+    (finding, chain): (&Finding, &Chain),
     slow: &RankSet,
     waiting: &RankSet,
     places: &[Option<u32>],
@@ -82,6 +83,12 @@ pub(super) fn loss(
             }
         },
         causes,
+        waits_for: chain.waits_for.clone(),
+        origin: chain.origin.as_ref().map(|origin| summary::Origin {
+            ranks: origin.ranks.to_string(),
+            node: origin.node.and_then(|node| places[node as usize]),
+            share: origin.share.min(1.0),
+        }),
     }
 }
 

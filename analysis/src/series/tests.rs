@@ -186,6 +186,7 @@ impl Sampled {
             releases: Some(Releases { begin_ns, ends: vec![(0, begin_ns + clock(elapsed))] }),
             series: Some(series),
             other_threads: Vec::new(),
+            partners: Vec::new(),
             course: None,
             crew: Default::default(),
             loops: Vec::new(),

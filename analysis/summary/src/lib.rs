@@ -18,6 +18,7 @@ pub mod output;
 pub mod per_rank_file;
 pub mod phrase;
 pub mod printable;
+mod rank_matrix;
 pub mod ranks;
 mod run;
 pub mod settings;
@@ -28,6 +29,7 @@ mod wire;
 use serde::{Deserialize, Serialize};
 
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom};
+pub use rank_matrix::{Communication, Matrix, Origin, Untold, WaitsFor};
 pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection, Run,
 };
@@ -88,6 +90,9 @@ pub struct Summary {
     pub timeline: SideFile,
     /// Side file with the times of each rank in each context ([`per_rank_file`]).
     pub per_rank: SideFile,
+    /// Communication between ranks.
+    #[serde(default)]
+    pub communication: Communication,
     /// All calling contexts.
     pub tree: Tree,
     /// What the measurement could not do or did otherwise than asked, a sentence each.

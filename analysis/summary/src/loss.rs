@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Frame, Label};
+use super::{Frame, Label, Origin, WaitsFor};
 
 /// What kind of loss it is (PPoPP20, Table 2, and beyond).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -97,6 +97,13 @@ pub struct Loss {
     pub symptom: Symptom,
     /// What brings it about, by falling share.
     pub causes: Vec<Cause>,
+    /// Which ranks are waited for in point-to-point calls of the symptom, by falling share; those with little
+    /// come last, together. Empty where no partner is known.
+    #[serde(default)]
+    pub waits_for: Vec<WaitsFor>,
+    /// Where the chain of waiting ranks begins, of a wait for partners; `None` where that is not known.
+    #[serde(default)]
+    pub origin: Option<Origin>,
 }
 
 /// Where a loss shows: the context in which ranks lose the time. Of a loss of one group, its ranks count; of a

@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 9] = [
+const ADDED: [&str; 12] = [
     "memory",
     "notes",
     "unsampled_threads",
@@ -75,6 +75,9 @@ const ADDED: [&str; 9] = [
     "late_samples",
     "thread_clusters",
     "biclusters",
+    "communication",
+    "waits_for",
+    "origin",
 ];
 
 /// Every object of a summary with every key filled has the keys that the schema names for it, and

@@ -70,7 +70,7 @@ impl Standing {
             }
             Record::End { stamp } => self.timed(stamp),
             Record::Lost { .. } => self.forget(),
-            Record::Tally { .. } => {}
+            Record::Tally { .. } | Record::Partner { .. } => {}
         }
     }
 

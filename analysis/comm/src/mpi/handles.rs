@@ -3,16 +3,18 @@
 
 mod memory;
 mod pending;
+mod world_ranks;
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use plimsoll_agent::sync::{Among, MOST_PARTS, Part};
 
 use self::memory::Memory;
 use self::pending::{Layout, Pending};
+use self::world_ranks::WorldRanks;
 use super::library::{Abi, Handle, Library};
 use crate::fingerprint::{BASIS, extended};
 
@@ -21,6 +23,9 @@ use crate::fingerprint::{BASIS, extended};
 const NOBODY: u32 = 0;
 const ALL: u32 = 1;
 const FIRST_PART: u32 = 2;
+
+/// Set in integer handles, so that none is the address of an object.
+const FORTRAN_HANDLE: u64 = 1 << 62;
 
 /// A part of the world that has communicators.
 struct KnownPart {
@@ -118,6 +123,12 @@ pub struct HandleFacts {
     world: Option<Handle>,
     /// What Fortran's MPI_IN_PLACE may be, if that is known.
     in_place: Vec<usize>,
+    /// What Fortran's MPI_STATUS_IGNORE may be, asked when it is first passed.
+    status_ignore: OnceLock<Vec<usize>>,
+    /// Numbers of communicators in `world_ranks`.
+    numbers: Memory,
+    fortran_numbers: Memory,
+    world_ranks: WorldRanks,
 }
 
 impl HandleFacts {
@@ -137,6 +148,10 @@ impl HandleFacts {
             pending: Pending::new(),
             roots: Mutex::default(),
             in_place: library.fortran_in_place(),
+            status_ignore: OnceLock::new(),
+            numbers: Memory::new(),
+            fortran_numbers: Memory::new(),
+            world_ranks: WorldRanks::new(),
             library,
         }
     }
@@ -388,6 +403,113 @@ impl HandleFacts {
         self.peers.get(communicator, ask)
     }
 
+    /// The number of a communicator, which must be valid, for [`Self::world_rank`].
+    #[inline]
+    pub fn number(&self, communicator: Named) -> u32 {
+        match communicator {
+            Named::C(word) => {
+                let handle = self.handle(word);
+                self.numbers.get(handle, || self.number_of(handle))
+            }
+            Named::Fortran(integer) => {
+                let ask = || self.number_of(self.communicator(communicator));
+                self.fortran_numbers.get(integer as u32 as usize, ask)
+            }
+        }
+    }
+
+    #[cold]
+    fn number_of(&self, communicator: Handle) -> u32 {
+        if Some(communicator) == self.world {
+            return WorldRanks::WORLD;
+        }
+        self.ranks_in_world(communicator)
+            .map_or(WorldRanks::UNKNOWN, |ranks| self.world_ranks.number(ranks))
+    }
+
+    /// Ranks in the world of the processes that messages on a communicator reach: its members, or of one
+    /// between two groups those of the other group.
+    fn ranks_in_world(&self, communicator: Handle) -> Option<Vec<c_int>> {
+        let of_all = self.world?;
+        let functions = &self.library.functions;
+        let get = match self.is_of_one_group(communicator) {
+            true => functions.comm_group,
+            false => functions.comm_remote_group,
+        };
+        let (mut group, mut world, mut size) = (0, 0, 0);
+        // SAFETY: both communicators are valid, the groups are ours, and both lists have as many members as
+        // the group; all calls are local.
+        unsafe {
+            if get(communicator, &mut group) != 0 {
+                return None;
+            }
+            (functions.comm_group)(of_all, &mut world);
+            (functions.group_size)(group, &mut size);
+            let own: Vec<c_int> = (0..size).collect();
+            let mut ranks = vec![-1; own.len()];
+            let code = (functions.group_translate_ranks)(
+                group,
+                size,
+                own.as_ptr(),
+                world,
+                ranks.as_mut_ptr(),
+            );
+            (functions.group_free)(&mut group);
+            (functions.group_free)(&mut world);
+            (code == 0).then_some(ranks)
+        }
+    }
+
+    /// Rank in the world of a rank of the communicator with this number; `None` if that is not known, and of
+    /// MPI_PROC_NULL.
+    #[inline]
+    pub fn world_rank(&self, number: u32, rank: c_int) -> Option<u32> {
+        self.world_ranks.get(number, u32::try_from(rank).ok()?)
+    }
+
+    /// Whether a rank among the arguments is MPI_ANY_SOURCE.
+    #[inline]
+    pub fn is_any_source(&self, rank: c_int) -> bool {
+        rank == self.library.constants.any_source
+    }
+
+    /// The source that the status at an index of a list says; `None` where the application ignores it.
+    ///
+    /// # Safety
+    /// `statuses` is that argument of a call that has returned and has set this status, or which ignores it.
+    pub unsafe fn source(&self, statuses: usize, at: usize, is_c: bool) -> Option<c_int> {
+        let constants = &self.library.constants;
+        if statuses == 0 || is_c && statuses == constants.status_ignore {
+            return None;
+        }
+        if !is_c {
+            let ignored = self.status_ignore.get_or_init(|| self.library.fortran_status_ignore());
+            // Where nothing is known of them, any may be the ignored one.
+            if ignored.is_empty() || ignored.contains(&statuses) {
+                return None;
+            }
+        }
+        let place = statuses + at * constants.status.bytes + constants.status.source;
+        // SAFETY: promised by the caller.
+        Some(unsafe { (place as *const c_int).read_unaligned() })
+    }
+
+    /// The handle at an index of a list of requests or messages. Those of C and of Fortran differ, too, where
+    /// both are of one object.
+    ///
+    /// # Safety
+    /// The list is that long.
+    #[inline]
+    pub unsafe fn listed_handle(&self, list: usize, at: usize, is_c: bool) -> u64 {
+        let layout = Layout::new(self.library.abi, is_c);
+        // SAFETY: promised by the caller.
+        let handle = unsafe { layout.read(list + at * layout.bytes()) } as u64;
+        match layout {
+            Layout::Integer => handle | FORTRAN_HANDLE,
+            Layout::Word => handle,
+        }
+    }
+
     /// Bytes of one element of the datatype at an index of a list.
     ///
     /// # Safety
@@ -442,6 +564,8 @@ impl HandleFacts {
         self.windows.clear();
         self.files.clear();
         self.peers.clear();
+        self.numbers.clear();
+        self.fortran_numbers.clear();
     }
 
     /// The application freed a datatype, whose handle may come back with another size.

@@ -44,6 +44,18 @@ pub(super) struct Constants {
     pub(super) status_ignore: usize,
     /// MPI_MODE_NOPRECEDE.
     pub(super) no_precede: c_int,
+    /// MPI_ANY_SOURCE.
+    pub(super) any_source: c_int,
+    pub(super) status: StatusLayout,
+}
+
+/// The representation of a status, in C and in Fortran alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StatusLayout {
+    /// Bytes of a status.
+    pub(super) bytes: usize,
+    /// Offset of MPI_SOURCE, in bytes.
+    pub(super) source: usize,
 }
 
 /// Declares the functions of the library that we call ourselves: name, symbol, arguments. All
@@ -83,6 +95,7 @@ functions! {
     comm_split_type c"PMPI_Comm_split_type" (Handle, c_int, c_int, Handle, *mut Handle);
     comm_test_inter c"PMPI_Comm_test_inter" (Handle, *mut c_int);
     comm_group c"PMPI_Comm_group" (Handle, *mut Handle);
+    comm_remote_group c"PMPI_Comm_remote_group" (Handle, *mut Handle);
     group_size c"PMPI_Group_size" (Handle, *mut c_int);
     group_translate_ranks c"PMPI_Group_translate_ranks"
         (Handle, c_int, *const c_int, Handle, *mut c_int);
@@ -247,6 +260,41 @@ impl Library {
     }
 }
 
+impl Library {
+    /// Addresses that MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE may have in Fortran: variables of the library's
+    /// (MPI-4.1, 19.3.5), and those that Open MPI's and MPICH's modules have. Known once MPI is initialised.
+    pub(super) fn fortran_status_ignore(&self) -> Vec<usize> {
+        const POINTERS: [&CStr; 4] = [
+            c"MPI_F_STATUS_IGNORE",
+            c"MPI_F_STATUSES_IGNORE",
+            c"MPI_F08_STATUS_IGNORE",
+            c"MPI_F08_STATUSES_IGNORE",
+        ];
+        const VARIABLES: [&CStr; 8] = [
+            c"mpi_fortran_status_ignore_",
+            c"mpi_fortran_status_ignore",
+            c"mpi_fortran_status_ignore__",
+            c"MPI_FORTRAN_STATUS_IGNORE",
+            c"mpi_fortran_statuses_ignore_",
+            c"mpi_fortran_statuses_ignore",
+            c"mpi_fortran_statuses_ignore__",
+            c"MPI_FORTRAN_STATUSES_IGNORE",
+        ];
+        const MODULE: [&CStr; 2] =
+            [c"MPIR_F08_MPI_STATUS_IGNORE_OBJ", c"MPIR_F08_MPI_STATUSES_IGNORE_OBJ"];
+        let address = |name: &CStr| {
+            // SAFETY: a C string.
+            let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            if global.is_null() { self.object.symbol(name) as usize } else { global as usize }
+        };
+        // SAFETY: the standard makes these variables pointers.
+        let pointed = |at: usize| if at == 0 { 0 } else { unsafe { *(at as *const usize) } };
+        let pointers = POINTERS.iter().map(|name| pointed(address(name)));
+        let variables = VARIABLES.iter().chain(&MODULE).map(|name| address(name));
+        pointers.chain(variables).filter(|address| *address != 0).collect()
+    }
+}
+
 /// Which ABI the library speaks, and its constants.
 fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryError> {
     // Copy relocations may have moved Open MPI's objects into the program: ask the global scope
@@ -272,6 +320,8 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
                 shared: 0,
                 status_ignore: 0,
                 no_precede: 2,
+                any_source: -1,
+                status: StatusLayout { bytes: 24, source: 0 },
             },
         ));
     }
@@ -284,6 +334,8 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
             shared: 0xdd,
             status_ignore: 0,
             no_precede: 2048,
+            any_source: -1,
+            status: StatusLayout { bytes: 32, source: 0 },
         };
         return Ok((Abi::Standard, constants));
     }
@@ -295,6 +347,8 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
         shared: 1,
         status_ignore: 1,
         no_precede: 8192,
+        any_source: -2,
+        status: StatusLayout { bytes: 20, source: 8 },
     };
     Ok((Abi::Mpich, constants))
 }

@@ -113,6 +113,7 @@ pub fn minimal() -> Summary {
             method: ClockMethod::None,
         },
         timeline: SideFile::default(),
+        communication: Default::default(),
         per_rank: SideFile::default(),
         tree: Tree::default(),
         notes: vec![],
@@ -220,6 +221,8 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         advice: String::new(),
         symptom,
         causes: vec![],
+        waits_for: vec![],
+        origin: None,
     }
 }
 
@@ -440,6 +443,21 @@ pub fn maximal() -> Summary {
     });
     summary.losses[0].group = Some(0);
     summary.losses[0].causes[0].group = Some(0);
+    for loss in &mut summary.losses {
+        loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
+        loss.origin = Some(Origin { ranks: "12".into(), node: Some(3), share: 0.87 });
+    }
+    summary.communication.matrix = Some(Matrix {
+        file: None,
+        ranks: Some("0-1".into()),
+        clusters: Some(vec!["0-11".into(), "12-15".into()]),
+        calls: vec![vec![0, 20], vec![10, 0]],
+        bytes: vec![vec![0, 160], vec![80, 0]],
+        received: vec![vec![0, 10], vec![20, 0]],
+        wait_s: vec![vec![0.0, 1.5], vec![0.25, 0.0]],
+        unknown: Untold { received: 3, ..Untold::default() },
+        others: Untold { calls: 1, bytes: 8, received: 1, wait_s: 0.01 },
+    });
     summary.segments = vec![Segment {
         phase: 0,
         imb_sync_s: 30.0,

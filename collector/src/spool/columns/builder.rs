@@ -1,6 +1,6 @@
 //! Records in, columns out.
 
-use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_agent::sync::Sync;
 
 use super::super::error::PayloadError;
@@ -8,8 +8,8 @@ use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
 use super::{
     COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
-    PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED,
-    TRUNCATED, ids,
+    PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED,
+    TICK_DROPPED, TRUNCATED, ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -113,6 +113,13 @@ impl Builder {
                 self.put(Column::Sums, sum);
                 if bytes > 0 {
                     self.put(Column::TallyBytes, bytes);
+                }
+            }
+            Record::Partner { slot, messages } => {
+                self.shape(PARTNER);
+                let PartnerMessages { partner, sent, bytes, received, waited } = messages;
+                for number in [slot.into(), partner.into(), sent, bytes, received, waited] {
+                    self.put(Column::Partners, number);
                 }
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {

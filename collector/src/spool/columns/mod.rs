@@ -70,8 +70,8 @@ const SLOT: u8 = END + 2;
 const LOST: u8 = SLOT + 1;
 /// Exits that synchronised a part of the ranks; the others say with a flag that they synchronised all.
 const PART_EXIT: u8 = LOST + 1;
-/// First byte that is no shape.
-const SHAPES: u8 = PART_EXIT + 8;
+/// Messages of a partner.
+const PARTNER: u8 = PART_EXIT + 8;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;
@@ -149,8 +149,10 @@ enum Column {
     PartNames,
     /// How many ranks they have.
     PartRanks,
+    /// Messages of partners: all numbers of such a record, one behind the other.
+    Partners,
 }
 
 /// Number of columns.
-const COLUMNS: usize = Column::PartRanks as usize + 1;
+const COLUMNS: usize = Column::Partners as usize + 1;
 const _: () = assert!(COLUMNS <= 32);

@@ -1,6 +1,6 @@
 //! Columns in, records out.
 
-use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_agent::sync::{Part, Sync};
 
 use super::super::error::PayloadError;
@@ -8,7 +8,7 @@ use super::super::numbers::{Cursor, unfold};
 use super::ids::Ids;
 use super::{
     COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
-    PAUSE, RESUME, RESYNC, SAMPLE, SHAPES, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED,
+    PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED,
     TICK_DROPPED, TICKS, TRUNCATED,
 };
 
@@ -154,7 +154,8 @@ impl<'a> Records<'a> {
                 Record::Slot { slot, stack: Delta { dropped, added: &self.added } }
             }
             LOST => Record::Lost { records: self.long(Column::Lost)? },
-            PART_EXIT..SHAPES => self.exit(shape - PART_EXIT, true)?,
+            PART_EXIT..PARTNER => self.exit(shape - PART_EXIT, true)?,
+            PARTNER => self.partner()?,
             _ => return Err(PayloadError::UnknownShape(shape)),
         })
     }
@@ -192,6 +193,18 @@ impl<'a> Records<'a> {
         let (count, sum) = (self.long(Column::Counts)?, self.long(Column::Sums)?);
         let bytes = if flags & TALLY_BYTES != 0 { self.long(Column::TallyBytes)? } else { 0 };
         Ok(Record::Tally { slot, count, sum, bytes })
+    }
+
+    fn partner(&mut self) -> Result<Record<'static>, PayloadError> {
+        let (slot, partner) = (self.short(Column::Partners)?, self.short(Column::Partners)?);
+        let messages = PartnerMessages {
+            partner,
+            sent: self.long(Column::Partners)?,
+            bytes: self.long(Column::Partners)?,
+            received: self.long(Column::Partners)?,
+            waited: self.long(Column::Partners)?,
+        };
+        Ok(Record::Partner { slot, messages })
     }
 
     fn stop(&mut self, flags: u8) -> Result<Stamp, PayloadError> {

@@ -8,7 +8,7 @@ mod measure;
 mod programs;
 mod thinning;
 
-use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
+use plimsoll_agent::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_agent::sync::{Part, Sync};
 use proptest::prelude::*;
 
@@ -35,6 +35,7 @@ impl Owned {
             Record::Tick { delay, stack } => Record::Tick { delay, stack: owned(stack) },
             Record::Slot { slot, stack } => Record::Slot { slot, stack: owned(stack) },
             Record::Tally { slot, count, sum, bytes } => Record::Tally { slot, count, sum, bytes },
+            Record::Partner { slot, messages } => Record::Partner { slot, messages },
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
             }
@@ -122,6 +123,12 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
             move |(slot, count, sum, bytes)| without(
                 Record::Tally { slot, count, sum, bytes }
             )
+        ),
+        1 => (small(), small(), [number(), number(), number(), number()]).prop_map(
+            move |(slot, partner, [sent, bytes, received, waited])| without(Record::Partner {
+                slot,
+                messages: PartnerMessages { partner, sent, bytes, received, waited },
+            })
         ),
         2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
             move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(

@@ -29,7 +29,7 @@ impl Layout {
         }
     }
 
-    fn bytes(self) -> usize {
+    pub(super) fn bytes(self) -> usize {
         match self {
             Self::Integer => size_of::<c_int>(),
             Self::Word => size_of::<Handle>(),
@@ -38,7 +38,7 @@ impl Layout {
 
     /// # Safety
     /// A handle stands there.
-    unsafe fn read(self, address: usize) -> Handle {
+    pub(super) unsafe fn read(self, address: usize) -> Handle {
         // SAFETY: promised by the caller.
         unsafe {
             match self {

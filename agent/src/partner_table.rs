@@ -1,0 +1,169 @@
+//! Messages of a thread by call path and partner: what [`Record::Partner`] says, added up until the
+//! table is written out.
+//!
+//! The table lies in the segment, so that what was not written out is not lost with the thread. It is
+//! written out once a second with the next record, when it is nearly full, and when a call path gives
+//! its slot up.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::record::PartnerMessages;
+use crate::segment::{MAX_PARTNERS, PartnerCounters};
+use crate::thread::{bump, set};
+
+/// Entries that may be in use: beyond it, searches become long.
+const MAX_USED: u32 = MAX_PARTNERS as u32 / 4 * 3;
+
+/// Whose partner, and which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Slot of the call path in the region table.
+    pub slot: u16,
+    /// Rank of the partner among all ranks.
+    pub partner: u32,
+}
+
+impl Pair {
+    fn key(self) -> u64 {
+        (u64::from(self.slot) + 1) << 32 | u64::from(self.partner)
+    }
+
+    fn of(key: u64) -> Option<Self> {
+        let slot = u16::try_from((key >> 32).checked_sub(1)?).ok()?;
+        Some(Self { slot, partner: key as u32 })
+    }
+}
+
+/// Adds messages, with their time in ticks, to a table with `used` entries. False, and nothing is added,
+/// if the table has no room.
+#[inline]
+#[must_use]
+pub fn add(
+    entries: &[PartnerCounters; MAX_PARTNERS],
+    used: &AtomicU32,
+    slot: u16,
+    messages: &PartnerMessages,
+) -> bool {
+    let key = Pair { slot, partner: messages.partner }.key();
+    let mut place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % MAX_PARTNERS;
+    // An entry is free somewhere: at most `MAX_USED` are in use.
+    let entry = loop {
+        let entry = &entries[place];
+        let found = entry.key.load(Ordering::Relaxed);
+        if found == key {
+            break entry;
+        }
+        if found == 0 {
+            let before = used.load(Ordering::Relaxed);
+            if before >= MAX_USED {
+                return false;
+            }
+            set(used, before + 1);
+            entry.key.store(key, Ordering::Relaxed);
+            break entry;
+        }
+        place = (place + 1) % MAX_PARTNERS;
+    };
+    bump(&entry.sent, messages.sent);
+    bump(&entry.bytes, messages.bytes);
+    bump(&entry.received, messages.received);
+    bump(&entry.waited, messages.waited);
+    true
+}
+
+/// Frees all entries of a table with `used` entries.
+pub fn clear_all(entries: &[PartnerCounters; MAX_PARTNERS], used: &AtomicU32) {
+    // Entries that were never used take no memory, and would if they were read.
+    if used.load(Ordering::Relaxed) > 0 {
+        entries.iter().for_each(clear);
+        set(used, 0);
+    }
+}
+
+/// Reads an entry, its time in ticks. `None` if it is unused.
+pub fn read(entry: &PartnerCounters) -> Option<(u16, PartnerMessages)> {
+    let pair = Pair::of(entry.key.load(Ordering::Relaxed))?;
+    let value = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let messages = PartnerMessages {
+        partner: pair.partner,
+        sent: value(&entry.sent),
+        bytes: value(&entry.bytes),
+        received: value(&entry.received),
+        waited: value(&entry.waited),
+    };
+    Some((pair.slot, messages))
+}
+
+/// Frees an entry.
+pub fn clear(entry: &PartnerCounters) {
+    if entry.key.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let counters = [&entry.key, &entry.sent, &entry.bytes, &entry.received, &entry.waited];
+    for counter in counters {
+        counter.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entries() -> Box<[PartnerCounters; MAX_PARTNERS]> {
+        // SAFETY: zeros are unused entries.
+        unsafe { Box::<[PartnerCounters; MAX_PARTNERS]>::new_zeroed().assume_init() }
+    }
+
+    type Sums = HashMap<(u16, u32), [u64; 4]>;
+
+    fn write_out(entries: &[PartnerCounters; MAX_PARTNERS], used: &AtomicU32, into: &mut Sums) {
+        for (slot, it) in entries.iter().filter_map(read) {
+            let sums = into.entry((slot, it.partner)).or_default();
+            let values = [it.sent, it.bytes, it.received, it.waited];
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+        clear_all(entries, used);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_of_a_map(
+            steps in prop::collection::vec((0u16..300, 0u32..600, 0u64..3, 0u64..3, 0u64..9), 0..1200),
+        ) {
+            let (entries, used) = (entries(), AtomicU32::new(0));
+            let (mut found, mut truth) = (Sums::new(), Sums::new());
+            for (slot, partner, sent, received, waited) in steps {
+                let slot = slot % 256;
+                // Those of the highest numbers stand for no single rank.
+                let partner = if partner > 598 { u32::MAX - partner % 2 } else { partner };
+                let it = PartnerMessages { partner, sent, bytes: 8 * sent, received, waited };
+                if !add(&entries, &used, slot, &it) {
+                    write_out(&entries, &used, &mut found);
+                    prop_assert!(add(&entries, &used, slot, &it));
+                }
+                let sums = truth.entry((slot, partner)).or_default();
+                let values = [sent, 8 * sent, received, waited];
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+            write_out(&entries, &used, &mut found);
+            prop_assert_eq!(found, truth);
+            prop_assert!(entries.iter().all(|entry| read(entry).is_none()));
+        }
+    }
+
+    #[test]
+    fn a_full_table_refuses_new_partners_and_takes_known_ones() {
+        let (entries, used) = (entries(), AtomicU32::new(0));
+        let to = |partner| PartnerMessages { partner, sent: 1, ..PartnerMessages::default() };
+        for partner in 0..MAX_USED {
+            assert!(add(&entries, &used, 3, &to(partner)));
+        }
+        assert!(!add(&entries, &used, 3, &to(u32::MAX)));
+        assert!(add(&entries, &used, 3, &to(7)));
+        let of_7 = entries.iter().filter_map(read).find(|(_, it)| it.partner == 7);
+        assert_eq!(of_7, Some((3, PartnerMessages { sent: 2, ..to(7) })));
+    }
+}

@@ -1,0 +1,85 @@
+//! Ranks of communicators in the world, in bounded memory: lists that stay, so that reading takes no lock.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+/// Lists of ranks, of communicators that differ in their members or the order of these.
+const MAX_LISTS: usize = 256;
+/// Ranks of all lists together.
+const MAX_RANKS: usize = 1 << 20;
+
+/// Lists of ranks by number.
+pub(super) struct WorldRanks {
+    lists: [OnceLock<Box<[c_int]>>; MAX_LISTS],
+    /// Lists, and ranks in them.
+    used: Mutex<(usize, usize)>,
+}
+
+impl WorldRanks {
+    /// Number of communicators whose ranks are not known.
+    pub(super) const UNKNOWN: u32 = 0;
+    /// Number of those with the ranks of the world.
+    pub(super) const WORLD: u32 = 1;
+    const FIRST: u32 = 2;
+
+    pub(super) const fn new() -> Self {
+        Self { lists: [const { OnceLock::new() }; MAX_LISTS], used: Mutex::new((0, 0)) }
+    }
+
+    /// The number of a list; those of the same ranks share it.
+    pub(super) fn number(&self, ranks: Vec<c_int>) -> u32 {
+        let mut used = self.used.lock();
+        let (lists, in_lists) = *used;
+        let known = |list: &OnceLock<Box<[c_int]>>| list.get().is_some_and(|it| **it == ranks[..]);
+        if let Some(at) = self.lists[..lists].iter().position(known) {
+            return Self::FIRST + at as u32;
+        }
+        if lists == MAX_LISTS || in_lists + ranks.len() > MAX_RANKS {
+            return Self::UNKNOWN;
+        }
+        *used = (lists + 1, in_lists + ranks.len());
+        self.lists[lists].get_or_init(|| ranks.into_boxed_slice());
+        Self::FIRST + lists as u32
+    }
+
+    /// Rank in the world of a rank of a list.
+    #[inline]
+    pub(super) fn get(&self, number: u32, rank: u32) -> Option<u32> {
+        match number {
+            Self::UNKNOWN => None,
+            Self::WORLD => Some(rank),
+            list => {
+                let list = self.lists.get((list - Self::FIRST) as usize)?.get()?;
+                u32::try_from(*list.get(rank as usize)?).ok()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_those_of_their_list() {
+        let ranks = WorldRanks::new();
+        let (row, column) = (ranks.number(vec![4, 5, 6]), ranks.number(vec![2, -32766, 6]));
+        assert_eq!(ranks.number(vec![4, 5, 6]), row, "another communicator of the same ranks");
+        assert_eq!([0, 2, 3].map(|rank| ranks.get(row, rank)), [Some(4), Some(6), None]);
+        // A process that is not in the world has no rank there.
+        assert_eq!([0, 1, 2].map(|rank| ranks.get(column, rank)), [Some(2), None, Some(6)]);
+        assert_eq!(ranks.get(WorldRanks::WORLD, 9), Some(9));
+        assert_eq!(ranks.get(WorldRanks::UNKNOWN, 0), None);
+    }
+
+    #[test]
+    fn lists_beyond_the_bounds_are_unknown() {
+        let ranks = WorldRanks::new();
+        assert_eq!(ranks.number(vec![0; MAX_RANKS + 1]), WorldRanks::UNKNOWN);
+        let numbers: Vec<u32> = (0..300).map(|rank| ranks.number(vec![rank, rank + 1])).collect();
+        assert!(numbers[..MAX_LISTS].iter().all(|number| *number >= WorldRanks::FIRST));
+        assert!(numbers[MAX_LISTS..].iter().all(|number| *number == WorldRanks::UNKNOWN));
+    }
+}

@@ -1,0 +1,172 @@
+//! Losses to partners, once it is known who waits for whom: which ranks the waiting ranks wait for, and
+//! at which rank, in which context, a chain of waiting ranks begins.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+
+use crate::canonical::{find, path};
+use crate::delays::{Waits, origins};
+use crate::finding::Finding;
+use crate::imbalance::Cause;
+use crate::metrics::NS_PER_S;
+use crate::pairs::{Begin, Pairs, Seats, Work};
+use crate::ranks::RankSet;
+use crate::summary::{LossKind, WaitsFor};
+use crate::totals::Totals;
+
+/// Ranks that have at least this part of the waiting are named one by one, others together.
+const NAMED_FRACTION: f64 = 0.1;
+/// Ranks at which at least this part of a loss's waiting begins are its origin.
+const ORIGIN_FRACTION: f64 = 0.3;
+/// As many begin a chain together whose parts are at least this part of the largest.
+const ALIKE_FRACTION: f64 = 0.5;
+/// The origin's work exceeds that of the mean rank by at least this part of its own, or its largest context
+/// counts.
+const EXCESS_FRACTION: f64 = 0.1;
+/// A context that holds at least this part of what the origin computes is a cause.
+const CAUSE_FRACTION: f64 = 0.2;
+
+/// What is known of the waiting behind one loss.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chain {
+    /// Which ranks are waited for.
+    pub waits_for: Vec<WaitsFor>,
+    /// Where the chain begins.
+    pub origin: Option<Beginning>,
+}
+
+/// The ranks at which a chain begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beginning {
+    /// The ranks.
+    pub ranks: RankSet,
+    /// Part of the waiting that leads to them.
+    pub share: f64,
+    /// What they compute meanwhile, if something stands out.
+    pub node: Option<NodeId>,
+}
+
+/// Call paths in which each loss shows.
+pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::canonical::Step>>> {
+    let contexts = &totals.tree.contexts;
+    let paths = |finding: &Finding| {
+        let nodes = [finding.symptom].into_iter().chain(finding.also_in.iter().copied());
+        nodes.map(|node| path(contexts, node)).collect()
+    };
+    findings.iter().map(paths).collect()
+}
+
+/// The chains behind the losses, in their order.
+pub fn chains(findings: &[Finding], pairs: &Pairs, seats: &Seats) -> Vec<Chain> {
+    let all = pairs.waits();
+    let chain = |(at, finding): (usize, &Finding)| {
+        let waits = pairs.loss_waits(at).unwrap_or_default();
+        let is_partners = finding.kind == LossKind::WaitForPartner;
+        let origin = is_partners.then(|| beginning(&waits, &all, seats)).flatten();
+        Chain { waits_for: waits_for(&waits, seats), origin }
+    };
+    findings.iter().enumerate().map(chain).collect()
+}
+
+fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
+    let mut by_partner: BTreeMap<u32, f64> = BTreeMap::new();
+    for ((_, partner), ns) in waits {
+        *by_partner.entry(*partner).or_default() += ns;
+    }
+    let whole_ns: f64 = by_partner.values().sum();
+    if whole_ns <= 0.0 {
+        return Vec::new();
+    }
+    let entry = |ranks: RankSet, ns: f64| WaitsFor {
+        ranks: ranks.to_string(),
+        share: ns / whole_ns,
+        seconds: ns / NS_PER_S,
+    };
+    let is_named = |(_, ns): &(u32, f64)| *ns >= NAMED_FRACTION * whole_ns;
+    let (mut named, rest): (Vec<_>, Vec<_>) =
+        by_partner.into_iter().filter(|(_, ns)| *ns > 0.0).partition(is_named);
+    named.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let mut all: Vec<WaitsFor> =
+        named.into_iter().map(|(seat, ns)| entry(seats.ranks(seat), ns)).collect();
+    if !rest.is_empty() {
+        let ranks = rest.iter().fold(RankSet::default(), |all, it| all.union(&seats.ranks(it.0)));
+        all.push(entry(ranks, rest.iter().map(|it| it.1).sum()));
+    }
+    all
+}
+
+/// Where the waiting of a loss begins; `None` if it leads to many ranks, or goes around.
+fn beginning(waits: &Waits, all: &Waits, seats: &Seats) -> Option<Beginning> {
+    let whole_ns: f64 = waits.values().sum();
+    let begins = origins(waits, all);
+    let most_ns = begins.values().copied().fold(0.0, f64::max);
+    let alike = begins.iter().filter(|(_, ns)| **ns >= ALIKE_FRACTION * most_ns);
+    let alike: Vec<(u32, f64)> = alike.map(|(seat, ns)| (*seat, *ns)).collect();
+    let share = alike.iter().map(|it| it.1).sum::<f64>() / whole_ns.max(1.0);
+    // Where all ranks are alike, none of them is what the others wait for.
+    let stands_out = 2 * alike.len() <= seats.count() || seats.count() <= 2 && alike.len() == 1;
+    if !stands_out || share < ORIGIN_FRACTION {
+        return None;
+    }
+    let ranks = alike.iter().fold(RankSet::default(), |all, it| all.union(&seats.ranks(it.0)));
+    Some(Beginning { ranks, share, node: None })
+}
+
+/// Where to ask what the ranks compute at which chains begin.
+pub fn begins(findings: &[Finding], chains: &[Chain]) -> Vec<Begin> {
+    let begin = |(finding, chain): (&Finding, &Chain)| {
+        let origin = chain.origin.as_ref()?;
+        Some(Begin { phase: finding.phase, ranks: origin.ranks.clone() })
+    };
+    findings.iter().zip(chains).filter_map(begin).collect()
+}
+
+/// Names what ranks compute at which chains begin as the causes of the losses. `answers` are to
+/// [`begins`].
+pub fn name_causes(
+    totals: &Totals,
+    findings: &mut [Finding],
+    chains: &mut [Chain],
+    answers: Vec<Work>,
+) {
+    let mut answers = answers.into_iter();
+    for (finding, chain) in findings.iter_mut().zip(chains) {
+        let Some(origin) = &mut chain.origin else { continue };
+        let Some(work) = answers.next() else { return };
+        let lost_ns = finding.seconds * NS_PER_S * origin.share.min(1.0);
+        let causes = computed(totals, finding.phase, &work, origin.ranks.len(), lost_ns);
+        origin.node = causes.first().map(|cause| cause.node);
+        if !causes.is_empty() {
+            finding.causes = causes;
+        }
+        finding.slow.clear();
+        finding.slow_ranks = origin.ranks.clone();
+    }
+}
+
+/// What ranks at the begin of a chain compute: that in which they exceed the mean, if that is much, else
+/// all of it.
+fn computed(totals: &Totals, phase: u64, work: &Work, ranks: u32, lost_ns: f64) -> Vec<Cause> {
+    let Some(phase) = totals.sums.phases.get(&phase) else { return Vec::new() };
+    let all_ranks = totals.job.ranks.len();
+    let known = work.iter().filter_map(|(path, ns)| {
+        let node = find(&totals.tree.contexts, path)?;
+        let mean_ns = phase.nodes.get(&node).map_or(0.0, |it| it.own.mean(all_ranks));
+        Some((node, *ns as f64 / f64::from(ranks.max(1)), mean_ns))
+    });
+    let known: Vec<(NodeId, f64, f64)> = known.collect();
+    let excess_ns = |it: &(NodeId, f64, f64)| (it.1 - it.2).max(0.0);
+    let whole_ns: f64 = known.iter().map(|it| it.1).sum();
+    let whole_excess_ns: f64 = known.iter().map(excess_ns).sum();
+    let by_excess = whole_excess_ns >= EXCESS_FRACTION * whole_ns;
+    let weight = |it: &(NodeId, f64, f64)| match by_excess {
+        true => excess_ns(it) / whole_excess_ns.max(1.0),
+        false => it.1 / whole_ns.max(1.0),
+    };
+    let large = known.iter().filter(|it| weight(it) >= CAUSE_FRACTION);
+    let mut causes: Vec<Cause> =
+        large.map(|it| Cause::new(it.0, true, weight(it) * lost_ns)).collect();
+    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes
+}

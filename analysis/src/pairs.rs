@@ -1,0 +1,287 @@
+//! Messages and waiting by ordered pair of ranks, reduced over all ranks in bounded memory: up to
+//! [`MAX_SINGLE_RANKS`] each rank has a seat of its own, beyond it each cluster of ranks.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::{NodeId, OTHER_PARTNERS, PartnerValue, UNKNOWN_PARTNER};
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::{Step, find};
+use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
+use crate::delays::Waits;
+use crate::metrics::NS_PER_S;
+use crate::rank::Rank;
+use crate::ranks::RankSet;
+use crate::summary::{Matrix, Untold};
+
+/// Most ranks of a job that each have a row of their own.
+pub const MAX_SINGLE_RANKS: u32 = 128;
+/// Most losses whose partners are asked for.
+const MAX_LOSSES: usize = 32;
+/// Contexts that each rank at the begin of a chain names.
+const MAX_WORKERS: usize = 8;
+
+/// Who has a seat: a row and a column of the matrix.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Seats {
+    /// Each of these ranks.
+    Ranks(RankSet),
+    /// Each of these sets of ranks, which are disjoint.
+    Clusters(Vec<RankSet>),
+}
+
+impl Seats {
+    /// Seats for all ranks of a job, whose clusters are known.
+    pub fn new<'c>(ranks: &RankSet, clusters: impl IntoIterator<Item = &'c RankSet>) -> Self {
+        if ranks.len() <= MAX_SINGLE_RANKS {
+            return Self::Ranks(ranks.clone());
+        }
+        let mut clusters: Vec<RankSet> = clusters.into_iter().cloned().collect();
+        let seated = clusters.iter().fold(RankSet::default(), |all, it| all.union(it));
+        let rest: RankSet = ranks.iter().filter(|rank| !seated.contains(*rank)).collect();
+        clusters.extend((!rest.is_empty()).then_some(rest));
+        Self::Clusters(clusters)
+    }
+
+    /// Number of seats.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Ranks(ranks) => ranks.len() as usize,
+            Self::Clusters(clusters) => clusters.len(),
+        }
+    }
+
+    /// The seat of a rank.
+    fn of(&self, rank: u32) -> Option<u32> {
+        match self {
+            Self::Ranks(ranks) => ranks.position(rank),
+            Self::Clusters(clusters) => {
+                let at = clusters.iter().position(|cluster| cluster.contains(rank))?;
+                Some(at as u32)
+            }
+        }
+    }
+
+    /// The ranks of a seat.
+    pub fn ranks(&self, seat: u32) -> RankSet {
+        match self {
+            Self::Ranks(ranks) => ranks.iter().nth(seat as usize).into_iter().collect(),
+            Self::Clusters(clusters) => clusters.get(seat as usize).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// Messages of a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Messages {
+    sent: u64,
+    bytes: u64,
+    received: u64,
+    waited_ns: u64,
+}
+
+impl Messages {
+    fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.bytes += other.bytes;
+        self.received += other.received;
+        self.waited_ns += other.waited_ns;
+    }
+
+    fn untold(&self) -> Untold {
+        Untold {
+            calls: self.sent,
+            bytes: self.bytes,
+            received: self.received,
+            wait_s: self.waited_ns as f64 / NS_PER_S,
+        }
+    }
+}
+
+impl From<&PartnerValue> for Messages {
+    fn from(it: &PartnerValue) -> Self {
+        Self { sent: it.sent, bytes: it.bytes, received: it.received, waited_ns: it.waited_ns }
+    }
+}
+
+/// What process 0 asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Who has a seat.
+    pub seats: Seats,
+    /// Call paths in which each loss shows.
+    pub losses: Vec<Vec<Vec<Step>>>,
+}
+
+impl Wanted {
+    /// Seats, and of the losses as many as are asked for.
+    pub fn new(seats: Seats, mut losses: Vec<Vec<Vec<Step>>>) -> Self {
+        losses.truncate(MAX_LOSSES);
+        Self { seats, losses }
+    }
+}
+
+/// All messages, by seats.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pairs {
+    all: BTreeMap<(u32, u32), Messages>,
+    unknown: Messages,
+    others: Messages,
+    /// Of each loss, nanoseconds that the first of a pair waits for the second.
+    losses: Vec<BTreeMap<(u32, u32), u64>>,
+}
+
+impl Pairs {
+    fn of(ranks: &[Rank<'_>], wanted: &Wanted) -> Self {
+        let mut pairs =
+            Self { losses: vec![BTreeMap::new(); wanted.losses.len()], ..Self::default() };
+        for rank in ranks.iter().filter(|rank| !rank.input.profile.partners.is_empty()) {
+            pairs.add_rank(rank, wanted);
+        }
+        pairs
+    }
+
+    fn add_rank(&mut self, rank: &Rank<'_>, wanted: &Wanted) {
+        let Some(seat) = wanted.seats.of(rank.input.rank) else { return };
+        let profile = &rank.input.profile;
+        // Losses by the contexts here in which they show.
+        let mut shows: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (loss, paths) in wanted.losses.iter().enumerate() {
+            for node in paths.iter().filter_map(|path| find(&profile.tree, path)) {
+                shows.entry(node).or_default().push(loss);
+            }
+        }
+        for value in &profile.partners {
+            let messages = Messages::from(value);
+            let partner = match value.partner {
+                UNKNOWN_PARTNER => None,
+                OTHER_PARTNERS => {
+                    self.others.add(&messages);
+                    continue;
+                }
+                partner => wanted.seats.of(partner),
+            };
+            let Some(partner) = partner else {
+                self.unknown.add(&messages);
+                continue;
+            };
+            self.all.entry((seat, partner)).or_default().add(&messages);
+            for loss in shows.get(&value.node).into_iter().flatten() {
+                *self.losses[*loss].entry((seat, partner)).or_default() += value.waited_ns;
+            }
+        }
+    }
+
+    fn combine(mut self, other: Self) -> Self {
+        for (pair, messages) in other.all {
+            self.all.entry(pair).or_default().add(&messages);
+        }
+        self.unknown.add(&other.unknown);
+        self.others.add(&other.others);
+        for (ours, theirs) in self.losses.iter_mut().zip(other.losses) {
+            for (pair, ns) in theirs {
+                *ours.entry(pair).or_default() += ns;
+            }
+        }
+        self
+    }
+
+    /// The matrix; `None` where no messages are known.
+    pub fn matrix(&self, seats: &Seats) -> Option<Matrix> {
+        if self.all.is_empty() && self.unknown == Messages::default() {
+            return None;
+        }
+        let count = seats.count();
+        let zeros = || vec![vec![0; count]; count];
+        let mut matrix = Matrix {
+            calls: zeros(),
+            bytes: zeros(),
+            received: zeros(),
+            wait_s: vec![vec![0.0; count]; count],
+            unknown: self.unknown.untold(),
+            others: self.others.untold(),
+            ..Matrix::default()
+        };
+        match seats {
+            Seats::Ranks(ranks) => matrix.ranks = Some(ranks.to_string()),
+            Seats::Clusters(clusters) => {
+                matrix.clusters = Some(clusters.iter().map(RankSet::to_string).collect());
+            }
+        }
+        for ((row, column), it) in &self.all {
+            let (row, column) = (*row as usize, *column as usize);
+            matrix.calls[row][column] = it.sent;
+            matrix.bytes[row][column] = it.bytes;
+            matrix.received[row][column] = it.received;
+            matrix.wait_s[row][column] = it.waited_ns as f64 / NS_PER_S;
+        }
+        Some(matrix)
+    }
+
+    /// All waiting, by seats.
+    pub fn waits(&self) -> Waits {
+        self.all.iter().map(|(pair, it)| (*pair, it.waited_ns as f64)).collect()
+    }
+
+    /// Waiting in the calls in which a loss shows; `None` if it was not asked for.
+    pub fn loss_waits(&self, loss: usize) -> Option<Waits> {
+        let waits = self.losses.get(loss)?;
+        Some(waits.iter().map(|(pair, ns)| (*pair, *ns as f64)).collect())
+    }
+}
+
+/// Adds up the messages of all ranks; the sums are at process 0, `None` elsewhere. What process 0 wants
+/// counts. Collective.
+pub fn collect(
+    comm: &dyn Communicator,
+    ranks: &[Rank<'_>],
+    wanted: Result<Option<Wanted>, CommunicatorError>,
+) -> Result<Option<Pairs>, CommunicatorError> {
+    let wanted = broadcast(comm, wanted)?;
+    reduce(comm, Pairs::of(ranks, &wanted), Pairs::combine)
+}
+
+/// Ranks at which a chain begins, and the phase in which they are asked what they compute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// First index of the phase.
+    pub phase: u64,
+    /// The ranks.
+    pub ranks: RankSet,
+}
+
+/// Contexts in which ranks work, with the nanoseconds of these ranks.
+pub type Work = BTreeMap<Vec<Step>, u64>;
+
+/// Asks ranks where they work; the answers are at process 0, in the order of `begins`, `None` elsewhere.
+/// Collective.
+pub fn ask_for_work(
+    comm: &dyn Communicator,
+    ranks: &[Rank<'_>],
+    begins: Result<Option<Vec<Begin>>, CommunicatorError>,
+) -> Result<Option<Vec<Work>>, CommunicatorError> {
+    let begins = broadcast(comm, begins)?;
+    let ours: Vec<Work> = begins.iter().map(|begin| work_at(ranks, begin)).collect();
+    reduce(comm, ours, |mut ours, theirs| {
+        for (ours, theirs) in ours.iter_mut().zip(theirs) {
+            for (path, ns) in theirs {
+                *ours.entry(path).or_default() += ns;
+            }
+        }
+        ours
+    })
+}
+
+fn work_at(ranks: &[Rank<'_>], begin: &Begin) -> Work {
+    let mut all = Work::new();
+    for rank in ranks.iter().filter(|rank| begin.ranks.contains(rank.input.rank)) {
+        let phase = rank.phases.iter().find(|phase| phase.first_index == begin.phase);
+        let mut work = phase.map_or_else(Vec::new, |phase| rank.phase_work(phase));
+        work.sort_by_key(|(node, work)| (std::cmp::Reverse(work.own_ns), *node));
+        for (node, work) in work.into_iter().take(MAX_WORKERS) {
+            let path = crate::canonical::path(&rank.input.profile.tree, node);
+            *all.entry(path).or_default() += work.own_ns;
+        }
+    }
+    all
+}

@@ -1,0 +1,121 @@
+//! Who talks to whom: the communication matrix equals what the subjects count themselves, call by call,
+//! and losses say which ranks are waited for.
+
+use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
+use serde_json::Value;
+
+/// Four ranks, or as many as an MPI can have without disturbing itself.
+fn ranks(mpi: Mpi) -> u32 {
+    if mpi == Mpi::Mpich { 2 } else { 4 }
+}
+
+fn talked(mpi: Mpi, form: Form, arguments: &str) -> Option<Outcome> {
+    if !mpi.available() {
+        return None;
+    }
+    let job = Job::ranks("talks", mpi, ranks(mpi)).form(form).arguments(arguments).shares_cores();
+    let plain = job.run().succeeded();
+    let watched = job.watch(Watch::Run).run().succeeded();
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    Some(watched)
+}
+
+/// The numbers of a matrix, row by row.
+fn numbers(matrix: &Value, key: &str) -> Vec<f64> {
+    let rows = matrix[key].as_array().unwrap_or_else(|| panic!("no {key} in {matrix}"));
+    rows.iter().flat_map(|row| row.as_array().unwrap()).map(|it| it.as_f64().unwrap()).collect()
+}
+
+#[track_caller]
+fn assert_counted(job: &Outcome, what: &str) {
+    let matrix = job.summary().at("/communication/matrix");
+    let ranks = job.truth().number("ranks") as u32;
+    assert_eq!(matrix["ranks"], format!("0-{}", ranks - 1), "{what}: {matrix}");
+    assert_eq!(numbers(matrix, "calls"), job.truth().numbers("sent"), "sent, {what}");
+    assert_eq!(numbers(matrix, "received"), job.truth().numbers("received"), "received, {what}");
+    assert_eq!(matrix["others"]["calls"], 0, "{what}: {matrix}");
+}
+
+const PATTERNS: [&str; 10] =
+    ["ring", "pipeline", "sweep", "farm", "halo", "server", "some", "again", "freed", "matched"];
+
+fn assert_patterns_counted(mpi: Mpi) {
+    for pattern in PATTERNS {
+        let Some(job) = talked(mpi, Form::C, &format!("sleep 7 2 3 {pattern}")) else { return };
+        assert_counted(&job, pattern);
+        let matrix = job.summary().at("/communication/matrix");
+        let bytes = job.truth().numbers("sent_bytes");
+        assert_eq!(numbers(matrix, "bytes"), bytes, "bytes, {pattern}");
+        assert_eq!(matrix["unknown"]["received"], 0, "{pattern}: {matrix}");
+    }
+    // Nobody knows where messages come from whose status is ignored.
+    let Some(job) = talked(mpi, Form::C, "sleep 7 2 3 ignored") else { return };
+    let matrix = job.summary().at("/communication/matrix");
+    assert_counted(&job, "ignored");
+    assert_eq!(matrix["unknown"]["received"], 7 * (ranks(mpi) - 1), "{matrix}");
+}
+
+#[test]
+fn the_matrix_is_what_the_ranks_count_under_open_mpi() {
+    assert_patterns_counted(Mpi::OpenMpi);
+}
+
+#[test]
+fn the_matrix_is_what_the_ranks_count_under_mpich() {
+    assert_patterns_counted(Mpi::Mpich);
+}
+
+#[test]
+fn the_matrix_is_what_the_ranks_count_under_intel_mpi() {
+    assert_patterns_counted(Mpi::Intel);
+}
+
+#[test]
+fn the_matrix_is_what_the_ranks_count_in_the_standard_abi() {
+    assert_patterns_counted(Mpi::MpichWheelStandard);
+}
+
+#[test]
+fn the_matrix_is_what_the_ranks_count_in_fortran() {
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        for form in [Form::UseMpiF08, Form::UseMpi, Form::MpifH] {
+            let Some(job) = talked(mpi, form, "sleep 7") else { return };
+            assert_counted(&job, &format!("{mpi}, {form:?}"));
+            let unknown = job.summary().at("/communication/matrix/unknown/received");
+            assert_eq!(unknown.as_f64(), Some(job.truth().number("ignored")), "{mpi}, {form:?}");
+        }
+    }
+}
+
+/// The rank that most of a pattern's waiting is for, and its part.
+fn most_waited_for(job: &Outcome) -> (usize, f64) {
+    let matrix = job.summary().at("/communication/matrix");
+    let count = job.truth().number("ranks") as usize;
+    let mut waits = vec![0.0; count];
+    for (at, wait_s) in numbers(matrix, "wait_s").into_iter().enumerate() {
+        waits[at % count] += wait_s;
+    }
+    let whole: f64 = waits.iter().sum();
+    let (rank, most) =
+        (0..count).map(|it| (it, waits[it])).max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+    (rank, most / whole)
+}
+
+#[test]
+fn ranks_wait_for_the_one_that_works_longer() {
+    for pattern in ["ring", "pipeline", "halo", "farm"] {
+        let arguments = format!("sleep 15 10 5 {pattern}");
+        let Some(job) = talked(Mpi::OpenMpi, Form::C, &arguments) else { return };
+        let slow = job.truth().number("slow") as usize;
+        let (rank, part) = most_waited_for(&job);
+        // Others in a pipeline wait for the rank before them, which waits itself.
+        let expected = if pattern == "farm" { vec![0, slow] } else { vec![slow] };
+        assert!(expected.contains(&rank), "{pattern}: rank {rank} has {part:.2}\n{}", job.text());
+        let worst = job.summary().worst();
+        let waits_for = worst.field("waits_for");
+        assert!(!waits_for[0]["ranks"].is_null(), "{pattern}: {worst:?}\n{}", job.text());
+    }
+}
