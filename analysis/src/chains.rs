@@ -8,8 +8,9 @@ use plimsoll_collector::profile::NodeId;
 use crate::canonical::{find, path};
 use crate::delays::{Waits, origins};
 use crate::finding::Finding;
-use crate::imbalance::Cause;
+use crate::imbalance::{Cause, shared_functions};
 use crate::metrics::NS_PER_S;
+use crate::owners::Owners;
 use crate::pairs::{Begin, Pairs, Seats, Work};
 use crate::ranks::RankSet;
 use crate::summary::{LossKind, WaitsFor};
@@ -125,7 +126,7 @@ pub fn begins(findings: &[Finding], chains: &[Chain]) -> Vec<Begin> {
 /// Names what ranks compute at which chains begin as the causes of the losses. `answers` are to
 /// [`begins`].
 pub fn name_causes(
-    totals: &Totals,
+    (totals, owners): (&Totals, &Owners),
     findings: &mut [Finding],
     chains: &mut [Chain],
     answers: Vec<Work>,
@@ -135,7 +136,7 @@ pub fn name_causes(
         let Some(origin) = &mut chain.origin else { continue };
         let Some(work) = answers.next() else { return };
         let lost_ns = finding.seconds * NS_PER_S * origin.share.min(1.0);
-        let causes = computed(totals, finding.phase, &work, origin.ranks.len(), lost_ns);
+        let causes = computed((totals, owners), finding.phase, &work, origin.ranks.len(), lost_ns);
         origin.node = causes.first().map(|cause| cause.node);
         if !causes.is_empty() {
             finding.causes = causes;
@@ -147,26 +148,38 @@ pub fn name_causes(
 
 /// What ranks at the begin of a chain compute: that in which they exceed the mean, if that is much, else
 /// all of it.
-fn computed(totals: &Totals, phase: u64, work: &Work, ranks: u32, lost_ns: f64) -> Vec<Cause> {
+fn computed(
+    (totals, owners): (&Totals, &Owners),
+    phase: u64,
+    work: &Work,
+    ranks: u32,
+    lost_ns: f64,
+) -> Vec<Cause> {
     let Some(phase) = totals.sums.phases.get(&phase) else { return Vec::new() };
-    let all_ranks = totals.job.ranks.len();
-    let known = work.iter().filter_map(|(path, ns)| {
-        let node = find(&totals.tree.contexts, path)?;
+    let (contexts, all_ranks) = (&totals.tree.contexts, totals.job.ranks.len());
+    // What serves several functions is its caller's choice.
+    let shared = shared_functions(contexts, owners, phase, all_ranks);
+    let mut known: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
+    for (path, ns) in work {
+        let Some(node) = find(contexts, path) else { continue };
         let mean_ns = phase.nodes.get(&node).map_or(0.0, |it| it.own.mean(all_ranks));
-        Some((node, *ns as f64 / f64::from(ranks.max(1)), mean_ns))
-    });
-    let known: Vec<(NodeId, f64, f64)> = known.collect();
-    let excess_ns = |it: &(NodeId, f64, f64)| (it.1 - it.2).max(0.0);
-    let whole_ns: f64 = known.iter().map(|it| it.1).sum();
-    let whole_excess_ns: f64 = known.iter().map(excess_ns).sum();
+        let outwards = std::iter::successors(Some(node), |it| owners.caller(contexts, *it));
+        let doer = outwards.into_iter().find(|it| !shared.contains(it)).unwrap_or(node);
+        let (theirs, mean) = known.entry(doer).or_default();
+        *theirs += *ns as f64 / f64::from(ranks.max(1));
+        *mean += mean_ns;
+    }
+    let excess_ns = |(theirs, mean): &(f64, f64)| (theirs - mean).max(0.0);
+    let whole_ns: f64 = known.values().map(|it| it.0).sum();
+    let whole_excess_ns: f64 = known.values().map(excess_ns).sum();
     let by_excess = whole_excess_ns >= EXCESS_FRACTION * whole_ns;
-    let weight = |it: &(NodeId, f64, f64)| match by_excess {
+    let weight = |it: &(f64, f64)| match by_excess {
         true => excess_ns(it) / whole_excess_ns.max(1.0),
-        false => it.1 / whole_ns.max(1.0),
+        false => it.0 / whole_ns.max(1.0),
     };
-    let large = known.iter().filter(|it| weight(it) >= CAUSE_FRACTION);
+    let large = known.iter().filter(|(_, it)| weight(it) >= CAUSE_FRACTION);
     let mut causes: Vec<Cause> =
-        large.map(|it| Cause::new(it.0, true, weight(it) * lost_ns)).collect();
+        large.map(|(node, it)| Cause::new(*node, false, weight(it) * lost_ns)).collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
     causes
 }

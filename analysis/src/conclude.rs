@@ -131,7 +131,8 @@ impl Conclusion {
 
     /// Names the causes of chains from the answers of the ranks at which they begin.
     pub fn name_origins(&mut self, answers: Vec<Work>) {
-        chains::name_causes(&self.totals, &mut self.findings, &mut self.chains, answers);
+        let known = (&self.totals, &self.owners);
+        chains::name_causes(known, &mut self.findings, &mut self.chains, answers);
     }
 
     /// The contexts of all ranks, by which processes tell each other of theirs.

@@ -5,6 +5,7 @@ mod cores;
 mod crews;
 mod groups;
 mod job;
+mod partners;
 mod parts;
 mod patterns;
 mod rules;

@@ -1,0 +1,126 @@
+//! Who waits for whom, and where a chain of waiting ranks begins.
+
+use plimsoll_collector::profile::{PartnerValue, UNKNOWN_PARTNER};
+
+use super::*;
+use crate::canonical::find;
+use crate::input::RankInput;
+
+/// The context of a call, by the names of its frames.
+fn node_of(input: &RankInput, names: &str) -> Option<u32> {
+    let tree = &input.profile.tree;
+    let shown = |node: u32| -> String {
+        let steps = crate::canonical::path(tree, node);
+        steps.iter().map(|(frame, _)| frame.function.as_str()).collect::<Vec<_>>().join("/")
+    };
+    let found = (0..tree.nodes.len() as u32).find(|node| shown(*node) == names)?;
+    assert_eq!(find(tree, &crate::canonical::path(tree, found)), Some(found));
+    Some(found)
+}
+
+/// A pipeline of four ranks: each receives from the one before, after that has worked, and sends to the next.
+/// Rank 0 works in `head`, the others in `block`.
+fn pipeline() -> Vec<RankInput> {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| {
+            let before = u64::from(rank) * 50 * MS;
+            let work = if rank == 0 { "main/sweep/head" } else { "main/sweep/block" };
+            vec![doing("main/sweep/MPI_Recv", before), doing(work, 50 * MS)]
+        });
+    }
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    let mut inputs = subject.inputs();
+    for input in &mut inputs {
+        let Some(node) = node_of(input, "main/sweep/MPI_Recv") else { continue };
+        let rank = input.rank;
+        let with = |partner, sent, received, waited_ns| PartnerValue {
+            node,
+            partner,
+            sent,
+            bytes: 8 * sent,
+            received,
+            waited_ns,
+        };
+        let partners = &mut input.profile.partners;
+        partners.extend((rank > 0).then(|| with(rank - 1, 0, 10, u64::from(rank) * 500 * MS)));
+        partners.extend((rank < 3).then(|| with(rank + 1, 10, 0, 0)));
+    }
+    inputs
+}
+
+#[test]
+fn a_pipeline_begins_at_its_first_rank() {
+    let summary = diagnose_alone(pipeline(), &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    assert_eq!(path(&loss.symptom.path), "main/sweep/MPI_Recv");
+    let waits_for: Vec<(&str, f64)> =
+        loss.waits_for.iter().map(|it| (it.ranks.as_str(), rounded(it.share))).collect();
+    assert_eq!(waits_for, [("2", 0.5), ("1", 0.333333), ("0", 0.166667)]);
+    // Of what rank 2 is waited for, 1 s of 1.5 s is its own waiting for rank 1.
+    let origin = loss.origin.as_ref().unwrap();
+    assert!(origin.ranks.contains('0'), "{origin:?}");
+    assert_eq!(loss.slow_ranks, origin.ranks);
+    let matrix = summary.communication.matrix.as_ref().unwrap();
+    assert_eq!(matrix.ranks.as_deref(), Some("0-3"));
+    assert_eq!(matrix.calls[1], [0, 0, 10, 0]);
+    assert_eq!(matrix.bytes[1], [0, 0, 80, 0]);
+    assert_eq!(matrix.received[3], [0, 0, 10, 0]);
+    assert_eq!(matrix.wait_s[3], [0.0, 0.0, 1.5, 0.0]);
+}
+
+#[test]
+fn the_matrix_does_not_depend_on_who_reduces() {
+    let alone = diagnose_alone(pipeline(), &job()).unwrap();
+    let shared = crate::threads::run(4, |comm| {
+        let rank = comm.rank() as usize;
+        let local = pipeline().into_iter().skip(rank).take(1).collect();
+        diagnose(comm, local, &job()).unwrap()
+    });
+    let summary = shared.into_iter().flatten().next().unwrap();
+    assert_eq!(summary.communication, alone.communication);
+    assert_eq!(summary.losses, alone.losses);
+}
+
+#[test]
+fn partners_without_a_rank_are_counted_apart() {
+    let mut inputs = pipeline();
+    for input in &mut inputs {
+        for value in &mut input.profile.partners {
+            if value.received > 0 {
+                value.partner = if input.rank == 1 { UNKNOWN_PARTNER } else { 99 };
+            }
+        }
+    }
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let matrix = summary.communication.matrix.as_ref().unwrap();
+    assert_eq!((matrix.unknown.received, matrix.unknown.wait_s), (30, 3.0));
+    assert!(matrix.received.iter().flatten().all(|received| *received == 0));
+    assert_eq!(matrix.others, Default::default());
+}
+
+#[test]
+fn many_ranks_share_rows_by_clusters() {
+    let mut subject = ten_steps(200, |rank| {
+        let ms = if rank < 100 { 10 } else { 40 };
+        let work = if rank < 100 { "main/short" } else { "main/long" };
+        vec![doing("main/MPI_Recv", MS), doing(work, ms * MS)]
+    });
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    let mut inputs = subject.inputs();
+    for input in &mut inputs {
+        let Some(node) = node_of(input, "main/MPI_Recv") else { continue };
+        let partner = (input.rank + 1) % 200;
+        let value = PartnerValue { node, partner, sent: 3, bytes: 24, received: 3, waited_ns: MS };
+        input.profile.partners.push(value);
+    }
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let matrix = summary.communication.matrix.as_ref().unwrap();
+    let clusters = matrix.clusters.as_ref().unwrap();
+    assert!(matrix.ranks.is_none() && clusters.len() < 20, "{clusters:?}");
+    assert_eq!(matrix.calls.iter().flatten().sum::<u64>(), 600);
+    let ranks: u32 =
+        clusters.iter().map(|it| it.parse::<crate::ranks::RankSet>().unwrap().len()).sum();
+    assert_eq!(ranks, 200);
+}
