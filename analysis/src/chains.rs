@@ -1,16 +1,16 @@
 //! Losses to partners, once it is known who waits for whom: which ranks the waiting ranks wait for, and
 //! at which rank, in which context, a chain of waiting ranks begins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
 
 use crate::canonical::{find, path};
 use crate::delays::{Waits, origins};
 use crate::finding::Finding;
 use crate::imbalance::{Cause, shared_functions};
 use crate::metrics::NS_PER_S;
-use crate::owners::Owners;
+use crate::owners::{Owners, function_around};
 use crate::pairs::{Begin, Pairs, Seats, Work};
 use crate::ranks::RankSet;
 use crate::summary::{LossKind, WaitsFor};
@@ -163,8 +163,11 @@ fn computed(
     for (path, ns) in work {
         let Some(node) = find(contexts, path) else { continue };
         let mean_ns = phase.nodes.get(&node).map_or(0.0, |it| it.own.mean(all_ranks));
-        let outwards = std::iter::successors(Some(node), |it| owners.caller(contexts, *it));
-        let doer = outwards.into_iter().find(|it| !shared.contains(it)).unwrap_or(node);
+        let mut doer = node;
+        while let Some(function) = shared_around(contexts, doer, &shared) {
+            let Some(caller) = owners.caller(contexts, function) else { break };
+            doer = caller;
+        }
         let (theirs, mean) = known.entry(doer).or_default();
         *theirs += *ns as f64 / f64::from(ranks.max(1));
         *mean += mean_ns;
@@ -182,4 +185,18 @@ fn computed(
         large.map(|(node, it)| Cause::new(*node, false, weight(it) * lost_ns)).collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
     causes
+}
+
+/// The context itself, or the function around a loop, if that serves several functions.
+fn shared_around(
+    contexts: &ContextTree,
+    node: NodeId,
+    shared: &BTreeSet<NodeId>,
+) -> Option<NodeId> {
+    let frame = &contexts.frames[contexts.nodes[node as usize].frame as usize];
+    let function = match frame.kind {
+        FrameKind::Loop => function_around(contexts, node)?,
+        _ => node,
+    };
+    shared.contains(&function).then_some(function)
 }
