@@ -4,7 +4,7 @@ import type { Contexts } from "./contexts";
 import { contextDetails } from "./context_details";
 import { h } from "./dom";
 import { type Entry, type Mode, entries, sorted } from "./entries";
-import { counted, frameName, percent, place as sourcePlace } from "./format";
+import { count, counted, frameName, percent, place as sourcePlace } from "./format";
 import { Icicle } from "./icicle";
 import type { Job } from "./job";
 import { METRICS, metric, shown, total } from "./metrics";
@@ -24,8 +24,8 @@ interface Row {
   open: boolean;
 }
 
-/** Maximum number of rows that a search opens. */
-const MAX_FOUND_ROWS = 200_000;
+/** Maximum number of rows that a search opens: nobody reads more, and these are there at once. */
+const MAX_FOUND_ROWS = 5000;
 
 class ContextsView {
   private readonly job: Job;
@@ -43,6 +43,7 @@ class ContextsView {
   private rows: Row[] = [];
   private cursor = 0;
   private highlighted = new Map<number, string>();
+  private readonly topsOnce = new Map<Mode, Entry[]>();
 
   constructor(job: Job, contexts: Contexts) {
     this.job = job;
@@ -65,6 +66,11 @@ class ContextsView {
   }
 
   fill(place: HTMLElement): void {
+    // Grouping all contexts takes longest: it is done before the user asks for it.
+    requestIdleCallback(() => {
+      this.tops("flat");
+      this.tops("callers");
+    });
     place.replaceChildren(this.controls, h("div", { class: "split" },
       h("div", { class: "split-main" }, this.grid, this.icicle.element), this.details));
   }
@@ -72,6 +78,11 @@ class ContextsView {
   private mode(): string {
     const { mode } = this.job.address;
     return MODES.some(([id]) => id === mode) ? mode! : "tree";
+  }
+
+  /** Functions by their own time, call paths by all of it. */
+  private defaultSort(): string {
+    return this.mode() === "tree" ? "inclusive" : "exclusive";
   }
 
   private openKeys(): Set<string> {
@@ -102,6 +113,7 @@ class ContextsView {
     this.icicle.element.hidden = !isIcicle;
     const node = address.node;
     const chosen = node !== undefined && this.contexts.has(node) ? node : null;
+    this.details.hidden = chosen === null;
     if (isIcicle) {
       this.icicle.show(chosen, address.search ?? "", this.highlighted);
     } else {
@@ -113,7 +125,6 @@ class ContextsView {
       this.list.show(this.rows.length);
       if (at >= 0) this.list.reveal(at);
     }
-    this.details.hidden = chosen === null;
     if (chosen !== null) this.details.replaceChildren(contextDetails(this.job, this.contexts, chosen));
   }
 
@@ -162,7 +173,7 @@ class ContextsView {
   }
 
   private showHead(): void {
-    const { sort = "inclusive", ascending } = this.job.address;
+    const { sort = this.defaultSort(), ascending } = this.job.address;
     const title = (id: string, name: string, help: string) => {
       const isSorted = sort === id;
       const arrow = isSorted ? (ascending ? " \u25b4" : " \u25be") : "";
@@ -180,7 +191,7 @@ class ContextsView {
 
   /** Makes the list of visible rows. */
   private build(): void {
-    const { sort = "inclusive", ascending = false, search = "" } = this.job.address;
+    const { sort = this.defaultSort(), ascending = false, search = "" } = this.job.address;
     const mode = this.mode() as Mode;
     const by = sort === "name" ? "name" : metric(sort);
     const open = this.openKeys();
@@ -189,7 +200,7 @@ class ContextsView {
     const add = (all: Entry[], level: number, isOpen: (entry: Entry) => boolean,
       isShown: (entry: Entry) => boolean) => {
       for (const entry of order(all)) {
-        if (!isShown(entry) || rows.length >= MAX_FOUND_ROWS) continue;
+        if (!isShown(entry) || (search !== "" && rows.length >= MAX_FOUND_ROWS)) continue;
         const opened = entry.expandable && isOpen(entry);
         rows.push({ entry, level, open: opened });
         if (opened) add(entry.children(), level + 1, isOpen, isShown);
@@ -197,24 +208,27 @@ class ContextsView {
     };
     if (search === "") {
       this.found.textContent = "";
-      add(entries(this.contexts, mode), 0, (entry) => open.has(entry.key), () => true);
+      add(this.tops(mode), 0, (entry) => open.has(entry.key), () => true);
     } else if (mode === "tree") {
       const [hits, above] = this.hits(search);
       this.found.textContent = counted(hits, "match").replace(/matchs$/, "matches");
-      add(entries(this.contexts, mode), 0,
+      add(this.tops(mode), 0,
         (entry) => (above[entry.node]! & 2) !== 0 || open.has(entry.key),
-        (entry) => above[entry.node] !== 0 || this.isBelowHit(entry.node, above));
+        (entry) => above[entry.node] !== 0);
     } else {
       const frames = this.contexts.matching(search);
-      const tops = entries(this.contexts, mode).filter((entry) => frames[entry.frame] === 1);
+      const tops = this.tops(mode).filter((entry) => frames[entry.frame] === 1);
       this.found.textContent = counted(tops.length, "match").replace(/matchs$/, "matches");
       add(tops, 0, (entry) => open.has(entry.key), () => true);
+    }
+    if (search !== "" && rows.length >= MAX_FOUND_ROWS) {
+      this.found.textContent += `; the first ${count(MAX_FOUND_ROWS)} rows`;
     }
     this.rows = rows;
     this.cursor = Math.min(this.cursor, Math.max(rows.length - 1, 0));
   }
 
-  /** Marks contexts: bit 1 for those that match, bit 2 for those above one that does. */
+  /** Marks contexts: bit 1 for those that match, bit 2 for those above one, bit 4 for those below. */
   private hits(search: string): [number, Uint8Array] {
     const frames = this.contexts.matching(search);
     const marks = new Uint8Array(this.contexts.length);
@@ -227,14 +241,18 @@ class ContextsView {
       const parent = this.contexts.parent(node);
       if (parent !== null && marks[node] !== 0) marks[parent]! |= 2;
     }
+    for (let node = 0; node < this.contexts.length; node += 1) {
+      const parent = this.contexts.parent(node);
+      if (parent !== null && (marks[parent]! & 5) !== 0) marks[node]! |= 4;
+    }
     return [hits, marks];
   }
 
-  private isBelowHit(node: number, marks: Uint8Array): boolean {
-    for (let at = this.contexts.parent(node); at !== null; at = this.contexts.parent(at)) {
-      if (marks[at]! & 1) return true;
-    }
-    return false;
+  /** The outermost rows of a view, made once. */
+  private tops(mode: Mode): Entry[] {
+    const known = this.topsOnce.get(mode) ?? entries(this.contexts, mode);
+    this.topsOnce.set(mode, known);
+    return known;
   }
 
   private focusFirstFound(): void {
@@ -263,7 +281,7 @@ class ContextsView {
       h("span", { class: "label", title: title(frame) }, frameName(frame)),
       mark && h("span", { class: `badge ${mark}` }, mark),
     );
-    name.style.paddingLeft = `${Math.min(level, 60) * 14 + 4}px`;
+    name.style.paddingLeft = `${Math.min(level, 60) * 10 + 4}px`;
     return h("div", {
       class: index === this.cursor ? "row current" : "row", role: "row",
       "aria-level": level + 1, "aria-rowindex": index + 2, "data-node": entry.node,

@@ -14,7 +14,7 @@ export interface Entry {
   nodes: ArrayLike<number>;
   /** The context that the row stands for, where there is only one. */
   node: number;
-  expandable: boolean;
+  readonly expandable: boolean;
   children: () => Entry[];
 }
 
@@ -79,11 +79,11 @@ function flatEntry(contexts: Contexts, key: string, frame: number, nodes: number
     }
     return found;
   };
-  const expandable = nodes.some((node) => {
-    return contexts.below(node).some((child) => isPart(contexts, child));
-  });
   return {
-    key, frame, nodes, node: nodes[0]!, expandable,
+    key, frame, nodes, node: nodes[0]!,
+    get expandable() {
+      return nodes.some((node) => contexts.below(node).some((child) => isPart(contexts, child)));
+    },
     children: () => [...parts()].map(([part, at]) => ({
       key: `${key}.${part}`,
       frame: part,
@@ -108,7 +108,9 @@ function callerEntry(
 ): Entry {
   return {
     key, frame, nodes, node: at[0]!,
-    expandable: at.some((node) => contexts.parent(node) !== null),
+    get expandable() {
+      return at.some((node) => contexts.parent(node) !== null);
+    },
     children: () => {
       const callers = new Map<number, { nodes: number[]; at: number[] }>();
       at.forEach((node, index) => {
@@ -135,11 +137,18 @@ export function sorted(
   descending: boolean,
 ): Entry[] {
   const sign = descending ? -1 : 1;
+  if (rows.length < 2) return rows;
   if (metric === "name") {
     const name = (entry: Entry) => contexts.frames[entry.frame]?.function ?? "";
     return [...rows].sort((a, b) => sign * name(a).localeCompare(name(b)));
   }
-  const valued = rows.map((entry) => ({ entry, value: total(contexts, metric, entry.nodes) }));
+  const numbers = contexts.column(metric.column);
+  const value = ({ nodes }: Entry): number | null => {
+    if (nodes.length > 1) return total(contexts, metric, nodes);
+    const number = numbers[nodes[0]!]!;
+    return Number.isNaN(number) ? null : number;
+  };
+  const valued = rows.map((entry) => ({ entry, value: value(entry) }));
   valued.sort((a, b) => {
     if (a.value === null || b.value === null) {
       return Number(a.value === null) - Number(b.value === null);

@@ -6,6 +6,8 @@ import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
 import type { Loop } from "./summary";
 
+/** Iterations from which on a loop is likely to be the one that the run is about. */
+const MANY_ITERATIONS = 10;
 /** Clusters with a colour of their own. */
 const MAX_COLOURED = 6;
 
@@ -29,8 +31,8 @@ function hottest(loops: Loop[]): number {
   let best = 0;
   loops.forEach((loop, index) => {
     const first = loops[best]!;
-    const has = Number(loop.durations_s.length > 1);
-    const had = Number(first.durations_s.length > 1);
+    const has = Number(loop.durations_s.length >= MANY_ITERATIONS);
+    const had = Number(first.durations_s.length >= MANY_ITERATIONS);
     if (has > had || (has === had && loop.fraction > first.fraction)) best = index;
   });
   return best;

@@ -63,6 +63,7 @@ async function start(): Promise<void> {
     document.addEventListener("themechange", show);
     document.addEventListener("keydown", (event) => shortcut(event, job));
     show();
+    performance.mark("verdict");
     await job.readMissing();
     document.documentElement.dataset.ready = "1";
   } catch (error) {
@@ -83,8 +84,8 @@ function program(run: Run): string {
 
 function header(run: Run, links: HTMLElement[]): HTMLElement {
   const parts = [
-    run.mpi.abi === "none" ? counted(run.threads, "thread") : counted(run.ranks, "rank"),
-    `on ${hosts(run.nodes)}`,
+    (run.mpi.abi === "none" ? counted(run.threads, "thread") : counted(run.ranks, "rank")) +
+      ` on ${hosts(run.nodes)}`,
     seconds(run.elapsed_s),
     run.started.replace("T", " ").slice(0, 16),
   ];

@@ -42,7 +42,7 @@ export const METRICS: Metric[] = [
   },
   {
     id: "slowest",
-    title: "Slowest rank",
+    title: "Slowest",
     help: "Inclusive time on the rank with the longest",
     column: "inclusive.max_s",
     sum: "at most",

@@ -149,6 +149,10 @@ function quality(job: Job): Child[] {
     doubts.push(`${counted(collection.unsampled_threads ?? 0, "thread")} could not be sampled.`);
   }
   if (!run.complete) doubts.push("The run did not end regularly.");
+  if (job.summary.losses.some((loss) => loss.kind === "oversubscription")) {
+    doubts.push("There were more busy threads than cores: how long ranks wait for each other is " +
+      "not the program's own.");
+  }
   return [
     h("p", { class: doubts.length > 0 ? "doubt" : "trust" },
       doubts.length > 0 ? doubts.join(" ") : "Yes: nothing was lost that matters."),
