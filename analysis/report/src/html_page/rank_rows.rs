@@ -62,7 +62,7 @@ pub fn read(file: File, summary: &Summary) -> io::Result<RankRows> {
         return Err(damaged("its first line contradicts itself"));
     }
     let row_bytes = quantities.checked_mul(nodes).and_then(|all| all.checked_mul(FLOAT_BYTES));
-    let all = row_bytes.and_then(|bytes| bytes.checked_mul(ranks));
+    let all = row_bytes.and_then(|bytes| bytes.checked_mul(ranks)?.checked_add(line.len()));
     let row_bytes = row_bytes.filter(|_| all.is_some_and(|all| all as u64 <= length));
     let row_bytes = row_bytes.ok_or_else(|| damaged("it ends early"))?;
 
