@@ -24,7 +24,10 @@ export function contextDetails(job: Job, contexts: Contexts, node: number): HTML
     ["Balance point", balanced === 255 ? "unknown" : balanced === 1 ? "yes" : "no"],
   ];
   for (const counter of contexts.counters()) {
-    seen.push([capital(words(counter)), number(value(`counters.${counter}`))]);
+    const sum = value(`counters.${counter}`);
+    seen.push(counter.endsWith("_s")
+      ? [capital(words(counter.slice(0, -2))), `${seconds(sum)}, all ranks`]
+      : [capital(words(counter)), number(sum)]);
   }
   return h("div", {},
     h("h2", {}, frameName(frame)),
@@ -64,7 +67,7 @@ function times(job: Job, contexts: Contexts, node: number): HTMLElement {
     ];
   };
   const names = [
-    "Mean", "... of the run", "Least", "... where it ran", "Most", "Deviation", "Sum", "Ranks",
+    "Mean", "... of the run", "Least", "... of those", "Most", "Deviation", "Sum", "Ranks",
   ];
   const [inclusive, exclusive] = [column("inclusive"), column("exclusive")];
   return table("Time over the ranks", ["", "Inclusive", "Exclusive"],

@@ -2,7 +2,7 @@
 
 import { type RankTimes, readRankFile } from "./blocks";
 import type { Contexts } from "./contexts";
-import { type Child, h, table } from "./dom";
+import { type Child, fill, h, table } from "./dom";
 import { count, counted, each, endOf, frameName, percent, ranks as rankWords, seconds, size } from "./format";
 import type { Job } from "./job";
 import { matrixPanel } from "./matrix";
@@ -14,13 +14,14 @@ const MAX_RULES = 64;
 export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
   const [contexts, times] = await Promise.all([job.contexts(), job.rankTimes()]);
   if (job.address.view !== "ranks") return;
-  place.replaceChildren(
+  fill(place,
     h("section", { class: "panel" }, h("h2", {}, "Time over the ranks"),
       scatter(job, contexts, times)),
     h("div", { class: "columns" },
       h("section", { class: "panel" }, h("h2", {}, "Ranks that behave alike"), clusters(job)),
       h("section", { class: "panel" }, h("h2", {}, "Nodes"), nodes(job)),
     ),
+    together(job, contexts),
     h("section", { class: "panel" }, h("h2", {}, "Who communicates with whom"), matrixPanel(job)),
   );
 }
@@ -175,6 +176,22 @@ function clusters(job: Job): Child {
       rankWords(cluster.ranks, run.ranks), count(cluster.size), `rank ${cluster.representative}`,
       cluster.distance === null ? "\u2013" : percent(cluster.distance),
     ]));
+}
+
+/** Contexts and ranks that vary together. */
+function together(job: Job, contexts: Contexts): Child {
+  const found = job.summary.biclusters ?? [];
+  return found.length > 0 && h("section", { class: "panel" },
+    table("Contexts and ranks that vary together", ["Ranks", "Contexts", "Of the variance"],
+      found.map((group) => [
+        rankWords(group.ranks, job.summary.run.ranks),
+        h("span", {}, group.nodes.filter((node) => contexts.has(node)).slice(0, 8)
+          .map((node, index) => [
+            index > 0 && ", ",
+            h("a", { href: job.link({ view: "contexts", node }) }, frameName(contexts.frame(node))),
+          ]), group.nodes.length > 8 && ", ..."),
+        percent(group.variance_share),
+      ])));
 }
 
 function nodes(job: Job): Child {

@@ -170,6 +170,13 @@ export interface RankCluster {
   distance: number | null;
 }
 
+export interface Bicluster {
+  nodes: number[];
+  ranks: string;
+  sign: number | string;
+  variance_share: number;
+}
+
 export interface ThreadCluster {
   ranks: string;
   size: number;
@@ -207,6 +214,7 @@ export interface Summary {
   loops: Loop[];
   clusters: RankCluster[];
   thread_clusters?: ThreadCluster[];
+  biclusters?: Bicluster[];
   clocks: Clocks;
   timeline: { file: string | null };
   per_rank: { file: string | null };

@@ -7,7 +7,7 @@ const space = await workspace();
 try {
   const context = await browser(space.directory);
   const { page: shown } = await opened(context, page);
-  await shown.setViewportSize({ width: 1200, height: 860 });
+  await shown.setViewportSize({ width: 1440, height: 820 });
   const shoot = (name) => shown.screenshot({ path: join(directory, name) });
   await shoot("page-verdict.png");
   await to(shown, "#contexts?mode=tree");
