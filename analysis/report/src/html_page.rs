@@ -52,7 +52,7 @@ const TIMELINE_SCHEMA: &[u8] = b"\"plimsoll-timeline/";
 pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
     let (head, tail) = SHELL.split_once(MARKER).unwrap_or((SHELL, ""));
     to.write_all(head.as_bytes())?;
-    block(to, "summary", |to| json(to, &rest::Rest::from(summary)))?;
+    block(to, "summary", |to| json(to, &rest::Rest(summary)))?;
     block(to, "frames", |to| json(to, &summary.tree.frames))?;
     block(to, "tree", |to| columns::write(&summary.tree, to))?;
     let mut missing = Missing::default();
