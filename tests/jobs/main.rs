@@ -4,6 +4,7 @@ mod attacked;
 mod balanced;
 mod bounds;
 mod calls;
+mod checkups;
 mod clocks;
 mod clusters;
 mod comings;

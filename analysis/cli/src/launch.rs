@@ -94,7 +94,7 @@ fn prepare(environment: &mut Environment) -> Result<(), String> {
 
 /// Where this command is, for the library is beside it: as the kernel says, or, where there is no
 /// /proc, as it was called.
-fn own_place(told: io::Result<PathBuf>, name: Option<OsString>) -> Option<PathBuf> {
+pub fn own_place(told: io::Result<PathBuf>, name: Option<OsString>) -> Option<PathBuf> {
     let called = || std::path::absolute(find(&name?)?).ok();
     told.ok().or_else(called)
 }
@@ -146,7 +146,7 @@ fn warn(program: &OsStr, matches: &ArgMatches) {
 }
 
 /// The file that exec will take: as given, or the first executable of that name in PATH.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
         return Some(path.into());

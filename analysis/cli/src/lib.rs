@@ -2,6 +2,7 @@
 
 mod diff;
 mod digest;
+mod doctor;
 mod elf;
 mod export;
 mod launch;
@@ -57,6 +58,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Some(("diff", diff)) => diff::run(diff),
         Some(("digest", digest)) => digest::run(digest),
         Some(("report", report)) => report::run(report),
+        Some(("doctor", doctor)) => doctor::run(doctor),
+        Some((doctor::TRIAL, _)) => {
+            doctor::compute();
+            Ok(())
+        }
         Some((name, _)) => Err(Failure {
             message: format!("`plimsoll {name}` is not implemented yet."),
             status: USAGE,

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use crate::doctor::TRIAL;
 use plimsoll_export::Format;
 use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 
@@ -12,8 +13,7 @@ use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 pub const PROGRAM: &str = "program";
 
 /// Subcommands of the contract that a later version brings.
-const NOT_YET: [(&str, &str); 2] =
-    [("doctor", "Tell what works on this machine"), ("top", "Watch a running job")];
+const NOT_YET: [(&str, &str); 1] = [("top", "Watch a running job")];
 
 /// The whole command line.
 pub fn command() -> Command {
@@ -25,7 +25,9 @@ pub fn command() -> Command {
         .subcommand(run())
         .subcommand(report())
         .subcommand(digest())
-        .subcommand(super::diff::command());
+        .subcommand(super::diff::command())
+        .subcommand(doctor())
+        .subcommand(Command::new(TRIAL).hide(true));
     NOT_YET.iter().fold(command, |command, (name, about)| {
         let rest = Arg::new("rest").num_args(0..).allow_hyphen_values(true).hide(true);
         command.subcommand(Command::new(*name).about(format!("{about} (not yet)")).arg(rest))
@@ -148,6 +150,29 @@ fn report() -> Command {
 /// What `report` prints or exports.
 fn formats() -> Vec<&'static str> {
     ["text", "json", "html"].into_iter().chain(Format::ALL.map(Format::name)).collect()
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about("Check what works on this machine, and with a program")
+        .long_about(
+            "Checks what works on this machine: a short computation is measured under the library, and \
+             limits, settings and directories are looked at. With PROGRAM it also checks what can \
+             be measured of that program, which is not started. Each line that is not ok has a \
+             remedy. The exit status is 0 if nothing failed, else 1.",
+        )
+        .arg(
+            Arg::new("program")
+                .help("A program, by its path or its name in PATH")
+                .value_name("PROGRAM")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .help("Print the checks as JSON: schema plimsoll-doctor/1")
+                .action(ArgAction::SetTrue),
+        )
 }
 
 fn digest() -> Command {

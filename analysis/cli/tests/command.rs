@@ -121,7 +121,7 @@ fn wrong_usage_ends_with_two() {
         &["diff", "a", "b", "--expect", "linear"],
         &["diff", "a", "b", "--fail-above", "much"],
         &["diff", "a", "b", "--fail-above", "-3%"],
-        &["doctor"],
+        &["doctor", "--no-such-option"],
     ] {
         let (stdout, message, status) = said(&run(arguments));
         assert_eq!((stdout.as_str(), status), ("", Some(2)), "{arguments:?}");

@@ -1,0 +1,203 @@
+//! What Plimsoll needs of the machine, its limits and the environment.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::settings::{LIBRARY, Settings};
+
+use super::checks::Check;
+use super::{own_command, trial};
+use crate::library;
+
+/// Free space below this is too little for spools and reports, in bytes.
+const MIN_FREE_BYTES: u64 = 64 << 20;
+/// Limits on sizes and on address space below this switch off parts of the measurement, in bytes.
+const MIN_LIMIT_BYTES: u64 = 1 << 30;
+/// Limits on processes below this may leave no room for the library's two threads per process.
+const MIN_PROCESSES: u64 = 64;
+
+/// All checks of the machine, the most important first.
+pub fn checks() -> Vec<Check> {
+    let mut checks = vec![platform()];
+    match own_command() {
+        Some(command) => match library::find(&command, env::var_os(LIBRARY).as_deref()) {
+            Ok(path) => {
+                checks.push(Check::ok("library", shown(&path).to_string()));
+                checks.extend(trial::checks(&command));
+            }
+            // The second sentence says what to do.
+            Err(message) => {
+                let (found, remedy) =
+                    message.split_once(". ").unwrap_or((&message, "Correct or unset it."));
+                checks.push(Check::failed("library", found, remedy));
+            }
+        },
+        None => checks.push(Check::failed(
+            "library",
+            "the place of this command is unknown",
+            format!("Set {LIBRARY} to the path of libplimsoll.so."),
+        )),
+    }
+    checks.push(cores());
+    checks.extend(limits());
+    let (settings, warnings) = Settings::from_env(env::vars_os());
+    checks.push(settings_check(warnings.iter().map(ToString::to_string).collect()));
+    checks.push(directory("output", &output_directory(&settings)));
+    checks.push(cache());
+    checks
+}
+
+fn platform() -> Check {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let found = format!("{} {} {}", env::consts::OS, kernel.trim(), env::consts::ARCH);
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        Check::ok("platform", found)
+    } else {
+        Check::failed("platform", found, "Plimsoll measures on x86-64 Linux only.")
+    }
+}
+
+fn cores() -> Check {
+    match thread::available_parallelism() {
+        Ok(cores) => Check::ok("cores", format!("{cores} allowed to this process")),
+        Err(error) => Check::limited(
+            "cores",
+            format!("unknown: {error}"),
+            "Reports cannot tell waiting for a core from other waiting.",
+        ),
+    }
+}
+
+/// Limits of the shell that are small enough to matter.
+fn limits() -> Vec<Check> {
+    let soft = |resource| getrlimit(resource).map_or(RLIM_INFINITY, |(soft, _)| soft);
+    let mut checks = Vec::new();
+    for (resource, what, option) in [
+        (Resource::RLIMIT_FSIZE, "the size of files", "-f"),
+        (Resource::RLIMIT_AS, "address space", "-v"),
+    ] {
+        let limit = soft(resource);
+        if limit < MIN_LIMIT_BYTES {
+            checks.push(Check::limited(
+                "limits",
+                format!("{what} is limited to {} KiB", limit >> 10),
+                format!("Raise it (`ulimit {option} unlimited`), or fewer threads are sampled."),
+            ));
+        }
+    }
+    let processes = soft(Resource::RLIMIT_NPROC);
+    if processes < MIN_PROCESSES {
+        checks.push(Check::limited(
+            "limits",
+            format!("processes of this user are limited to {processes}"),
+            "Raise it (`ulimit -u`): the library needs two threads in each process.",
+        ));
+    }
+    if checks.is_empty() {
+        checks.push(Check::ok("limits", "none that is small enough to matter"));
+    }
+    checks
+}
+
+fn settings_check(warnings: Vec<String>) -> Check {
+    if warnings.is_empty() {
+        Check::ok("settings", "all PLIMSOLL_ variables are understood")
+    } else {
+        let remedy = "Correct or unset them; until then the defaults are used.";
+        Check::limited("settings", warnings.join("; "), remedy)
+    }
+}
+
+/// The directory that PLIMSOLL_OUTPUT names, up to the first part with a placeholder.
+fn output_directory(settings: &Settings) -> PathBuf {
+    let output = Path::new(&settings.output);
+    let fixed = output.ancestors().find(|part| !part.to_string_lossy().contains('%'));
+    fixed.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+fn cache() -> Check {
+    let home = env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    match home {
+        Some(home) => directory("cache", &home.join("plimsoll")),
+        None => Check::limited(
+            "cache",
+            "neither XDG_CACHE_HOME nor HOME is set",
+            "Set one: loops and lines of programs are then looked up only once.",
+        ),
+    }
+}
+
+/// Whether files can be made in a directory, or in the nearest one above that exists.
+fn directory(name: &'static str, wanted: &Path) -> Check {
+    let whole = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
+    let Some(place) = whole.ancestors().find(|place| place.exists()) else {
+        return Check::limited(
+            name,
+            format!("{} cannot be made", shown(&whole)),
+            "Choose another.",
+        );
+    };
+    if let Err(error) = tempfile::Builder::new().prefix(".plimsoll-doctor-").tempfile_in(place) {
+        return Check::limited(
+            name,
+            format!("nothing can be written in {}: {error}", shown(place)),
+            if name == "output" {
+                "Set PLIMSOLL_OUTPUT to a directory that you may write in."
+            } else {
+                "Set XDG_CACHE_HOME to a directory that you may write in."
+            },
+        );
+    }
+    let free = statvfs(place).map(|system| system.blocks_available() * system.fragment_size());
+    match free {
+        Ok(free) if free < MIN_FREE_BYTES => Check::limited(
+            name,
+            format!("{} has {} MiB left", shown(&whole), free >> 20),
+            "Make room: spools give samples up where a disk is nearly full.",
+        ),
+        _ => Check::ok(name, shown(&whole).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::checks::State;
+
+    #[test]
+    fn a_directory_is_judged_by_writing_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        let check = directory("output", &root.path().join("a/b/c"));
+        assert_eq!(check.state, State::Ok, "{check:?}");
+        assert!(!root.path().join("a").exists());
+        // A file is in the way of the directory.
+        std::fs::write(root.path().join("file"), "").unwrap();
+        let check = directory("output", &root.path().join("file/b"));
+        assert_eq!(check.state, State::Limited, "{check:?}");
+        assert!(check.remedy.unwrap().contains("PLIMSOLL_OUTPUT"));
+    }
+
+    #[test]
+    fn placeholders_name_no_directory() {
+        let of = |output: &str| {
+            let variable = ("PLIMSOLL_OUTPUT".into(), output.into());
+            output_directory(&Settings::from_env([variable]).0)
+        };
+        assert!(of("/scratch/%j/%e").ends_with("scratch"));
+        assert!(of("reports").ends_with("reports"));
+    }
+
+    #[test]
+    fn settings_that_are_not_understood_are_quoted() {
+        let check = settings_check(vec!["PLIMSOLL_PERIOD=fast is no duration".into()]);
+        assert_eq!(check.state, State::Limited);
+        assert!(check.found.contains("PLIMSOLL_PERIOD=fast"));
+        assert_eq!(settings_check(Vec::new()).state, State::Ok);
+    }
+}
