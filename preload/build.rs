@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use plimsoll_calls::{CALLS, LONGEST_SYMBOL, Provider, SYMBOLS};
+use plimsoll_calls::{CALLS, MAX_SYMBOL_BYTES, Provider, SYMBOLS};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -13,7 +13,7 @@ fn main() {
     for (index, call) in CALLS.iter().enumerate() {
         let body = if call.provider == Provider::Own { "hooked" } else { "measured" };
         for (spelling, symbol) in SYMBOLS.iter().enumerate() {
-            let mut room = [0; LONGEST_SYMBOL];
+            let mut room = [0; MAX_SYMBOL_BYTES];
             let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
             // A hook of its own stands before its stub.
             if symbol.belongs_to(call) && name != "pthread_mutex_lock" {

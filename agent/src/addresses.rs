@@ -10,8 +10,8 @@ use crate::cfi::{CfiScratch, FrameRule, judge};
 use crate::marks::{self, Markable};
 use crate::modules::{Snapshot, asks_for_caller};
 use crate::plausible::{SIGNAL_RETURN, follows_call};
-use crate::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
+use plimsoll_wire::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 
 /// Entries of the hash table: twice the ids, so that probes stay short.
 const TABLE: usize = 2 * MAX_ADDRESSES;

@@ -1,15 +1,23 @@
-//! Plimsoll's measuring side: what runs in the application's threads.
+//! The measuring side: code that runs in the threads of the observed process.
+//!
+//! [`process::start`] begins to observe the process. A timer of each thread then raises a signal,
+//! [`sampler`] unwinds the interrupted stack in the handler, and [`regions`] counts and times wrapped
+//! calls. Both write records into the ring of the thread ([`plimsoll_wire`]), which the collector
+//! reads. [`thread::State`] is all that is known of a thread; [`marks`] shortens unwinding by marking
+//! return addresses.
 //!
 //! # Design constraints
-//! - The sampling path allocates nothing, locks nothing and reads no lazily allocated
-//!   thread-local storage; `errno` and every register survive it.
-//! - Nothing here knows MPI, trees or files: stacks go in, records come out.
-//! - What cannot be done is counted in the thread's header, never dropped silently.
+//! - The handler allocates nothing, takes no lock and reads no lazily allocated thread-local storage:
+//!   it may interrupt malloc, the loader or the holder of any lock.
+//! - errno and all registers are the same after a sample or a wrapper as before: the interrupted code
+//!   of the application continues with them.
+//! - The crate knows neither MPI nor trees nor files: stacks go in, records come out. What is slow or
+//!   may fail is the collector's work, outside the application's threads.
+//! - Every failure is counted in the header of the thread (truncated, lost): reports state what is
+//!   missing.
 
 mod addresses;
 mod cfi;
-pub mod clock;
-pub mod doorbell;
 pub mod loader;
 pub mod marks;
 mod memory;
@@ -18,15 +26,11 @@ mod offcpu;
 pub mod partner_table;
 mod plausible;
 pub mod process;
-pub mod record;
 pub mod regions;
-mod ring;
 mod room;
 pub mod sampler;
-pub mod segment;
 pub mod started_requests;
 mod stream;
-pub mod sync;
 pub mod thread;
 pub mod timer;
 pub mod tls;

@@ -21,13 +21,13 @@ pub mod unwinders;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::clock::ticks;
 use crate::modules::LoadedModule;
 use crate::process::{self, Observed};
-use crate::segment::MAX_ADDRESSES;
 use crate::thread::{State, bump};
 use crate::unwind::{End, Frame, Frames, Path, Start, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
+use plimsoll_wire::clock::ticks;
+use plimsoll_wire::segment::MAX_ADDRESSES;
 
 use retreat::Reason;
 

@@ -7,11 +7,11 @@
 //! did not run, it waited for a core. The scheduler's run-queue delay says less: a virtual machine's
 //! core can itself be waiting for a real one, which the scheduler inside counts as neither.
 
-use crate::record::OffCpu;
 use plimsoll_sys::clocks::clock_ns;
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::own::Known;
 use plimsoll_sys::syscalls::syscall;
+use plimsoll_wire::record::OffCpu;
 
 /// A thread's CPU clock and run-queue delay, as differences between readings.
 pub struct OffCpuClock {

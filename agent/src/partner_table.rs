@@ -7,9 +7,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::record::PartnerMessages;
-use crate::segment::{MAX_PARTNERS, PartnerCounters};
 use crate::thread::{bump, set};
+use plimsoll_wire::record::PartnerMessages;
+use plimsoll_wire::segment::{MAX_PARTNERS, PartnerCounters};
 
 /// Entries that may be in use: beyond it, searches become long.
 const MAX_USED: u32 = MAX_PARTNERS as u32 / 4 * 3;

@@ -11,13 +11,9 @@ use std::boxed::Box;
 use parking_lot::Mutex;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
-use crate::clock::{Anchor, stamp, ticks_in};
 use crate::marks::retreat::Reason;
 use crate::marks::{Markable, Marks, stubs};
 use crate::modules;
-use crate::segment::{
-    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process, ThreadArea,
-};
 use crate::thread::{HANDLER_STACK, State, ThreadBlock};
 use crate::timer::tick_ns;
 use crate::tls;
@@ -26,6 +22,10 @@ use crate::unwind::{Frames, Unwinding};
 use plimsoll_sys::clocks::clock_ns;
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::mapping;
+use plimsoll_wire::clock::{Anchor, stamp, ticks_in};
+use plimsoll_wire::segment::{
+    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process, ThreadArea,
+};
 
 mod error;
 mod listing;
@@ -164,7 +164,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     let takes_signals = loaded.first().is_some_and(|program| program.is_go);
     let observed: &'static Observed = observed;
     let header = observed.header();
-    header.version.store(crate::record::VERSION, Ordering::Relaxed);
+    header.version.store(plimsoll_wire::record::VERSION, Ordering::Relaxed);
     header.pid.store(std::process::id(), Ordering::Relaxed);
     header.start_time.store(start_time(), Ordering::Relaxed);
     header.period_ns.store(config.period_ns, Ordering::Relaxed);
@@ -296,7 +296,7 @@ impl Observed {
         let _ = off.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Says of something that it is not followed: a bit of [`crate::sync::unfollowed`].
+    /// Says of something that it is not followed: a bit of [`plimsoll_wire::sync::unfollowed`].
     pub fn leave_unfollowed(&self, what: u32) {
         let unfollowed = &self.header().unfollowed;
         if unfollowed.load(Ordering::Relaxed) & what == 0 {

@@ -8,16 +8,16 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::clock::stamp;
 use crate::marks;
 use crate::partner_table;
 use crate::process::Observed;
-use crate::record::{OffCpu, PartnerMessages, Record, STAMP_SHIFT};
-use crate::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
-use crate::sync::{Among, Sync};
 use crate::thread::{State, bump, difference, kept, set};
 use crate::unwind::{Frame, Path};
 use plimsoll_calls::CallId;
+use plimsoll_wire::clock::stamp;
+use plimsoll_wire::record::{OffCpu, PartnerMessages, Record, STAMP_SHIFT};
+use plimsoll_wire::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
+use plimsoll_wire::sync::{Among, Sync};
 
 mod paths;
 

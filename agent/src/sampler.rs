@@ -9,15 +9,15 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use crate::clock::{stamp, ticks};
 use crate::marks::{self, Goal, stubs};
 use crate::process::{self, Observed};
-use crate::record::{MAX_DEPTH, Record};
 use crate::regions::{RegionTable, flush_tallies};
-use crate::segment::Thread;
 use crate::thread::{State, ThreadBlock, bump, difference, kept};
 use crate::unwind::{End, Frame, Frames, Path, Start, Unwinding, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
+use plimsoll_wire::clock::{stamp, ticks};
+use plimsoll_wire::record::{MAX_DEPTH, Record};
+use plimsoll_wire::segment::Thread;
 
 /// Entry of the signal handler, for sigaction with SA_SIGINFO, SA_ONSTACK and SA_RESTART.
 ///

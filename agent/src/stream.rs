@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::record::{Encoder, MAX_RECORD_BYTES, Record, Stamp, delay_shift, tick_stamp};
-use crate::ring::Producer;
-use crate::segment::Thread;
 use crate::thread::bump;
+use plimsoll_wire::record::{Encoder, MAX_RECORD_BYTES, Record, Stamp, delay_shift, tick_stamp};
+use plimsoll_wire::ring::Producer;
+use plimsoll_wire::segment::Thread;
 
 /// The writing end of a thread's record stream: stamps, encoding, loss.
 pub struct Stream {

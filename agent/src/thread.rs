@@ -15,13 +15,13 @@ use crate::memory::StackMemory;
 use crate::modules::Snapshot;
 use crate::offcpu::OffCpuClock;
 use crate::process;
-use crate::record::{Delta, MAX_DEPTH};
 use crate::regions::RegionTable;
-use crate::segment::ThreadArea;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
 use crate::timer::Timer;
 use crate::unwind::{Frame, Frames, Path, RuleCache};
+use plimsoll_wire::record::{Delta, MAX_DEPTH};
+use plimsoll_wire::segment::ThreadArea;
 
 /// What the outermost frame of our own code holds while it runs ([`ThreadBlock::busy`]).
 const RUNS: u64 = 0x5aa5_c33c_9669_f00f;

@@ -9,9 +9,9 @@ use std::os::fd::IntoRawFd;
 
 use perf_event::events::Software;
 
-use crate::segment::ClockKind;
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::syscalls::syscall;
+use plimsoll_wire::segment::ClockKind;
 
 /// The sampling signal. A standard signal, since a queued real-time one turns into SIGIO when the
 /// queue is full; the one standard signal that Linux never sends and programs do not use, so that

@@ -12,8 +12,8 @@ use crate::cfi::CfiScratch;
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::modules::Snapshot;
-use crate::record::MAX_DEPTH;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
+use plimsoll_wire::record::MAX_DEPTH;
 
 /// framehop's cache, of the kind that never allocates while unwinding.
 pub type RuleCache = CacheX86_64<MustNotAllocateDuringUnwind>;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config};
-use plimsoll_agent::segment::ClockKind;
 use plimsoll_agent::tls;
+use plimsoll_wire::segment::ClockKind;
 
 #[test]
 fn a_thread_on_which_we_panic_goes_on_unmeasured() {

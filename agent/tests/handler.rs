@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::process::{self, Config};
-use plimsoll_agent::record::{Decoder, Record};
-use plimsoll_agent::segment::{
+use plimsoll_wire::record::{Decoder, Record};
+use plimsoll_wire::segment::{
     ADDRESSES_OFFSET, Address, ClockKind, MAX_ADDRESSES, ThreadArea, ring_bytes_for,
     thread_area_bytes, thread_offset,
 };

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config};
-use plimsoll_agent::segment::ClockKind;
 use plimsoll_agent::tls;
+use plimsoll_wire::segment::ClockKind;
 
 static HANDLED: AtomicBool = AtomicBool::new(false);
 static ENTERED: AtomicBool = AtomicBool::new(false);

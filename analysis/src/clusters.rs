@@ -15,7 +15,7 @@ use std::ops::Deref;
 
 use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
 use plimsoll_trees::{
-    Cluster, ControlFlow, Key, MemberSet, Node, Shed, Terms, limit, merge_sets, most_clusters,
+    Cluster, ControlFlow, Key, MemberSet, Node, Pruned, Terms, merge_sets, most_clusters, prune_to,
     ratio, separations,
 };
 use serde::{Deserialize, Serialize};
@@ -200,7 +200,7 @@ impl Clusters {
         let most = most_clusters(self.courses);
         let mut clusters = merge_sets(lower, higher, most, &Positions(&self.keys));
         for cluster in &mut clusters {
-            limit(&mut cluster.tree, MOST_NODES, &mut Shed::default());
+            prune_to(&mut cluster.tree, MOST_NODES, &mut Pruned::default());
         }
         clusters
     }

@@ -13,8 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_agent::sync::least_level;
 use plimsoll_collector::profile::{NodeId, Part};
+use plimsoll_wire::sync::least_level;
 use serde::{Deserialize, Serialize};
 
 use crate::instances::{Instance, each_of_rank};

@@ -75,7 +75,7 @@ pub struct JobTotals {
     pub stepped_aside: RankSet,
     /// Ranks whose return addresses were not marked, by the reason\'s number.
     pub marks_off: BTreeMap<u32, RankSet>,
-    /// Ranks that did not follow something, by its bit of [`plimsoll_agent::sync::unfollowed`].
+    /// Ranks that did not follow something, by its bit of [`plimsoll_wire::sync::unfollowed`].
     pub unfollowed: BTreeMap<u32, RankSet>,
     /// Ranks whose spool does not hold all, by what it does not.
     pub spool_troubles: BTreeMap<String, RankSet>,

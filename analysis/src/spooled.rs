@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use plimsoll_collector::profile::ProcessProfile;
-use plimsoll_collector::spool::SpoolError;
 use plimsoll_collector::{Kept, keep};
+use plimsoll_spool::SpoolError;
 use serde::{Deserialize, Serialize};
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};

@@ -10,12 +10,12 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::segment::{ADDRESS_IS_LEAF, MAX_ADDRESSES};
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
+use plimsoll_wire::segment::{ADDRESS_IS_LEAF, MAX_ADDRESSES};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, LateFunction};
-use crate::spool::meta::NameMeta;
+use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
 use crate::tree::{IdMap, RawId, Tree};
 use plimsoll_binary::{ModuleId, Structures};

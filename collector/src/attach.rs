@@ -12,17 +12,17 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use plimsoll_agent::doorbell::Doorbell;
 use plimsoll_agent::partner_table;
 use plimsoll_agent::process::{self, Observed};
-use plimsoll_agent::record::VERSION;
-use plimsoll_agent::segment::{
+use plimsoll_sys::mapping::{resident, shared_again};
+use plimsoll_sys::own::{Identity, Own};
+use plimsoll_wire::doorbell::Doorbell;
+use plimsoll_wire::record::VERSION;
+use plimsoll_wire::segment::{
     ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PARTNERS, MAX_PATH,
     MAX_SLOTS, MODULES_OFFSET, ModuleEntry, PartnerCounters, Process, SlotCounters, THREADS_OFFSET,
     Thread, ThreadArea, ThreadState, areas_in, thread_area_bytes, thread_offset,
 };
-use plimsoll_sys::mapping::{resident, shared_again};
-use plimsoll_sys::own::{Identity, Own};
 
 use crate::tables::{ModuleInfo, Tables};
 

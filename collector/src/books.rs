@@ -1,7 +1,7 @@
 //! What a stream is replayed into, and what it can say to the process.
 
-use plimsoll_agent::sync::Part;
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
+use plimsoll_wire::sync::Part;
 
 use crate::account::Account;
 use crate::addresses::Addresses;

@@ -1,7 +1,7 @@
 //! Clocks of the collecting side: the rate of the time stamp counter, and our own CPU time.
 
-use plimsoll_agent::clock::Anchor;
-use plimsoll_agent::record::STAMP_SHIFT;
+use plimsoll_wire::clock::Anchor;
+use plimsoll_wire::record::STAMP_SHIFT;
 use serde::{Deserialize, Serialize};
 
 /// Shortest time since a process's anchor from which its rate is measured again: over less, the

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use plimsoll_agent::doorbell::{Doorbell, wait_any};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as, request_trim};
+use plimsoll_wire::doorbell::{Doorbell, wait_any};
 
 use crate::attach::AttachError;
 use crate::death::{Death, Looks, end_at_first};
 use crate::pace::{Pace, Reading, Seldom};
 use crate::process::{Process, Scratch};
 use crate::profile::ProcessProfile;
-use crate::spool::SpoolError;
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use plimsoll_binary::{self as structure, Limit, Structures};
+use plimsoll_spool::SpoolError;
 use plimsoll_sys::clocks::thread_cpu_ns;
 
 /// Longest and shortest time between two looks at the rings while something is going on: early in a run,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::clock::stamp_now;
+use plimsoll_wire::clock::stamp_now;
 
 use crate::collector::ProcessKey;
 use crate::process::{Process, is_alive};

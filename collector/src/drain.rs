@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::record::{DecodeError, MAX_RECORD_BYTES};
-use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
+use plimsoll_wire::record::{DecodeError, MAX_RECORD_BYTES};
+use plimsoll_wire::segment::{MAX_THREADS, ThreadState};
 
 use crate::attach::Area;
 use crate::books::{Garbled, Window};

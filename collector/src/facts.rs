@@ -1,6 +1,6 @@
 //! What processes and threads know of themselves beside their records.
 
-use plimsoll_agent::record::PartnerMessages;
+use plimsoll_wire::record::PartnerMessages;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Rate;
@@ -55,7 +55,7 @@ pub(crate) struct ThreadCounters {
 pub(crate) struct Facts {
     /// Asked sampling period in nanoseconds.
     pub(crate) period_ns: u64,
-    /// What drove the samples: a [`plimsoll_agent::segment::ClockKind`].
+    /// What drove the samples: a [`plimsoll_wire::segment::ClockKind`].
     pub(crate) clock: u32,
     /// Length of a stamp, exactly.
     pub(crate) rate: Rate,
@@ -73,7 +73,7 @@ pub(crate) struct Facts {
     /// Those of them of which nothing was recorded. Spools of earlier builds do not tell it.
     #[serde(default)]
     pub(crate) unseen_threads: u64,
-    /// What it did not follow: bits of [`plimsoll_agent::sync::unfollowed`]. Spools of earlier builds do not
+    /// What it did not follow: bits of [`plimsoll_wire::sync::unfollowed`]. Spools of earlier builds do not
     /// tell it.
     #[serde(default)]
     pub(crate) unfollowed: u32,

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::segment::{MAX_THREADS, ThreadState};
+use plimsoll_wire::segment::{MAX_THREADS, ThreadState};
 
 use crate::process::{Process, Scratch, Seat};
 

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_agent::clock::Anchor;
-use plimsoll_agent::record::Record;
-use plimsoll_agent::segment::ClockKind;
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
+use plimsoll_wire::clock::Anchor;
+use plimsoll_wire::record::Record;
+use plimsoll_wire::segment::ClockKind;
 
 use crate::account::Account;
 use crate::addresses::Addresses;
@@ -24,7 +24,7 @@ use crate::profile::{CollectionCounts, LateFunction, MAX_NAMED_LATE, ProcessProf
 use crate::replay::Replay;
 use crate::series::Series;
 use crate::snapshot::Run;
-use crate::spool::meta::NameMeta;
+use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
 use crate::tree::{IdMap, ROOT, Tree};
 use crate::used;

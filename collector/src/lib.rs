@@ -1,19 +1,25 @@
-//! Plimsoll's collecting side: the rings of all threads of a node in, temporal context trees out.
+//! The collecting side: polls and drains the rings of all threads of a node, and makes one profile of
+//! each process.
+//!
+//! [`Collector`] is the entry point: [`Collector::attach`] maps the segment of a process,
+//! [`Collector::run`] polls the rings until it is stopped, [`Collector::finish`] returns the
+//! [`ProcessProfile`](profile::ProcessProfile). [`digest`] makes the same profile from a recorded
+//! spool ([`plimsoll_spool`]).
 //!
 //! ```text
 //! attach -> drain -> replay -> account -> phases, rows, releases -> snapshot -> profile
-//!                      tree, addresses <- structure, symbols    contexts, shares
+//!                      tree, addresses <- plimsoll-binary           contexts, shares
+//!                      course <- plimsoll-trees
 //!                      series (where calls are not measured)
 //! ```
 //!
-//! [`spool`] is a file format of its own: what goes through the drain, kept for after a death.
-//!
 //! # Design constraints
-//! - The collector lives in a process of the application: it starts no thread, never panics on what
-//!   a ring holds, and keeps structure, not history.
-//! - What the rings hold is hostile: a process may die in mid-write. What cannot be read is counted
-//!   as lost.
-//! - Time is partitioned: every stamp of a thread's run is booked in exactly one context.
+//! - The collector lives in a process of the application: it starts no thread, its memory is bounded,
+//!   and it keeps structure (contexts, phases, trees), not the history of records.
+//! - Rings are hostile input: a process may die while it writes. Records that cannot be decoded are
+//!   counted as lost; nothing in a ring makes the collector panic.
+//! - Time is partitioned: each stamp of a thread's run is charged to exactly one context, so that the
+//!   times of a report add up to the run time.
 
 mod account;
 mod addresses;
@@ -43,7 +49,6 @@ mod rows;
 mod series;
 mod shares;
 mod snapshot;
-pub mod spool;
 mod spooling;
 mod tables;
 #[cfg(test)]

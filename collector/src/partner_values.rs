@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use plimsoll_agent::record::{OTHER_PARTNERS, PartnerMessages, UNKNOWN_PARTNER};
+use plimsoll_wire::record::{OTHER_PARTNERS, PartnerMessages, UNKNOWN_PARTNER};
 
 use crate::tree::RawId;
 

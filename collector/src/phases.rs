@@ -8,7 +8,7 @@
 //! The synchronisations are those that were measured. Where only samples tell of calls, the run is one phase
 //! here, and [`crate::series`] keeps what it takes to find others.
 
-use plimsoll_agent::sync::is_followed;
+use plimsoll_wire::sync::is_followed;
 
 use crate::account::Account;
 use crate::books::Sync;
@@ -209,7 +209,7 @@ impl Phases {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_agent::sync::Part;
+    use plimsoll_wire::sync::Part;
 
     use super::*;
 

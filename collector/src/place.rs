@@ -1,6 +1,6 @@
 //! Where a thread stands: a context of the tree, and how differences between stacks move it.
 
-use plimsoll_agent::record::Delta;
+use plimsoll_wire::record::Delta;
 
 use crate::account::{Account, Between};
 use crate::addresses::{Detail, Kind};

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use plimsoll_agent::clock::{Anchor, stamp_now};
 use plimsoll_agent::partner_table;
-use plimsoll_agent::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
+use plimsoll_wire::clock::{Anchor, stamp_now};
+use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
 use crate::books::Window;
@@ -14,7 +14,7 @@ use crate::clock::Rate;
 use crate::facts::{Facts, LastWords, ThreadCounters};
 use crate::history::{History, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
-use crate::spool::meta::ThreadEnd;
+use crate::spooling::meta::ThreadEnd;
 use crate::spooling::{Spooling, Told};
 use plimsoll_binary::Structures;
 

@@ -4,8 +4,8 @@
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
 
-pub use plimsoll_agent::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
-pub use plimsoll_agent::sync::level as instance_level;
+pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
+pub use plimsoll_wire::sync::level as instance_level;
 use serde::{Deserialize, Serialize};
 
 use plimsoll_trees::{self as clusters, Members};
@@ -288,7 +288,7 @@ pub struct CollectionCounts {
     pub unsampled_threads: u64,
     /// Those of them of which nothing is known: they are not among the profile's threads.
     pub unseen_threads: u64,
-    /// What was not followed: bits of [`plimsoll_agent::sync::unfollowed`].
+    /// What was not followed: bits of [`plimsoll_wire::sync::unfollowed`].
     #[serde(default)]
     pub unfollowed: u32,
     /// The application took the sampling signal for itself.
@@ -387,7 +387,7 @@ pub struct ProcessProfile {
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,
     /// Divisions of instances kept whole: of those of a part, ever fewer are offered
-    /// ([`plimsoll_agent::sync::least_level`]).
+    /// ([`plimsoll_wire::sync::least_level`]).
     #[serde(default)]
     pub divisions: InstanceRows,
     /// When synchronisations returned; `None` where it is not known how stamps stand to the node's clock.

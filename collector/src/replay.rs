@@ -10,10 +10,10 @@
 
 mod intervals;
 
-use plimsoll_agent::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
-use plimsoll_agent::segment::MAX_SLOTS;
 use plimsoll_calls::CallId;
 use plimsoll_calls::requests::may_complete;
+use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
+use plimsoll_wire::segment::MAX_SLOTS;
 
 use crate::books::{Books, Garbled, Sync};
 use crate::place::{NOWHERE, Place};
@@ -287,7 +287,7 @@ impl Replay {
         kept: u32,
         duration: u64,
         bytes: u64,
-        sync: Option<plimsoll_agent::sync::Sync>,
+        sync: Option<plimsoll_wire::sync::Sync>,
         off_cpu: Option<OffCpu>,
         books: &mut Books<'_>,
     ) -> Result<Option<Sync>, Garbled> {

@@ -1,7 +1,7 @@
 //! Single instances kept whole: a bounded subset, the same on every rank. Those of phases, and those that
 //! synchronisations of parts of the ranks cut them into.
 
-use plimsoll_agent::sync::Part;
+use plimsoll_wire::sync::Part;
 
 use crate::account::{Account, Between};
 use crate::profile::instance_level;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_agent::record::PartnerMessages;
+use plimsoll_wire::record::PartnerMessages;
 
 use crate::account::Account;
 use crate::addresses::Addresses;
@@ -22,7 +22,7 @@ use crate::series::{Series, Teller};
 use crate::shares::Shares;
 use crate::tree::{IdMap, Tree};
 use crate::values::Value;
-use plimsoll_trees::{Cluster, Node, Shed, limit};
+use plimsoll_trees::{Cluster, Node, Pruned, prune_to};
 
 /// Most nodes of a course that is handed on: when the run ends, it goes from node to node.
 const MOST_COURSE_NODES: usize = 1 << 13;
@@ -213,7 +213,7 @@ impl Run<'_> {
         });
         let loops = course.as_ref().map_or_else(Vec::new, loops);
         if let Some(course) = &mut course {
-            limit(&mut course.tree, MOST_COURSE_NODES, &mut Shed::default());
+            prune_to(&mut course.tree, MOST_COURSE_NODES, &mut Pruned::default());
         }
         let crew = self.crew(&mut contexts);
         let mut teller = Teller {

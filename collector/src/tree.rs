@@ -1,7 +1,7 @@
 //! The raw tree of calling contexts: nodes keyed by parent and address id, as the records name
 //! them. Call sites of one function are different nodes here; [`crate::contexts`] joins them.
 
-use plimsoll_agent::record::MAX_DEPTH;
+use plimsoll_wire::record::MAX_DEPTH;
 use rustc_hash::FxHashMap;
 
 /// Index of a node of the raw tree.

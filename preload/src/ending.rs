@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::doorbell::Doorbell;
 use plimsoll_agent::process;
+use plimsoll_wire::doorbell::Doorbell;
 
 use crate::{job, loading};
 

@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
-use plimsoll_agent::segment::ClockKind;
 use plimsoll_analysis::input::{Exchange, RankClock};
 use plimsoll_analysis::rules::Rules;
 use plimsoll_collector::{Collector, Options, ProcessKey};
@@ -19,6 +18,7 @@ use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launch};
 use plimsoll_report::output::{LocalTime, job_id};
 use plimsoll_summary::settings::{ClockChoice, MarksChoice, Settings};
+use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::REGIONS;
 use crate::{ending, heap, loading, say, signals, surroundings, threads};

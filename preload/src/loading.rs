@@ -7,9 +7,9 @@
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 
-use plimsoll_agent::doorbell::Doorbell;
 use plimsoll_agent::loader;
 use plimsoll_agent::process::{self, Observed};
+use plimsoll_wire::doorbell::Doorbell;
 
 use crate::guard::guarded;
 use crate::passing_hook;

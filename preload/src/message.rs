@@ -4,12 +4,12 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::sync::{Among, unfollowed};
 use plimsoll_agent::{process, regions};
 use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::requests::{Role, role};
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
+use plimsoll_wire::sync::{Among, unfollowed};
 
 use crate::job;
 use crate::stubs::{Frame, Noted};

@@ -8,12 +8,12 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::record::{PartnerMessages, UNKNOWN_PARTNER};
 use plimsoll_agent::regions::{meet, open_until};
 use plimsoll_agent::started_requests::{Source, Started};
 use plimsoll_agent::thread::State;
 use plimsoll_calls::messages::{LIST, Messages, messages};
 use plimsoll_comm::mpi::HandleFacts;
+use plimsoll_wire::record::{PartnerMessages, UNKNOWN_PARTNER};
 
 use crate::message;
 use crate::stubs::Frame;

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_calls::{
-    CALLS, Call, CallId, Convention, LONGEST_SYMBOL, Provider, SYMBOLS, Symbol, id_of,
+    CALLS, Call, CallId, Convention, MAX_SYMBOL_BYTES, Provider, SYMBOLS, Symbol, id_of,
 };
 use plimsoll_comm::mpi::Definitions;
 
@@ -52,7 +52,7 @@ pub fn resolve_all() {
 /// Allocates nothing for functions of the C library: their hooks may be called before our
 /// constructor, from inside another library's hook of mmap.
 fn resolve_call(call: &Call, symbol: &Symbol, caller: *const c_void) -> Option<*const c_void> {
-    let mut room = [0; LONGEST_SYMBOL];
+    let mut room = [0; MAX_SYMBOL_BYTES];
     let name = symbol.spell(call, &mut room);
     if call.provider != Provider::Libc && !caller.is_null() {
         return Definitions::default().next(name, caller);

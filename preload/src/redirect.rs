@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use plimsoll_agent::loader;
-use plimsoll_calls::{CALLS, CallId, LONGEST_SYMBOL, SYMBOLS};
+use plimsoll_calls::{CALLS, CallId, MAX_SYMBOL_BYTES, SYMBOLS};
 use plimsoll_comm::mpi::Definitions;
 
 use crate::stubs::UNEXPORTED;
@@ -75,7 +75,7 @@ fn targets() -> Vec<Target> {
     }
     let target = |(id, wrapper): &(CallId, unsafe extern "C-unwind" fn())| {
         let call = &CALLS[usize::from(*id) - 1];
-        let mut room = [0; LONGEST_SYMBOL];
+        let mut room = [0; MAX_SYMBOL_BYTES];
         let definition = definition(SYMBOLS[0].spell(call, &mut room))? as usize;
         Some(Target { name: call.name.as_bytes(), definition, wrapper: *wrapper as usize })
     };

@@ -3,13 +3,13 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::clock::ticks;
 use plimsoll_agent::process;
 use plimsoll_agent::regions::{self, Entry};
-use plimsoll_agent::sync::{Among, is_recorded};
 use plimsoll_calls::messages::messages;
 use plimsoll_calls::requests::may_complete;
 use plimsoll_calls::{CALLS, CallClass, CallId, Provider, id_of};
+use plimsoll_wire::clock::ticks;
+use plimsoll_wire::sync::{Among, is_recorded};
 
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, spelling_of};

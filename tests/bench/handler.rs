@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use plimsoll_agent::clock::ticks;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::Observed;
+use plimsoll_wire::clock::ticks;
 
 use crate::row::Row;
 use crate::statistics::{least, percentile};

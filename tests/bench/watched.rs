@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
-use plimsoll_agent::segment::{ClockKind, Thread};
 use plimsoll_agent::timer::SIGNAL;
 use plimsoll_sys::clocks::clock_ns;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::wait_for_turn;
+use plimsoll_wire::segment::{ClockKind, Thread};
 
 /// Begins to observe this process, once in its life.
 ///

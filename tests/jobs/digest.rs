@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_analysis::spooled::keep_ranks;
 use plimsoll_collector::digest::Digest;
-use plimsoll_collector::spool::{FrameInfo, HEADER_BYTES, Kind, SpoolReader};
+use plimsoll_spool::{FrameInfo, HEADER_BYTES, Kind, SpoolReader};
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, spools};
 use plimsoll_tests::job::{Job, Watch, each_mpi};

@@ -32,7 +32,6 @@ mod phases;
 mod plain;
 mod reloads;
 mod reports;
-mod run_series;
 mod runtimes;
 mod selection;
 mod sessions;

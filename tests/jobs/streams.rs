@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use plimsoll_collector::spool::{Kind, SpoolReader, SpoolWriter, Step};
+use plimsoll_spool::{Kind, SpoolReader, SpoolWriter, Step};
 use plimsoll_tests::artifacts::workspace_dir;
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
 use plimsoll_tests::job::{Job, Watch};

@@ -1,12 +1,28 @@
-//! The calls that Plimsoll wraps: one table, from which the wrappers, the labels and the docs come.
+//! The table of calls that Plimsoll wraps: MPI functions and blocking functions of the C library.
 //!
-//! Each entry names the symbol, the number of machine words it takes (all arguments travel as
-//! words, so one wrapper serves every MPI ABI), its class, and where the communicator and the
-//! message size stand among its arguments. `analysis/CALLS.md` shows it with its labels. An MPI function is
-//! one call, by whichever of its symbols it is called ([`Symbol`]).
+//! [`CALLS`] is the table; [`id_of`] finds a call by its C name, [`call`] and [`class`] look up a
+//! recorded [`CallId`]. The preloaded library generates one wrapper for each [`Symbol`] of each call,
+//! the collector names the frames of wrapped calls, the analysis derives labels from their
+//! [`CallClass`], and `analysis/CALLS.md` shows the table with these labels.
 //!
-//! In a recorded stack a wrapped call is a frame whose "address" is its [`CallId`]: no code lies
-//! below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
+//! ```
+//! use plimsoll_calls::{CallClass, STREAM, call, class, id_of};
+//!
+//! let read = id_of("read");
+//! assert_eq!(call(read).map(|call| call.name), Some("read"));
+//! assert_eq!(class(read), Some(CallClass::Io));
+//! // A read of a socket waits for a partner.
+//! assert_eq!(class(read | STREAM), Some(CallClass::WaitResource));
+//! ```
+//!
+//! # Design constraints
+//! - All arguments are machine words, so that one wrapper serves every MPI ABI: an entry gives their
+//!   number, and the indexes of those that hold communicator, count and datatype.
+//! - An MPI function is one call whatever the language of the caller: C, `mpif.h` and `mpi_f08` have
+//!   different symbols, but the same [`CallId`].
+//! - A [`CallId`] fits where an address does: in a recorded stack, a wrapped call is a frame whose
+//!   address is its id. No code lies below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
+//! - The table is constant data and depends on no other crate, because a build script reads it, too.
 
 #![forbid(unsafe_code)]
 
@@ -15,25 +31,25 @@ mod recent;
 pub mod requests;
 mod symbols;
 
-pub use symbols::{Convention, LONGEST_SYMBOL, SYMBOLS, Symbol};
+pub use symbols::{Convention, MAX_SYMBOL_BYTES, SYMBOLS, Symbol};
 
-/// Addresses below this are [`CallId`]s, not code.
+/// Lowest address of code; an "address" below it is a [`CallId`].
 pub const FIRST_CODE_ADDRESS: u64 = 4096;
 
-/// Set in a [`CallId`] when the descriptor of a read or write is a stream (socket, pipe,
-/// terminal) and the call therefore waits for a partner rather than for a file.
+/// Bit of a [`CallId`]: the descriptor of a read or write is a stream (socket, pipe, terminal), so
+/// that the call waits for a partner and not for a file.
 pub const STREAM: u16 = 0x800;
 
-/// What a call is for; the analysis derives its label (PPoPP20, 5.2) from it.
+/// Purpose of a call, from which the analysis derives the label of its contexts (PPoPP20, 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallClass {
-    /// A collective that no participant leaves before all have entered.
+    /// A collective that no rank leaves before all ranks have entered it.
     CollectiveSync,
     /// Any other MPI call that communicates.
     Communication,
-    /// An MPI call that looks for progress and returns at once.
+    /// An MPI call that polls for progress and returns at once.
     Polling,
-    /// MPI file operations, and reads and writes of files.
+    /// An MPI file operation, or a read or write of a file.
     Io,
     /// Waiting for a socket, a pipe, an event or a child process.
     WaitResource,
@@ -41,25 +57,25 @@ pub enum CallClass {
     WaitLock,
     /// Waiting for another thread.
     WaitPartner,
-    /// Sleeping by the program's own wish: its work, off the CPU.
+    /// A sleep that the program asks for; it counts as work, off the CPU.
     Sleep,
 }
 
 impl CallClass {
-    /// Whether the caller's core is free for others all the time that such a call takes.
+    /// Whether the calling thread is off its core during the whole call.
     pub fn leaves_core(self) -> bool {
         matches!(self, Self::Sleep | Self::WaitLock | Self::WaitPartner | Self::WaitResource)
     }
 }
 
-/// Who provides the call.
+/// Library that provides the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// The MPI library.
     Mpi,
     /// The C library.
     Libc,
-    /// The MPI library, behind a hook that does more than measure.
+    /// The MPI library, behind a hook of Plimsoll that does more than measure.
     Own,
 }
 
@@ -68,44 +84,44 @@ pub enum Provider {
 pub struct Call {
     /// The symbol in C.
     pub name: &'static str,
-    /// Who provides it.
+    /// Library that provides it.
     pub provider: Provider,
-    /// What it is for.
+    /// Purpose.
     pub class: CallClass,
     /// Number of arguments in C, in machine words.
     pub arity: u8,
-    /// How many of them are text, whose lengths Fortran passes as hidden words.
+    /// Number of arguments that are text: Fortran passes the length of each as a hidden word.
     pub text: u8,
-    /// Index of the communicator among the arguments.
+    /// Index of the communicator among the arguments; `None` if the call has none.
     pub communicator: Option<u8>,
-    /// Index of the element count among the arguments.
+    /// Index of the element count among the arguments; `None` if the size cannot be told.
     pub count: Option<u8>,
-    /// What that count holds.
+    /// Meaning of `count`.
     pub extent: Extent,
-    /// Index of the datatype among the arguments; without it the count is in bytes.
+    /// Index of the datatype among the arguments; `None`: `count` is in bytes.
     pub datatype: Option<u8>,
-    /// Index of the buffer that, being MPI_IN_PLACE, voids count and datatype.
+    /// Index of a buffer: `count` and `datatype` are ignored if it is MPI_IN_PLACE.
     pub in_place: Option<u8>,
-    /// The name is that of the variant with large counts.
+    /// The name is that of the variant with large counts (`_c`; MPI-4.1, 2.5.8).
     pub large_count: bool,
-    /// The count is an MPI_Count instead of an int: in these variants, and in partitioned communication.
+    /// `count` is an MPI_Count instead of an int: in `_c` variants and in partitioned communication.
     pub is_mpi_count: bool,
 }
 
-/// What the count of a call holds.
+/// Meaning of the count among the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All elements.
+    /// The number of all elements.
     Whole,
-    /// The elements for each rank of the communicator.
+    /// The number of elements for each rank of the communicator.
     EachRank,
-    /// The address of the elements by rank.
+    /// The address of an array: the number of elements by rank.
     ByRank,
-    /// The same, and the datatype is the address of the datatypes by rank.
+    /// As [`Extent::ByRank`], and the datatype is the address of an array of datatypes by rank.
     ByRankAndType,
 }
 
-/// Which calls have other counts than [`Extent::Whole`]: by their names without what makes them nonblocking.
+/// Calls with another extent than [`Extent::Whole`]: blocking name, nonblocking name, extent.
 const EXTENTS: [(&str, &str, Extent); 6] = [
     ("MPI_Allgather", "MPI_Iallgather", Extent::EachRank),
     ("MPI_Alltoall", "MPI_Ialltoall", Extent::EachRank),
@@ -130,15 +146,15 @@ const fn extent_of(name: &str) -> Extent {
     Extent::Whole
 }
 
-/// Index into [`CALLS`] plus one (0 is no call), possibly with [`STREAM`].
+/// Index into [`CALLS`] plus one, possibly with the bit [`STREAM`]; 0 is no call.
 pub type CallId = u16;
 
-/// The entry of a recorded call, or `None` for an id that this build does not know.
+/// Returns the entry of a recorded call; `None` for an id that is not in the table.
 pub fn call(id: CallId) -> Option<&'static Call> {
     CALLS.get(usize::from(id & !STREAM).checked_sub(1)?)
 }
 
-/// The class of a recorded call: [`STREAM`] makes an I/O call wait for a resource.
+/// Returns the class of a recorded call: [`CallClass::WaitResource`] with the bit [`STREAM`].
 pub fn class(id: CallId) -> Option<CallClass> {
     let class = call(id)?.class;
     Some(if id & STREAM != 0 { CallClass::WaitResource } else { class })
@@ -193,7 +209,7 @@ macro_rules! table {
 
 include!("table.rs");
 
-/// The id of the call named `name`.
+/// Returns the id of the call with this C name; 0 if the table has none.
 pub const fn id_of(name: &str) -> CallId {
     let mut i = 0;
     while i < CALLS.len() {

@@ -1,8 +1,9 @@
-//! Functions that an MPI of today may lack.
+//! Functions of MPI-4.0 and later, which installed MPI libraries may lack.
 
 use super::Call;
 
-/// Calls that came with MPI-4.0 and 4.1, but for the `_c` variants.
+/// Calls that MPI-4.0 and MPI-4.1 introduced, without the `_c` variants. A new function of these
+/// standards goes into `table.rs` and into this list.
 const RECENT: &[&str] = &[
     "MPI_Allgather_init",
     "MPI_Allgatherv_init",
@@ -53,8 +54,9 @@ const RECENT: &[&str] = &[
 ];
 
 impl Call {
-    /// Whether a library of MPI-3 lacks this function. Programs may ask whether it exists (a weak
-    /// reference, as mpi4py's), and must not find a wrapper of ours where there is nothing to wrap.
+    /// Whether a library of MPI-3 lacks this function. Its wrapper is not exported: a program that
+    /// tests for the function by a weak reference, as mpi4py does, must find the MPI library's
+    /// definition or none.
     pub fn is_recent(&self) -> bool {
         self.large_count || RECENT.contains(&self.name)
     }

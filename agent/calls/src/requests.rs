@@ -1,23 +1,23 @@
-//! Which calls start a collective that brings ranks together, and which may complete one.
+//! Nonblocking collectives: the calls that start one, and the calls that may complete one.
 
 use super::{CALLS, CallId, id_of};
 
-/// Where the requests stand among the arguments of a call that may complete them.
+/// Position of the requests among the arguments of a call that may complete them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests {
-    /// Index of their number; `None`: it is one.
+    /// Index of the number of requests; `None`: one request.
     pub count: Option<u8>,
-    /// Index of the address of the first.
+    /// Index of the address of the first request.
     pub first: u8,
 }
 
-/// How a call has to do with nonblocking collectives.
+/// Part that a call plays in nonblocking collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It starts one that no rank completes before all have started it; the address of the request is its
-    /// last argument.
+    /// The call starts a collective that no rank completes before all ranks have started it. The
+    /// address of the request is its last argument.
     Starts,
-    /// It may complete requests.
+    /// The call may complete requests.
     Completes(Requests),
 }
 
@@ -70,18 +70,19 @@ static ROLES: [Option<Role>; CALLS.len() + 1] = {
         roles[COMPLETES[at].0 as usize] = Some(Role::Completes(COMPLETES[at].1));
         at += 1;
     }
-    // Where a name of these lists is none of the table's.
+    // A name above that is not in the table has id 0.
     assert!(roles[0].is_none());
     roles
 };
 
-/// What a call, which is one of [`CALLS`], has to do with nonblocking collectives.
+/// Returns the part that a call plays in nonblocking collectives. Panics unless the id is at most
+/// the length of [`CALLS`].
 #[inline]
 pub const fn role(call: CallId) -> Option<Role> {
     ROLES[call as usize]
 }
 
-/// Whether a recorded call may complete requests.
+/// Whether a recorded call may complete requests; false for an unknown id.
 pub fn may_complete(call: CallId) -> bool {
     matches!(ROLES.get(usize::from(call)), Some(Some(Role::Completes(_))))
 }

@@ -1,38 +1,38 @@
-//! The symbols of an MPI function: C's, and those that Fortran compilers and MPI's Fortran
-//! interfaces make of it (MPI-4.1, 19.1.5).
+//! Symbols of an MPI function: its C name, and the names that Fortran compilers and the Fortran
+//! interfaces of MPI derive from it (MPI-4.1, 19.1.5).
 
 use super::{Call, Provider};
 
-/// Bytes that hold every symbol and its NUL.
-pub const LONGEST_SYMBOL: usize = 64;
+/// Size of a buffer that holds every symbol with its NUL, in bytes.
+pub const MAX_SYMBOL_BYTES: usize = 64;
 
-/// How the arguments travel. Symbols of one convention are names of one definition.
+/// Calling convention. All symbols of one convention are names of one definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convention {
-    /// By value.
+    /// C: arguments by value.
     C = 0,
-    /// `mpif.h` and `use mpi`: by reference, then ierror, then the lengths of texts; handles are
-    /// integers.
+    /// `mpif.h` and `use mpi`: arguments by reference, then ierror, then the lengths of texts.
+    /// Handles are integers.
     Fortran = 1,
-    /// `use mpi_f08`: the same words; ierror may be absent, which is a null pointer.
+    /// `use mpi_f08`: as [`Convention::Fortran`], but ierror may be absent, a null pointer.
     F08 = 2,
-    /// `use mpi_f08` with TS 29113: buffers are descriptors, which begin with the address.
+    /// `use mpi_f08` with TS 29113: buffers are descriptors, whose first word is the address.
     F08Descriptors = 3,
 }
 
 impl Convention {
-    /// How many there are.
+    /// Number of conventions.
     pub const COUNT: usize = 4;
 }
 
-/// One way to spell a function's symbol.
+/// Rule that derives one symbol from the C name of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol {
-    /// The convention of what bears it.
+    /// Calling convention of the function with this symbol.
     pub convention: Convention,
     case: Case,
     suffix: &'static str,
-    /// Of large-count functions only, whose own `_c` it replaces.
+    /// Functions that have this symbol.
     of: Of,
 }
 
@@ -56,8 +56,8 @@ const fn spelling(convention: Convention, case: Case, suffix: &'static str, of: 
     Symbol { convention, case, suffix, of }
 }
 
-/// All spellings; of one convention, the commonest first. The large-count ones of mpi_f08 are those
-/// of MPICH, of Open MPI and of the standard.
+/// All rules, the most common symbol of each convention first. Large-count functions of `mpi_f08`
+/// have the symbols of MPICH, of Open MPI and of the standard.
 pub const SYMBOLS: [Symbol; 20] = {
     use Case::{AsIs, Lower, Upper};
     use Convention::{C, F08, F08Descriptors, Fortran};
@@ -87,7 +87,7 @@ pub const SYMBOLS: [Symbol; 20] = {
 };
 
 impl Symbol {
-    /// Whether the call is known by this spelling.
+    /// Whether a call has this symbol.
     pub fn belongs_to(&self, call: &Call) -> bool {
         let mpi = call.provider != Provider::Libc;
         match self.of {
@@ -98,11 +98,11 @@ impl Symbol {
         }
     }
 
-    /// The symbol of a call, without allocating: text and NUL in `room`.
+    /// Writes the symbol of a call with its NUL into `room`, without allocating, and returns it.
     pub fn spell<'r>(
         &self,
         call: &Call,
-        room: &'r mut [u8; LONGEST_SYMBOL],
+        room: &'r mut [u8; MAX_SYMBOL_BYTES],
     ) -> &'r core::ffi::CStr {
         let name = match self.of {
             Of::LargeCounts => call.name.strip_suffix("_c").unwrap_or(call.name),
@@ -111,7 +111,7 @@ impl Symbol {
         let bytes = name.bytes().chain(self.suffix.bytes());
         // The last byte stays NUL.
         room.fill(0);
-        for (place, byte) in room[..LONGEST_SYMBOL - 1].iter_mut().zip(bytes) {
+        for (place, byte) in room[..MAX_SYMBOL_BYTES - 1].iter_mut().zip(bytes) {
             *place = match self.case {
                 Case::AsIs => byte,
                 Case::Lower => byte.to_ascii_lowercase(),
@@ -129,7 +129,7 @@ mod tests {
 
     fn symbols(name: &str) -> Vec<String> {
         let call = call(id_of(name)).unwrap();
-        let mut room = [0; LONGEST_SYMBOL];
+        let mut room = [0; MAX_SYMBOL_BYTES];
         SYMBOLS
             .iter()
             .filter(|symbol| symbol.belongs_to(call))
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn no_two_functions_share_a_symbol_and_none_is_cut_off() {
         let mut all: Vec<String> = CALLS.iter().flat_map(|call| symbols(call.name)).collect();
-        assert!(all.iter().all(|symbol| symbol.len() + 1 < LONGEST_SYMBOL));
+        assert!(all.iter().all(|symbol| symbol.len() + 1 < MAX_SYMBOL_BYTES));
         let count = all.len();
         all.sort();
         all.dedup();

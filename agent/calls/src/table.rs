@@ -1,23 +1,24 @@
-// The calls that Plimsoll wraps: the one list that wrappers, labels and documentation come from.
-// `lib.rs` includes it, `analysis/CALLS.md` shows it with its labels, and a test holds it against
-// the mpi.h of installed MPIs.
+// The table of wrapped calls, included by `lib.rs`. Wrappers, labels and documentation are derived
+// from it; `analysis/CALLS.md` shows it with its labels, and a test compares it with the mpi.h of the
+// installed MPI libraries. A new function of MPI-4 also goes into `recent.rs`.
 //
 //     name class words text communicator count datatype in_place
 //
-// class         what the call is for (`CallClass`)
+// class         purpose of the call (`CallClass`)
 // words         number of arguments in C; in Fortran ierror follows
-// text          how many of them are text: in Fortran their lengths follow ierror as hidden words
-// communicator  index of the communicator whose ranks the call brings together
-// count         index of the number of elements, or of the numbers by rank (`Extent`); libc: of bytes
-// datatype      index of their datatype
-// in_place      index of the buffer that, being MPI_IN_PLACE, voids count and datatype
+// text          number of text arguments: in Fortran their lengths follow ierror as hidden words
+// communicator  index of the communicator of the ranks that the call synchronises or exchanges with
+// count         index of the number of elements, or of the numbers by rank (`Extent`); libc: bytes
+// datatype      index of the datatype of the elements
+// in_place      index of the buffer that, if it is MPI_IN_PLACE, voids count and datatype
 //
-// Collectives with a block for each rank count what a rank receives from all; where only the root has that, what
-// the others give or get. `_` stands for an argument that does not exist or says nothing about the whole message,
-// as of neighbours, whose number is not among the arguments. Calls in
-// `large_count` also exist as `NAME_c`, with MPI_Count for int (MPI-4.1, 2.5.8); those of `own` have
-// hooks that do more than measure. All calls of MPI-4.1 that may wait for another process are here;
-// of the local ones, those that make, free or cancel requests, whose partners are followed.
+// In a collective with one block per rank, the size is what a rank receives from all ranks; in a
+// rooted one, what each other rank sends or receives. `_` stands for an argument that the call does
+// not have, or that does not give the size of the whole message: the number of neighbours of a
+// neighbourhood collective is not among its arguments. Calls in `large_count` also exist as `NAME_c`,
+// with MPI_Count for int (MPI-4.1, 2.5.8). Calls in `own` have hooks that do more than measure. All
+// calls of MPI-4.1 that may wait for another process are listed; of the local calls, only those that
+// make, free or cancel requests, because the partners of requests are followed.
 
 table! {
     large_count {

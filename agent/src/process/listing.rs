@@ -10,7 +10,7 @@ use crate::loader;
 use crate::marks::retreat::{Reason, Surroundings};
 use crate::marks::{runtimes, unwinders};
 use crate::modules::{self, LoadedModule, Snapshot};
-use crate::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
+use plimsoll_wire::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
 impl Observed {
     /// Libraries may have been loaded: publishes the map of what is loaded now, and looks whether

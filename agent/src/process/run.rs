@@ -5,12 +5,12 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{ALIVE, Observed};
-use crate::clock::stamp_now;
-use crate::record::Record;
 use crate::regions::{discard_tallies, flush_partners, flush_tallies};
-use crate::segment::ClockKind;
 use crate::thread::ThreadBlock;
 use crate::{sampler, tls, tracer};
+use plimsoll_wire::clock::stamp_now;
+use plimsoll_wire::record::Record;
+use plimsoll_wire::segment::ClockKind;
 
 /// Longest wait for handlers that run on other threads, in milliseconds: one takes microseconds while it
 /// has a core.

@@ -5,15 +5,15 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::StartError;
-use crate::segment::{
-    MAX_THREADS, Process, THREADS_OFFSET, ThreadArea, areas_in, ring_bytes_for, thread_area_bytes,
-    thread_offset,
-};
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::mapping;
 use plimsoll_sys::own::Known;
 use plimsoll_sys::quiet::quietly;
 use plimsoll_sys::syscalls::syscall;
+use plimsoll_wire::segment::{
+    MAX_THREADS, Process, THREADS_OFFSET, ThreadArea, areas_in, ring_bytes_for, thread_area_bytes,
+    thread_offset,
+};
 
 /// The memory file of this process. Header and tables stay mapped as long as the process lives.
 pub(super) struct Shared {

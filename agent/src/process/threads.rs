@@ -5,19 +5,19 @@ use core::sync::atomic::Ordering;
 
 use super::Observed;
 use crate::cfi::CfiScratch;
-use crate::clock::stamp_now;
 use crate::offcpu::OffCpuClock;
-use crate::record::Record;
 use crate::regions::{RegionTable, flush_partners, flush_tallies};
-use crate::ring::Producer;
 use crate::room::with_room_on;
-use crate::segment::{ThreadArea, ThreadState};
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
 use crate::thread::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
 use crate::tls;
 use crate::unwind::RuleCache;
 use plimsoll_sys::mapping;
+use plimsoll_wire::clock::stamp_now;
+use plimsoll_wire::record::Record;
+use plimsoll_wire::ring::Producer;
+use plimsoll_wire::segment::{ThreadArea, ThreadState};
 
 /// The doorbell rings when more than 1/4 of the thread areas are in use: the collector then frees the
 /// areas of ended threads. Its own polls are rare.

@@ -7,12 +7,12 @@ use super::{Entry, flush_partners, flush_tallies};
 use crate::marks::{Goal, stubs};
 use crate::memory::StackMemory;
 use crate::process::Observed;
-use crate::record::MAX_DEPTH;
-use crate::segment::MAX_SLOTS;
 use crate::thread::{State, bump};
 use crate::unwind::{End, Frame, Start};
 use plimsoll_calls::STREAM;
 use plimsoll_sys::syscalls::syscall;
+use plimsoll_wire::record::MAX_DEPTH;
+use plimsoll_wire::segment::MAX_SLOTS;
 
 /// Frames that a thread's paths may have together: with all slots in use, 64 each.
 const MAX_FRAMES: usize = MAX_SLOTS * 64;

@@ -5,13 +5,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Descriptors that are moved up start at this number if the limit allows: beyond what select()
 /// can name, low enough that the kernel's table stays small.
-const HIGH: libc::rlim_t = 4000;
+const HIGH_NUMBER: libc::rlim_t = 4000;
 
 /// At most one in this many of the process's descriptors is ours.
-const SHARE: libc::rlim_t = 8;
+const MIN_LIMIT_PER_OWN: libc::rlim_t = 8;
 
 /// Most descriptors of ours, whatever the limit.
-const MOST: libc::rlim_t = 256;
+const MAX_OWN: libc::rlim_t = 256;
 
 /// Moves an open file out of the application's sight: it gets a high number that closes on exec.
 /// Where that is not possible the file stays where it is.
@@ -39,8 +39,8 @@ impl Descriptors {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the pointer is valid for the call.
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-        let cap = (limit.rlim_cur / SHARE).min(MOST);
-        let lowest = limit.rlim_cur.saturating_sub(2 * cap).min(HIGH);
+        let cap = (limit.rlim_cur / MIN_LIMIT_PER_OWN).min(MAX_OWN);
+        let lowest = limit.rlim_cur.saturating_sub(2 * cap).min(HIGH_NUMBER);
         Self { left: AtomicI32::new(cap as i32), lowest: lowest as libc::c_int }
     }
 

@@ -149,7 +149,7 @@ fn report() -> Command {
 
 /// What `report` prints or exports.
 fn formats() -> Vec<&'static str> {
-    ["text", "json", "html"].into_iter().chain(Format::ALL.map(Format::name)).collect()
+    ["text", "json"].into_iter().chain(Format::ALL.map(Format::name)).collect()
 }
 
 fn doctor() -> Command {

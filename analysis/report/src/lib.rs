@@ -1,10 +1,9 @@
 //! Reports: views of a [`plimsoll_summary::Summary`] for people.
 //!
-//! Texts are plain ASCII, so that they survive terminals, batch logs and mail.
+//! All are plain ASCII, so that they survive terminals, batch logs and mail.
 
 mod brief;
 mod files;
-mod html_page;
 mod loops;
 pub mod output;
 mod page;
@@ -16,7 +15,6 @@ mod tree;
 
 pub use brief::{BRIEF_LINES, brief};
 pub use files::Files;
-pub use html_page::write_page;
 pub use text::{TEXT_LINES, text};
 pub use tree::tree;
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use plimsoll_agent::marks::retreat::Reason;
-use plimsoll_agent::sync::{MOST_COURSES, MOST_PARTS, unfollowed};
+use plimsoll_wire::sync::{MAX_COURSES, MAX_PARTS, unfollowed};
 
 use crate::advice::listed;
 use crate::agreement::Matching;
@@ -158,7 +158,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     for (bit, ranks) in &totals.unfollowed {
         notes.push(match *bit {
             unfollowed::PARTS => format!(
-                "Rank {ranks} synchronised with more than {MOST_PARTS} different groups of ranks: what is \
+                "Rank {ranks} synchronised with more than {MAX_PARTS} different groups of ranks: what is \
                  uneven within the later ones is not seen."
             ),
             unfollowed::OTHER_THREADS => format!(
@@ -166,7 +166,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
                  these end no phases."
             ),
             _ => format!(
-                "More than {MOST_COURSES} threads of rank {ranks} lived at the same time: which of the later \
+                "More than {MAX_COURSES} threads of rank {ranks} lived at the same time: which of the later \
                  ones did alike is not known."
             ),
         });

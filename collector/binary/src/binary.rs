@@ -17,16 +17,16 @@ use super::headers::{Headers, Load};
 use crate::symbols::{Found, Names, Source, Table, never_returns};
 
 /// Largest function that is looked into to know whether it returns: what ends a program is short.
-const MOST_CALLEE_BYTES: u64 = 1024;
+const MAX_CALLEE_BYTES: u64 = 1024;
 
 /// How many calls deep that is done.
-const MOST_CALLEE_DEPTH: u32 = 2;
+const MAX_CALLEE_DEPTH: u32 = 2;
 
 /// Most bytes of a part that was split off that are searched for jumps back.
-const MOST_PART_BYTES: u64 = 1 << 16;
+const MAX_PART_BYTES: u64 = 1 << 16;
 
 /// Most functions that are looked into to find which one a part was split off from.
-pub(super) const MOST_OWNERS: usize = 8;
+pub(super) const MAX_OWNERS: usize = 8;
 
 /// A module's file.
 pub(super) struct Binary {
@@ -111,7 +111,7 @@ impl Binary {
 
     /// Where a part of a function jumps to outside itself, each address once.
     pub(super) fn jumps_out_of(&self, part: &Range<u64>) -> Vec<u64> {
-        let size = part.end.saturating_sub(part.start).min(MOST_PART_BYTES);
+        let size = part.end.saturating_sub(part.start).min(MAX_PART_BYTES);
         let mut bytes = vec![0; size as usize];
         let mut found = Vec::new();
         if !self.read(part.start, &mut bytes) {
@@ -126,7 +126,7 @@ impl Binary {
             if is_jump && target != 0 && !part.contains(&target) && !found.contains(&target) {
                 found.push(target);
             }
-            if found.len() == MOST_OWNERS {
+            if found.len() == MAX_OWNERS {
                 break;
             }
         }
@@ -178,10 +178,10 @@ impl Binary {
             return Some(self.slot_returns(slot));
         }
         let Some(Extent { range, .. }) = self.extent(function) else { return Some(true) };
-        if range.end - range.start > MOST_CALLEE_BYTES {
+        if range.end - range.start > MAX_CALLEE_BYTES {
             return Some(true);
         }
-        if self.depth.get() >= MOST_CALLEE_DEPTH {
+        if self.depth.get() >= MAX_CALLEE_DEPTH {
             return None;
         }
         self.depth.set(self.depth.get() + 1);

@@ -37,10 +37,10 @@ const HEADER_BYTES: usize = 16;
 
 /// Most bytes of one file, unpacked. What is kept of a module is read as a whole, so this bounds the
 /// memory that it takes.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// Most bytes of all files; the oldest are removed beyond it.
-const MOST_FOLDER_BYTES: u64 = 256 << 20;
+const MAX_FOLDER_BYTES: u64 = 256 << 20;
 
 /// A file that is being written for longer than this was left by a job that has died.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -113,11 +113,11 @@ pub(super) fn read(path: &Path, debug: &str, strings: &mut Strings) -> Known {
 fn read_kept(path: &Path) -> Option<Kept> {
     let file = own_files::open_own(path).ok()?;
     let metadata = file.get().ok()?.metadata().ok()?;
-    if metadata.len() > MOST_BYTES as u64 {
+    if metadata.len() > MAX_BYTES as u64 {
         return None;
     }
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(file, MOST_BYTES as u64), &mut bytes).ok()?;
+    io::Read::read_to_end(&mut io::Read::take(file, MAX_BYTES as u64), &mut bytes).ok()?;
     let (header, packed) = bytes.split_at_checked(HEADER_BYTES)?;
     let number = |at: usize| {
         header.get(at..at + 4).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)))
@@ -126,7 +126,7 @@ fn read_kept(path: &Path) -> Option<Kept> {
     let is_right = header.starts_with(MAGIC)
         && number(4)? == VERSION
         && number(8)? == crc32fast::hash(packed)
-        && size <= MOST_BYTES;
+        && size <= MAX_BYTES;
     if !is_right {
         return None;
     }
@@ -141,11 +141,11 @@ pub(super) fn write(path: &Path, debug: &str, known: &Known) -> io::Result<()> {
     }
     own_files::create_own_folder(folder)?;
     let mut bytes = pack(debug, &[known, &read(path, debug, &mut Strings::default())])?;
-    if bytes.len() > MOST_BYTES {
+    if bytes.len() > MAX_BYTES {
         // So much for other jobs: a file that only grows would come to cost more than it saves.
         bytes = pack(debug, &[known])?;
     }
-    if bytes.len() > MOST_BYTES {
+    if bytes.len() > MAX_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let packed = zstd::bulk::compress(&bytes, 1)?;
@@ -203,7 +203,7 @@ pub(super) fn tidy(folder: &Path) {
     let mut total: u64 = files.iter().map(|(_, size, _)| size).sum();
     files.sort();
     for (_, size, path) in files {
-        if total <= MOST_FOLDER_BYTES {
+        if total <= MAX_FOLDER_BYTES {
             break;
         }
         total -= size;

@@ -17,7 +17,7 @@ use super::limit::Limit;
 use crate::symbols::Source;
 
 /// Most bytes that a compressed section may take in memory: it is needed whole.
-const MOST_SECTION_BYTES: u64 = 512 << 20;
+const MAX_SECTION_BYTES: u64 = 512 << 20;
 
 /// Where distributions install debug files.
 pub const SYSTEM_DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -127,12 +127,12 @@ pub(super) fn section<'d, R: ReadRef<'d>>(
         match range.format {
             CompressionFormat::None => Bytes::paged(source, range.offset..end, limit),
             CompressionFormat::Zlib => {
-                let bytes = compressed(MOST_SECTION_BYTES)?;
+                let bytes = compressed(MAX_SECTION_BYTES)?;
                 let whole = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&bytes, size);
                 Some(Bytes::whole(whole.ok()?, limit))
             }
             CompressionFormat::Zstandard => {
-                let bytes = compressed(MOST_SECTION_BYTES)?;
+                let bytes = compressed(MAX_SECTION_BYTES)?;
                 Some(Bytes::whole(zstd::bulk::decompress(&bytes, size).ok()?, limit))
             }
             _ => None,

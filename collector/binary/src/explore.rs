@@ -6,19 +6,19 @@ use iced_x86::{Code as Op, FlowControl, Instruction, Mnemonic, Register};
 
 use super::code::Code;
 use super::graph::{Block, Found, Graph};
-use super::parts::{CALL, END, LEADER, MOST_CODE_BYTES, Parts, decoder};
+use super::parts::{CALL, END, LEADER, MAX_CODE_BYTES, Parts, decoder};
 use super::switches;
 use rustc_hash::FxHashMap;
 
 /// Most instructions that a function may have to be looked into.
-pub const MOST_INSTRUCTIONS: usize = 1_000_000;
+pub const MAX_INSTRUCTIONS: usize = 1_000_000;
 
 /// Most rounds of looking for the targets of indirect jumps: those within a case of a switch are found
 /// only after that switch.
-const MOST_ROUNDS: usize = 32;
+const MAX_ROUNDS: usize = 32;
 
 /// Most work that goes into indirect jumps of one function, in instructions and table entries.
-const MOST_JUMP_STEPS: usize = 1_000_000;
+const MAX_JUMP_STEPS: usize = 1_000_000;
 
 /// Where a block leads.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ pub(super) fn explore(
     entry: u64,
     range: &Range<u64>,
 ) -> Result<Explored, Failure> {
-    if range.end.saturating_sub(range.start) > MOST_CODE_BYTES {
+    if range.end.saturating_sub(range.start) > MAX_CODE_BYTES {
         return Err(Failure::Size);
     }
     let mut search = Explorer::new(code);
@@ -140,7 +140,7 @@ impl<'c> Explorer<'c> {
                     return Ok(());
                 }
                 self.instructions += 1;
-                if self.instructions > MOST_INSTRUCTIONS {
+                if self.instructions > MAX_INSTRUCTIONS {
                     return Err(Failure::Size);
                 }
                 self.parts.set(at, instruction.len() as u8);
@@ -175,7 +175,7 @@ impl<'c> Explorer<'c> {
     /// Counts work on indirect jumps; false when it has been too much.
     pub(super) fn afford(&mut self, steps: usize) -> bool {
         self.jump_steps += steps;
-        self.jump_steps <= MOST_JUMP_STEPS
+        self.jump_steps <= MAX_JUMP_STEPS
     }
 
     /// Where an instruction leads if it ends a block; `None` if the next one simply follows.
@@ -251,7 +251,7 @@ impl<'c> Explorer<'c> {
 
     /// Finds the targets of indirect jumps, and decodes from there, until there is nothing new.
     fn resolve_jumps(&mut self, entry: u64) -> Result<(), Failure> {
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             self.follow_pads()?;
             let jumps = std::mem::take(&mut self.unresolved);
             if jumps.is_empty() {

@@ -17,7 +17,7 @@ use super::limit::Limit;
 use crate::symbols::Source;
 
 /// Most call sites of one function whose landing pads are read.
-const MOST_CALL_SITES: usize = 1 << 16;
+const MAX_CALL_SITES: usize = 1 << 16;
 
 /// `.eh_frame` of a module, with the table that finds entries in it by address.
 pub(super) struct Frames {
@@ -159,7 +159,7 @@ impl Frames {
                 let _ = self.call_sites(table, start, &mut found);
             }
             at = end;
-            if at >= within.end || found.len() > MOST_CALL_SITES {
+            if at >= within.end || found.len() > MAX_CALL_SITES {
                 break;
             }
         }
@@ -192,7 +192,7 @@ impl Frames {
         let encoding = reader.read_u8()?;
         let length = reader.read_uleb128()?;
         let mut sites = reader.split(length as usize)?;
-        while !sites.is_empty() && into.len() <= MOST_CALL_SITES {
+        while !sites.is_empty() && into.len() <= MAX_CALL_SITES {
             let start = function.wrapping_add(encoded(encoding, &mut sites)?);
             let end = start.wrapping_add(encoded(encoding, &mut sites)?);
             let pad = encoded(encoding, &mut sites)?;

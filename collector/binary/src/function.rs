@@ -77,7 +77,7 @@ pub enum Absent {
     Function,
     /// The file does not have the function's bytes.
     Code,
-    /// More code than [`super::MOST_CODE_BYTES`] or [`super::MOST_INSTRUCTIONS`].
+    /// More code than [`super::MAX_CODE_BYTES`] or [`super::MAX_INSTRUCTIONS`].
     TooLarge,
     /// Jumps into the middle of loops, too many to tell them apart.
     TooIntricate,

@@ -1,5 +1,11 @@
-//! Source structure: loops, inlined calls and lines of the functions that occur in samples, recovered
-//! from their machine code and from debug information, one function at a time.
+//! Functions, loops, inlined calls and source lines of ELF modules.
+//!
+//! [`Structures`] is the entry point: [`Structures::module`] registers a module by path and build-id,
+//! and [`Structures::place`] returns the [`Place`] of an [`Address`]: its [`Function`], the
+//! [steps](Step) inwards through loops and inlined calls, and the source line. Structure is recovered
+//! from machine code and debug information, one function at a time, when an address of it is asked
+//! for. A [`Function`] answers which loop two addresses have in common, and which address can follow
+//! which without a back edge (ICS18, Algorithm 1).
 //!
 //! ```text
 //! binary (headers, frames) -> explore (parts, switches, values) -> graph -> loops -> function
@@ -7,19 +13,18 @@
 //!                                                                  module <-> cache (recovered)
 //! ```
 //!
-//! [`Structures`] holds what is known of all modules of a node. For each address it tells the function
-//! and the [steps](Step) inwards: loops and inlined calls as they lie within each other. A [`Function`]
-//! tells which loop two addresses have in common, and what can follow what without going around a loop
-//! once more (ICS18, Algorithm 1).
+//! All addresses are addresses in the module's file: the runtime address less the load bias.
 //!
 //! # Design constraints
-//! - Any bytes are survived: what is read is bounded, what is not understood is said to be unknown
-//!   ([`Absent`], [`Function::is_complete`]).
-//! - Nothing is mapped: a file that shrinks must not raise a signal in the application.
-//! - Debug information is read as far as it is asked for, and given back by [`Structures::release`].
-//! - A name is never guessed: where no symbol holds an address, there is none.
-//!
-//! All addresses are those in the module's file: what is seen in memory less the load bias.
+//! - No input makes the crate panic or exceed its bounds: files may be damaged, truncated or hostile.
+//!   What cannot be decoded is reported as unknown ([`Absent`], [`Function::is_complete`]).
+//! - Files are read, never mapped: a file that shrinks would raise SIGBUS in the application.
+//! - Debug information is read unit by unit and dropped by [`Structures::release`]: its whole would
+//!   take more memory than the application grants.
+//! - A name is never guessed: an address that no symbol covers has none. A wrong name in a report is
+//!   worse than an address.
+//! - Time is bounded by a deadline ([`Limit`]), since names are looked up while MPI_Finalize waits;
+//!   functions that were not looked up in time are counted, and their symbols stand for them.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -57,11 +62,11 @@ use std::time::Duration;
 pub use cache::default_folder as default_cache_folder;
 pub use code::{Code, Extent, LandingPad};
 pub use debug_file::SYSTEM_DEBUG_FOLDER;
-pub use explore::MOST_INSTRUCTIONS;
+pub use explore::MAX_INSTRUCTIONS;
 pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
 pub use graph::{Block, Graph};
 pub use limit::Limit;
-pub use parts::MOST_CODE_BYTES;
+pub use parts::MAX_CODE_BYTES;
 pub use place::Step;
 pub use recovered::Recovered;
 
@@ -76,22 +81,22 @@ use module::Module;
 /// there for a node of many processes, in which each has seen other addresses of one function.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// A module whose functions are asked for.
+/// Number of a registered module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(usize);
 
-/// An address in a module's file, by what it was on the stack.
+/// An address in a module's file, by its origin on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// Where a thread was interrupted.
+    /// Program counter at which a thread was interrupted.
     Leaf(u64),
-    /// Where a call returns to: it may belong to the next function, or to the next line; its call, which
-    /// ends one byte before, decides.
+    /// Return address. It may lie in the next line or the next function, so that it is looked up at
+    /// its call, which ends one byte before.
     Return(u64),
 }
 
 impl Address {
-    /// An address within the instruction that is meant.
+    /// An address within the interrupted instruction or the call.
     pub fn instruction(self) -> u64 {
         match self {
             Self::Leaf(address) => address,
@@ -100,10 +105,10 @@ impl Address {
     }
 }
 
-/// Where an address stands in the source.
+/// Position of an address in the source.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The function that holds it.
+    /// Function that contains the address.
     pub function: Result<Arc<Function>, Absent>,
     /// Loops and inlined calls from the function inwards to the address, as they lie within each other.
     pub steps: Vec<Step>,
@@ -121,21 +126,21 @@ impl Place {
     }
 }
 
-/// What a function is called.
+/// Name of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Its name as the user knows it; `None` if there is no symbol.
     pub name: Option<Arc<str>>,
-    /// Where it begins, or the part of it that was split off.
+    /// First address of the function, or of a part that the compiler split off.
     pub entry: u64,
 }
 
-/// Where things are looked for.
+/// Folders of debug files and of the cache.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Folders of debug files, as [`SYSTEM_DEBUG_FOLDER`] is one.
+    /// Folders of separate debug files, such as [`SYSTEM_DEBUG_FOLDER`].
     pub debug_folders: Vec<PathBuf>,
-    /// Where results are kept for other jobs; see [`default_cache_folder`]. `None` keeps nothing.
+    /// Folder of results for later jobs, see [`default_cache_folder`]; `None`: no cache.
     pub cache: Option<PathBuf>,
 }
 
@@ -330,7 +335,7 @@ impl Structures {
         request_trim();
     }
 
-    /// Forgets all modules, for whom nobody will ask any more. How long questions took stays.
+    /// Drops all modules, once no address will be looked up any more. The CPU time spent stays counted.
     pub fn forget(&mut self) {
         self.modules = Vec::new();
         self.ids = HashMap::new();

@@ -19,11 +19,11 @@ use super::units::Units;
 use crate::symbols::{Source, demangle};
 
 /// Most inlined calls around one address that are told; inner ones are left out.
-const MOST_INLINED: usize = 64;
+const MAX_INLINED: usize = 64;
 
 /// Bytes of debug information after which it is closed, and opened anew for the next unit; what is made
 /// of them takes about as much again. A unit that is larger is still read once only.
-const MOST_HELD_BYTES: u64 = 8 << 20;
+const MAX_HELD_BYTES: u64 = 8 << 20;
 
 /// Strings, each kept once.
 #[derive(Default)]
@@ -111,7 +111,7 @@ impl Debug {
     /// Whether it should be opened anew for an address: of another unit than the last, after much was
     /// read, or of a unit that was not read as a whole, after a read has failed.
     pub(super) fn is_spent_for(&self, address: u64) -> bool {
-        let is_swollen = self.source.held() - self.held_at_first > MOST_HELD_BYTES;
+        let is_swollen = self.source.held() - self.held_at_first > MAX_HELD_BYTES;
         is_swollen && self.units.unit(address) != self.last.get()
             || self.has_failed && !self.is_at_hand(address)
     }
@@ -167,7 +167,7 @@ impl Debug {
             inner = Some(strings.intern(&name));
         }
         lines.inlined.reverse();
-        lines.inlined.truncate(MOST_INLINED);
+        lines.inlined.truncate(MAX_INLINED);
         Some(lines)
     }
 

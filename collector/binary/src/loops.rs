@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::graph::Graph;
 
 /// Most steps that the search for loops takes; jumps into many nested loops make it quadratic.
-const MOST_STEPS: usize = 20_000_000;
+const MAX_STEPS: usize = 20_000_000;
 
 const NONE: u32 = u32::MAX;
 
@@ -185,7 +185,7 @@ impl<'w> Search<'w> {
                         body.push(from);
                     }
                 }
-                if self.steps > MOST_STEPS {
+                if self.steps > MAX_STEPS {
                     return None;
                 }
             }

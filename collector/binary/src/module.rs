@@ -20,10 +20,10 @@ use super::{Options, Symbol, place};
 use crate::symbols::{PART, Source, Table, demangle};
 
 /// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
-const MOST_LINES: usize = 1 << 16;
+const MAX_LINES: usize = 1 << 16;
 
 /// Most bytes of a closed file that are held for when it is opened again.
-const MOST_HELD_BYTES: u64 = 1 << 17;
+const MAX_HELD_BYTES: u64 = 1 << 17;
 
 /// A module.
 pub(super) struct Module {
@@ -105,7 +105,7 @@ impl Module {
             if let Some((owner, _)) = symbol.iter().find_map(|symbol| symbol.split_once(PART)) {
                 owners.splice(0..0, binary.named(owner).into_iter().map(|range| range.start));
             }
-            for owner in owners.into_iter().take(binary::MOST_OWNERS) {
+            for owner in owners.into_iter().take(binary::MAX_OWNERS) {
                 self.recover(owner, strings);
                 if let Some(known) = self.known(address) {
                     return Ok(known);
@@ -324,7 +324,7 @@ impl Module {
             let is_late = self.has_debug != Some(false) && self.limit.is_over();
             return (!is_late).then(Lines::default);
         };
-        if self.lines.len() >= MOST_LINES {
+        if self.lines.len() >= MAX_LINES {
             self.lines.clear();
             self.filled.clear();
         }
@@ -415,7 +415,7 @@ impl Module {
     /// kept, if it is little: to find it takes longer than most questions.
     pub(super) fn release(&mut self, strings: &mut Strings) {
         self.fill(strings);
-        let kept = self.open.take().filter(|it| it.binary.source.held() <= MOST_HELD_BYTES);
+        let kept = self.open.take().filter(|it| it.binary.source.held() <= MAX_HELD_BYTES);
         self.open = kept.map(|open| Open { debug: None, ..open });
         self.open.iter().flat_map(Open::sources).for_each(|source| source.close());
     }

@@ -7,7 +7,7 @@ use super::graph::Graph;
 use super::loops::Nest;
 
 /// Most memory that the answers of one function take; beyond it they are forgotten and found again.
-const MOST_BYTES: usize = 1 << 16;
+const MAX_BYTES: usize = 1 << 16;
 
 /// A node of the flow within one loop (or the function): a block of it that lies in no inner loop, or
 /// a whole inner loop.
@@ -49,7 +49,7 @@ impl Reach {
         };
         if !self.rows.contains_key(&(parent, from)) {
             let row = row(graph, nest, parent, from);
-            if self.bytes + 8 * row.len() > MOST_BYTES {
+            if self.bytes + 8 * row.len() > MAX_BYTES {
                 self.rows.clear();
                 self.bytes = 0;
             }

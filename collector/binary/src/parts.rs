@@ -8,10 +8,10 @@ use iced_x86::{Decoder, DecoderOptions};
 use super::code::Code;
 
 /// Most bytes of code that a function may have to be looked into.
-pub const MOST_CODE_BYTES: u64 = 4 << 20;
+pub const MAX_CODE_BYTES: u64 = 4 << 20;
 
 /// Most stretches of code that one function may consist of.
-const MOST_PARTS: usize = 16;
+const MAX_PARTS: usize = 16;
 
 /// Low bits of a mark: the instruction's length.
 const LENGTH: u8 = 0x0f;
@@ -53,7 +53,7 @@ impl Parts {
     pub(super) fn add(&mut self, code: &dyn Code, range: &Range<u64>) -> bool {
         let size = range.end.saturating_sub(range.start);
         let others: u64 = self.parts.iter().map(|part| part.bytes.len() as u64).sum();
-        if size == 0 || size + others > MOST_CODE_BYTES || self.parts.len() == MOST_PARTS {
+        if size == 0 || size + others > MAX_CODE_BYTES || self.parts.len() == MAX_PARTS {
             return false;
         }
         let mut bytes = vec![0; size as usize];

@@ -6,7 +6,7 @@ use super::function::{Function, Inlined, Lines, Location, Loop, LoopId, LoopSour
 use super::graph::Block;
 
 /// Most addresses of a loop whose inlined calls are compared.
-const MOST_SAMPLES: usize = 16;
+const MAX_SAMPLES: usize = 16;
 
 /// One step from a function inwards to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,9 +73,9 @@ pub(super) fn locate_loops(
         });
         let ends: Vec<u64> = std::iter::once(blocks[header as usize].start)
             .chain(turns.flat_map(|block| tail(&blocks[*block as usize])))
-            .take(4 * MOST_SAMPLES)
+            .take(4 * MAX_SAMPLES)
             .collect();
-        let step = members.len().div_ceil(MOST_SAMPLES).max(1);
+        let step = members.len().div_ceil(MAX_SAMPLES).max(1);
         let others = members.iter().step_by(step).flat_map(|block| {
             let block = &blocks[*block as usize];
             [block.start, block.start.midpoint(block.end), block.last]

@@ -16,13 +16,13 @@ use super::graph::{Block, Graph};
 use super::values::{Bound, CLOBBERED, Element, State, Value, slot};
 
 /// Most entries of a table.
-const MOST_ENTRIES: u64 = 1 << 14;
+const MAX_ENTRIES: u64 = 1 << 14;
 
 /// Most blocks before a jump that are looked through for the comparison.
-const MOST_BLOCKS: usize = 8;
+const MAX_BLOCKS: usize = 8;
 
 /// Most blocks that are looked through for what sets a register.
-const MOST_SEARCHED: usize = 4096;
+const MAX_SEARCHED: usize = 4096;
 
 /// Where an indirect jump leads.
 pub(super) enum Target {
@@ -113,7 +113,7 @@ impl Paths<'_, '_> {
             else {
                 break;
             };
-            if path.len() == MOST_BLOCKS {
+            if path.len() == MAX_BLOCKS {
                 break;
             }
             path.insert(0, *before);
@@ -154,7 +154,7 @@ impl Paths<'_, '_> {
                         let bounds = state.bounds.iter();
                         let bound = bounds
                             .filter(|b| b.unknown == element.index && b.scale == 1)
-                            .filter(|bound| bound.most < MOST_ENTRIES)
+                            .filter(|bound| bound.most < MAX_ENTRIES)
                             .min_by_key(|bound| bound.most);
                         return (Some(element), bound.copied());
                     }
@@ -197,7 +197,7 @@ impl Paths<'_, '_> {
                 Setting::Kept if block != self.graph.entry() => {
                     let before = self.predecessors[block as usize].iter();
                     work.extend(before.filter(|before| seen.insert(**before)));
-                    if seen.len() > MOST_SEARCHED {
+                    if seen.len() > MAX_SEARCHED {
                         return None;
                     }
                 }
@@ -247,7 +247,7 @@ impl Paths<'_, '_> {
             Some(bound) => element.table.wrapping_sub(bound.constant.wrapping_mul(element.width)),
             None => element.table,
         };
-        let entries = bound.map_or(MOST_ENTRIES, |bound| bound.most + 1);
+        let entries = bound.map_or(MAX_ENTRIES, |bound| bound.most + 1);
         let mut targets = Vec::new();
         let mut chunk = Chunk::default();
         for entry in 0..entries {

@@ -3,7 +3,8 @@
 #![no_main]
 #![allow(dead_code, reason = "each target uses a part of the checks")]
 
-use plimsoll_collector::{digest, spool};
+use plimsoll_collector::digest;
+use plimsoll_spool as spool;
 
 #[path = "../src/checks.rs"]
 mod checks;

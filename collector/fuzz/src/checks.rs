@@ -1,9 +1,9 @@
 //! What must hold for any bytes: the reader ends, does not panic, and takes bounded memory. The fuzz
-//! targets and the collector's own tests (`spool/tests/corpus.rs`) share this file.
+//! targets and the collector's own tests (`src/tests/spool_corpus.rs`) share this file.
 
 use std::io::Cursor;
 
-use plimsoll_agent::record::Record;
+use plimsoll_wire::record::Record;
 use serde_json::json;
 
 use super::digest::Digest;

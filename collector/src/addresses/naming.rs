@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_agent::segment::ADDRESS_IS_LEAF;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_sys::vdso::VDSO;
+use plimsoll_wire::segment::ADDRESS_IS_LEAF;
 use serde::{Deserialize, Serialize};
 
 use super::{Addresses, Detail, Named, Raw};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSymbol};
-use plimsoll_agent::segment::ADDRESS_IS_LEAF;
+use plimsoll_wire::segment::ADDRESS_IS_LEAF;
 use tempfile::TempDir;
 
 use super::{Addresses, Detail, Samples, Use};

@@ -1,6 +1,6 @@
 //! The courses of all threads of a process: followed while threads live, and what they have come to.
 
-use plimsoll_agent::sync::{MOST_COURSES, unfollowed};
+use plimsoll_wire::sync::{MAX_COURSES, unfollowed};
 
 use super::{Course, Crew, Keys, passed};
 use crate::tree::{RawId, Tree};
@@ -116,7 +116,7 @@ impl Courses {
     fn follow(&mut self, thread: &mut ThreadCourse, is_main: bool, since: Option<u64>) {
         let begin = since.map_or(self.begin, |since| since.max(self.begin));
         self.followed -= usize::from(thread.course.is_some());
-        let is_followed = is_main || self.followed < MOST_COURSES;
+        let is_followed = is_main || self.followed < MAX_COURSES;
         self.followed += usize::from(is_followed);
         self.unfollowed |= if is_followed { 0 } else { unfollowed::COURSES };
         let part = if is_main { MAIN_PART } else { OTHERS_PART };

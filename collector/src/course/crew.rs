@@ -6,7 +6,7 @@
 //! processes with more than [`MOST_WAITING`] threads it is also that in which they ended.
 
 use super::Keys;
-use plimsoll_trees::{Cluster, Node, Shed, clustered, limit, merge_sets, most_clusters};
+use plimsoll_trees::{Cluster, Node, Pruned, clustered, merge_sets, most_clusters, prune_to};
 
 /// Most threads that wait to be compared with each other.
 const MOST_WAITING: usize = 128;
@@ -25,7 +25,7 @@ pub(crate) struct Crew {
 impl Crew {
     /// Takes in the thread that was seen as the `number`th one.
     pub(crate) fn add(&mut self, number: u32, mut course: Node, keys: &Keys) {
-        limit(&mut course, MOST_NODES, &mut Shed::default());
+        prune_to(&mut course, MOST_NODES, &mut Pruned::default());
         self.waiting.push((number, course));
         self.count += 1;
         if self.waiting.len() >= MOST_WAITING {
@@ -42,7 +42,7 @@ impl Crew {
         let new = clustered(waiting.into_iter().map(one).collect(), most, keys);
         self.clusters = merge_sets(std::mem::take(&mut self.clusters), new, most, keys);
         for cluster in &mut self.clusters {
-            limit(&mut cluster.tree, MOST_NODES, &mut Shed::default());
+            prune_to(&mut cluster.tree, MOST_NODES, &mut Pruned::default());
         }
     }
 

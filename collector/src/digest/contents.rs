@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::spool::meta::{Meta, Status};
-use crate::spool::{Address, Kind, Step};
+use crate::spooling::meta::{Meta, Status};
+use plimsoll_spool::{Address, Kind, Step};
 
 /// What one file says beside records.
 #[derive(Default)]

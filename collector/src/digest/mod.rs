@@ -18,10 +18,10 @@ use crate::facts::LastWords;
 use crate::history::{History, Setting, ThreadHistory};
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
-use crate::spool::meta::Meta;
-use crate::spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
+use crate::spooling::meta::Meta;
 use crate::spooling::{JOURNAL, SPOOL};
 use plimsoll_binary::Structures;
+use plimsoll_spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
 use plimsoll_sys::own_files::open_regular;
 
 use contents::Found;
@@ -30,7 +30,7 @@ use reading::Reading;
 use recorded::{Process, Recorded};
 
 /// Most addresses of a process that are believed.
-const MOST_ADDRESSES: usize = plimsoll_agent::segment::MAX_ADDRESSES;
+const MOST_ADDRESSES: usize = plimsoll_wire::segment::MAX_ADDRESSES;
 /// Memory that a process may take here, whatever it could there.
 const MOST_MEMORY_BYTES: u64 = 1 << 30;
 /// Damages that are told one by one.

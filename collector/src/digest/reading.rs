@@ -1,10 +1,10 @@
 //! The records of a thread, read frame by frame past what is damaged.
 
-use plimsoll_agent::record::Decoder;
+use plimsoll_wire::record::Decoder;
 
 use crate::history::{History, Setting, ThreadHistory};
-use crate::spool::{Frame, Step};
 use plimsoll_binary::Structures;
+use plimsoll_spool::{Frame, Step};
 
 /// A thread whose records are read.
 pub(super) struct Reading<'a, 's> {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
 
-use crate::spool::Address;
-use crate::spool::meta::{
+use crate::spooling::meta::{
     FunctionMeta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
 };
 use crate::tables::{ModuleInfo, Tables};
+use plimsoll_spool::Address;
 
 /// Most modules of a process that are believed.
-const MOST_MODULES: usize = plimsoll_agent::segment::MAX_MODULES;
+const MOST_MODULES: usize = plimsoll_wire::segment::MAX_MODULES;
 
 /// What a spool says of a process.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! A closed interval, partitioned: tallied calls, work, the wrapped call at its end.
 
-use plimsoll_agent::record::OffCpu;
+use plimsoll_wire::record::OffCpu;
 
 use super::Replay;
 use crate::account::{Account, Between};

@@ -9,8 +9,8 @@ use plimsoll_sys::own::Own;
 use serde_json::Value;
 
 use super::SPOOL;
-use crate::spool::meta::{self, Meta};
-use crate::spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step, Stream, Walk};
+use crate::spooling::meta::{self, Meta};
+use plimsoll_spool::{Frame, Kind, SpoolError, SpoolReader, SpoolWriter, Step, Stream, Walk};
 use plimsoll_sys::own_files;
 
 /// End of the name of what is to take a spool's place.

@@ -8,6 +8,7 @@
 
 mod budget;
 mod keep;
+pub(crate) mod meta;
 mod process;
 mod sink;
 
@@ -17,16 +18,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::record::Record;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
+use plimsoll_wire::record::Record;
 use serde_json::Value;
 
-use crate::spool::meta::{
-    self, FunctionMeta, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
+use crate::spooling::meta::{
+    FunctionMeta, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
 };
-use crate::spool::{Address, SpoolError, SpoolWriter};
 use plimsoll_binary::{Function, Recovered};
+use plimsoll_spool::{Address, SpoolError, SpoolWriter};
 
 use budget::Budget;
 pub use keep::{Kept, keep};

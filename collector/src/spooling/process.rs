@@ -2,15 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::clock::stamp_now;
-use plimsoll_agent::segment::MAX_ADDRESSES;
+use plimsoll_wire::clock::stamp_now;
+use plimsoll_wire::segment::MAX_ADDRESSES;
 
 use super::Spooling;
 use crate::facts::Facts;
 use crate::process::{Process, last_words};
-use crate::spool::Address;
-use crate::spool::meta::{ModuleMeta, Status};
+use crate::spooling::meta::{ModuleMeta, Status};
 use crate::tables::Tables;
+use plimsoll_spool::Address;
 
 /// How far a process has been told.
 pub(crate) struct Told {

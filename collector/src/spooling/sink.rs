@@ -52,7 +52,7 @@ impl Write for Sink {
     }
 }
 
-impl crate::spool::Restart for Sink {
+impl plimsoll_spool::Restart for Sink {
     fn restart(&mut self) -> io::Result<()> {
         match self {
             Self::Memory(held) => held.clear(),
@@ -89,7 +89,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::spool::Restart;
+    use plimsoll_spool::Restart;
 
     #[test]
     fn a_descriptor_that_the_application_closed_is_not_written_to() {

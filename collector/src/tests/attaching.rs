@@ -74,7 +74,7 @@ fn only_a_segment_of_the_named_process_is_attached() {
     subject.header().start_time.fetch_sub(1, Ordering::Relaxed);
     subject.header().version.store(99, Ordering::Relaxed);
     assert!(matches!(refused(&subject), AttachError::OtherVersion(99)));
-    subject.header().version.store(plimsoll_agent::record::VERSION, Ordering::Relaxed);
+    subject.header().version.store(plimsoll_wire::record::VERSION, Ordering::Relaxed);
     for ring_bytes in [0, 1, 4097, 1 << 29, 1 << 31] {
         subject.header().ring_bytes.store(ring_bytes, Ordering::Relaxed);
         assert!(matches!(refused(&subject), AttachError::WrongSize), "{ring_bytes}");

@@ -12,9 +12,9 @@ use super::subject::{BEGIN, PERIOD, Subject};
 use super::{Spool, spool};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
-use crate::spool::meta::Meta;
-use crate::spool::{Kind, SpoolError, SpoolReader, Step};
+use crate::spooling::meta::Meta;
 use crate::{Collector, Kept, Options, keep};
+use plimsoll_spool::{Kind, SpoolError, SpoolReader, Step};
 
 /// Processes of one collector, with their ids and what it has seen of them.
 struct Run {

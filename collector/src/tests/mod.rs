@@ -9,6 +9,7 @@ mod partition;
 mod paths;
 mod phases;
 mod series;
+mod spool_corpus;
 mod spooled;
 mod streams;
 mod subject;

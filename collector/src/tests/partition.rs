@@ -78,7 +78,7 @@ proptest! {
             match step {
                 Step::Sample { after, stack, run_delay } => {
                     now += after;
-                    let off_cpu = run_delay.map(|stamps| plimsoll_agent::record::OffCpu {
+                    let off_cpu = run_delay.map(|stamps| plimsoll_wire::record::OffCpu {
                         cpu_ns: 0,
                         run_delay_ns: stamps * STAMP_NS,
                     });

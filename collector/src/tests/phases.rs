@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::record::{OffCpu, STAMP_SHIFT};
+use plimsoll_wire::record::{OffCpu, STAMP_SHIFT};
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, short, times, value};

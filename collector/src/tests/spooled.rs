@@ -9,8 +9,8 @@ use super::subject::{BEGIN, PERIOD, Subject, Writer};
 use super::{Spool, spool, times};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
-use crate::spool::{Kind, SpoolReader};
 use crate::{Collector, Options};
+use plimsoll_spool::{Kind, SpoolReader};
 
 /// A process that works in turns, collected and spooled.
 struct Run<'s> {

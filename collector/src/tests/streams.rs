@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::segment::ThreadState;
+use plimsoll_wire::segment::ThreadState;
 use proptest::prelude::*;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::record::{
+use plimsoll_calls::id_of;
+use plimsoll_sys::own::Identity;
+use plimsoll_wire::record::{
     Delta, Encoder, MAX_RECORD_BYTES, OffCpu, Record, STAMP_SHIFT, Stamp, VERSION, tick_stamp,
 };
-use plimsoll_agent::segment::{
+use plimsoll_wire::segment::{
     ADDRESS_IS_LEAF, ADDRESSES_OFFSET, Address, MAGIC, MODULES_OFFSET, ModuleEntry, Process,
     ThreadArea, ThreadState, segment_bytes, thread_offset,
 };
-use plimsoll_agent::sync::Sync;
-use plimsoll_calls::id_of;
-use plimsoll_sys::own::Identity;
+use plimsoll_wire::sync::Sync;
 
 use crate::attach::{AttachError, Segment};
 use crate::{Collector, ProcessKey};

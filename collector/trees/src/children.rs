@@ -2,13 +2,13 @@
 
 use super::closed::{Closed, Form};
 use super::flatten::{gather, insert};
-use super::identify::Evidence;
-use super::node::{Content, Key, Node};
-use super::shed::Shed;
+use super::iterations::IterationEvidence;
+use super::pruning::Pruned;
+use super::tree_node::{Content, Key, Node};
 
 /// Most children that are kept in order: what calls more, one after another, outside all known
 /// loops, becomes a profile node.
-pub const MOST_CHILDREN: usize = 256;
+pub const MAX_CHILDREN: usize = 256;
 
 /// Children of an open node that have closed; of a running loop, those in its open iteration. They are the
 /// last of what has closed inside the node.
@@ -19,7 +19,7 @@ pub(super) struct Children {
     count: usize,
     /// They were too many: now they are a set of profile nodes, and this is their parent's own time.
     profile: Option<(u64, Vec<Node>)>,
-    evidence: Evidence,
+    evidence: IterationEvidence,
 }
 
 impl Children {
@@ -38,23 +38,23 @@ impl Children {
     }
 
     /// The last node that has closed is another one.
-    pub(super) fn add(&mut self, closed: &mut Closed, shed: &mut Shed) {
+    pub(super) fn add(&mut self, closed: &mut Closed, pruned: &mut Pruned) {
         let Some(child) = closed.last() else { return };
         self.evidence.add(child.kind, child.duration, child.is_profile());
         self.count += 1;
         if let Some((own, set)) = &mut self.profile {
             *own += closed.sum_up(self.first, set);
-        } else if self.count > MOST_CHILDREN {
-            self.collapse(closed, shed);
+        } else if self.count > MAX_CHILDREN {
+            self.collapse(closed, pruned);
         }
     }
 
     /// Gives up their order.
-    fn collapse(&mut self, closed: &mut Closed, shed: &mut Shed) {
+    fn collapse(&mut self, closed: &mut Closed, pruned: &mut Pruned) {
         let mut set = Vec::new();
         let own = closed.sum_up(self.first, &mut set);
         self.profile = Some((own, set));
-        shed.collapsed += 1;
+        pruned.collapsed += 1;
     }
 
     /// Whether they are believed to be one iteration.
@@ -112,11 +112,11 @@ impl Children {
     }
 
     /// Gives up the order of those that were taken out.
-    pub(super) fn collapse_taken(&mut self, trees: &mut Vec<Node>, shed: &mut Shed) {
+    pub(super) fn collapse_taken(&mut self, trees: &mut Vec<Node>, pruned: &mut Pruned) {
         if self.profile.is_none() && !trees.is_empty() {
             let taken = std::mem::take(trees);
             self.profile = Some((gather(&taken, trees), Vec::new()));
-            shed.collapsed += 1;
+            pruned.collapsed += 1;
         }
     }
 

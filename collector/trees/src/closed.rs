@@ -3,7 +3,7 @@
 //! tree of its own.
 
 use super::flatten::{dissolve_content, slot};
-use super::node::{Boundary, Content, Key, Kind, Node};
+use super::tree_node::{Boundary, Content, Key, Kind, Node};
 
 /// What lies under a closed node.
 #[derive(Clone, Debug)]

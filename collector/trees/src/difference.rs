@@ -25,10 +25,10 @@
 use std::borrow::Cow;
 
 use super::ControlFlow;
-use super::align::{Step, Walk};
+use super::child_alignment::{Step, Walk};
 use super::flatten::flattened;
-use super::loops;
-use super::node::{Boundary, Content, Node};
+use super::loop_clusters;
+use super::tree_node::{Boundary, Content, Node};
 
 /// The difference between one instance of each tree on average, in their unit of time.
 pub fn difference(one: &Node, other: &Node, flow: &dyn ControlFlow) -> f64 {
@@ -121,7 +121,7 @@ pub(super) fn nodes(one: Side<'_>, other: Side<'_>, flow: &dyn ControlFlow) -> f
         }
         (Content::Profile(left), Content::Profile(right)) => profiles((one, left), (other, right)),
         (Content::Loop(left), Content::Loop(right)) => {
-            loops::difference((one, left), (other, right), flow)
+            loop_clusters::difference((one, left), (other, right), flow)
         }
         // One of the two could not be told apart in time: then neither is.
         _ => {

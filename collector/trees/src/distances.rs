@@ -2,7 +2,7 @@
 
 use super::ControlFlow;
 use super::difference::ratio;
-use super::node::Cluster;
+use super::tree_node::Cluster;
 
 /// What is not known: no distance is.
 const UNKNOWN: f64 = f64::NAN;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Most sums that are kept of a loop ("durations_s" in `interface.md`).
-pub const MOST_DURATIONS: usize = 200;
+pub const MAX_DURATIONS: usize = 200;
 
 /// The iterations of one stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct Durations {
 impl Durations {
     /// Adds an iteration.
     pub fn add(&mut self, number: u64, duration: u64) {
-        while number >> self.level >= MOST_DURATIONS as u64 {
+        while number >> self.level >= MAX_DURATIONS as u64 {
             self.halve();
         }
         let at = (number >> self.level) as usize;
@@ -120,7 +120,7 @@ mod tests {
             durations.add(number, number % 1000);
         }
         let stretches = durations.stretches();
-        assert!((MOST_DURATIONS / 2..=MOST_DURATIONS).contains(&stretches.len()));
+        assert!((MAX_DURATIONS / 2..=MAX_DURATIONS).contains(&stretches.len()));
         let sum: u64 = stretches.iter().map(|stretch| stretch.sum).sum();
         assert_eq!(sum, 1000 * (999 * 1000 / 2));
         let full = &stretches[..stretches.len() - 1];

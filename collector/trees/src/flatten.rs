@@ -4,7 +4,7 @@
 //! Most iterations of inner loops end here, so what is accumulated is only read: nothing is taken apart
 //! that has a place already.
 
-use super::node::{Boundary, Content, Key, Kind, Node};
+use super::tree_node::{Boundary, Content, Key, Kind, Node};
 
 /// Sets up to this size have room for no more than is in them.
 const FEW: usize = 4;

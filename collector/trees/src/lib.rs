@@ -1,78 +1,91 @@
-//! Temporal context trees as values, and what is done with them (ICS18; PPoPP20, 3): iterations
-//! told apart, trees compared and merged, iterations of a loop and ranks of a job clustered.
+//! Temporal context trees: built from the stack changes of a thread, compared, merged, clustered and
+//! pruned (ICS18; PPoPP20, 3).
+//!
+//! [`TreeBuilder`] takes the frames that open and close on a thread and returns its [`Node`]. The
+//! builder splits the children of a loop into iterations (ICS18, Algorithm 1) and clusters them as
+//! they close. [`difference`] and [`merged`] compare and average two trees (Algorithm 2);
+//! [`clustered`] and [`merge_sets`] keep the K representatives that are farthest apart (Algorithm 3),
+//! of iterations, threads or ranks.
 //!
 //! ```text
-//! samples -> TreeBuilder: frames open and close -> iterations -> Online: clusters as they close
-//!            Node  <- difference, merge <- farthest <- the same for ranks, in a reduction
+//! frames open and close -> TreeBuilder -> iterations -> StreamingClusterer: clusters, as iterations close
+//!                          Node  <- difference, merge <- farthest <- clusters of threads, of ranks
 //! ```
 //!
 //! # Design constraints
-//! - Everything streams. A time-step loop ends with the job, so its iterations are clustered as they
-//!   close; an inner loop's before those of the loop around it (ICS18, 4.2.1).
-//! - Memory is bounded by structure, never by run time: O(depth x K) trees, and a hard bound
-//!   at which detail is shed, counted.
-//! - Totals are exact: nodes hold sums, and averages are taken when they are read.
-//! - Nothing here knows where samples come from, what keys stand for, or what a rank is. The control flow
-//!   is asked for through [`ControlFlow`]; times are in whatever unit the stamps have.
+//! - Trees are built while the program runs. A time-step loop ends with the job, so its iterations
+//!   are clustered as they close, those of an inner loop before those of the loop around it (ICS18,
+//!   4.2.1).
+//! - Memory is bounded by structure, never by run time: O(depth x K) trees, and a hard bound at which
+//!   detail is pruned and counted. The collector shares its process with the application.
+//! - Totals are exact: nodes hold sums, and averages are computed when they are read. Pruning and
+//!   merging keep the sum of all times.
+//! - The crate knows neither samples nor ranks, nor what a [`Key`] stands for. The control flow of the
+//!   program is asked for through [`ControlFlow`]; times are in the unit of the stamps. So the same
+//!   operations serve iterations, threads and ranks.
 
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
 
-mod align;
-mod builder;
+mod child_alignment;
 mod children;
 mod closed;
 mod difference;
 mod distances;
 mod durations;
-mod farthest;
 mod flatten;
-mod identify;
-mod loops;
+mod iterations;
+mod k_farthest;
+mod loop_clusters;
 mod members;
 mod merge;
-mod node;
-mod online;
 mod open;
-mod path;
+mod open_path;
+mod pruning;
 mod runs;
-mod shed;
+mod streaming;
 #[cfg(test)]
 mod tests;
 mod translate;
+mod tree_builder;
+mod tree_node;
 
-pub use builder::{BuildCounts, Lca, Limits, TreeBuilder};
-pub use children::MOST_CHILDREN;
+pub use children::MAX_CHILDREN;
 pub use difference::{difference, ratio};
-pub use durations::{Durations, MOST_DURATIONS, Stretch};
-pub use farthest::{
+pub use durations::{Durations, MAX_DURATIONS, Stretch};
+pub use iterations::{
+    ACCEPTED_CHILDREN, ACCEPTED_PERIODS, IterationEvidence, IterationSplitter, identifiers,
+};
+pub use k_farthest::{
     MemberSet, RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations,
 };
-pub use identify::{ACCEPTED_CHILDREN, ACCEPTED_PERIODS, Evidence, Identifier, identifiers};
-pub use members::{MOST_RUNS, Members};
+pub use members::{MAX_RUNS, Members};
 pub use merge::merged;
-pub use node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
-pub use online::Online;
 pub use open::{Frame, Moment};
+pub use pruning::{Pruned, prune_to};
 pub use runs::Run;
-pub use shed::{Shed, limit};
+pub use streaming::StreamingClusterer;
 pub use translate::Terms;
+pub use tree_builder::{BuildCounts, Lca, Limits, TreeBuilder};
+pub use tree_node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
 
-/// What the structure of the program says of the order of call sites and loops.
+/// Order of call sites and loops in the control flow of the program.
 pub trait ControlFlow {
     /// Whether, within one pass through `parent` (a procedure, or one iteration of a loop), `other`
     /// can run after `one`: whether it is reachable without a back edge (ICS18, Algorithm 1).
     ///
-    /// False where it is not known. Never true of a place and itself, nor of two places both ways.
+    /// False where the control flow is not known. A strict order: never true of a key and itself, nor
+    /// of two keys in both directions.
     fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
 
-    /// An order of keys for places that the control flow does not order.
+    /// Total order of keys, for those that the control flow leaves unordered.
     fn order(&self, one: Key, other: Key) -> Ordering {
         one.cmp(&other)
     }
 
-    /// Whether calls for which a key stands are recorded, not only seen by samples.
+    /// Whether entry and exit of the call are recorded, so that its duration is exact; false for calls
+    /// that only samples show.
     fn is_recorded(&self, _call: Key) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::runs::{Run, cover};
 
 /// Most runs of a set. Beyond, neighbouring runs are joined with what lies between them.
-pub const MOST_RUNS: usize = 32;
+pub const MAX_RUNS: usize = 32;
 
 /// Sets of more numbers than this are not searched for rhythms: their parts have been.
 const FEW_NUMBERS: u64 = 128;
@@ -18,7 +18,7 @@ const FEW_NUMBERS: u64 = 128;
 /// bounded: of period three, `1-998:3,2-998:3`. Exact sets of up to 128 numbers are equal if they
 /// hold the same.
 ///
-/// At most [`MOST_RUNS`] progressions: the members of a pattern without rhythm are widened to ranges
+/// At most [`MAX_RUNS`] progressions: the members of a pattern without rhythm are widened to ranges
 /// that hold them all, and the set says that it [is approximate](Self::is_approximate). How many
 /// members a cluster has is not asked here but of its tree, which counts exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ impl Members {
                 rest.approximate |= !run.subtract(*theirs, &mut left);
             }
             rest.runs = left;
-            if rest.runs.len() > 4 * MOST_RUNS {
+            if rest.runs.len() > 4 * MAX_RUNS {
                 rest.compact();
             }
         }
@@ -142,7 +142,7 @@ impl Members {
             numbers.dedup();
             self.runs = cover(&numbers);
         }
-        if self.runs.len() > MOST_RUNS {
+        if self.runs.len() > MAX_RUNS {
             self.widen();
         }
     }
@@ -164,7 +164,7 @@ impl Members {
     /// Joins neighbours until there are few, those first that need the fewest foreign numbers.
     fn widen(&mut self) {
         self.approximate = true;
-        while self.runs.len() > MOST_RUNS / 2 {
+        while self.runs.len() > MAX_RUNS / 2 {
             let foreign = |pair: &[Run]| {
                 let hull = pair[0].hull(pair[1]);
                 hull.count().saturating_sub(pair[0].count() + pair[1].count())
@@ -247,7 +247,7 @@ mod tests {
         let hash = |number: u64| crate::tests::irregular_level(number) == 0;
         let members = doubling(hash, 100_000);
         assert!(members.is_approximate());
-        assert!(members.runs().len() <= MOST_RUNS);
+        assert!(members.runs().len() <= MAX_RUNS);
         assert!((0..100_000).filter(|number| hash(*number)).all(|number| members.contains(number)));
     }
 

@@ -6,10 +6,10 @@
 //! without a partner become neighbours, and how clusters come together.
 
 use super::ControlFlow;
-use super::align::{Step, Walk};
+use super::child_alignment::{Step, Walk};
 use super::flatten::{accumulate, flattened};
-use super::loops;
-use super::node::{Boundary, Cluster, Content, Iterations, Node};
+use super::loop_clusters;
+use super::tree_node::{Boundary, Cluster, Content, Iterations, Node};
 
 /// All instances of two nodes that stand for the same, as one node.
 ///
@@ -32,7 +32,7 @@ pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
         }
         (Content::Loop(left), Content::Loop(right)) => {
             let ours = (into.count, std::mem::take(&mut **left));
-            **left = loops::merge(ours, (other.count, *right), flow);
+            **left = loop_clusters::merge(ours, (other.count, *right), flow);
         }
         (_, content) => {
             other.content = content;

@@ -5,18 +5,18 @@ use super::children::Children;
 use super::closed::{Closed, Entry, Form};
 use super::durations::Durations;
 use super::flatten::dissolve;
-use super::identify::Identifier;
-use super::node::{Boundary, Content, Iterations, Key, Kind, Node};
-use super::online::Online;
-use super::shed::{Shed, limit};
+use super::iterations::IterationSplitter;
+use super::pruning::{Pruned, prune_to};
+use super::streaming::StreamingClusterer;
+use super::tree_node::{Boundary, Content, Iterations, Key, Kind, Node};
 
 /// Most durations that are kept of a loop inside another.
-const MOST_INNER_DURATIONS: usize = 32;
+const MAX_INNER_DURATIONS: usize = 32;
 
 /// Most nodes of rejected iterations that are not summed up yet while a loop runs, and when it has ended:
 /// to sum up many at a time, or none that others sum up anyway, takes less time.
-const MOST_UNSUMMED: usize = 64;
-const MOST_LEFT_UNSUMMED: usize = 16;
+const MAX_UNSUMMED: usize = 64;
+const MAX_LEFT_UNSUMMED: usize = 16;
 
 /// A frame of a call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +91,11 @@ pub(super) struct Open {
 /// A loop that runs. The children of its open iteration are those of its frame.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenLoop {
-    identifier: Identifier,
+    identifier: IterationSplitter,
     /// Number of the open iteration, and when it began.
     number: u64,
     begin: Moment,
-    pub(super) online: Online,
+    pub(super) online: StreamingClusterer,
     accepted: u64,
     rejected: u64,
     /// Where what has closed in it begins: children of rejected iterations that are not in `refused` yet,
@@ -139,12 +139,12 @@ impl Open {
         parent: Option<&mut Self>,
         closed: &mut Closed,
         closing: Closing<'_>,
-        shed: &mut Shed,
+        pruned: &mut Pruned,
     ) {
         let Frame { key, kind } = frame;
         (self.key, self.kind, self.begin, self.reached) = (key, kind, when, when);
         self.before =
-            parent.map_or(0, |parent| parent.child_begins(frame, when, closed, closing, shed));
+            parent.map_or(0, |parent| parent.child_begins(frame, when, closed, closing, pruned));
         self.children.begin(closed);
         if kind == Kind::Loop {
             self.running.get_or_insert_default().begin(key, when, closed);
@@ -163,7 +163,7 @@ impl Open {
         when: Moment,
         closed: &mut Closed,
         closing: Closing<'_>,
-        shed: &mut Shed,
+        pruned: &mut Pruned,
     ) -> u64 {
         let is_next = match self.running() {
             Some(running) => running.identifier.begins(child.kind, child.key, closing.flow),
@@ -173,15 +173,15 @@ impl Open {
             // The back edge was taken somewhere since the last child ended. Work between counts to
             // the iteration that ends: so one that repeats is equally long each time.
             let back_edge = Moment { earliest: self.reached.earliest.min(when.at), ..when };
-            self.close_iteration(back_edge, closed, closing, shed);
+            self.close_iteration(back_edge, closed, closing, pruned);
             self.reached = back_edge;
         }
         when.at - self.reached.at
     }
 
     /// A child has closed.
-    pub(super) fn child_ended(&mut self, when: Moment, closed: &mut Closed, shed: &mut Shed) {
-        self.children.add(closed, shed);
+    pub(super) fn child_ended(&mut self, when: Moment, closed: &mut Closed, pruned: &mut Pruned) {
+        self.children.add(closed, pruned);
         self.reached = when;
     }
 
@@ -190,7 +190,7 @@ impl Open {
         when: Moment,
         closed: &mut Closed,
         closing: Closing<'_>,
-        shed: &mut Shed,
+        pruned: &mut Pruned,
     ) {
         let Some(running) = self.running.as_deref_mut() else { return };
         let children = &mut self.children;
@@ -209,16 +209,16 @@ impl Open {
                 end: when.boundary(),
                 content,
             };
-            limit(&mut iteration, closing.tree_nodes, shed);
+            prune_to(&mut iteration, closing.tree_nodes, pruned);
             running.accepted += 1;
             running.durations.add(running.number, duration);
             running.online.push(running.number, iteration, closing.flow);
-            running.online.limit_merged(closing.tree_nodes, shed);
+            running.online.limit_merged(closing.tree_nodes, pruned);
         } else {
             running.rejected += 1;
             running.refused_time += duration;
             running.refused_own += rest + children.refuse(&mut running.refused);
-            if closed.len() - running.first > MOST_UNSUMMED {
+            if closed.len() - running.first > MAX_UNSUMMED {
                 running.sum_up(closed);
             }
         }
@@ -234,11 +234,11 @@ impl Open {
         is_inner: impl FnOnce() -> bool,
         closed: &mut Closed,
         closing: Closing<'_>,
-        shed: &mut Shed,
+        pruned: &mut Pruned,
     ) {
         let duration = when.at - self.begin.at;
         if !self.children.is_empty() && self.kind == Kind::Loop {
-            self.close_iteration(when, closed, closing, shed);
+            self.close_iteration(when, closed, closing, pruned);
             self.reached = when;
         }
         let rest = when.at - self.reached.at;
@@ -283,7 +283,7 @@ impl Open {
 impl OpenLoop {
     /// Another loop begins here.
     fn begin(&mut self, key: Key, when: Moment, closed: &Closed) {
-        self.identifier = Identifier::new(key);
+        self.identifier = IterationSplitter::new(key);
         self.begin = when;
         self.first = closed.len();
         (self.number, self.accepted, self.rejected) = (0, 0, 0);
@@ -307,7 +307,7 @@ impl OpenLoop {
         closing: Closing<'_>,
     ) -> (u64, Form) {
         let is_profile = self.accepted == 0 && self.refused.is_empty();
-        if is_profile && closed.len() - self.first <= MOST_LEFT_UNSUMMED {
+        if is_profile && closed.len() - self.first <= MAX_LEFT_UNSUMMED {
             return (self.refused_own + rest, Form::Unsummed);
         }
         self.sum_up(closed);
@@ -325,7 +325,7 @@ impl OpenLoop {
             return (own, Form::Apart(Content::Profile(refused)));
         }
         if is_inner() {
-            durations.thin(MOST_INNER_DURATIONS);
+            durations.thin(MAX_INNER_DURATIONS);
         }
         let iterations = Iterations {
             clusters,

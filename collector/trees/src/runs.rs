@@ -14,7 +14,7 @@ pub struct Run {
 }
 
 /// Into how many pieces one subtraction may break a run before it gives up.
-const MOST_PIECES: u64 = 16;
+const MAX_PIECES: u64 = 16;
 
 impl Run {
     /// The run from `first` to the last number of this rhythm that is not above `last`.
@@ -74,7 +74,7 @@ impl Run {
             rest.push(Self::new(self.first, common.first - self.step, self.step));
         }
         let between = if common.first == common.last { 1 } else { common.step / self.step };
-        let exact = between <= MOST_PIECES;
+        let exact = between <= MAX_PIECES;
         if exact {
             for offset in 1..between {
                 let first = common.first + offset * self.step;

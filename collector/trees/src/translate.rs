@@ -2,7 +2,7 @@
 //! without what is of no use there.
 
 use super::flatten::insert;
-use super::node::{Boundary, Cluster, Content, Iterations, Key, Node};
+use super::tree_node::{Boundary, Cluster, Content, Iterations, Key, Node};
 
 /// Other terms for a tree.
 pub trait Terms {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use plimsoll_agent::sync::{Among, MOST_PARTS, Part};
+use plimsoll_wire::sync::{Among, MAX_PARTS, Part};
 
 use self::memory::Memory;
 use self::pending::{Layout, Pending};
@@ -55,7 +55,7 @@ impl Parts {
             parts.push(KnownPart { part, begun: 0, ended: 0 });
             parts.len() - 1
         });
-        if number >= MOST_PARTS {
+        if number >= MAX_PARTS {
             parts.pop();
             self.are_more.store(true, Ordering::Relaxed);
             return NOBODY;
@@ -599,8 +599,8 @@ mod tests {
         assert_eq!(count(row), Some(Among::Part(part(7), 1)));
         assert!(!parts.are_more.load(Ordering::Relaxed));
         let numbers: Vec<u32> =
-            (0..MOST_PARTS as u32 + 5).map(|name| parts.number(part(name))).collect();
-        assert_eq!(numbers[MOST_PARTS..], [NOBODY; 5], "what more there are is not followed");
+            (0..MAX_PARTS as u32 + 5).map(|name| parts.number(part(name))).collect();
+        assert_eq!(numbers[MAX_PARTS..], [NOBODY; 5], "what more there are is not followed");
         assert!(parts.are_more.load(Ordering::Relaxed));
         assert_eq!(count(row), Some(Among::Part(part(7), 2)));
         let started = parts.begin(row - FIRST_PART).unwrap();

@@ -30,6 +30,8 @@ pub(super) enum Reading {
     Unreadable,
     /// Another one was taken.
     Replaced { used: String, reason: &'static str },
+    /// It was taken, but for this part of it, which has no effect so far.
+    Partly { not_yet: &'static str },
 }
 
 /// One setting.
@@ -137,7 +139,7 @@ pub static TABLE: [Variable; 18] = [
         name: "PLIMSOLL_FORMATS",
         default: "text,json,html",
         placeholder: "LIST",
-        meaning: "What rank 0 writes: text, json, html (a page for a browser)",
+        meaning: "What is written: text, json (html: not yet)",
         expected: "a list of text, json, html, separated by commas",
         state: State::Implemented,
         read: read_formats,
@@ -362,17 +364,25 @@ fn read_period(settings: &mut Settings, value: &OsStr) -> Reading {
 }
 
 fn read_formats(settings: &mut Settings, value: &OsStr) -> Reading {
-    let mut formats = Formats { text: false, json: false, html: false };
+    let (mut formats, mut html) = (Formats { text: false, json: false }, false);
     for name in text(value).split(',').map(str::trim) {
         match name {
             "text" => formats.text = true,
             "json" => formats.json = true,
-            "html" => formats.html = true,
+            "html" => html = true,
             _ => return Reading::Unreadable,
         }
     }
-    settings.formats = formats;
-    Reading::Taken
+    // Who asks for the default list asks for nothing special.
+    let as_default = formats == Formats::default();
+    if formats != (Formats { text: false, json: false }) {
+        settings.formats = formats;
+    }
+    if html && !as_default {
+        Reading::Partly { not_yet: "the format html" }
+    } else {
+        Reading::Taken
+    }
 }
 
 fn globs(value: &OsStr) -> Vec<Glob> {

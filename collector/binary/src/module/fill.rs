@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use super::{MOST_LINES, Module, Open};
+use super::{MAX_LINES, Module, Open};
 use crate::code::Code;
 use crate::function::{Function, Lines};
 use crate::lines::Strings;
 
 /// Largest function that is looked up as a whole, in bytes.
-const MOST_BYTES: u64 = 1 << 14;
+const MAX_BYTES: u64 = 1 << 14;
 
 /// Debug information that is read again quickly, in bytes.
 const FEW_BYTES: u64 = 1 << 20;
@@ -30,14 +30,14 @@ impl Module {
         }
         let is_new = |function: &&Arc<Function>| {
             let bytes: u64 = function.parts.iter().map(|part| part.end - part.start).sum();
-            bytes <= MOST_BYTES
+            bytes <= MAX_BYTES
                 && !self.filled.contains(&function.entry)
                 && debug.is_at_hand(function.entry)
         };
         let functions: Vec<Arc<Function>> = self.functions().filter(is_new).cloned().collect();
         for function in functions {
             let Some(found) = self.lines_of(&function, strings) else { return };
-            if self.lines.len() + found.len() > MOST_LINES / 2 {
+            if self.lines.len() + found.len() > MAX_LINES / 2 {
                 return; // they would be forgotten soon
             }
             self.lines.extend(found);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::machine::{Code, Machine, busy, repeat};
 use super::*;
-use crate::{Online, difference, merged, most_clusters};
+use crate::{StreamingClusterer, difference, merged, most_clusters};
 
 /// An iteration of about so many nodes: calls that each call five more.
 fn wide(nodes: u64, factor: u64) -> Node {
@@ -30,7 +30,7 @@ fn of_an_iteration() {
             [("alike", 1u64), ("alternating", 2), ("five, random", 5), ("all different", 97)]
         {
             let trees: Vec<Node> = (0..kinds).map(|kind| wide(nodes, 1 + kind * kind)).collect();
-            let mut online = Online::default();
+            let mut online = StreamingClusterer::default();
             let kind = |at: u64| match kinds {
                 97 => at * at % 97,
                 5 => u64::from(crate::tests::irregular_level(at).min(4)),

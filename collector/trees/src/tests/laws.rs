@@ -202,12 +202,12 @@ proptest! {
     fn shedding_keeps_the_time(one in rich(), other in rich(), most in 1usize..40) {
         let mut tree = merged(one, other, &Decades);
         let (before, duration) = (tree.nodes(), tree.duration());
-        let mut shed = crate::Shed::default();
-        crate::shed::limit(&mut tree, most, &mut shed);
+        let mut pruned = crate::Pruned::default();
+        crate::pruning::prune_to(&mut tree, most, &mut pruned);
         prop_assert!(tree.nodes() <= most);
         prop_assert!(tree.is_partitioned());
         prop_assert_eq!(tree.duration(), duration);
-        prop_assert_eq!(shed == Default::default(), before <= most);
+        prop_assert_eq!(pruned == Default::default(), before <= most);
     }
 
     #[test]

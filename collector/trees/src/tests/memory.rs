@@ -2,11 +2,11 @@
 
 use super::machine::{Code, Machine, busy, repeat};
 use super::*;
-use crate::{Frame, Lca, Limits, Moment, Online, TreeBuilder, most_clusters};
+use crate::{Frame, Lca, Limits, Moment, StreamingClusterer, TreeBuilder, most_clusters};
 
 #[test]
 fn a_million_iterations_are_few_trees() {
-    let mut online = Online::default();
+    let mut online = StreamingClusterer::default();
     let mut most = 0;
     let count = 1_000_000u64;
     // Five behaviours, each with noise; the rhythm changes halfway.
@@ -52,8 +52,8 @@ fn a_running_loop_stays_within_its_bound() {
         let seen = machine.finish();
         assert!(seen.tree.is_partitioned());
         assert_eq!(seen.tree.duration(), seen.end);
-        let shed = seen.counts.shed;
-        assert_eq!(shed.collapsed > 0, is_short, "{shed:?}");
+        let pruned = seen.counts.pruned;
+        assert_eq!(pruned.collapsed > 0, is_short, "{pruned:?}");
     }
 }
 
@@ -64,7 +64,7 @@ fn endless_calls_outside_of_loops_become_a_profile() {
     machine.run(&[Code::Call(9, (0..3_000).map(|at| busy(10 + at % 20, 2_000)).collect())]);
     let seen = machine.finish();
     assert!(seen.tree.nodes() <= 2 + 20, "{}", seen.tree.nodes());
-    assert_eq!(seen.counts.shed.collapsed, 1);
+    assert_eq!(seen.counts.pruned.collapsed, 1);
     assert!(seen.tree.is_partitioned());
     assert_eq!(seen.tree.duration(), 3_000 * 2_000);
 }
@@ -97,7 +97,7 @@ fn a_stack_without_end_is_cut() {
     assert_eq!(crate::difference(&twice, &tree, &Decades), 0.0);
     let (mut half, rest) = crate::merge::split(twice, 1, 2);
     assert_eq!(half.duration(), rest.duration());
-    crate::shed::limit(&mut half, 100, &mut Default::default());
+    crate::pruning::prune_to(&mut half, 100, &mut Default::default());
     assert_eq!(crate::flatten::flattened(&rest).duration(), 50_000);
 }
 
@@ -135,7 +135,7 @@ fn an_iteration_is_bounded() {
     let Content::Loop(body) = node.content() else { panic!("not a loop") };
     assert_eq!((body.accepted(), body.clusters().len()), (9, 1));
     assert!(body.clusters()[0].tree.nodes() <= 50);
-    assert_eq!(counts.shed.collapsed, 9);
+    assert_eq!(counts.pruned.collapsed, 9);
     assert_eq!(tree.duration(), now + 100);
 }
 
@@ -153,12 +153,12 @@ fn where_all_iterations_differ_clusters_are_given_up_last() {
     assert!(seen.tree.is_partitioned());
     assert_eq!(seen.tree.duration(), seen.end);
 
-    let mut online = Online::default();
+    let mut online = StreamingClusterer::default();
     let tree = |at: u64| iteration(&[(10, 1 << (at % 23))]);
     for at in 0..203 {
         online.push(at, tree(at), &Decades);
         if at % 50 == 9 {
-            online.squeeze(2, &Decades);
+            online.reduce_clusters_to(2, &Decades);
             assert!(online.trees().count() <= 2);
         }
     }

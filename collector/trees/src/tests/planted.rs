@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Members, Online, merge_sets, merged, most_clusters};
+use crate::{Members, StreamingClusterer, merge_sets, merged, most_clusters};
 
 /// Three behaviours, with a little noise.
 fn behaviour(kind: usize, noise: u64) -> Node {
@@ -15,7 +15,7 @@ fn behaviour(kind: usize, noise: u64) -> Node {
 }
 
 fn online(trees: impl IntoIterator<Item = Node>) -> Vec<Cluster> {
-    let mut online = Online::default();
+    let mut online = StreamingClusterer::default();
     for (member, tree) in trees.into_iter().enumerate() {
         online.push(member as u64, tree, &Decades);
     }

@@ -1,0 +1,160 @@
+//! Records written.
+
+use super::PartnerMessages;
+use super::{
+    BYTES, COUNT_ESCAPE, Delta, END, EXIT, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, OffCpu,
+    PARTNER, PAUSE, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED,
+    TICK_DROPPED, TRUNCATED,
+};
+use crate::sync::Sync;
+
+/// Writes records into a fixed buffer. Never allocates; a record that does not fit is an error
+/// that cannot happen for stacks of up to [`MAX_DEPTH`] frames.
+pub struct Encoder<'b> {
+    buffer: &'b mut [u8],
+    length: usize,
+    overflow: bool,
+}
+
+impl<'b> Encoder<'b> {
+    /// An encoder that writes to `buffer`, which should hold [`MAX_RECORD_BYTES`].
+    pub fn new(buffer: &'b mut [u8]) -> Self {
+        Self { buffer, length: 0, overflow: false }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        match self.buffer.get_mut(self.length) {
+            Some(place) => {
+                *place = byte;
+                self.length += 1;
+            }
+            None => self.overflow = true,
+        }
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+
+    /// All of the ranks are written as none.
+    fn sync(&mut self, Sync { part, index }: Sync) {
+        self.varint(part.map_or(0, |part| part.ranks.into()));
+        self.varint(index);
+        if let Some(part) = part {
+            self.varint(part.name.into());
+        }
+    }
+
+    fn tag(&mut self, kind: u8, flags: u8, stamp: Stamp) {
+        let (resync, value) = match stamp {
+            Stamp::Delta(value) => (0, value),
+            Stamp::Resync(value) => (RESYNC, value),
+        };
+        self.byte(kind | flags | resync);
+        self.varint(value);
+    }
+
+    fn stack(&mut self, stack: Delta<'_>) {
+        let (dropped, added) = (stack.dropped, stack.added.len() as u32);
+        self.byte((dropped.min(COUNT_ESCAPE) << 4 | added.min(COUNT_ESCAPE)) as u8);
+        for number in [dropped, added] {
+            if number >= COUNT_ESCAPE {
+                self.varint(u64::from(number - COUNT_ESCAPE));
+            }
+        }
+        for id in stack.added {
+            self.varint(u64::from(*id));
+        }
+    }
+
+    fn tick(&mut self, delay: i8, stack: Delta<'_>) {
+        let (dropped, added) = (stack.dropped, stack.added.len() as u32);
+        let shape = dropped.min(TICK_DROPPED) * (TICK_ADDED + 1) + added.min(TICK_ADDED);
+        self.byte((TICK + (shape >> 4) as u8) | (shape as u8) << 4);
+        self.byte(delay as u8);
+        for (number, most) in [(dropped, TICK_DROPPED), (added, TICK_ADDED)] {
+            if number >= most {
+                self.varint(u64::from(number - most));
+            }
+        }
+        for id in stack.added {
+            self.varint(u64::from(*id));
+        }
+    }
+
+    fn off_cpu(&mut self, off_cpu: Option<OffCpu>) {
+        if let Some(split) = off_cpu {
+            self.varint(split.cpu_ns >> OFF_CPU_SHIFT);
+            self.varint(split.run_delay_ns >> OFF_CPU_SHIFT);
+        }
+    }
+
+    /// Appends a record and returns the encoded bytes of all so far, or `None` if the buffer is
+    /// too small, in which case its content is meaningless.
+    pub fn put(&mut self, record: &Record<'_>) -> Option<&[u8]> {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        match *record {
+            Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
+                let flags = flag(entered.is_some(), IN_REGION)
+                    | flag(off_cpu.is_some(), OFF_CPU)
+                    | flag(truncated, TRUNCATED);
+                self.tag(SAMPLE, flags, stamp);
+                self.stack(stack);
+                if let Some(entered) = entered {
+                    self.varint(entered);
+                }
+                self.off_cpu(off_cpu);
+            }
+            Record::Tick { delay, stack } => self.tick(delay, stack),
+            Record::Slot { slot, stack } => {
+                self.byte(SLOT);
+                self.varint(u64::from(slot));
+                self.stack(stack);
+            }
+            Record::Tally { slot, count, sum, bytes } => {
+                self.byte(TALLY | flag(bytes > 0, BYTES));
+                for value in [u64::from(slot), count, sum] {
+                    self.varint(value);
+                }
+                if bytes > 0 {
+                    self.varint(bytes);
+                }
+            }
+            Record::Partner { slot, messages } => {
+                self.byte(SLOT | PARTNER);
+                let PartnerMessages { partner, sent, bytes, received, waited } = messages;
+                for value in [slot.into(), partner.into(), sent, bytes, received, waited] {
+                    self.varint(value);
+                }
+            }
+            Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
+                let flags = flag(sync.is_some(), SYNC)
+                    | flag(off_cpu.is_some(), OFF_CPU)
+                    | flag(bytes > 0, BYTES);
+                self.tag(EXIT, flags, stamp);
+                self.varint(u64::from(slot));
+                self.varint(u64::from(kept));
+                self.varint(duration);
+                if bytes > 0 {
+                    self.varint(bytes);
+                }
+                if let Some(sync) = sync {
+                    self.sync(sync);
+                }
+                self.off_cpu(off_cpu);
+            }
+            Record::Pause { stamp } => self.tag(PAUSE, 0, stamp),
+            Record::Resume { stamp } => self.tag(RESUME, 0, stamp),
+            Record::End { stamp } => self.tag(END, 0, stamp),
+            Record::Lost { records } => {
+                self.byte(LOST);
+                self.varint(records);
+            }
+        }
+        if self.overflow { None } else { Some(&self.buffer[..self.length]) }
+    }
+}

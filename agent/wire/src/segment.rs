@@ -1,0 +1,369 @@
+//! The memory that a process shares with its node's collector: one memfd per process.
+//!
+//! ```text
+//! 0                Process          header: identity, clock anchor, settings that readers need
+//! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved; a file that comes back to its place has its entry again
+//! ADDRESSES_OFFSET [Address]        interned addresses by id
+//! THREADS_OFFSET   [ThreadArea]     one per application thread: header, region slots, ring
+//! ```
+//!
+//! The file is sparse: what is never written costs no memory. Writers are the process's threads,
+//! each in its own area; the reader is one collector thread, here or in another process. Every
+//! field that both sides touch is atomic. Readers must treat the content as hostile: a process may
+//! die in mid-write.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::doorbell::Doorbell;
+
+/// First bytes of a segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
+
+/// Most modules that a process can load during its life: files, each with its places. The last entry stands
+/// for all that come later.
+pub const MAX_MODULES: usize = 4096;
+/// Most distinct addresses that a process can intern; beyond it stacks are cut and counted.
+pub const MAX_ADDRESSES: usize = 1 << 19;
+/// Most application threads at a time; threads beyond it are not sampled, and counted.
+pub const MAX_THREADS: usize = 512;
+/// Entries of a thread's region table.
+pub const MAX_SLOTS: usize = 256;
+/// Entries of a thread's partner table. A power of two.
+pub const MAX_PARTNERS: usize = 512;
+/// Longest module path, in bytes.
+pub const MAX_PATH: usize = 976;
+
+/// Offset of the module table, in bytes.
+pub const MODULES_OFFSET: usize = 1 << 12;
+/// Offset of the address table, in bytes.
+pub const ADDRESSES_OFFSET: usize = MODULES_OFFSET + MAX_MODULES * size_of::<ModuleEntry>();
+/// Offset of the first thread area, in bytes.
+pub const THREADS_OFFSET: usize =
+    (ADDRESSES_OFFSET + MAX_ADDRESSES * size_of::<Address>()).next_multiple_of(1 << 12);
+
+/// What drives the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ClockKind {
+    /// perf task-clock: the thread's user CPU time.
+    Cpu = 0,
+    /// A POSIX timer on the thread's CPU clock, where perf events are refused.
+    Timer = 1,
+    /// A POSIX timer on CLOCK_MONOTONIC.
+    Wall = 2,
+}
+
+impl ClockKind {
+    /// The kind with this number, or the default for an unknown one.
+    pub fn from_u32(value: u32) -> Self {
+        match value {
+            1 => Self::Timer,
+            2 => Self::Wall,
+            _ => Self::Cpu,
+        }
+    }
+}
+
+/// Header of the segment.
+#[repr(C)]
+pub struct Process {
+    /// [`MAGIC`], written last when the segment is ready.
+    pub magic: AtomicU64,
+    /// [`crate::record::VERSION`].
+    pub version: AtomicU32,
+    /// Process id.
+    pub pid: AtomicU32,
+    /// Start of the process in clock ticks since boot (field 22 of /proc/pid/stat): with the pid,
+    /// its identity.
+    pub start_time: AtomicU64,
+    /// Sampling period in nanoseconds.
+    pub period_ns: AtomicU64,
+    /// Sampling period in stamps.
+    pub period_stamps: AtomicU64,
+    /// The period that the timers in use can keep, in stamps: that one, or the kernel's tick if it is longer.
+    pub kept_period_stamps: AtomicU64,
+    /// A [`ClockKind`].
+    pub clock: AtomicU32,
+    /// Bytes of each thread's ring: a power of two.
+    pub ring_bytes: AtomicU32,
+    /// Time stamp counter at the anchor.
+    pub anchor_ticks: AtomicU64,
+    /// CLOCK_MONOTONIC at the anchor, in nanoseconds.
+    pub anchor_ns: AtomicU64,
+    /// CLOCK_REALTIME at the anchor, in nanoseconds.
+    pub anchor_realtime_ns: AtomicU64,
+    /// Nanoseconds per 2^32 ticks, as measured at the start; readers refine it with a later anchor.
+    pub ns_per_ticks_q32: AtomicU64,
+    /// Stamp at which the observed run begins: return of MPI_Init, or the process's own start.
+    pub begin_stamp: AtomicU64,
+    /// Stamp at which it ends (entry of MPI_Finalize, or the end of the process); 0 until then.
+    pub end_stamp: AtomicU64,
+    /// Entries used in the module table.
+    pub modules: AtomicU32,
+    /// Entries used in the address table; id 0 is never used.
+    pub addresses: AtomicU32,
+    /// Thread areas ever used.
+    pub threads: AtomicU32,
+    /// Application threads that are not sampled, or not to their end.
+    pub unsampled_threads: AtomicU32,
+    /// Why return addresses are not marked, the number of a `plimsoll_agent::marks::retreat::Reason`; 0 where they are.
+    pub marks_off: AtomicU32,
+    /// For whom sampling stepped aside, the number of a `plimsoll_agent::process::Aside`; 0 where it did not.
+    pub stepped_aside: AtomicU32,
+    /// Set when code of ours failed and nothing was measured from then on.
+    pub failed: AtomicU32,
+    /// Counts the readers that have taken over: when it changes, every thread says everything again,
+    /// beginning with [`crate::record::Record::Lost`].
+    pub reader: AtomicU32,
+    /// Not 0: the process is about to end without MPI_Finalize, and waits for a report. The code is
+    /// the hooks' own.
+    pub ending: AtomicU32,
+    /// Steps that the collector has made towards the report of this process's end, in steps of 2;
+    /// odd when it has reported.
+    pub reported: AtomicU32,
+    /// Not 0: that report ended the run, but the process that announced its end lives on, and comes to
+    /// MPI_Finalize. Set before `reported` says so.
+    pub outlived: AtomicU32,
+    /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
+    pub main_thread: AtomicU32,
+    /// Nothing is known but samples: the application's calls are not measured.
+    pub only_samples: AtomicU32,
+    /// Device and inode of the memory's own file: a number that stands for another file now is not the
+    /// segment's, whatever that file holds.
+    pub device: AtomicU64,
+    /// As above.
+    pub inode: AtomicU64,
+    /// Rung where the collector has something to do before its next look: a ring fills, thread areas run
+    /// short, or the process is about to end.
+    pub bell: Doorbell,
+    /// Those of `unsampled_threads` that have no area, because all were in use.
+    pub unseen_threads: AtomicU32,
+    /// What is not followed: bits of [`crate::sync::unfollowed`].
+    pub unfollowed: AtomicU32,
+}
+
+/// A loaded module.
+#[repr(C)]
+pub struct ModuleEntry {
+    /// Load bias: runtime address minus address in the file.
+    pub bias: AtomicU64,
+    /// Runtime addresses of its executable segments: first.
+    pub start: AtomicU64,
+    /// One past the last.
+    pub end: AtomicU64,
+    /// Bytes used in `path`.
+    pub path_bytes: AtomicU32,
+    /// Bytes used in `build_id`.
+    pub build_id_bytes: AtomicU32,
+    pad: [AtomicU32; 2],
+    /// GNU build-id.
+    pub build_id: [AtomicU8; 20],
+    /// Path as the loader knows it; the main program's is resolved. Not UTF-8 by promise.
+    pub path: [AtomicU8; MAX_PATH],
+}
+
+/// An interned address.
+#[repr(C)]
+pub struct Address {
+    /// A return address, a program counter (innermost frames), or a wrapped call's id.
+    pub value: AtomicU64,
+    /// Index into the module table plus one; 0 for wrapped calls.
+    pub module: AtomicU32,
+    /// [`ADDRESS_IS_LEAF`].
+    pub flags: AtomicU32,
+}
+
+/// The address was a program counter: symbols are looked up at it, not before it.
+pub const ADDRESS_IS_LEAF: u32 = 1;
+
+/// Life of a thread area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ThreadState {
+    /// Never used, or given back by the collector.
+    Free = 0,
+    /// A thread writes here.
+    Live = 1,
+    /// The thread has ended; the collector reads the rest and then frees the area.
+    Ended = 2,
+}
+
+/// Counters and clear state of one thread.
+#[repr(C)]
+pub struct Thread {
+    /// A [`ThreadState`].
+    pub state: AtomicU32,
+    /// Kernel thread id.
+    pub tid: AtomicU32,
+    /// Address id of the thread's start routine; 0 for the initial thread.
+    pub start_routine: AtomicU32,
+    /// Counts the lives of this area, so that a reader notices a new thread in it.
+    pub generation: AtomicU32,
+    /// Bytes ever written into the ring.
+    pub head: AtomicU64,
+    /// Bytes ever read from it; owned by the collector.
+    pub tail: AtomicU64,
+    /// Slot of the wrapped call that is open, plus one; 0 if none is.
+    pub open_slot: AtomicU32,
+    /// The `plimsoll_calls::CallId` of the open call.
+    pub open_call: AtomicU32,
+    /// Stamp of its entry.
+    pub open_stamp: AtomicU64,
+    /// Samples taken.
+    pub samples: AtomicU64,
+    /// Records dropped because the ring was full.
+    pub lost: AtomicU64,
+    /// Samples whose outer frames are missing.
+    pub truncated: AtomicU64,
+    /// Return addresses marked.
+    pub marks_planted: AtomicU64,
+    /// Samples that found the mark where it was to be.
+    pub marks_hit: AtomicU64,
+    /// Samples that did not.
+    pub marks_stale: AtomicU64,
+    /// Shortened stacks that were held against the whole one.
+    pub marks_verified: AtomicU64,
+    /// Of these, the ones that differed.
+    pub marks_mismatched: AtomicU64,
+    /// Wrapped calls that returned.
+    pub calls: AtomicU64,
+    /// Of these, calls of MPI.
+    pub mpi_calls: AtomicU64,
+    /// Time stamp counter ticks spent in our signal handler, on the CPU.
+    pub handler_ticks: AtomicU64,
+    /// Stamp of the last timed record: what the thread did since is not yet in the ring.
+    pub last_stamp: AtomicU64,
+    /// Number of global synchronisations that have an index: the next one's.
+    pub syncs: AtomicU64,
+    /// The most recent one's index that was recorded, plus one.
+    pub synced: AtomicU64,
+    /// Entries of the partner table that are in use.
+    pub partners: AtomicU32,
+}
+
+impl Thread {
+    /// Sets to zero what is counted over a run.
+    pub fn clear_counters(&self) {
+        for counter in [
+            &self.samples,
+            &self.lost,
+            &self.truncated,
+            &self.calls,
+            &self.mpi_calls,
+            &self.marks_planted,
+            &self.marks_hit,
+            &self.marks_stale,
+            &self.marks_verified,
+            &self.marks_mismatched,
+            &self.handler_ticks,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One entry of a region table: calls of one wrapped call from one call path, since the last
+/// tally or exit record. Durations in time stamp counter ticks.
+#[repr(C)]
+pub struct SlotCounters {
+    /// Calls.
+    pub count: AtomicU64,
+    /// Sum of durations.
+    pub sum: AtomicU64,
+    /// Bytes moved.
+    pub bytes: AtomicU64,
+}
+
+/// One entry of a partner table: messages between the thread's rank and another one in calls from one
+/// call path, since the last partner record. See [`crate::partner_table`].
+#[repr(C)]
+pub struct PartnerCounters {
+    /// Slot of the call path plus one, above; the partner, below. 0: unused.
+    pub key: AtomicU64,
+    /// Messages sent to the partner.
+    pub sent: AtomicU64,
+    /// Bytes of these messages.
+    pub bytes: AtomicU64,
+    /// Messages received from the partner.
+    pub received: AtomicU64,
+    /// Time in calls that completed these messages, in time stamp counter ticks.
+    pub waited: AtomicU64,
+}
+
+/// A thread's part of the segment; its ring follows directly.
+#[repr(C, align(4096))]
+pub struct ThreadArea {
+    /// Counters and state.
+    pub thread: Thread,
+    /// The region table's counters.
+    pub slots: [SlotCounters; MAX_SLOTS],
+    /// The partner table.
+    pub partners: [PartnerCounters; MAX_PARTNERS],
+}
+
+/// Bytes of a thread area with its ring.
+pub const fn thread_area_bytes(ring_bytes: usize) -> usize {
+    size_of::<ThreadArea>() + ring_bytes
+}
+
+/// Offset of a thread's area in the segment.
+pub const fn thread_offset(index: usize, ring_bytes: usize) -> usize {
+    THREADS_OFFSET + index * thread_area_bytes(ring_bytes)
+}
+
+/// Bytes of a segment with all thread areas.
+pub const fn segment_bytes(ring_bytes: usize) -> usize {
+    thread_offset(MAX_THREADS, ring_bytes)
+}
+
+/// Number of whole thread areas in a segment of `bytes` bytes.
+pub const fn areas_in(bytes: u64, ring_bytes: usize) -> usize {
+    let areas = bytes.saturating_sub(THREADS_OFFSET as u64) / thread_area_bytes(ring_bytes) as u64;
+    if areas < MAX_THREADS as u64 { areas as usize } else { MAX_THREADS }
+}
+
+/// Ring size for a sampling period: room for about 30 s of samples of 32 bytes, at least 256 KiB,
+/// at most 8 MiB.
+pub const fn ring_bytes_for(period_ns: u64) -> usize {
+    let samples = 30_000_000_000 / if period_ns == 0 { 1 } else { period_ns };
+    let wanted = samples.saturating_mul(32);
+    let bounded = if wanted < 1 << 18 {
+        1 << 18
+    } else if wanted > 1 << 23 {
+        1 << 23
+    } else {
+        wanted
+    };
+    (bounded as usize).next_power_of_two()
+}
+
+const _: () = {
+    assert!(size_of::<Process>() <= MODULES_OFFSET);
+    assert!(size_of::<ModuleEntry>() == 1040);
+    assert!(size_of::<ThreadArea>().is_multiple_of(4096));
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_areas_are_in_a_segment() {
+        let ring_bytes = ring_bytes_for(4_000_000);
+        let whole = |areas: usize| thread_offset(areas, ring_bytes) as u64;
+        let areas = |bytes: u64| areas_in(bytes, ring_bytes);
+        assert_eq!([areas(0), areas(whole(0)), areas(whole(1) - 1)], [0, 0, 0]);
+        assert_eq!([areas(whole(1)), areas(whole(3) - 1)], [1, 2]);
+        assert_eq!([areas(whole(MAX_THREADS)), areas(u64::MAX)], [MAX_THREADS, MAX_THREADS]);
+    }
+
+    #[test]
+    fn rings_hold_half_a_minute() {
+        for period_ns in [250_000, 1_000_000, 4_000_000] {
+            let bytes = ring_bytes_for(period_ns) as u64;
+            assert!(bytes * period_ns / 32 >= 30_000_000_000, "{bytes} bytes at {period_ns} ns");
+        }
+        assert_eq!(ring_bytes_for(1), 1 << 23);
+        assert_eq!(ring_bytes_for(u64::MAX), 1 << 18);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a reader of one thread's records knows after each: repeated at the beginning of a payload, it
+//! lets a reader begin there who has lost what was before.
+
+use plimsoll_wire::record::{Delta, MAX_DEPTH, Record, Stamp, tick_stamp};
+use plimsoll_wire::segment::MAX_SLOTS;
+
+/// Where a thread's records stand.
+pub(super) struct Standing {
+    /// The sampling period in stamps, where it is known.
+    period: Option<u64>,
+    /// Stamp of the last timed record; `None` where it is not known, as is then the rest.
+    stamp: Option<u64>,
+    stack: Vec<u32>,
+    slots: Vec<Option<Box<[u32]>>>,
+    /// The last timed record was a sample outside wrapped calls.
+    working: bool,
+    paused: bool,
+    /// No timed record since the stream began or was lost.
+    fresh: bool,
+    /// Memory for a stack of records of ours.
+    restored: Vec<u32>,
+}
+
+impl Standing {
+    /// A stream that begins, with its sampling period in stamps.
+    pub(super) fn new(period: Option<u64>) -> Self {
+        Self {
+            period,
+            stamp: None,
+            stack: Vec::new(),
+            slots: Vec::new(),
+            working: false,
+            paused: false,
+            fresh: true,
+            restored: Vec::new(),
+        }
+    }
+
+    /// Follows one record.
+    pub(super) fn follow(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::Sample { stamp, stack, entered, .. } => {
+                self.timed(stamp);
+                self.step(stack, entered.is_none());
+            }
+            Record::Tick { delay, stack } => {
+                let next = self.stamp.zip(self.period);
+                self.stamp = next.and_then(|(last, period)| tick_stamp(last, period, delay));
+                self.step(stack, true);
+            }
+            Record::Slot { slot, stack } => self.announce(slot as usize, stack),
+            Record::Exit { stamp, slot, .. } => {
+                self.timed(stamp);
+                match self.slots.get(slot as usize) {
+                    Some(Some(path)) => {
+                        self.stack.clear();
+                        self.stack.extend_from_slice(path);
+                    }
+                    _ => self.stamp = None,
+                }
+                self.working = false;
+            }
+            Record::Pause { stamp } => {
+                self.timed(stamp);
+                (self.paused, self.working) = (true, false);
+            }
+            Record::Resume { stamp } => {
+                self.timed(stamp);
+                (self.paused, self.working) = (false, false);
+            }
+            Record::End { stamp } => self.timed(stamp),
+            Record::Lost { .. } => self.forget(),
+            Record::Tally { .. } | Record::Partner { .. } => {}
+        }
+    }
+
+    /// Passes on records that bring a reader to where this stands; none where that is not known.
+    pub(super) fn restore(&self, mut push: impl FnMut(&Record<'_>)) {
+        let Some(stamp) = self.stamp else { return };
+        push(&Record::Lost { records: 0 });
+        for (slot, path) in (0..).zip(&self.slots) {
+            if let Some(path) = path {
+                push(&Record::Slot { slot, stack: Delta { dropped: 0, added: path } });
+            }
+        }
+        push(&Record::Sample {
+            stamp: Stamp::Resync(stamp),
+            stack: Delta { dropped: 0, added: &self.stack },
+            // What comes next is not the work of a wrapped call's frame.
+            entered: (!self.working).then_some(0),
+            off_cpu: None,
+            truncated: false,
+        });
+        if self.paused {
+            push(&Record::Pause { stamp: Stamp::Delta(0) });
+        }
+    }
+
+    fn timed(&mut self, stamp: Stamp) {
+        match stamp {
+            Stamp::Delta(delta) => {
+                self.stamp = self.stamp.and_then(|last| last.checked_add(delta));
+            }
+            Stamp::Resync(now) => {
+                if !self.fresh {
+                    self.forget();
+                }
+                self.stamp = Some(now);
+            }
+        }
+        self.fresh = false;
+    }
+
+    fn step(&mut self, stack: Delta<'_>, working: bool) {
+        self.working = working;
+        match self.stack.len().checked_sub(stack.dropped as usize) {
+            Some(kept) if kept + stack.added.len() <= MAX_DEPTH => {
+                self.stack.truncate(kept);
+                self.stack.extend_from_slice(stack.added);
+            }
+            _ => self.stamp = None,
+        }
+    }
+
+    fn announce(&mut self, slot: usize, stack: Delta<'_>) {
+        let kept = self.stack.len().checked_sub(stack.dropped as usize);
+        let path = kept.filter(|kept| kept + stack.added.len() <= MAX_DEPTH).map(|kept| {
+            self.restored.clear();
+            self.restored.extend_from_slice(&self.stack[..kept]);
+            self.restored.extend_from_slice(stack.added);
+            Box::from(&self.restored[..])
+        });
+        if slot < MAX_SLOTS && slot >= self.slots.len() {
+            self.slots.resize(slot + 1, None);
+        }
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = path;
+        }
+    }
+
+    fn forget(&mut self) {
+        self.stamp = None;
+        self.stack.clear();
+        self.slots.clear();
+        self.working = false;
+        self.fresh = true;
+    }
+}

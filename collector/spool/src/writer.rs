@@ -1,0 +1,385 @@
+//! The writing end of a spool.
+
+mod another;
+mod restart;
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+
+use plimsoll_wire::record::Record;
+use serde::Serialize;
+
+use super::addresses::{self, Address};
+use super::error::SpoolError;
+use super::frame::{Kind, MAX_RAW_BYTES, Packed, Packer, Stream};
+use super::index::Index;
+use super::payload::Payload;
+use super::reader::Frame;
+use super::thread::Thread;
+use super::{PREAMBLE_BYTES, preamble};
+use rustc_hash::FxHashMap;
+
+pub use restart::Restart;
+
+/// A thread's columns become a frame when they have this many bytes.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// How often their size is looked at, in calls. Each adds two records at most, so these are at most
+/// 700 KiB more.
+const LOOK_EVERY: u32 = 64;
+
+/// Frames are written out when they have this many bytes.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// What a writer has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpoolCounts {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Whole frames written, indices included.
+    pub frames: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Samples that were merged into a record after them, since the spool was halved.
+    pub merged_samples: u64,
+    /// Records that are in no written frame, nor merged into one that is: their stacks were too deep, or
+    /// the disk was full.
+    pub lost: u64,
+}
+
+/// A frame that is not yet written.
+struct Unwritten {
+    /// Where it ends in the bytes that are not yet written.
+    end: usize,
+    records: u64,
+    merged: u64,
+}
+
+/// Writes a spool. After an error of the sink nothing more is written, what is whole stays whole, and
+/// [`SpoolWriter::error`] tells: the job goes on without.
+pub struct SpoolWriter<W: Write> {
+    sink: W,
+    packer: Packer,
+    payload: Payload,
+    /// Whole frames that are not yet written.
+    frames: Vec<u8>,
+    unwritten: Vec<Unwritten>,
+    /// Offset in the file of the end of `frames`.
+    offset: u64,
+    /// The next frame's number in each stream.
+    sequences: BTreeMap<Stream, u32>,
+    threads: FxHashMap<u32, Thread>,
+    index: Index,
+    /// Whether a thread's frame restores what the ones before it said.
+    standing: bool,
+    /// Whether frames of it alone stay uncompressed.
+    stored: bool,
+    /// Of samples, one in two to this is kept.
+    level: u32,
+    counts: SpoolCounts,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> SpoolWriter<W> {
+    /// A spool at the beginning of an empty file. An error of the file is one of [`SpoolWriter::error`];
+    /// here it is that there is no memory for the compression.
+    pub fn new(sink: W) -> Result<Self, SpoolError> {
+        let mut writer = Self {
+            sink,
+            packer: Packer::new()?,
+            payload: Payload::default(),
+            frames: preamble().to_vec(),
+            unwritten: Vec::new(),
+            offset: PREAMBLE_BYTES as u64,
+            sequences: BTreeMap::new(),
+            threads: FxHashMap::default(),
+            index: Index::new(PREAMBLE_BYTES as u64),
+            standing: false,
+            stored: false,
+            level: 0,
+            counts: SpoolCounts::default(),
+            error: None,
+        };
+        writer.write_out();
+        Ok(writer)
+    }
+
+    /// Where it is written.
+    pub fn sink_mut(&mut self) -> &mut W {
+        &mut self.sink
+    }
+
+    /// From the next thread on, each frame begins with what its reader must know of those before, so that
+    /// one that is lost takes none with it. That is for frames of some seconds: it is a few hundred
+    /// bytes a frame.
+    pub fn stand_alone(mut self) -> Self {
+        self.standing = true;
+        self
+    }
+
+    /// From now on does not compress: for a file of many small frames that is not kept.
+    pub fn uncompressed(mut self) -> Self {
+        self.stored = true;
+        self
+    }
+
+    /// Adds a value as JSON to the stream of values `stream`. Like all that is added, it is in the file
+    /// after the next flush at the latest, and not after any record that was added later.
+    pub fn meta(&mut self, stream: u32, value: &impl Serialize) -> Result<(), SpoolError> {
+        self.json(stream, &serde_json::to_vec(value)?)
+    }
+
+    /// The same of a value that is JSON already.
+    pub fn json(&mut self, stream: u32, json: &[u8]) -> Result<(), SpoolError> {
+        if json.len() > MAX_RAW_BYTES {
+            return Err(SpoolError::TooLarge(json.len()));
+        }
+        self.payload.clear();
+        self.payload.part(json);
+        self.put(Stream { kind: Kind::Meta, number: stream }, 1, 0);
+        Ok(())
+    }
+
+    /// Adds addresses of the process `stream`, the first of which has id `first`; the ids of the others
+    /// follow.
+    pub fn addresses(&mut self, stream: u32, first: u32, addresses: &[Address]) {
+        let mut id = first;
+        for addresses in addresses.chunks(addresses::MAX_PER_FRAME) {
+            addresses::write(id, addresses, &mut self.payload);
+            let stream = Stream { kind: Kind::Addresses, number: stream };
+            self.put(stream, addresses.len() as u64, 0);
+            id = id.wrapping_add(addresses.len() as u32);
+        }
+    }
+
+    /// Begins the records of a thread, whose ticks are `period` stamps apart. Without this, ticks are
+    /// never merged. Another thread may have had the stream before.
+    pub fn begin(&mut self, stream: u32, period: u64) {
+        self.end(stream);
+        if self.error.is_none() {
+            self.threads.insert(stream, Thread::new(Some(period), self.standing));
+        }
+    }
+
+    /// Adds a record to those of a thread.
+    pub fn record(&mut self, stream: u32, record: &Record<'_>) {
+        if self.error.is_some() {
+            self.counts.lost += 1;
+            return;
+        }
+        let standing = self.standing;
+        let thread = self.threads.entry(stream).or_insert_with(|| Thread::new(None, standing));
+        self.counts.lost += thread.pass(record, self.level);
+        thread.calls += 1;
+        if thread.calls == LOOK_EVERY {
+            thread.calls = 0;
+            if thread.builder.raw_bytes() >= FRAME_BYTES {
+                self.close(stream);
+            }
+        }
+    }
+
+    /// Adds records of a thread as they stand in its ring: whole ones, which go on from those before; at
+    /// most [`MAX_RAW_BYTES`]. None at all say that some are lost here, and that those after count from the
+    /// next whole stack on.
+    pub fn ring(&mut self, stream: u32, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= MAX_RAW_BYTES, "rings are smaller");
+        self.payload.clear();
+        self.payload.part(bytes);
+        self.put(Stream { kind: Kind::Ring, number: stream }, 1, 0);
+    }
+
+    /// Ends the records of a thread: no more come, and what is held for them is given back.
+    pub fn end(&mut self, stream: u32) {
+        if let Some(thread) = self.threads.get_mut(&stream) {
+            self.counts.lost += thread.release();
+            self.close(stream);
+            self.threads.remove(&stream);
+        }
+    }
+
+    /// Writes all records so far: what a sudden end of the process leaves.
+    pub fn flush(&mut self) {
+        let mut streams: Vec<u32> = self.threads.keys().copied().collect();
+        streams.sort_unstable();
+        for stream in streams {
+            if let Some(thread) = self.threads.get_mut(&stream) {
+                self.counts.lost += thread.release();
+            }
+            self.close(stream);
+        }
+        self.write_out();
+    }
+
+    /// Streams of the threads that have begun and not ended, with the number of their next frame.
+    pub fn next_frames(&self) -> Vec<(u32, u32)> {
+        let next = |number: &u32| {
+            let stream = Stream { kind: Kind::Records, number: *number };
+            (*number, self.sequences.get(&stream).copied().unwrap_or(0))
+        };
+        self.threads.keys().map(next).collect()
+    }
+
+    /// Bytes that a flush would write, roughly, before compression.
+    pub fn held_bytes(&self) -> usize {
+        self.threads.values().map(|thread| thread.builder.raw_bytes()).sum::<usize>()
+            + self.frames.len()
+    }
+
+    /// From now on keeps only half as many samples of each thread as until now, for a disk that fills too
+    /// fast. Frames of few samples take more bytes for each: flush less often, too.
+    pub fn halve(&mut self) {
+        self.level = self.level.saturating_add(1);
+    }
+
+    /// Of samples, one in two to this is kept.
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// Writes what is left, and the index.
+    pub fn finish(mut self) -> Result<SpoolCounts, SpoolError> {
+        let streams: Vec<u32> = self.threads.keys().copied().collect();
+        for stream in streams {
+            self.end(stream);
+        }
+        self.put_index();
+        self.frames.extend_from_slice(&self.index.trailer());
+        self.write_out();
+        match self.error {
+            Some(error) => Err(SpoolError::Io(error)),
+            None => Ok(self.counts),
+        }
+    }
+
+    /// Why nothing more is written, if that is so: the disk is full, mostly.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
+    /// What was written so far.
+    pub fn counts(&self) -> SpoolCounts {
+        self.counts
+    }
+
+    /// Makes a frame of a thread's columns, if there is something in them.
+    fn close(&mut self, stream: u32) {
+        let Some(Thread { builder, .. }) = self.threads.get_mut(&stream) else { return };
+        if builder.records() == 0 {
+            return;
+        }
+        let (records, merged) = (builder.records() - builder.prelude(), builder.merged());
+        builder.finish(&mut self.payload);
+        self.put(Stream { kind: Kind::Records, number: stream }, records, merged);
+    }
+
+    /// Makes a frame of the payload, which has so many items; into records, samples were merged.
+    fn put(&mut self, stream: Stream, items: u64, merged: u64) {
+        let records = if stream.kind == Kind::Records { items } else { 0 };
+        if let Some((sequence, bytes)) = self.put_frame(stream, records, merged) {
+            self.added(stream, sequence, bytes, items);
+        }
+    }
+
+    /// A frame of so many items was added.
+    fn added(&mut self, stream: Stream, sequence: u32, bytes: u64, items: u64) {
+        if self.index.add(stream, sequence, bytes, items) {
+            self.put_index();
+        }
+        if self.frames.len() >= WRITE_BYTES {
+            self.write_out();
+        }
+    }
+
+    fn put_index(&mut self) {
+        self.index.write(&mut self.payload);
+        let offset = self.offset;
+        if self.put_frame(Stream { kind: Kind::Index, number: 0 }, 0, 0).is_some() {
+            self.index.written(offset, self.offset);
+        }
+    }
+
+    /// Its number in the stream and its bytes, or `None` if there was an error.
+    fn put_frame(&mut self, stream: Stream, records: u64, merged: u64) -> Option<(u32, u64)> {
+        if self.error.is_some() {
+            self.counts.lost += records + merged;
+            return None;
+        }
+        let Some(packed) = self.packed() else {
+            self.counts.lost += records + merged;
+            return None;
+        };
+        let added = self.add_frame(stream, &packed, records, merged);
+        self.packer.reuse(packed);
+        Some(added)
+    }
+
+    /// The payload after compression; where that fails, nothing more is written.
+    fn packed(&mut self) -> Option<Packed> {
+        if self.stored {
+            return Some(self.packer.store(self.payload.bytes()));
+        }
+        let packed = self.packer.pack(&self.payload).inspect_err(|_| self.write_out());
+        packed.map_err(|error| self.fail(error)).ok()
+    }
+
+    /// Its number in the stream and its bytes.
+    fn add_frame(
+        &mut self,
+        stream: Stream,
+        packed: &Packed,
+        records: u64,
+        merged: u64,
+    ) -> (u32, u64) {
+        let before = self.frames.len();
+        let next = self.sequences.entry(stream).or_default();
+        let sequence = *next;
+        packed.frame(stream, sequence, &mut self.frames);
+        // Behind the last number comes the first again, which a reader takes for damage: after 136
+        // years of a frame a second.
+        *next = sequence.wrapping_add(1);
+        let end = self.frames.len();
+        self.unwritten.push(Unwritten { end, records, merged });
+        let bytes = (end - before) as u64;
+        self.offset += bytes;
+        (sequence, bytes)
+    }
+
+    fn write_out(&mut self) {
+        let mut written = 0;
+        while self.error.is_none() && written < self.frames.len() {
+            match self.sink.write(&self.frames[written..]) {
+                Ok(0) => self.fail(ErrorKind::WriteZero.into()),
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => self.fail(error),
+            }
+        }
+        if self.error.is_none()
+            && let Err(error) = self.sink.flush()
+        {
+            self.fail(error);
+        }
+        self.counts.bytes += written as u64;
+        for frame in self.unwritten.drain(..) {
+            if frame.end <= written {
+                self.counts.frames += 1;
+                self.counts.records += frame.records;
+                self.counts.merged_samples += frame.merged;
+            } else {
+                self.counts.lost += frame.records + frame.merged;
+            }
+        }
+        self.frames.clear();
+    }
+
+    /// Nothing is written any more, so nothing need be held.
+    fn fail(&mut self, error: io::Error) {
+        self.error = Some(error);
+        for (_, mut thread) in self.threads.drain() {
+            let builder = &thread.builder;
+            self.counts.lost += builder.records() - builder.prelude() + builder.merged();
+            thread.thinning.release(|_, merged| self.counts.lost += merged + 1);
+        }
+    }
+}

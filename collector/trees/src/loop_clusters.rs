@@ -1,0 +1,206 @@
+//! Difference and merge of loops through their clusters (ICS18, 4.2.1): summed over matching
+//! iterations, a group of them at a time.
+//!
+//! The i-th iteration of one loop matches the i-th of the other. Members of clusters say which
+//! groups of iterations have the same pair of clusters. Iterations without a partner (one of the two was
+//! rejected) are compared, together with the rejected ones, as profiles: so whether an iteration was just
+//! accepted or just not makes no difference by itself.
+//!
+//! Beyond ICS18: loops with different numbers of iterations have no i-th one in common. Mostly that is
+//! so because samples have missed short iterations of one of them, and all after the first that is
+//! missing have another number. Such loops are compared as profiles, and their iterations are merged by
+//! likeness.
+
+use super::ControlFlow;
+use super::difference::{Side, nodes, profiles};
+use super::flatten::{dissolve, empty, insert};
+use super::k_farthest::{merge_sets, most_clusters, reduced};
+use super::members::Members;
+use super::merge::{merged, split};
+use super::tree_node::{Cluster, Iterations, Kind, Node};
+
+/// Less than this part of an iteration without a partner is rounding.
+const ROUNDING: f64 = 1e-6;
+
+/// A pair of clusters with common members.
+struct Pair {
+    left: usize,
+    right: usize,
+    /// How many iterations they have in common, at most.
+    capacity: f64,
+    /// Difference between one iteration of each.
+    difference: f64,
+}
+
+/// The difference between two loops.
+pub(super) fn difference(
+    (one, left): (Side<'_>, &Iterations),
+    (other, right): (Side<'_>, &Iterations),
+    flow: &dyn ControlFlow,
+) -> f64 {
+    if !are_numbered_alike((one.node.count, left), (other.node.count, right)) {
+        let whole = |side: Side<'_>, iterations: &Iterations| {
+            let weights: Vec<f64> = per_instance(&iterations.clusters, side.weight).collect();
+            rest(side, iterations, &weights)
+        };
+        let (ours, theirs) = (whole(one, left), whole(other, right));
+        let one = Side { node: &ours.0, ..one };
+        return profiles((one, &ours.1), (Side { node: &theirs.0, ..other }, &theirs.1));
+    }
+    // Iterations of each cluster per instance of the root that have no partner yet.
+    let mut left_over: Vec<f64> = per_instance(&left.clusters, one.weight).collect();
+    let mut right_over: Vec<f64> = per_instance(&right.clusters, other.weight).collect();
+    let mut pairs = Vec::new();
+    for (i, a) in left.clusters.iter().enumerate() {
+        for (j, b) in right.clusters.iter().enumerate() {
+            let common = shared(&a.members, &b.members);
+            if common == 0 {
+                continue;
+            }
+            let share = |members: &Members, weight: f64| {
+                weight * (common as f64 / members.len().max(common) as f64)
+            };
+            let capacity = share(&a.members, left_over[i]).min(share(&b.members, right_over[j]));
+            let difference = nodes(Side::of(&a.tree), Side::of(&b.tree), flow);
+            pairs.push(Pair { left: i, right: j, capacity, difference });
+        }
+    }
+    // The order matters only where members are approximate and overlap: then the likeliest pairs
+    // come first, which keeps the difference of a loop to itself zero.
+    pairs.sort_by(|one, other| one.difference.total_cmp(&other.difference));
+    let mut sum = 0.0;
+    for pair in pairs {
+        let group = pair.capacity.min(left_over[pair.left]).min(right_over[pair.right]);
+        left_over[pair.left] -= group;
+        right_over[pair.right] -= group;
+        sum += group * pair.difference;
+    }
+    if left.refused.is_empty()
+        && right.refused.is_empty()
+        && left_over.iter().chain(&right_over).all(|rest| *rest < ROUNDING)
+    {
+        return sum;
+    }
+    let (ours, theirs) = (rest(one, left, &left_over), rest(other, right, &right_over));
+    let one = Side { node: &ours.0, ..one };
+    sum + profiles((one, &ours.1), (Side { node: &theirs.0, ..other }, &theirs.1))
+}
+
+fn per_instance(clusters: &[Cluster], weight: f64) -> impl Iterator<Item = f64> {
+    clusters.iter().map(move |cluster| cluster.weight() as f64 / weight)
+}
+
+/// Whether so many instances of two loops have the same number of iterations each, as far as they
+/// were told apart.
+fn are_numbered_alike((one, left): (u64, &Iterations), (other, right): (u64, &Iterations)) -> bool {
+    let told = |iterations: &Iterations| u128::from(iterations.accepted + iterations.rejected);
+    told(left) * u128::from(other) == told(right) * u128::from(one)
+}
+
+fn shared(one: &Members, other: &Members) -> u64 {
+    let pairs = one
+        .runs()
+        .iter()
+        .flat_map(|run| other.runs().iter().filter_map(|theirs| run.intersection(*theirs)));
+    pairs.map(|common| common.count()).sum()
+}
+
+/// Rejected iterations, and those without a partner, as a profile: own time and children.
+fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Node>) {
+    let mut own = empty(Kind::Loop, side.node.key);
+    own.own = side.node.own;
+    let mut set = iterations.refused.clone();
+    for (cluster, over) in iterations.clusters.iter().zip(over) {
+        let part = (over * side.weight).round() as u64;
+        if part > 0 && *over >= ROUNDING {
+            let whole = cluster.weight();
+            let (part, _) = split(cluster.tree.clone(), part.min(whole), whole);
+            own.begin.add(part.begin);
+            own.end.add(part.end);
+            own.count += part.count;
+            own.own += dissolve(&part, &mut set);
+        }
+    }
+    (own, set)
+}
+
+/// All instances of two loops as one: iterations with the same number belong together.
+///
+/// Groups of iterations that have the same pair of clusters are merged; they become the clusters
+/// of the result, reduced by Algorithm 3. A cluster whose members fall into several groups
+/// is split in proportion, so that totals stay exact while single iterations are averages already.
+/// `one` and `other` come with the number of instances that they are of.
+pub(super) fn merge(
+    (ones, one): (u64, Iterations),
+    (others, other): (u64, Iterations),
+    flow: &dyn ControlFlow,
+) -> Iterations {
+    let are_alike = are_numbered_alike((ones, &one), (others, &other));
+    let mut refused = one.refused;
+    other.refused.iter().for_each(|child| insert(&mut refused, child));
+    let mut durations = one.durations;
+    durations.merge(other.durations);
+    let numbers = |clusters: &[Cluster]| -> u64 {
+        clusters.iter().map(|cluster| cluster.members.len()).sum()
+    };
+    let most = most_clusters(numbers(&one.clusters).max(numbers(&other.clusters)));
+    Iterations {
+        clusters: match are_alike {
+            true => reduced(grouped(one.clusters, other.clusters, most, flow), most, flow),
+            false => merge_sets(one.clusters, other.clusters, most, flow),
+        },
+        accepted: one.accepted + other.accepted,
+        rejected: one.rejected + other.rejected,
+        refused,
+        durations,
+    }
+}
+
+fn grouped(
+    left: Vec<Cluster>,
+    mut right: Vec<Cluster>,
+    most: usize,
+    flow: &dyn ControlFlow,
+) -> Vec<Cluster> {
+    if left.iter().chain(&right).any(|cluster| cluster.members.is_approximate()) {
+        // Which iterations belong together is not known any more: likeness decides.
+        return left.into_iter().chain(right).collect();
+    }
+    let mut groups: Vec<Cluster> = Vec::new();
+    for mut cluster in left {
+        for partner in &mut right {
+            let common = cluster.members.intersection(&partner.members);
+            if common.is_empty() {
+                continue;
+            }
+            let ours = take(&mut cluster, &common);
+            let theirs = take(partner, &common);
+            groups.push(Cluster { members: common, tree: merged(ours, theirs, flow) });
+            if groups.len() > 2 * most {
+                groups = reduced(groups, most, flow);
+            }
+        }
+        if !cluster.members.is_empty() {
+            groups.push(cluster);
+        }
+        right.retain(|partner| !partner.members.is_empty());
+    }
+    groups.extend(right);
+    groups
+}
+
+/// Takes the iterations of some members out of a cluster.
+fn take(cluster: &mut Cluster, members: &Members) -> Node {
+    let whole = cluster.members.len();
+    let rest = cluster.members.without(members);
+    let nothing = empty(Kind::Iteration, cluster.tree.key);
+    let tree = std::mem::replace(&mut cluster.tree, nothing);
+    if rest.is_empty() {
+        cluster.members = rest;
+        return tree;
+    }
+    let (part, left) = split(tree, members.len().min(whole), whole);
+    cluster.tree = left;
+    cluster.members = rest;
+    part
+}

@@ -1,0 +1,76 @@
+//! Making trees smaller when memory is short. Time is never lost: what is no longer told apart is
+//! summed up, first over time (a subtree becomes a profile node), then over contexts (the shortest
+//! contexts of a profile become their parent's own time).
+
+use serde::{Deserialize, Serialize};
+
+use super::flatten::flattened;
+use super::tree_node::{Content, Node};
+
+/// What was given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pruned {
+    /// Nodes that became profile nodes because there were too many under them.
+    pub collapsed: u64,
+    /// Profile nodes that became their parents' own time.
+    pub cut: u64,
+}
+
+impl Pruned {
+    /// Adds what was given up elsewhere.
+    pub fn add(&mut self, other: Self) {
+        self.collapsed += other.collapsed;
+        self.cut += other.cut;
+    }
+}
+
+/// Brings a tree down to at most `most` nodes (at least one). What has more nodes gives up more. Where
+/// trees of ranks are merged, whoever merges them decides how large a representative may be.
+pub fn prune_to(node: &mut Node, most: usize, pruned: &mut Pruned) {
+    let size = node.nodes();
+    if size > most.max(1) {
+        shrink(node, size, most.max(1), pruned);
+    }
+}
+
+fn shrink(node: &mut Node, size: usize, most: usize, pruned: &mut Pruned) {
+    let direct = match &node.content {
+        Content::Ordered(children) | Content::Profile(children) => children.len(),
+        Content::Loop(iterations) => iterations.clusters.len() + iterations.refused.len(),
+    };
+    if direct >= most && !node.is_profile() {
+        collapse(node);
+        pruned.collapsed += 1;
+        return prune_to(node, most, pruned);
+    }
+    if let Content::Profile(children) = &mut node.content
+        && direct >= most
+    {
+        children.sort_by_key(|child| std::cmp::Reverse((child.duration, child.id())));
+        for child in children.drain(most - 1..) {
+            node.own += child.duration;
+            pruned.cut += child.nodes() as u64;
+        }
+        children.sort_by_key(Node::id);
+        return prune_to(node, most, pruned);
+    }
+    // Each child keeps itself; what may lie under them is shared out by what does.
+    let (under, may) = (size - 1 - direct, most - 1 - direct);
+    let shrink_child = |child: &mut Node| {
+        let size = child.nodes();
+        prune_to(child, 1 + (size - 1) * may / under.max(1), pruned);
+    };
+    match &mut node.content {
+        Content::Ordered(children) | Content::Profile(children) => {
+            children.iter_mut().for_each(shrink_child);
+        }
+        Content::Loop(iterations) => {
+            let trees = iterations.clusters.iter_mut().map(|cluster| &mut cluster.tree);
+            trees.chain(&mut iterations.refused).for_each(shrink_child);
+        }
+    }
+}
+
+fn collapse(node: &mut Node) {
+    *node = flattened(node);
+}
