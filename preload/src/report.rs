@@ -21,7 +21,7 @@ pub struct Scope<'a> {
 pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<'_>) -> bool {
     let target = job.target(scope.ranks, scope.part);
     let formats = &job.settings.formats;
-    let mut files = Files::of(&mut summary, formats.text, formats.json);
+    let mut files = Files::of(&mut summary, formats);
     let written = write_with_side(&target, side, &mut files);
     let mut lines = BRIEF_LINES;
     let path = match &written {

@@ -11,6 +11,7 @@ mod finalize;
 mod generated;
 mod handler;
 mod jobs;
+mod large_runs;
 mod life;
 mod ranks;
 mod reduction;
@@ -59,6 +60,7 @@ const PARTS: &[&str] = &[
     "loops",
     "start",
     "threads",
+    "compare",
 ];
 
 /// The rows of a part; `quick` measures just enough to show that it works.
@@ -84,6 +86,7 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "structure" => structure::lammps_rows(choose(5, 500) as u32),
         "loops" => structure::memory_rows(choose(5, 1500) as u32),
         "start" => life::rows(choose(2, 40)),
+        "compare" => large_runs::rows(choose(1000, 100_000) as u32),
         "threads" => life::thread_rows(choose(20, 5000) as u32, choose(1, 10)),
         _ => {
             let Some((kind, Ok(number))) =

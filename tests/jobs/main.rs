@@ -32,6 +32,7 @@ mod phases;
 mod plain;
 mod reloads;
 mod reports;
+mod run_series;
 mod runtimes;
 mod selection;
 mod sessions;

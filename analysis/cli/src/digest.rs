@@ -19,6 +19,7 @@ use plimsoll_report::output::{Side, Target, write_with_side};
 use plimsoll_report::{BRIEF_LINES, Files, brief};
 use plimsoll_summary::Summary;
 use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::settings::Formats;
 
 /// Exit status where there is no summary.
 const FAILED: u8 = 1;
@@ -125,7 +126,8 @@ fn in_threads(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure>
 }
 
 fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failure> {
-    let written = write_with_side(target, Some(side), &mut Files::of(&mut summary, true, true));
+    let written =
+        write_with_side(target, Some(side), &mut Files::of(&mut summary, &Formats::default()));
     let written = written.map_err(failure)?;
     if let Some(error) = &written.fallback {
         say(&format!("{error} The report goes to another place."));

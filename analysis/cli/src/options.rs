@@ -149,7 +149,30 @@ fn report() -> Command {
 
 /// What `report` prints or exports.
 fn formats() -> Vec<&'static str> {
-    ["text", "json"].into_iter().chain(Format::ALL.map(Format::name)).collect()
+    ["text", "json", "html"].into_iter().chain(Format::ALL.map(Format::name)).collect()
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about("Check what works on this machine, and with a program")
+        .long_about(
+            "Checks what works on this machine: a short computation is measured under the library, and \
+             limits, settings and directories are looked at. With PROGRAM it also checks what can \
+             be measured of that program, which is not started. Each line that is not ok has a \
+             remedy. The exit status is 0 if nothing failed, else 1.",
+        )
+        .arg(
+            Arg::new("program")
+                .help("A program, by its path or its name in PATH")
+                .value_name("PROGRAM")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .help("Print the checks as JSON: schema plimsoll-doctor/1")
+                .action(ArgAction::SetTrue),
+        )
 }
 
 fn doctor() -> Command {

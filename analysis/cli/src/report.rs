@@ -25,6 +25,7 @@ enum View {
     Text,
     Tree,
     Json,
+    Page,
     Export(Format, LaneChoice),
 }
 
@@ -72,6 +73,7 @@ fn view(matches: &ArgMatches) -> Result<View, Failure> {
     }
     Ok(match (format, matches.get_flag("tree")) {
         ("json", _) => View::Json,
+        ("html", _) => View::Page,
         (_, true) => View::Tree,
         (_, false) => View::Text,
     })
@@ -85,6 +87,7 @@ impl View {
     fn write(&self, summary: &Summary, file: &Path, to: &mut dyn Write) -> Result<(), ExportError> {
         match self {
             Self::Json => Ok(summary.write_json(to)?),
+            Self::Page => Ok(report::write_page(summary, directory_of(file), to)?),
             Self::Tree => Ok(to.write_all(report::tree(summary).as_bytes())?),
             Self::Text => Ok(to.write_all(report::text(summary).as_bytes())?),
             Self::Export(format, choice) => export(*format, summary, file, choice, to),
@@ -133,6 +136,15 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 
 fn failed_at(file: &Path, error: &dyn std::error::Error) -> Failure {
     Failure { message: format!("{}: {error}", shown(file)), status: FAILED }
+}
+
+/// The directory that a file is in; `None` of standard input.
+fn directory_of(file: &Path) -> Option<&Path> {
+    match file.parent() {
+        _ if file == Path::new("-") => None,
+        Some(directory) if directory != Path::new("") => Some(directory),
+        _ => Some(Path::new(".")),
+    }
 }
 
 fn failure(error: &Error) -> Failure {

@@ -115,7 +115,7 @@ fn wrong_usage_ends_with_two() {
         &["run", "--period", "soon", "--", "true"],
         &["run", "--no-such-option", "--", "true"],
         &["report"],
-        &["report", "x", "--format", "html"],
+        &["report", "x", "--format", "pdf"],
         &["frobnicate"],
         &["diff", "a", "--b"],
         &["diff", "a", "b", "--expect", "linear"],

@@ -1,34 +1,45 @@
 //! The reports of a run as files.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use super::text;
+use super::{text, write_page};
 use crate::output::Reports;
 use plimsoll_summary::Summary;
 use plimsoll_summary::error::Error;
 use plimsoll_summary::per_rank_file::name_in;
+use plimsoll_summary::settings::Formats;
 
 const TEXT: &str = "txt";
 const JSON: &str = "json";
+const HTML: &str = "html";
 
 /// The reports of a summary.
 pub struct Files<'s> {
     summary: &'s mut Summary,
     extensions: Vec<&'static str>,
+    /// Directory of the files beside the summary; `None` without such files.
+    beside: Option<PathBuf>,
 }
 
 impl<'s> Files<'s> {
-    /// Those that are wanted: for people, and for scripts.
-    pub fn of(summary: &'s mut Summary, has_text: bool, has_json: bool) -> Self {
-        let wanted = [(TEXT, has_text), (JSON, has_json)];
+    /// The reports in the formats that are wanted.
+    pub fn of(summary: &'s mut Summary, formats: &Formats) -> Self {
+        let wanted = [(TEXT, formats.text), (JSON, formats.json), (HTML, formats.html)];
         let extensions = wanted.into_iter().filter_map(|(it, is)| is.then_some(it)).collect();
-        Self { summary, extensions }
+        Self { summary, extensions, beside: None }
     }
 }
 
 impl Reports for Files<'_> {
-    fn name_side(&mut self, side: Result<Option<&str>, &Error>) {
-        name_in(self.summary, side);
+    fn name_side(&mut self, side: Result<Option<&Path>, &Error>) {
+        self.beside = side.ok().flatten().and_then(Path::parent).map(Path::to_owned);
+        let name =
+            |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match side {
+            Ok(path) => name_in(self.summary, Ok(path.map(name).as_deref())),
+            Err(error) => name_in(self.summary, Err(error)),
+        }
     }
 
     fn extensions(&self) -> &[&'static str] {
@@ -38,6 +49,7 @@ impl Reports for Files<'_> {
     fn write(&self, extension: &str, to: &mut dyn Write) -> io::Result<()> {
         match extension {
             TEXT => to.write_all(text(self.summary).as_bytes()),
+            HTML => write_page(self.summary, self.beside.as_deref(), to),
             _ => self.summary.write_json(to),
         }
     }

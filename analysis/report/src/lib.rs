@@ -1,9 +1,10 @@
 //! Reports: views of a [`plimsoll_summary::Summary`] for people.
 //!
-//! All are plain ASCII, so that they survive terminals, batch logs and mail.
+//! Texts are plain ASCII, so that they survive terminals, batch logs and mail.
 
 mod brief;
 mod files;
+mod html_page;
 mod loops;
 pub mod output;
 mod page;
@@ -15,6 +16,7 @@ mod tree;
 
 pub use brief::{BRIEF_LINES, brief};
 pub use files::Files;
+pub use html_page::write_page;
 pub use text::{TEXT_LINES, text};
 pub use tree::tree;
 

@@ -49,11 +49,13 @@ pub struct Formats {
     pub text: bool,
     /// For programs.
     pub json: bool,
+    /// For looking at: the page.
+    pub html: bool,
 }
 
 impl Default for Formats {
     fn default() -> Self {
-        Self { text: true, json: true }
+        Self { text: true, json: true, html: true }
     }
 }
 
@@ -172,10 +174,6 @@ impl Settings {
             }
             Reading::Replaced { used, reason } => {
                 (used.clone(), Some(Warning::Replaced { variable, value: shown, used, reason }))
-            }
-            Reading::Partly { not_yet } => {
-                let what = format!("{}={shown}: {not_yet}", variable.name);
-                (shown, Some(Warning::NotYet { what }))
             }
         };
         if variable.state == State::Implemented {

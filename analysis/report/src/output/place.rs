@@ -13,9 +13,9 @@ use plimsoll_summary::error::Error;
 
 /// The reports of a run.
 pub trait Reports {
-    /// Takes the name of the file beside them, that there is none, or why: the last that it is told is what
-    /// holds.
-    fn name_side(&mut self, side: Result<Option<&str>, &Error>);
+    /// Takes the path of the file beside the reports, `None` without such a file, or why there is none. The
+    /// last call holds.
+    fn name_side(&mut self, side: Result<Option<&Path>, &Error>);
 
     /// Ends of their names: of `txt`, `json` and `html`.
     fn extensions(&self) -> &[&'static str];
@@ -214,7 +214,7 @@ mod tests {
     const REPORTS: Said = Said([("txt", "text"), ("json", "{}")]);
 
     impl Reports for Said {
-        fn name_side(&mut self, _: Result<Option<&str>, &Error>) {}
+        fn name_side(&mut self, _: Result<Option<&Path>, &Error>) {}
 
         fn extensions(&self) -> &[&'static str] {
             &["txt", "json"]

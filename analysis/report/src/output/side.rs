@@ -109,7 +109,7 @@ fn write(
     fallback: &Path,
     reports: &mut dyn Reports,
 ) -> Result<Written, Error> {
-    let mut alone = |told: Result<Option<&str>, &Error>| {
+    let mut alone = |told: Result<Option<&Path>, &Error>| {
         reports.name_side(told);
         write_with_fallback(target, fallback, reports)
     };
@@ -118,8 +118,7 @@ fn write(
         Ok(None) => return alone(Ok(None)),
         Err(error) => return alone(Err(&error)),
     };
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    reports.name_side(Ok(Some(&name)));
+    reports.name_side(Ok(Some(&path)));
     match write_all(&beside, reports) {
         Ok(files) => Ok(Written { files, fallback: None }),
         Err(error) => {
@@ -166,9 +165,13 @@ mod tests {
     }
 
     impl Reports for Telling {
-        fn name_side(&mut self, side: Result<Option<&str>, &Error>) {
+        fn name_side(&mut self, side: Result<Option<&Path>, &Error>) {
             self.is_bad &= !self.told.contains("Some");
-            self.told = side.map_or_else(|error| error.to_string(), |name| format!("{name:?}"));
+            let name = |path: &Path| path.file_name().unwrap_or_default().to_owned();
+            self.told = match side {
+                Ok(path) => format!("{:?}", path.map(name)),
+                Err(error) => error.to_string(),
+            };
         }
 
         fn extensions(&self) -> &[&'static str] {

@@ -30,8 +30,6 @@ pub(super) enum Reading {
     Unreadable,
     /// Another one was taken.
     Replaced { used: String, reason: &'static str },
-    /// It was taken, but for this part of it, which has no effect so far.
-    Partly { not_yet: &'static str },
 }
 
 /// One setting.
@@ -139,7 +137,7 @@ pub static TABLE: [Variable; 18] = [
         name: "PLIMSOLL_FORMATS",
         default: "text,json,html",
         placeholder: "LIST",
-        meaning: "What is written: text, json (html: not yet)",
+        meaning: "What rank 0 writes: text, json, html (a page for a browser)",
         expected: "a list of text, json, html, separated by commas",
         state: State::Implemented,
         read: read_formats,
@@ -364,25 +362,17 @@ fn read_period(settings: &mut Settings, value: &OsStr) -> Reading {
 }
 
 fn read_formats(settings: &mut Settings, value: &OsStr) -> Reading {
-    let (mut formats, mut html) = (Formats { text: false, json: false }, false);
+    let mut formats = Formats { text: false, json: false, html: false };
     for name in text(value).split(',').map(str::trim) {
         match name {
             "text" => formats.text = true,
             "json" => formats.json = true,
-            "html" => html = true,
+            "html" => formats.html = true,
             _ => return Reading::Unreadable,
         }
     }
-    // Who asks for the default list asks for nothing special.
-    let as_default = formats == Formats::default();
-    if formats != (Formats { text: false, json: false }) {
-        settings.formats = formats;
-    }
-    if html && !as_default {
-        Reading::Partly { not_yet: "the format html" }
-    } else {
-        Reading::Taken
-    }
+    settings.formats = formats;
+    Reading::Taken
 }
 
 fn globs(value: &OsStr) -> Vec<Glob> {

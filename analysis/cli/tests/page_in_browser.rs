@@ -1,0 +1,54 @@
+//! The page of `plimsoll report --format html` in Chromium, and its program against its sources.
+//!
+//! Needs node, npm and chromium, which `scripts/test` installs; npm brings the tools that the lock
+//! file names.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Once;
+
+/// The sources of the page's program.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/page")
+}
+
+/// Runs a program in the directory of the sources, and fails with what it said if it fails.
+fn succeeds(program: &str, arguments: &[&str]) {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(sources());
+    command.env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"));
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{program} cannot be run ({error}): scripts/install-missing {program}={program}")
+    });
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}:\n{stdout}\n{stderr}");
+}
+
+/// Brings the tools, once.
+fn tools() {
+    static BROUGHT: Once = Once::new();
+    BROUGHT.call_once(|| {
+        if !sources().join("node_modules/.package-lock.json").is_file() {
+            succeeds("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        }
+    });
+}
+
+#[test]
+fn the_page_shows_the_summary_and_leads_through_it() {
+    tools();
+    succeeds("node", &["--test", "--test-reporter=spec", "test/page.test.mjs"]);
+}
+
+#[test]
+fn the_program_of_the_page_is_built_from_its_sources() {
+    tools();
+    let directory = tempfile::tempdir().unwrap();
+    let built = directory.path().join("page.html");
+    succeeds("node", &["node_modules/typescript/bin/tsc", "--noEmit"]);
+    succeeds("node", &["build.mjs", built.to_str().unwrap()]);
+    let (built, kept) =
+        (std::fs::read(&built).unwrap(), std::fs::read(sources().join("dist/page.html")).unwrap());
+    assert!(built == kept, "dist/page.html is not what its sources make: run `npm run build`");
+}

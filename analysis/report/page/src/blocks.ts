@@ -1,0 +1,193 @@
+/** The data blocks of the page, decoded when they are needed. */
+
+import type { Frame, Summary } from "./summary";
+
+/** Why data are missing, as sentences. */
+export interface Missing {
+  ranks: string | null;
+  timeline: string | null;
+}
+
+/** The cells of the timeline: `plimsoll-timeline/1`. */
+export interface TimelineData {
+  begin_s: number;
+  end_s: number;
+  columns: number;
+  rows: { ranks: string }[];
+  /** Contexts, as indices of the tree. */
+  nodes: number[];
+  /** For each row, for each column: an index into `nodes`, or -1. */
+  cells: number[];
+  /** For each row, for each column: 0 to 255, the fraction of the time spent waiting. */
+  wait: number[];
+}
+
+/** Times of single ranks in some contexts. */
+export interface RankTimes {
+  /** Rank list. */
+  ranks: string;
+  /** Contexts, as indices of the tree. */
+  nodes: number[];
+  quantities: string[];
+  /** Number of ranks. */
+  count: number;
+  /** Number of contexts that the file beside the summary holds. */
+  of: number;
+  /** The times of all ranks in the context at a place of `nodes`. */
+  times(place: number, quantity: number): Float32Array;
+}
+
+/** Columns of numbers, one number for each context of the tree. */
+export interface Columns {
+  nodes: number;
+  labels: string[];
+  names: string[];
+  numbers(name: string): Float32Array | Float64Array | Uint32Array | Uint8Array;
+}
+
+/** The inflated bytes of a block; `null` where the page has no such block. */
+async function inflated(name: string): Promise<Uint8Array | null> {
+  const element = document.getElementById(`data-${name}`);
+  if (!element) return null;
+  const bytes = fromBase64(element.textContent ?? "");
+  const stream = new Blob([bytes as BlobPart]).stream();
+  const inflater = stream.pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(inflater).arrayBuffer());
+}
+
+interface Base64Constructor {
+  fromBase64?(text: string): Uint8Array;
+}
+
+function fromBase64(text: string): Uint8Array {
+  const native = (Uint8Array as unknown as Base64Constructor).fromBase64;
+  if (native) return native.call(Uint8Array, text);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let index = 0; index < binary.length; index += 1) bytes[index] = binary.charCodeAt(index);
+  return bytes;
+}
+
+async function json<T>(name: string): Promise<T | null> {
+  const bytes = await inflated(name);
+  return bytes && (JSON.parse(new TextDecoder().decode(bytes)) as T);
+}
+
+export async function readSummary(): Promise<Summary> {
+  const summary = await json<Summary>("summary");
+  if (!summary) throw new Error("the page holds no summary");
+  return summary;
+}
+
+export async function readFrames(): Promise<Frame[]> {
+  return (await json<Frame[]>("frames")) ?? [];
+}
+
+export async function readMissing(): Promise<Missing> {
+  return (await json<Missing>("page")) ?? { ranks: null, timeline: null };
+}
+
+/** Reads the timeline; `null` where the page has none. */
+export async function readTimeline(): Promise<TimelineData | null> {
+  const data = await json<TimelineData>("timeline");
+  if (!data) return null;
+  const cells = data.rows.length * data.columns;
+  if (data.cells.length !== cells || data.wait.length !== cells || !(data.end_s > data.begin_s)) {
+    throw new Error("the timeline contradicts itself");
+  }
+  return data;
+}
+
+/** The first line of a block as JSON, and what follows it. */
+function headed(bytes: Uint8Array): [unknown, Uint8Array] {
+  const end = bytes.indexOf(10);
+  const header: unknown = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
+  return [header, bytes.subarray(end + 1)];
+}
+
+const WIDTHS = { u8: 1, u32: 4, f32: 4, u64: 8 } as const;
+
+export async function readColumns(): Promise<Columns> {
+  const bytes = await inflated("tree");
+  if (!bytes) throw new Error("the page holds no tree");
+  const [header, rest] = headed(bytes);
+  const { nodes, labels, columns } = header as {
+    nodes: number;
+    labels: string[];
+    columns: [string, keyof typeof WIDTHS][];
+  };
+  const places = new Map<string, { offset: number; kind: keyof typeof WIDTHS }>();
+  let offset = 0;
+  for (const [name, kind] of columns) {
+    places.set(name, { offset, kind });
+    offset += nodes * WIDTHS[kind];
+  }
+  if (offset !== rest.length) throw new Error("the tree ends early");
+  const decoded = new Map<string, ReturnType<Columns["numbers"]>>();
+  const numbers = (name: string) => {
+    const known = decoded.get(name);
+    if (known) return known;
+    const column = places.get(name);
+    if (!column) throw new Error(`the tree has no column ${name}`);
+    const planes = rest.subarray(column.offset, column.offset + nodes * WIDTHS[column.kind]);
+    const values = decode(planes, nodes, column.kind);
+    decoded.set(name, values);
+    return values;
+  };
+  return { nodes, labels, names: columns.map(([name]) => name), numbers };
+}
+
+function decode(planes: Uint8Array, nodes: number, kind: keyof typeof WIDTHS) {
+  if (kind === "u8") return planes;
+  const words = joined(planes, nodes);
+  if (kind === "u32") return words;
+  if (kind === "f32") return new Float32Array(words.buffer);
+  const high = joined(planes.subarray(4 * nodes), nodes);
+  return Float64Array.from(words, (low, index) => low + (high[index] ?? 0) * 2 ** 32);
+}
+
+/** Joins the first four planes of bytes to words. */
+function joined(planes: Uint8Array, length: number): Uint32Array {
+  const words = new Uint32Array(length);
+  const bytes = new Uint8Array(words.buffer);
+  for (let plane = 0; plane < 4; plane += 1) {
+    const from = plane * length;
+    for (let index = 0; index < length; index += 1) bytes[4 * index + plane] = planes[from + index]!;
+  }
+  return words;
+}
+
+/** Reads the times of single ranks; `null` where the page has none. */
+export async function readRankTimes(): Promise<RankTimes | null> {
+  const bytes = await inflated("ranks");
+  if (!bytes) return null;
+  const [header, rest] = headed(bytes);
+  const about = header as Omit<RankTimes, "times">;
+  const all = new Float32Array(joined(rest, rest.length / 4).buffer);
+  return { ...about, times: (place, quantity) => {
+    const row = place * about.quantities.length + quantity;
+    return all.subarray(row * about.count, (row + 1) * about.count);
+  } };
+}
+
+/** Reads the times of single ranks from the file beside the summary, which the user has chosen. */
+export async function readRankFile(file: File): Promise<RankTimes> {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const [header, rest] = headed(bytes);
+  const { schema, ranks, nodes, quantities, shape } = header as {
+    schema: string;
+    ranks: string;
+    nodes: number[];
+    quantities: string[];
+    shape: [number, number, number];
+  };
+  if (schema !== "plimsoll-ranks/1") throw new Error("this is no file of single ranks' times");
+  const [count, , width] = shape;
+  const numbers = count * quantities.length * width;
+  const all = new Float32Array(rest.slice(0, 4 * numbers).buffer);
+  return { ranks, nodes, quantities, count, of: width, times: (place, quantity) => {
+    return Float32Array.from({ length: count }, (_, rank) => {
+      return all[(rank * quantities.length + quantity) * width + place] ?? NaN;
+    });
+  } };
+}

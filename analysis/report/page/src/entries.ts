@@ -1,0 +1,159 @@
+/** Rows of the calling-context, callers and flat views (SC10, IV). */
+
+import type { Contexts } from "./contexts";
+import { type Metric, total } from "./metrics";
+
+export type Mode = "tree" | "callers" | "flat";
+
+/** One row: some contexts of one frame. */
+export interface Entry {
+  /** Path of frames that names the row: rows keep their state when the order changes. */
+  key: string;
+  frame: number;
+  /** The contexts whose time the row shows. */
+  nodes: ArrayLike<number>;
+  /** The context that the row stands for, where there is only one. */
+  node: number;
+  readonly expandable: boolean;
+  children: () => Entry[];
+}
+
+/** The outermost rows of a view. */
+export function entries(contexts: Contexts, mode: Mode): Entry[] {
+  if (mode === "tree") return contexts.roots.map((node) => contextEntry(contexts, node));
+  const groups = byFrame(contexts, mode === "flat");
+  const all = [...groups].map(([frame, nodes]) => {
+    const key = `f${frame}`;
+    return mode === "callers"
+      ? callerEntry(contexts, key, frame, nodes, nodes)
+      : flatEntry(contexts, key, frame, nodes);
+  });
+  return all;
+}
+
+function contextEntry(contexts: Contexts, node: number): Entry {
+  const below = contexts.below(node);
+  return {
+    key: `n${node}`,
+    frame: contexts.frameIndex(node),
+    nodes: [node],
+    node,
+    expandable: below.length > 0,
+    children: () => Array.from(below, (child) => contextEntry(contexts, child)),
+  };
+}
+
+/** All contexts by their frame; `functions`: loops and lines stand with what holds them. */
+function byFrame(contexts: Contexts, functions: boolean): Map<number, number[]> {
+  const groups = new Map<number, number[]>();
+  for (let node = 0; node < contexts.length; node += 1) {
+    if (functions && isPart(contexts, node)) continue;
+    const frame = contexts.frameIndex(node);
+    const known = groups.get(frame);
+    if (known) known.push(node);
+    else groups.set(frame, [node]);
+  }
+  return groups;
+}
+
+/** Whether a context is a loop or a line, which a function holds. */
+function isPart(contexts: Contexts, node: number): boolean {
+  const { kind } = contexts.frame(node);
+  return (kind === "loop" || kind === "line") && contexts.parent(node) !== null;
+}
+
+/** A function with all its contexts, and below it its loops and lines. */
+function flatEntry(contexts: Contexts, key: string, frame: number, nodes: number[]): Entry {
+  const parts = () => {
+    const found = new Map<number, number[]>();
+    for (const node of nodes) {
+      const open = [...contexts.below(node)];
+      for (let child = open.pop(); child !== undefined; child = open.pop()) {
+        if (!isPart(contexts, child)) continue;
+        const part = contexts.frameIndex(child);
+        const known = found.get(part);
+        if (known) known.push(child);
+        else found.set(part, [child]);
+        open.push(...contexts.below(child));
+      }
+    }
+    return found;
+  };
+  return {
+    key, frame, nodes, node: nodes[0]!,
+    get expandable() {
+      return nodes.some((node) => contexts.below(node).some((child) => isPart(contexts, child)));
+    },
+    children: () => [...parts()].map(([part, at]) => ({
+      key: `${key}.${part}`,
+      frame: part,
+      nodes: at,
+      node: at[0]!,
+      expandable: false,
+      children: () => [],
+    })),
+  };
+}
+
+/**
+ * A function as it is called through a chain of callers. `nodes` are the contexts of the function
+ * itself, whose time the row shows; `at` are their callers that the row names.
+ */
+function callerEntry(
+  contexts: Contexts,
+  key: string,
+  frame: number,
+  nodes: number[],
+  at: number[],
+): Entry {
+  return {
+    key, frame, nodes, node: at[0]!,
+    get expandable() {
+      return at.some((node) => contexts.parent(node) !== null);
+    },
+    children: () => {
+      const callers = new Map<number, { nodes: number[]; at: number[] }>();
+      at.forEach((node, index) => {
+        const parent = contexts.parent(node);
+        if (parent === null) return;
+        const caller = contexts.frameIndex(parent);
+        const group = callers.get(caller) ?? { nodes: [], at: [] };
+        group.nodes.push(nodes[index]!);
+        group.at.push(parent);
+        callers.set(caller, group);
+      });
+      return [...callers].map(([caller, group]) => {
+        return callerEntry(contexts, `${key}.${caller}`, caller, group.nodes, group.at);
+      });
+    },
+  };
+}
+
+/** Sorts rows by a metric; unknown values come last, and equal ones keep their order. */
+export function sorted(
+  contexts: Contexts,
+  rows: Entry[],
+  metric: Metric | "name",
+  descending: boolean,
+): Entry[] {
+  const sign = descending ? -1 : 1;
+  if (rows.length < 2) return rows;
+  if (metric === "name") {
+    const name = (entry: Entry) => contexts.frames[entry.frame]?.function ?? "";
+    return [...rows].sort((a, b) => sign * name(a).localeCompare(name(b)));
+  }
+  const numbers = contexts.column(metric.column);
+  const value = ({ nodes }: Entry): number | null => {
+    if (nodes.length > 1) return total(contexts, metric, nodes);
+    const number = numbers[nodes[0]!]!;
+    return Number.isNaN(number) ? null : number;
+  };
+  const valued = rows.map((entry) => ({ entry, value: value(entry) }));
+  valued.sort((a, b) => {
+    if (a.value === null || b.value === null) {
+      return Number(a.value === null) - Number(b.value === null);
+    }
+    return sign * (a.value - b.value);
+  });
+  return valued.map(({ entry }) => entry);
+}

@@ -1,0 +1,202 @@
+/** Ranks: a context's time over the ranks (SC10, Figure 6), clusters, nodes, and who talks to whom. */
+
+import { type RankTimes, readRankFile } from "./blocks";
+import type { Contexts } from "./contexts";
+import { type Child, fill, h, table } from "./dom";
+import { count, counted, each, endOf, frameName, percent, ranks as rankWords, seconds, size } from "./format";
+import type { Job } from "./job";
+import { matrixPanel } from "./matrix";
+import { type Rule, type Series, chart, palette } from "./series_chart";
+
+/** Maximum number of vertical rules: more would hide the points. */
+const MAX_RULES = 64;
+
+export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
+  const [contexts, times] = await Promise.all([job.contexts(), job.rankTimes()]);
+  if (job.address.view !== "ranks") return;
+  fill(place,
+    h("section", { class: "panel" }, h("h2", {}, "Time over the ranks"),
+      scatter(job, contexts, times)),
+    h("div", { class: "columns" },
+      h("section", { class: "panel" }, h("h2", {}, "Ranks that behave alike"), clusters(job)),
+      h("section", { class: "panel" }, h("h2", {}, "Nodes"), nodes(job)),
+    ),
+    together(job, contexts),
+    h("section", { class: "panel" }, h("h2", {}, "Who communicates with whom"), matrixPanel(job)),
+  );
+}
+
+/** The contexts that are compared: the chosen one, or symptom and causes of the loss. */
+function compared(job: Job, contexts: Contexts): number[] {
+  const loss = job.loss() ?? job.summary.losses[0];
+  const chosen = job.address.node;
+  const nodes = new Set<number>();
+  if (chosen !== undefined && contexts.has(chosen)) nodes.add(chosen);
+  const isOfLoss = loss && (chosen === undefined || loss.symptom.node === chosen ||
+    loss.causes.some((cause) => cause.node === chosen));
+  if (isOfLoss) {
+    for (const cause of loss.causes.slice(0, 2)) nodes.add(cause.node);
+    nodes.add(loss.symptom.node);
+  }
+  if (nodes.size === 0) {
+    const hot = contexts.hotPath(null, "inclusive.mean_s");
+    if (hot !== null) nodes.add(hot);
+  }
+  return [...nodes];
+}
+
+function scatter(job: Job, contexts: Contexts, times: RankTimes | null): Child[] {
+  const wanted = compared(job, contexts);
+  const quantity = job.address.quantity === "exclusive_s" ? "exclusive_s" : "inclusive_s";
+  const of = job.summary.run.ranks;
+  const parts: Child[] = [choices(job, contexts, wanted, quantity)];
+  const shown = times ? wanted.filter((node) => times.nodes.includes(node)) : [];
+  if (!times || shown.length === 0) {
+    const reason = times
+      ? `The page holds the times of ${counted(times.nodes.length, "context")} of ` +
+        `${count(times.of)} only, not of this one.`
+      : `The times of single ranks are not in this page. ${job.missing.ranks ?? ""}`;
+    parts.push(h("p", { class: "missing" }, reason), chooser(job));
+    parts.push(bounds(contexts, wanted, quantity));
+    return parts;
+  }
+  const which = Math.max(times.quantities.indexOf(quantity), 0);
+  const numbers: number[] = [];
+  each(times.ranks, times.count, (rank) => numbers.push(rank));
+  const series: Series[] = shown.map((node, index) => ({
+    name: `${frameName(contexts.frame(node))} (${contexts.labelWords(node)})`,
+    colour: palette(index),
+    x: numbers,
+    y: times.times(times.nodes.indexOf(node), which),
+    joined: false,
+  }));
+  const yMax = series.reduce((most, { y }) => maximum(y, most), 0);
+  const mean = contexts.value(`${quantity.slice(0, 9)}.mean_s`, shown[0]!);
+  parts.push(chart({
+    label: `${quantity === "inclusive_s" ? "Inclusive" : "Exclusive"} time of each rank`,
+    height: 300,
+    xRange: [numbers[0] ?? 0, Math.max(numbers[numbers.length - 1] ?? 1, 1)],
+    yMax: yMax * 1.08,
+    xText: (x) => count(Math.round(x)),
+    yText: seconds,
+    xTitle: "rank",
+    series,
+    rules: hostRules(job),
+    levels: mean === null ? [] : [{ y: mean, label: `mean ${seconds(mean)}` }],
+    tip: (at, index) => {
+      return `rank ${numbers[index]}: ${seconds(series[at]!.y[index])} in ${series[at]!.name}`;
+    },
+    choose: (at) => job.go({ node: shown[at]! }),
+  }), extremes(series, numbers, of));
+  if (times.nodes.length < times.of) parts.push(chooser(job));
+  return parts;
+}
+
+function maximum(values: ArrayLike<number>, from: number): number {
+  let most = from;
+  for (let index = 0; index < values.length; index += 1) {
+    if (values[index]! > most) most = values[index]!;
+  }
+  return most;
+}
+
+/** Which context and which quantity. */
+function choices(job: Job, contexts: Contexts, wanted: number[], quantity: string): HTMLElement {
+  const select = h("select", { "aria-label": "Loss", onchange: (event) => {
+    const loss = Number((event.target as HTMLSelectElement).value);
+    const first = job.summary.losses[loss];
+    job.go({ loss, node: first?.causes[0]?.node ?? first?.symptom.node ?? 0 });
+  } }, job.summary.losses.map((loss, index) => h("option", {
+    value: index, selected: index === (job.address.loss ?? 0),
+  }, `loss ${index + 1}: ${endOf(loss.causes[0]?.path ?? loss.symptom.path)}`)));
+  const button = (id: string, name: string) => h("button", {
+    type: "button", "aria-pressed": String(id === quantity),
+    onclick: () => job.go({ quantity: id }),
+  }, name);
+  const node = wanted[0];
+  return h("div", { class: "controls" },
+    h("span", { class: "group", role: "group", "aria-label": "Quantity" },
+      button("inclusive_s", "Inclusive"), button("exclusive_s", "Exclusive")),
+    job.summary.losses.length > 0 && select,
+    node !== undefined && h("a", { href: job.link({ view: "contexts", node }) },
+      `Choose another context (now ${frameName(contexts.frame(node))})`),
+  );
+}
+
+/** The slowest and fastest ranks in words. */
+function extremes(series: Series[], numbers: number[], of: number): HTMLElement {
+  return h("ul", { class: "plain" }, series.map(({ name, y }) => {
+    let [most, least] = [0, 0];
+    for (let index = 1; index < y.length; index += 1) {
+      if (y[index]! > y[most]!) most = index;
+      if (y[index]! < y[least]!) least = index;
+    }
+    return h("li", {}, `${name}: longest on rank ${numbers[most]} (${seconds(y[most])}), shortest ` +
+      `on rank ${numbers[least]} (${seconds(y[least])}), ${count(of)} ranks`);
+  }));
+}
+
+/** What is known of a context without the times of single ranks. */
+function bounds(contexts: Contexts, wanted: number[], quantity: string): HTMLElement {
+  const metric = quantity.slice(0, 9);
+  return table("Over all ranks", ["Context", "Mean", "Least", "Most"], wanted.map((node) => [
+    frameName(contexts.frame(node)),
+    seconds(contexts.value(`${metric}.mean_s`, node)),
+    seconds(contexts.value(`${metric}.min_observed_s`, node)),
+    seconds(contexts.value(`${metric}.max_s`, node)),
+  ]));
+}
+
+/** Lets the user give the page the file beside the summary: no page may read it by itself. */
+function chooser(job: Job): HTMLElement {
+  const input = h("input", { type: "file", accept: ".ranks", onchange: () => {
+    const file = input.files?.[0];
+    if (!file) return;
+    readRankFile(file).then((times) => job.setRankTimes(times), (error: unknown) => {
+      said.textContent = `The file cannot be read: ${String(error)}`;
+    });
+  } });
+  const said = h("output", {});
+  const name = job.summary.per_rank.file ?? "*.plimsoll.ranks";
+  return h("label", { class: "chooser" }, `Read all of them from ${name}: `, input, said);
+}
+
+/** Begins of nodes, where these hold neighbouring ranks. */
+function hostRules(job: Job): Rule[] {
+  const { nodes } = job.summary.run;
+  if (nodes.length < 2 || nodes.length > MAX_RULES) return [];
+  return nodes.map(({ ranks, host }) => ({ x: Number.parseInt(ranks, 10) - 0.5, label: host }));
+}
+
+function clusters(job: Job): Child {
+  const { clusters, run } = job.summary;
+  if (clusters.length === 0) return h("p", {}, "The ranks were not compared.");
+  return table("Clusters of ranks", ["Ranks", "Number", "Nearest to their mean", "Distance"],
+    clusters.map((cluster) => [
+      rankWords(cluster.ranks, run.ranks), count(cluster.size), `rank ${cluster.representative}`,
+      cluster.distance === null ? "\u2013" : percent(cluster.distance),
+    ]));
+}
+
+/** Contexts and ranks that vary together. */
+function together(job: Job, contexts: Contexts): Child {
+  const found = job.summary.biclusters ?? [];
+  return found.length > 0 && h("section", { class: "panel" },
+    table("Contexts and ranks that vary together", ["Ranks", "Contexts", "Of the variance"],
+      found.map((group) => [
+        rankWords(group.ranks, job.summary.run.ranks),
+        h("span", {}, group.nodes.filter((node) => contexts.has(node)).slice(0, 8)
+          .map((node, index) => [
+            index > 0 && ", ",
+            h("a", { href: job.link({ view: "contexts", node }) }, frameName(contexts.frame(node))),
+          ]), group.nodes.length > 8 && ", ..."),
+        percent(group.variance_share),
+      ])));
+}
+
+function nodes(job: Job): Child {
+  const { run } = job.summary;
+  if (run.nodes.length === 0) return h("p", {}, "The nodes are not known.");
+  return table("Nodes of the job", ["Host", "Ranks", "Number", "Cores for the job"],
+    run.nodes.map((node) => [node.host, node.ranks, count(size(node.ranks)), count(node.cores)]));
+}

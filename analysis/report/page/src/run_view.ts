@@ -1,0 +1,124 @@
+/** The run and its measurement in full: nodes, clocks, threads, notes, settings. */
+
+import { type Child, facts, h, table } from "./dom";
+import { bytes, count, each, percent, seconds, words } from "./format";
+import type { Job } from "./job";
+import { chart, palette } from "./series_chart";
+import type { Clocks, Summary } from "./summary";
+
+export function showRun(job: Job, place: HTMLElement): void {
+  const { summary } = job;
+  place.replaceChildren(
+    h("div", { class: "columns" },
+      h("section", { class: "panel" }, h("h2", {}, "Run"), run(summary)),
+      h("section", { class: "panel" }, h("h2", {}, "Measurement"), measurement(summary)),
+    ),
+    h("section", { class: "panel" }, h("h2", {}, "Threads"), threads(summary)),
+    h("section", { class: "panel" }, h("h2", {}, "Clocks"), clocks(summary)),
+    h("section", { class: "panel" }, h("h2", {}, "Notes"), notes(summary)),
+    h("section", { class: "panel" }, h("h2", {}, "Settings"), settings(summary)),
+  );
+}
+
+function run({ run }: Summary): HTMLElement {
+  return facts([
+    ["Executable", run.executable],
+    ["Arguments", run.arguments.join(" ") || "none"],
+    ["Job", run.job ?? "without a launcher"],
+    ["Begin", run.started],
+    ["Run time", seconds(run.elapsed_s)],
+    ["Ranks", count(run.ranks)],
+    ["Threads", count(run.threads)],
+    ["MPI", run.mpi.library ?? "none"],
+    ["Its binary interface", run.mpi.abi],
+    ["End", run.complete ? run.ended : `${run.ended}, incomplete`],
+    ["Incomplete because", run.incomplete ?? "\u2013"],
+  ]);
+}
+
+function measurement({ run, collection, timeline, per_rank }: Summary): HTMLElement {
+  const { marks } = collection;
+  return facts([
+    ["Samples", count(collection.samples)],
+    ["Records lost", count(collection.lost)],
+    ["Samples without outer frames", count(collection.truncated)],
+    ["Clock of the samples", run.clock],
+    ["Period asked for", seconds(run.period_us.asked * 1e-6)],
+    ["Period reached", run.period_us.effective === null
+      ? "unknown" : seconds(run.period_us.effective * 1e-6)],
+    ["Return-address marks", marks.off_reason ??
+      `${count(marks.planted)} planted, ${count(marks.hit)} met, ${count(marks.stale)} stale`],
+    ["MPI calls", count(collection.mpi_calls)],
+    ["CPU time of sampling", seconds(collection.sampling_cpu_s)],
+    ["CPU time of collecting", seconds(collection.collector_cpu_s)],
+    ["Analysis at the end", seconds(collection.finalize_s)],
+    ["Memory per rank", bytes(collection.memory_bytes)],
+    ["Records", bytes(collection.record_bytes)],
+    ["Spooled to disk", bytes(collection.spool_bytes)],
+    ["Threads without samples", count(collection.unsampled_threads ?? 0)],
+    ["Functions without structure", count(collection.late_functions ?? 0)],
+    ["Times of single ranks", per_rank.file ?? "none"],
+    ["Timeline", timeline.file ?? "none"],
+  ]);
+}
+
+function threads(summary: Summary): Child {
+  const clusters = summary.thread_clusters ?? [];
+  if (clusters.length === 0) {
+    return h("p", {}, "No threads were measured beside those that communicate.");
+  }
+  return table("Threads that behave alike",
+    ["Begins in", "Threads", "On ranks", "Mean life", "Mean computation", "Distance"],
+    clusters.map((cluster) => [
+      cluster.routine ?? "unknown", count(cluster.size), cluster.ranks, seconds(cluster.mean_s),
+      seconds(cluster.work_s), cluster.distance === null ? "\u2013" : percent(cluster.distance),
+    ]));
+}
+
+function clocks({ clocks, run }: Summary): Child[] {
+  const { offsets_us, drift_ppm, residual_us, method, reference } = clocks;
+  const said = h("p", {}, method === "none" || offsets_us.length === 0
+    ? "How the ranks' clocks stand to each other is not known."
+    : `Aligned by ${words(method)} to rank ${reference}; ` +
+      `${residual_us === null ? "an unknown time" : seconds(residual_us * 1e-6)} is left unexplained.`);
+  if (offsets_us.length < 2) return [said];
+  return [said, clockChart(clocks, run.ranks), h("p", { class: "aside" },
+    `Drift: ${extent(drift_ppm)} parts per million.`)];
+}
+
+function extent(values: number[]): string {
+  let [least, most] = [Infinity, -Infinity];
+  for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
+  return values.length === 0 ? "unknown" : `${least.toPrecision(3)} to ${most.toPrecision(3)}`;
+}
+
+function clockChart({ offsets_us }: Clocks, ranks: number): HTMLElement {
+  let least = 0;
+  for (const offset of offsets_us) least = Math.min(least, offset);
+  const heights = offsets_us.map((offset) => (offset - least) * 1e-6);
+  let most = 0;
+  for (const value of heights) most = Math.max(most, value);
+  const numbers: number[] = [];
+  each(`0-${Math.max(ranks, offsets_us.length) - 1}`, offsets_us.length, (rank) => numbers.push(rank));
+  return chart({
+    label: "Offset of the ranks' clocks",
+    height: 160,
+    xRange: [0, Math.max(numbers.length - 1, 1)],
+    yMax: most * 1.08 || 1e-6,
+    xText: (x) => count(Math.round(x)),
+    yText: (y) => seconds(y + least * 1e-6),
+    xTitle: "rank",
+    series: [{ name: "offset", colour: palette(0), x: numbers, y: heights, joined: false }],
+    tip: (_, index) => `rank ${numbers[index]}: ${seconds((offsets_us[index] ?? 0) * 1e-6)}`,
+  });
+}
+
+function notes({ notes }: Summary): Child {
+  if (!notes || notes.length === 0) return h("p", {}, "There is nothing to note.");
+  return h("ul", {}, notes.map((note) => h("li", {}, note)));
+}
+
+function settings({ run }: Summary): Child {
+  const pairs = Object.entries(run.settings).sort(([a], [b]) => a.localeCompare(b));
+  return table("Settings in effect", ["Variable", "Value"], pairs);
+}

@@ -1,0 +1,223 @@
+/** The summary of a job, as far as the page shows it: `analysis/schema/` describes every key. */
+
+export interface Frame {
+  kind: "function" | "loop" | "inlined" | "mpi" | "line";
+  function: string;
+  file: string | null;
+  line: number | null;
+  offset?: number | null;
+  module: string;
+}
+
+export interface Cause {
+  path: Frame[];
+  node: number;
+  group: number | null;
+  seconds: number;
+  share: number;
+  mean_s: number;
+  max_s: number;
+}
+
+export interface Symptom {
+  path: Frame[];
+  node: number;
+  mean_s: number;
+  min_s: number;
+  max_s: number;
+  calls: number;
+  calls_exact: boolean;
+  per_call_s: number | null;
+  bytes: number | null;
+  breakdown: Record<string, number>;
+}
+
+export interface When {
+  kind: string;
+  from_s: number;
+  to_s: number;
+}
+
+export interface WaitsFor {
+  ranks: string;
+  share: number;
+}
+
+export interface Loss {
+  kind: string;
+  severity: number;
+  seconds: number;
+  elapsed_without_s: number;
+  phase: number;
+  group: number | null;
+  label: string;
+  polling: boolean;
+  evened_out: boolean;
+  by_turns?: boolean;
+  slow_ranks: string;
+  waiting_ranks: string;
+  advice: string;
+  symptom: Symptom;
+  causes: Cause[];
+  when?: When | null;
+  waits_for?: WaitsFor[] | null;
+  pattern?: string | null;
+}
+
+export interface Efficiencies {
+  parallel: number | null;
+  load_balance: number | null;
+  communication: number | null;
+}
+
+export interface EfficiencyWindow extends Efficiencies {
+  begin_s: number;
+  end_s: number;
+}
+
+export interface NodeOfRun {
+  host: string;
+  ranks: string;
+  cores: number;
+}
+
+export interface Run {
+  executable: string;
+  arguments: string[];
+  job: string | null;
+  started: string;
+  elapsed_s: number;
+  ranks: number;
+  threads: number;
+  nodes: NodeOfRun[];
+  mpi: { library: string | null; abi: string };
+  period_us: { asked: number; effective: number | null };
+  clock: string;
+  complete: boolean;
+  incomplete?: string | null;
+  ended: string;
+  settings: Record<string, string>;
+}
+
+export interface Collection {
+  samples: number;
+  lost: number;
+  truncated: number;
+  marks: { planted: number; hit: number; stale: number; off_reason: string | null };
+  mpi_calls: number;
+  spool_bytes: number;
+  record_bytes: number;
+  sampling_cpu_s: number;
+  collector_cpu_s: number;
+  finalize_s: number | null;
+  memory_bytes: number | null;
+  late_functions?: number;
+  unsampled_threads?: number;
+}
+
+export interface RankGroup {
+  ranks: string;
+  mean_work_s: number;
+}
+
+export interface Phase {
+  id: number;
+  begins_after: Frame[] | null;
+  ends_in: Frame[] | null;
+  begin_s: number;
+  duration_s: number;
+  instances: number;
+  kind: string;
+  groups: RankGroup[];
+}
+
+export interface Segment {
+  phase: number;
+  imb_sync_s: number;
+  sum_imb_s: number;
+  sum_wait_s: number;
+  row: number | null;
+  nodes: number[];
+}
+
+export interface IterationCluster {
+  iterations: string;
+  mean_s: number;
+  representative?: number | null;
+}
+
+export interface Loop {
+  path: Frame[];
+  node: number;
+  ranks: string;
+  executions: number;
+  mean_duration_s: number;
+  fraction: number;
+  iterations: {
+    accepted: number;
+    rejected: number;
+    calls_seen: number | null;
+    exact: boolean;
+  };
+  durations_s: number[];
+  clusters: IterationCluster[];
+}
+
+export interface RankCluster {
+  ranks: string;
+  size: number;
+  representative: number;
+  distance: number | null;
+}
+
+export interface Bicluster {
+  nodes: number[];
+  ranks: string;
+  sign: number | string;
+  variance_share: number;
+}
+
+export interface ThreadCluster {
+  ranks: string;
+  size: number;
+  routine: string | null;
+  mean_s: number;
+  work_s: number;
+  distance: number | null;
+}
+
+export interface Clocks {
+  reference: number;
+  offsets_us: number[];
+  drift_ppm: number[];
+  residual_us: number | null;
+  method: string;
+}
+
+export interface Matrix {
+  ranks?: string[] | null;
+  clusters?: string[] | null;
+  calls?: number[][];
+  bytes?: number[][];
+  wait_s?: number[][];
+}
+
+export interface Summary {
+  schema: string;
+  run: Run;
+  collection: Collection;
+  efficiency: Efficiencies & { openmp?: number | null; windows?: EfficiencyWindow[] };
+  projection: { elapsed_s: number };
+  losses: Loss[];
+  segments: Segment[];
+  phases: Phase[];
+  loops: Loop[];
+  clusters: RankCluster[];
+  thread_clusters?: ThreadCluster[];
+  biclusters?: Bicluster[];
+  clocks: Clocks;
+  timeline: { file: string | null };
+  per_rank: { file: string | null };
+  communication?: { matrix?: Matrix | null } | null;
+  notes?: string[];
+}

@@ -1,0 +1,303 @@
+/** The verdict: what is lost, why, and whether the measurement can be believed. */
+
+import { type Child, facts, fill, h } from "./dom";
+import {
+  bytes, calls, capital, count, counted, endOf, frameName, percent, ranks, seconds, words,
+} from "./format";
+import type { Job } from "./job";
+import { windowsChart } from "./series_chart";
+import type { Cause, Frame, Loss, Summary } from "./summary";
+
+const MANY_CAUSES = 3;
+
+export function showVerdict(job: Job, place: HTMLElement): void {
+  const { summary } = job;
+  const { losses } = summary;
+  fill(place,
+    h("section", { class: "panel", "aria-label": "Verdict" },
+      incomplete(summary),
+      h("p", { class: "gist" }, gist(summary)),
+      timeBar(job),
+    ),
+    h("div", { class: "columns" },
+      h("section", { class: "panel", "aria-label": "Efficiency" },
+        h("h2", {}, "Efficiency"), efficiency(summary)),
+      h("section", { class: "panel", "aria-label": "Quality of the measurement" },
+        h("h2", {}, "Can this be believed?"), quality(job)),
+    ),
+    h("section", { "aria-label": "Losses" },
+      losses.length > 0 && h("h2", {}, losses.length === 1 ? "The loss" : `The ${losses.length} losses, the worst first`),
+      h("ol", { class: "cards" }, losses.map((loss, index) => h("li", {}, card(job, loss, index)))),
+    ),
+    notes(summary),
+  );
+}
+
+function incomplete({ run }: Summary): HTMLElement | null {
+  if (run.complete) return null;
+  const reason = run.incomplete ?? `the run ended by ${run.ended}; this was measured until then`;
+  return h("p", { class: "problem" }, `Incomplete: ${reason}.`);
+}
+
+/** The verdict in one sentence. */
+function gist(summary: Summary): string {
+  const { run, losses, collection } = summary;
+  const elapsed = seconds(run.elapsed_s);
+  const first = losses[0];
+  if (first) {
+    const all = run.elapsed_s - summary.projection.elapsed_s;
+    const part = run.elapsed_s > 0 ? percent(all / run.elapsed_s) : "unknown";
+    const one = losses.length === 1 ? `to one loss, ${kind(first)}` : `to ${losses.length} losses`;
+    return `${seconds(all)} of ${elapsed} (${part}) go ${one}.`;
+  }
+  if (collection.samples === 0 && collection.mpi_calls === 0) return "Nothing can be said: the run ended before the first sample.";
+  if (run.mpi.abi === "none") {
+    return `The program ran for ${elapsed} without MPI: there are no ranks to compare. ` +
+      "The view Contexts shows where the time went.";
+  }
+  if (run.elapsed_s < 25e-6 * run.period_us.asked) {
+    return `The run of ${elapsed} is too short to find losses in; let it last a second or more.`;
+  }
+  return `No loss found in ${elapsed}.`;
+}
+
+function kind(loss: Loss): string {
+  return words(loss.kind);
+}
+
+/** The run time as measured: what remains without all losses, and each loss. */
+function timeBar(job: Job): Child {
+  const { run, losses, projection } = job.summary;
+  if (losses.length === 0 || run.elapsed_s <= 0) return null;
+  const part = (width: number, style: string, label: string, title: string) => {
+    const element = h("span", { class: style, title }, label);
+    element.style.flexGrow = String(Math.max(width, 0));
+    return element;
+  };
+  const remains = projection.elapsed_s / run.elapsed_s;
+  return h("figure", { class: "time-bar" },
+    h("div", { class: "bar", role: "img", "aria-label":
+      `${seconds(run.elapsed_s)} as measured, ${seconds(projection.elapsed_s)} without all losses` },
+      part(remains, "kept", seconds(projection.elapsed_s), "Run time without all losses"),
+      losses.map((loss, index) => part(loss.severity, `lost lost-${index % 6}`,
+        loss.severity > 0.04 ? String(index + 1) : "",
+        `Loss ${index + 1}: ${kind(loss)}, ${seconds(loss.seconds)}`)),
+    ),
+    h("figcaption", {},
+      h("span", {}, "Run time as measured ", h("strong", { "data-key": "run.elapsed_s" },
+        seconds(run.elapsed_s))),
+      h("span", {}, "without all losses ", h("strong", { "data-key": "projection.elapsed_s" },
+        seconds(projection.elapsed_s))),
+      losses.length > 1 && losses.slice(0, 4).map((loss, index) => h("span", {},
+        `without ${index + 1} alone `, h("strong", {}, seconds(loss.elapsed_without_s)))),
+    ),
+  );
+}
+
+function efficiency(summary: Summary): Child[] {
+  const { parallel, load_balance, communication, openmp, windows } = summary.efficiency;
+  if (parallel === null) {
+    return [h("p", {}, "Without MPI there are no ranks whose use could be compared.")];
+  }
+  const row = (key: string, name: string, value: number | null, help: string) => [
+    h("dt", { title: help }, name),
+    h("dd", {},
+      h("meter", {
+        min: 0, max: 1, low: 0.6, high: 0.8, optimum: 1, value: value ?? 0, "aria-label": name,
+      }),
+      h("strong", { "data-key": `efficiency.${key}` }, percent(value)),
+    ),
+  ];
+  return [
+    h("dl", { class: "meters" },
+      row("parallel", "Parallel efficiency", parallel,
+        "Mean computation of the ranks / run time: the product of the other two"),
+      row("load_balance", "= load balance", load_balance,
+        "Mean / maximum of the ranks' computation"),
+      row("communication", "\u00d7 communication", communication,
+        "Maximum of the ranks' computation / run time"),
+      openmp !== undefined && openmp !== null && row("openmp", "OpenMP", openmp, "Of the threads"),
+    ),
+    windows && windows.length > 1
+      ? windowsChart(windows)
+      : h("p", { class: "aside" }, "The run was not measured in windows of time."),
+  ];
+}
+
+/** What a user checks before believing a verdict. */
+function quality(job: Job): Child[] {
+  const { run, collection } = job.summary;
+  const records = collection.samples + collection.lost;
+  const cpu = collection.sampling_cpu_s + collection.collector_cpu_s;
+  const whole = run.elapsed_s * Math.max(run.threads, run.ranks, 1);
+  const doubts: string[] = [];
+  const perRank = collection.samples / Math.max(run.ranks, 1);
+  if (perRank < 25 && collection.mpi_calls === 0) {
+    doubts.push(`There are only ${count(perRank)} samples for each rank.`);
+  }
+  if (collection.lost > records / 100) {
+    doubts.push(`${percent(collection.lost / records)} of the records were lost.`);
+  }
+  if (collection.truncated > collection.samples / 20) {
+    const part = percent(collection.truncated / collection.samples);
+    doubts.push(`${part} of the samples lack their outer frames: their callers are not known.`);
+  }
+  if (collection.marks.off_reason) {
+    doubts.push(`Calls were not told apart by marks: ${collection.marks.off_reason}.`);
+  }
+  if ((collection.unsampled_threads ?? 0) > 0) {
+    doubts.push(`${counted(collection.unsampled_threads ?? 0, "thread")} could not be sampled.`);
+  }
+  if (!run.complete) doubts.push("The run did not end regularly.");
+  if (job.summary.losses.some((loss) => loss.kind === "oversubscription")) {
+    doubts.push("There were more busy threads than cores: how long ranks wait for each other is " +
+      "not the program's own.");
+  }
+  return [
+    h("p", { class: doubts.length > 0 ? "doubt" : "trust" },
+      doubts.length > 0 ? doubts.join(" ") : "Yes: nothing was lost that matters."),
+    facts([
+      ["Samples", h("span", {}, h("span", { "data-key": "collection.samples" },
+        count(collection.samples)), ", one per ", seconds(run.period_us.asked * 1e-6))],
+      ["Lost", h("span", { "data-key": "collection.lost" }, count(collection.lost))],
+      ["Without outer frames", h("span", { "data-key": "collection.truncated" },
+        count(collection.truncated))],
+      ["MPI calls", h("span", { "data-key": "collection.mpi_calls" },
+        count(collection.mpi_calls))],
+      ["Cost", whole > 0
+        ? `${percent(cpu / whole)} of CPU time (${seconds(collection.sampling_cpu_s)} sampling, ` +
+          `${seconds(collection.collector_cpu_s)} collecting)`
+        : seconds(cpu)],
+      ["Analysis at the end", seconds(collection.finalize_s)],
+      ["Memory per rank", bytes(collection.memory_bytes)],
+    ]),
+    h("p", { class: "aside" }, h("a", { href: job.link({ view: "run" }) }, "All of the measurement")),
+  ];
+}
+
+/** A loss: cost, who waits, who is slow, the path to the cause, and what to do. */
+function card(job: Job, loss: Loss, index: number): HTMLElement {
+  const of = job.summary.run.ranks;
+  const chosen = job.address.loss === index;
+  const first = loss.causes[0];
+  const symptom = loss.symptom.node;
+  return h("article", {
+    class: chosen ? "panel card chosen" : "panel card", "data-loss": index,
+    "aria-label": `Loss ${index + 1}`,
+  },
+    h("header", {},
+      h("span", { class: `number lost-${index % 6}` }, String(index + 1)),
+      h("h3", {}, capital(kind(loss))),
+      h("span", { class: "cost" },
+        h("strong", { "data-key": `losses.${index}.seconds` }, seconds(loss.seconds)), " lost, ",
+        h("span", { "data-key": `losses.${index}.severity` }, percent(loss.severity)),
+        " of the run time"),
+    ),
+    h("dl", { class: "story" },
+      h("dt", {}, "Seen in"),
+      h("dd", {}, seenIn(loss, of), path(job, loss.symptom.path, symptom, index)),
+      first && [
+        h("dt", {}, "Caused by"),
+        h("dd", {}, causedBy(loss, first, of), path(job, first.path, first.node, index)),
+      ],
+      loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
+      loss.waits_for && loss.waits_for.length > 0 && [
+        h("dt", {}, "Waits for"),
+        h("dd", {}, loss.waits_for.map(({ ranks: list, share }) => {
+          return `${ranks(list, of)} (${percent(share)})`;
+        }).join(", "), loss.pattern ? `: ${words(loss.pattern)}` : ""),
+      ],
+      loss.when && [h("dt", {}, "When"), h("dd", {}, when(loss))],
+      h("dt", {}, "Advice"),
+      h("dd", { class: "advice" }, loss.advice),
+    ),
+    h("p", { class: "links" },
+      h("a", { href: job.link({ view: "timeline", loss: index }) }, "When: timeline"),
+      h("a", { href: job.link({ view: "ranks", loss: index, node: first?.node ?? symptom }) },
+        "Who: ranks"),
+      h("a", { href: job.link({ view: "contexts", loss: index, node: first?.node ?? symptom }) },
+        "Where: call paths"),
+      h("a", { href: job.link({ view: "phases", loss: index }) }, "Phase"),
+    ),
+  );
+}
+
+function when({ when }: Loss): string {
+  if (!when) return "";
+  const span = `${seconds(when.from_s)} to ${seconds(when.to_s)}`;
+  return when.kind === "confined" ? `only from ${span}` : `${when.kind}, from ${span}`;
+}
+
+/** Where a loss shows, as in the text report. */
+function seenIn(loss: Loss, of: number): string {
+  const { symptom } = loss;
+  const place = endOf(symptom.path);
+  const mean = `${seconds(symptom.mean_s)} on average`;
+  const waiters = ranks(loss.waiting_ranks, of);
+  const each = symptom.per_call_s === null ? "" : `, ${seconds(symptom.per_call_s)} each`;
+  const number = symptom.calls_exact ? count(symptom.calls) : calls(symptom.calls, false);
+  switch (loss.kind) {
+    case "frequent_communication":
+    case "large_message":
+    case "large_io": {
+      const moved = symptom.bytes === null ? "" : `, ${bytes(symptom.bytes)} in all`;
+      return `${number} calls of ${place}${each}${moved}: ${mean}`;
+    }
+    case "oversubscription":
+      return `${place}: runnable threads wait for a core, ${seconds(symptom.max_s)} at most`;
+    default:
+      return `${place}, where ${waiters} ${waits(loss)} ` +
+        `(${seconds(symptom.max_s)} at most, ${mean})`;
+  }
+}
+
+function waits(loss: Loss): string {
+  return /^\d+$/.test(loss.waiting_ranks) ? "waits" : "wait";
+}
+
+function causedBy(loss: Loss, cause: Cause, of: number): string {
+  const name = endOf(cause.path);
+  const times = `${seconds(cause.max_s)} at most, ${seconds(cause.mean_s)} on average`;
+  if (loss.kind === "serialization") {
+    return `${name}, where only ${ranks(loss.slow_ranks, of)} works (${seconds(cause.max_s)})`;
+  }
+  if (loss.by_turns) {
+    return `${name}, which takes longer each time on another rank (${seconds(cause.mean_s)} on ` +
+      "average)";
+  }
+  if (loss.kind === "load_imbalance" || loss.kind === "group_imbalance") {
+    return `${name}, which takes longer on ${ranks(loss.slow_ranks, of)} (${times})`;
+  }
+  return `${name} (${percent(cause.share)} of the loss)`;
+}
+
+/** A call path; each frame leads to its context. */
+function path(job: Job, frames: Frame[], node: number, loss: number): HTMLElement {
+  const last = frames.length - 1;
+  return h("p", { class: "path" }, frames.map((frame, index) => [
+    index > 0 && " \u203a ",
+    index === last
+      ? h("a", { href: job.link({ view: "contexts", loss, node }) }, frameName(frame))
+      : frameName(frame),
+  ]));
+}
+
+function further(job: Job, loss: Loss, index: number): Child {
+  const rest = loss.causes.slice(1);
+  return h("details", { open: rest.length <= MANY_CAUSES },
+    h("summary", {}, `${counted(rest.length, "further cause")}` +
+      (loss.evened_out ? "; these lie on different ranks and partly even each other out" : "")),
+    h("ul", {}, rest.map((cause) => h("li", {},
+      h("a", { href: job.link({ view: "contexts", loss: index, node: cause.node }) },
+        endOf(cause.path)),
+      loss.evened_out
+        ? ` (${seconds(cause.seconds)} uneven)`
+        : ` (${percent(cause.share)} of the loss, ${seconds(cause.seconds)})`))),
+  );
+}
+
+function notes({ notes }: Summary): HTMLElement | null {
+  if (!notes || notes.length === 0) return null;
+  return h("section", { class: "panel", "aria-label": "Notes" },
+    h("h2", {}, "Notes"), h("ul", {}, notes.map((note) => h("li", {}, note))));
+}

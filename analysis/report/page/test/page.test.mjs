@@ -1,0 +1,343 @@
+// The page in a browser: what it shows equals the summary, and every way through it works.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { summary as invented } from "./generated.mjs";
+import { browser, generated, made, opened, real, to, workspace } from "./pages.mjs";
+import { calls, count, percent, rounded, seconds } from "./wording.mjs";
+
+let space, context;
+const jobs = {};
+
+before(async () => {
+  space = await workspace();
+  context = await browser(space.directory);
+  jobs.imbalance = await real(space.directory, "imbalance");
+  jobs.lammps = await real(space.directory, "lammps");
+  const cells = { rows: 16, columns: 128 };
+  jobs.generated = await generated(space.directory, "generated",
+    { ranks: 16, contexts: 3000, cells, rankBytes: 1 << 20 });
+});
+
+after(async () => {
+  await context?.close();
+  await space?.close();
+});
+
+/** Runs a test on an open page, and then holds that nothing went wrong in it. */
+async function on(job, hash, act) {
+  const { page, problems } = await opened(context, job.page, hash);
+  try {
+    await act(page, job.summary);
+    assert.deepEqual(problems, []);
+  } finally {
+    await page.close();
+  }
+}
+
+function at(summary, key) {
+  return key.split(".").reduce((value, part) => value[part], summary);
+}
+
+/** The rows of contexts that are in sight: name, context, and the text of each column. */
+function rows(page) {
+  return page.$$eval(".rows .row", (all) => all.map((row) => ({
+    node: Number(row.dataset.node),
+    level: Number(row.getAttribute("aria-level")),
+    name: row.querySelector(".label").textContent,
+    cells: Object.fromEntries([...row.querySelectorAll("[data-column]")].map((cell) => {
+      return [cell.dataset.column, cell.textContent];
+    })),
+  })));
+}
+
+for (const name of ["imbalance", "lammps", "generated"]) {
+  test(`${name}: the numbers of the verdict are the summary's`, async () => {
+    await on(jobs[name], "", async (page, summary) => {
+      const shown = await page.$$eval("[data-key]", (all) => all.map((element) => {
+        return [element.dataset.key, element.textContent];
+      }));
+      assert.ok(shown.length > 8, `${shown.length} numbers`);
+      for (const [key, text] of shown) {
+        const value = at(summary, key);
+        const isFraction = key.startsWith("efficiency.") || key.endsWith(".severity");
+        const expected = isFraction ? percent(value)
+          : key.startsWith("collection.") ? count(value) : seconds(value);
+        assert.equal(text, expected, key);
+      }
+      assert.equal(await page.locator(".card").count(), summary.losses.length);
+      for (const [index, loss] of summary.losses.entries()) {
+        const card = await page.locator(".card").nth(index).textContent();
+        assert.ok(card.includes(loss.advice), card);
+        assert.ok(card.includes(seconds(loss.symptom.mean_s)) ||
+          card.includes(seconds(loss.symptom.max_s)), card);
+        for (const cause of loss.causes) {
+          assert.ok(card.includes(cause.path.at(-1).function) ||
+            card.includes(`:${cause.path.at(-1).line}`), card);
+        }
+      }
+    });
+  });
+
+  test(`${name}: the numbers of the call paths are the tree's`, async () => {
+    await on(jobs[name], "#contexts", async (page, summary) => {
+      await page.waitForSelector(".rows .row");
+      const shown = await rows(page);
+      assert.ok(shown.length > 3);
+      for (const { node, cells } of shown) {
+        const expected = summary.tree.nodes[node];
+        for (const [column, value] of [
+          ["inclusive", expected.inclusive.mean_s], ["exclusive", expected.exclusive.mean_s],
+          ["slowest", expected.inclusive.max_s], ["imbalance", expected.imb_s],
+          ["wait", expected.wait_s], ["blame", expected.blame_exclusive_s],
+        ]) assert.ok(rounded(value).includes(cells[column]), `${node} ${column}: ${cells[column]}`);
+        assert.equal(cells.calls, calls(expected), `calls of ${node}`);
+        assert.equal(cells.ranks, count(expected.inclusive.ranks));
+      }
+    });
+  });
+
+  test(`${name}: the loops and phases are the summary's`, async () => {
+    await on(jobs[name], "#loops", async (page, summary) => {
+      if (summary.loops.length > 0) {
+        const text = await page.locator("#view").textContent();
+        for (const loop of summary.loops) {
+          assert.ok(text.includes(seconds(loop.mean_duration_s)), seconds(loop.mean_duration_s));
+          assert.ok(text.includes(percent(loop.fraction)));
+        }
+      }
+      await to(page, "#phases");
+      await page.waitForSelector("#view table");
+      const phases = await page.locator("#view table").first().locator("tbody tr").allTextContents();
+      assert.equal(phases.length, summary.phases.length);
+      for (const phase of summary.phases) {
+        assert.ok(phases.some((row) => row.includes(seconds(phase.duration_s)) &&
+          row.includes(count(phase.instances))), `phase ${phase.id}`);
+      }
+    });
+  });
+}
+
+test("columns sort, both ways", async () => {
+  await on(jobs.generated, "#contexts", async (page, summary) => {
+    const children = summary.tree.nodes.map((node, index) => ({ node, index }))
+      .filter(({ node }) => node.parent === 0);
+    for (const [id, value] of [
+      ["exclusive", (node) => node.exclusive.mean_s], ["calls", (node) => node.calls],
+      ["wait", (node) => node.wait_s], ["inclusive", (node) => node.inclusive.mean_s],
+    ]) {
+      for (const sign of [-1, 1]) {
+        await page.click(`[data-sort="${id}"]`);
+        const order = (await rows(page)).filter(({ level }) => level === 2).map(({ node }) => node);
+        const values = order.map((node) => Math.fround(value(summary.tree.nodes[node])));
+        const sorted = [...values].sort((a, b) => sign * (a - b));
+        assert.deepEqual(values, sorted, `${id} ${sign}`);
+        if (sign === -1 && order.length > 1) {
+          const most = Math.max(...children.map(({ node }) => value(node)));
+          assert.equal(values[0], Math.fround(most), id);
+        }
+      }
+    }
+  });
+});
+
+test("the search shows matches and the paths to them, and nothing else", async () => {
+  await on(jobs.lammps, "#contexts", async (page, summary) => {
+    await page.keyboard.press("/");
+    await page.waitForFunction(() => document.activeElement?.id === "search");
+    await page.keyboard.type("mpi_allreduce");
+    await page.waitForFunction(() => /match/.test(document.querySelector(".found").textContent));
+    const matches = summary.tree.nodes.filter(({ frame }) => {
+      return summary.tree.frames[frame].function === "MPI_Allreduce";
+    });
+    assert.ok(matches.length > 1);
+    const said = await page.textContent(".found");
+    assert.ok(Number.parseInt(said, 10) >= matches.length, said);
+    const shown = await rows(page);
+    assert.ok(shown.some(({ name }) => name === "MPI_Allreduce"));
+    assert.ok(!shown.some(({ name }) => name === "MPI_Irecv"));
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => location.hash.includes("node="));
+    assert.match(await page.textContent(".details h2"), /MPI_Allreduce/);
+    await page.fill("#search", "no such name");
+    await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 0);
+  });
+});
+
+test("recursion counts once in the callers and flat views, and sums of maxima are bounds", async () => {
+  const summary = invented({ ranks: 4, contexts: 1, losses: 0 });
+  const name = (text) => ({ ...summary.tree.frames[0], function: text });
+  const time = (mean) => ({ ...summary.tree.nodes[0].inclusive, mean_s: mean, max_s: mean, ranks: 4 });
+  const node = (parent, frame, inclusive, exclusive) => ({
+    ...summary.tree.nodes[0], parent, frame, inclusive: time(inclusive), exclusive: time(exclusive),
+  });
+  summary.tree.frames = ["main", "f", "g"].map(name);
+  // main > f > g > f, and main > g.
+  summary.tree.nodes = [
+    node(null, 0, 10, 1), node(0, 1, 6, 2), node(1, 2, 4, 1), node(2, 1, 3, 3), node(0, 2, 3, 3),
+  ];
+  await on(await made(space.directory, "recursive", summary), "#contexts?mode=flat", async (page) => {
+    await page.waitForSelector(".rows .row");
+    for (const mode of ["flat", "callers"]) {
+      await to(page, `#contexts?mode=${mode}`);
+      await page.waitForFunction((mode) => {
+        const pressed = document.querySelector(".controls [aria-pressed=true]").textContent;
+        return pressed === { flat: "Functions", callers: "Callers" }[mode];
+      }, mode);
+      const shown = Object.fromEntries((await rows(page)).map((row) => [row.name, row.cells]));
+      assert.equal(shown.f.inclusive, seconds(6), mode);
+      assert.equal(shown.f.exclusive, seconds(5), mode);
+      assert.equal(shown.g.inclusive, seconds(7), mode);
+      assert.equal(shown.g.exclusive, seconds(4), mode);
+      assert.equal(shown.g.slowest, `\u2264\u00a0${seconds(7)}`, mode);
+      assert.equal(shown.main.slowest, seconds(10), mode);
+    }
+    // g is called by f and by main.
+    const g = page.locator(".rows .row", { hasText: /^\S*g/ }).first();
+    await g.locator(".twist").click();
+    const below = (await rows(page)).filter(({ level }) => level === 2);
+    assert.deepEqual(below.map(({ name, cells }) => [name, cells.inclusive]).sort(),
+      [["f", seconds(4)], ["main", seconds(3)]]);
+  });
+});
+
+test("a loss leads to its ranks, contexts and times, and the address can be shared", async () => {
+  await on(jobs.generated, "", async (page, summary) => {
+    const loss = summary.losses[1];
+    const link = (name) => page.locator(".card").nth(1).getByText(name);
+    await link("Who: ranks").click();
+    await page.waitForSelector("#view canvas");
+    assert.match(page.url(), /#ranks\?loss=1&node=/);
+    const said = await page.locator("#view .plain").first().textContent();
+    assert.ok(said.includes(`longest on rank ${summary.run.ranks - 1}`), said);
+    await page.goBack();
+    await page.waitForSelector(".card");
+    await link("Where: call paths").click();
+    await page.waitForSelector(".row.current");
+    assert.equal(await page.getAttribute(".row.current", "data-node"), String(loss.causes[0].node));
+    assert.match(await page.textContent(".row.current"), /cause/);
+    const address = page.url();
+    await page.goBack();
+    await link("When: timeline").click();
+    await page.waitForSelector("canvas.timeline");
+    assert.equal(await page.locator("select option:checked").textContent(),
+      (await page.locator("select option").nth(2).textContent()));
+    const other = await opened(context, jobs.generated.page, new URL(address).hash);
+    await other.page.waitForSelector(".row.current");
+    assert.equal(await other.page.getAttribute(".row.current", "data-node"),
+      String(loss.causes[0].node));
+    await other.page.close();
+  });
+});
+
+test("the timeline zooms by keys, wheel and drag, and names the cell under the pointer", async () => {
+  await on(jobs.generated, "#timeline?order=rank", async (page, summary) => {
+    const canvas = page.locator("canvas.timeline");
+    const span = () => page.evaluate(() => {
+      const parts = new URLSearchParams(location.hash.split("?")[1]);
+      return [Number(parts.get("from")), Number(parts.get("to"))];
+    });
+    const whole = summary.run.elapsed_s;
+    await canvas.focus();
+    await page.keyboard.press("+");
+    let [from, to] = await span();
+    assert.ok(Math.abs(to - from - whole / 2) < 1e-6, `${from} ${to}`);
+    await page.keyboard.press("ArrowRight");
+    assert.ok((await span())[0] > from);
+    const box = await canvas.boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + 10);
+    await page.mouse.wheel(0, -100);
+    await page.waitForFunction((before) => {
+      const parts = new URLSearchParams(location.hash.split("?")[1]);
+      return Number(parts.get("to")) - Number(parts.get("from")) < before - 1;
+    }, to - from);
+    await canvas.focus();
+    await page.keyboard.press("0");
+    [from, to] = await span();
+    assert.deepEqual([from, to], [0, whole]);
+    await page.mouse.move(box.x + 92 + (box.width - 92) * 0.25, box.y + 12);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 92 + (box.width - 92) * 0.5, box.y + 12);
+    await page.mouse.up();
+    [from, to] = await span();
+    assert.ok(Math.abs(from - whole / 4) < whole / 100 && Math.abs(to - whole / 2) < whole / 100);
+    const under = await page.textContent(".under");
+    assert.match(under, /rank 0/);
+    assert.match(under, /waiting \d+/);
+  });
+});
+
+test("keys lead through the views and the rows", async () => {
+  await on(jobs.generated, "", async (page) => {
+    const views = ["verdict", "timeline", "contexts", "ranks", "loops", "phases", "run"];
+    for (const [index, view] of views.entries()) {
+      await page.keyboard.press(String(index + 1));
+      await page.waitForFunction((view) => {
+        const place = document.getElementById("view");
+        return place.dataset.view === view && place.childElementCount > 0;
+      }, view);
+    }
+    await page.keyboard.press("3");
+    await page.waitForSelector(".rows .row");
+    await page.focus(".grid");
+    await page.keyboard.press("Home");
+    await page.keyboard.press("ArrowDown");
+    const second = await page.getAttribute(".row.current", "aria-rowindex");
+    assert.equal(second, "3");
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await page.getAttribute(".row.current", "aria-level"), "1");
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await page.locator(".rows .row").count(), 1);
+    await page.keyboard.press("ArrowRight");
+    assert.ok((await page.locator(".rows .row").count()) > 1);
+    await page.keyboard.press("Home");
+    await page.keyboard.press("h");
+    await page.waitForFunction(() => /node=\d/.test(location.hash));
+  });
+});
+
+test("names from the program are text, whatever they hold", async () => {
+  const hostile = "</script><img src=x onerror=alert(1)><b>&lt;${x}{{y}}\u202e\u0000";
+  const summary = invented({ ranks: 4, contexts: 40 });
+  const text = JSON.stringify(summary).replaceAll("Distribute its work more evenly.",
+    JSON.stringify(hostile).slice(1, -1));
+  const copy = JSON.parse(text);
+  for (const frame of copy.tree.frames) frame.function = hostile;
+  for (const loss of copy.losses) {
+    for (const frame of [...loss.symptom.path, ...loss.causes[0].path]) frame.function = hostile;
+  }
+  Object.assign(copy.run, { executable: hostile, job: hostile, arguments: [hostile] });
+  copy.run.nodes[0].host = hostile;
+  copy.run.settings = { [hostile]: hostile };
+  copy.notes = [hostile];
+  await on(await made(space.directory, "hostile", copy), "", async (page) => {
+    for (const view of ["contexts?node=3", "contexts?mode=icicle", "contexts?mode=callers", "ranks",
+      "loops", "phases", "run", "verdict"]) {
+      await to(page, `#${view}`);
+      assert.equal(await page.locator("img, #view b, #view script").count(), 0, view);
+    }
+    assert.ok((await page.textContent(".advice")).includes("<img src=x onerror=alert(1)>"));
+  });
+});
+
+test("a page says plainly what it does not have", async () => {
+  await on(jobs.imbalance, "#timeline", async (page) => {
+    await page.waitForSelector(".missing");
+    assert.match(await page.textContent(".missing"), /There is no timeline/);
+    await to(page, "#ranks");
+    assert.match(await page.locator(".missing").first().textContent(), /not in this page/);
+    assert.match(await page.locator(".missing").last().textContent(), /no communication matrix/);
+  });
+});
+
+test("light and dark, and paper", async () => {
+  await on(jobs.generated, "", async (page) => {
+    const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+    const light = await ground();
+    await page.click(".theme");
+    assert.notEqual(await ground(), light);
+    await page.emulateMedia({ media: "print" });
+    assert.equal(await page.locator("nav").isVisible(), false);
+    assert.ok(await page.locator(".card").first().isVisible());
+  });
+});

@@ -1,0 +1,143 @@
+//! The page: one HTML file that shows a summary interactively, without any other file.
+//!
+//! The program of the page (TypeScript, `analysis/report/page/`) is built beforehand into one asset.
+//! A page is that asset with data blocks in the place of a marker. A data block is a `<script>` element
+//! of a type that browsers do not run; the element holds base64 of zlib-compressed bytes. Base64
+//! contains no `<`, so no name of the observed program can end the element.
+//!
+//! | block | content |
+//! |---|---|
+//! | summary | JSON: the summary without its tree |
+//! | frames | JSON: the frames of the tree |
+//! | tree | columns of the contexts' values ([`columns`]) |
+//! | ranks | times of single ranks, from the file beside the summary ([`rank_rows`]) |
+//! | timeline | JSON: the file of the timeline beside the summary, as it is |
+//! | page | JSON: why a block is missing |
+
+mod columns;
+mod rank_rows;
+mod rest;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path};
+
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+
+use plimsoll_summary::{SideFile, Summary};
+
+/// The page without data.
+const SHELL: &str = include_str!("../page/dist/page.html");
+/// What the data blocks replace.
+const MARKER: &str = "<!--data-->";
+/// Compression level of zlib, 0 to 9: higher levels cost twice the time for a few percent.
+const LEVEL: u32 = 4;
+/// Bytes that are compressed at once.
+const PIECE_BYTES: usize = 32 << 10;
+/// Maximum size of a timeline's file that a page takes in.
+const MAX_TIMELINE_BYTES: u64 = 32 << 20;
+/// How the file of a timeline begins, within its first bytes.
+const TIMELINE_SCHEMA: &[u8] = b"\"plimsoll-timeline/";
+
+/// Writes the page of a summary. `beside` is the directory of the summary's file, in which the files
+/// stand that the summary names; `None` where there is no such directory.
+///
+/// # Errors
+/// Those of `to`. A file that is missing or damaged is no error: the page says so.
+pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
+    let (head, tail) = SHELL.split_once(MARKER).unwrap_or((SHELL, ""));
+    to.write_all(head.as_bytes())?;
+    block(to, "summary", |to| json(to, &rest::Rest(summary)))?;
+    block(to, "frames", |to| json(to, &summary.tree.frames))?;
+    block(to, "tree", |to| columns::write(&summary.tree, to))?;
+    let mut missing = Missing::default();
+    match side(&summary.per_rank, beside).and_then(|file| rank_rows::read(file, summary)) {
+        Ok(rows) => block(to, "ranks", |to| rows.write(to))?,
+        Err(reason) => missing.ranks = Some(reason.to_string()),
+    }
+    match side(&summary.timeline, beside).and_then(timeline) {
+        Ok(mut content) => block(to, "timeline", |to| io::copy(&mut content, to).map(drop))?,
+        Err(reason) => missing.timeline = Some(reason.to_string()),
+    }
+    block(to, "page", |to| json(to, &missing))?;
+    to.write_all(tail.as_bytes())
+}
+
+/// Why blocks are missing, as sentences.
+#[derive(Default, Serialize)]
+struct Missing {
+    ranks: Option<String>,
+    timeline: Option<String>,
+}
+
+/// Writes one data block.
+fn block(
+    to: &mut dyn Write,
+    name: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    write!(to, "<script type=\"application/x-plimsoll\" id=\"data-{name}\">")?;
+    let encoded = EncoderWriter::new(&mut *to, &STANDARD);
+    let deflated = ZlibEncoder::new(encoded, Compression::new(LEVEL));
+    let mut pieces = BufWriter::with_capacity(PIECE_BYTES, deflated);
+    content(&mut pieces)?;
+    let deflated = pieces.into_inner().map_err(io::IntoInnerError::into_error)?;
+    deflated.finish()?.finish()?;
+    to.write_all(b"</script>\n")
+}
+
+fn json(to: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    Ok(serde_json::to_writer(to, value)?)
+}
+
+/// Opens a file that a summary names. The name must be one of the summary's own directory: a summary
+/// from elsewhere must not bring other files of the user into a page.
+fn side(named: &SideFile, beside: Option<&Path>) -> io::Result<File> {
+    let other = |reason: &str| io::Error::other(reason.to_owned());
+    let name = named.file.as_deref().ok_or_else(|| other("The run wrote no such file."))?;
+    let directory = beside.ok_or_else(|| other("The page was made without that file."))?;
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => {}
+        _ => return Err(other("The summary names a file of another directory.")),
+    }
+    open_regular(&directory.join(name)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => other("The file was not there when the page was made."),
+        _ => io::Error::other(format!("The file could not be read: {error}.")),
+    })
+}
+
+/// Opens a regular file. Anything else is an error: opening a pipe waits for its writer.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let regular = |is_file: bool| match is_file {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    };
+    regular(path.metadata()?.is_file())?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    regular(file.metadata()?.is_file())?;
+    Ok(file)
+}
+
+/// Checks that a file holds a timeline of a bounded size. Returns the file's content.
+fn timeline(file: File) -> io::Result<impl Read> {
+    let bytes = file.metadata()?.len();
+    if bytes > MAX_TIMELINE_BYTES {
+        return Err(io::Error::other(format!("The file is too large for a page: {bytes} bytes.")));
+    }
+    let mut begin = Vec::new();
+    file.try_clone()?.take(64).read_to_end(&mut begin)?;
+    if !begin.windows(TIMELINE_SCHEMA.len()).any(|part| part == TIMELINE_SCHEMA) {
+        return Err(io::Error::other("The file holds no timeline."));
+    }
+    // Both handles share one position: what follows is the rest.
+    Ok(io::Cursor::new(begin).chain(file.take(MAX_TIMELINE_BYTES)))
+}
+
+#[cfg(test)]
+mod tests;

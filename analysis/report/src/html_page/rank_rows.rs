@@ -1,0 +1,136 @@
+//! The times of single ranks in a page: the table beside the summary (`plimsoll-ranks/1`), or, where
+//! that is too large for a page, the part of it that explains the losses.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use plimsoll_summary::Summary;
+
+/// Maximum number of times in a page, of four bytes each.
+const MAX_TIMES: usize = 1 << 20;
+/// Maximum length of a table's first line.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
+const FLOAT_BYTES: usize = size_of::<f32>();
+
+/// The first line of a table, as far as a page needs it.
+#[derive(Deserialize)]
+struct Header {
+    ranks: String,
+    nodes: Vec<u32>,
+    quantities: Vec<String>,
+    dtype: String,
+    shape: [usize; 3],
+}
+
+/// Times of single ranks.
+pub struct RankRows {
+    about: About,
+    /// For each context, for each quantity, a time of each rank.
+    times: Vec<f32>,
+}
+
+/// The first line of the block.
+#[derive(Serialize)]
+struct About {
+    ranks: String,
+    nodes: Vec<u32>,
+    quantities: Vec<String>,
+    /// Number of ranks.
+    count: usize,
+    /// Number of contexts in the table.
+    of: usize,
+}
+
+/// Reads what a page shows of a table.
+///
+/// # Errors
+/// Those of the file, and a sentence where it holds no such table.
+pub fn read(file: File, summary: &Summary) -> io::Result<RankRows> {
+    let length = file.metadata()?.len();
+    let mut file = BufReader::with_capacity(256 << 10, file);
+    let mut line = Vec::new();
+    file.by_ref().take(MAX_HEADER_BYTES).read_until(b'\n', &mut line)?;
+    let header: Header =
+        serde_json::from_slice(&line).map_err(|_| damaged("its first line is no table's"))?;
+    let [ranks, quantities, nodes] = header.shape;
+    if header.dtype != "<f4" || header.nodes.len() != nodes || header.quantities.len() != quantities
+    {
+        return Err(damaged("its first line contradicts itself"));
+    }
+    let row_bytes = quantities.checked_mul(nodes).and_then(|all| all.checked_mul(FLOAT_BYTES));
+    let all = row_bytes.and_then(|bytes| bytes.checked_mul(ranks)?.checked_add(line.len()));
+    let row_bytes = row_bytes.filter(|_| all.is_some_and(|all| all as u64 <= length));
+    let row_bytes = row_bytes.ok_or_else(|| damaged("it ends early"))?;
+
+    let chosen = chosen(&header, summary);
+    let mut times = vec![0.0; chosen.len() * quantities * ranks];
+    let mut row = vec![0; row_bytes];
+    for rank in 0..ranks {
+        file.read_exact(&mut row)?;
+        let (floats, _) = row.as_chunks::<FLOAT_BYTES>();
+        for (place, column) in chosen.iter().enumerate() {
+            for quantity in 0..quantities {
+                let time = f32::from_le_bytes(floats[quantity * nodes + column]);
+                times[(place * quantities + quantity) * ranks + rank] = time;
+            }
+        }
+    }
+    let about = About {
+        ranks: header.ranks,
+        nodes: chosen.iter().map(|column| header.nodes[*column]).collect(),
+        quantities: header.quantities,
+        count: ranks,
+        of: nodes,
+    };
+    Ok(RankRows { about, times })
+}
+
+impl RankRows {
+    /// Writes one line of JSON, then the times as planes ([`super::columns`]).
+    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *to, &self.about)?;
+        to.write_all(b"\n")?;
+        for byte in 0..FLOAT_BYTES {
+            for time in &self.times {
+                to.write_all(&[time.to_le_bytes()[byte]])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The columns of a table that a page has room for: those of the losses first, then those in which
+/// ranks differ most.
+fn chosen(header: &Header, summary: &Summary) -> Vec<usize> {
+    let [ranks, quantities, nodes] = header.shape;
+    let room = MAX_TIMES / (ranks * quantities).max(1);
+    if nodes <= room {
+        return (0..nodes).collect();
+    }
+    let named = summary
+        .losses
+        .iter()
+        .flat_map(|loss| loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]));
+    let named: HashSet<u32> = named.collect();
+    let spread = |column: &usize| {
+        let node = header.nodes[*column];
+        let spread = summary.tree.nodes.get(node as usize).map_or(0.0, |node| {
+            let both = [&node.inclusive, &node.exclusive].map(|metric| metric.max_s - metric.min_s);
+            both[0].max(both[1])
+        });
+        (Reverse(named.contains(&node)), Reverse((spread * 1e9) as u64), *column)
+    };
+    let mut columns: Vec<usize> = (0..nodes).collect();
+    columns.sort_by_cached_key(spread);
+    columns.truncate(room);
+    columns.sort_unstable();
+    columns
+}
+
+fn damaged(how: &str) -> io::Error {
+    io::Error::other(format!("The file is damaged: {how}."))
+}

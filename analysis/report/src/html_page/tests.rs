@@ -1,0 +1,213 @@
+use std::fs;
+use std::io::Read;
+
+use base64::Engine;
+use flate2::read::ZlibDecoder;
+
+use super::*;
+use plimsoll_summary::{Frame, FrameKind, Metric, TreeNode};
+
+/// The bytes of a block.
+fn content(page: &str, name: &str) -> Option<Vec<u8>> {
+    let begin = format!("id=\"data-{name}\">");
+    let (_, rest) = page.split_once(&begin)?;
+    let bytes = STANDARD.decode(rest.split_once('<')?.0).unwrap();
+    let mut content = Vec::new();
+    ZlibDecoder::new(&*bytes).read_to_end(&mut content).unwrap();
+    Some(content)
+}
+
+fn page(summary: &Summary, beside: Option<&Path>) -> String {
+    let mut page = Vec::new();
+    write_page(summary, beside, &mut page).unwrap();
+    String::from_utf8(page).unwrap()
+}
+
+fn json(page: &str, name: &str) -> serde_json::Value {
+    serde_json::from_slice(&content(page, name).unwrap()).unwrap()
+}
+
+/// A summary whose tree has one context of each of these names, one below the other.
+fn summary(names: &[&str]) -> Summary {
+    let whole = serde_json::json!({
+        "schema": "plimsoll-summary/1",
+        "run": {
+            "executable": names[0], "arguments": [], "job": null, "started": "", "elapsed_s": 2.0,
+            "ranks": 4, "threads": 4, "nodes": [], "mpi": { "library": null, "abi": "none" },
+            "period_us": { "asked": 4000.0, "effective": null }, "clock": "cpu", "complete": true,
+            "ended": "exit", "settings": {},
+        },
+        "collection": serde_json::to_value(plimsoll_summary::Collection::default()).unwrap(),
+        "efficiency": { "parallel": null, "load_balance": null, "communication": null },
+        "projection": { "elapsed_s": 2.0 },
+        "losses": [], "segments": [], "phases": [], "loops": [], "clusters": [],
+        "clocks": {
+            "reference": 0, "offsets_us": [], "drift_ppm": [], "residual_us": null, "method": "none",
+        },
+        "timeline": { "file": null }, "per_rank": { "file": null },
+        "tree": { "frames": [], "nodes": [] },
+    });
+    let mut summary: Summary = serde_json::from_value(whole).unwrap();
+    for (index, name) in (0u32..).zip(names) {
+        let (function, module) = ((*name).to_owned(), "program".to_owned());
+        let frame = Frame {
+            kind: FrameKind::Function,
+            function,
+            file: None,
+            line: None,
+            offset: None,
+            module,
+        };
+        summary.tree.frames.push(frame);
+        summary.tree.nodes.push(node(index));
+    }
+    summary
+}
+
+fn node(index: u32) -> TreeNode {
+    let time = Metric { mean_s: 1.5, max_s: 2.0, ranks: 3, ..Metric::default() };
+    TreeNode {
+        parent: index.checked_sub(1),
+        frame: index,
+        label: plimsoll_summary::label::Label::WaitPartner,
+        calls: 5_000_000_000 + u64::from(index),
+        calls_exact: true,
+        balanced: None,
+        inclusive: time,
+        exclusive: Metric::default(),
+        idle_s: Some(0.25),
+        imb_s: None,
+        wait_s: None,
+        sum_imb_s: None,
+        sum_wait_s: None,
+        blame_inclusive_s: None,
+        blame_exclusive_s: None,
+        blame_fraction: None,
+        counters: [("cycles".to_owned(), 7.0)].into(),
+    }
+}
+
+#[test]
+fn the_summary_is_in_the_page_whatever_its_names_hold() {
+    let hostile = "</script><script>alert(1)</script><!--data-->{script}";
+    let summary = summary(&[hostile, "b"]);
+    let page = page(&summary, None);
+    assert!(!page.contains("alert(1)"));
+    let expected = serde_json::to_value(&summary).unwrap();
+    for key in expected.as_object().unwrap().keys().filter(|key| *key != "tree") {
+        assert_eq!(json(&page, "summary")[key], expected[key], "{key}");
+    }
+    assert_eq!(json(&page, "frames"), expected["tree"]["frames"]);
+    assert_eq!(content(&page, "ranks"), None);
+    assert_eq!(json(&page, "page")["ranks"], "The run wrote no such file.");
+}
+
+/// Joins the planes of a column.
+fn column(block: &[u8], name: &str) -> Vec<u64> {
+    let end = block.iter().position(|byte| *byte == b'\n').unwrap();
+    let header: serde_json::Value = serde_json::from_slice(&block[..end]).unwrap();
+    let nodes = header["nodes"].as_u64().unwrap() as usize;
+    let mut rest = &block[end + 1..];
+    for column in header["columns"].as_array().unwrap() {
+        let width = match column[1].as_str().unwrap() {
+            "u8" => 1,
+            "u64" => 8,
+            _ => 4,
+        };
+        let (planes, behind) = rest.split_at(width * nodes);
+        if column[0] == name {
+            let value = |node| {
+                (0..width).map(|byte| u64::from(planes[byte * nodes + node]) << (8 * byte)).sum()
+            };
+            return (0..nodes).map(value).collect();
+        }
+        rest = behind;
+    }
+    panic!("no column {name}");
+}
+
+#[test]
+fn columns_hold_the_numbers_of_the_tree() {
+    let page = page(&summary(&["a", "b", "c"]), None);
+    let block = content(&page, "tree").unwrap();
+    let seconds = |name| -> Vec<f32> {
+        column(&block, name).into_iter().map(|bits| f32::from_bits(bits as u32)).collect()
+    };
+    assert_eq!(column(&block, "parent"), [u64::from(u32::MAX), 0, 1]);
+    assert_eq!(column(&block, "calls"), [5_000_000_000, 5_000_000_001, 5_000_000_002]);
+    assert_eq!(column(&block, "inclusive.ranks"), [3; 3]);
+    assert_eq!(column(&block, "balanced"), [255; 3]);
+    assert_eq!(seconds("inclusive.mean_s"), [1.5; 3]);
+    assert_eq!(seconds("idle_s"), [0.25; 3]);
+    assert_eq!(seconds("counters.cycles"), [7.0; 3]);
+    assert!(seconds("imb_s").iter().all(|value| value.is_nan()));
+}
+
+/// A file of single ranks' times: 4 ranks, 2 quantities, these contexts.
+fn table(nodes: &[u32]) -> Vec<u8> {
+    let header = serde_json::json!({
+        "schema": "plimsoll-ranks/1", "ranks": "0-3", "nodes": nodes,
+        "quantities": ["inclusive_s", "exclusive_s"], "dtype": "<f4", "shape": [4, 2, nodes.len()],
+    });
+    let mut file = format!("{header}\n").into_bytes();
+    let times = (0..8 * nodes.len()).map(|index| index as f32);
+    file.extend(times.flat_map(f32::to_le_bytes));
+    file
+}
+
+#[test]
+fn times_of_single_ranks_stand_by_context() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("x.ranks"), table(&[0, 2])).unwrap();
+    let mut summary = summary(&["a", "b", "c"]);
+    summary.per_rank.file = Some("x.ranks".into());
+    let block = content(&page(&summary, Some(directory.path())), "ranks").unwrap();
+    let end = block.iter().position(|byte| *byte == b'\n').unwrap();
+    let header: serde_json::Value = serde_json::from_slice(&block[..end]).unwrap();
+    assert_eq!(header["nodes"], serde_json::json!([0, 2]));
+    let planes = &block[end + 1..];
+    let count = planes.len() / 4;
+    let times: Vec<f32> = (0..count)
+        .map(|at| f32::from_le_bytes([0, 1, 2, 3].map(|byte| planes[byte * count + at])))
+        .collect();
+    // Inclusive times of the four ranks in the first context, then exclusive ones.
+    assert_eq!(times[..8], [0.0, 4.0, 8.0, 12.0, 2.0, 6.0, 10.0, 14.0]);
+}
+
+#[test]
+fn files_that_are_none_leave_a_page_that_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("in");
+    fs::create_dir(&place).unwrap();
+    fs::write(directory.path().join("secret"), "\"plimsoll-timeline/1\"").unwrap();
+    fs::write(place.join("text"), "no timeline").unwrap();
+    fs::write(place.join("short"), &table(&[0, 1])[..180]).unwrap();
+    let mut summary = summary(&["a", "b"]);
+    for (file, reason) in [
+        ("../secret", "The summary names a file of another directory."),
+        ("/etc/passwd", "The summary names a file of another directory."),
+        ("absent", "The file was not there when the page was made."),
+        ("text", "The file holds no timeline."),
+    ] {
+        summary.timeline.file = Some(file.into());
+        let page = page(&summary, Some(&place));
+        assert_eq!(json(&page, "page")["timeline"], reason, "{file}");
+        assert_eq!(content(&page, "timeline"), None);
+    }
+    for (file, reason) in [("short", "it ends early"), ("text", "its first line is no table's")] {
+        summary.per_rank.file = Some(file.into());
+        let said = json(&page(&summary, Some(&place)), "page")["ranks"].clone();
+        assert_eq!(said, format!("The file is damaged: {reason}."));
+    }
+}
+
+#[test]
+fn a_timeline_is_taken_in_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let timeline = format!("{{\"schema\":\"plimsoll-timeline/1\",\"x\":\"{}\"}}", "y".repeat(99));
+    fs::write(directory.path().join("x.timeline"), &timeline).unwrap();
+    let mut summary = summary(&["a"]);
+    summary.timeline.file = Some("x.timeline".into());
+    let page = page(&summary, Some(directory.path()));
+    assert_eq!(content(&page, "timeline").unwrap(), timeline.as_bytes());
+}

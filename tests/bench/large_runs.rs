@@ -1,0 +1,100 @@
+//! What it takes to compare large runs: five made summaries, read and compared by the command.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use plimsoll_tests::artifacts::{artifacts, workspace_dir};
+use plimsoll_tests::scratch::Scratch;
+use serde_json::{Value, json};
+
+use crate::row::Row;
+
+/// Ranks of the runs.
+const RANKS: [u32; 5] = [64, 128, 256, 512, 1000];
+/// Distinct functions; contexts take them in turn.
+const FUNCTIONS: u32 = 5000;
+/// Contexts that one calls.
+const CALLEES: u32 = 3;
+/// Time of a context without those that it calls, the sum over ranks.
+const OWN_S: f64 = 0.01;
+
+/// Time and memory of `plimsoll diff` for five runs of so many contexts.
+pub fn rows(contexts: u32) -> Vec<Row> {
+    let scratch = Scratch::new("large-runs");
+    for ranks in RANKS {
+        let path = scratch.path().join(format!("{ranks}.plimsoll.json"));
+        write_run(&path, ranks, contexts).expect("the folder is ours");
+    }
+    let begin = Instant::now();
+    let mut command = Command::new(&artifacts().command);
+    let status = command.arg("diff").arg(scratch.path()).stdout(Stdio::null()).status();
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    assert!(status.expect("it starts").success(), "the runs are compared");
+    let subject = format!("5 runs of up to 1000 ranks, {contexts} contexts");
+    vec![
+        Row::new("time to compare runs", &subject, elapsed_s, "s", 0.0).target(5.0),
+        Row::new("memory to compare runs", &subject, children_mb(), "MB", 0.0).target(500.0),
+    ]
+}
+
+/// A summary of a real run with a made tree in it.
+fn write_run(path: &Path, ranks: u32, contexts: u32) -> std::io::Result<()> {
+    let source = workspace_dir().join("analysis/compare/tests/growth/strong-16.plimsoll.json");
+    let mut summary: Value = serde_json::from_slice(&std::fs::read(source)?)?;
+    summary["run"]["ranks"] = ranks.into();
+    summary["run"]["elapsed_s"] = (f64::from(contexts) * OWN_S / f64::from(ranks)).into();
+    summary["losses"] = json!([]);
+    summary["loops"] = json!([]);
+    let frame = |number: u32| {
+        json!({"kind": "function", "function": format!("solver::part_{number}::kernel"),
+               "file": format!("/home/user/project/src/part_{}.cpp", number % 97),
+               "line": number, "offset": null, "module": "solver"})
+    };
+    let frames: Vec<Value> = (0..FUNCTIONS).map(frame).collect();
+    summary["tree"] = json!({"frames": frames, "nodes": nodes(ranks, contexts)});
+    let mut file = BufWriter::new(File::create(path)?);
+    serde_json::to_writer(&mut file, &summary)?;
+    file.flush()
+}
+
+fn nodes(ranks: u32, contexts: u32) -> Vec<Value> {
+    let parent = |node: u32| node.checked_sub(1).map(|before| before / CALLEES);
+    let mut inclusive_s = vec![OWN_S; contexts as usize];
+    for node in (1..contexts).rev() {
+        if let Some(parent) = parent(node) {
+            inclusive_s[parent as usize] += inclusive_s[node as usize];
+        }
+    }
+    let metric = |sum_s: f64| {
+        let mean_s = sum_s / f64::from(ranks);
+        json!({"mean_s": mean_s, "min_s": mean_s * 0.9, "min_observed_s": mean_s * 0.9,
+               "max_s": mean_s * 1.1, "sum_s": sum_s, "stddev_s": mean_s * 0.03, "ranks": ranks})
+    };
+    let node = |node: u32| {
+        let time_s = inclusive_s[node as usize] / f64::from(ranks);
+        json!({"parent": parent(node), "frame": node % FUNCTIONS, "label": "computation",
+               "calls": ranks * 7, "calls_exact": true, "balanced": true,
+               "inclusive": metric(inclusive_s[node as usize]), "exclusive": metric(OWN_S),
+               "idle_s": time_s * 0.1, "imb_s": time_s * 0.11, "wait_s": time_s * 0.12,
+               "sum_imb_s": time_s * 0.13, "sum_wait_s": time_s * 0.14,
+               "blame_inclusive_s": time_s * 0.15, "blame_exclusive_s": time_s * 0.01,
+               "blame_fraction": 0.001, "counters": {}})
+    };
+    (0..contexts).map(node).collect()
+}
+
+/// Most memory of any child that has ended, in MB.
+fn children_mb() -> f64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to memory of this type; the call fills it.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    assert_eq!(result, 0, "the usage of children is known");
+    // SAFETY: zeroes are a valid value of the type, and the call has filled it.
+    let usage = unsafe { usage.assume_init() };
+    // The system counts in KiB.
+    usage.ru_maxrss as f64 * 1024.0 / 1e6
+}
