@@ -1,7 +1,7 @@
 /** The communication matrix: calls, bytes and waiting between pairs of ranks, or of clusters. */
 
 import { type Child, colour, fitted, h } from "./dom";
-import { bytes, count, seconds } from "./format";
+import { bytes, count, each, seconds } from "./format";
 import type { Job } from "./job";
 import type { Matrix } from "./summary";
 
@@ -46,8 +46,15 @@ export function matrixPanel(job: Job): Child {
 }
 
 function name(matrix: Matrix, index: number): string {
-  const ranks = (matrix.clusters ?? matrix.ranks)?.[index];
-  return ranks === undefined ? `rank ${index}` : `ranks ${ranks}`;
+  const cluster = matrix.clusters?.[index];
+  if (cluster !== undefined) return `ranks ${cluster}`;
+  let rank = index;
+  let at = 0;
+  each(matrix.ranks ?? "", index + 1, (number) => {
+    if (at === index) rank = number;
+    at += 1;
+  });
+  return `rank ${rank}`;
 }
 
 function draw(canvas: HTMLCanvasElement, cells: number[][]): void {

@@ -62,6 +62,7 @@ export interface Loss {
   when?: When | null;
   waits_for?: WaitsFor[] | null;
   pattern?: string | null;
+  origin?: { ranks: string; node: number | null; share: number } | null;
 }
 
 export interface Efficiencies {
@@ -195,7 +196,8 @@ export interface Clocks {
 }
 
 export interface Matrix {
-  ranks?: string[] | null;
+  /** Rank list: a row for each of these ranks. */
+  ranks?: string | null;
   clusters?: string[] | null;
   calls?: number[][];
   bytes?: number[][];

@@ -207,6 +207,13 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
           return `${ranks(list, of)} (${percent(share)})`;
         }).join(", "), loss.pattern ? `: ${words(loss.pattern)}` : ""),
       ],
+      loss.origin && [
+        h("dt", {}, "Begins with"),
+        h("dd", {}, `${ranks(loss.origin.ranks, of)}, which computed meanwhile (${percent(loss.origin.share)} of the waiting)`,
+          loss.origin.node !== null && [": ", h("a", {
+            href: job.link({ view: "contexts", loss: index, node: loss.origin.node }),
+          }, "what these computed")]),
+      ],
       loss.when && [h("dt", {}, "When"), h("dd", {}, when(loss))],
       h("dt", {}, "Advice"),
       h("dd", { class: "advice" }, loss.advice),
