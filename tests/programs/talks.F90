@@ -25,6 +25,7 @@ program talks
 #define SOURCE(it) it(MPI_SOURCE)
 #endif
     integer :: rank, ranks, next, last, iterations, i, at, pass, other, any, ierror
+    logical :: passed_on
     integer, allocatable :: sent(:), received(:), all_sent(:), all_received(:)
     real(real64) :: here(12), there(12), more(12)
 
@@ -52,12 +53,14 @@ program talks
         call MPI_Wait(requests(1), status, ierror)
         call note(next, SOURCE(status))
         call MPI_Irecv(there, 12, MPI_DOUBLE_PRECISION, last, 9, MPI_COMM_WORLD, requests(1), ierror)
+        passed_on = .false.
         do pass = 1, 2
             call MPI_Waitany(2, requests, at, MPI_STATUS_IGNORE, ierror)
             ! What the other request waits for is sent when this one is complete. `at` is not to be
             ! trusted: with mpi_f08, MPICH 4.0 counts from zero.
-            if (pass == 1 .and. requests(2) == MPI_REQUEST_NULL) &
-                call MPI_Send(here, 1, MPI_DOUBLE_PRECISION, next, 9, MPI_COMM_WORLD, ierror)
+            if (passed_on .or. requests(2) /= MPI_REQUEST_NULL) cycle
+            call MPI_Send(here, 1, MPI_DOUBLE_PRECISION, next, 9, MPI_COMM_WORLD, ierror)
+            passed_on = .true.
         end do
         call note(next, last)
 
