@@ -7,7 +7,7 @@ use plimsoll_collector::profile::{FrameKind, NodeId};
 use crate::finding::Finding;
 use crate::metrics::NS_PER_S;
 use crate::phrase::TIED;
-use crate::phrase::{bytes, count, frame_with_place, seconds};
+use crate::phrase::{self, bytes, count, frame_with_place, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
@@ -324,9 +324,10 @@ fn plural(count: u32, one: &'static str, many: &'static str) -> &'static str {
 
 /// The ranks with their verb: `rank 3 is`, `ranks 0-2 are`.
 fn ranks(set: &RankSet, one: &str, many: &str) -> String {
+    let list = phrase::ranks(&set.to_string(), u32::MAX);
     match set.len() {
-        1 => format!("rank {set} {one}"),
-        _ => format!("ranks {set} {many}"),
+        1 => format!("{list} {one}"),
+        _ => format!("{list} {many}"),
     }
 }
 

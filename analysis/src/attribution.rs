@@ -19,17 +19,8 @@ use crate::label::Label;
 use crate::labelling::{Meaning, is_thread_barrier};
 use crate::metrics::Accumulator;
 use crate::owners::{Owners, function_around};
+use crate::thresholds::{BALANCED_RATIO, NOISE_FRACTION, ORIGIN_FRACTION, SIGNIFICANT_FRACTION};
 use crate::totals::Totals;
-
-/// Least part of the run that makes a context significant (ICS18, 4.3.2).
-pub const SIGNIFICANCE: f64 = 0.001;
-/// A context is where a loss arises if it has more than this part of what lies below it (ICS18, 4.3.2).
-pub const ORIGIN_DEPTH: f64 = 0.7;
-/// How much more than the root's the time of a balanced context may vary (SC10, II-B).
-const BALANCED_RATIO: f64 = 1.1;
-/// What two ranks that do the same differ by, as a part of it: processes are not started and scheduled
-/// alike.
-const NOISE: f64 = 0.01;
 
 /// What ICS18's Table 1 tells contexts apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +216,7 @@ fn balanced(totals: &Totals, owners: &Owners) -> Vec<bool> {
         let sampling = totals.job.kept_period_ns as f64 / time.mean(ranks).max(1.0);
         let allowed = BALANCED_RATIO * variation(totals.nodes[root as usize].of_one_thread().0)
             + sampling
-            + NOISE;
+            + NOISE_FRACTION;
         let communicates = owners.wait[id as usize].is_some();
         balanced.push(!communicates && (id == root || variation(time) <= allowed));
     }
@@ -296,8 +287,9 @@ pub fn significant(
             None => of_callees.sum(),
             Some(_) => of_callees.fold(0.0, f64::max),
         };
-        let is_explained = !inner.is_empty() && explained >= ORIGIN_DEPTH * own;
-        let arises = own > SIGNIFICANCE * run_ns && own > ORIGIN_DEPTH * sum && !is_explained;
+        let is_explained = !inner.is_empty() && explained >= ORIGIN_FRACTION * own;
+        let arises =
+            own > SIGNIFICANT_FRACTION * run_ns && own > ORIGIN_FRACTION * sum && !is_explained;
         found[id] = if arises { vec![id as NodeId] } else { inner };
         if let Some(parent) = parents[id] {
             callees[parent as usize].push(id);

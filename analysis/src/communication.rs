@@ -27,22 +27,11 @@ use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
 use crate::queries::Quantity;
 use crate::summary::LossKind;
+use crate::thresholds::{
+    LONG_CALLS_FRACTION, MIN_FREQUENT_CALLS, MIN_FURTHER_SYMPTOM_FRACTION, MIN_LARGE_BYTES,
+    MIN_PARTNER_WORK_FRACTION, MIN_TRANSFER_FRACTION,
+};
 use crate::totals::{PhaseNode, PhaseTotals, SyncTotals, Totals, uneven_ns};
-
-/// Calls are long ones, and not frequent ones, if this part of their time is in calls that each take long.
-pub const LONG_PART: f64 = 0.5;
-/// Moving the data is what a call is slow for if it takes this part of its time. PPoPP20 goes by the derived label
-/// of the call, for which seven tenths are asked on all ranks. Names of functions do not tell enough for that: while
-/// one rank copies, its partner polls. So what counts is the larger part of what names and what bytes tell.
-const TRANSFER_PART: f64 = 0.5;
-/// What each rank calls fewer times than this is not called often.
-const OFTEN: u64 = 10;
-/// With fewer bytes in a call and no long calls, files are not slow for their size.
-pub const LARGE_BYTES: u64 = 64 << 10;
-/// A loss is said to show in those calls that have this part of it.
-pub const SHOWN_PART: f64 = 0.05;
-/// Work that takes this part of all work is where partners may be.
-const PARTNER_PART: f64 = 0.1;
 
 /// Calls that wait for processes which are no ranks of the job (MPI-4.1, 11.8 and 11.9).
 const AWAITS_OTHER_JOBS: [&str; 6] = [
@@ -177,12 +166,12 @@ fn reason(
         time.time.sum as f64 / time.calls.max(1) as f64
     };
     let is_short = per_call_ns < LONG_CALL_NS as f64
-        && time.calls >= OFTEN * u64::from(time.time.ranks)
+        && time.calls >= MIN_FREQUENT_CALLS * u64::from(time.time.ranks)
         && between_ns(phase, time) < LONG_CALL_NS as f64
-        && (is_ending || (time.long_ns as f64) < LONG_PART * time.time.sum as f64);
+        && (is_ending || (time.long_ns as f64) < LONG_CALLS_FRACTION * time.time.sum as f64);
     let of_function = |kind| Some(Reason { kind, cause: function_around(contexts, call) });
     if meaning.label.is_a(Label::Io) {
-        return match is_short && time.bytes < LARGE_BYTES * time.calls {
+        return match is_short && time.bytes < MIN_LARGE_BYTES * time.calls {
             true => Some(frequent(totals, call)),
             false => of_function(LossKind::LargeIo),
         };
@@ -191,7 +180,7 @@ fn reason(
         // Without calls nothing is frequent: a wait that the user names, and no wrapper counts.
         return (time.calls > 0).then(|| frequent(totals, call));
     }
-    if transfer_part(time, &totals.bandwidths) >= TRANSFER_PART {
+    if transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION {
         return of_function(LossKind::LargeMessage);
     }
     // Nor do they wait for each other where processes of another job have to come first.
@@ -239,7 +228,8 @@ fn finding(
     let called_ns = lost.ns - between_ns;
     lost.calls.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let (symptom, _) = *lost.calls.first()?;
-    let also = lost.calls[1..].iter().filter(|(_, ns)| *ns >= SHOWN_PART * called_ns);
+    let also =
+        lost.calls[1..].iter().filter(|(_, ns)| *ns >= MIN_FURTHER_SYMPTOM_FRACTION * called_ns);
     // Of the contexts of the cause the one with the most stands for it.
     let most = lost.causes.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
     let causes = match most.and_then(|(node, _)| *node) {
@@ -310,11 +300,11 @@ fn partners_among(
     let workers: Vec<_> = phase.nodes.iter().filter(|(node, _)| chosen(**node)).collect();
     let whole_ns: f64 = workers.iter().map(work_ns).sum();
     // A little beside what all others do is not what they wait for.
-    if whole_ns < PARTNER_PART * phase.work.mean(ranks) {
+    if whole_ns < MIN_PARTNER_WORK_FRACTION * phase.work.mean(ranks) {
         return Vec::new();
     }
     let part = |it: &(&NodeId, &PhaseNode)| work_ns(it) / whole_ns.max(1.0);
-    let workers = workers.into_iter().filter(|it| part(it) >= PARTNER_PART);
+    let workers = workers.into_iter().filter(|it| part(it) >= MIN_PARTNER_WORK_FRACTION);
     let mut causes: Vec<Cause> =
         workers.map(|it| Cause::new(*it.0, true, part(&it) * lost_ns)).collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));

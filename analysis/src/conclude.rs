@@ -21,7 +21,7 @@ use crate::groups::{self, Alike, ByContexts, Divergence};
 use crate::imbalance::{PhaseImbalance, imbalances};
 use crate::input::JobInfo;
 use crate::labelling::{Meaning, meanings, polls};
-use crate::losses::{losses, projected_s};
+use crate::losses::{losses, min_loss_of, projected_s};
 use crate::metrics::NS_PER_S;
 use crate::mpmd::{self, Groups, Members, Tasks};
 use crate::owners::Owners;
@@ -34,6 +34,7 @@ use crate::summary::{
     Communication, Loss, Phase, Projection, RankCluster, SchemaVersion, SideFile, Summary,
 };
 use crate::summary_tree::{shown_path, summary_tree};
+use crate::thresholds::in_force;
 use crate::totals::{PhaseTotals, Totals};
 
 use job::{collection, efficiency, notes, run};
@@ -216,6 +217,7 @@ pub fn summary(
             matrix: conclusion.pairs.as_ref().and_then(|pairs| pairs.matrix(&conclusion.seats)),
         },
         tree,
+        thresholds: in_force(min_loss_of(totals)),
         notes: notes(&totals.job, matching, job),
     }
 }

@@ -9,9 +9,6 @@ use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::totals::PhaseTotals;
 
-/// The others do at most this fraction of the one rank's work: the run is serial there.
-pub const SERIAL_FRACTION: f64 = 0.1;
-
 /// A loss, before its ranks are known by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {

@@ -26,13 +26,12 @@ use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::sites::Sites;
 use crate::summary::{PhaseKind, RankGroup};
+use crate::thresholds::{
+    MIN_GROUP_CONTEXT_FRACTION, MIN_GROUP_CONTEXT_PERIODS, MIN_GROUP_EXCESS_OF_MEAN,
+    MIN_GROUP_EXCESS_OF_RUN,
+};
 use crate::totals::{PhaseTotals, Totals};
 
-/// Part of a phase's work that a context takes on the ranks that have it: less is a detail. Not of its time:
-/// ranks that share cores wait most of it.
-const LEAST_SHARE: f64 = 0.1;
-/// Sampling periods that it takes there: with fewer, another rank may have run it unseen.
-const LEAST_PERIODS: f64 = 10.0;
 /// Most contexts of a phase that ranks are told apart by, those first that take longest.
 const MOST_CONTEXTS: usize = u64::BITS as usize;
 
@@ -57,8 +56,8 @@ pub fn divergences(totals: &Totals, owners: &Owners) -> Vec<Divergence> {
 
 fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeId> {
     let ranks = totals.job.ranks.len();
-    let least_ns = (LEAST_SHARE * phase.work.mean(ranks))
-        .max(LEAST_PERIODS * totals.job.kept_period_ns as f64);
+    let least_ns = (MIN_GROUP_CONTEXT_FRACTION * phase.work.mean(ranks))
+        .max(MIN_GROUP_CONTEXT_PERIODS * totals.job.kept_period_ns as f64);
     let mut found: Vec<(u128, NodeId)> = Vec::new();
     let sites = Sites::new(&totals.tree.contexts, owners, phase);
     let is_some = |time: &Accumulator| {
@@ -196,10 +195,6 @@ pub fn doers(
     diverging(totals, owners, phase).into_iter().enumerate().filter_map(doer).collect()
 }
 
-/// A group must have this part of the run more work than all ranks on average, and this part of that
-/// average, for the groups to be unequal (PPoPP20, 5.4, says "significantly").
-const UNEQUAL: (f64, f64) = (0.01, 0.1);
-
 /// The group that has most work, if it has so much that the job is divided unequally: its index, and
 /// what it has more than all ranks on average, in seconds.
 pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[Alike]) -> Option<(u32, f64)> {
@@ -208,7 +203,8 @@ pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[Alike]) -> Optio
         (0..).zip(groups).max_by(|(_, a), (_, b)| a.mean_work_ns().total_cmp(&b.mean_work_ns()))?;
     let more_s = most.mean_work_ns() / NS_PER_S - mean_s;
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
-    let unequal = more_s > UNEQUAL.0 * elapsed_s && more_s > UNEQUAL.1 * mean_s;
+    let unequal =
+        more_s > MIN_GROUP_EXCESS_OF_RUN * elapsed_s && more_s > MIN_GROUP_EXCESS_OF_MEAN * mean_s;
     (groups.len() > 1 && unequal).then_some((index, more_s))
 }
 

@@ -8,25 +8,11 @@ use crate::divisions::{Divided, Excess};
 use crate::frames::is_loop;
 use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
+use crate::thresholds::{
+    EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_INNER_FRACTION, MIN_PERIODS_PER_INSTANCE,
+    MIN_SHARED_FRACTION, SUBGROUP_FACTOR,
+};
 use crate::totals::{PhaseSums, PhaseTotals};
-
-/// Instances shorter than this many sampling periods are too short to tell which function was slow
-/// in a single one of them.
-const PERIODS_PER_INSTANCE: f64 = 2.0;
-
-/// A cause explains at least this fraction of the symptom (PPoPP20, 5.3.1).
-pub const LEAST_SHARE: f64 = 0.1;
-
-/// Causes add up to this many times the loss: they even each other out in part.
-const EVENED_OUT: f64 = 1.1;
-
-/// A context's imbalance is that of the contexts within it, be they loops, functions inlined into it or functions
-/// that it calls, if they hold this fraction of it.
-const EXPLAINED: f64 = 0.7;
-
-/// What is lost between synchronisations of parts of the ranks must be so many times what whole instances
-/// lose: less is noise, which adds up the more the shorter the stretches are that are compared.
-const MORE_IN_PARTS: f64 = 1.1;
 
 /// Imbalance of one context's work: what the run would be shorter by if that work were even.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -96,7 +82,7 @@ impl PhaseImbalance {
         let even: u128 = kept.iter().map(|i| u128::from(i.wait_min)).sum();
         let work: u128 = kept.iter().map(|instance| instance.work.excess(ranks)).sum();
         let mean_ns = phase.duration.mean(ranks) / phase.instances.max(1) as f64;
-        let nodes = if mean_ns < PERIODS_PER_INSTANCE * period_ns as f64 {
+        let nodes = if mean_ns < MIN_PERIODS_PER_INSTANCE * period_ns as f64 {
             totals.nodes
         } else {
             nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
@@ -116,7 +102,7 @@ impl PhaseImbalance {
         let before = divided.lost.iter().filter(|(node, _)| Some(**node) != ends_in);
         let most = before.max_by_key(|(node, lost)| (**lost, std::cmp::Reverse(**node)));
         let in_parts = most.map(|(node, lost)| (*node, *lost as f64 * per_rank));
-        if work_ns <= MORE_IN_PARTS * self.work_ns || in_parts.is_none() {
+        if work_ns <= SUBGROUP_FACTOR * self.work_ns || in_parts.is_none() {
             return Self { in_parts, ..self };
         }
         let nodes = self.nodes.iter().map(|(node, whole)| {
@@ -140,7 +126,7 @@ impl PhaseImbalance {
     /// Whether causes add up to more than all that uneven work costs: they lie on different ranks
     /// and even each other out in part.
     pub fn evened_out(&self, causes: &[Cause]) -> bool {
-        causes.iter().map(|cause| cause.ns).sum::<f64>() > EVENED_OUT * self.work_ns
+        causes.iter().map(|cause| cause.ns).sum::<f64>() > EVENED_OUT_FACTOR * self.work_ns
     }
 
     /// The contexts whose uneven work causes a loss of `loss_ns`, worst first.
@@ -157,7 +143,7 @@ impl PhaseImbalance {
         for node in self.nodes.keys().filter(|node| !shared.contains(node)) {
             inner.entry(owners.outer[*node as usize]).or_default().push(*node);
         }
-        let least_ns = LEAST_SHARE * loss_ns;
+        let least_ns = MIN_CAUSE_SHARE * loss_ns;
         let mut walk = Walk { tree, nodes: &self.nodes, inner, least_ns, causes: vec![] };
         for node in walk.significant(None) {
             walk.visit(node, true);
@@ -167,10 +153,6 @@ impl PhaseImbalance {
         causes
     }
 }
-
-/// Of two callers, both must spend this fraction of the larger one's time in a function for it to
-/// be a tool of both.
-const SHARED: f64 = 0.05;
 
 /// Contexts of a phase whose function serves several functions side by side, as a kernel that both
 /// `assemble` and `solve` call: how long it takes is its caller's choice, so that the caller is
@@ -198,7 +180,7 @@ pub fn shared_functions(
         let most = users.iter().map(|(_, _, ns)| *ns).fold(0.0, f64::max);
         let callers: BTreeSet<&str> = users
             .iter()
-            .filter(|(_, _, ns)| *ns >= SHARED * most)
+            .filter(|(_, _, ns)| *ns >= MIN_SHARED_FRACTION * most)
             .map(|(_, caller, _)| *caller)
             .collect();
         if callers.len() > 1 {
@@ -293,7 +275,7 @@ impl Walk<'_> {
         let inner = self.significant(Some(node));
         let explained: f64 = inner.iter().map(|node| self.nodes[node].inclusive_ns).sum();
         // The outermost function holds everything: to name it says nothing.
-        let split = outermost || explained >= EXPLAINED * imbalance.inclusive_ns;
+        let split = outermost || explained >= MIN_INNER_FRACTION * imbalance.inclusive_ns;
         if inner.is_empty() || !split {
             self.causes.push(Cause::new(node, false, imbalance.inclusive_ns));
             return;

@@ -10,9 +10,7 @@ use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::Memory;
-
-/// A loss must cost at least this fraction of the run (PPoPP20, 5.3).
-pub const LEAST_SEVERITY: f64 = 0.01;
+use crate::thresholds::MIN_SEVERITY;
 
 /// A node of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +131,7 @@ impl JobTotals {
     /// Whether ranks have to share cores and lose time by it.
     pub fn lacks_cores(&self) -> bool {
         let lost_ns = self.run_delay.mean(self.ranks.len());
-        self.crowding() > 1.0 && lost_ns > LEAST_SEVERITY * self.elapsed_ns as f64
+        self.crowding() > 1.0 && lost_ns > MIN_SEVERITY * self.elapsed_ns as f64
     }
 
     /// Takes in one rank.

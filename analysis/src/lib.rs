@@ -51,6 +51,7 @@ mod sources;
 pub mod spooled;
 pub mod spooled_job;
 pub mod summary_tree;
+pub mod thresholds;
 pub mod times;
 pub mod totals;
 

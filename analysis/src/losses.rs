@@ -6,9 +6,8 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
 use crate::communication::{communication, joined, left_ns, rest_ns};
-use crate::finding::{Finding, SERIAL_FRACTION, Scope, cause_time, half_query};
+use crate::finding::{Finding, Scope, cause_time, half_query};
 use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
-use crate::job::LEAST_SEVERITY;
 use crate::labelling::Meaning;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::mpmd::{self, Groups};
@@ -17,24 +16,44 @@ use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
 use crate::sites::Sites;
 use crate::summary::LossKind;
+use crate::thresholds::{
+    CROWDED_COMMUNICATION_FACTOR, MIN_FRACTION_OF_RESIDUAL, MIN_FRACTION_OF_RUN_DELAY,
+    MIN_RUN_DELAY_FRACTION, MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY, MIN_SYMPTOM_FRACTION,
+    SERIAL_FRACTION, TURNS_FRACTION,
+};
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
-/// Where more threads want a core than there are, a message waits also until its receiver has one, which
-/// is not the program's fault: communication must then cost so many times more to be a loss. Where
-/// that is a loss itself, nothing is said of calls that wait.
-const LEAST_CROWDED_CALLS: f64 = 5.0;
-/// Waiting for a core beyond this fraction of the run is a loss even where the job's own threads
-/// do not exceed its cores.
-const LEAST_DELAY_UNCROWDED: f64 = 0.05;
-/// Beside waiting for cores, another loss must be at least this fraction of it: how long a rank
-/// waited for a core is read between samples, and what a single instance is wrong by in that looks
-/// like uneven work.
-const LEAST_BESIDE_DELAY: f64 = 0.05;
-/// Beside waiting that even work would leave, uneven work must be at least this fraction of it: who waits
-/// often, begins to work now a little earlier, now later, than the clock says.
-const LEAST_BESIDE_REST: f64 = 0.05;
-/// If the totals of a cause are less uneven than this fraction of its instances, ranks take turns.
-const TURNS_FRACTION: f64 = 0.5;
+/// The smallest losses of a run that are reported, in seconds of run time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MinLoss {
+    /// Uneven work, files and locks.
+    pub seconds: f64,
+    /// Communication.
+    pub communication_s: f64,
+}
+
+/// The smallest losses of this run that are reported. No loss below a sampling period is reported, since
+/// no sample may show its cause.
+pub fn min_loss_of(totals: &Totals) -> MinLoss {
+    min_loss(totals, oversubscription(totals).as_ref())
+}
+
+fn min_loss(totals: &Totals, delay: Option<&Finding>) -> MinLoss {
+    let delay_s = delay.map_or(0.0, |finding| finding.seconds);
+    let seconds = (MIN_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S)
+        .max(MIN_FRACTION_OF_RUN_DELAY * delay_s)
+        .max(period_s(totals));
+    let communication_s = match totals.job.crowding() > 1.0 {
+        true => CROWDED_COMMUNICATION_FACTOR * seconds,
+        // The partners of a rank that waits for a core wait as long.
+        false => seconds + delay_s,
+    };
+    MinLoss { seconds, communication_s }
+}
+
+fn period_s(totals: &Totals) -> f64 {
+    totals.job.kept_period_ns as f64 / NS_PER_S
+}
 
 /// All losses of a run, worst first.
 pub fn losses(
@@ -49,11 +68,7 @@ pub fn losses(
         return Vec::new();
     }
     let delay = oversubscription(totals);
-    let delay_s: f64 = delay.iter().map(|finding| finding.seconds).sum();
-    // Of what is shorter than from one sample to the next nobody saw why.
-    let seen_s = totals.job.kept_period_ns as f64 / NS_PER_S;
-    let least_s = LEAST_SEVERITY * totals.job.elapsed_ns as f64 / NS_PER_S;
-    let least_s = least_s.max(LEAST_BESIDE_DELAY * delay_s).max(seen_s);
+    let min_loss = min_loss(totals, delay.as_ref());
     let mut all = Vec::new();
     for (index, phase) in &totals.sums.phases {
         let ranks = totals.job.ranks.len();
@@ -83,15 +98,14 @@ pub fn losses(
         LossKind::LoadImbalance
         | LossKind::Serialization
         | LossKind::LargeIo
-        | LossKind::LockContention => finding.seconds > least_s,
+        | LossKind::LockContention => finding.seconds > min_loss.seconds,
         _ if crowded => {
             (delay.is_none() || waits_for_none(finding))
-                && finding.seconds > LEAST_CROWDED_CALLS * least_s
+                && finding.seconds > min_loss.communication_s
         }
-        // Who waits for a core is waited for as long.
-        _ => finding.seconds > least_s + delay_s,
+        _ => finding.seconds > min_loss.communication_s,
     });
-    findings.extend(delay.filter(|delay| delay.seconds > seen_s));
+    findings.extend(delay.filter(|delay| delay.seconds > period_s(totals)));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
 }
@@ -150,8 +164,8 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     let shared = shared_functions(&totals.tree.contexts, owners, phase, ranks);
     let causes_of =
         |loss_ns: f64| imbalance.causes((&totals.tree.contexts, owners), &shared, loss_ns);
-    let least_ns = LEAST_SEVERITY * totals.job.elapsed_ns as f64;
-    if imbalance.work_ns < LEAST_BESIDE_REST * rest_ns(phase, imbalance, ranks) {
+    let least_ns = MIN_SEVERITY * totals.job.elapsed_ns as f64;
+    if imbalance.work_ns < MIN_FRACTION_OF_RESIDUAL * rest_ns(phase, imbalance, ranks) {
         return Vec::new();
     }
     let finding = |ns: f64, symptom: NodeId, alone: bool| {
@@ -171,10 +185,12 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     let both_ns = ending_ns.min(before_ns);
     let waited = phase.waits_most(ranks).map(|(node, wait)| (node, uneven_ns(wait, ranks)));
     let waits = waited.into_iter().chain(imbalance.in_parts).chain(by_turns(totals, scope));
-    let before = waits.filter(|(_, ns)| *ns > SHOWN * before_ns).map(|(node, _)| node).next();
+    let before =
+        waits.filter(|(_, ns)| *ns > MIN_SYMPTOM_FRACTION * before_ns).map(|(node, _)| node).next();
     let parts = match before.filter(|_| before_ns > least_ns) {
         Some(before)
-            if both_ns > least_ns.max(LEAST_OF_TWO * work_ns) && causes_of(work_ns).len() > 1 =>
+            if both_ns > least_ns.max(MIN_SECOND_SYMPTOM_FRACTION * work_ns)
+                && causes_of(work_ns).len() > 1 =>
         {
             vec![(ending_ns, ending), (before_ns, before)]
         }
@@ -196,12 +212,6 @@ fn by_turns(totals: &Totals, scope: &Scope<'_>) -> Option<(NodeId, f64)> {
         .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
         .filter(|_| !totals.job.lacks_cores())
 }
-
-/// Work of several functions shows in two places, each then a loss of its own, only if it does in each of
-/// them for this part.
-const LEAST_OF_TWO: f64 = 0.1;
-/// Waiting in a call must be at least this fraction of a loss that is said to show there.
-const SHOWN: f64 = 0.1;
 
 /// A loss of so many nanoseconds that shows in `symptom`, from its causes, the most likely first.
 fn uneven(
@@ -267,7 +277,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
     let delay = &job.run_delay;
     let mean_ns = delay.mean(job.ranks.len());
     let elapsed_ns = job.elapsed_ns as f64;
-    if !job.lacks_cores() && mean_ns <= LEAST_DELAY_UNCROWDED * elapsed_ns {
+    if !job.lacks_cores() && mean_ns <= MIN_RUN_DELAY_FRACTION * elapsed_ns {
         return None;
     }
     let (index, phase) = totals

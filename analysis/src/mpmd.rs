@@ -19,10 +19,9 @@ use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communication;
 use crate::communicator::{Communicator, CommunicatorError, reduce};
-use crate::finding::{Finding, SERIAL_FRACTION, Scope, cause_time};
+use crate::finding::{Finding, Scope, cause_time};
 use crate::groups::{self, Alike};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
-use crate::job::LEAST_SEVERITY;
 use crate::labelling::Meaning;
 use crate::losses::uneven_work;
 use crate::metrics::NS_PER_S;
@@ -31,15 +30,11 @@ use crate::queries::Query;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
+use crate::thresholds::{
+    MAX_GROUPS, MIN_GROUPS_EXPLAIN_FRACTION, MIN_SEVERITY, MIN_WITHIN_GROUP_FRACTION,
+    SERIAL_FRACTION,
+};
 use crate::totals::{PhaseSums, PhaseTotals, Totals};
-
-/// Most groups of a phase that are analysed by themselves. Of a phase with more the whole is.
-const MOST_GROUPS: usize = 16;
-/// Less of a loss is not told apart: what groups have to do is known in total, and losses by instances.
-const LEAST_WITHIN: f64 = 0.1;
-/// Groups explain a loss if what is between them, or within one of them, makes this part of it: else it
-/// is single ranks that are slow, whatever their tasks, or groups that take turns.
-const LEAST_EXPLAINED: f64 = 0.5;
 
 /// The ranks of each group, by first index of the phase.
 pub type Members = BTreeMap<u64, Vec<RankSet>>;
@@ -72,7 +67,7 @@ impl Group {
 
 /// The members of each group that is analysed by itself.
 pub fn members(alike: &BTreeMap<u64, Vec<Alike>>) -> Members {
-    let several = alike.iter().filter(|(_, groups)| (2..=MOST_GROUPS).contains(&groups.len()));
+    let several = alike.iter().filter(|(_, groups)| (2..=MAX_GROUPS).contains(&groups.len()));
     let ranks = |groups: &[Alike]| groups.iter().map(|group| group.ranks.clone()).collect();
     several.map(|(index, groups)| (*index, ranks(groups))).collect()
 }
@@ -227,11 +222,11 @@ impl Tasks<'_> {
         // The first instance is divided like the others.
         let more_s = more_s * finding.seconds / (finding.seconds - finding.first_s);
         let within_s = finding.seconds - more_s;
-        if more_s < LEAST_EXPLAINED * finding.seconds {
+        if more_s < MIN_GROUPS_EXPLAIN_FRACTION * finding.seconds {
             return vec![self.within(finding)];
         }
-        let least_s = LEAST_SEVERITY * self.totals.job.elapsed_ns as f64 / NS_PER_S;
-        let apart = within_s > (LEAST_WITHIN * finding.seconds).max(least_s);
+        let least_s = MIN_SEVERITY * self.totals.job.elapsed_ns as f64 / NS_PER_S;
+        let apart = within_s > (MIN_WITHIN_GROUP_FRACTION * finding.seconds).max(least_s);
         let ranks = alike[index as usize].ranks.clone();
         // What the group does alone comes first.
         let mut causes = finding.causes.clone();
@@ -260,7 +255,7 @@ impl Tasks<'_> {
         let Some(groups) = self.groups.get(&finding.phase) else { return finding };
         let mean_ns = |group: &Group| group.phase.work.mean(group.ranks.len());
         let bar_ns = groups.iter().map(mean_ns).fold(0.0, f64::max);
-        let least_ns = LEAST_SEVERITY * self.totals.job.elapsed_ns as f64;
+        let least_ns = MIN_SEVERITY * self.totals.job.elapsed_ns as f64;
         let mut found: Vec<(f64, Finding)> = Vec::new();
         for (place, group) in (0..).zip(groups) {
             let uneven_ns = group.imbalance.work_ns;
@@ -281,7 +276,7 @@ impl Tasks<'_> {
         found.sort_by(|a, b| b.0.total_cmp(&a.0));
         // Groups that take turns wait for each other, however even each of them is.
         let most_s = found.first().map_or(0.0, |(gain_ns, _)| gain_ns / NS_PER_S);
-        if most_s < LEAST_EXPLAINED * finding.seconds {
+        if most_s < MIN_GROUPS_EXPLAIN_FRACTION * finding.seconds {
             return finding;
         }
         let found: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();

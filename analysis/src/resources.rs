@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{LONG_CALL_NS, NodeId};
 
 use crate::canonical::{Threads, path};
-use crate::communication::{LARGE_BYTES, LONG_PART, Reason, SHOWN_PART, frequent};
+use crate::communication::{Reason, frequent};
 use crate::finding::{Finding, half_query};
 use crate::imbalance::Cause;
 use crate::label::Label;
@@ -19,12 +19,11 @@ use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::queries::Quantity;
 use crate::summary::LossKind;
+use crate::thresholds::{
+    LONG_CALLS_FRACTION, MAX_IO_IMBALANCE, MIN_CAUSE_SHARE, MIN_FURTHER_SYMPTOM_FRACTION,
+    MIN_LARGE_BYTES, MIN_LOCK_WAIT_FRACTION,
+};
 use crate::totals::{PhaseTotals, SyncTotals, Totals};
-
-/// Files of few ranks only are uneven work: the slowest takes at most so many times the mean.
-const MOST_OF_MEAN: f64 = 2.0;
-/// The communicating threads have a part in a lock if they wait this part of what the others wait.
-const LEAST_OF_OTHERS: f64 = 0.1;
 
 /// Files that take long in a phase, by the function that reads or writes.
 pub fn files(
@@ -47,14 +46,14 @@ pub fn files(
         let mean_ns: f64 = calls.iter().map(|(_, time)| time.time.mean(ranks)).sum();
         // Of several calls the slowest ranks need not be the same: this is the most that one may have.
         let max_ns: u64 = calls.iter().map(|(_, time)| time.time.max).sum();
-        if max_ns as f64 > MOST_OF_MEAN * mean_ns && ranks > 1 {
+        if max_ns as f64 > MAX_IO_IMBALANCE * mean_ns && ranks > 1 {
             return None;
         }
         let time_ns = mean_ns * f64::from(ranks);
         let number = sum(|time| time.calls);
         let is_short = time_ns < LONG_CALL_NS as f64 * number as f64
-            && (sum(|time| time.long_ns) as f64) < LONG_PART * time_ns;
-        let reason = match is_short && sum(|time| time.bytes) < LARGE_BYTES * number {
+            && (sum(|time| time.long_ns) as f64) < LONG_CALLS_FRACTION * time_ns;
+        let reason = match is_short && sum(|time| time.bytes) < MIN_LARGE_BYTES * number {
             true => frequent(totals, symptom),
             false => Reason { kind: LossKind::LargeIo, cause: function },
         };
@@ -101,7 +100,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     }
     let per_thread = |ns: u128, threads: u32| ns as f64 / f64::from(threads.max(1));
     let mains_too = others == 0
-        || per_thread(main_ns, ranks) >= LEAST_OF_OTHERS * per_thread(others_ns, others);
+        || per_thread(main_ns, ranks) >= MIN_LOCK_WAIT_FRACTION * per_thread(others_ns, others);
     let lost_ns = match mains_too {
         true => per_thread(main_ns + others_ns, ranks + others),
         false => per_thread(others_ns, others),
@@ -120,7 +119,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     let part = |ns: u128| ns as f64 / whole_ns;
     let mut causes: Vec<Cause> = callers
         .into_values()
-        .filter(|(_, ns)| part(*ns) >= crate::imbalance::LEAST_SHARE)
+        .filter(|(_, ns)| part(*ns) >= MIN_CAUSE_SHARE)
         .map(|(node, ns)| Cause::new(node, false, part(ns) * lost_ns))
         .collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
@@ -133,7 +132,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     let (phase, _) = totals.sums.phases.iter().max_by_key(|(index, phase)| {
         (by_phase(phase), phase.duration.sum, std::cmp::Reverse(**index))
     })?;
-    let also = locked[1..].iter().filter(|it| part(it.sum_ns) > SHOWN_PART);
+    let also = locked[1..].iter().filter(|it| part(it.sum_ns) > MIN_FURTHER_SYMPTOM_FRACTION);
     Some(Finding {
         also_in: also.map(|it| it.call).collect(),
         causes,

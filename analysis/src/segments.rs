@@ -9,20 +9,14 @@ use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::NodeId;
 
-use crate::attribution::{Category, Inefficiency, SIGNIFICANCE, inefficiency, significant};
+use crate::attribution::{Category, Inefficiency, inefficiency, significant};
 use crate::imbalance::PhaseImbalance;
 use crate::labelling::Meaning;
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
 use crate::summary::Segment;
+use crate::thresholds::{MIN_SEGMENT_SYNC_FRACTION, MIN_SEVERITY, SIGNIFICANT_FRACTION};
 use crate::totals::{PhaseTotals, Totals};
-
-/// More than this part of the run is much: as for losses (PPoPP20, 5.3).
-const HIGH: f64 = 0.01;
-/// Imbalances that add up to far more than shows in the synchronisation trade off, and what shows is modest
-/// beside them: if it is less than this part, as that of a cause of a symptom (PPoPP20, 5.3.1). In ICS18's own
-/// segments it is at most 3 % where the authors read it as low or modest, and 100 % where as high.
-const MODEST: f64 = 0.1;
 
 /// The inefficient segments of a run, by phase; `places` are contexts' indices in the summary's tree.
 pub fn segments(
@@ -38,7 +32,7 @@ pub fn segments(
         let found = contexts(totals, meanings, owners, phase, measured);
         let sync = Inefficiency { imb_ns: measured.symptom_ns, wait_ns: measured.even_ns };
         let sum = |of: fn(&Inefficiency) -> f64| found.iter().map(|(_, it)| of(it)).sum::<f64>();
-        let of_sync_ns = Some(sync.wait_ns).filter(|ns| *ns > SIGNIFICANCE * run_ns);
+        let of_sync_ns = Some(sync.wait_ns).filter(|ns| *ns > SIGNIFICANT_FRACTION * run_ns);
         let imb_ns = sum(|it| it.imb_ns);
         let wait_ns = sum(|it| it.wait_ns) + of_sync_ns.unwrap_or(0.0);
         let is_high = high(sync.imb_ns / run_ns, imb_ns / run_ns, wait_ns / run_ns);
@@ -61,7 +55,11 @@ pub fn segments(
 
 /// Whether imb(S), the sum of imb(N) and the sum of wait(N) are high, all as parts of the run.
 fn high(of_sync: f64, imb: f64, wait: f64) -> [bool; 3] {
-    [of_sync > HIGH && of_sync >= MODEST * imb, imb > HIGH, wait > HIGH]
+    [
+        of_sync > MIN_SEVERITY && of_sync >= MIN_SEGMENT_SYNC_FRACTION * imb,
+        imb > MIN_SEVERITY,
+        wait > MIN_SEVERITY,
+    ]
 }
 
 /// Row of ICS18's Table 2, by whether imb(S), the sum of imb(N) and the sum of wait(N) are high.
@@ -112,7 +110,7 @@ fn contexts(
         (*call, inefficiency(Category::of(meanings[*call as usize]), &wait.time, ranks))
     });
     // Nothing lies below a call.
-    let calls = calls.filter(|(_, it)| it.imb_ns.max(it.wait_ns) > SIGNIFICANCE * run_ns);
+    let calls = calls.filter(|(_, it)| it.imb_ns.max(it.wait_ns) > SIGNIFICANT_FRACTION * run_ns);
     uneven.chain(calls).collect()
 }
 

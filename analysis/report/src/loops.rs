@@ -1,28 +1,29 @@
-//! Loops in sentences: how many iterations, how long, and which were alike.
+//! Loops in sentences: number and duration of their iterations, and the clusters of iterations.
 
 use plimsoll_summary::phrase::{count, counted, end_of, percent, seconds};
 use plimsoll_summary::{IterationCluster, Loop, Summary};
 
-/// Loops that are told, and the part of the run that one takes at least.
-const MOST: usize = 2;
-const LEAST_FRACTION: f64 = 0.1;
-/// Kinds of iterations that are told apart.
-const MOST_KINDS: usize = 3;
-/// Characters of a list of iterations that is shown.
-const MOST_LIST: usize = 40;
+/// Maximum number of loops that are shown.
+const MAX_LOOPS: usize = 2;
+/// Minimum part of the run of a loop that is shown.
+const MIN_LOOP_FRACTION: f64 = 0.1;
+/// Maximum number of clusters that are named one by one.
+const MAX_CLUSTERS: usize = 3;
+/// Maximum length of a list of iterations, in characters.
+const MAX_LIST_CHARS: usize = 40;
 
-/// The loops that take most of the run, a sentence each.
+/// The loops that take most of the run, one sentence for each.
 pub fn hottest(summary: &Summary) -> Vec<String> {
-    let told = |it: &&Loop| it.iterations.accepted > 1 && it.fraction >= LEAST_FRACTION;
-    summary.loops.iter().filter(told).take(MOST).map(sentence).collect()
+    let is_shown = |it: &&Loop| it.iterations.accepted > 1 && it.fraction >= MIN_LOOP_FRACTION;
+    summary.loops.iter().filter(is_shown).take(MAX_LOOPS).map(sentence).collect()
 }
 
 fn sentence(it: &Loop) -> String {
     let iterations = &it.iterations;
-    // Those that are too short to say more of were told apart, too.
+    // Rejected iterations are too short to be described, but they were told apart.
     let all = (iterations.accepted + iterations.rejected).max(1);
     let number = counted(all, "iteration");
-    // One mark or none: what samples cannot tell apart is at least that many.
+    // Samples alone give a lower bound.
     let number = if iterations.exact { number } else { format!("at least {number}") };
     let each_s = it.mean_duration_s / all as f64;
     let mut sentence = format!(
@@ -31,17 +32,17 @@ fn sentence(it: &Loop) -> String {
         seconds(each_s),
         percent(it.fraction)
     );
-    let mut kinds: Vec<&IterationCluster> = it.clusters.iter().collect();
-    let is_short = kinds.iter().all(|kind| kind.iterations.len() <= MOST_LIST);
-    if kinds.len() > 1 && kinds.len() <= MOST_KINDS && is_short {
-        kinds.sort_by(|a, b| b.mean_s.total_cmp(&a.mean_s));
-        let kind = |it: &&IterationCluster| {
+    let mut clusters: Vec<&IterationCluster> = it.clusters.iter().collect();
+    let is_short = clusters.iter().all(|cluster| cluster.iterations.len() <= MAX_LIST_CHARS);
+    if clusters.len() > 1 && clusters.len() <= MAX_CLUSTERS && is_short {
+        clusters.sort_by(|a, b| b.mean_s.total_cmp(&a.mean_s));
+        let in_words = |it: &&IterationCluster| {
             format!("{} in iterations {}", seconds(it.mean_s), it.iterations)
         };
         sentence.push_str("; ");
-        sentence.push_str(&kinds.iter().map(kind).collect::<Vec<_>>().join(", "));
-    } else if kinds.len() > 1 {
-        sentence.push_str(&format!("; of {} kinds", count(kinds.len() as u64)));
+        sentence.push_str(&clusters.iter().map(in_words).collect::<Vec<_>>().join(", "));
+    } else if clusters.len() > 1 {
+        sentence.push_str(&format!("; {} clusters of iterations", count(clusters.len() as u64)));
     }
     sentence.push('.');
     sentence

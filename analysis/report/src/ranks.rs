@@ -1,53 +1,58 @@
-//! Kinds of ranks and of threads in sentences: which did alike, and which of them to look at.
+//! Clusters of ranks and of threads in sentences: their members and representatives.
 
-use plimsoll_summary::phrase::{counted, seconds};
+use plimsoll_summary::phrase::{counted, rank_list, seconds};
 use plimsoll_summary::{RankCluster, Summary, ThreadCluster};
 
-/// Kinds that are told one by one.
-const MOST: usize = 4;
+/// Maximum number of clusters that are named one by one.
+const MAX_CLUSTERS: usize = 4;
+/// Maximum length of a list of ranks, in characters.
+const MAX_LIST_CHARS: usize = 40;
 
-/// Which ranks did alike; `None` where all did, or nothing is known.
-pub fn kinds(summary: &Summary) -> Option<String> {
+/// The clusters of ranks, largest first; `None` if all ranks behave alike or nothing is known.
+pub fn rank_clusters(summary: &Summary) -> Option<String> {
     let clusters = &summary.clusters;
     if clusters.len() < 2 {
         return None;
     }
     let mut largest: Vec<&RankCluster> = clusters.iter().collect();
     largest.sort_by_key(|cluster| std::cmp::Reverse(cluster.size));
-    let told: Vec<String> = largest.iter().take(MOST).map(|cluster| kind(cluster)).collect();
-    let more = match clusters.len() - told.len() {
+    let named: Vec<String> =
+        largest.iter().take(MAX_CLUSTERS).map(|cluster| rank_cluster(cluster)).collect();
+    let more = match clusters.len() - named.len() {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    Some(format!("{} kinds by what they did: {}{more}.", clusters.len(), told.join("; ")))
+    Some(format!("{}{more}.", named.join("; ")))
 }
 
-fn kind(cluster: &RankCluster) -> String {
+fn rank_cluster(cluster: &RankCluster) -> String {
+    let list = rank_list(&cluster.ranks, MAX_LIST_CHARS);
     match cluster.size {
-        1 => format!("rank {}", cluster.ranks),
-        _ => format!("ranks {}, typically rank {}", cluster.ranks, cluster.representative),
+        1 => format!("rank {list}"),
+        _ => format!("ranks {list} (representative: rank {})", cluster.representative),
     }
 }
 
-/// What threads did that do not communicate; `None` where none was seen.
-pub fn thread_kinds(summary: &Summary) -> Option<String> {
+/// The clusters of threads that do not communicate; `None` if there is no such thread.
+pub fn thread_clusters(summary: &Summary) -> Option<String> {
     let clusters = &summary.thread_clusters;
     if clusters.is_empty() {
         return None;
     }
-    let told: Vec<String> = clusters.iter().take(MOST).map(thread_kind).collect();
-    let more = match clusters.len() - told.len() {
+    let named: Vec<String> = clusters.iter().take(MAX_CLUSTERS).map(thread_cluster).collect();
+    let more = match clusters.len() - named.len() {
         0 => String::new(),
-        more => format!("; and {more} more kinds"),
+        more => format!("; and {more} more clusters"),
     };
-    Some(format!("beside those that communicate: {}{more}.", told.join("; ")))
+    Some(format!("not communicating: {}{more}.", named.join("; ")))
 }
 
-fn thread_kind(cluster: &ThreadCluster) -> String {
+fn thread_cluster(cluster: &ThreadCluster) -> String {
     let threads = counted(cluster.size, "thread");
     let routine = cluster.routine.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
     let each = if cluster.size == 1 { "" } else { " each" };
     let (work, mean) = (seconds(cluster.work_s), seconds(cluster.mean_s));
+    let list = rank_list(&cluster.ranks, MAX_LIST_CHARS);
     let ranks = if cluster.ranks.contains(['-', ',']) { "ranks" } else { "rank" };
-    format!("{threads}{routine} ({ranks} {}), computing {work} of {mean}{each}", cluster.ranks)
+    format!("{threads}{routine} ({ranks} {list}), computing {work} of {mean}{each}")
 }

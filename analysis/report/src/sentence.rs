@@ -42,7 +42,7 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
     let (mean, max) = (seconds(symptom.mean_s), seconds(symptom.max_s));
     match loss.kind {
         LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization => {
-            format!("{place}, where {waiting} ({max} at most, {mean} on average)")
+            format!("{place}, where {waiting} (wait time {max} at most, {mean} on average)")
         }
         LossKind::FrequentCommunication => {
             let poll = if loss.polling { "; they look whether something has arrived" } else { "" };

@@ -3,7 +3,7 @@
 use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
-use super::ranks::{kinds, thread_kinds};
+use super::ranks::{rank_clusters, thread_clusters};
 use super::sentence::{caused_by, further_causes, gist, seen_in, waited_for};
 use super::{WIDTH, tree};
 use plimsoll_summary::KILLED;
@@ -89,22 +89,6 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
     })
 }
 
-/// Sampling periods that a run must last before it means anything that no loss was found.
-const LONG_ENOUGH: f64 = 25.0;
-
-/// Whether so few samples fell into a run that it can hide anything.
-fn is_too_short(summary: &Summary) -> bool {
-    summary.run.elapsed_s < LONG_ENOUGH * summary.run.period_us.asked * 1e-6
-}
-
-/// Parallel efficiency from which on it is the work that takes the time.
-const WELL_USED: f64 = 0.8;
-
-/// Whether most of the time goes elsewhere, although no loss stands out.
-fn computes_little(summary: &Summary) -> bool {
-    has_mpi(summary) && summary.efficiency.parallel.is_some_and(|parallel| parallel < WELL_USED)
-}
-
 /// The verdict in a sentence.
 pub fn verdict(summary: &Summary) -> String {
     let elapsed_s = summary.run.elapsed_s;
@@ -113,18 +97,20 @@ pub fn verdict(summary: &Summary) -> String {
             "Nothing can be said: the run ended before the first sample was taken.".into()
         } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
-        } else if is_too_short(summary) {
+        } else if summary.is_too_short() {
             let period = seconds(summary.run.period_us.asked * 1e-6);
             format!(
                 "Too short a run to find losses in: with a sample every {period}, let it last a second or \
                  more."
             )
-        } else if computes_little(summary) {
-            "No single loss costs more than 1 % of the run time, but the ranks compute little of it: see \
-             where they wait."
-                .into()
+        } else if summary.computes_little() {
+            format!(
+                "No single loss costs more than {}, but the ranks compute little of it: see where they \
+                 wait.",
+                smallest_loss(summary)
+            )
         } else if summary.run.complete {
-            "No scalability loss found: none costs more than 1 % of the run time.".into()
+            format!("No scalability loss found: none costs more than {}.", smallest_loss(summary))
         } else {
             "No scalability loss found in what was measured.".into()
         };
@@ -138,6 +124,23 @@ pub fn verdict(summary: &Summary) -> String {
     match summary.losses.len() {
         1 => format!("One loss found: {} ({cost}).", first.kind),
         number => format!("{number} losses found. The largest: {} ({cost}).", first.kind),
+    }
+}
+
+/// The smallest loss that would have been reported: `1.0 % of the run time`; communication by itself where
+/// its threshold is higher.
+fn smallest_loss(summary: &Summary) -> String {
+    let of_run = |name| {
+        let loss_s = summary.threshold(name).filter(|_| summary.run.elapsed_s > 0.0)?;
+        Some(percent(loss_s / summary.run.elapsed_s))
+    };
+    match (of_run("min_loss_s"), of_run("min_communication_loss_s")) {
+        (Some(loss), Some(communication)) if loss != communication => {
+            format!("{loss} ({communication} for communication) of the run time")
+        }
+        (Some(loss), _) => format!("{loss} of the run time"),
+        // Files of earlier versions do not say what was asked of a loss.
+        (None, _) => "a small part of the run time".into(),
     }
 }
 
@@ -163,9 +166,9 @@ fn head(summary: &Summary) -> Page {
         && has_mpi(summary)
         && summary.run.complete
         && !summary.tree.nodes.is_empty()
-        && !is_too_short(summary)
+        && !summary.is_too_short()
     {
-        page.line(match computes_little(summary) {
+        page.line(match summary.computes_little() {
             false => "To make it faster, speed up the work itself. Most of the time goes to:",
             true => "Most of the time goes to:",
         });
@@ -240,14 +243,14 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     for (index, sentence) in hottest(summary).iter().enumerate() {
         page.paragraph(if index == 0 { "Loops      " } else { "           " }, sentence, 3);
     }
-    if let Some(kinds) = kinds(summary) {
-        page.paragraph("Ranks      ", &kinds, 3);
+    if let Some(clusters) = rank_clusters(summary) {
+        page.paragraph("Clusters   ", &clusters, 3);
     }
     for pattern in patterns(summary) {
         page.paragraph("Patterns   ", &pattern, 2);
     }
-    if let Some(kinds) = thread_kinds(summary) {
-        page.paragraph("Threads    ", &kinds, 3);
+    if let Some(clusters) = thread_clusters(summary) {
+        page.paragraph("Threads    ", &clusters, 3);
     }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {
@@ -280,7 +283,7 @@ fn measured(summary: &Summary) -> String {
     let collection = &summary.collection;
     let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
     let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
-    let part = match is_too_short(summary) {
+    let part = match summary.is_too_short() {
         false => format!("{:.2} % of CPU time", 100.0 * (sampling_s + collecting_s) / available_s),
         true => "not to be compared with so short a run".into(),
     };
@@ -296,7 +299,7 @@ fn measured(summary: &Summary) -> String {
     }
     if collection.truncated > 0 {
         let part = collection.truncated as f64 / collection.samples.max(1) as f64;
-        sentence.push_str(&format!("; {} of the call paths are partial", percent(part)));
+        sentence.push_str(&format!("; {} of the call paths are truncated", percent(part)));
     }
     if collection.unsampled_threads > 0 {
         let threads = counted(collection.unsampled_threads, "thread");

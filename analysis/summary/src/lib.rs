@@ -26,6 +26,8 @@ mod structure;
 mod tree;
 mod wire;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom};
@@ -95,7 +97,30 @@ pub struct Summary {
     pub communication: Communication,
     /// All calling contexts.
     pub tree: Tree,
+    /// The numbers that decided the verdicts of this run, by name; empty in files of earlier versions.
+    #[serde(default)]
+    pub thresholds: BTreeMap<String, f64>,
     /// What the measurement could not do or did otherwise than asked, a sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+impl Summary {
+    /// A threshold that was in force when the summary was made; `None` in files of earlier versions.
+    pub fn threshold(&self, name: &str) -> Option<f64> {
+        self.thresholds.get(name).copied()
+    }
+
+    /// Whether the run has too few samples for a loss to show.
+    pub fn is_too_short(&self) -> bool {
+        let period_s = self.run.period_us.asked * 1e-6;
+        let least = self.threshold("min_run_periods");
+        least.is_some_and(|least| self.run.elapsed_s < least * period_s)
+    }
+
+    /// Whether the ranks of an MPI job compute only for a small part of the run.
+    pub fn computes_little(&self) -> bool {
+        let least = self.threshold("min_efficiency").filter(|_| self.run.mpi.abi != MpiAbi::None);
+        least.zip(self.efficiency.parallel).is_some_and(|(least, parallel)| parallel < least)
+    }
 }

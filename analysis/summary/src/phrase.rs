@@ -1,5 +1,6 @@
 //! Numbers, ranks, frames and paths in words.
 
+use crate::ranks::RankSet;
 use crate::{Frame, FrameKind, NodeOfRun};
 
 /// Stands between a number and its unit: a space at which no line is broken.
@@ -55,27 +56,49 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// Longest rank list that is shown whole.
-const RANKS_LENGTH: usize = 30;
+/// Maximum length of a rank list that is shown whole, in characters.
+const MAX_LIST_CHARS: usize = 30;
 
-/// Ranks as the subject of a sentence: `rank 0`, `ranks 0-3,8`, `all ranks`.
+/// A rank list as people write it: `1, 3, 5-7`, without the strides of the JSON. Of a list that is longer
+/// than `max_chars` the first ranks, and `...`. A list that cannot be read stays as it is.
+pub fn rank_list(list: &str, max_chars: usize) -> String {
+    let Ok(set) = list.parse::<RankSet>() else { return list.to_owned() };
+    let mut written = String::new();
+    let mut ranks = set.iter().peekable();
+    while let Some(first) = ranks.next() {
+        let mut last = first;
+        while let Some(next) = ranks.next_if(|next| *next == last + 1) {
+            last = next;
+        }
+        let run = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        let separator = if written.is_empty() { "" } else { ", " };
+        let is_too_long = written.len() + separator.len() + run.len() > max_chars;
+        if is_too_long && !written.is_empty() {
+            return format!("{written}, ...");
+        }
+        written.push_str(separator);
+        written.push_str(&run);
+    }
+    written
+}
+
+/// Ranks as the subject of a sentence: `rank 0`, `ranks 0-3, 8`, `all ranks`.
 pub fn ranks(list: &str, of: u32) -> String {
     if rank_count(list) >= u64::from(of) && of > 1 {
         return "all ranks".into();
     }
-    let noun = if rank_count(list) == 1 { "rank" } else { "ranks" };
     if list.is_empty() {
         return "some ranks".into();
     }
-    if list.len() <= RANKS_LENGTH {
-        return format!("{noun} {list}");
+    let noun = if rank_count(list) == 1 { "rank" } else { "ranks" };
+    let shown = rank_list(list, MAX_LIST_CHARS);
+    if shown.ends_with("...") {
+        return format!("{} ranks ({shown})", count(rank_count(list)));
     }
-    let end = list.char_indices().take_while(|(at, _)| *at < RANKS_LENGTH);
-    let cut = end.filter(|(_, c)| *c == ',').last().map_or(0, |(at, _)| at);
-    format!("{} ranks ({},...)", count(rank_count(list)), &list[..cut])
+    format!("{noun} {shown}")
 }
 
-/// Ranks that wait: `rank 0 waits`, `ranks 0-3,8 wait`.
+/// Ranks that wait: `rank 0 waits`, `ranks 0-3, 8 wait`.
 pub fn waiting(list: &str, of: u32) -> String {
     let verb = if rank_count(list) == 1 { "waits" } else { "wait" };
     format!("{} {verb}", ranks(list, of))

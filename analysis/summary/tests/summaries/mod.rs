@@ -116,6 +116,10 @@ pub fn minimal() -> Summary {
         communication: Default::default(),
         per_rank: SideFile::default(),
         tree: Tree::default(),
+        thresholds: BTreeMap::from([
+            ("min_run_periods".to_owned(), 25.0),
+            ("min_efficiency".to_owned(), 0.8),
+        ]),
         notes: vec![],
     }
 }
@@ -160,6 +164,8 @@ pub fn balanced() -> Summary {
     summary.efficiency =
         Efficiency { parallel: Some(0.964), load_balance: Some(0.985), communication: Some(0.979) };
     summary.projection.elapsed_s = 120.43;
+    summary.thresholds.insert("min_loss_s".into(), 1.2043);
+    summary.thresholds.insert("min_communication_loss_s".into(), 1.2043);
     summary.tree = tree(
         16,
         vec![
