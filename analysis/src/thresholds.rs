@@ -1,8 +1,8 @@
 //! Every number that decides a verdict: its meaning, its unit, and the paper that it comes from.
 //!
-//! [`in_force`] puts the thresholds of a run into its summary, where reports read them. A view decides
-//! nothing by a number of its own. Where a paper leaves a number open ("significantly", "high"), the
-//! value here is ours, and its documentation says why.
+//! [`in_force`] puts the thresholds of a run into its summary, where reports read them. A view
+//! decides nothing by a number of its own. Where a paper leaves a number open ("significantly",
+//! "high"), the value here is ours, and its documentation says why.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,22 @@ use crate::losses::MinLoss;
 
 /// Minimum severity of a loss, as a fraction of the run time (PPoPP20, 5.3).
 pub const MIN_SEVERITY: f64 = 0.01;
-/// Minimum length of a run that is diagnosed, in sampling periods: with fewer samples a loss can hide.
+/// Minimum length of a run that is diagnosed, in sampling periods: with fewer samples a loss can
+/// hide.
 pub const MIN_RUN_PERIODS: f64 = 25.0;
-/// Minimum parallel efficiency of a run whose time counts as used by work.
+/// Minimum parallel efficiency of a run that is said to spend its time on work.
 pub const MIN_EFFICIENCY: f64 = 0.8;
 /// Minimum mean wait for a core that is oversubscription even if the job has a core for each of its
 /// threads, as a fraction of the run time: other programs then use the cores.
 pub const MIN_RUN_DELAY_FRACTION: f64 = 0.05;
-/// Factor on the minimum loss of communication on oversubscribed nodes: there, the latency of a message
-/// includes its receiver's wait for a core.
+/// Factor on the minimum loss of communication on oversubscribed nodes: there, the latency of a
+/// message includes its receiver's wait for a core.
 pub const CROWDED_COMMUNICATION_FACTOR: f64 = 5.0;
-/// Minimum of any loss beside oversubscription, as a fraction of the wait for cores. The kernel's wait
-/// times are read between samples; their error in a single instance looks like uneven work.
+/// Minimum of any loss beside oversubscription, as a fraction of the wait for cores. The kernel's
+/// wait times are read between samples; their error in a single instance looks like uneven work.
 pub const MIN_FRACTION_OF_RUN_DELAY: f64 = 0.05;
-/// Minimum of uneven work, as a fraction of the wait time that balanced work would leave. Ranks that wait
-/// often resume work slightly earlier or later than the clock shows.
+/// Minimum of uneven work, as a fraction of the wait time that balanced work would leave. Ranks
+/// that wait often resume work slightly earlier or later than the clock shows.
 pub const MIN_FRACTION_OF_RESIDUAL: f64 = 0.05;
 
 // Load imbalance and serialization
@@ -37,37 +38,38 @@ pub const MIN_FRACTION_OF_RESIDUAL: f64 = 0.05;
 pub const MIN_CAUSE_SHARE: f64 = 0.1;
 /// Sum of the causes, relative to the loss, above which they partly even each other out.
 pub const EVENED_OUT_FACTOR: f64 = 1.1;
-/// Fraction of a context's imbalance that loops, inlined functions and callees below it must hold to be
-/// named in its place (as ICS18, 4.3.2).
+/// Fraction of a context's imbalance that loops, inlined functions and callees below it must hold
+/// to be named in its place (as ICS18, 4.3.2).
 pub const MIN_INNER_FRACTION: f64 = 0.7;
 /// Factor by which losses within subgroups must exceed the loss of whole instances to replace it:
 /// sampling noise is summed over intervals and grows as intervals get shorter.
 pub const SUBGROUP_FACTOR: f64 = 1.1;
-/// Minimum mean length of an instance, in sampling periods, for the slow function of each single instance
-/// to be known.
+/// Minimum mean length of an instance, in sampling periods, for the slow function of each single
+/// instance to be known.
 pub const MIN_PERIODS_PER_INSTANCE: f64 = 2.0;
 /// Minimum time of a function under each of two callers, as a fraction of the larger one, for the
 /// function to be a tool that both share.
 pub const MIN_SHARED_FRACTION: f64 = 0.05;
-/// Maximum work of the other ranks, as a fraction of the working rank's: the phase is then serialized
-/// (PPoPP20, 5.1).
+/// Maximum work of the other ranks, as a fraction of the working rank's: the phase is then
+/// serialized (PPoPP20, 5.1).
 pub const SERIAL_FRACTION: f64 = 0.1;
-/// Maximum imbalance of a cause's totals, as a fraction of the imbalance of its instances, if ranks are
-/// slow in turn.
+/// Maximum imbalance of a cause's totals, as a fraction of the imbalance of its instances, if ranks
+/// are slow in turn.
 pub const TURNS_FRACTION: f64 = 0.5;
-/// Minimum part of the work's imbalance that shows in each of two symptoms for them to be two losses.
+/// Minimum part of the work's imbalance that shows in each of two symptoms for them to be two
+/// losses.
 pub const MIN_SECOND_SYMPTOM_FRACTION: f64 = 0.1;
 /// Minimum wait time in a call, as a fraction of the loss that is said to show there.
 pub const MIN_SYMPTOM_FRACTION: f64 = 0.1;
 
 // Communication, files and locks (PPoPP20, 5.3.2)
 
-/// Fraction of the time in calls above which they are long calls rather than frequent ones, if it is
-/// spent in calls of [`LONG_CALL_NS`] or more.
+/// Fraction of the time in calls above which they are long calls rather than frequent ones, if it
+/// is spent in calls of [`LONG_CALL_NS`] or more.
 pub const LONG_CALLS_FRACTION: f64 = 0.5;
-/// Minimum fraction of a call's time that moving its data takes for the message to be large. PPoPP20
-/// uses the derived label, which needs 70 % on all ranks; labels of functions alone underestimate the
-/// transfer, since one rank polls while its partner copies.
+/// Minimum fraction of a call's time that moving its data takes for the message to be large.
+/// PPoPP20 uses the derived label, which needs 70 % on all ranks; labels of functions alone
+/// underestimate the transfer, since one rank polls while its partner copies.
 pub const MIN_TRANSFER_FRACTION: f64 = 0.5;
 /// Minimum number of calls per rank that are frequent.
 pub const MIN_FREQUENT_CALLS: u64 = 10;
@@ -77,8 +79,8 @@ pub const MIN_LARGE_BYTES: u64 = 64 << 10;
 pub const MIN_FURTHER_SYMPTOM_FRACTION: f64 = 0.05;
 /// Minimum part of all work that a function holds for partners to be late in it.
 pub const MIN_PARTNER_WORK_FRACTION: f64 = 0.1;
-/// Maximum time of the slowest rank in files, as a multiple of the mean: beyond it the time is uneven
-/// work of few ranks.
+/// Maximum time of the slowest rank in files, as a multiple of the mean: beyond it the time is
+/// uneven work of few ranks.
 pub const MAX_IO_IMBALANCE: f64 = 2.0;
 /// Minimum wait for a lock of the communicating threads, as a fraction of the other threads' wait.
 pub const MIN_LOCK_WAIT_FRACTION: f64 = 0.1;
@@ -94,11 +96,11 @@ pub const MIN_GROUPS_EXPLAIN_FRACTION: f64 = 0.5;
 /// Minimum part of a phase's work that a context takes on the ranks which have it, for it to tell
 /// process groups apart.
 pub const MIN_GROUP_CONTEXT_FRACTION: f64 = 0.1;
-/// Minimum time of such a context, in sampling periods: with fewer, another rank may have run the context
-/// without a sample.
+/// Minimum time of such a context, in sampling periods: with fewer, another rank may have run the
+/// context without a sample.
 pub const MIN_GROUP_CONTEXT_PERIODS: f64 = 10.0;
-/// Minimum excess of a group's work over the mean of all ranks for groups to be unequal, as a fraction of
-/// the run time (PPoPP20, 5.4, says "significantly").
+/// Minimum excess of a group's work over the mean of all ranks for groups to be unequal, as a
+/// fraction of the run time (PPoPP20, 5.4, says "significantly").
 pub const MIN_GROUP_EXCESS_OF_RUN: f64 = 0.01;
 /// The same excess as a fraction of that mean.
 pub const MIN_GROUP_EXCESS_OF_MEAN: f64 = 0.1;
@@ -107,20 +109,21 @@ pub const MIN_GROUP_EXCESS_OF_MEAN: f64 = 0.1;
 
 /// Minimum part of the run of a significant context (ICS18, 4.3.2).
 pub const SIGNIFICANT_FRACTION: f64 = 0.001;
-/// Minimum part of an imbalance that a context holds for the imbalance to arise in it (ICS18, 4.3.2).
+/// Minimum part of an imbalance that a context holds for the imbalance to arise in it (ICS18,
+/// 4.3.2).
 pub const ORIGIN_FRACTION: f64 = 0.7;
 /// Maximum coefficient of variation of a balanced context, relative to the root's (SC10, II-B).
 pub const BALANCED_RATIO: f64 = 1.1;
 /// Difference between two ranks that do the same work, as a fraction of it: processes start and are
 /// scheduled at slightly different times.
 pub const NOISE_FRACTION: f64 = 0.01;
-/// Minimum imbalance of a segment's synchronisation, as a fraction of the sum over its contexts. If the
-/// sum is far larger, the imbalances even each other out. In ICS18's segments the ratio is at most 3 %
-/// where the authors call it low or modest, and 100 % where they call it high.
+/// Minimum imbalance of a segment's synchronisation, as a fraction of the sum over its contexts. If
+/// the sum is far larger, the imbalances even each other out. In ICS18's segments the ratio is at
+/// most 3 % where the authors call it low or modest, and 100 % where they call it high.
 pub const MIN_SEGMENT_SYNC_FRACTION: f64 = 0.1;
 
-/// The thresholds that decided the verdicts of a run, by name. Fractions and factors have no unit; `_ns`,
-/// `_s` and `_bytes` stand in the names.
+/// The thresholds that decided the verdicts of a run, by name. Fractions and factors have no unit;
+/// `_ns`, `_s` and `_bytes` stand in the names.
 pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
     [
         ("min_severity", MIN_SEVERITY),

@@ -326,9 +326,10 @@ mod tests {
         assert_eq!(ranks("0-3", 4), "all ranks");
         assert_eq!(ranks("", 4), "some ranks");
         let odd = "1,3,5,8,9,11,13,15,17,19,21,23,25,27";
-        assert_eq!(ranks(odd, 64), "14 ranks (1,3,5,8,9,11,13,15,17,19,21,...)");
+        assert_eq!(ranks(odd, 64), "14 ranks (1, 3, 5, 8-9, 11, 13, 15, 17, ...)");
+        assert_eq!(ranks("0,16-20:2", 64), "ranks 0, 16, 18, 20");
         assert_eq!(waiting("0", 4), "rank 0 waits");
-        assert_eq!(waiting("0,2", 4), "ranks 0,2 wait");
+        assert_eq!(waiting("0,2", 4), "ranks 0, 2 wait");
         assert_eq!(rank_count("0-3,8,16-30:2"), 13);
         assert_eq!(rank_count("3-1,x,,4:0"), 0);
     }

@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 12] = [
+const ADDED: [&str; 13] = [
     "memory",
     "notes",
     "unsampled_threads",
@@ -78,6 +78,7 @@ const ADDED: [&str; 12] = [
     "communication",
     "waits_for",
     "origin",
+    "thresholds",
 ];
 
 /// Every object of a summary with every key filled has the keys that the schema names for it, and

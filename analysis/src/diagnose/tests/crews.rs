@@ -35,7 +35,8 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     assert!(summary.thread_clusters.iter().all(|it| it.distance.is_some_and(|far| far > 0.2)));
     let text = plimsoll_report::text(&summary);
     let words: Vec<&str> = text.split_whitespace().collect();
-    let told = "6 threads in work (ranks 0-1,3), computing 0.10 s of 0.40 s each; 4 threads in log";
+    let told =
+        "6 threads in work (ranks 0-1, 3), computing 0.10 s of 0.40 s each; 4 threads in log";
     assert!(words.join(" ").contains(told), "{text}");
 }
 
