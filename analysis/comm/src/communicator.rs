@@ -1,5 +1,5 @@
-//! How the analysis talks across nodes: point-to-point messages of bytes, and on top of them
-//! reduction, broadcast and gathering by binary trees (PPoPP20, 3.1).
+//! Exchange of values between processes: point-to-point messages of bytes, and reduction, broadcast
+//! and gathering by binary trees on top of them (PPoPP20, 3.1).
 //!
 //! Implementations are the job's own MPI ([`Communicator`] over its PMPI), the `mpi` crate for the
 //! stand-alone digest, and threads in one process ([`crate::threads`]).
@@ -9,39 +9,39 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Largest message in bytes: well below the 2 GiB that an int counts in MPI.
+/// Maximum size of a message, in bytes: well below the 2 GiB limit of MPI's int counts.
 const CHUNK_BYTES: usize = 1 << 29;
 
 /// A set of processes that exchange messages. Messages between two processes arrive in the order
 /// in which they were sent; sending may block until the receiver takes the message.
 pub trait Communicator {
-    /// This process, from 0 to `size` - 1.
+    /// Returns the number of this process, from 0 to `size` - 1.
     fn rank(&self) -> u32;
-    /// Number of processes.
+    /// Returns the number of processes.
     fn size(&self) -> u32;
     /// Sends a message of less than 1 GiB.
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), CommunicatorError>;
-    /// Waits for the next message from a process.
+    /// Waits for the next message from a process and returns it.
     fn receive(&self, from: u32) -> Result<Vec<u8>, CommunicatorError>;
 }
 
-/// Why processes could not exchange values.
+/// An error of exchanging values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommunicatorError {
     /// The transport failed.
     Transport {
         /// The process at the other end.
         peer: u32,
-        /// What the transport says.
+        /// The transport's message.
         reason: String,
     },
-    /// A value could not be written as bytes.
+    /// A value cannot be encoded.
     Encode(String),
-    /// Bytes that arrived are no value of the expected type.
+    /// Received bytes do not decode to a value of the expected type.
     Decode {
-        /// Where they came from.
+        /// The sending process.
         peer: u32,
-        /// What does not fit.
+        /// The decoder's message.
         reason: String,
     },
     /// Another process failed; the exchange was completed without its values.
@@ -67,8 +67,8 @@ impl fmt::Display for CommunicatorError {
 
 impl std::error::Error for CommunicatorError {}
 
-/// What travels: a value, or the reason why there is none. A process that failed still answers,
-/// since the others wait for it.
+/// Content of a message: a value, or the reason why there is none. A process that failed still
+/// sends its messages, since others wait for them.
 type Envelope<T> = Result<T, String>;
 
 fn send_value<T: Serialize>(
@@ -115,8 +115,8 @@ fn receive_value<T: DeserializeOwned>(
     })
 }
 
-/// Combines the values of all processes by a binary tree; the result is at process 0, `None`
-/// elsewhere. `combine` must be associative and free of order. Collective.
+/// Combines the values of all processes by a binary tree. Returns the result on process 0, `None`
+/// elsewhere. `combine` must be associative and commutative. Collective.
 pub fn reduce<T: Serialize + DeserializeOwned>(
     comm: &dyn Communicator,
     value: T,
@@ -142,8 +142,8 @@ pub fn reduce<T: Serialize + DeserializeOwned>(
     envelope.map(Some).map_err(CommunicatorError::Elsewhere)
 }
 
-/// Hands process 0's value to all; the other processes' arguments are ignored. If process 0 has
-/// only an error, all processes return it. Collective.
+/// Sends process 0's value to all processes and returns it there. The argument is ignored on other
+/// processes. If process 0 has an error instead, all processes return it. Collective.
 pub fn broadcast<T: Serialize + DeserializeOwned>(
     comm: &dyn Communicator,
     value: Result<Option<T>, CommunicatorError>,
@@ -169,7 +169,8 @@ pub fn broadcast<T: Serialize + DeserializeOwned>(
     envelope.map_err(CommunicatorError::Elsewhere)
 }
 
-/// Collects the values of all processes at process 0, by rank; `None` elsewhere. Collective.
+/// Gathers the values of all processes on process 0, in the order of ranks; `None` elsewhere.
+/// Collective.
 pub fn gather<T: Serialize + DeserializeOwned>(
     comm: &dyn Communicator,
     value: T,
@@ -184,7 +185,7 @@ pub fn gather<T: Serialize + DeserializeOwned>(
     }))
 }
 
-/// A process on its own.
+/// The communicator of a single process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone;
 

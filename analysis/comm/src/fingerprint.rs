@@ -1,15 +1,15 @@
 //! Hashes that are the same on every machine and in every build, so that processes can compare what
 //! they have without sending it: FNV-1a of 64 bits, by Fowler, Noll and Vo.
 
-/// The hash of nothing, from which others go on.
+/// The hash of no bytes, with which every hash begins.
 pub const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The hash of what `hash` is of, and of these bytes behind it.
+/// Extends a hash by further bytes.
 pub fn extended(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The hash of a text.
+/// Returns the hash of a text.
 pub fn fingerprint(text: &str) -> u64 {
     extended(BASIS, text.as_bytes())
 }

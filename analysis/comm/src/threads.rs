@@ -1,5 +1,4 @@
-//! A [`Communicator`] of threads in one process: reduction without MPI, for tests and for trees
-//! of more ranks than a machine can run.
+//! A [`Communicator`] of threads in one process: reduction without MPI, for digests and tests.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +6,7 @@ use std::thread;
 
 use crate::communicator::{Communicator, CommunicatorError};
 
-/// One thread's end of all channels.
+/// One thread's ends of the channels to all threads.
 pub struct ThreadCommunicator {
     rank: u32,
     to: Vec<Sender<Vec<u8>>>,
@@ -16,7 +15,7 @@ pub struct ThreadCommunicator {
 }
 
 impl ThreadCommunicator {
-    /// The ends of `size` processes that can all reach each other.
+    /// Makes the communicators of `size` threads, in the order of their ranks.
     pub fn world(size: u32) -> Vec<Self> {
         let mut world: Vec<Self> =
             (0..size).map(|rank| Self { rank, to: Vec::new(), from: Vec::new() }).collect();
@@ -56,8 +55,8 @@ impl Communicator for ThreadCommunicator {
     }
 }
 
-/// Runs `body` on `size` threads, each with its end of a communicator; their results by rank. A
-/// panic in one of them is passed on.
+/// Runs `body` on `size` threads, each with its communicator. Returns the results in the order of
+/// ranks. A panic in a thread is passed on.
 pub fn run<T: Send>(size: u32, body: impl Fn(&dyn Communicator) -> T + Sync) -> Vec<T> {
     let body = &body;
     thread::scope(|scope| {

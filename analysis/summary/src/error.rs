@@ -1,4 +1,4 @@
-//! What can go wrong outside the numbers: reading and writing files.
+//! Errors of reading summaries and writing reports.
 
 use std::fmt;
 use std::io;
@@ -13,31 +13,31 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file is no summary, or is damaged.
+    /// A file is no summary, or it is damaged.
     NotASummary {
-        /// What is wrong, with line and column where they are known.
+        /// The defect, with line and column if they are known.
         reason: String,
     },
-    /// A file is a summary of a version that this build does not know.
+    /// A file is a summary of a schema version that this build does not read.
     WrongSchema {
-        /// Its version.
+        /// The version in the file.
         found: String,
     },
     /// A file cannot be written.
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A report can be written neither where it belongs nor in the directory for such cases.
+    /// A report can be written neither to its target nor to the fallback directory.
     NoPlace {
-        /// Why not where it belongs.
+        /// The error at the target.
         wanted: Box<Error>,
-        /// Why not in the other.
+        /// The error in the fallback directory.
         fallback: Box<Error>,
     },
 }
@@ -81,7 +81,7 @@ impl std::error::Error for Error {
 }
 
 impl Error {
-    /// What the user can do so that a report or a spool is written, as a sentence.
+    /// Returns a sentence that tells the user how to get the report or the spool written.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Write { source, .. } if is_full(source) => {
@@ -96,7 +96,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The reason in words, as the end of a sentence.
+/// Returns the reason of an error in words, as the end of a sentence.
 pub fn reason(error: &io::Error) -> String {
     let words = match error.kind() {
         io::ErrorKind::NotFound => "it does not exist",
@@ -111,7 +111,7 @@ pub fn reason(error: &io::Error) -> String {
     words.to_owned()
 }
 
-/// A message of the system without its number, which says the same again.
+/// Removes the error number from a system message; the words say the same.
 fn without_number(message: &str) -> String {
     let words = message.rsplit_once(" (os error ").map_or(message, |(words, _)| words);
     words.trim_end_matches('.').to_owned()

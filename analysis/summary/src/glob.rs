@@ -1,9 +1,10 @@
-//! Globs over names of programs and of functions.
+//! Glob patterns for names of programs and of functions.
 
 use std::fmt;
 use std::path::Path;
 
-/// A pattern: `*` is any text, `?` any character, `[a-c]` one of these, `[!a-c]` none of these.
+/// A glob pattern: `*` matches any text, `?` any character, `[a-c]` one of these, `[!a-c]` any
+/// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     pattern: Vec<char>,
@@ -11,19 +12,19 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// A pattern of programs; every text is one.
+    /// Makes a pattern for programs. Every text is a valid pattern.
     pub fn new(pattern: &str) -> Self {
         Self { pattern: pattern.chars().collect(), classes: true }
     }
 
-    /// A pattern of functions. Brackets stand for themselves, because they are parts of names
-    /// (`operator[]`, `f[abi:cxx11]`), which users copy from a report.
+    /// Makes a pattern for functions. Brackets match themselves, because users copy names such as
+    /// `operator[]` and `f[abi:cxx11]` from a report.
     pub fn of_functions(pattern: &str) -> Self {
         Self { classes: false, ..Self::new(pattern) }
     }
 
-    /// Whether the pattern fits the program: the whole of its path if there is a `/` in the pattern,
-    /// else its file name.
+    /// Returns whether the pattern matches the program: its whole path if the pattern contains a
+    /// `/`, else its file name.
     pub fn matches(&self, program: &Path) -> bool {
         let subject = if self.pattern.contains(&'/') {
             program.to_string_lossy()
@@ -33,8 +34,8 @@ impl Glob {
         self.fits(&subject.chars().collect::<Vec<_>>())
     }
 
-    /// Remembers only the last `*`: a later one makes an earlier one's other choices pointless, so the
-    /// time stays bounded by the product of the lengths.
+    /// Backtracks to the last `*` only: once a later one is reached, other matches of an earlier
+    /// one cannot help. The time is bounded by the product of the lengths.
     pub fn fits(&self, subject: &[char]) -> bool {
         let pattern = &self.pattern[..];
         let (mut p, mut s) = (0, 0);
@@ -56,7 +57,8 @@ impl Glob {
         pattern[p..].iter().all(|&c| c == '*')
     }
 
-    /// Compares the element at a place with a character: the element's width if they fit.
+    /// Compares the pattern's element at `at` with a character. Returns the element's width in
+    /// characters if they match.
     fn one(&self, at: usize, c: char) -> Option<usize> {
         let pattern = self.pattern.get(at..)?;
         match pattern.first()? {
@@ -64,7 +66,7 @@ impl Glob {
             '[' if self.classes => match class(pattern, c) {
                 Some((width, true)) => Some(width),
                 Some((_, false)) => None,
-                // A bracket that nothing closes stands for itself.
+                // An unclosed bracket matches itself.
                 None => (c == '[').then_some(1),
             },
             &literal => (literal == c).then_some(1),
@@ -72,14 +74,14 @@ impl Glob {
     }
 }
 
-/// The pattern as it was written.
+/// Writes the pattern as the user wrote it.
 impl fmt::Display for Glob {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pattern.iter().try_for_each(|c| write!(formatter, "{c}"))
     }
 }
 
-/// Width of a `[...]` and whether it holds `c`; `None` if it is not closed.
+/// Returns the width of a `[...]` and whether it contains `c`; `None` if it is not closed.
 fn class(pattern: &[char], c: char) -> Option<(usize, bool)> {
     let negated = matches!(pattern.get(1), Some('!' | '^'));
     let start = if negated { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! Text from elsewhere (values of variables, names of files, names in files), fit for a terminal.
+//! Makes untrusted text (values of variables, names of files, names in files) safe for a terminal.
 //!
 //! Characters that a terminal interprets, that are invisible, or that change the order of others
 //! (control, format and bidirectional characters, line separators) appear as escapes such as
@@ -13,35 +13,34 @@ const MAX_EXCERPT: usize = 200;
 /// Maximum length of a whole message, in characters.
 const MAX_LINE: usize = 2000;
 
-/// Text that is escaped when it is written, and cut (`...`) behind a number of characters. Writing
-/// allocates nothing.
+/// Text that is escaped and truncated (`...`) when it is written. Writing allocates nothing.
 #[derive(Debug)]
 pub struct Printable<'a> {
     text: Cow<'a, str>,
     max_chars: usize,
 }
 
-/// A name or a value within a message: at most 200 characters.
+/// Returns a name or a value for a message, at most 200 characters of it.
 pub fn excerpt(text: &str) -> Printable<'_> {
     cut(text, MAX_EXCERPT)
 }
 
-/// The beginning of a text.
+/// Returns the first `max_chars` characters of a text.
 pub fn cut(text: &str, max_chars: usize) -> Printable<'_> {
     Printable { text: text.into(), max_chars }
 }
 
-/// The path of a file within a message: at most 200 characters.
+/// Returns the path of a file for a message, at most 200 characters of it.
 pub fn path(path: &Path) -> Printable<'_> {
     Printable { text: path.to_string_lossy(), max_chars: MAX_EXCERPT }
 }
 
-/// A message in one line, whatever it quotes.
+/// Returns a message as one line: line ends within quoted names are escaped.
 pub fn line(text: &str) -> Printable<'_> {
     cut(text, MAX_LINE)
 }
 
-/// The path of a file in full, for a user who copies it.
+/// Returns the whole path of a file, for a user who copies it.
 pub fn whole_path(path: &Path) -> Printable<'_> {
     Printable { text: path.to_string_lossy(), max_chars: usize::MAX }
 }
@@ -67,7 +66,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Whether a terminal shows a character as it is.
+/// Returns whether a terminal shows a character unchanged.
 pub fn is_plain(char: char) -> bool {
     // Quotes and backslashes harm no terminal.
     matches!(char, ' '..='~') || char.escape_debug().len() == 1

@@ -1,4 +1,4 @@
-//! Sets of ranks, small where the ranks are regular, and their form in the summary:
+//! Sets of ranks, stored as strided ranges, and their form in the summary:
 //! `0-3,8,16-30:2` is ranks 0 to 3, rank 8, and every second rank from 16 to 30.
 
 use std::fmt;
@@ -61,13 +61,13 @@ impl Run {
         } else if low.step == high.step && low.step.is_multiple_of(2) && gap == low.step / 2 {
             Self { first: low.first, last: end, step: gap }
         } else {
-            // No other runs make one, so what they make has about as many runs as it is cut into here.
+            // No other runs merge, so the result has about as many runs as this loop makes.
             low.until(low.first.max(high.first.saturating_sub(1)))
         }
     }
 }
 
-/// A set of ranks. Equal sets have equal representations, whatever the order of insertion.
+/// A set of ranks. Equal sets have equal representations, independent of the order of insertion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RankSet {
     // Each run lies wholly behind the one before it; runs are formed greedily in ascending order.
@@ -75,33 +75,33 @@ pub struct RankSet {
 }
 
 impl RankSet {
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn len(&self) -> u32 {
         self.runs.iter().map(|run| run.count()).sum()
     }
 
-    /// Whether it holds no rank.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The lowest rank.
+    /// Returns the lowest rank; `None` if the set is empty.
     pub fn first(&self) -> Option<u32> {
         self.runs.first().map(|run| run.first)
     }
 
-    /// The ranks in ascending order.
+    /// Iterates over the ranks in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.runs.iter().flat_map(|run| run.ranks())
     }
 
-    /// Whether it holds `rank`.
+    /// Returns whether the set contains `rank`.
     pub fn contains(&self, rank: u32) -> bool {
         let at = self.runs.partition_point(|run| run.last < rank);
         self.runs.get(at).is_some_and(|run| run.contains(rank))
     }
 
-    /// How many ranks are before `rank`; `None` if it is not in the set.
+    /// Returns the number of ranks below `rank`; `None` if the set does not contain `rank`.
     pub fn position(&self, rank: u32) -> Option<u32> {
         let at = self.runs.partition_point(|run| run.last < rank);
         let run = self.runs.get(at).filter(|run| run.contains(rank))?;
@@ -109,8 +109,8 @@ impl RankSet {
         Some(before + (rank - run.first) / run.step)
     }
 
-    /// The ranks of both sets. Takes time by the runs of the sets and of what they are together, not by
-    /// their ranks.
+    /// Returns the ranks of both sets. The time grows with the number of ranges in the sets and in
+    /// the result, not with the number of ranks.
     pub fn union(&self, other: &Self) -> Self {
         let (mut ours, mut theirs) = (self.runs.iter().copied(), other.runs.iter().copied());
         let (mut our, mut their) = (ours.next(), theirs.next());
@@ -127,7 +127,7 @@ impl RankSet {
     }
 }
 
-/// Forms the runs of ranks that come in ascending order.
+/// Forms ranges of ranks that arrive in ascending order.
 #[derive(Default)]
 struct Ascending {
     runs: Vec<Run>,
@@ -231,8 +231,8 @@ impl std::error::Error for RankListError {}
 impl FromStr for RankSet {
     type Err = RankListError;
 
-    /// Reads a rank list; ranges may overlap and stand in any order. A range whose last rank is
-    /// below its first, or whose step is 0, is an error.
+    /// Parses a rank list; ranges may overlap and stand in any order. A range is an error if its
+    /// last rank is below its first, or if its step is 0.
     fn from_str(text: &str) -> Result<Self, RankListError> {
         let mut set = Self::default();
         for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
@@ -322,7 +322,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
-        fn runs_that_come_together_are_their_ranks(a in runs(), b in runs(), high in any::<bool>()) {
+        fn union_of_runs_holds_their_ranks(a in runs(), b in runs(), high in any::<bool>()) {
             // At the upper end, no rank may be looked for behind the last.
             let at = |rank: &u32| if high { u32::MAX - 250 + rank } else { *rank };
             let [a, b] = [a, b].map(|ranks| ranks.iter().map(at).collect::<BTreeSet<u32>>());

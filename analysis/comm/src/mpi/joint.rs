@@ -1,4 +1,4 @@
-//! Message sequences that fail on all ranks or on none, so that no rank waits for a failed one.
+//! Sequences of messages that fail on all ranks or on none, so that no rank waits for a failed one.
 //!
 //! A rank that fails between its messages tells all other ranks that it has left. A rank that waits
 //! for a message of that rank then fails in turn. All ranks meet at the end; until then each rank
@@ -10,7 +10,7 @@ use crate::communicator::{Communicator, broadcast, reduce};
 
 use super::communicator::{MpiCommunicator, MpiError};
 
-/// What is said of a panic, which its own line tells more of.
+/// The reason that other ranks receive for a panic; the panicking rank logs the details.
 pub const PANIC: &str = "an error of our own";
 
 /// Runs `work`, which may send and receive among the ranks of `all` and of `parts` of it, but must
@@ -30,13 +30,13 @@ pub fn jointly<T>(
         everywhere().for_each(MpiCommunicator::discard);
         true
     });
-    // What a rank sent when it left has arrived, even if nobody waited for it.
+    // Receive the messages of ranks that left, even if no rank waited for them.
     everywhere().for_each(MpiCommunicator::discard);
     everywhere().for_each(MpiCommunicator::begin_anew);
     agreed(all, met.map_err(|error| error.to_string()).and(result))
 }
 
-/// The result, if all ranks have one; else what one of the others says. Collective.
+/// Returns the result if all ranks have one, else the error of another rank. Collective.
 pub fn agreed<T>(all: &MpiCommunicator, result: Result<T, String>) -> Result<T, String> {
     let failure = result.as_ref().err().map(|reason| format!("rank {}: {reason}", all.rank()));
     let first = reduce(all, failure, Option::or);

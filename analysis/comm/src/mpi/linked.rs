@@ -1,4 +1,4 @@
-//! Whether a program carries an MPI in itself, where no hook of ours is called.
+//! Detects programs with a statically linked MPI, which preloaded wrappers do not reach.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,11 +7,12 @@ use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
 use plimsoll_sys::own::Own;
 
-/// A function that every MPI library defines and hardly a program calls: it is for tools.
+/// A function that every MPI library defines and that hardly any program calls: it is meant for
+/// tools.
 const DEFINED_BY_MPI: &[u8] = b"PMPI_Init";
 
-/// Whether the program's own symbols define MPI: it is linked statically. A program that was
-/// stripped of its symbols does not show it.
+/// Returns whether the program defines MPI itself, that is whether MPI is linked statically.
+/// Returns false for a stripped program.
 pub fn is_linked_in(program: &Path) -> bool {
     let Ok(file) = File::open(program).and_then(Own::hidden) else { return false };
     let cache = ReadCache::new(file);

@@ -1,4 +1,4 @@
-//! The only place that knows MPI: the library that the job brought along, and what we ask of it.
+//! The only part that knows MPI: the job's MPI library, found at run time, and the calls of it.
 
 mod communicator;
 mod decision;

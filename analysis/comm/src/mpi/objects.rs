@@ -1,4 +1,4 @@
-//! Objects that the dynamic loader has loaded into this process, those of MPIs among them.
+//! Shared objects that are loaded into this process, MPI libraries among them.
 
 use std::cell::OnceCell;
 use std::ffi::{CStr, CString, c_void};
@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use plimsoll_agent::loader;
 
-/// An object handle of the dynamic loader that is kept for good.
+/// A handle of the dynamic loader that is never closed.
 #[derive(Clone, Copy)]
 pub(super) struct Object(*mut c_void);
 
@@ -16,7 +16,7 @@ unsafe impl Send for Object {}
 unsafe impl Sync for Object {}
 
 impl Object {
-    /// The loaded object that holds `address`, and its path.
+    /// Returns the loaded object that contains `address`, and its path.
     pub(super) fn holding(address: *const c_void) -> Option<(Self, String)> {
         let path = path_of(address)?;
         // SAFETY: a C string; RTLD_NOLOAD only takes a reference to what is loaded.
@@ -24,14 +24,14 @@ impl Object {
         (!handle.is_null()).then(|| (Self(handle), path.to_string_lossy().into_owned()))
     }
 
-    /// Where `name` is in it or in what it depends on; null where it is missing.
+    /// Returns the address of `name` in the object or its dependencies; null if neither defines it.
     pub(super) fn symbol(self, name: &CStr) -> *mut c_void {
         // SAFETY: a handle from dlopen and a C string.
         unsafe { libc::dlsym(self.0, name.as_ptr()) }
     }
 }
 
-/// Path of the loaded object that holds `address`.
+/// Returns the path of the loaded object that contains `address`.
 fn path_of(address: *const c_void) -> Option<CString> {
     // SAFETY: all-zero is a valid Dl_info; dladdr fills it in and its strings live as long as the
     // object is loaded.
@@ -44,22 +44,23 @@ fn path_of(address: *const c_void) -> Option<CString> {
     }
 }
 
-/// Where this library itself is loaded from, so that our own hooks are not taken for MPI.
+/// Returns the path of this library, so that its own hooks are not taken for MPI.
 fn is_ours(address: *const c_void) -> bool {
     path_of(address).is_some_and(|path| path_of(is_ours as *const c_void) == Some(path))
 }
 
-/// Looks for definitions in what is loaded meanwhile.
+/// Searches definitions in the objects that are loaded.
 #[derive(Default)]
 pub struct Definitions {
-    /// Loaded objects whose names contain `mpi`: listed once, for most of many names may be in none.
+    /// Loaded objects with `mpi` in their names, listed once for all searches.
     objects: OnceCell<Vec<Object>>,
 }
 
 impl Definitions {
-    /// The definition of `name` that the application would call without us: the next one in the
-    /// global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the dependencies of the
-    /// object that holds `caller`; else that of any loaded object whose name contains `mpi`.
+    /// Returns the definition of `name` that the application would call without Plimsoll: the next
+    /// one in the global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the
+    /// dependencies of the object that contains `caller`; else that of any loaded object with `mpi`
+    /// in its name.
     pub fn next(&self, name: &CStr, caller: *const c_void) -> Option<*const c_void> {
         // SAFETY: a C string.
         let global = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };

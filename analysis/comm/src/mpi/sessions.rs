@@ -1,4 +1,4 @@
-//! A process's place in a job that uses sessions (MPI-4.1, 11.3): the world as a process set.
+//! Rank and size of a process in a job that uses sessions (MPI-4.1, 11.3).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -11,10 +11,10 @@ impl Library {
         self.constants.world
     }
 
-    /// The handle that stands at an address, as MPI writes it in C.
+    /// Reads the handle at an address, in MPI's C representation.
     ///
     /// # Safety
-    /// There is one.
+    /// The address is that of a handle.
     pub unsafe fn handle_at(&self, place: *const c_void) -> Handle {
         // SAFETY: as the caller promises.
         unsafe {
@@ -25,8 +25,8 @@ impl Library {
         }
     }
 
-    /// Rank and size of the process set `mpi://WORLD`, asked of a session of the application's.
-    /// Local; `None` if the library does not say.
+    /// Returns rank and size in the process set `mpi://WORLD`, from a session of the application. Local.
+    /// `None` if the library does not know them.
     ///
     /// # Safety
     /// `session` points to the handle of a valid session, in C or, if so said, in Fortran.

@@ -1,4 +1,4 @@
-//! The MPI that `plimsoll digest` is itself a program of.
+//! The MPI of a `plimsoll digest` that runs as an MPI program itself.
 
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
@@ -14,7 +14,7 @@ pub struct World {
 }
 
 impl World {
-    /// Begins MPI; an error, as a sentence, if it has begun before.
+    /// Initialises MPI. Returns an error, as a sentence, if MPI is already initialised.
     pub fn begin() -> Result<Self, String> {
         let universe = mpi::initialize().ok_or("MPI could not be initialised.")?;
         Ok(Self { world: universe.world(), _universe: universe })

@@ -1,8 +1,8 @@
-//! The job's id.
+//! The id of a batch job.
 
 use std::ffi::OsString;
 
-/// Variables that hold a batch system's job id: Slurm, PBS, LSF, Flux, PALS, Cobalt.
+/// Environment variables with the job id: Slurm, PBS, LSF, Flux, PALS, Cobalt.
 const VARIABLES: [&str; 7] = [
     "SLURM_JOB_ID",
     "SLURM_JOBID",
@@ -13,20 +13,20 @@ const VARIABLES: [&str; 7] = [
     "COBALT_JOBID",
 ];
 
-/// The batch system's job id, else the process id of the launcher, which is the same for all ranks
-/// that it started on a node.
+/// Returns the batch system's job id. Without a batch system: the process id of the launcher, which
+/// is the same for all ranks that it started on a node.
 pub fn job_id(variable: impl Fn(&str) -> Option<OsString>, launcher_pid: u32) -> String {
     batch_job_id(variable).unwrap_or_else(|| launcher_pid.to_string())
 }
 
-/// The batch system's job id, if it is one's job.
+/// Returns the batch system's job id; `None` without a batch system.
 pub fn batch_job_id(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     let known = |name: &str| {
         let value = variable(name)?.to_string_lossy().trim().to_owned();
         (!value.is_empty()).then_some(value)
     };
     let batch = VARIABLES.iter().find_map(|name| known(name));
-    // SGE's JOB_ID is a common word: believed only where SGE's task id stands beside it.
+    // Other programs set JOB_ID, too: it is SGE's only if SGE's task id is set.
     let sge = || known("SGE_TASK_ID").and_then(|_| known("JOB_ID"));
     batch.or_else(sge)
 }

@@ -1,4 +1,4 @@
-//! Names of reports: what the user asked for, with the job's facts filled in.
+//! Names of reports: the user's pattern with the properties of the job filled in.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::LocalTime;
 
-/// What a name may say about a job.
+/// The properties of a job that a name may contain.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// Directory from which a relative name counts; with an empty one, the current directory.
+    /// Directory to which a relative pattern refers; empty: the current directory.
     pub directory: &'a Path,
     /// Path or name of the executable.
     pub executable: &'a Path,
@@ -23,11 +23,11 @@ pub struct Facts<'a> {
     pub pid: u32,
     /// Number of ranks.
     pub ranks: u32,
-    /// Begin of the run.
+    /// Time at which the run began.
     pub time: LocalTime,
 }
 
-/// Where a report is to go: its directory, and its name without number and extension.
+/// The target of a report: its directory, and its name without number and extension.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The directory.
@@ -36,13 +36,13 @@ pub struct Target {
     pub stem: OsString,
 }
 
-/// Longest part of a name that a fact may fill, in bytes: names end at 255.
+/// Maximum length of a property within a name, in bytes. File systems allow 255 for a whole name.
 const MAX_PART_BYTES: usize = 64;
 
 impl Target {
-    /// Fills in a PLIMSOLL_OUTPUT. Without any `%`, with a `/` at the end, or where the result is an
-    /// existing directory, it is a directory; else a name, in which an extension that reports have
-    /// is taken off, so that `x.json` does not become `x.json.plimsoll.json`.
+    /// Fills in the pattern of PLIMSOLL_OUTPUT. The result is a directory if the pattern contains
+    /// no `%` or ends in `/`, or if the directory exists; else it is a name. The extension of a
+    /// report is removed from the name, so that `x.json` does not become `x.json.plimsoll.json`.
     pub fn new(pattern: &OsStr, facts: &Facts) -> Self {
         let expanded = OsString::from_vec(expand(pattern.as_bytes(), facts));
         let expanded = facts.directory.join(expanded);
@@ -57,7 +57,7 @@ impl Target {
         }
     }
 
-    /// The same name in another directory.
+    /// Returns a target of equal name in another directory.
     pub fn moved_to(&self, directory: &Path) -> Self {
         Self { directory: directory.into(), stem: self.stem.clone() }
     }
@@ -76,15 +76,15 @@ fn executable(facts: &Facts) -> String {
     clean(&facts.executable.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// The part of a PLIMSOLL_OUTPUT that is the same for all processes of a job: the folders before
-/// the first name that holds a fact, for hosts and processes differ in some of them.
+/// Returns the part of the pattern that is equal in all processes of a job: the folders before the
+/// first one with a `%`, since host and process id differ.
 pub fn shared_directory(pattern: &OsStr) -> PathBuf {
     let is_fixed = |name: &OsStr| !name.as_bytes().contains(&b'%');
     let fixed = Path::new(pattern).iter().take_while(|name| is_fixed(name)).collect::<PathBuf>();
     not_empty(&fixed)
 }
 
-/// Whether every `%` is followed by a letter that has a meaning.
+/// Returns whether every `%` is followed by a known letter.
 pub fn is_pattern_valid(pattern: &OsStr) -> bool {
     let mut bytes = pattern.as_bytes().iter();
     while let Some(byte) = bytes.next() {
@@ -123,7 +123,8 @@ fn expand(pattern: &[u8], facts: &Facts) -> Vec<u8> {
     expanded
 }
 
-/// A fact as part of a name: letters, digits and `._+-`, never hidden, never an option.
+/// Reduces a property to letters, digits and `._+-`. The result begins with neither `.` nor `-`, so
+/// the file is not hidden and looks like no option.
 fn clean(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     let mut clean: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).collect();

@@ -1,12 +1,12 @@
-//! Quantities with units, and yes or no.
+//! Parsers of quantities with units and of booleans.
 
-/// Reads a time such as `4ms` or `0.5 s` into nanoseconds; `None` for anything else, also for a
-/// number without unit, whose meaning nobody can guess.
+/// Parses a time such as `4ms` or `0.5 s` into nanoseconds. Returns `None` for anything else,
+/// including a number without a unit.
 pub fn parse_duration_ns(text: &str) -> Option<u64> {
     parse(text, &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
 
-/// Reads a size such as `64MiB` or `1.5GB` into bytes; a number without unit is bytes.
+/// Parses a size such as `64MiB` or `1.5GB` into bytes. A number without a unit is in bytes.
 pub fn parse_size_bytes(text: &str) -> Option<u64> {
     const UNITS: &[(&str, f64)] = &[
         ("kib", 1024.0),
@@ -28,11 +28,11 @@ fn parse(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let unit = unit.trim_start();
     let (_, factor) = units.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name))?;
     let value = number.parse::<f64>().ok()? * factor;
-    // The largest that both a float and 64 bits hold exactly enough; beyond it lies a typing error.
+    // Beyond the range of 64 bits the value is a typing error.
     (value.is_finite() && value < 9e18).then(|| value.round() as u64)
 }
 
-/// Reads 1/0, true/false, yes/no, on/off.
+/// Parses 1/0, true/false, yes/no, on/off.
 pub fn parse_boolean(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Some(true),
@@ -41,7 +41,7 @@ pub fn parse_boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Writes a time in the largest unit that leaves it whole: `100us`.
+/// Formats a time in the largest unit that needs no fraction: `100us`.
 pub fn format_duration_ns(duration_ns: u64) -> String {
     for (unit, factor) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
         if duration_ns > 0 && duration_ns.is_multiple_of(factor) {

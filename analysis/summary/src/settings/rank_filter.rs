@@ -1,10 +1,10 @@
-//! Which ranks to watch.
+//! The ranks that the user wants to watch.
 
-/// Ranks as the user wrote them: `all`, or ranges like `0-3,8,16-30:2`. They are not expanded,
-/// because nobody knows yet how many ranks there are, and a user may well write `0-999999999`.
+/// Ranks as the user wrote them: `all`, or ranges like `0-3,8,16-30:2`. The ranges are not
+/// expanded: the number of ranks is not known before MPI_Init, and a user may write `0-999999999`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankFilter {
-    // None: all of them.
+    // `None`: all ranks.
     ranges: Option<Vec<Range>>,
 }
 
@@ -16,7 +16,7 @@ struct Range {
 }
 
 impl RankFilter {
-    /// Reads a rank list; `None` for anything else.
+    /// Parses a rank list; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         if text.eq_ignore_ascii_case("all") {
             return Some(Self::default());
@@ -26,7 +26,7 @@ impl RankFilter {
         Some(Self { ranges: Some(ranges) })
     }
 
-    /// Whether this rank is to be watched.
+    /// Returns whether a rank is watched.
     pub fn contains(&self, rank: u32) -> bool {
         let Some(ranges) = &self.ranges else { return true };
         ranges.iter().any(|range| {
@@ -35,7 +35,7 @@ impl RankFilter {
         })
     }
 
-    /// Whether every rank is to be watched.
+    /// Returns whether all ranks are watched.
     pub fn is_all(&self) -> bool {
         self.ranges.is_none()
     }

@@ -1,5 +1,4 @@
-//! The table of all settings: one entry defines a variable's name, default, meaning, state and how
-//! it is read. Parsing, its messages, and the options and help of `plimsoll run` come from here.
+//! The table of all settings: one entry defines a variable's name, default, meaning, state and parser. Parsing, its messages, and the options and help of `plimsoll run` come from here.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,46 +10,46 @@ use super::{ClockChoice, Formats, MarksChoice, Settings, Trace};
 use crate::glob::Glob;
 use crate::output;
 
-/// Whether a variable has an effect.
+/// Whether a variable is implemented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has.
+    /// The variable has an effect.
     Implemented,
-    /// It is part of the contract, and a later version brings it.
+    /// The name is reserved for a later version.
     NotYet,
-    /// Ours: set by `plimsoll run` or by those who work on Plimsoll, and in no list.
+    /// Set by `plimsoll run` or by developers of Plimsoll; not listed for users.
     Internal,
 }
 
-/// What became of a value.
+/// The result of parsing a value.
 pub(super) enum Reading {
-    /// It was taken.
+    /// The value is in effect.
     Taken,
-    /// It could not be read.
+    /// The value cannot be parsed; the default stays in effect.
     Unreadable,
-    /// Another one was taken.
+    /// Another value is in effect.
     Replaced { used: String, reason: &'static str },
 }
 
 /// One setting.
 pub struct Variable {
-    /// Its name in the environment.
+    /// Name in the environment.
     pub name: &'static str,
-    /// What holds when it is not set; empty: nothing.
+    /// Value if the variable is not set; empty: none.
     pub default: &'static str,
-    /// Stands for the value in help.
+    /// Placeholder of the value in the help.
     pub placeholder: &'static str,
-    /// What it is for.
+    /// Meaning, as a line of the help.
     pub meaning: &'static str,
-    /// What a value looks like: completes "expected ...".
+    /// Description of a valid value: completes "expected ...".
     pub expected: &'static str,
-    /// Whether it has an effect.
+    /// Whether the variable is implemented.
     pub state: State,
     pub(super) read: fn(&mut Settings, &OsStr) -> Reading,
 }
 
 impl Variable {
-    /// Its name as an option of `plimsoll run`, without dashes.
+    /// Returns the name as an option of `plimsoll run`, without dashes.
     pub fn option(&self) -> String {
         self.name.trim_start_matches(PREFIX).to_ascii_lowercase().replace('_', "-")
     }
@@ -68,29 +67,29 @@ impl fmt::Debug for Variable {
     }
 }
 
-/// What every name begins with.
+/// Prefix of every name.
 pub const PREFIX: &str = "PLIMSOLL_";
 
-/// Shortest sampling period: below it a job measures little but the measuring.
+/// Minimum sampling period, in nanoseconds: below it the samples measure mostly their own cost.
 pub const MIN_PERIOD_NS: u64 = 100_000;
-/// Longest sampling period: beyond it most runs have too few samples to tell anything.
+/// Maximum sampling period, in nanoseconds: beyond it most runs have too few samples.
 pub const MAX_PERIOD_NS: u64 = 10_000_000_000;
-/// Least memory for a rank: room for its smallest ring and a small tree.
+/// Minimum memory per rank, in bytes: the smallest ring and a small context tree.
 pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
-/// Which file the user's rules of labels are in.
+/// Name of the variable with the file of label rules.
 pub const LABELS: &str = "PLIMSOLL_LABELS";
-/// Which ranks are to be watched.
+/// Name of the variable with the ranks to watch.
 pub const RANKS: &str = "PLIMSOLL_RANKS";
-/// Where `plimsoll run` says which process it became.
+/// Name of the variable by which `plimsoll run` passes on its process id.
 pub const ROOT_PID: &str = "PLIMSOLL_ROOT_PID";
-/// Where `plimsoll run` is told which library to preload.
+/// Name of the variable with the library that `plimsoll run` preloads.
 pub const LIBRARY: &str = "PLIMSOLL_LIBRARY";
 
 const BOOLEAN: &str = "on or off (also 1/0, true/false, yes/no)";
 const GLOBS: &str = "program names separated by commas, with * ? [a-z]";
 
-/// Every variable.
+/// All variables.
 pub static TABLE: [Variable; 18] = [
     Variable {
         name: "PLIMSOLL_PERIOD",

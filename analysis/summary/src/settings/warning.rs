@@ -1,41 +1,41 @@
-//! What is wrong with a setting, in a sentence that says what is expected.
+//! Warnings about settings: the problem and the expected value, in one sentence.
 
 use std::fmt;
 
 use super::table::Variable;
 use crate::printable::excerpt;
 
-/// A setting that was not taken as it was written.
+/// A setting that is not in effect as the user wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
-    /// No variable has this name.
+    /// The name is unknown.
     Unknown {
         /// The name.
         name: String,
-        /// The name that was probably meant.
+        /// The most similar known name, if one is similar.
         suggestion: Option<&'static str>,
     },
-    /// The value cannot be read; the default is used.
+    /// The value cannot be parsed; the default is in effect.
     Unreadable {
         /// The variable.
         variable: &'static Variable,
         /// The value.
         value: String,
     },
-    /// Another value is used instead.
+    /// Another value is in effect.
     Replaced {
         /// The variable.
         variable: &'static Variable,
         /// The value.
         value: String,
-        /// The value that is used.
+        /// The value in effect.
         used: String,
-        /// Why.
+        /// The reason, as the end of a sentence.
         reason: &'static str,
     },
-    /// The variable, or a value of it, has no effect so far.
+    /// The variable, or a part of its value, is not implemented.
     NotYet {
-        /// What has none.
+        /// The variable, or the part of its value.
         what: String,
     },
 }
