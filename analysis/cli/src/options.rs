@@ -175,29 +175,6 @@ fn doctor() -> Command {
         )
 }
 
-fn doctor() -> Command {
-    Command::new("doctor")
-        .about("Check what works on this machine, and with a program")
-        .long_about(
-            "Checks what works on this machine: a short computation is measured under the library, and \
-             limits, settings and directories are looked at. With PROGRAM it also checks what can \
-             be measured of that program, which is not started. Each line that is not ok has a \
-             remedy. The exit status is 0 if nothing failed, else 1.",
-        )
-        .arg(
-            Arg::new("program")
-                .help("A program, by its path or its name in PATH")
-                .value_name("PROGRAM")
-                .value_parser(value_parser!(OsString)),
-        )
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .help("Print the checks as JSON: schema plimsoll-doctor/1")
-                .action(ArgAction::SetTrue),
-        )
-}
-
 fn digest() -> Command {
     Command::new("digest")
         .about("Make the summary again from the samples that a run has left")

@@ -10,12 +10,12 @@
 //! | summary | JSON: the summary without its tree |
 //! | frames | JSON: the frames of the tree |
 //! | tree | columns of the contexts' values ([`columns`]) |
-//! | ranks | times of single ranks, from the file beside the summary ([`rank_rows`]) |
+//! | ranks | times of single ranks, from the file beside the summary ([`page_ranks`]) |
 //! | timeline | JSON: the file of the timeline beside the summary, as it is |
 //! | page | JSON: why a block is missing |
 
 mod columns;
-mod rank_rows;
+mod page_ranks;
 mod rest;
 
 use std::fs::{File, OpenOptions};
@@ -56,7 +56,7 @@ pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) 
     block(to, "frames", |to| json(to, &summary.tree.frames))?;
     block(to, "tree", |to| columns::write(&summary.tree, to))?;
     let mut missing = Missing::default();
-    match side(&summary.per_rank, beside).and_then(|file| rank_rows::read(file, summary)) {
+    match side(&summary.per_rank, beside).and_then(|file| page_ranks::read(file, summary)) {
         Ok(rows) => block(to, "ranks", |to| rows.write(to))?,
         Err(reason) => missing.ranks = Some(reason.to_string()),
     }

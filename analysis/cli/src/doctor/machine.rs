@@ -10,7 +10,7 @@ use nix::sys::statvfs::statvfs;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::{LIBRARY, Settings};
 
-use super::checks::Check;
+use super::check::Check;
 use super::{own_command, trial};
 use crate::library;
 
@@ -168,7 +168,7 @@ fn directory(name: &'static str, wanted: &Path) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::checks::State;
+    use crate::doctor::check::State;
 
     #[test]
     fn a_directory_is_judged_by_writing_in_it() {

@@ -4,7 +4,7 @@
 //! The machine is judged by a measurement: a short computation runs under the library, and its summary
 //! says how it was sampled. The program is judged by its file; it is not started.
 
-mod checks;
+mod check;
 mod machine;
 mod program;
 mod trial;
@@ -17,7 +17,7 @@ use clap::ArgMatches;
 use plimsoll_summary::printable::line;
 
 use crate::{Failure, launch};
-use checks::{Check, State};
+use check::{Check, State};
 
 pub use trial::{TRIAL, compute};
 

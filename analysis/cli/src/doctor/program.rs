@@ -7,7 +7,7 @@ use object::{LittleEndian, Object, ObjectSymbol};
 use plimsoll_summary::printable::path as shown;
 use plimsoll_sys::own_files::open_regular;
 
-use super::checks::Check;
+use super::check::Check;
 use crate::elf::{Obstacle, obstacle};
 
 /// Files above this are judged by their headers only, in bytes.
@@ -199,7 +199,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::doctor::checks::State;
+    use crate::doctor::check::State;
 
     fn state(checks: &[Check], name: &str) -> Option<State> {
         checks.iter().find(|check| check.name == name).map(|check| check.state)

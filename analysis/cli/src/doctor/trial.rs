@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use plimsoll_summary::Summary;
 use plimsoll_summary::settings::{LIBRARY, PREFIX};
 
-use super::checks::Check;
+use super::check::Check;
 
 /// The hidden subcommand that computes.
 pub const TRIAL: &str = "trial";
