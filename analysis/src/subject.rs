@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
     CollectionCounts, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows,
-    LONG_CALL_NS, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile, Releases, instance_level,
+    LONG_CALL_NS, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile, Releases, TimeSeries,
+    instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -71,6 +72,9 @@ impl Clock {
         BEGIN_NS.wrapping_add_signed(self.ahead_ns + drifted_ns.round() as i64) + since_ns
     }
 }
+
+/// Bins of a rank's time.
+const BINS: u64 = 200;
 
 /// Begin of the run, on a clock that is not ahead.
 pub const BEGIN_NS: u64 = 1 << 50;
@@ -167,13 +171,19 @@ impl Subject {
         let mut instance: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
         let mut divisions: Vec<InstanceRow> = Vec::new();
         let mut of_parts: HashMap<Part, u64> = HashMap::new();
+        let elapsed_ns: u64 = self.steps.iter().map(|step| step.duration_ns).sum();
+        let mut times =
+            TimeSeries { width_ns: elapsed_ns.div_ceil(BINS).max(1), bins: Vec::new() };
         for Step { among, syncs, parts, duration_ns } in &self.steps {
             let sync = syncs[rank as usize];
             let part = &parts[rank as usize];
             let mut division: BTreeMap<NodeId, u64> = BTreeMap::new();
             let wait = doing(sync, duration_ns - busy_ns(part));
+            let mut at = now;
             for doing in part.iter().chain([&wait]) {
                 let node = contexts.node(doing.path);
+                times.add(node, at, at + doing.wall_ns);
+                at += doing.wall_ns;
                 let frame = contexts.tree.nodes[node as usize].frame;
                 let is_call = contexts.tree.frames[frame as usize].call.is_some();
                 let calls = if is_call { doing.calls } else { 0 };
@@ -257,6 +267,7 @@ impl Subject {
             divisions: InstanceRows { level: 0, rows: divisions },
             releases: Some(releases),
             series: None,
+            times,
             other_threads,
             partners: Vec::new(),
             course: Some(course),

@@ -3,7 +3,7 @@
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::sync::Part;
 
-use crate::account::Account;
+use crate::account::{Account, Between};
 use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::course::{Course, Keys, Sources};
@@ -11,6 +11,7 @@ use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::series::Series;
 use crate::tables::Tables;
+use crate::time_series::{Grouping, Span, TimeSeries};
 use crate::tree::{RawId, Tree};
 use plimsoll_binary::Structures;
 
@@ -59,6 +60,8 @@ pub(crate) struct Books<'a> {
     pub(crate) keys: &'a mut Keys,
     /// Its samples, if it is the communicating one.
     pub(crate) series: Option<&'a mut Series>,
+    /// Its time by bins of the run, if it is the communicating one.
+    pub(crate) times: Option<&'a mut TimeSeries>,
     /// What is known of the programs' code.
     pub(crate) structures: &'a mut Structures,
     /// What counts.
@@ -70,6 +73,33 @@ pub(crate) struct Books<'a> {
 }
 
 impl Books<'_> {
+    /// Time inside of a wrapped call, all of it within a span: [`Account::spend`].
+    pub(crate) fn spend(&mut self, node: RawId, stamps: u64, span: Span) {
+        self.account.spend(node, stamps);
+        self.add_time(node, stamps, span);
+    }
+
+    /// Time outside of wrapped calls within a span: [`Account::work`].
+    pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64, span: Span) {
+        self.account.work(node, stamps, run_delay);
+        self.add_time(node, stamps, span);
+    }
+
+    /// Time within a span that no sample vouches for: [`Account::rest`].
+    pub(crate) fn rest(&mut self, between: Between, stamps: u64, span: Span) {
+        self.account.rest(between, stamps);
+        let (one, other) = between;
+        let node = if one == other { one } else { self.tree.parent(one) };
+        self.add_time(node, stamps, span);
+    }
+
+    fn add_time(&mut self, node: RawId, stamps: u64, span: Span) {
+        if let Some(times) = self.times.as_deref_mut() {
+            let grouping = Grouping { tree: self.tree, keys: self.keys };
+            times.add(node, stamps, span, self.period, grouping);
+        }
+    }
+
     /// The stack is now that of a context: [`Course::stand`].
     pub(crate) fn stand(&mut self, node: RawId, kept: u32, is_leaf: bool, when: (u64, u64, u64)) {
         // What happens after the run is none of its course.

@@ -26,6 +26,7 @@ use crate::series::Series;
 use crate::snapshot::Run;
 use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
+use crate::time_series::{Grouping, TimeSeries};
 use crate::tree::{IdMap, ROOT, Tree};
 use crate::used;
 use plimsoll_binary::{Function, Structures};
@@ -41,6 +42,8 @@ pub(crate) struct History {
     phases: Phases,
     /// Samples of the communicating thread.
     series: Series,
+    /// Its time by bins of the run.
+    times: TimeSeries,
     /// Values of the other threads, by the address id of their start routine.
     groups: IdMap<u32, Account>,
     /// Messages of all threads.
@@ -96,6 +99,7 @@ impl History {
             periods: Periods::default(),
             phases: Phases::new(begin, row_bytes),
             series: Series::new(begin, memory_bytes, only_samples),
+            times: TimeSeries::new(begin),
             groups: IdMap::default(),
             partners: PartnerValues::default(),
             courses: Courses::new(begin, memory_bytes, follows),
@@ -120,6 +124,7 @@ impl History {
         self.begin = begin;
         self.phases.restart(begin, self.row_bytes);
         self.series.restart(begin);
+        self.times = TimeSeries::new(begin);
         self.groups.clear();
         self.partners = PartnerValues::default();
         self.courses.restart(begin);
@@ -252,6 +257,7 @@ impl History {
             self.phases.open.rest((ROOT, ROOT), length);
         }
         self.phases.end();
+        self.times.finish(Grouping { tree: &self.tree, keys: &self.courses.keys });
         count_as(MemoryKind::Clusters, || self.courses.finish());
     }
 
@@ -320,6 +326,7 @@ impl History {
             addresses: &self.addresses,
             phases: &self.phases,
             series: &self.series,
+            times: &self.times,
             groups: &self.groups,
             partners: &self.partners,
             course: self.courses.main.as_ref(),
@@ -344,6 +351,7 @@ impl History {
             divisions: picture.divisions,
             releases: self.releases(facts),
             series: picture.series,
+            times: picture.times,
             other_threads: picture.other_threads,
             partners: picture.partners,
             course: picture.course,
@@ -385,7 +393,7 @@ impl History {
     pub(crate) fn bytes(&self) -> u64 {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
         let courses = self.courses.bytes();
-        let phases = self.phases.bytes() + self.series.bytes();
+        let phases = self.phases.bytes() + self.series.bytes() + self.times.bytes();
         let partners = self.partners.bytes();
         self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + courses
     }
@@ -412,6 +420,7 @@ impl History {
             course: thread.course.course.as_mut(),
             keys: &mut self.courses.keys,
             series: is_main.then_some(&mut self.series),
+            times: is_main.then_some(&mut self.times),
             structures,
             window: setting.window,
             rate: setting.rate,

@@ -53,6 +53,7 @@ mod spooling;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod time_series;
 mod tree;
 mod used;
 mod values;

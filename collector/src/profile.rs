@@ -377,6 +377,49 @@ pub struct Series {
     pub ways: Vec<Vec<u32>>,
 }
 
+/// What a thread did in one bin of its run. The sums of all bins are the run, but for what was paused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeBin {
+    /// Exclusive wall time of the contexts with the most time, by node id, each once.
+    pub values: Vec<(NodeId, u64)>,
+    /// Wall time of all other contexts outside of wrapped calls.
+    pub other_work_ns: u64,
+    /// Wall time of all other contexts inside of wrapped calls.
+    pub other_calls_ns: u64,
+}
+
+/// The communicating thread's time in equal bins from the begin of the run on. The last bin reaches to
+/// the end of the run or beyond it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeSeries {
+    /// Length of a bin; 0 where there is none.
+    pub width_ns: u64,
+    /// At most 256.
+    pub bins: Vec<TimeBin>,
+}
+
+impl TimeSeries {
+    /// Adds time of a context in a stretch of the run, in nanoseconds since its begin, evenly. Makes
+    /// as many bins as that takes: for profiles that no collector makes.
+    pub fn add(&mut self, node: NodeId, begin_ns: u64, end_ns: u64) {
+        let width = self.width_ns.max(1);
+        let mut at = begin_ns;
+        while at < end_ns {
+            let bin = (at / width) as usize;
+            let next = (at / width + 1).saturating_mul(width).min(end_ns);
+            if self.bins.len() <= bin {
+                self.bins.resize_with(bin + 1, TimeBin::default);
+            }
+            let values = &mut self.bins[bin].values;
+            match values.binary_search_by_key(&node, |(node, _)| *node) {
+                Ok(place) => values[place].1 += next - at,
+                Err(place) => values.insert(place, (node, next - at)),
+            }
+            at = next;
+        }
+    }
+}
+
 /// One process's run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessProfile {
@@ -395,6 +438,9 @@ pub struct ProcessProfile {
     /// What samples saw, where calls are not measured: then the phases are yet to be found.
     #[serde(default)]
     pub series: Option<Series>,
+    /// Its time by bins of the run.
+    #[serde(default)]
+    pub times: TimeSeries,
     /// Contexts of all other threads, over the whole run, by node id, each once.
     pub other_threads: Vec<(NodeId, NodeValue)>,
     /// Messages of all threads over the whole run, by node id and partner, each pair once.

@@ -197,12 +197,12 @@ impl Replay {
                 let kept = last.common(path, books.tree);
                 let entry = end.saturating_sub(duration);
                 books.stand(path.node, kept, false, (from, entry, entry));
-                self.work_before(parts.work, None, last.between(path, kept, books.tree), books);
-                books.account.spend(path.node, parts.inside);
+                self.work_before(&parts, None, last.between(path, kept, books.tree), books);
+                books.spend(path.node, parts.inside, parts.call);
             }
             None => {
                 let context = books.tree.outside_calls(last.node);
-                self.work_before(parts.work, None, (context, context), books);
+                self.work_before(&parts, None, (context, context), books);
             }
         }
         self.ended = true;
@@ -240,25 +240,28 @@ impl Replay {
         }
         match entered {
             Some(_) => {
-                self.work_before(parts.work, off_cpu, between, books);
-                books.account.spend(place.node, parts.inside);
+                self.work_before(&parts, off_cpu, between, books);
+                books.spend(place.node, parts.inside, parts.call);
                 self.sampled = None;
                 self.after_sample = false;
             }
             None => {
                 if self.gap {
                     // What happened in a gap is not known: least of all that it all was here.
-                    books.account.rest((ROOT, ROOT), parts.work);
+                    books.rest((ROOT, ROOT), parts.work, parts.before);
                 } else {
                     let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns);
                     // Of two neighbouring samples each has the half that is nearer to it.
                     let nearer = self.sampled.filter(|_| self.after_sample);
                     let (earlier, waited) =
                         nearer.map_or((0, 0), |_| (parts.work / 2, delay.min(parts.work) / 2));
+                    let mut span = parts.before;
                     if let Some(node) = nearer {
-                        books.account.work(node, earlier, waited);
+                        let (first, second) = span.halves();
+                        books.work(node, earlier, waited, first);
+                        span = second;
                     }
-                    books.account.work(place.node, parts.work - earlier, delay - waited);
+                    books.work(place.node, parts.work - earlier, delay - waited, span);
                     if let (true, Some(series)) = (delay > 0, books.series.as_deref_mut()) {
                         series.wait(delay - waited, waited);
                     }
@@ -302,8 +305,8 @@ impl Replay {
         books.stand(path.node, kept, false, (from, entry, entry));
         books.leave(path.node, now);
         let between = self.place.between(path, kept, books.tree);
-        self.work_before(parts.work, off_cpu, between, books);
-        books.account.spend(path.node, parts.inside);
+        self.work_before(&parts, off_cpu, between, books);
+        books.spend(path.node, parts.inside, parts.call);
         if parts.counted {
             books.account.call(path.node, u64::from(path.cut == 0), bytes);
             if duration >= books.rate.stamps(LONG_CALL_NS) {
@@ -334,7 +337,7 @@ impl Replay {
         let now = self.advance(stamp, books.window.latest)?;
         let parts = self.pass(now, 0, books);
         let context = books.tree.outside_calls(self.place.node);
-        self.work_before(parts.work, None, (context, context), books);
+        self.work_before(&parts, None, (context, context), books);
         self.after_sample = false;
         self.settle();
         Ok(())

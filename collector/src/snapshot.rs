@@ -14,12 +14,14 @@ use crate::loops::loops;
 use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
+    self, 
     ContextTree, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows, LoopProfile,
     NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
 };
 use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
 use crate::shares::Shares;
+use crate::time_series::TimeSeries;
 use crate::tree::{IdMap, Tree};
 use crate::values::Value;
 use plimsoll_trees::{Cluster, Node, Pruned, prune_to};
@@ -37,6 +39,8 @@ pub(crate) struct Run<'a> {
     pub(crate) phases: &'a Phases,
     /// Its samples.
     pub(crate) series: &'a Series,
+    /// Its time by bins of the run.
+    pub(crate) times: &'a TimeSeries,
     /// Values of the other threads, by the address id of their start routine.
     pub(crate) groups: &'a IdMap<u32, Account>,
     /// Messages of all threads.
@@ -60,6 +64,7 @@ pub(crate) struct Picture {
     pub(crate) rows: InstanceRows,
     pub(crate) divisions: InstanceRows,
     pub(crate) series: Option<crate::profile::Series>,
+    pub(crate) times: profile::TimeSeries,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
     pub(crate) partners: Vec<PartnerValue>,
     pub(crate) course: Option<CourseProfile>,
@@ -205,6 +210,7 @@ impl Run<'_> {
                 }
             })
             .collect();
+        let times = self.times(&mut contexts);
         let other_threads = self.other_threads(&mut contexts);
         let partners = self.partners(&mut contexts);
         let mut course = self.course.map(|course| {
@@ -230,12 +236,30 @@ impl Run<'_> {
             rows,
             divisions,
             series,
+            times,
             other_threads,
             partners,
             course,
             crew,
             loops,
         }
+    }
+
+    /// The communicating thread's time by bins.
+    fn times(&self, contexts: &mut Contexts<'_>) -> profile::TimeSeries {
+        let bins = self.times.bins().iter().map(|bin| {
+            let mut values: BTreeMap<NodeId, u64> = BTreeMap::new();
+            for (raw, time) in &bin.values {
+                let node = contexts.node(*raw).unwrap_or_else(|| contexts.main());
+                *values.entry(node).or_default() += time;
+            }
+            profile::TimeBin {
+                values: values.iter().map(|(node, time)| (*node, self.rate.ns(*time))).collect(),
+                other_work_ns: self.rate.ns(bin.other_work),
+                other_calls_ns: self.rate.ns(bin.other_calls),
+            }
+        });
+        profile::TimeSeries { width_ns: self.rate.ns(self.times.width()), bins: bins.collect() }
     }
 
     fn told<'n>(

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{
     ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow, InstanceRows,
     LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
+    TimeSeries,
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
@@ -21,6 +22,9 @@ const STEPS: u32 = 300;
 const PERIOD_NS: u64 = 4_000_000;
 /// Time of a callee of a part in one step.
 const CALLEE_NS: u64 = 500_000;
+
+/// Length of a bin of its time: the run is about 40 s long.
+const BIN_NS: u64 = 256_000_000;
 
 /// How many kinds of ranks there are.
 pub const KINDS: u32 = 4;
@@ -75,6 +79,7 @@ struct Run {
     now_ns: u64,
     /// Of the phase that is open.
     row: BTreeMap<NodeId, u64>,
+    times: TimeSeries,
 }
 
 impl Run {
@@ -87,6 +92,7 @@ impl Run {
             path: Vec::new(),
             now_ns: 0,
             row: BTreeMap::new(),
+            times: TimeSeries { width_ns: BIN_NS, bins: Vec::new() },
         }
     }
 
@@ -106,6 +112,7 @@ impl Run {
         self.course.change(Lca::exactly(kept), &frames, at, &Downwards);
         self.now_ns += time_ns;
         if let Some(node) = nodes.last() {
+            self.times.add(*node, self.now_ns - time_ns, self.now_ns);
             *self.row.entry(*node).or_default() += time_ns;
         }
         self.path = nodes;
@@ -219,6 +226,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         divisions: InstanceRows::default(),
         releases: Some(releases),
         series: None,
+        times: run.times,
         other_threads: Vec::new(),
         partners: Vec::new(),
         course: Some(course),

@@ -185,6 +185,7 @@ impl Sampled {
             divisions: Default::default(),
             releases: Some(Releases { begin_ns, ends: vec![(0, begin_ns + clock(elapsed))] }),
             series: Some(series),
+            times: Default::default(),
             other_threads: Vec::new(),
             partners: Vec::new(),
             course: None,

@@ -128,6 +128,14 @@ impl Keys {
         }
     }
 
+    /// The innermost loop around a raw context in the function that holds it, or the call of that function;
+    /// `None` as long as no temporal context tree has come through the context.
+    pub(crate) fn innermost(&self, node: RawId) -> Option<Key> {
+        let number = *self.by_node.get(node as usize)?;
+        let expansion = self.expansions.get((number as usize).checked_sub(1)?)?;
+        expansion.outer.last().map(Frame::key)
+    }
+
     /// The number of a context's expansion, counted from 1.
     fn find(&mut self, node: RawId, tree: &Tree, sources: &mut Sources<'_>) -> u32 {
         let (outer, id) = (tree.parent(node), tree.address(node));

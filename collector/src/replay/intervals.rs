@@ -3,8 +3,9 @@
 use plimsoll_wire::record::OffCpu;
 
 use super::Replay;
-use crate::account::{Account, Between};
+use crate::account::Between;
 use crate::books::Books;
+use crate::time_series::Span;
 use crate::tree::{ROOT, RawId};
 
 /// Calls that were tallied since the last timed record.
@@ -20,6 +21,10 @@ pub(super) struct Tallied {
 pub(super) struct Parts {
     pub(super) work: u64,
     pub(super) inside: u64,
+    /// Where the work and the tallied calls lie, up to the entry of the wrapped call at the end.
+    pub(super) before: Span,
+    /// Where that call lies.
+    pub(super) call: Span,
     /// The record itself lies within the run, and the measurement was not paused.
     pub(super) counted: bool,
 }
@@ -44,29 +49,32 @@ impl Replay {
                 course.pause(to - from);
             }
             self.tallied.clear();
-            return Parts { work: 0, inside: 0, counted: false };
+            let nothing = Span { begin: to, end: to };
+            return Parts { work: 0, inside: 0, before: nothing, call: nothing, counted: false };
         }
         let counted = window.holds(now);
         books.account.pass(to - from);
         let entry = now.saturating_sub(duration).clamp(from, to);
-        let tallied = self.book_tallied(entry - from, counted, books.account);
-        Parts { work: entry - from - tallied, inside: to - entry, counted }
+        let (before, call) = (Span { begin: from, end: entry }, Span { begin: entry, end: to });
+        let tallied = self.book_tallied(before, counted, books);
+        Parts { work: entry - from - tallied, inside: to - entry, before, call, counted }
     }
 
     /// Books the tallied calls, scaled down where they exceed the time they lie in (their sums are
     /// rounded, and the run may begin between them).
-    fn book_tallied(&mut self, available: u64, counted: bool, account: &mut Account) -> u64 {
+    fn book_tallied(&mut self, before: Span, counted: bool, books: &mut Books<'_>) -> u64 {
+        let available = before.end - before.begin;
         let total: u128 = self.tallied.iter().map(|tallied| u128::from(tallied.sum)).sum();
         let scaled = |sum: u128| {
             if total <= u128::from(available) { sum } else { sum * u128::from(available) / total }
         };
         let mut sum = 0u128;
         for tallied in self.tallied.drain(..) {
-            let before = scaled(sum);
+            let earlier = scaled(sum);
             sum += u128::from(tallied.sum);
-            account.spend(tallied.node, (scaled(sum) - before) as u64);
+            books.spend(tallied.node, (scaled(sum) - earlier) as u64, before);
             if counted {
-                account.call(tallied.node, tallied.count, tallied.bytes);
+                books.account.call(tallied.node, tallied.count, tallied.bytes);
             }
         }
         scaled(sum) as u64
@@ -77,19 +85,20 @@ impl Replay {
     /// Of it, the thread waited for a core as long as `off_cpu` says.
     pub(super) fn work_before(
         &self,
-        stamps: u64,
+        parts: &Parts,
         off_cpu: Option<OffCpu>,
         between: Between,
         books: &mut Books<'_>,
     ) {
+        let (stamps, span) = (parts.work, parts.before);
         let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns).min(stamps);
         match self.sampled {
-            _ if self.gap => books.account.rest((ROOT, ROOT), stamps),
-            Some(node) => books.account.work(node, stamps, delay),
+            _ if self.gap => books.rest((ROOT, ROOT), stamps, span),
+            Some(node) => books.work(node, stamps, delay, span),
             None => {
                 // Nobody worked while waiting for a core: that part is not shared out.
-                books.account.work(books.tree.parent(between.0), delay, delay);
-                books.account.rest(between, stamps - delay);
+                books.work(books.tree.parent(between.0), delay, delay, span);
+                books.rest(between, stamps - delay, span);
             }
         }
     }

@@ -15,7 +15,7 @@ mod streams;
 mod subject;
 
 use crate::digest::{Digest, spools};
-use crate::profile::{NodeValue, PhaseProfile, ProcessProfile};
+use crate::profile::{NodeValue, PhaseProfile, ProcessProfile, TimeBin};
 use crate::{Collector, Options};
 use subject::{STAMP_NS, Subject};
 
@@ -117,6 +117,15 @@ fn assert_partition(profile: &ProcessProfile) {
         }
     }
     assert_eq!(sum, profile.elapsed_ns);
+    let of_bin = |bin: &TimeBin| {
+        let values = bin.values.iter().map(|(_, time)| time).sum::<u64>();
+        values + bin.other_work_ns + bin.other_calls_ns
+    };
+    let in_bins: u64 = profile.times.bins.iter().map(of_bin).sum();
+    let parts: usize = profile.times.bins.iter().map(|bin| bin.values.len() + 2).sum();
+    // Each part is rounded down to nanoseconds.
+    let range = in_bins..=in_bins + parts as u64;
+    assert!(range.contains(&profile.elapsed_ns), "{range:?} ns in bins of {}", profile.elapsed_ns);
     for row in &profile.rows.rows {
         assert!((row.phase as usize) < profile.phases.len());
         assert!(row.values.iter().map(|(_, time)| time).sum::<u64>() <= row.duration_ns);

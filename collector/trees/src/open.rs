@@ -36,6 +36,11 @@ impl Frame {
         Self { key, kind: Kind::Loop }
     }
 
+    /// Its key.
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
     /// A place in the code, innermost on its path.
     pub fn leaf(key: Key) -> Self {
         Self { key, kind: Kind::Leaf }

@@ -1,0 +1,368 @@
+//! A thread's time by context in a bounded number of equal bins of its run.
+//!
+//! Bins begin narrow. When the run outgrows [`MAX_BINS`], neighbouring bins merge and each covers
+//! twice the time. A closed bin keeps the [`BIN_CONTEXTS`] contexts with the most time; the time of
+//! all others is kept as two sums: inside and outside of wrapped calls. The memory is thereby
+//! independent of the length of the run and of the number of contexts.
+
+use crate::course::Keys;
+use crate::tree::{RawId, Tree};
+use crate::values::Values;
+
+/// Most bins of a run. A run that is longer than the first bins has at least half as many.
+pub(crate) const MAX_BINS: usize = 256;
+/// Contexts that a closed bin keeps.
+const BIN_CONTEXTS: usize = 8;
+/// The first bins are this part of a sampling period long.
+const FIRST_BINS_PER_PERIOD: u64 = 4;
+
+/// A stretch of time, in stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) begin: u64,
+    /// At least `begin`.
+    pub(crate) end: u64,
+}
+
+impl Span {
+    /// Both halves.
+    pub(crate) fn halves(self) -> (Self, Self) {
+        let middle = self.begin + (self.end - self.begin) / 2;
+        (Self { end: middle, ..self }, Self { begin: middle, ..self })
+    }
+}
+
+/// What decides which raw contexts share an entry of a closed bin.
+#[derive(Clone, Copy)]
+pub(crate) struct Grouping<'a> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) keys: &'a Keys,
+}
+
+impl Grouping<'_> {
+    /// Whether two contexts are places in the same innermost loop or function, called by the same
+    /// context.
+    fn are_alike(self, one: RawId, other: RawId) -> bool {
+        let key = |node| self.keys.innermost(node);
+        let same_caller = || self.tree.parent(one) == self.tree.parent(other);
+        one == other || (same_caller() && key(one).is_some() && key(one) == key(other))
+    }
+}
+
+/// A closed bin. All times are stamps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimeBin {
+    /// At most [`BIN_CONTEXTS`] contexts, each once. An entry includes the time of its other
+    /// places in the same innermost loop or function, of which it is the one with the most time.
+    pub(crate) values: Vec<(RawId, u64)>,
+    /// Time of all other contexts outside of wrapped calls.
+    pub(crate) other_work: u64,
+    /// Time of all other contexts inside of wrapped calls.
+    pub(crate) other_calls: u64,
+}
+
+impl TimeBin {
+    /// The bin of some values, each context once.
+    fn of(mut values: Vec<(RawId, u64)>, grouping: Grouping<'_>) -> Self {
+        values.sort_unstable_by_key(|(node, time)| (std::cmp::Reverse(*time), *node));
+        let mut bin = Self::default();
+        for (node, time) in values {
+            bin.add(node, time, grouping);
+        }
+        bin.values.shrink_to_fit();
+        bin
+    }
+
+    /// Adds time of a context. The context takes the entry of one with less time only if its own
+    /// time exceeds that.
+    fn add(&mut self, node: RawId, time: u64, grouping: Grouping<'_>) {
+        let alike = |(known, _): &&mut (RawId, u64)| grouping.are_alike(*known, node);
+        if let Some((_, known)) = self.values.iter_mut().find(alike) {
+            *known += time;
+        } else if self.values.len() < BIN_CONTEXTS {
+            self.values.push((node, time));
+        } else if let Some(least) = self.values.iter_mut().min_by_key(|(_, time)| *time) {
+            let given_up =
+                if least.1 < time { std::mem::replace(least, (node, time)) } else { (node, time) };
+            self.add_other(given_up, grouping.tree);
+        }
+    }
+
+    fn add_other(&mut self, (node, time): (RawId, u64), tree: &Tree) {
+        let sum =
+            if tree.in_call(node) { &mut self.other_calls } else { &mut self.other_work };
+        *sum += time;
+    }
+
+    fn merge(self, other: Self, grouping: Grouping<'_>) -> Self {
+        let mut values = self.values;
+        for (node, time) in other.values {
+            match values.iter_mut().find(|(known, _)| *known == node) {
+                Some((_, known)) => *known += time,
+                None => values.push((node, time)),
+            }
+        }
+        let mut bin = Self::of(values, grouping);
+        bin.other_work += self.other_work + other.other_work;
+        bin.other_calls += self.other_calls + other.other_calls;
+        bin
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.values.capacity() * size_of::<(RawId, u64)>()
+    }
+}
+
+/// The time series of one thread.
+#[derive(Debug)]
+pub(crate) struct TimeSeries {
+    /// Stamp at which the first bin begins.
+    begin: u64,
+    /// Length of a bin; 0 as long as there is none.
+    width: u64,
+    /// The bins before the open one.
+    closed: Vec<TimeBin>,
+    /// The last bin, by context, each with its time only.
+    open: Values,
+    open_span: Span,
+    /// What the open bin held when it was opened again: `other_work` and `other_calls` of a bin.
+    open_others: TimeBin,
+    /// Bytes of `closed` when its last bin was closed.
+    closed_bytes: usize,
+}
+
+impl TimeSeries {
+    /// An empty series of a run that begins at a stamp.
+    pub(crate) fn new(begin: u64) -> Self {
+        Self {
+            begin,
+            width: 0,
+            closed: Vec::new(),
+            open: Values::default(),
+            open_span: Span { begin, end: begin },
+            open_others: TimeBin::default(),
+            closed_bytes: 0,
+        }
+    }
+
+    /// Adds time of a context that lies within a span, evenly. `period`: sampling period in stamps.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        node: RawId,
+        time: u64,
+        span: Span,
+        period: u64,
+        grouping: Grouping<'_>,
+    ) {
+        if time == 0 {
+            return;
+        }
+        if span.begin >= self.open_span.begin && span.end <= self.open_span.end {
+            self.open.entry(node).time += time;
+        } else {
+            self.spread(node, time, span, period, grouping);
+        }
+    }
+
+    /// Ends the series: all its bins are closed.
+    pub(crate) fn finish(&mut self, grouping: Grouping<'_>) {
+        if !self.open.is_empty() {
+            self.close(grouping);
+        }
+    }
+
+    /// Length of a bin, in stamps.
+    pub(crate) fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// The closed bins, from the begin of the run on.
+    pub(crate) fn bins(&self) -> &[TimeBin] {
+        &self.closed
+    }
+
+    /// Memory in use, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.closed_bytes + self.open.bytes()) as u64
+    }
+
+    /// Adds time that lies in several bins, or in another one than the open bin.
+    fn spread(
+        &mut self,
+        node: RawId,
+        time: u64,
+        span: Span,
+        period: u64,
+        grouping: Grouping<'_>,
+    ) {
+        if self.width == 0 {
+            self.width = (period / FIRST_BINS_PER_PERIOD).max(1);
+            self.open_span.end = self.begin + self.width;
+        }
+        let begin = span.begin.max(self.begin) - self.begin;
+        let end = (span.end.max(self.begin) - self.begin).max(begin + 1);
+        self.reach(end, grouping);
+        let open = self.closed.len();
+        let first = ((begin / self.width) as usize).min(open);
+        let last = (((end - 1) / self.width) as usize).min(open);
+        let mut given = 0;
+        for bin in first..=last {
+            let until = ((bin as u64 + 1) * self.width).min(end) - begin;
+            let due = (u128::from(time) * u128::from(until) / u128::from(end - begin)) as u64;
+            match self.closed.get_mut(bin) {
+                _ if due == given => {}
+                Some(closed) => closed.add(node, due - given, grouping),
+                None => self.open.entry(node).time += due - given,
+            }
+            given = due;
+        }
+    }
+
+    /// Makes the bin that a time before `end`, since the begin of the run, lies in the open one, if
+    /// it lies after that.
+    fn reach(&mut self, end: u64, grouping: Grouping<'_>) {
+        let open_end = (self.closed.len() as u64 + 1) * self.width;
+        if end <= open_end {
+            return;
+        }
+        self.close(grouping);
+        while end.div_ceil(self.width) > MAX_BINS as u64 {
+            self.double(grouping);
+        }
+        let open = end.div_ceil(self.width) as usize - 1;
+        if open < self.closed.len() {
+            // The open bin has become the later half of the last one.
+            let last = self.closed.pop().unwrap_or_default();
+            self.reopen(last);
+        }
+        self.closed.resize_with(open, TimeBin::default);
+        let begin = self.begin + open as u64 * self.width;
+        self.open_span = Span { begin, end: begin + self.width };
+        self.closed_bytes = self.closed.iter().map(TimeBin::bytes).sum();
+    }
+
+    fn close(&mut self, grouping: Grouping<'_>) {
+        let values = self.open.drain().map(|(node, value)| (node, value.time)).collect();
+        let others = std::mem::take(&mut self.open_others);
+        let bin = TimeBin::of(values, grouping).merge(others, grouping);
+        self.closed_bytes += bin.bytes();
+        self.closed.push(bin);
+    }
+
+    /// Opens a bin again.
+    fn reopen(&mut self, mut bin: TimeBin) {
+        for (node, time) in bin.values.drain(..) {
+            self.open.entry(node).time += time;
+        }
+        self.open_others = bin;
+    }
+
+    fn double(&mut self, grouping: Grouping<'_>) {
+        let mut bins = std::mem::take(&mut self.closed).into_iter();
+        while let Some(first) = bins.next() {
+            let second = bins.next().unwrap_or_default();
+            self.closed.push(first.merge(second, grouping));
+        }
+        self.width *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::tree::ROOT;
+
+    /// A program with one wrapped call, contexts 1 to 40 outside of it, and one inside.
+    struct Program {
+        tree: Tree,
+        keys: Keys,
+        call: RawId,
+    }
+
+    impl Program {
+        fn new() -> Self {
+            let mut tree = Tree::new(1000);
+            for address in 100..140 {
+                tree.child(ROOT, address, false).unwrap();
+            }
+            let call = tree.child(ROOT, 1, true).unwrap();
+            Self { tree, keys: Keys::default(), call }
+        }
+
+        fn grouping(&self) -> Grouping<'_> {
+            Grouping { tree: &self.tree, keys: &self.keys }
+        }
+    }
+
+    fn sums(series: &TimeSeries) -> u64 {
+        let of_bin = |bin: &TimeBin| {
+            bin.values.iter().map(|(_, time)| time).sum::<u64>() + bin.other_work + bin.other_calls
+        };
+        series.bins().iter().map(of_bin).sum()
+    }
+
+    #[test]
+    fn bins_double_and_hold_each_stamp_once() {
+        let program = Program::new();
+        for (count, step) in [(1u64, 1u64), (300, 7), (1000, 10), (5000, 33), (40, 90_000)] {
+            let mut series = TimeSeries::new(50);
+            let mut truth: Vec<RawId> = Vec::new();
+            for index in 0..count {
+                // Lengths vary, so that intervals lie across the ends of bins.
+                let length = step + index % 5 * step / 2;
+                let begin = 50 + truth.len() as u64;
+                let node = 1 + (index % 3) as RawId;
+                truth.extend(std::iter::repeat_n(node, length as usize));
+                let span = Span { begin, end: begin + length };
+                series.add(node, length, span, 40, program.grouping());
+            }
+            series.finish(program.grouping());
+            assert_eq!(sums(&series), truth.len() as u64);
+            assert!(series.bins().len() <= MAX_BINS);
+            assert!(series.width() == 10 || series.bins().len() > MAX_BINS / 2);
+            for (bin, stamps) in series.bins().iter().zip(truth.chunks(series.width() as usize)) {
+                let mut times: BTreeMap<RawId, u64> = BTreeMap::new();
+                stamps.iter().for_each(|node| *times.entry(*node).or_default() += 1);
+                let found: BTreeMap<RawId, u64> = bin.values.iter().copied().collect();
+                assert_eq!(found, times, "{count} intervals of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bin_keeps_the_contexts_with_the_most_time() {
+        let program = Program::new();
+        let mut series = TimeSeries::new(0);
+        let mut now = 0;
+        let mut add = |series: &mut TimeSeries, node, time| {
+            let span = Span { begin: now, end: now + time };
+            now += time;
+            series.add(node, time, span, 4 * 2000, program.grouping());
+        };
+        for node in 1..=40 {
+            add(&mut series, node, if node % 10 == 0 { 100 } else { 2 });
+        }
+        add(&mut series, program.call, 1);
+        series.finish(program.grouping());
+        let [bin] = series.bins() else { panic!("{} bins", series.bins().len()) };
+        assert_eq!(bin.values[..4], [(10, 100), (20, 100), (30, 100), (40, 100)]);
+        assert_eq!((bin.values.len(), bin.other_work, bin.other_calls), (8, 32 * 2, 1));
+        assert_eq!(series.width(), 2000);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let program = Program::new();
+        let mut series = TimeSeries::new(0);
+        for index in 0..200_000u64 {
+            let span = Span { begin: 10 * index, end: 10 * index + 10 };
+            series.add(1 + (index % 40) as RawId, 10, span, 40, program.grouping());
+        }
+        assert!(series.bytes() < 64 << 10, "{} bytes", series.bytes());
+        series.finish(program.grouping());
+        assert_eq!(sums(&series), 2_000_000);
+    }
+}
