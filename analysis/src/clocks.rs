@@ -31,7 +31,7 @@ mod line;
 
 pub use exchange::exchange;
 pub use fit::{FEWEST, Fit, fit};
-use line::Line;
+use line::{Line, drifted_ns};
 
 /// A clock: the ranks that read it have the same one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -179,31 +179,26 @@ impl ClockTotals {
         }
     }
 
+    /// What it takes to put the ranks' times on the reference's clock.
+    pub fn alignment(&self, reference: &Reference, period_ns: u64) -> Alignment {
+        let lines = self.chosen_lines(reference, period_ns).map(|(_, lines)| lines);
+        let lines = lines.into_iter().flatten().map(|(name, line)| {
+            (name.clone(), Shift { begin_ns: line.begin_ns, drift_ppt: line.drift_ppt })
+        });
+        let ours = reference.lowest.as_ref().map(|(_, ours)| (ours.clone(), Shift::default()));
+        Alignment {
+            begin_ns: reference.run_ns.map(|(begin_ns, _)| begin_ns),
+            shifts: lines.chain(ours).collect(),
+        }
+    }
+
     /// How all clocks stand, once all ranks are in. `period_ns` is what the times of samples are good for.
     pub fn conclude(&self, reference: &Reference, period_ns: u64) -> Clocks {
         let Some((lowest, ours)) = &reference.lowest else { return unknown(0) };
-        let by_releases = self.lines(ours, |known| Line::of_fits(&known.fits, reference));
-        let home = self.clocks.get(ours);
-        let told = home.and_then(|known| known.exchanges.as_ref());
-        let by_messages = self.lines(ours, |known| {
-            Line::of_exchanges(&known.exchanges.as_ref()?.1, &told?.1, reference)
-        });
-        let (method, lines) = match (by_releases, by_messages) {
-            (Some(lines), Some(other)) if contradict(&lines, &other, period_ns) => {
-                (ClockMethod::PingPong, other)
-            }
-            (Some(lines), _) => {
-                let any = self.clocks.values().any(|known| !known.fits.is_empty());
-                let method = match reference.by_samples {
-                    _ if !any => ClockMethod::None,
-                    true => ClockMethod::Samples,
-                    false => ClockMethod::Regions,
-                };
-                (method, lines)
-            }
-            (None, Some(lines)) => (ClockMethod::PingPong, lines),
-            (None, None) => return unknown(*lowest),
+        let Some((method, lines)) = self.chosen_lines(reference, period_ns) else {
+            return unknown(*lowest);
         };
+        let home = self.clocks.get(ours);
         let by_ends = matches!(method, ClockMethod::Regions | ClockMethod::Samples);
         let at_home = home.filter(|_| by_ends);
         let spread = at_home.and_then(|known| line::spread(&known.fits, 0));
@@ -224,6 +219,38 @@ impl ClockTotals {
         }
     }
 
+    /// The lines of all clocks but the reference's, and the method that they come from; `None` where
+    /// one of them has none.
+    fn chosen_lines(
+        &self,
+        reference: &Reference,
+        period_ns: u64,
+    ) -> Option<(ClockMethod, Lines<'_>)> {
+        let (_, ours) = reference.lowest.as_ref()?;
+        let by_releases = self.lines(ours, |known| Line::of_fits(&known.fits, reference));
+        let home = self.clocks.get(ours);
+        let told = home.and_then(|known| known.exchanges.as_ref());
+        let by_messages = self.lines(ours, |known| {
+            Line::of_exchanges(&known.exchanges.as_ref()?.1, &told?.1, reference)
+        });
+        match (by_releases, by_messages) {
+            (Some(lines), Some(other)) if contradict(&lines, &other, period_ns) => {
+                Some((ClockMethod::PingPong, other))
+            }
+            (Some(lines), _) => {
+                let any = self.clocks.values().any(|known| !known.fits.is_empty());
+                let method = match reference.by_samples {
+                    _ if !any => ClockMethod::None,
+                    true => ClockMethod::Samples,
+                    false => ClockMethod::Regions,
+                };
+                Some((method, lines))
+            }
+            (None, Some(lines)) => Some((ClockMethod::PingPong, lines)),
+            (None, None) => None,
+        }
+    }
+
     /// The lines of all clocks but the reference's; `None` if one of them has none.
     fn lines(&self, ours: &ClockName, line: impl Fn(&Known) -> Option<Line>) -> Option<Lines<'_>> {
         let others = self.clocks.iter().filter(|(name, _)| *name != ours);
@@ -232,6 +259,37 @@ impl ClockTotals {
 }
 
 type Lines<'a> = BTreeMap<&'a ClockName, Line>;
+
+/// By how much a clock is ahead of the reference's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Shift {
+    /// At the begin of the reference's run, in nanoseconds.
+    begin_ns: i64,
+    /// By how much it runs faster, in parts per 10^12.
+    drift_ppt: i64,
+}
+
+/// What it takes to put the times of any rank on the reference's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alignment {
+    /// Begin of the reference's run on its clock.
+    begin_ns: Option<u64>,
+    shifts: BTreeMap<ClockName, Shift>,
+}
+
+impl Alignment {
+    /// When a rank's run began, in nanoseconds since the begin of the reference's run. 0 where the
+    /// rank's clock is not known: MPI_Init returns about the same time everywhere.
+    pub fn begin_ns(&self, input: &RankInput) -> i64 {
+        let releases = input.profile.releases.as_ref();
+        let shift = self.shifts.get(&ClockName::of(input));
+        let known = releases.zip(self.begin_ns).zip(shift);
+        known.map_or(0, |((releases, begin_ns), shift)| {
+            let since_ns = signed(releases.begin_ns, begin_ns).saturating_sub(shift.begin_ns);
+            since_ns.saturating_sub(drifted_ns(shift.drift_ppt, since_ns))
+        })
+    }
+}
 
 /// Whether messages show that synchronisations are wrong by more than samples could show: what messages may
 /// be wrong by is bounded, while ranks without cores of their own may be late from every single

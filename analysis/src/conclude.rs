@@ -33,9 +33,11 @@ use crate::segments::segments;
 use crate::summary::{
     Communication, Loss, Phase, Projection, RankCluster, SchemaVersion, SideFile, Summary,
 };
-use crate::summary_tree::{shown_path, summary_tree};
+use crate::summary_tree::{places, shown_path, summary_tree};
 use crate::thresholds::in_force;
+use crate::timeline::{self, Course, Plan};
 use crate::totals::{PhaseTotals, Totals};
+use plimsoll_summary::timeline_file::Timeline;
 
 use job::{collection, efficiency, notes, run};
 use verdict::loss;
@@ -156,6 +158,21 @@ impl Conclusion {
         Comparison::of(&self.totals, &self.meanings)
     }
 
+    /// What is to be known of the run over time.
+    pub fn plan(&self, wants_cells: bool) -> Plan {
+        let Self { totals, reference, meanings, findings, .. } = self;
+        let job = &totals.job;
+        let alignment = totals.clocks.alignment(reference, job.period_ns);
+        let contexts = (timeline::chosen(totals, meanings, findings), timeline::symptoms(findings));
+        let run = (job.ranks.clone(), job.elapsed_ns, job.bin_ns);
+        Plan::new(run, alignment, wants_cells, contexts)
+    }
+
+    /// The timeline of the run, if one is wanted.
+    pub fn timeline(&self, (plan, course): &(Plan, Course)) -> Option<Timeline> {
+        course.timeline(plan, &places(&self.totals))
+    }
+
     /// What is left to ask the ranks; the answers go to [`summary()`].
     pub fn queries(&self) -> Vec<Query> {
         self.findings.iter().flat_map(|it| it.slow.iter().chain(&it.waiting)).cloned().collect()
@@ -168,6 +185,7 @@ pub fn summary(
     conclusion: &Conclusion,
     answers: &[RankSet],
     (clusters, biclusters): (Vec<RankCluster>, &[Group]),
+    over_time: &Option<(Plan, Course)>,
     job: &JobInfo,
 ) -> Summary {
     let Conclusion { totals, matching, reference, meanings, owners, imbalances, findings, .. } =
@@ -201,7 +219,7 @@ pub fn summary(
         schema: SchemaVersion::V1,
         run: run(&totals.job, job),
         collection: collection(&totals.job),
-        efficiency: efficiency(&totals.job, job),
+        efficiency: efficiency(&totals.job, over_time, job),
         projection: Projection { elapsed_s: projected_s(totals, findings) },
         losses,
         segments: segments(totals, imbalances, meanings, owners, &places),

@@ -4,6 +4,8 @@
 use std::fmt;
 
 use plimsoll_collector::profile::NodeId;
+use plimsoll_summary::error::Error;
+use plimsoll_summary::timeline_file::{self, Timeline};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreed, Proposal};
@@ -18,12 +20,13 @@ use crate::input::{JobInfo, RankInput};
 use crate::mpmd::{self, Members};
 use crate::order::ordered;
 use crate::pairs;
-use crate::per_rank::{self, Table};
+use crate::per_rank::{self, Sheet, Table};
 use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
 use crate::rules::Rules;
 use crate::series;
 use crate::summary::Summary;
+use crate::timeline;
 use crate::totals::Totals;
 
 /// Why there is no summary.
@@ -75,7 +78,7 @@ pub fn diagnose_into(
     comm: &dyn Communicator,
     mut local: Vec<RankInput>,
     job: &JobInfo,
-    table: Option<&mut dyn Table>,
+    mut table: Option<&mut dyn Table>,
 ) -> Result<Option<Summary>, DiagnoseError> {
     let mut left_out = Vec::new();
     local.retain(|input| {
@@ -142,30 +145,45 @@ pub fn diagnose_into(
     }
     let queries = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::queries));
     let answers = ask(comm, &ranks, queries);
+    let plan = to_all(&failure).map(|()| conclusion.as_ref().map(|it| it.plan(table.is_some())));
+    let over_time = timeline::add_up(comm, &ranks, &mut contexts, plan);
+    let over_time = told_to_0(comm, &mut failure, over_time)?;
     let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
     let biclusters = biclusters::find(comm, &local, &mut contexts, &comparison);
     let mut untold = None;
     if let Some(columns) = columns {
         // The others wait to be asked for their rows, whatever became of the rest.
-        let wanted = sheet
-            .as_ref()
-            .zip(table)
-            .filter(|_| answers.is_ok() && clusters.is_ok() && biclusters.is_ok());
+        let all_ok = answers.is_ok() && clusters.is_ok() && biclusters.is_ok();
+        let wanted: Option<(&Sheet, &mut dyn Table)> = match (&sheet, &mut table) {
+            (Some(sheet), Some(table)) if all_ok => Some((sheet, &mut **table)),
+            _ => None,
+        };
         untold = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
     }
     let answers = answers?.zip(clusters?);
     let biclusters = biclusters?;
+    let timeline = conclusion.as_ref().zip(over_time.as_ref());
+    let timeline = timeline.and_then(|(conclusion, over_time)| conclusion.timeline(over_time));
+    let untimed = timeline.zip(table).and_then(|(timeline, table)| attach(&timeline, table).err());
     // The summary is made from the totals, and both take much memory.
     drop(ranks);
     drop((local, contexts));
     let mut summary = conclusion.zip(answers).map(|(conclusion, (answers, clusters))| {
-        summary(&conclusion, &answers, (clusters, &biclusters), job)
+        summary(&conclusion, &answers, (clusters, &biclusters), &over_time, job)
     });
     if let Some(summary) = &mut summary {
         summary.notes.extend(noted);
         summary.notes.extend(untold.map(|reason| per_rank::note(&reason)));
+        summary.notes.extend(untimed.map(|reason| timeline_file::note(&reason)));
     }
     Ok(summary)
+}
+
+/// Writes the timeline beside the table.
+fn attach(timeline: &Timeline, table: &mut dyn Table) -> Result<(), Error> {
+    // A structure of texts and numbers always has a JSON form.
+    let content = serde_json::to_vec(timeline).unwrap_or_default();
+    table.attach(timeline_file::EXTENSION, &content)
 }
 
 /// What the ranks have answered. The others have no part in it: if process 0 alone has failed, they know

@@ -48,6 +48,8 @@ pub struct JobTotals {
     pub hosts: BTreeMap<String, Host>,
     /// Longest run of a rank, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Longest bin of a rank's time; 0 where no rank has any.
+    pub bin_ns: u64,
     /// Application threads.
     pub threads: u32,
     /// Ranks with more than one of them.
@@ -163,6 +165,7 @@ impl JobTotals {
             left_out: BTreeMap::default(),
             hosts: BTreeMap::from([(input.host.clone(), host)]),
             elapsed_ns: profile.elapsed_ns,
+            bin_ns: profile.times.width_ns,
             threads: profile.threads,
             multithreaded_ranks: rank.is_multithreaded().into(),
             useful: Accumulator::from_iter([useful]),
@@ -213,6 +216,7 @@ impl JobTotals {
             ours.busy_threads += theirs.busy_threads;
         }
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.bin_ns = self.bin_ns.max(other.bin_ns);
         self.threads += other.threads;
         self.multithreaded_ranks += other.multithreaded_ranks;
         self.useful.combine(&other.useful);

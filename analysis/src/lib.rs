@@ -52,6 +52,7 @@ pub mod spooled;
 pub mod spooled_job;
 pub mod summary_tree;
 pub mod thresholds;
+pub mod timeline;
 pub mod times;
 pub mod totals;
 

@@ -172,8 +172,7 @@ impl Subject {
         let mut divisions: Vec<InstanceRow> = Vec::new();
         let mut of_parts: HashMap<Part, u64> = HashMap::new();
         let elapsed_ns: u64 = self.steps.iter().map(|step| step.duration_ns).sum();
-        let mut times =
-            TimeSeries { width_ns: elapsed_ns.div_ceil(BINS).max(1), bins: Vec::new() };
+        let mut times = TimeSeries { width_ns: elapsed_ns.div_ceil(BINS).max(1), bins: Vec::new() };
         for Step { among, syncs, parts, duration_ns } in &self.steps {
             let sync = syncs[rank as usize];
             let part = &parts[rank as usize];

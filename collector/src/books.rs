@@ -11,7 +11,7 @@ use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::series::Series;
 use crate::tables::Tables;
-use crate::time_series::{Grouping, Span, TimeSeries};
+use crate::time_series::{FIRST_BIN_NS, Grouping, Span, TimeSeries};
 use crate::tree::{RawId, Tree};
 use plimsoll_binary::Structures;
 
@@ -96,7 +96,8 @@ impl Books<'_> {
     fn add_time(&mut self, node: RawId, stamps: u64, span: Span) {
         if let Some(times) = self.times.as_deref_mut() {
             let grouping = Grouping { tree: self.tree, keys: self.keys };
-            times.add(node, stamps, span, self.period, grouping);
+            let first_width = || self.rate.stamps(FIRST_BIN_NS);
+            times.add(node, stamps, span, first_width, grouping);
         }
     }
 

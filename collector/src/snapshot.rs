@@ -14,9 +14,8 @@ use crate::loops::loops;
 use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
-    self, 
-    ContextTree, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows, LoopProfile,
-    NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
+    self, ContextTree, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows,
+    LoopProfile, NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
 };
 use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};

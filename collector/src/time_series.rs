@@ -13,8 +13,9 @@ use crate::values::Values;
 pub(crate) const MAX_BINS: usize = 256;
 /// Contexts that a closed bin keeps.
 const BIN_CONTEXTS: usize = 8;
-/// The first bins are this part of a sampling period long.
-const FIRST_BINS_PER_PERIOD: u64 = 4;
+/// Length of the first bins. Not a part of the sampling period: timers that cannot keep the period asked
+/// for may change it while the job runs, and a digest must end with the same bins.
+pub(crate) const FIRST_BIN_NS: u64 = 1_000_000;
 
 /// A stretch of time, in stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +90,7 @@ impl TimeBin {
     }
 
     fn add_other(&mut self, (node, time): (RawId, u64), tree: &Tree) {
-        let sum =
-            if tree.in_call(node) { &mut self.other_calls } else { &mut self.other_work };
+        let sum = if tree.in_call(node) { &mut self.other_calls } else { &mut self.other_work };
         *sum += time;
     }
 
@@ -145,14 +145,14 @@ impl TimeSeries {
         }
     }
 
-    /// Adds time of a context that lies within a span, evenly. `period`: sampling period in stamps.
+    /// Adds time of a context that lies within a span, evenly. `first_width`: length of the first bins in stamps.
     #[inline]
     pub(crate) fn add(
         &mut self,
         node: RawId,
         time: u64,
         span: Span,
-        period: u64,
+        first_width: impl FnOnce() -> u64,
         grouping: Grouping<'_>,
     ) {
         if time == 0 {
@@ -161,7 +161,7 @@ impl TimeSeries {
         if span.begin >= self.open_span.begin && span.end <= self.open_span.end {
             self.open.entry(node).time += time;
         } else {
-            self.spread(node, time, span, period, grouping);
+            self.spread(node, time, span, first_width, grouping);
         }
     }
 
@@ -193,11 +193,11 @@ impl TimeSeries {
         node: RawId,
         time: u64,
         span: Span,
-        period: u64,
+        first_width: impl FnOnce() -> u64,
         grouping: Grouping<'_>,
     ) {
         if self.width == 0 {
-            self.width = (period / FIRST_BINS_PER_PERIOD).max(1);
+            self.width = first_width().max(1);
             self.open_span.end = self.begin + self.width;
         }
         let begin = span.begin.max(self.begin) - self.begin;
@@ -317,7 +317,7 @@ mod tests {
                 let node = 1 + (index % 3) as RawId;
                 truth.extend(std::iter::repeat_n(node, length as usize));
                 let span = Span { begin, end: begin + length };
-                series.add(node, length, span, 40, program.grouping());
+                series.add(node, length, span, || 10, program.grouping());
             }
             series.finish(program.grouping());
             assert_eq!(sums(&series), truth.len() as u64);
@@ -340,7 +340,7 @@ mod tests {
         let mut add = |series: &mut TimeSeries, node, time| {
             let span = Span { begin: now, end: now + time };
             now += time;
-            series.add(node, time, span, 4 * 2000, program.grouping());
+            series.add(node, time, span, || 2000, program.grouping());
         };
         for node in 1..=40 {
             add(&mut series, node, if node % 10 == 0 { 100 } else { 2 });
@@ -359,7 +359,7 @@ mod tests {
         let mut series = TimeSeries::new(0);
         for index in 0..200_000u64 {
             let span = Span { begin: 10 * index, end: 10 * index + 10 };
-            series.add(1 + (index % 40) as RawId, 10, span, 40, program.grouping());
+            series.add(1 + (index % 40) as RawId, 10, span, || 10, program.grouping());
         }
         assert!(series.bytes() < 64 << 10, "{} bytes", series.bytes());
         series.finish(program.grouping());

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
     ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow, InstanceRows,
-    LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
-    TimeSeries,
+    LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases, TimeSeries,
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 

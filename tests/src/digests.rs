@@ -90,8 +90,13 @@ pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
 
 /// What is the job's alone: what only it knows, the memory that its own reduction takes, and the name of a
 /// file of which the bytes count.
-const ITS_OWN: [&str; 4] =
-    ["/collection/finalize_s", "/collection/memory_bytes", "/collection/memory", "/per_rank/file"];
+const ITS_OWN: [&str; 5] = [
+    "/collection/finalize_s",
+    "/collection/memory_bytes",
+    "/collection/memory",
+    "/per_rank/file",
+    "/timeline/file",
+];
 
 fn compare(job: &Value, digest: &Value, at: &str, found: &mut Vec<String>) {
     if ITS_OWN.contains(&at) {

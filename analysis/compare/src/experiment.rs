@@ -112,7 +112,7 @@ impl Experiment {
             mpi: run.mpi.library.clone(),
             complete: run.complete,
             period_s: run.period_us.asked * 1e-6,
-            efficiency: summary.efficiency,
+            efficiency: summary.efficiency.clone(),
             iteration_deviation: iteration_deviation(summary),
             losses: summary.losses.iter().map(loss).collect(),
             frames: summary.tree.frames.iter().map(frame).collect(),

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{text, write_page};
 use crate::output::Reports;
-use plimsoll_summary::Summary;
 use plimsoll_summary::error::Error;
-use plimsoll_summary::per_rank_file::name_in;
 use plimsoll_summary::settings::Formats;
+use plimsoll_summary::{Summary, per_rank_file, timeline_file};
 
 const TEXT: &str = "txt";
 const JSON: &str = "json";
@@ -32,14 +31,14 @@ impl<'s> Files<'s> {
 }
 
 impl Reports for Files<'_> {
-    fn name_side(&mut self, side: Result<Option<&Path>, &Error>) {
-        self.beside = side.ok().flatten().and_then(Path::parent).map(Path::to_owned);
+    fn name_sides(&mut self, sides: Result<&[PathBuf], &Error>) {
+        self.beside = sides.ok().and_then(|paths| paths.first()?.parent()).map(Path::to_owned);
         let name =
-            |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match side {
-            Ok(path) => name_in(self.summary, Ok(path.map(name).as_deref())),
-            Err(error) => name_in(self.summary, Err(error)),
-        }
+            |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let names = sides.map(|paths| paths.iter().map(name).collect::<Vec<_>>());
+        let names = names.as_deref().map_err(|error| *error);
+        per_rank_file::name_in(self.summary, names);
+        timeline_file::name_in(self.summary, names);
     }
 
     fn extensions(&self) -> &[&'static str] {

@@ -98,7 +98,8 @@ fn error(ours: &Exchange, home: &Exchange) -> u64 {
     ours.error_ns.saturating_add(home.error_ns)
 }
 
-fn drifted_ns(drift_ppt: i64, over_ns: i64) -> i64 {
+/// What a drift comes to over some time.
+pub(super) fn drifted_ns(drift_ppt: i64, over_ns: i64) -> i64 {
     (drift_ppt as f64 / PPT * over_ns as f64).round() as i64
 }
 

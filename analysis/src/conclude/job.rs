@@ -11,6 +11,7 @@ use crate::input::{FirstDeath, JobInfo};
 use crate::job::JobTotals;
 use crate::metrics::NS_PER_S;
 use crate::summary::{Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run};
+use crate::timeline::{Course, Plan};
 
 pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
     let nodes = totals.hosts.iter().map(|(host, at)| NodeOfRun {
@@ -93,7 +94,11 @@ fn marks(totals: &JobTotals) -> Marks {
 }
 
 /// POP's efficiencies: parallel = load balance x communication.
-pub(super) fn efficiency(totals: &JobTotals, job: &JobInfo) -> Efficiency {
+pub(super) fn efficiency(
+    totals: &JobTotals,
+    over_time: &Option<(Plan, Course)>,
+    job: &JobInfo,
+) -> Efficiency {
     let (mean_ns, max_ns) = (totals.useful.mean(totals.ranks.len()), totals.useful.max as f64);
     let elapsed_ns = totals.elapsed_ns as f64;
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
@@ -104,6 +109,9 @@ pub(super) fn efficiency(totals: &JobTotals, job: &JobInfo) -> Efficiency {
         parallel: of(mean_ns, elapsed_ns),
         load_balance: of(mean_ns, max_ns),
         communication: of(max_ns, elapsed_ns),
+        windows: over_time
+            .as_ref()
+            .map_or_else(Vec::new, |(plan, course)| course.windows(plan, totals.elapsed_ns)),
     }
 }
 

@@ -51,6 +51,10 @@ impl Table for Memory {
     fn discard(&mut self) {
         self.discarded = true;
     }
+
+    fn attach(&mut self, _: &str, _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// A table as a script reads it.

@@ -23,6 +23,7 @@ pub mod ranks;
 mod run;
 pub mod settings;
 mod structure;
+pub mod timeline_file;
 mod tree;
 mod wire;
 
@@ -33,7 +34,8 @@ use serde::{Deserialize, Serialize};
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom};
 pub use rank_matrix::{Communication, Matrix, Origin, Untold, WaitsFor};
 pub use run::{
-    Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection, Run,
+    Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection,
+    Run, Window,
 };
 pub use structure::{
     Bicluster, ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind,

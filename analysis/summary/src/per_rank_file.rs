@@ -16,6 +16,8 @@ pub trait Table {
     fn finish(&mut self) -> Result<(), Error>;
     /// Some bytes will never come: there is to be no table.
     fn discard(&mut self);
+    /// Writes a whole further file beside the table, with this extension in place of the table's.
+    fn attach(&mut self, extension: &str, content: &[u8]) -> Result<(), Error>;
 }
 
 /// What a summary says where there is no table.
@@ -23,10 +25,11 @@ pub fn note(reason: &dyn fmt::Display) -> String {
     format!("The times of single ranks were not written. {reason}")
 }
 
-/// Says in a summary what the file of the table is called, or why there is none.
-pub fn name_in(summary: &mut Summary, file: Result<Option<&str>, &Error>) {
-    summary.per_rank.file = file.ok().flatten().map(str::to_owned);
-    if let Err(reason) = file {
+/// Takes the name of the table from those of all side files, or the reason why there are none.
+pub fn name_in(summary: &mut Summary, files: Result<&[String], &Error>) {
+    let is_table = |name: &&String| name.ends_with(&format!(".{EXTENSION}"));
+    summary.per_rank.file = files.ok().and_then(|files| files.iter().find(is_table).cloned());
+    if let Err(reason) = files {
         summary.notes.push(note(reason));
     }
 }

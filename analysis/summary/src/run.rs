@@ -194,13 +194,32 @@ pub struct Marks {
 }
 
 /// POP efficiencies, 0 to 1, with the label computation as useful time; `None` without MPI.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Efficiency {
     /// Mean useful time over ranks / elapsed time; the product of the other two.
     pub parallel: Option<f64>,
     /// Mean / maximum of the ranks' useful time.
     pub load_balance: Option<f64>,
     /// Maximum of the ranks' useful time / elapsed time.
+    pub communication: Option<f64>,
+    /// The same over time: at most 128 windows of equal length from the begin of the run to its end,
+    /// where the last may be shorter. Empty without MPI.
+    #[serde(default)]
+    pub windows: Vec<Window>,
+}
+
+/// POP efficiencies of a part of the run, 0 to 1. `None` where no rank did useful work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Begin, in seconds since the begin of the run on the reference's clock.
+    pub begin_s: f64,
+    /// End, on the same clock.
+    pub end_s: f64,
+    /// Mean useful time over ranks / length of the window.
+    pub parallel: Option<f64>,
+    /// Mean / maximum of the ranks' useful time in the window.
+    pub load_balance: Option<f64>,
+    /// Maximum of the ranks' useful time in the window / its length.
     pub communication: Option<f64>,
 }
 

@@ -37,7 +37,7 @@ impl Frame {
     }
 
     /// Its key.
-    pub(crate) fn key(&self) -> Key {
+    pub fn key(&self) -> Key {
         self.key
     }
 

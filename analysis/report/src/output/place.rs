@@ -13,9 +13,8 @@ use plimsoll_summary::error::Error;
 
 /// The reports of a run.
 pub trait Reports {
-    /// Takes the path of the file beside the reports, `None` without such a file, or why there is none. The
-    /// last call holds.
-    fn name_side(&mut self, side: Result<Option<&Path>, &Error>);
+    /// Takes the paths of the files beside the reports, or why there are none. The last call holds.
+    fn name_sides(&mut self, sides: Result<&[PathBuf], &Error>);
 
     /// Ends of their names: of `txt`, `json` and `html`.
     fn extensions(&self) -> &[&'static str];
@@ -43,7 +42,7 @@ const MAX_STEM_BYTES: usize = 220;
 /// The folder beside reports.
 const FOLDER_EXTENSION: &str = "d";
 /// What reports may be.
-const REPORT_EXTENSIONS: [&str; 4] = ["txt", "json", "html", "ranks"];
+const REPORT_EXTENSIONS: [&str; 5] = ["txt", "json", "html", "ranks", "timeline.json"];
 /// Reports of one name in one directory; beyond it something is wrong.
 pub(super) const MAX_NUMBER: u32 = 100_000;
 
@@ -214,7 +213,7 @@ mod tests {
     const REPORTS: Said = Said([("txt", "text"), ("json", "{}")]);
 
     impl Reports for Said {
-        fn name_side(&mut self, _: Result<Option<&Path>, &Error>) {}
+        fn name_sides(&mut self, _: Result<&[PathBuf], &Error>) {}
 
         fn extensions(&self) -> &[&'static str] {
             &["txt", "json"]

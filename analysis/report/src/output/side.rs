@@ -1,10 +1,9 @@
-//! A file beside the reports, which is filled before they are made, for they name it.
+//! Files beside the reports. They are filled before the reports are made, because the reports name them.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use plimsoll_sys::own::Own;
 use plimsoll_sys::quiet::quietly;
@@ -18,24 +17,25 @@ use super::{Reports, Target, Written};
 use plimsoll_summary::error::Error;
 use plimsoll_summary::per_rank_file::{EXTENSION, Table};
 
-/// The file of single ranks' times. Nothing is on disk before the first bytes come, and nothing stays
-/// unless it is published.
+/// The file of single ranks' times, and further files that are written as a whole. Nothing is on disk
+/// before the first bytes come, and nothing stays unless it is published.
 pub struct Side {
     target: Target,
     open: Option<(Draft, Own<File>)>,
+    attached: Vec<Draft>,
 }
 
-/// One that has its name.
+/// Files that have their names.
 struct Published {
-    /// Where the reports go with it.
+    /// Where the reports go with them.
     target: Target,
-    path: PathBuf,
+    paths: Vec<PathBuf>,
 }
 
 impl Side {
     /// One that goes with the reports at `target`.
     pub fn new(target: Target) -> Self {
-        Self { target, open: None }
+        Self { target, open: None, attached: Vec::new() }
     }
 
     fn file(&mut self) -> Result<&Own<File>, Error> {
@@ -54,22 +54,31 @@ impl Side {
         Error::Write { path: self.target.directory.clone(), source }
     }
 
-    /// Gives it a name that no other run's reports have; `None` if nothing was written.
+    /// Gives the files names that no other run's reports have; `None` if nothing was written.
     fn publish(self) -> Result<Option<Published>, Error> {
-        let Some((draft, _)) = &self.open else { return Ok(None) };
-        let (directory, stem) = (&self.target.directory, shortened(&self.target.stem));
+        let Self { target, open, attached } = self;
+        let mut drafts = attached;
+        // The file stays open until it has its name.
+        let _file = open.map(|(draft, file)| {
+            drafts.push(draft);
+            file
+        });
+        if drafts.is_empty() {
+            return Ok(None);
+        }
+        let (directory, stem) = (&target.directory, shortened(&target.stem));
         for number in 1..MAX_NUMBER {
             let name = numbered(&stem, number);
             if is_taken(directory, &name) {
                 continue;
             }
-            let files = publish_all(slice::from_ref(draft), directory, &stem, number)?;
-            if let Some(path) = files.and_then(|files| files.into_iter().next()) {
+            if let Some(paths) = publish_all(&drafts, directory, &stem, number)? {
                 let target = Target { directory: directory.clone(), stem: name };
-                return Ok(Some(Published { target, path }));
+                return Ok(Some(Published { target, paths }));
             }
         }
-        Err(self.failed(io::ErrorKind::AlreadyExists.into()))
+        let source = io::ErrorKind::AlreadyExists.into();
+        Err(Error::Write { path: directory.clone(), source })
     }
 }
 
@@ -88,6 +97,14 @@ impl Table for Side {
 
     fn discard(&mut self) {
         self.open = None;
+    }
+
+    fn attach(&mut self, extension: &str, content: &[u8]) -> Result<(), Error> {
+        let Target { directory, stem } = &self.target;
+        fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
+        let write = |to: &mut dyn Write| to.write_all(content);
+        self.attached.push(Draft::write(directory, &shortened(stem), extension, &write)?);
+        Ok(())
     }
 }
 
@@ -109,22 +126,22 @@ fn write(
     fallback: &Path,
     reports: &mut dyn Reports,
 ) -> Result<Written, Error> {
-    let mut alone = |told: Result<Option<&Path>, &Error>| {
-        reports.name_side(told);
+    let mut alone = |sides: Result<&[PathBuf], &Error>| {
+        reports.name_sides(sides);
         write_with_fallback(target, fallback, reports)
     };
-    let Published { target: beside, path } = match side.map_or(Ok(None), Side::publish) {
+    let Published { target: beside, paths } = match side.map_or(Ok(None), Side::publish) {
         Ok(Some(published)) => published,
-        Ok(None) => return alone(Ok(None)),
+        Ok(None) => return alone(Ok(&[])),
         Err(error) => return alone(Err(&error)),
     };
-    reports.name_side(Ok(Some(&path)));
+    reports.name_sides(Ok(&paths));
     match write_all(&beside, reports) {
         Ok(files) => Ok(Written { files, fallback: None }),
         Err(error) => {
-            // It would be far from its reports.
-            withdraw(&[path]);
-            reports.name_side(Err(&error));
+            // They would be far from their reports.
+            withdraw(&paths);
+            reports.name_sides(Err(&error));
             write_with_fallback(target, fallback, reports)
         }
     }
@@ -133,8 +150,6 @@ fn write(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use std::io::Write;
 
     use super::*;
 
@@ -165,11 +180,11 @@ mod tests {
     }
 
     impl Reports for Telling {
-        fn name_side(&mut self, side: Result<Option<&Path>, &Error>) {
-            self.is_bad &= !self.told.contains("Some");
-            let name = |path: &Path| path.file_name().unwrap_or_default().to_owned();
-            self.told = match side {
-                Ok(path) => format!("{:?}", path.map(name)),
+        fn name_sides(&mut self, sides: Result<&[PathBuf], &Error>) {
+            self.is_bad &= !self.told.contains("ranks");
+            let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_owned();
+            self.told = match sides {
+                Ok(paths) => format!("{:?}", paths.iter().map(name).collect::<Vec<_>>()),
                 Err(error) => error.to_string(),
             };
         }
@@ -190,7 +205,7 @@ mod tests {
         let first =
             write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
         assert_eq!(first.files, [place.join("run.plimsoll.json")]);
-        assert_eq!(fs::read(&first.files[0]).unwrap(), b"Some(\"run.plimsoll.ranks\")");
+        assert_eq!(fs::read(&first.files[0]).unwrap(), br#"["run.plimsoll.ranks"]"#);
         assert_eq!(fs::read(place.join("run.plimsoll.ranks")).unwrap(), b"tales");
         // Any file of another run has the name.
         fs::remove_file(place.join("run.plimsoll.ranks")).unwrap();
@@ -198,8 +213,37 @@ mod tests {
         let third =
             write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
         assert_eq!(third.files, [place.join("run-3.plimsoll.json")]);
-        assert_eq!(fs::read(&third.files[0]).unwrap(), b"Some(\"run-3.plimsoll.ranks\")");
+        assert_eq!(fs::read(&third.files[0]).unwrap(), br#"["run-3.plimsoll.ranks"]"#);
         assert_eq!(names(&place).len(), 4, "{:?}", names(&place));
+    }
+
+    #[test]
+    fn further_files_share_the_name_with_it_or_without_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut both = side(directory.path());
+        both.attach("timeline.json", b"{}").unwrap();
+        let mut alone = Side::new(target(directory.path()));
+        alone.attach("timeline.json", b"[]").unwrap();
+        let told = [both, alone].map(|side| {
+            let reports = &mut Telling::default();
+            write_with_side(&target(directory.path()), Some(side), reports).unwrap();
+            reports.told.clone()
+        });
+        assert_eq!(
+            told,
+            [
+                r#"["run.plimsoll.timeline.json", "run.plimsoll.ranks"]"#,
+                r#"["run-2.plimsoll.timeline.json"]"#
+            ]
+        );
+        let read = |name| fs::read(directory.path().join(name)).unwrap();
+        assert_eq!(read("run.plimsoll.timeline.json"), b"{}");
+        assert_eq!(read("run-2.plimsoll.timeline.json"), b"[]");
+        // A timeline alone takes the name, too.
+        fs::write(directory.path().join("run-3.plimsoll.timeline.json"), "mine").unwrap();
+        let third = Some(side(directory.path()));
+        write_with_side(&target(directory.path()), third, &mut Telling::default()).unwrap();
+        assert!(directory.path().join("run-4.plimsoll.ranks").exists());
     }
 
     #[test]
@@ -210,7 +254,7 @@ mod tests {
         for side in [None, Some(Side::new(target(directory.path()))), Some(discarded)] {
             let written =
                 write_with_side(&target(directory.path()), side, &mut Telling::default()).unwrap();
-            assert_eq!(fs::read(&written.files[0]).unwrap(), b"None");
+            assert_eq!(fs::read(&written.files[0]).unwrap(), b"[]");
         }
         drop(side(directory.path()));
         let all = ["run", "run-2", "run-3"].map(|name| format!("{name}.plimsoll.json"));

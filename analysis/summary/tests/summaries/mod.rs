@@ -161,8 +161,21 @@ pub fn balanced() -> Summary {
         memory_bytes: Some(21 << 20),
         ..Collection::default()
     };
-    summary.efficiency =
-        Efficiency { parallel: Some(0.964), load_balance: Some(0.985), communication: Some(0.979) };
+    summary.efficiency = Efficiency {
+        parallel: Some(0.964),
+        load_balance: Some(0.985),
+        communication: Some(0.979),
+        windows: vec![
+            Window {
+                begin_s: 0.0,
+                end_s: 60.0,
+                parallel: Some(0.964),
+                load_balance: Some(0.985),
+                communication: Some(0.979),
+            },
+            Window { begin_s: 60.0, end_s: 120.0, ..Window::default() },
+        ],
+    };
     summary.projection.elapsed_s = 120.43;
     summary.thresholds.insert("min_loss_s".into(), 1.2043);
     summary.thresholds.insert("min_communication_loss_s".into(), 1.2043);
@@ -238,8 +251,12 @@ pub fn imbalance() -> Summary {
     let main = function("main", Some(("stencil.c", 212)));
     let step = function("step", Some(("stencil.c", 140)));
     let forces = function("compute_forces", Some(("forces.c", 120)));
-    summary.efficiency =
-        Efficiency { parallel: Some(0.702), load_balance: Some(0.731), communication: Some(0.96) };
+    summary.efficiency = Efficiency {
+        parallel: Some(0.702),
+        load_balance: Some(0.731),
+        communication: Some(0.96),
+        windows: Vec::new(),
+    };
     summary.tree = tree(
         16,
         vec![
@@ -305,8 +322,12 @@ pub fn serialization() -> Summary {
     summary.run.ranks = 8;
     summary.run.threads = 8;
     summary.run.nodes.truncate(1);
-    summary.efficiency =
-        Efficiency { parallel: Some(0.61), load_balance: Some(0.62), communication: Some(0.98) };
+    summary.efficiency = Efficiency {
+        parallel: Some(0.61),
+        load_balance: Some(0.62),
+        communication: Some(0.98),
+        windows: Vec::new(),
+    };
     summary.tree = tree(
         8,
         vec![
@@ -432,6 +453,7 @@ pub fn overfull() -> Summary {
 /// Every key filled.
 pub fn maximal() -> Summary {
     let mut summary = imbalance();
+    summary.efficiency.windows = balanced().efficiency.windows;
     let path = summary.tree.path(5);
     summary.collection.marks.off_reason = Some("a shadow stack is in use".into());
     summary.collection.memory = Some(Memory {

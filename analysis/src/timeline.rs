@@ -1,0 +1,320 @@
+//! The run over time: from the ranks' bins ([`TimeSeries`]) on one clock to efficiencies by window,
+//! cells of a timeline (PPoPP20, Figure 10) and the time of losses.
+//!
+//! Process 0 sends a [`Plan`] to all processes. Each process fills a [`Course`] with its ranks, and
+//! a reduction adds the courses up. A course has at most [`MAX_ROWS`] rows, [`MAX_COLUMNS`] columns
+//! and [`MAX_WINDOWS`] windows, so its size does not depend on the number of ranks.
+//!
+//! [`TimeSeries`]: plimsoll_collector::profile::TimeSeries
+//! [`MAX_ROWS`]: plimsoll_summary::timeline_file::MAX_ROWS
+
+mod cells;
+mod choice;
+mod grid;
+
+use plimsoll_collector::profile::{NodeId, TimeBin};
+use plimsoll_summary::ranks::RankSet;
+use plimsoll_summary::timeline_file::{
+    MAX_CELLS, MAX_ROWS, Timeline, TimelineRow, TimelineVersion,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::{CanonicalTree, Threads};
+use crate::clocks::Alignment;
+use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
+use crate::metrics::NS_PER_S;
+use crate::rank::Rank;
+use crate::summary::Window;
+
+use cells::{Cells, Part};
+pub use choice::{chosen, symptoms};
+use grid::Grid;
+
+/// Most columns of a timeline: as many as a rank has bins.
+const MAX_COLUMNS: u64 = 256;
+/// Most windows.
+const MAX_WINDOWS: u64 = 128;
+
+/// What process 0 asks of all ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    columns: Grid,
+    windows: Grid,
+    /// Rows of cells; 0 where no timeline is wanted.
+    rows: u32,
+    ranks: RankSet,
+    alignment: Alignment,
+    /// The contexts that cells may show, ascending.
+    chosen: Vec<NodeId>,
+    /// Symptoms of losses, each once.
+    symptoms: Vec<NodeId>,
+}
+
+impl Plan {
+    /// A plan for ranks of a run of `elapsed_ns`, whose bins are `bin_ns` long.
+    pub fn new(
+        (ranks, elapsed_ns, bin_ns): (RankSet, u64, u64),
+        alignment: Alignment,
+        wants_cells: bool,
+        (chosen, symptoms): (Vec<NodeId>, Vec<NodeId>),
+    ) -> Self {
+        let least_ns = elapsed_ns.div_ceil(MAX_COLUMNS);
+        let width_ns = bin_ns.max(least_ns).max(1);
+        let columns = Grid { width_ns, count: elapsed_ns.div_ceil(width_ns) };
+        let rows = if wants_cells { ranks.len().min(MAX_ROWS as u32) } else { 0 };
+        let windows = columns.with_at_most(MAX_WINDOWS);
+        Self { columns, windows, rows, ranks, alignment, chosen, symptoms }
+    }
+
+    /// The row of a rank.
+    fn row(&self, rank: u32) -> Option<u32> {
+        let position = u64::from(self.ranks.position(rank)?);
+        let row = position * u64::from(self.rows) / u64::from(self.ranks.len());
+        (self.rows > 0).then_some(row as u32)
+    }
+}
+
+/// What some ranks did over time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Course {
+    windows: Vec<Useful>,
+    /// By symptom, by window.
+    in_symptoms: Vec<Vec<InSymptom>>,
+    cells: Cells,
+}
+
+/// Useful time of ranks in a window, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Useful {
+    sum_ns: u64,
+    max_ns: u64,
+}
+
+/// Time of ranks in a symptom in a window, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InSymptom {
+    /// Of all ranks.
+    pub sum_ns: u64,
+    /// Of the rank with the least.
+    pub min_ns: u64,
+}
+
+/// Adds up what all ranks did over time; the sum is at process 0, `None` elsewhere. `tree` holds the
+/// contexts that the plan of process 0 names. Collective.
+pub fn add_up(
+    comm: &dyn Communicator,
+    ranks: &[Rank<'_>],
+    tree: &mut CanonicalTree,
+    plan: Result<Option<Plan>, CommunicatorError>,
+) -> Result<Option<(Plan, Course)>, CommunicatorError> {
+    let plan = broadcast(comm, plan)?;
+    let mut ours: Option<Course> = None;
+    for rank in ranks {
+        let course = Course::of_rank(rank, tree, &plan);
+        ours = Some(match ours {
+            Some(ours) => ours.combine(course),
+            None => course,
+        });
+    }
+    let all = reduce(comm, ours, |ours, theirs| match (ours, theirs) {
+        (Some(ours), Some(theirs)) => Some(ours.combine(theirs)),
+        (one, other) => one.or(other),
+    })?;
+    Ok(all.flatten().map(|course| (plan, course)))
+}
+
+impl Course {
+    fn of_rank(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
+        let profile = &rank.input.profile;
+        let known = Known::of(rank, tree, plan);
+        let mut useful = vec![0; plan.windows.count as usize];
+        let mut in_symptoms = vec![vec![0; plan.windows.count as usize]; plan.symptoms.len()];
+        let mut cells = plan.row(rank.input.rank).map(|row| (row, plan.columns.row()));
+        let run_begin_ns = plan.alignment.begin_ns(rank.input);
+        let run_end_ns = run_begin_ns.saturating_add_unsigned(profile.elapsed_ns);
+        let mut begin_ns = run_begin_ns;
+        for bin in &profile.times.bins {
+            let end_ns = begin_ns.saturating_add_unsigned(profile.times.width_ns).min(run_end_ns);
+            let useful_ns = known.useful_ns(bin);
+            plan.windows.spread(begin_ns, end_ns, useful_ns, |at, ns| useful[at] += ns);
+            for (symptom, ns) in known.in_symptoms(bin) {
+                let windows = &mut in_symptoms[symptom as usize];
+                plan.windows.spread(begin_ns, end_ns, ns, |at, ns| windows[at] += ns);
+            }
+            if let Some((_, row)) = &mut cells {
+                for part in known.parts(bin) {
+                    let add = |at: usize, ns| row[at].add(Part { ns, ..part });
+                    plan.columns.spread(begin_ns, end_ns, part.ns, add);
+                }
+            }
+            begin_ns = end_ns;
+        }
+        let windows = useful.into_iter().map(|ns| Useful { sum_ns: ns, max_ns: ns }).collect();
+        let of_symptom = |windows: Vec<u64>| {
+            windows.into_iter().map(|ns| InSymptom { sum_ns: ns, min_ns: ns }).collect()
+        };
+        let in_symptoms = in_symptoms.into_iter().map(of_symptom).collect();
+        Self { windows, in_symptoms, cells: Cells::of_row(cells) }
+    }
+
+    fn combine(mut self, other: Self) -> Self {
+        for (ours, theirs) in self.windows.iter_mut().zip(other.windows) {
+            ours.sum_ns += theirs.sum_ns;
+            ours.max_ns = ours.max_ns.max(theirs.max_ns);
+        }
+        let ours = self.in_symptoms.iter_mut().flatten();
+        for (ours, theirs) in ours.zip(other.in_symptoms.into_iter().flatten()) {
+            ours.sum_ns += theirs.sum_ns;
+            ours.min_ns = ours.min_ns.min(theirs.min_ns);
+        }
+        self.cells.combine(other.cells);
+        self
+    }
+
+    /// Efficiencies by window of a run of `elapsed_ns`.
+    pub fn windows(&self, plan: &Plan, elapsed_ns: u64) -> Vec<Window> {
+        let window = |(useful, at): (&Useful, u64)| {
+            let (begin_ns, end_ns) = plan.windows.window(at, elapsed_ns);
+            let length_ns = end_ns.saturating_sub(begin_ns) as f64;
+            let mean_ns = useful.sum_ns as f64 / f64::from(plan.ranks.len().max(1));
+            let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
+            Window {
+                begin_s: begin_ns as f64 / NS_PER_S,
+                end_s: end_ns as f64 / NS_PER_S,
+                parallel: of(mean_ns, length_ns),
+                load_balance: of(mean_ns, useful.max_ns as f64),
+                communication: of(useful.max_ns as f64, length_ns),
+            }
+        };
+        self.windows.iter().zip(0..).map(window).collect()
+    }
+
+    /// Time of the ranks in a symptom of the plan by window, with the length of a window in seconds.
+    pub fn in_symptom(&self, plan: &Plan, symptom: NodeId) -> Option<(&[InSymptom], f64)> {
+        let place = plan.symptoms.iter().position(|known| *known == symptom)?;
+        let windows = self.in_symptoms.get(place)?;
+        Some((windows, plan.windows.width_ns as f64 / NS_PER_S))
+    }
+
+    /// The timeline; `None` where none was wanted. `places`: for each context its index in the
+    /// summary's tree.
+    pub fn timeline(&self, plan: &Plan, places: &[Option<u32>]) -> Option<Timeline> {
+        let columns = plan.columns.count as usize;
+        if plan.rows == 0 || columns == 0 || plan.rows as usize * columns > MAX_CELLS {
+            return None;
+        }
+        let mut indices = Vec::with_capacity(plan.chosen.len());
+        let mut nodes = Vec::new();
+        for node in &plan.chosen {
+            let place = places.get(*node as usize).copied().flatten();
+            indices.push(place.map_or(-1, |_| nodes.len() as i32));
+            nodes.extend(place);
+        }
+        let (mut cells, mut wait) = (Vec::new(), Vec::new());
+        for row in 0..plan.rows {
+            for cell in self.cells.row(row, columns) {
+                let most = cell.most().and_then(|node| indices.get(node as usize).copied());
+                cells.push(most.unwrap_or(-1));
+                wait.push(cell.wait());
+            }
+        }
+        Some(Timeline {
+            schema: TimelineVersion::V1,
+            begin_s: 0.0,
+            end_s: plan.columns.end_ns() as f64 / NS_PER_S,
+            columns: columns as u32,
+            rows: rows_of(&plan.ranks, plan.rows),
+            nodes,
+            cells,
+            wait,
+        })
+    }
+}
+
+/// The ranks of each row: the opposite of [`Plan::row`].
+fn rows_of(ranks: &RankSet, rows: u32) -> Vec<TimelineRow> {
+    let (all, rows) = (u64::from(ranks.len()), u64::from(rows));
+    let mut each = ranks.iter();
+    let row = |row: u64| {
+        let begin = (row * all).div_ceil(rows);
+        let end = ((row + 1) * all).div_ceil(rows);
+        let ranks: RankSet = each.by_ref().take((end - begin) as usize).collect();
+        TimelineRow { ranks: ranks.to_string() }
+    };
+    (0..rows).map(row).collect()
+}
+
+/// What is known of a rank's contexts.
+struct Known {
+    is_useful: Vec<bool>,
+    is_wait: Vec<bool>,
+    /// The index of the innermost chosen context on the path of each.
+    shown: Vec<Option<u16>>,
+    /// Indices of the symptoms on the path of each.
+    symptoms: Vec<Vec<u16>>,
+}
+
+impl Known {
+    fn of(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
+        let profile = &rank.input.profile;
+        let nodes = &profile.tree.nodes;
+        let mut is_present = vec![false; nodes.len()];
+        for (node, _) in profile.times.bins.iter().flat_map(|bin| &bin.values) {
+            is_present[*node as usize] = true;
+        }
+        for (id, node) in nodes.iter().enumerate().rev() {
+            if let (true, Some(parent)) = (is_present[id], node.parent) {
+                is_present[parent as usize] = true;
+            }
+        }
+        let places = tree.adopt(&profile.tree, Threads::Main, |node| is_present[node as usize]);
+        let mut shown: Vec<Option<u16>> = Vec::with_capacity(nodes.len());
+        let mut symptoms: Vec<Vec<u16>> = Vec::with_capacity(nodes.len());
+        for (node, place) in nodes.iter().zip(&places) {
+            let parent = node.parent.map(|parent| parent as usize);
+            let own = place.and_then(|place| plan.chosen.binary_search(&place).ok());
+            let outer = || parent.and_then(|parent| shown[parent]);
+            shown.push(own.map(|own| own as u16).or_else(outer));
+            let mut on_path = parent.map_or_else(Vec::new, |parent| symptoms[parent].clone());
+            let is_own = |(_, symptom): &(u16, &NodeId)| *place == Some(**symptom);
+            on_path.extend((0..).zip(&plan.symptoms).find(is_own).map(|(own, _)| own));
+            symptoms.push(on_path);
+        }
+        let of = |is: fn(crate::labelling::Meaning) -> bool| {
+            rank.meanings.iter().map(|meaning| is(*meaning)).collect()
+        };
+        Self {
+            is_useful: of(|it| it.is_useful()),
+            is_wait: of(|it| !it.is_work()),
+            shown,
+            symptoms,
+        }
+    }
+
+    fn useful_ns(&self, bin: &TimeBin) -> u64 {
+        let useful = bin.values.iter().filter(|(node, _)| self.is_useful[*node as usize]);
+        useful.map(|(_, ns)| ns).sum::<u64>() + bin.other_work_ns
+    }
+
+    fn in_symptoms(&self, bin: &TimeBin) -> Vec<(u16, u64)> {
+        let of = |(node, ns): &(NodeId, u64)| {
+            let ns = *ns;
+            self.symptoms[*node as usize].iter().map(move |symptom| (*symptom, ns))
+        };
+        bin.values.iter().flat_map(of).collect()
+    }
+
+    fn parts(&self, bin: &TimeBin) -> impl Iterator<Item = Part> {
+        let values = bin.values.iter().map(|(node, ns)| Part {
+            shown: self.shown[*node as usize],
+            ns: *ns,
+            is_wait: self.is_wait[*node as usize],
+        });
+        let work = Part { shown: None, ns: bin.other_work_ns, is_wait: false };
+        let calls = Part { shown: None, ns: bin.other_calls_ns, is_wait: true };
+        values.chain([work, calls])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Equal stretches of the run.
+
+use serde::{Deserialize, Serialize};
+
+use super::cells::Cell;
+
+/// Equal stretches of the run, from its begin on the reference's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Grid {
+    /// Length of each; not 0.
+    pub(super) width_ns: u64,
+    /// How many there are.
+    pub(super) count: u64,
+}
+
+impl Grid {
+    /// The same run in stretches of whole ones of these, at most `most`.
+    pub(super) fn with_at_most(self, most: u64) -> Self {
+        let each = self.count.div_ceil(most).max(1);
+        Self { width_ns: self.width_ns * each, count: self.count.div_ceil(each) }
+    }
+
+    /// End of the last one.
+    pub(super) fn end_ns(self) -> u64 {
+        self.width_ns.saturating_mul(self.count)
+    }
+
+    /// Begin and end of one, where the run ends at `end_ns`.
+    pub(super) fn window(self, at: u64, end_ns: u64) -> (u64, u64) {
+        let end = |at: u64| self.width_ns.saturating_mul(at).min(end_ns);
+        (end(at), end(at + 1))
+    }
+
+    /// An empty row of cells.
+    pub(super) fn row(self) -> Vec<Cell> {
+        vec![Cell::default(); self.count as usize]
+    }
+
+    /// Spreads `ns` evenly over a span of time: calls `add` with each stretch and its part. What lies
+    /// before the first or behind the last one is dropped.
+    pub(super) fn spread(
+        self,
+        begin_ns: i64,
+        end_ns: i64,
+        ns: u64,
+        mut add: impl FnMut(usize, u64),
+    ) {
+        let (first_ns, last_ns) = (begin_ns.max(0) as u64, end_ns.max(0) as u64);
+        let last_ns = last_ns.min(self.end_ns());
+        if ns == 0 || first_ns >= last_ns {
+            return;
+        }
+        let length = end_ns.abs_diff(begin_ns);
+        let mut at_ns = first_ns;
+        while at_ns < last_ns {
+            let at = at_ns / self.width_ns;
+            let next_ns = ((at + 1) * self.width_ns).min(last_ns);
+            let share = u128::from(ns) * u128::from(next_ns - at_ns);
+            // Rounded, so that nothing is lost systematically.
+            add(at as usize, ((share + u128::from(length / 2)) / u128::from(length)) as u64);
+            at_ns = next_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(grid: Grid, begin_ns: i64, end_ns: i64, ns: u64) -> Vec<(usize, u64)> {
+        let mut parts = Vec::new();
+        grid.spread(begin_ns, end_ns, ns, |at, ns| parts.push((at, ns)));
+        parts
+    }
+
+    #[test]
+    fn time_is_spread_by_overlap() {
+        let grid = Grid { width_ns: 10, count: 4 };
+        assert_eq!(spread(grid, 5, 25, 20), [(0, 5), (1, 10), (2, 5)]);
+        assert_eq!(spread(grid, 12, 18, 3), [(1, 3)]);
+        assert_eq!(spread(grid, -10, 10, 20), [(0, 10)], "what lies before the run is dropped");
+        assert_eq!(spread(grid, 30, 60, 30), [(3, 10)], "and what lies behind it");
+        assert_eq!(spread(grid, 50, 60, 10), []);
+        assert_eq!(spread(grid, 10, 10, 5), []);
+    }
+
+    #[test]
+    fn windows_are_whole_columns() {
+        let grid = Grid { width_ns: 10, count: 255 };
+        assert_eq!(grid.with_at_most(128), Grid { width_ns: 20, count: 128 });
+        assert_eq!(grid.with_at_most(300), grid);
+        assert_eq!(grid.with_at_most(128).window(127, 2545), (2540, 2545));
+    }
+}

@@ -1,0 +1,173 @@
+//! Timelines and windows are held against what the ranks did.
+
+use super::*;
+use crate::diagnose::{diagnose, diagnose_into};
+use crate::error::Error;
+use crate::per_rank::Table;
+use crate::subject::{MS, Subject, doing, job};
+use crate::summary::Summary;
+use crate::threads::run;
+
+const BARRIER: &str = "main/MPI_Barrier";
+
+/// Keeps the timeline.
+#[derive(Default)]
+struct Beside {
+    timeline: Option<Timeline>,
+}
+
+impl Table for Beside {
+    fn write_at(&mut self, _: u64, _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn discard(&mut self) {}
+
+    fn attach(&mut self, extension: &str, content: &[u8]) -> Result<(), Error> {
+        assert_eq!(extension, "timeline.json");
+        self.timeline = Some(serde_json::from_slice(content).unwrap());
+        Ok(())
+    }
+}
+
+/// The summary and the timeline that so many processes make together.
+fn told(subject: &Subject, processes: u32) -> (Summary, Timeline) {
+    let inputs = subject.inputs();
+    let outcomes = run(processes, |comm: &dyn Communicator| {
+        let ours = inputs.iter().filter(|input| input.rank % processes == comm.rank());
+        let mut beside = Beside::default();
+        let summary = diagnose_into(comm, ours.cloned().collect(), &job(), Some(&mut beside));
+        Some((summary.unwrap()?, beside.timeline.unwrap()))
+    });
+    outcomes.into_iter().flatten().next().unwrap()
+}
+
+fn shown(summary: &Summary, timeline: &Timeline, cell: i32) -> String {
+    let node = usize::try_from(cell).map(|cell| timeline.nodes[cell]);
+    let path = node.map(|node| summary.tree.path(node));
+    let names = |path: Vec<crate::summary::Frame>| {
+        path.iter().map(|frame| frame.function.clone()).collect::<Vec<_>>().join("/")
+    };
+    path.map_or("?".to_owned(), names)
+}
+
+/// The last quarter of the ranks works twice as long, in the second half of 40 steps of 100 ms.
+fn half_uneven(ranks: u32) -> Subject {
+    let mut subject = Subject::new(ranks);
+    for step in 0..40 {
+        let is_slow = move |rank| step >= 20 && rank >= ranks - ranks / 4;
+        subject.step(BARRIER, move |rank| {
+            let assemble = if is_slow(rank) { 80 } else { 40 };
+            vec![
+                doing("main/step/solve/kernel", 20 * MS),
+                doing("main/step/assemble/kernel", assemble * MS),
+            ]
+        });
+    }
+    subject
+}
+
+#[test]
+fn cells_show_what_the_ranks_did() {
+    let (summary, timeline) = told(&half_uneven(8), 3);
+    assert_eq!(summary.losses.len(), 1);
+    assert_eq!(timeline.schema, TimelineVersion::V1);
+    let rows: Vec<&str> = timeline.rows.iter().map(|row| row.ranks.as_str()).collect();
+    assert_eq!(rows, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    // 20 steps of 60 ms, 20 of 100 ms, in bins of 16 ms.
+    assert_eq!((timeline.columns, timeline.begin_s, timeline.end_s), (200, 0.0, 3.2));
+    assert_eq!(timeline.cells.len(), 8 * 200);
+    assert_eq!(timeline.wait.len(), 8 * 200);
+    let cell = |rank: usize, ms: usize| rank * 200 + ms / 16;
+    let at = |rank, ms| shown(&summary, &timeline, timeline.cells[cell(rank, ms)]);
+    let waits = |rank, ms| timeline.wait[cell(rank, ms)];
+    // The cause is shown, and nothing below it; of another function what is innermost.
+    for rank in [0, 7] {
+        assert_eq!(at(rank, 600 + 8), "main/step/solve/kernel");
+        assert_eq!(at(rank, 600 + 40), "main/step/assemble");
+        assert_eq!(at(rank, 1200 + 1600 + 8), "main/step/solve/kernel");
+    }
+    assert_eq!(at(0, 2800 + 80), BARRIER);
+    assert_eq!(at(7, 2800 + 80), "main/step/assemble");
+    assert_eq!((waits(0, 2800 + 80), waits(7, 2800 + 80)), (255, 0));
+    // Three of ten columns cover the wait of a fast rank.
+    let sum = |rank: usize| {
+        let row = &timeline.wait[rank * 200..][..200];
+        row.iter().map(|wait| f64::from(*wait) / 255.0).sum::<f64>() * 0.016
+    };
+    assert!((sum(0) - 0.8).abs() < 0.01 && sum(7) < 0.01, "{} {}", sum(0), sum(7));
+}
+
+#[test]
+fn symptoms_and_causes_are_always_shown() {
+    let subject = half_uneven(8);
+    let (summary, timeline) = told(&subject, 1);
+    let loss = &summary.losses[0];
+    for node in loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]) {
+        assert!(timeline.nodes.contains(&node), "{node} is not in {:?}", timeline.nodes);
+    }
+    assert_eq!(told(&subject, 5), (summary, timeline), "whoever holds the ranks");
+}
+
+#[test]
+fn rows_of_many_ranks_share_cells() {
+    let (summary, timeline) = told(&half_uneven(1024), 4);
+    assert_eq!(timeline.rows.len(), 512);
+    assert_eq!(timeline.rows[0].ranks, "0-1");
+    assert_eq!(timeline.rows[511].ranks, "1022-1023");
+    let at =
+        |row: usize, ms: usize| shown(&summary, &timeline, timeline.cells[row * 200 + ms / 16]);
+    assert_eq!((at(0, 2880), at(511, 2880)), (BARRIER.into(), "main/step/assemble".into()));
+    assert!(timeline.cells.len() <= MAX_CELLS);
+}
+
+#[test]
+fn windows_add_up_to_the_efficiencies_of_the_run() {
+    let (summary, _) = told(&half_uneven(8), 2);
+    let efficiency = &summary.efficiency;
+    let windows = &efficiency.windows;
+    assert_eq!(windows.len(), 100);
+    assert_eq!((windows[0].begin_s, windows[99].end_s), (0.0, summary.run.elapsed_s));
+    assert!(windows.windows(2).all(|pair| pair[0].end_s == pair[1].begin_s));
+    let sum: f64 = windows.iter().map(|it| it.parallel.unwrap() * (it.end_s - it.begin_s)).sum();
+    let mean = sum / summary.run.elapsed_s;
+    assert!((mean - efficiency.parallel.unwrap()).abs() < 1e-6, "{mean} {efficiency:?}");
+    // All are busy at first; then two of eight are for 100 ms, the others for 60.
+    let mean = |of: fn(&Window) -> Option<f64>, at: std::ops::Range<usize>| {
+        let length = at.len() as f64;
+        windows[at].iter().map(|it| of(it).unwrap_or(0.0)).sum::<f64>() / length
+    };
+    assert!(mean(|it| it.parallel, 0..37) > 0.999);
+    assert!((mean(|it| it.parallel, 38..100) - 0.7).abs() < 0.01);
+    assert!(mean(|it| it.communication, 38..100) > 0.99);
+}
+
+#[test]
+fn clocks_that_are_ahead_and_drift_do_not_shift_cells() {
+    let mut subject = half_uneven(8);
+    let straight = told(&subject, 1);
+    for rank in 4..8 {
+        let clock = &mut subject.clocks[rank];
+        clock.known.id = "two".to_owned();
+        (clock.ahead_ns, clock.drift_ppm) = (-3_000_000_000, 40.0);
+    }
+    let shifted = told(&subject, 1);
+    assert!(shifted.0.clocks.offsets_us[7] < -2.9e6, "{:?}", shifted.0.clocks);
+    let differ = |one: &[i32], other: &[i32]| one.iter().zip(other).filter(|(a, b)| a != b).count();
+    // A cell that two call paths share equally may go to either.
+    let different = differ(&straight.1.cells, &shifted.1.cells);
+    assert!(different < straight.1.cells.len() / 50, "{different} cells differ");
+}
+
+#[test]
+fn without_bins_there_are_windows_without_time() {
+    let mut inputs = half_uneven(2).inputs();
+    inputs.iter_mut().for_each(|input| input.profile.times = Default::default());
+    let summary = run(1, |comm: &dyn Communicator| diagnose(comm, inputs.clone(), &job()).unwrap());
+    let summary = summary.into_iter().flatten().next().unwrap();
+    assert!(summary.efficiency.windows.iter().all(|it| it.load_balance.is_none()));
+}
