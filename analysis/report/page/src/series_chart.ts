@@ -50,7 +50,7 @@ const RIGHT = 12;
 const TOP = 12;
 const BOTTOM = 34;
 
-/** Draws a chart once it is in the document. */
+/** Makes a chart, which is drawn once it is in the document. */
 export function chart(spec: Chart): HTMLElement {
   const canvas = h("canvas", { role: "img", "aria-label": spec.label, tabindex: "0" });
   canvas.style.height = `${spec.height}px`;
@@ -61,7 +61,8 @@ export function chart(spec: Chart): HTMLElement {
       swatch.style.background = series.colour;
       return h("span", {}, swatch, series.name);
     }), tip));
-  requestAnimationFrame(() => draw(canvas, spec));
+  // Draws when the canvas gets its size, which may be after the first frame, and when that changes.
+  new ResizeObserver(() => draw(canvas, spec)).observe(canvas);
   let near: Point | null = null;
   canvas.addEventListener("pointermove", (event) => {
     near = nearest(canvas, spec, event.offsetX, event.offsetY);
