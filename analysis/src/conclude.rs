@@ -31,12 +31,14 @@ use crate::queries::Query;
 use crate::ranks::RankSet;
 use crate::segments::segments;
 use crate::summary::{
-    Communication, Loss, Phase, Projection, RankCluster, SchemaVersion, SideFile, Summary,
+    Communication, Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion, SideFile,
+    Summary, When,
 };
 use crate::summary_tree::{places, shown_path, summary_tree};
 use crate::thresholds::in_force;
 use crate::timeline::{self, Course, Plan};
 use crate::totals::{PhaseTotals, Totals};
+use crate::when::when;
 use plimsoll_summary::timeline_file::Timeline;
 
 use job::{collection, efficiency, notes, run};
@@ -212,6 +214,7 @@ pub fn summary(
                 cause.group = found.group.or_else(doer);
             }
         }
+        loss.when = over_time.as_ref().and_then(|it| when_of(finding, it, totals));
         losses.push(loss);
     }
     losses.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -238,6 +241,27 @@ pub fn summary(
         thresholds: in_force(min_loss_of(totals)),
         notes: notes(&totals.job, matching, job),
     }
+}
+
+/// When a loss happens, from the time of the ranks in its symptom by window.
+fn when_of(finding: &Finding, (plan, course): &(Plan, Course), totals: &Totals) -> Option<When> {
+    // The symptom of oversubscription is work, not wait time.
+    if finding.kind == LossKind::Oversubscription {
+        return None;
+    }
+    let (windows, window_s) = course.in_symptom(plan, finding.symptom)?;
+    let is_uneven = matches!(
+        finding.kind,
+        LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization
+    );
+    let ranks = f64::from(totals.job.ranks.len());
+    // The least time of a rank in a window is not wait time due to uneven work.
+    let lost = windows.iter().map(|it| match is_uneven {
+        true => (it.sum_ns as f64 - ranks * it.min_ns as f64).max(0.0),
+        false => it.sum_ns as f64,
+    });
+    let lost: Vec<f64> = lost.collect();
+    when(&lost, window_s, totals.job.elapsed_ns as f64 / NS_PER_S)
 }
 
 /// Which of the phases a loss is in.

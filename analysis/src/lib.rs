@@ -55,6 +55,7 @@ pub mod thresholds;
 pub mod timeline;
 pub mod times;
 pub mod totals;
+mod when;
 
 use plimsoll_comm::fingerprint;
 pub use plimsoll_comm::{communicator, threads};

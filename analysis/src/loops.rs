@@ -136,6 +136,17 @@ impl LoopTotals {
     }
 }
 
+/// What samples must tell apart of a loop's iterations at least, as a fraction of the calls at one place
+/// in it, for these to be as many as the iterations.
+const MIN_TOLD_APART: f64 = 0.9;
+
+/// Whether a loop that makes a call at one place so many times has as many iterations. A place is passed once in
+/// an iteration at most, and samples tell apart no more iterations than there are; a call that is made
+/// in some iterations only is much rarer than what samples tell apart.
+pub fn proves(calls: u64, accepted: u64, rejected: u64) -> bool {
+    accepted <= calls && (accepted + rejected) as f64 >= MIN_TOLD_APART * calls as f64
+}
+
 /// Neighbours become one.
 fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
     let pair = |pair: &[(u64, u64)]| {
@@ -148,7 +159,7 @@ fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
 
 /// Of each loop with wrapped calls of its own, how often it made one of them: a call at one place in its
 /// code, or at all of them, for a compiler may have copied it (unrolling). Of several, the number that
-/// is that of the iterations; else the one that most places agree on.
+/// is that of the iterations or [proves](proves()) it; else the one that most places agree on.
 fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
     let mut calls: BTreeMap<NodeId, u64> = BTreeMap::new();
     for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
@@ -167,7 +178,10 @@ fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
             }
         }
         let fits = |number: &u64| *number == it.accepted;
-        let fitting = places.keys().chain(all.values()).copied().find(fits);
+        let exactly = places.keys().chain(all.values()).copied().find(fits);
+        let nearly =
+            places.keys().copied().filter(|it_is| proves(*it_is, it.accepted, it.rejected));
+        let fitting = exactly.or(nearly.max());
         let most = places.iter().max_by_key(|(_, votes)| **votes).map(|(number, _)| *number);
         found.extend(fitting.or(most).map(|number| (it.node, number)));
     }

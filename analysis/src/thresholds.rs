@@ -62,6 +62,18 @@ pub const MIN_SECOND_SYMPTOM_FRACTION: f64 = 0.1;
 /// Minimum wait time in a call, as a fraction of the loss that is said to show there.
 pub const MIN_SYMPTOM_FRACTION: f64 = 0.1;
 
+// When a loss happens
+
+/// Fraction of a loss that a short part of the run holds, if the loss is confined to that part.
+pub const CONFINED_SHARE: f64 = 0.85;
+/// Maximum length of that part, as a fraction of the run.
+pub const MAX_CONFINED_FRACTION: f64 = 1.0 / 3.0;
+/// Minimum loss in the last third of its time, as a multiple of the loss in the first third, if the
+/// loss grows.
+pub const MIN_GROWTH_FACTOR: f64 = 2.0;
+/// Minimum loss in each third of its time, as a fraction of the largest, if the loss is steady.
+pub const MIN_STEADY_FRACTION: f64 = 0.5;
+
 // Communication, files and locks (PPoPP20, 5.3.2)
 
 /// Fraction of the time in calls above which they are long calls rather than frequent ones, if it
@@ -145,6 +157,10 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("turns_fraction", TURNS_FRACTION),
         ("min_second_symptom_fraction", MIN_SECOND_SYMPTOM_FRACTION),
         ("min_symptom_fraction", MIN_SYMPTOM_FRACTION),
+        ("confined_share", CONFINED_SHARE),
+        ("max_confined_fraction", MAX_CONFINED_FRACTION),
+        ("min_growth_factor", MIN_GROWTH_FACTOR),
+        ("min_steady_fraction", MIN_STEADY_FRACTION),
         ("long_call_ns", LONG_CALL_NS as f64),
         ("long_calls_fraction", LONG_CALLS_FRACTION),
         ("min_transfer_fraction", MIN_TRANSFER_FRACTION),

@@ -21,7 +21,9 @@ pub fn hottest(summary: &Summary) -> Vec<String> {
 fn sentence(it: &Loop) -> String {
     let iterations = &it.iterations;
     // Rejected iterations are too short to be described, but they were told apart.
-    let all = (iterations.accepted + iterations.rejected).max(1);
+    let told_apart = iterations.accepted + iterations.rejected;
+    let proven = iterations.calls_seen.filter(|_| iterations.exact);
+    let all = proven.unwrap_or(told_apart).max(1);
     let number = counted(all, "iteration");
     // Samples alone give a lower bound.
     let number = if iterations.exact { number } else { format!("at least {number}") };
@@ -46,4 +48,35 @@ fn sentence(it: &Loop) -> String {
     }
     sentence.push('.');
     sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_summary::Iterations;
+
+    use super::*;
+
+    #[test]
+    fn proven_iterations_are_exact_and_others_at_least() {
+        let mut it = Loop {
+            path: Vec::new(),
+            node: 0,
+            ranks: "0-3".into(),
+            executions: 4,
+            mean_duration_s: 2.0,
+            fraction: 0.97,
+            iterations: Iterations {
+                accepted: 198,
+                rejected: 1,
+                calls_seen: Some(200),
+                exact: true,
+            },
+            durations_s: Vec::new(),
+            clusters: Vec::new(),
+        };
+        let plain = |it: &Loop| sentence(it).replace('\u{a0}', " ");
+        assert!(plain(&it).contains(": 200 iterations, 10.0 ms each"), "{}", plain(&it));
+        it.iterations.exact = false;
+        assert!(plain(&it).contains(": at least 199 iterations"), "{}", plain(&it));
+    }
 }

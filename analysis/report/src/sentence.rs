@@ -3,7 +3,7 @@
 use plimsoll_summary::phrase::{
     bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
 };
-use plimsoll_summary::{Cause, FrameKind, Label, Loss, LossKind, Summary};
+use plimsoll_summary::{Cause, FrameKind, Label, Loss, LossKind, Summary, WhenKind};
 
 /// The whole loss in one sentence.
 pub fn gist(summary: &Summary, loss: &Loss) -> String {
@@ -30,6 +30,19 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
         }
         (LossKind::LockContention, _) => format!("{waiting} for a lock in {place}."),
         _ => format!("{waiting} in {place}."),
+    }
+}
+
+/// When the loss happens; `None` for a steady loss.
+pub fn happens(loss: &Loss) -> Option<String> {
+    let when = loss.when?;
+    let (from, to) = (seconds(when.from_s), seconds(when.to_s));
+    match when.kind {
+        WhenKind::Steady => None,
+        WhenKind::Growing => Some(format!("it grows from {from} to {to} of the run.")),
+        WhenKind::Confined => {
+            Some(format!("{} of it between {from} and {to} of the run.", percent(when.share)))
+        }
     }
 }
 

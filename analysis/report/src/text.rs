@@ -4,7 +4,7 @@ use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
 use super::ranks::{rank_clusters, thread_clusters};
-use super::sentence::{caused_by, further_causes, gist, seen_in, waited_for};
+use super::sentence::{caused_by, further_causes, gist, happens, seen_in, waited_for};
 use super::{WIDTH, tree};
 use plimsoll_summary::KILLED;
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
@@ -222,6 +222,9 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
     }
     if let Some(others) = further_causes(summary, loss) {
         page.paragraph("              ", &others, 3);
+    }
+    if let Some(when) = happens(loss) {
+        page.paragraph("   When       ", &when, 2);
     }
     page.paragraph("   Advice     ", &loss.advice, WHOLE);
     page

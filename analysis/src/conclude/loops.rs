@@ -2,7 +2,7 @@
 
 use plimsoll_trees::Members;
 
-use crate::loops::{Longest, LoopTotals};
+use crate::loops::{Longest, LoopTotals, proves};
 use crate::metrics::NS_PER_S;
 use crate::summary::{self, IterationCluster, Iterations};
 use crate::summary_tree::shown_path;
@@ -20,7 +20,10 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
         let accepted = each(longest.accepted);
         let calls_seen = longest.calls.map(each);
         let mean_ns = it.duration_ns as f64 / it.executions.max(1) as f64;
-        let whole_ns = it.duration_ns as f64 / f64::from(ranks.max(1));
+        // Where samples do not tell its iterations apart on some ranks, its contexts still have its time.
+        let in_contexts_ns = totals.nodes[node as usize].inclusive.sum as f64;
+        let whole_ns = in_contexts_ns.max(it.duration_ns as f64) / f64::from(ranks.max(1));
+        let rejected = each(longest.rejected);
         Some(summary::Loop {
             path: shown_path(totals, node),
             node: places[node as usize]?,
@@ -30,15 +33,17 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
             fraction: if elapsed_ns > 0 { whole_ns / elapsed_ns as f64 } else { 0.0 },
             iterations: Iterations {
                 accepted,
-                rejected: each(longest.rejected),
+                rejected,
                 calls_seen,
-                exact: calls_seen == Some(accepted),
+                exact: calls_seen.is_some_and(|calls| proves(calls, accepted, rejected)),
             },
             durations_s: durations_s(it),
             clusters: clusters(longest),
         })
     });
-    shown.collect()
+    let mut shown: Vec<summary::Loop> = shown.collect();
+    shown.sort_by(|one, other| other.fraction.total_cmp(&one.fraction));
+    shown
 }
 
 fn durations_s(it: &LoopTotals) -> Vec<f64> {

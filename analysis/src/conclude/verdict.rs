@@ -70,6 +70,7 @@ pub(super) fn loss(
         by_turns: finding.by_turns,
         slow_ranks: slow.to_string(),
         waiting_ranks: waiting.to_string(),
+        when: None,
         advice: advice(totals, &Facts { finding, slow, waiting, cause_s }),
         symptom: Symptom {
             path: shown_path(totals, finding.symptom),

@@ -5,6 +5,7 @@ mod cores;
 mod crews;
 mod groups;
 mod job;
+mod loop_shares;
 mod partners;
 mod parts;
 mod patterns;
@@ -12,6 +13,7 @@ mod rules;
 mod thresholds;
 mod transfers;
 mod uneven;
+mod when;
 
 use super::*;
 use crate::subject::{MS, Subject, doing, job};

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use loss::{Cause, Loss, LossKind, Segment, Symptom};
+pub use loss::{Cause, Loss, LossKind, Segment, Symptom, When, WhenKind};
 pub use rank_matrix::{Communication, Matrix, Origin, Untold, WaitsFor};
 pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection,

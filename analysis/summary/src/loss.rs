@@ -93,6 +93,9 @@ pub struct Loss {
     pub waiting_ranks: String,
     /// What the user can do.
     pub advice: String,
+    /// When it happens; `None` where that is not known, or it comes and goes otherwise.
+    #[serde(default)]
+    pub when: Option<When>,
     /// Where it shows.
     pub symptom: Symptom,
     /// What brings it about, by falling share.
@@ -104,6 +107,31 @@ pub struct Loss {
     /// Where the chain of waiting ranks begins, of a wait for partners; `None` where that is not known.
     #[serde(default)]
     pub origin: Option<Origin>,
+}
+
+/// How a loss is spread over the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenKind {
+    /// About as much all the time.
+    Steady,
+    /// More and more.
+    Growing,
+    /// Most of it in a short part of the run.
+    Confined,
+}
+
+/// When a loss happens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct When {
+    /// How it is spread.
+    pub kind: WhenKind,
+    /// Begin of the part of the run in which it happens, in seconds since the begin of the run.
+    pub from_s: f64,
+    /// End of that part.
+    pub to_s: f64,
+    /// The fraction of the loss that lies in that part.
+    pub share: f64,
 }
 
 /// Where a loss shows: the context in which ranks lose the time. Of a loss of one group, its ranks count; of a

@@ -65,8 +65,10 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 14] = [
+const ADDED: [&str; 16] = [
     "windows",
+    "when",
+    "thresholds",
     "memory",
     "notes",
     "unsampled_threads",

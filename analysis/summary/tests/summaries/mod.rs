@@ -237,6 +237,7 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         by_turns: false,
         slow_ranks: String::new(),
         waiting_ranks: String::new(),
+        when: None,
         advice: String::new(),
         symptom,
         causes: vec![],
@@ -274,6 +275,7 @@ pub fn imbalance() -> Summary {
         Loss {
             slow_ranks: "12-15".into(),
             waiting_ranks: "0-11".into(),
+            when: Some(When { kind: WhenKind::Confined, from_s: 41.2, to_s: 44.0, share: 0.85 }),
             advice:
                 "Give ranks 12-15 less work in compute_forces, or spread its work more evenly: \
                      its slowest rank takes 88.1 s where the mean is 58.0 s."

@@ -1,0 +1,59 @@
+//! When losses happen, and the bounds that decide what is one.
+
+use super::*;
+use crate::summary::{When, WhenKind};
+
+/// A hundred steps; the last rank takes longer by so many milliseconds.
+fn steps(longer_ms: impl Fn(u64) -> u64) -> Subject {
+    let mut subject = Subject::new(4);
+    for step in 0..100 {
+        let longer_ms = longer_ms(step);
+        subject.step(BARRIER, |rank| {
+            let more = if rank == 3 { longer_ms } else { 0 };
+            vec![doing("main/solve", (20 + more) * MS)]
+        });
+    }
+    subject
+}
+
+fn happens(subject: &Subject) -> Option<When> {
+    only_loss(&verdict(subject)).when
+}
+
+#[test]
+fn a_hiccup_is_confined_to_its_time() {
+    let when = happens(&steps(|step| if step == 60 { 300 } else { 0 })).unwrap();
+    assert_eq!(when.kind, WhenKind::Confined);
+    // From 1.22 s on, of which the first 20 ms are even; windows are 24 ms long.
+    assert!((when.from_s - 1.22).abs() < 0.05 && (when.to_s - 1.5).abs() < 0.06, "{when:?}");
+    assert!(when.share >= 0.85 && when.share <= 1.0, "{when:?}");
+}
+
+#[test]
+fn losses_of_all_steps_are_steady_or_grow() {
+    let steady = happens(&steps(|_| 10)).unwrap();
+    assert_eq!(steady.kind, WhenKind::Steady);
+    assert!(steady.from_s < 0.1 && steady.to_s > 2.9, "{steady:?}");
+    assert_eq!(happens(&steps(|step| step / 5)).map(|when| when.kind), Some(WhenKind::Growing));
+    // Less and less is neither.
+    assert_eq!(happens(&steps(|step| 20 - step / 5)), None);
+}
+
+#[test]
+fn the_summary_has_the_smallest_losses_that_were_in_force() {
+    let fraction = |subject: &Subject, name: &str| {
+        let summary = verdict(subject);
+        rounded(summary.thresholds[name] / summary.run.elapsed_s)
+    };
+    let steady = steps(|_| 10);
+    assert_eq!(fraction(&steady, "min_loss_s"), 0.01);
+    assert_eq!(fraction(&steady, "min_communication_loss_s"), 0.01);
+    // In a run of 200 ms nothing shorter than a period of 4 ms is a loss.
+    let mut short = Subject::new(4);
+    short.step(BARRIER, |_| vec![doing("main/solve", 200 * MS)]);
+    assert_eq!(fraction(&short, "min_loss_s"), 0.02);
+    // Where ranks share cores, communication must cost more.
+    let mut crowded = steps(|_| 0);
+    crowded.cores = vec![0, 1];
+    assert_eq!(fraction(&crowded, "min_communication_loss_s"), 0.05);
+}
