@@ -28,7 +28,7 @@ impl Table for Beside {
     fn discard(&mut self) {}
 
     fn attach(&mut self, extension: &str, content: &[u8]) -> Result<(), Error> {
-        assert_eq!(extension, "timeline.json");
+        assert_eq!(extension, "timeline");
         self.timeline = Some(serde_json::from_slice(content).unwrap());
         Ok(())
     }

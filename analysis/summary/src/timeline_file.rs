@@ -8,7 +8,7 @@ use crate::Summary;
 use crate::error::Error;
 
 /// Last part of the name of the file.
-pub const EXTENSION: &str = "timeline.json";
+pub const EXTENSION: &str = "timeline";
 /// Most cells.
 pub const MAX_CELLS: usize = 1_000_000;
 /// Most rows and most columns.

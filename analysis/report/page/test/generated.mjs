@@ -109,7 +109,7 @@ function loss(tree, index, symptom, cause, ranks, elapsed) {
       path: path(tree, cause), node: cause, group: null, seconds, share: 1,
       mean_s: times(cause).mean_s, max_s: times(cause).max_s,
     }],
-    when: { kind: "growing", from_s: elapsed / 4, to_s: elapsed },
+    when: { kind: "growing", from_s: elapsed / 4, to_s: elapsed, share: 0.97 },
   };
 }
 

@@ -42,7 +42,7 @@ const MAX_STEM_BYTES: usize = 220;
 /// The folder beside reports.
 const FOLDER_EXTENSION: &str = "d";
 /// What reports may be.
-const REPORT_EXTENSIONS: [&str; 5] = ["txt", "json", "html", "ranks", "timeline.json"];
+const REPORT_EXTENSIONS: [&str; 5] = ["txt", "json", "html", "ranks", "timeline"];
 /// Reports of one name in one directory; beyond it something is wrong.
 pub(super) const MAX_NUMBER: u32 = 100_000;
 

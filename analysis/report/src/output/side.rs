@@ -221,9 +221,9 @@ mod tests {
     fn further_files_share_the_name_with_it_or_without_it() {
         let directory = tempfile::tempdir().unwrap();
         let mut both = side(directory.path());
-        both.attach("timeline.json", b"{}").unwrap();
+        both.attach("timeline", b"{}").unwrap();
         let mut alone = Side::new(target(directory.path()));
-        alone.attach("timeline.json", b"[]").unwrap();
+        alone.attach("timeline", b"[]").unwrap();
         let told = [both, alone].map(|side| {
             let reports = &mut Telling::default();
             write_with_side(&target(directory.path()), Some(side), reports).unwrap();
@@ -232,15 +232,15 @@ mod tests {
         assert_eq!(
             told,
             [
-                r#"["run.plimsoll.timeline.json", "run.plimsoll.ranks"]"#,
-                r#"["run-2.plimsoll.timeline.json"]"#
+                r#"["run.plimsoll.timeline", "run.plimsoll.ranks"]"#,
+                r#"["run-2.plimsoll.timeline"]"#
             ]
         );
         let read = |name| fs::read(directory.path().join(name)).unwrap();
-        assert_eq!(read("run.plimsoll.timeline.json"), b"{}");
-        assert_eq!(read("run-2.plimsoll.timeline.json"), b"[]");
+        assert_eq!(read("run.plimsoll.timeline"), b"{}");
+        assert_eq!(read("run-2.plimsoll.timeline"), b"[]");
         // A timeline alone takes the name, too.
-        fs::write(directory.path().join("run-3.plimsoll.timeline.json"), "mine").unwrap();
+        fs::write(directory.path().join("run-3.plimsoll.timeline"), "mine").unwrap();
         let third = Some(side(directory.path()));
         write_with_side(&target(directory.path()), third, &mut Telling::default()).unwrap();
         assert!(directory.path().join("run-4.plimsoll.ranks").exists());
