@@ -1,4 +1,4 @@
-//! Writes the list of stubs: one for each symbol of each call in the table.
+//! Generates stubs.rs, the list of stubs: one for each symbol of each call in the table.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn main() {
         for (spelling, symbol) in SYMBOLS.iter().enumerate() {
             let mut room = [0; MAX_SYMBOL_BYTES];
             let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
-            // A hook of its own stands before its stub.
+            // pthread_mutex_lock has a hook of its own, which leads to its stub.
             if symbol.belongs_to(call) && name != "pthread_mutex_lock" {
                 let id = index + 1;
                 let in_c = spelling == 0;

@@ -1,8 +1,8 @@
 //! Interned addresses: each distinct address is checked and numbered once per process.
 //!
-//! The handler looks every frame's address up here. A known one costs a hash probe and is thereby
-//! known to be plausible; a new one is checked against the loaded modules, gets the next id, and
-//! is announced to readers by its entry in the segment's address table.
+//! The handler looks up the address of every frame here. A known address costs a hash probe and has
+//! already been checked. A new address is checked against the loaded modules, gets the next id, and
+//! is published to the consumer by its entry in the segment's address table.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,36 +13,38 @@ use crate::plausible::{SIGNAL_RETURN, follows_call};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
 use plimsoll_wire::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 
-/// Entries of the hash table: twice the ids, so that probes stay short.
+/// Number of entries of the hash table: twice the ids, so that probe sequences stay short.
 const TABLE: usize = 2 * MAX_ADDRESSES;
-/// Longest probe before an address is given up.
+/// Maximum number of probes before an address is refused.
 const PROBES: usize = 64;
-/// Probes near the addresses of the same stretch of code, before they go on elsewhere.
+/// Number of probes near the addresses of the same stretch of code, before those elsewhere.
 const NEAR_PROBES: usize = 16;
-/// A stretch of code, in bytes as a power of two, whose addresses stand in one page of the table.
+/// Size of a stretch of code that shares a page of the table, as a binary logarithm of bytes.
 const STRETCH: u32 = 12;
-/// Entries of the table in one page.
+/// Number of table entries in one page.
 const PAGE: usize = 4096 / size_of::<Entry>();
-/// Most frames with a rule of their own.
+/// Maximum number of frame rules.
 const MAX_RULES: usize = 8192;
 
-/// Marks program counters in keys: the same value may also be a return address.
+/// Key bit of program counters: the same value may also be a return address.
 const LEAF_KEY: u64 = 1 << 63;
 
-/// Payload: id in the low half, rule index plus one above, flags on top.
+/// Flag in a payload (id in the low half, rule index plus one above, flags on top): the address is
+/// the kernel's signal return.
 const SIGNAL_RETURN_PAYLOAD: u64 = 1 << 63;
-/// The code was unloaded: what lies there now is to be looked at before the entry counts again.
+/// Flag in a payload: the code was unloaded. The code at the address now is checked before the
+/// entry is used again.
 const UNLOADED_PAYLOAD: u64 = 1 << 62;
 const RULE_BITS: u32 = 0x3fff_ffff;
 
-/// What is known of an address.
+/// Properties of an interned address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interned {
-    /// Its id.
+    /// Id of the address.
     pub id: u32,
-    /// Index of its frame rule, if framehop cannot step over its frame.
+    /// Index of the frame rule; `None` if framehop can step over the frame.
     pub rule: Option<u32>,
-    /// It is the kernel's signal return: the frame is a signal frame.
+    /// Whether the address is the kernel's signal return, so that the frame is a signal frame.
     pub signal_return: bool,
 }
 
@@ -57,12 +59,12 @@ impl Interned {
     }
 }
 
-/// Why an address was not interned.
+/// Reason why an address was not interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It lies in no executable module, or follows no call.
+    /// The address lies in no executable module, or follows no call instruction.
     Implausible,
-    /// The tables are full, or another thread is just entering it.
+    /// The tables are full, or another thread is just entering the address.
     NoRoom,
 }
 
@@ -76,7 +78,7 @@ pub struct Addresses {
     entries: [Entry; TABLE],
     rules: [core::cell::UnsafeCell<core::mem::MaybeUninit<FrameRule>>; MAX_RULES],
     rule_count: AtomicU32,
-    /// What may be marked, by id.
+    /// Stubs of return addresses, by address id.
     pub markable: Markable,
 }
 
@@ -85,7 +87,7 @@ pub struct Addresses {
 unsafe impl Sync for Addresses {}
 
 impl Addresses {
-    /// The id of a return address, or of a program counter if `leaf`.
+    /// Interns a return address, or a program counter if `leaf`, and returns its properties.
     #[inline]
     pub fn intern(
         &self,
@@ -105,9 +107,9 @@ impl Addresses {
         }
     }
 
-    /// The rule of an interned address.
+    /// Returns the frame rule with this index ([`Interned::rule`]).
     pub fn rule(&self, index: u32) -> FrameRule {
-        // SAFETY: indices come from published payloads only, whose rule was written before.
+        // SAFETY: indices come from published payloads only, and the rule was written before.
         unsafe { (*self.rules[index as usize].get()).assume_init() }
     }
 
@@ -179,8 +181,8 @@ impl Addresses {
                 Ok(id)
             }
         };
-        // Another thread may enter the same address meanwhile: then its id is as good, and ours
-        // stays unused.
+        // Another thread may enter the same address meanwhile: then that thread's id is used, and
+        // the id announced here stays unused.
         loop {
             let found = self.find(key);
             let id = match found {
@@ -218,9 +220,9 @@ impl Addresses {
         Ok(index)
     }
 
-    /// Lets the addresses in an unloaded range be looked at again before they count: other code may come to
-    /// lie there. Their entries stay, or a table would fill with those of libraries that come and go.
-    /// Other threads may be interning meanwhile, but not addresses of this range.
+    /// Flags the addresses in an unloaded range for a new check before they are used again, since
+    /// other code may be loaded there. The entries stay: otherwise libraries that come and go would
+    /// fill the table. Other threads may intern addresses meanwhile, but none in this range.
     pub fn forget(&self, start: u64, end: u64, published: &Published<'_>) {
         let used = published.used.load(Ordering::Acquire) as usize;
         for entry in published.table.iter().take(used).skip(1) {
@@ -242,9 +244,9 @@ impl Addresses {
     }
 }
 
-/// Where a key may stand, in the order in which one looks. First among the addresses of its stretch
-/// of code, so that a program touches as many pages of the table as it has stretches that are
-/// sampled; then, where a page is crowded, anywhere (Fibonacci hashing; Knuth, TAOCP 3, 6.4).
+/// Returns the probe sequence of a key. The first probes lie in the page of the address's stretch
+/// of code, so that a program touches one page of the table per sampled stretch. If that page is
+/// crowded, later probes lie anywhere (Fibonacci hashing; Knuth, TAOCP 3, 6.4).
 #[inline]
 fn probe(key: u64) -> impl Iterator<Item = usize> {
     let spread = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
@@ -260,22 +262,22 @@ fn probe(key: u64) -> impl Iterator<Item = usize> {
 
 enum Found {
     Payload(u64),
-    /// Index and payload of an entry for code that was unloaded.
+    /// Index and payload of an entry with unloaded code.
     Unloaded(usize, u64),
     Room(usize),
     Nothing,
 }
 
-/// The address table in the segment, as its writer sees it.
+/// Producer's view of the address table in the segment.
 pub struct Published<'a> {
     /// Entries by id.
     pub table: &'a [Address],
-    /// Ids in use, 0 included.
+    /// Number of ids in use, 0 included.
     pub used: &'a AtomicU32,
 }
 
 impl Published<'_> {
-    /// Number of the module that an id was announced with.
+    /// Returns the module number that an id was announced with.
     fn module(&self, id: u32) -> u32 {
         self.table.get(id as usize).map_or(0, |entry| entry.module.load(Ordering::Relaxed))
     }

@@ -1,5 +1,5 @@
-//! Frames that framehop cannot step over: those whose canonical frame address is not a stack or
-//! frame pointer plus an offset.
+//! Rules for frames that framehop cannot step over: frames with a canonical frame address (CFA)
+//! that is not a stack or frame pointer plus an offset.
 //!
 //! GCC realigns a stack through a "dynamic realign argument pointer" (DRAP): in the prologue the
 //! CFA is r10 (or another register) plus an offset, afterwards it is loaded from the frame, which
@@ -24,14 +24,14 @@ const RDX: Register = Register(1);
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 
-/// How to leave such a frame.
+/// Rule to step out of a frame: the CFA, and the caller's rbp if the frame has saved it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRule {
     cfa: Value,
     rbp: Option<Value>,
 }
 
-/// A value: `register + offset`, or what lies there, or an offset from the CFA that lies there.
+/// A value: `register + offset`, the word at that address, or the word at an offset from the CFA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     Sum(u16, i64),
@@ -39,7 +39,7 @@ enum Value {
     AtCfa(i64),
 }
 
-/// Room for reading one row of a CFI table without allocating.
+/// Buffer for reading one row of a CFI table without allocating.
 pub struct CfiScratch(UnwindContext<usize, Inline>);
 
 struct Inline;
@@ -55,20 +55,20 @@ impl Default for CfiScratch {
     }
 }
 
-/// What its call frame information says about a piece of code.
+/// Properties of a code address according to its call frame information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// How to leave its frame, if framehop cannot step over it.
+    /// Rule to step out of the frame; `None` if framehop can step over it.
     pub rule: Option<FrameRule>,
-    /// Return addresses around it must be left alone. Either it belongs to a function that saves
-    /// the registers in which a landing pad finds its exception (rax and rdx, which no other function
-    /// saves): an unwinder of exceptions, such as a libgcc that was linked statically. Or nothing is
-    /// known about its frame, as of code whose runtime walks its own stacks.
+    /// Whether return addresses around the code must not be marked. Either the function saves the
+    /// registers in which a landing pad finds its exception (rax and rdx, which no other function
+    /// saves): then it is an exception unwinder, such as a statically linked libgcc. Or the frame
+    /// has no unwind information, like code with a runtime that walks its own stacks.
     pub delicate: bool,
 }
 
-/// Judges the code at runtime address `address` (the address itself, not the return address after
-/// it).
+/// Returns the properties of the code at runtime address `address` (an address inside the call
+/// instruction, not the return address after it).
 pub fn judge(module: &LoadedModule, address: u64, scratch: &mut CfiScratch) -> Judgement {
     let unknown = Judgement { rule: None, delicate: true };
     let Some(tables) = module.unwind else { return unknown };
@@ -126,8 +126,8 @@ fn row_for<'s>(
     fde.unwind_info_for_address(&frames, &bases, &mut scratch.0, file_address).ok()
 }
 
-/// Reads `DW_OP_bregN offset`, optionally followed by `DW_OP_deref`: register, offset, whether it
-/// dereferences. Other expressions are not understood.
+/// Reads `DW_OP_bregN offset`, optionally followed by `DW_OP_deref`. Returns register, offset, and
+/// whether the expression dereferences; `None` for any other expression.
 fn value_of(
     expression: &UnwindExpression<usize>,
     frames: &EhFrame<Bytes>,

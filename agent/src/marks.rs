@@ -1,18 +1,19 @@
-//! Return-address marks: which frames have stayed on the stack since the last sample.
+//! Return-address marks: show which frames have stayed on the stack since the last sample.
 //!
 //! After a sample, and at the return of a wrapped call that was recorded, one return address on the
 //! stack is replaced by the address of a stub (the mark, see [`stubs`]). When the marked function
-//! returns, the stub moves the mark one frame outwards.
-//! At the next sample the mark stands at the innermost frame that has not returned: the least
-//! common ancestor of the two stacks. A comparison of the stacks alone cannot tell one call from
-//! two calls of the same function from the same place.
+//! returns, the stub moves the mark one frame outwards. At the next sample the mark stands at the
+//! innermost frame that has not returned: the least common ancestor (LCA) of the two stacks. A
+//! comparison of the stacks alone cannot distinguish one call from two calls of the same function
+//! from the same place.
 //!
-//! The unwinder stops at the mark, since what lies outside of it is known.
+//! The unwinder stops at the mark, since the frames outside the mark are known.
 //!
-//! A mark is never lifted by restoring its word: an unwinder may be between two reads of it. It is
-//! forgotten instead, and its stub returns all the same. Nothing is marked while the unwinder of
-//! exceptions or the dynamic loader are on the stack, nor the three outermost frames, nor on a
-//! stack whose outer frames are missing.
+//! A mark is never removed by restoring the return address: an unwinder may be between two reads of
+//! that word. The agent forgets the mark instead, and the stub still returns correctly (the only
+//! exception is [`lift`]). Nothing is marked while the exception unwinder or the dynamic loader is
+//! on the stack, or on a stack with missing outer frames. The three outermost frames are never
+//! marked.
 
 pub mod retreat;
 pub mod runtimes;
@@ -31,53 +32,54 @@ use plimsoll_wire::segment::MAX_ADDRESSES;
 
 use retreat::Reason;
 
-/// Whether return addresses are marked.
+/// Whether and where return addresses are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
-    /// One after each sample, at the innermost frame that can be marked.
+    /// One mark after each sample, at the innermost frame that can be marked.
     On,
-    /// None.
+    /// No marks.
     Off,
-    /// As often as not somewhere else, so that stubs return everywhere, and each stack that a mark
-    /// shortened is unwound a second time without it: for checking Plimsoll itself.
+    /// Self-check of Plimsoll: half of the marks are placed at a random frame, so that stubs return
+    /// everywhere, and each stack that a mark shortened is unwound a second time without the mark.
     Verify,
 }
 
-/// Outermost frames that are never marked: those that start threads and coroutines.
+/// Number of outermost frames that are never marked: those that start threads and coroutines.
 const OUTERMOST: usize = 3;
 
-/// Frames outside the mark whose return addresses must still stand where they stood for the mark
-/// to be believed: runtimes that copy stacks bring stubs of other stacks to the same place.
+/// Number of frames outside the mark that are checked before the mark is trusted: their return
+/// addresses must be unchanged. Runtimes that copy stacks can bring the stub of another stack to
+/// the same place.
 const WITNESSES: usize = 2;
 
-/// A thread's live mark; the stubs' code reads and writes it. All zeros: there is none.
+/// A thread's live mark, read and written by the code of the stubs. All zeros: no mark.
 #[repr(C)]
 pub struct LiveMark {
     /// Place of the marked return address on the stack; 0: nothing is marked.
     pub place: u64,
-    /// Which of `frames` it belongs to; all ones when it went beyond the outermost.
+    /// Index into `frames` of the marked frame; all ones after the mark moved beyond the outermost.
     pub index: u64,
     /// The stack when the mark was set, outermost first.
     pub frames: *const Frame,
-    /// Returns through the live mark.
+    /// Number of returns through the live mark.
     pub passes: u64,
-    /// Returns through forgotten marks.
+    /// Number of returns through forgotten marks.
     pub strays: u64,
 }
 
-/// What is known of the mark between two records of a thread.
+/// State of the mark when the thread's current stack was taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Since {
-    /// Index of the mark when the thread's current stack was taken.
+    /// Index of the marked frame.
     index: usize,
-    /// Returns through it until then.
+    /// Number of returns through the live mark until then.
     passes: u64,
 }
 
-/// For each address id: the stub of its return address, or that it must not be marked.
+/// Per address id: number of the stub for the return address, 0 for none yet, or `DENIED`.
 pub struct Markable([AtomicU32; MAX_ADDRESSES]);
 
-/// Not to be marked, and nothing that it calls.
+/// Entry of an address that must not be marked; neither are the frames that it calls.
 const DENIED: u32 = u32::MAX;
 
 impl Markable {
@@ -90,7 +92,8 @@ impl Markable {
         self.0[id as usize].load(Ordering::Relaxed) == DENIED
     }
 
-    /// The stub for the return address with this id; 0 if there is none.
+    /// Returns the stub for the return address with this id, created on first use; 0 if the address
+    /// is denied. Fails when all stubs are in use.
     #[inline]
     fn stub(&self, id: u32, return_address: u64) -> Result<u32, Reason> {
         match self.0[id as usize].load(Ordering::Relaxed) {
@@ -105,15 +108,15 @@ impl Markable {
     }
 }
 
-/// Libraries whose code looks at return addresses on the stack: the unwinders of exceptions, and
-/// the loader, which asks who calls it.
+/// Returns whether a library reads return addresses on the stack: the exception unwinders, and the
+/// dynamic loader, which looks up its caller.
 pub fn is_sensitive(module: &LoadedModule) -> bool {
     const NAMES: [&[u8]; 4] = [b"libgcc_s", b"ld-linux", b"ld-2", b"libunwind"];
     let file = module.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     NAMES.iter().any(|name| file.starts_with(name))
 }
 
-/// What the unwinder needs to know of the mark.
+/// The mark as the unwinder searches for it: place and expected word.
 #[derive(Clone, Copy)]
 pub struct Goal {
     place: u64,
@@ -121,22 +124,23 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// No mark to look for.
+    /// No mark to search for.
     pub const NONE: Self = Self { place: 0, stub: 0 };
 
-    /// Where the marked return address lies on the stack; 0 without a mark.
+    /// Returns the place of the marked return address on the stack; 0 without a mark.
     pub fn place(&self) -> u64 {
         self.place
     }
 
-    /// Whether a return address that reads as `word` at `place` is the mark.
+    /// Returns whether `word`, read as a return address at `place`, is the mark.
     #[inline]
     pub fn is(&self, place: u64, word: u64) -> bool {
         place == self.place && word == self.stub && place != 0
     }
 }
 
-/// The thread's mark as a goal of the unwinder, if it can be believed.
+/// Returns the thread's mark as a goal for the unwinder; [`Goal::NONE`] if there is no mark or its
+/// data are inconsistent.
 pub fn goal(state: &State) -> Goal {
     let live = state.live();
     let frames = state.marked.as_slice();
@@ -149,10 +153,11 @@ pub fn goal(state: &State) -> Goal {
     Goal { place: live.place, stub: stubs::address(frame.stub) }
 }
 
-/// Whether the return addresses outside the mark stand where they stood.
+/// Returns whether the [`WITNESSES`] return addresses outside the mark are unchanged.
 ///
 /// # Safety
-/// The unwinder has just read the mark at its place, so that the stack above it is the same.
+/// The unwinder has just read the mark at its place, so that the same stack is still mapped outside
+/// it.
 unsafe fn witnessed(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool {
     let outside = frames[..index].iter().rev().filter(|frame| frame.address >= FIRST_CODE_ADDRESS);
     outside.take(WITNESSES).all(|frame| {
@@ -163,8 +168,9 @@ unsafe fn witnessed(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool 
     })
 }
 
-/// How many of the marked stack's frames lie outside the mark, which the unwinder has just reached,
-/// the marked one included; `None` if the stack is not the one that was marked.
+/// Returns the number of frames of the marked stack outside the mark, the marked frame included,
+/// after the unwinder has reached the mark. Returns `None` if this is not the stack that was
+/// marked.
 pub fn outside(state: &State) -> Option<usize> {
     let index = state.live().index as usize;
     // SAFETY: the unwinder has reached the mark.
@@ -172,7 +178,7 @@ pub fn outside(state: &State) -> Option<usize> {
     same.then_some(index + 1)
 }
 
-/// Counts how the unwinder fared that looked for the mark.
+/// Counts whether an unwind reached the mark or missed it.
 pub fn count(state: &State, end: End) {
     let thread = &state.area().thread;
     match end {
@@ -182,17 +188,17 @@ pub fn count(state: &State, end: End) {
     }
 }
 
-/// Forgets the mark; its stub returns all the same.
+/// Forgets the mark. The stub stays on the stack and still returns correctly.
 pub fn forget(state: &mut State) {
     // SAFETY: the thread's own mark; no stub of the thread runs now.
     unsafe { (*state.mark).place = 0 };
     note(state);
 }
 
-/// An unwinder of exceptions that is not understood has met a mark: no more are planted, and all that
-/// stand on the thread's stack are taken away, the forgotten ones too, so that its second phase meets
-/// none. That is safe here alone: what the unwinder has read of them it keeps, and the others lie
-/// further out.
+/// Disables marks and restores all marked return addresses on the thread's stack, forgotten marks
+/// included, after an unknown exception unwinder has met a mark. Its second phase then meets no
+/// marks. Restoring is safe only here: the unwinder keeps the words that it has already read, and
+/// the other marks lie further out.
 pub fn lift() {
     let Some(observed) = process::current() else { return };
     observed.retreat(Reason::UnknownUnwinder);
@@ -233,21 +239,22 @@ pub fn lift() {
     });
 }
 
-/// How many outermost frames of a new stack are the same calls as in the thread's current one, at
-/// most, where a comparison of the two says `compared`.
+/// Returns the maximum number of outermost frames of a new stack that are the same calls as in the
+/// thread's current one. `compared` is the number by comparison of the two stacks; returns through
+/// the mark can only lower it.
 pub fn kept(state: &State, compared: usize) -> usize {
     let (live, since) = (state.live(), state.since);
     if live.passes == since.passes {
         return compared;
     }
     let at = since.index;
-    // Positions mean the same only while both stacks have the same frames outside.
+    // The index of the mark refers to both stacks only while both have the same frames outside it.
     let place = |frames: &Frames| frames.as_slice().get(at).map(|frame| frame.place);
     if place(&state.current) != place(&state.marked) {
         return compared;
     }
-    // The frame that the mark went to has not returned, all further in have. Beyond the outermost
-    // that can be marked nothing is known but that this one has returned.
+    // The frame with the mark has not returned, all frames further in have. If the mark has moved
+    // beyond the outermost markable frame, only the return of that frame is known.
     let outside = match usize::try_from(live.index).ok().and_then(|index| index.checked_add(1)) {
         Some(outside) => outside,
         None => state.marked.as_slice().iter().position(|frame| frame.stub != 0).unwrap_or(at),
@@ -255,18 +262,18 @@ pub fn kept(state: &State, compared: usize) -> usize {
     compared.min(outside)
 }
 
-/// Remembers where the mark stands now that the thread's current stack has changed.
+/// Stores the position of the mark after a change of the thread's current stack.
 pub fn note(state: &mut State) {
     let live = state.live();
     state.since = Since { index: live.index as usize, passes: live.passes };
 }
 
-/// Marks the thread's current stack, which has just been unwound whole, or up to the mark, or is that
-/// of a wrapped call that is about to return and whose return addresses stand where they stood at its
+/// Marks the thread's current stack. The stack has just been unwound, whole or up to the mark, or
+/// it belongs to a wrapped call that is about to return, with return addresses unchanged since its
 /// entry.
 ///
-/// Its outermost `state.common` frames are those that were marked before: only the others are
-/// looked at.
+/// The outermost `state.common` frames are unchanged since the last mark: only the others are
+/// examined.
 pub fn plant(observed: &Observed, state: &mut State) {
     // SAFETY: the thread's own mark; it is interrupted outside the stubs, which also use it.
     let live = unsafe { &mut *state.mark };
@@ -274,7 +281,7 @@ pub fn plant(observed: &Observed, state: &mut State) {
     let known = state.common;
     let new = &state.current.as_slice()[known..];
     if new.iter().any(|frame| markable.is_denied(frame.id)) {
-        // The unwinder of exceptions may be on its way: nothing is touched.
+        // The exception unwinder may be at work: the stack is not changed.
         note(state);
         return;
     }
@@ -282,7 +289,7 @@ pub fn plant(observed: &Observed, state: &mut State) {
     state.common = state.marked.as_slice().len();
     live.frames = state.marked.as_slice().as_ptr();
     let marked = state.marked.as_mut_slice();
-    // A jump leaves marks behind on frames that are no more, and may leave a stub half-way.
+    // A longjmp leaves marks behind on frames that are gone, and may leave a stub half-way.
     let stands = |index: &usize| {
         let kept = marked[..known].get(*index);
         kept.is_some_and(|frame| frame.place == live.place && frame.stub != 0)
@@ -316,8 +323,8 @@ pub fn plant(observed: &Observed, state: &mut State) {
         let word = frame.place as *mut u64;
         let stub = stubs::address(frame.stub);
         // SAFETY: the unwinder has just read the return address there, now or when the frame was
-        // marked, or a wrapped call's frames were compared with the stack at its entry; the thread is
-        // outside the stubs, and no unwinder of its own is on the stack.
+        // marked, or a wrapped call's frames were compared with the stack at its entry; the thread
+        // is outside the stubs, and no unwinder of its own is on the stack.
         let planted = unsafe {
             let found = word.read_volatile();
             if found == frame.address {
@@ -333,8 +340,8 @@ pub fn plant(observed: &Observed, state: &mut State) {
     note(state);
 }
 
-/// A frame that can be marked, at random, for checks: so that stubs return everywhere. As often as
-/// not the innermost.
+/// Returns the index of a random frame that can be marked, or in half of the cases the innermost
+/// one. For [`Marks::Verify`], so that stubs return everywhere.
 fn anywhere(marked: &[Frame], innermost: usize) -> usize {
     let random = ticks().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     if random & 1 == 0 {

@@ -1,14 +1,15 @@
-//! Reading the application's stack without ever faulting on it.
+//! Reads the application's stack without ever faulting.
 
 use plimsoll_sys::syscalls::syscall;
 
-/// Pages of a stack whose bounds are not known are asked for one by one.
+/// Page size in bytes: stacks of unknown bounds are checked page by page.
 const PAGE: u64 = 4096;
 
-/// How far above its stack pointer a stack of unknown bounds may be read, in bytes.
+/// Maximum distance above the stack pointer at which a stack of unknown bounds is read, in bytes.
 const UNKNOWN_STACK_REACH: u64 = 8 << 20;
 
-/// Bytes below the stack pointer that belong to the function (System V ABI, 3.2.2).
+/// Size of the area below the stack pointer that belongs to the function, in bytes (System V ABI,
+/// 3.2.2).
 const RED_ZONE: u64 = 128;
 
 /// The readable part of one stack, from a given stack pointer upwards.
@@ -16,20 +17,20 @@ pub struct StackMemory {
     low: u64,
     high: u64,
     known: bool,
-    /// The page that the kernel found readable last; `None` before the first one.
+    /// Last page that the kernel found readable; `None` before the first one.
     checked_page: Option<u64>,
 }
 
 impl StackMemory {
-    /// The stack in use at `sp`. `bounds` is the thread's own stack; if `sp` lies elsewhere (a
-    /// coroutine, an alternate signal stack) every page is checked before it is read.
+    /// Describes the stack in use at `sp`. `bounds` is the thread's own stack. If `sp` lies
+    /// elsewhere (a coroutine, an alternate signal stack), every page is checked before it is read.
     pub fn at(sp: u64, bounds: (u64, u64)) -> Self {
         let known = sp >= bounds.0 && sp < bounds.1;
         let high = if known { bounds.1 } else { sp.saturating_add(UNKNOWN_STACK_REACH) };
         Self { low: sp.saturating_sub(RED_ZONE), high, known, checked_page: None }
     }
 
-    /// The word at `address`.
+    /// Returns the word at `address`; an error if it is out of range or unreadable.
     #[inline]
     pub fn read(&mut self, address: u64) -> Result<u64, ()> {
         if address < self.low || address > self.high.saturating_sub(8) {
@@ -58,9 +59,9 @@ impl StackMemory {
     }
 }
 
-/// Whether the eight bytes at `address` can be read. Asks the kernel: rt_sigprocmask with an
-/// impossible `how` copies the mask in before it refuses, so EFAULT means unreadable. Leaves errno
-/// alone.
+/// Returns whether the eight bytes at `address` are readable. Uses a system call: rt_sigprocmask
+/// with an invalid `how` copies the mask in before it fails, so that EFAULT means unreadable.
+/// Preserves errno.
 fn is_readable(address: u64) -> bool {
     // SAFETY: the kernel checks the pointer; nothing is changed because `how` is invalid.
     let result = unsafe { syscall!(libc::SYS_rt_sigprocmask, -1i32, address, 0, 8) };
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn unknown_stacks_are_read_only_where_mapped() {
-        // SAFETY: a fresh anonymous mapping of two pages, of which the upper is made unreadable.
+        // SAFETY: a fresh anonymous mapping of two pages; the upper one is made unreadable.
         let base = unsafe {
             let base = libc::mmap(
                 core::ptr::null_mut(),

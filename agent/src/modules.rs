@@ -1,10 +1,10 @@
-//! The map of loaded code: an immutable snapshot, replaced outside the handler.
+//! Map of the loaded code: an immutable snapshot, replaced outside the handler.
 //!
-//! The handler uses whatever snapshot is published and never takes the loader's lock. Snapshots
-//! are rebuilt when the application loads or unloads a library. Before an unload, the snapshot of
-//! the modules that can never go away is published, so that no handler reads unwind tables that
-//! are about to be unmapped. A replaced snapshot is freed when no thread uses it any more
-//! (each thread names the one it uses, a hazard pointer).
+//! The handler uses the published snapshot and never takes the loader's lock. Snapshots are rebuilt
+//! when the application loads or unloads a library. Before an unload, a snapshot of only the
+//! modules that are never unloaded is published, so that no handler reads unwind tables that are
+//! about to be unmapped. A replaced snapshot is freed when no thread uses it any more: each thread
+//! stores the snapshot that it uses in a hazard pointer.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::ControlFlow;
@@ -26,25 +26,25 @@ pub type ImageBytes = &'static [u8];
 /// A loaded module.
 #[derive(Clone, Debug)]
 pub struct LoadedModule {
-    /// Runtime addresses of its executable segments: first.
+    /// First runtime address of the executable segments.
     pub start: u64,
-    /// One past the last.
+    /// One past the last runtime address of the executable segments.
     pub end: u64,
     /// Runtime address minus address in the file.
     pub bias: u64,
-    /// Path; empty for the main program, until [`LoadedModule::path`] resolves it.
+    /// Path; empty for the main program until [`LoadedModule::path`] resolves it.
     pub name: Vec<u8>,
     /// GNU build-id, empty if there is none.
     pub build_id: Vec<u8>,
     /// The code between `start` and `end`.
     pub text: ImageBytes,
-    /// Names of the functions that it asks for or offers, one after the other (`.dynstr`).
+    /// Names of the imported and exported functions, one after the other (`.dynstr`).
     pub names: Option<ImageBytes>,
-    /// What is mapped from the file and never written: code and constants.
+    /// Read-only segments of the file: code and constants.
     pub constants: Vec<ImageBytes>,
     /// `.eh_frame_hdr` and `.eh_frame` with their addresses in the file.
     pub unwind: Option<UnwindTables>,
-    /// Written in Go, by the note that its linker leaves.
+    /// Whether the module is written in Go, according to the note that Go's linker leaves.
     pub is_go: bool,
     /// Index into the segment's module table.
     pub index: u32,
@@ -55,31 +55,32 @@ pub struct LoadedModule {
 pub struct UnwindTables {
     /// `.eh_frame_hdr`.
     pub header: ImageBytes,
-    /// Its address in the file.
+    /// Address of `.eh_frame_hdr` in the file.
     pub header_address: u64,
     /// `.eh_frame`, up to the end of its segment.
     pub frames: ImageBytes,
-    /// Its address in the file.
+    /// Address of `.eh_frame` in the file.
     pub frames_address: u64,
 }
 
 /// An immutable map of the loaded code.
 pub struct Snapshot {
-    /// By ascending address.
+    /// Modules by ascending address.
     pub modules: Vec<LoadedModule>,
-    /// framehop over the same modules.
+    /// framehop's unwinder over the same modules.
     pub unwinder: UnwinderX86_64<ImageBytes, MustNotAllocateDuringUnwind>,
-    /// Other modules are loaded, whose code may be on a stack, but must not be looked at.
+    /// Whether further modules are loaded that the snapshot leaves out: their code may be on a
+    /// stack but must not be read.
     pub hides: bool,
 }
 
 impl Snapshot {
-    /// A snapshot of `modules`, which are not all.
+    /// Builds a snapshot of `modules` that hides the other loaded modules.
     pub fn hiding_others(modules: Vec<LoadedModule>) -> Self {
         Self { hides: true, ..Self::new(modules) }
     }
 
-    /// A snapshot of `modules`.
+    /// Builds a snapshot of `modules`, all of the loaded ones.
     pub fn new(mut modules: Vec<LoadedModule>) -> Self {
         modules.sort_by_key(|module| module.start);
         let mut unwinder = UnwinderX86_64::new();
@@ -107,7 +108,7 @@ impl Snapshot {
         Self { modules, unwinder, hides: false }
     }
 
-    /// The module that holds the code at `address`.
+    /// Returns the module that holds the code at `address`; `None` if there is none.
     #[inline]
     pub fn find(&self, address: u64) -> Option<&LoadedModule> {
         let after = self.modules.partition_point(|module| module.start <= address);
@@ -116,10 +117,10 @@ impl Snapshot {
     }
 }
 
-/// The loader's functions that resolve names on behalf of whoever called them (dlsym(3), dlopen(3)),
-/// as ranges of addresses. Takes the loader's lock.
+/// Returns the address ranges of the loader's functions that resolve names on behalf of their
+/// caller (dlsym(3), dlopen(3)). Takes the loader's lock.
 fn asking_functions() -> Vec<core::ops::Range<u64>> {
-    // SAFETY: C strings; dladdr1 fills in both results, whose symbol is the loader's.
+    // SAFETY: C strings; dladdr1 fills in both results, and the symbol is the loader's.
     let range = |name: &CStr| unsafe {
         let function = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         let mut info: libc::Dl_info = core::mem::zeroed();
@@ -138,18 +139,18 @@ fn asking_functions() -> Vec<core::ops::Range<u64>> {
 
 static ASKING: std::sync::OnceLock<Vec<core::ops::Range<u64>>> = std::sync::OnceLock::new();
 
-/// Finds the functions that [`asks_for_caller`] knows. To be called without a lock of ours: the
-/// loader's is held by threads that wait for ours in a constructor.
+/// Finds the functions that [`asks_for_caller`] knows. Callers must hold none of the agent's locks:
+/// a thread in a constructor holds the loader's lock while it waits for one of the agent's.
 pub fn find_asking_functions() {
     ASKING.get_or_init(asking_functions);
 }
 
-/// Whether `address` lies in a function of the loader that asks who calls it.
+/// Returns whether `address` lies in a function of the loader that looks up its caller.
 pub fn asks_for_caller(address: u64) -> bool {
     ASKING.get().is_some_and(|functions| functions.iter().any(|f| f.contains(&address)))
 }
 
-/// For [`dladdr1`]: the extra result is the symbol's table entry (dladdr(3)).
+/// Flag of [`dladdr1`]: the extra result is the symbol's table entry (dladdr(3)).
 const RTLD_DL_SYMENT: c_int = 1;
 
 unsafe extern "C" {
@@ -173,6 +174,8 @@ pub fn loaded() -> Vec<LoadedModule> {
     modules
 }
 
+/// Describes a loaded object; `None` if it has no executable segment.
+///
 /// # Safety
 /// `info` describes an object that stays mapped while the result is in use.
 unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
@@ -249,8 +252,9 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
     })
 }
 
-/// Where `.eh_frame` lies, from the header at runtime address `at` (LSB, Core, 10.6.2): only the
-/// encoding that every linker writes, a 32-bit offset relative to the field.
+/// Returns the runtime address of `.eh_frame`, from the header at runtime address `at` (LSB, Core,
+/// 10.6.2). Supports only the encoding that every linker writes: a 32-bit offset relative to the
+/// field.
 fn frames_address(header: &[u8], at: u64) -> Option<u64> {
     const PC_RELATIVE_I32: u8 = 0x1b;
     if header.len() < 8 || header[0] != 1 || header[1] != PC_RELATIVE_I32 {
@@ -260,8 +264,8 @@ fn frames_address(header: &[u8], at: u64) -> Option<u64> {
     Some((at + 4).wrapping_add_signed(i64::from(offset)))
 }
 
-/// Where an object's table of names lies, and its size, from its dynamic section (ELF gABI, chapter
-/// 5, Dynamic Section). The loader has made most of the addresses there runtime addresses.
+/// Returns the runtime address and size of an object's string table, from its dynamic section (ELF
+/// gABI, chapter 5, Dynamic Section). The loader has relocated most of the addresses there.
 fn names(dynamic: &[u8], bias: u64) -> Option<(u64, u64)> {
     const STRING_TABLE: u64 = 5;
     const STRING_TABLE_BYTES: u64 = 10;
@@ -276,11 +280,12 @@ fn names(dynamic: &[u8], bias: u64) -> Option<(u64, u64)> {
     Some((if at < bias { at + bias } else { at }, value(STRING_TABLE_BYTES)?))
 }
 
-/// Kinds of notes: the GNU linker's build-id, and that of Go's linker.
+/// Note types: the build-id of the GNU linker, and that of Go's linker.
 const GNU_BUILD_ID: u32 = 3;
 const GO_BUILD_ID: u32 = 4;
 
-/// The value of a note among an object's notes, by its owner and kind (ELF gABI, chapter 5, Note Section).
+/// Returns the value of a note among an object's notes, by owner and type (ELF gABI, chapter 5,
+/// Note Section).
 fn note(mut notes: &[u8], owner: &[u8; 4], wanted: u32) -> Option<Vec<u8>> {
     let word =
         |notes: &[u8], at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
@@ -295,36 +300,37 @@ fn note(mut notes: &[u8], owner: &[u8; 4], wanted: u32) -> Option<Vec<u8>> {
     }
 }
 
-/// How long a thread is waited for that uses an old snapshot, in nanoseconds. A thread that is off
-/// its core for longer may be stopped, or may have left our code by a jump.
+/// Maximum wait for a thread that uses an old snapshot, in nanoseconds. A thread that is off its
+/// core for longer may be stopped, or may have left the agent's code by a jump.
 const PATIENCE_NS: u64 = 2_000_000_000;
 
 /// The published snapshot.
 pub struct Published(AtomicPtr<Snapshot>);
 
 impl Published {
-    /// Nothing published yet.
+    /// Creates a value without a published snapshot.
     pub const fn none() -> Self {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// The snapshot, protected from being freed while `hazard` names it. `None` before the first
-    /// is published.
+    /// Returns the published snapshot, protected from being freed while `hazard` points to it.
+    /// Returns `None` before the first snapshot is published.
     #[inline]
     pub fn protect(&self, hazard: &AtomicPtr<Snapshot>) -> Option<&Snapshot> {
         loop {
             let snapshot = self.0.load(Ordering::SeqCst);
             hazard.store(snapshot, Ordering::SeqCst);
             if self.0.load(Ordering::SeqCst) == snapshot {
-                // SAFETY: it was published after `hazard` named it, so `replace` waits for us.
+                // SAFETY: the snapshot was still published after `hazard` was set, so `replace`
+                // waits for this thread.
                 return unsafe { snapshot.as_ref() };
             }
         }
     }
 
-    /// Publishes `snapshot` and frees the one it replaces, once `in_use` says that no thread uses
-    /// it. False if one does not stop to within [`PATIENCE_NS`]; then it is never freed. Callers
-    /// serialise themselves.
+    /// Publishes `snapshot` and frees the replaced one once `in_use` says that no thread uses it.
+    /// Returns false if a thread still uses the old snapshot after [`PATIENCE_NS`]; then the old
+    /// one is never freed. Callers must serialise their calls.
     pub fn replace(&self, snapshot: Snapshot, in_use: impl Fn(*mut Snapshot) -> bool) -> bool {
         let old = self.0.swap(Box::into_raw(Box::new(snapshot)), Ordering::SeqCst);
         if old.is_null() {
@@ -338,7 +344,7 @@ impl Published {
             // SAFETY: no preconditions. A handler takes microseconds, unless it is off its core.
             unsafe { libc::sched_yield() };
         }
-        // SAFETY: `old` came from `Box::into_raw`, is no longer published, and nobody uses it.
+        // SAFETY: `old` came from `Box::into_raw`, is no longer published, and no thread uses it.
         drop(unsafe { Box::from_raw(old) });
         true
     }

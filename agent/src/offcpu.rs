@@ -1,11 +1,12 @@
-//! Where a long interval went: on the CPU, waiting for a core, or blocked.
+//! Division of a long interval into time on the CPU, waiting for a core, and blocked.
 //!
 //! Read only when a sample is late, or before and after a long part of an interval: the thread's
 //! CPU clock costs 200 ns, its scheduler statistics 300 ns, its resource usage 250 ns.
 //!
-//! A thread that never gave up its core of its own accord was ready to run all the time, so what it
-//! did not run, it waited for a core. The scheduler's run-queue delay says less: a virtual machine's
-//! core can itself be waiting for a real one, which the scheduler inside counts as neither.
+//! A thread without voluntary context switches was ready to run all the time, so that it waited for
+//! a core whenever it did not run. The scheduler's run-queue delay is less complete: a virtual core
+//! can itself wait for a real one, and the scheduler inside the virtual machine does not count that
+//! time.
 
 use plimsoll_sys::clocks::clock_ns;
 use plimsoll_sys::descriptors::Descriptors;
@@ -24,7 +25,7 @@ pub struct OffCpuClock {
 enum Schedstat {
     Unopened,
     Open(Known),
-    /// It could not be opened: the delay of a thread that blocks is not known and reads as 0.
+    /// The file could not be opened: the delay of a thread that blocks is unknown and reads as 0.
     Missing,
 }
 
@@ -33,12 +34,12 @@ struct Reading {
     wall_ns: u64,
     cpu_ns: u64,
     run_delay_ns: u64,
-    /// Times that the thread gave up its core of its own accord.
+    /// Number of voluntary context switches at the previous reading.
     blocked: u64,
 }
 
 impl OffCpuClock {
-    /// The clock of the calling thread, which has just begun.
+    /// Creates the clock of the calling thread, which has just begun.
     pub fn new() -> Self {
         let last = Reading {
             wall_ns: clock_ns(libc::CLOCK_MONOTONIC),
@@ -49,7 +50,7 @@ impl OffCpuClock {
         Self { schedstat: Schedstat::Unopened, last }
     }
 
-    /// The descriptor, to be closed when the thread ends.
+    /// Returns the file descriptor, to be closed when the thread ends; `None` if none is open.
     pub fn descriptor(&self) -> Option<Known> {
         match self.schedstat {
             Schedstat::Open(known) => Some(known),
@@ -57,7 +58,7 @@ impl OffCpuClock {
         }
     }
 
-    /// What happened since the previous reading. Async-signal-safe.
+    /// Returns CPU time and run-queue delay since the previous reading. Async-signal-safe.
     pub fn read(&mut self, descriptors: &Descriptors) -> OffCpu {
         if let Schedstat::Unopened = self.schedstat {
             self.schedstat = open(descriptors).map_or(Schedstat::Missing, Schedstat::Open);
@@ -79,12 +80,12 @@ impl OffCpuClock {
         OffCpu { cpu_ns, run_delay_ns }
     }
 
-    /// Second field of schedstat: time runnable but not running, in nanoseconds (Linux,
+    /// Returns the second field of schedstat: time runnable but not running, in nanoseconds (Linux,
     /// Documentation/scheduler/sched-stats).
     fn run_delay(&self) -> Option<u64> {
         let schedstat = self.descriptor()?.get()?;
         let mut text = [0u8; 64];
-        // The raw system call: the library's wrapper is one of the calls that we observe.
+        // Raw system call, since the C library's function is one of the wrapped calls.
         // SAFETY: the buffer is as long as said.
         let length =
             unsafe { syscall!(libc::SYS_pread64, schedstat, text.as_mut_ptr(), text.len(), 0) };
@@ -102,7 +103,7 @@ fn open(descriptors: &Descriptors) -> Option<Known> {
     Known::new(descriptors.adopt(low.ok()? as libc::c_int)?)
 }
 
-/// Voluntary context switches of the calling thread (getrusage(2)).
+/// Returns the number of voluntary context switches of the calling thread (getrusage(2)).
 fn times_blocked() -> u64 {
     // SAFETY: all zero is a valid value of this structure of integers.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };

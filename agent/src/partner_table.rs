@@ -1,9 +1,9 @@
-//! Messages of a thread by call path and partner: what [`Record::Partner`] says, added up until the
-//! table is written out.
+//! Partner table: totals of a thread's messages by call path and partner, flushed as
+//! [`Record::Partner`].
 //!
-//! The table lies in the segment, so that what was not written out is not lost with the thread. It is
-//! written out once a second with the next record, when it is nearly full, and when a call path gives
-//! its slot up.
+//! The table lies in the segment, so that totals that were not yet flushed are not lost with the
+//! thread. The table is flushed once a second with the next record, when it is nearly full, and
+//! when the slot of a call path is evicted.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,10 +11,10 @@ use crate::thread::{bump, set};
 use plimsoll_wire::record::PartnerMessages;
 use plimsoll_wire::segment::{MAX_PARTNERS, PartnerCounters};
 
-/// Entries that may be in use: beyond it, searches become long.
+/// Maximum number of entries in use: beyond it, probe sequences become long.
 const MAX_USED: u32 = MAX_PARTNERS as u32 / 4 * 3;
 
-/// Whose partner, and which one.
+/// Key of an entry: call path and partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Slot of the call path in the region table.
@@ -34,8 +34,8 @@ impl Pair {
     }
 }
 
-/// Adds messages, with their time in ticks, to a table with `used` entries. False, and nothing is added,
-/// if the table has no room.
+/// Adds messages to a table with `used` entries; their wait time is in ticks. Returns false, and
+/// adds nothing, if the table has no room.
 #[inline]
 #[must_use]
 pub fn add(
@@ -46,7 +46,7 @@ pub fn add(
 ) -> bool {
     let key = Pair { slot, partner: messages.partner }.key();
     let mut place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % MAX_PARTNERS;
-    // An entry is free somewhere: at most `MAX_USED` are in use.
+    // The search ends, since at most `MAX_USED` entries are in use.
     let entry = loop {
         let entry = &entries[place];
         let found = entry.key.load(Ordering::Relaxed);
@@ -73,14 +73,15 @@ pub fn add(
 
 /// Frees all entries of a table with `used` entries.
 pub fn clear_all(entries: &[PartnerCounters; MAX_PARTNERS], used: &AtomicU32) {
-    // Entries that were never used take no memory, and would if they were read.
+    // Never used entries take no memory; reading them would allocate pages.
     if used.load(Ordering::Relaxed) > 0 {
         entries.iter().for_each(clear);
         set(used, 0);
     }
 }
 
-/// Reads an entry, its time in ticks. `None` if it is unused.
+/// Reads an entry: slot and messages, with the wait time in ticks. Returns `None` if the entry is
+/// unused.
 pub fn read(entry: &PartnerCounters) -> Option<(u16, PartnerMessages)> {
     let pair = Pair::of(entry.key.load(Ordering::Relaxed))?;
     let value = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

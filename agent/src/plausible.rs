@@ -1,13 +1,14 @@
-//! Whether a word found on the stack can be a return address at all.
+//! Plausibility check of return addresses found on the stack.
 //!
-//! framehop guesses a frame pointer where it knows nothing better, so every address that it finds
-//! is checked before it is believed: it must lie in executable code and follow a call instruction.
+//! framehop guesses a frame pointer if it has no unwind information. Every address that framehop
+//! finds is therefore checked: it must lie in executable code and follow a call instruction.
 
-/// Longest indirect call that is recognised: prefix, opcode, ModRM, SIB, 32-bit displacement.
+/// Length in bytes of the longest recognised indirect call: prefix, opcode, ModRM, SIB, 32-bit
+/// displacement.
 const LONGEST_CALL: usize = 8;
 
-/// Whether the code before the end of `code` is a call instruction (Intel SDM, volume 2, CALL):
-/// `E8 rel32`, or `FF /2` with any ModRM form.
+/// Returns whether `code` ends with a call instruction (Intel SDM, volume 2, CALL): `E8 rel32`, or
+/// `FF /2` with any ModRM form.
 pub fn follows_call(code: &[u8]) -> bool {
     let end = code.len();
     if end >= 5 && code[end - 5] == 0xe8 {
@@ -21,7 +22,8 @@ pub fn follows_call(code: &[u8]) -> bool {
     })
 }
 
-/// Bytes of ModRM, SIB and displacement at the beginning of `code`, in 64-bit mode.
+/// Returns the number of bytes of ModRM, SIB and displacement at the beginning of `code`, in 64-bit
+/// mode.
 fn form_bytes(code: &[u8]) -> Option<usize> {
     let modrm = *code.first()?;
     let (mode, rm) = (modrm >> 6, modrm & 7);
@@ -36,8 +38,8 @@ fn form_bytes(code: &[u8]) -> Option<usize> {
     Some(1 + usize::from(sib) + displacement)
 }
 
-/// The kernel's signal return: `mov $15, %rax; syscall`. A handler returns to it, so it follows no
-/// call.
+/// Code of the kernel's signal return: `mov $15, %rax; syscall`. A signal handler returns to this
+/// code, which therefore follows no call.
 pub const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 #[cfg(test)]

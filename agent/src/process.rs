@@ -1,7 +1,7 @@
-//! The observed process: its segment, its tables, its threads.
+//! The observed process: its segment, tables and threads.
 //!
-//! Everything here runs outside the handler, at the start and end of the process and of its
-//! threads and when libraries are loaded, and may allocate and lock.
+//! The code here runs at the start and end of the process and of its threads, and when libraries
+//! are loaded. This code runs outside the handler, so that it may allocate and lock.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -42,22 +42,24 @@ use shared::Shared;
 pub type Sigaction =
     unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-/// What to measure, and how.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Sampling period in nanoseconds.
     pub period_ns: u64,
-    /// What drives the samples, if it can be had.
+    /// Preferred clock of the sampling timer, used if available.
     pub clock: ClockKind,
-    /// Return addresses may be marked.
+    /// Whether return addresses are marked.
     pub marks: Marks,
-    /// The application's calls are measured, too.
+    /// Whether wrapped calls are measured in addition to samples.
     pub regions: bool,
-    /// The C library's sigaction: the application's may be ours.
+    /// The C library's sigaction: the `sigaction` that the application sees may be the agent's
+    /// wrapper.
     pub sigaction: Sigaction,
 }
 
-/// What no handler takes that stays on its core, in nanoseconds; a scheduler's shortest slice is longer.
+/// Handler durations above this (ns) include preemption: longer than any handler that keeps its
+/// core, shorter than any scheduler slice.
 const INTERRUPTED_NS: u64 = 500_000;
 
 /// The observed process. Created once, never freed: a handler may always be running.
@@ -66,14 +68,15 @@ pub struct Observed {
     pub period_ticks: u64,
     /// Sampling period in stamps.
     pub period_stamps: u64,
-    /// The one that a timer keeps which the kernel looks at only at its ticks, in stamps.
+    /// Sampling period of a timer that the kernel checks only at its own ticks, in stamps: at least
+    /// one kernel tick.
     ticked_stamps: u64,
-    /// An interval between two samples that is longer than this, in stamps, holds time off the CPU.
+    /// Threshold in stamps: a longer interval between two samples contains time off the CPU.
     pub late_stamps: u64,
-    /// Part of an interval around a call that is worth a reading of the CPU clock, in stamps: a
-    /// reading takes half a microsecond.
+    /// Threshold in stamps: a longer part of an interval before or inside a call is worth a reading
+    /// of the CPU clock, which takes half a microsecond.
     pub part_stamps: u64,
-    /// A handler that takes longer, in ticks, was off its core.
+    /// Threshold in ticks: a handler that takes longer was preempted (`INTERRUPTED_NS`).
     pub interrupted_ticks: u64,
     period_ns: u64,
     clock: ClockKind,
@@ -82,7 +85,8 @@ pub struct Observed {
     snapshots: modules::Published,
     blocks: [AtomicPtr<ThreadBlock>; MAX_THREADS],
     own_text: (u64, u64),
-    /// We are a library, not linked into the program: all code there is ours.
+    /// Whether the agent is a library of its own rather than linked into the program: then all code
+    /// in `own_text` is the agent's.
     is_library: bool,
     verifies_marks: bool,
     descriptors: Descriptors,
@@ -97,10 +101,10 @@ unsafe impl Send for Observed {}
 
 static CURRENT: AtomicPtr<Observed> = AtomicPtr::new(null_mut());
 
-/// A page that is wiped in forked children: nonzero in the process that called [`start`].
+/// Page that the kernel zeroes in forked children: nonzero in the process that called [`start`].
 static ALIVE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
-/// The observed process, unless this is an unobserved one or a forked child of it.
+/// Returns the observed process; `None` in an unobserved process or in a forked child.
 #[inline]
 pub fn current() -> Option<&'static Observed> {
     let alive = ALIVE.load(Ordering::Acquire);
@@ -117,7 +121,7 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Begins to observe this process and the calling thread, its main thread.
+/// Starts the observation of this process and of the calling thread, which is the main thread.
 pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     let anchor = Anchor::now();
     let realtime_ns = clock_ns(libc::CLOCK_REALTIME);
@@ -160,7 +164,8 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         observed.own_text = (loaded[at].start, loaded[at].end);
         observed.is_library = at > 0;
     }
-    // The runtime of Go takes every signal, past the C library, and those that it does not know are fatal.
+    // The Go runtime installs handlers for all signals without the C library, and signals unknown
+    // to it are fatal.
     let takes_signals = loaded.first().is_some_and(|program| program.is_go);
     let observed: &'static Observed = observed;
     let header = observed.header();
@@ -202,7 +207,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     Ok(observed)
 }
 
-/// Start of this process in clock ticks since boot; 0 if it cannot be read.
+/// Returns the start time of this process in clock ticks since boot; 0 if it cannot be read.
 pub fn start_time() -> u64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is a name in parentheses that may itself hold spaces and parentheses.
@@ -213,62 +218,64 @@ pub fn start_time() -> u64 {
 }
 
 impl Observed {
-    /// The header of the segment.
+    /// Returns the header of the segment.
     pub fn header(&self) -> &Process {
         self.segment.header()
     }
 
-    /// Descriptors of ours.
+    /// Returns the agent's own file descriptors.
     pub(crate) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
-    /// Takes a descriptor out of the application's sight; -1 if that is not possible.
+    /// Moves a file descriptor out of the application's way and returns its new number; -1 on
+    /// failure.
     pub fn adopt_descriptor(&self, descriptor: c_int) -> c_int {
         self.descriptors.adopt(descriptor).unwrap_or(-1)
     }
 
-    /// The process is about to end in a way that a code of the application of this crate names
-    /// (never 0): asks its collector to report.
+    /// Announces to the collector that the process is about to end, so that the collector reports.
+    /// `how` is a nonzero code for the kind of end, defined by the user of this crate.
     pub fn announce_ending(&self, how: u32) {
         self.header().ending.store(how, Ordering::Release);
         self.header().bell.ring();
     }
 
-    /// Whether the collector has reported since.
+    /// Returns whether the collector has reported since then.
     pub fn is_reported(&self) -> bool {
         self.header().reported.load(Ordering::Acquire) & 1 != 0
     }
 
-    /// Whether the run was reported because a process announced its end, although that process still
-    /// runs (it has set a seccomp filter).
+    /// Returns whether the run was reported because a process announced its end, although that
+    /// process still runs (it has set a seccomp filter).
     pub fn is_outlived(&self) -> bool {
         self.header().outlived.load(Ordering::Acquire) != 0
     }
 
-    /// What changes with each step that the collector makes towards the report.
+    /// Returns a value that changes with each step of the collector towards the report.
     pub fn report_steps(&self) -> u32 {
         self.header().reported.load(Ordering::Relaxed)
     }
 
-    /// The descriptor of the segment, for a collector in another process.
+    /// Returns the file descriptor of the segment, for a collector in another process.
     pub fn descriptor(&self) -> c_int {
         self.segment.number()
     }
 
-    /// Maps a part of the segment once more, for a collector in this process; `None` if it cannot be had.
+    /// Maps a range of the segment once more, for a collector in this process; `None` on failure.
     pub fn map_segment(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
         self.segment.map(offset, bytes)
     }
 
-    /// Bytes of the segment.
+    /// Returns the size of the segment in bytes.
     pub fn segment_bytes(&self) -> usize {
         self.segment.size()
     }
 
-    /// Resident bytes of the sampler's own mappings: the table of addresses, and the state and handler
-    /// stack of each thread. The heap and the segment are not included. Takes no lock, since a crashed
-    /// thread may hold the lock. A thread that ends during the call counts as 0 bytes.
+    /// Returns the resident bytes of the sampler's own mappings: the table of addresses, and the
+    /// state and handler stack of each thread. The heap and the segment are not included. Takes no
+    /// lock, since a crashed thread may hold the lock. A thread that ends during the call counts as
+    /// 0 bytes.
     pub fn sampling_bytes(&self) -> u64 {
         let blocks = self.blocks.iter().map(|block| block.load(Ordering::Acquire));
         let bytes = size_of::<ThreadBlock>() + HANDLER_STACK;
@@ -278,25 +285,26 @@ impl Observed {
         of_threads + mapping::resident(table, size_of::<Addresses>())
     }
 
-    /// Whether every stack that a mark or an open call shortened is held against the whole one.
+    /// Returns whether every stack that a mark or an open call shortened is compared with the whole
+    /// stack.
     #[inline]
     pub fn verifies_marks(&self) -> bool {
         self.verifies_marks
     }
 
-    /// Whether return addresses are marked.
+    /// Returns whether return addresses are marked.
     #[inline]
     pub fn marks(&self) -> bool {
         self.header().marks_off.load(Ordering::Relaxed) == 0
     }
 
-    /// Marks no more return addresses, and says why; the first reason counts.
+    /// Disables marks and records the reason; the first reason is kept.
     pub fn retreat(&self, reason: Reason) {
         let off = &self.header().marks_off;
         let _ = off.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Says of something that it is not followed: a bit of [`plimsoll_wire::sync::unfollowed`].
+    /// Sets a bit of [`plimsoll_wire::sync::unfollowed`] in the header: `what` is not followed.
     pub fn leave_unfollowed(&self, what: u32) {
         let unfollowed = &self.header().unfollowed;
         if unfollowed.load(Ordering::Relaxed) & what == 0 {
@@ -304,12 +312,12 @@ impl Observed {
         }
     }
 
-    /// What may be marked.
+    /// Returns the table of addresses that may be marked.
     pub(crate) fn markable(&self) -> &Markable {
         &self.addresses.markable
     }
 
-    /// Whether code at `address` is this library's.
+    /// Returns whether `address` lies in the code of this library.
     #[inline]
     pub fn is_own(&self, address: u64) -> bool {
         self.is_library && address >= self.own_text.0 && address < self.own_text.1
@@ -326,7 +334,8 @@ impl Observed {
         PublishedAddresses { table, used: &self.header().addresses }
     }
 
-    /// Runs `work` with what unwinding needs. `None` before the first module map is published.
+    /// Runs `work` with the tables and caches for unwinding. Returns `None` before the first module
+    /// snapshot is published.
     #[inline]
     pub(crate) fn with_unwinding<R>(
         &self,
@@ -355,7 +364,7 @@ impl Observed {
         Some(result)
     }
 
-    /// Interns an address from outside the handler; 0 if that is not possible.
+    /// Interns an address from outside the handler and returns its id; 0 on failure.
     fn intern(&self, state: &mut State, value: u64) -> u32 {
         self.with_unwinding(state, |unwinding, _| {
             unwinding
@@ -366,23 +375,23 @@ impl Observed {
         .unwrap_or(0)
     }
 
-    /// Runs `work` on the calling thread's state with the handler held off, and with room for it on
-    /// the stack.
+    /// Runs `work` on the calling thread's state while the handler is excluded, on a stack with
+    /// enough room for `work`.
     pub fn with_thread<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         // SAFETY: the block is the calling thread's.
         unsafe { tls::get().as_ref() }?.enter(|state| state.with_room(work))
     }
 
-    /// Whether the calling process is the observed one, and not a vforked child that borrows its
-    /// memory.
+    /// Returns whether the calling process is the observed one, and not a vforked child that shares
+    /// its memory.
     pub fn is_own_process(&self) -> bool {
         // SAFETY: getpid has no preconditions.
         let pid = unsafe { libc::syscall(libc::SYS_getpid) } as u32;
         self.header().pid.load(Ordering::Relaxed) == pid
     }
 
-    /// Whether the calling thread is the one that was attached to its block, and not a vforked
-    /// child that borrows it.
+    /// Returns whether the calling thread is the one that was attached to its block, and not a
+    /// vforked child that shares the block.
     pub fn is_own_thread(&self) -> bool {
         // SAFETY: gettid has no preconditions.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
@@ -390,10 +399,10 @@ impl Observed {
     }
 }
 
-/// Modules that were loaded with the program: their number, since the loader lists them first.
+/// Number of modules that were loaded with the program. The loader lists them first.
 static PERMANENT: AtomicU64 = AtomicU64::new(0);
 
-/// Parts of the thread's state that a walk fills.
+/// Parts of the thread's state that an unwind uses.
 pub(crate) struct Walk<'s> {
     /// [`State::found`].
     pub found: &'s mut Frames,
@@ -405,14 +414,14 @@ pub(crate) struct Walk<'s> {
 }
 
 impl Walk<'_> {
-    /// The thread's area in the segment.
+    /// Returns the thread's area in the segment.
     pub fn area(&self) -> &ThreadArea {
         // SAFETY: as `State::area`.
         unsafe { &*self.area }
     }
 }
 
-/// In a forked child: it is not observed, and the parent's memory is not its own.
+/// Detaches a forked child from the parent's measurement: the child is not observed.
 pub fn forget_in_child() {
     tls::set(null_mut());
     ALIVE.store(null_mut(), Ordering::Release);

@@ -1,10 +1,10 @@
 //! Wrapped calls: counted and timed per call path.
 //!
-//! A call's path is unwound once. Its frames and the places of their return addresses are kept in
-//! a slot, and a later call belongs to the slot if it comes from the same place on the stack and
-//! every return address still stands where it stood: some twenty loads instead of an unwind, and
-//! exact. Short calls add to the slot's counters, which travel with the next record; a call that
-//! lasted a period or more, was sampled, or synchronised ranks writes a record itself.
+//! A call path is unwound once. Its frames and the places of their return addresses are stored in a
+//! slot. A later call belongs to the slot if it comes from the same place on the stack and every
+//! return address is unchanged: an exact test with some twenty loads instead of an unwind. Short
+//! calls add to the slot's counters, which are written with the next record. A call that lasted a
+//! period or more, was sampled, or synchronised ranks writes a record of its own.
 
 use core::sync::atomic::Ordering;
 
@@ -23,91 +23,93 @@ mod paths;
 
 use paths::{Kept, Paths, find, unwind};
 
-/// A thread's table of call paths. Zeros are an empty table once [`RegionTable::begin`] has written
-/// what zeros do not stand for.
+/// A thread's table of call paths. Zeroed memory becomes an empty table by [`RegionTable::begin`],
+/// which writes the fields with other initial values.
 pub struct RegionTable {
     slots: [Slot; MAX_SLOTS],
     paths: Paths,
     dirty: [u16; MAX_SLOTS],
     dirty_count: usize,
-    /// Whose turn it is to be given up when all candidates are taken.
+    /// Round-robin eviction counter, used when all candidate slots of a call are taken.
     turn: u32,
     open: Open,
 }
 
-/// A call from one call path: the frames of its caller, outermost first, without the call.
+/// A wrapped call from one call path. The path holds the frames of the caller, outermost first,
+/// without the call itself.
 struct Slot {
-    /// 0: unused.
+    /// Id of the call; 0: the slot is unused.
     call: CallId,
-    /// Interned id of the call.
+    /// Address id under which the call is interned.
     call_id: u32,
-    /// The reader knows what the slot stands for.
+    /// Whether the slot's call path has been written to the record stream.
     announced: bool,
-    /// Listed in `dirty`.
+    /// Whether the slot is listed in the table's `dirty`.
     dirty: bool,
-    /// All return addresses of its path lie at the call's or at higher addresses: no signal frame
-    /// stands between them.
+    /// Whether all return addresses of the path lie at the call's place or higher, so that no
+    /// signal frame stands between them.
     outwards: bool,
-    /// So they do, and on the thread's own stack.
+    /// Whether `outwards` holds and all return addresses lie on the thread's own stack.
     on_stack: bool,
-    /// Its path was unwound to the end of the stack.
+    /// Whether the path was unwound to the end of the stack.
     whole: bool,
-    /// Where its path stands.
+    /// Position of the path in the table's `paths`.
     path: Kept,
 }
 
-/// The call that is open.
+/// The open wrapped call, if any.
 #[derive(Clone, Copy, Default)]
 struct Open {
     slot: u16,
-    /// Place of its return address; 0: no call is open.
+    /// Place of the call's return address; 0: no call is open.
     place: u64,
-    /// Time stamp counter at its entry.
+    /// Time stamp counter at the call's entry.
     entered: u64,
-    /// A sample was taken inside.
+    /// Whether a sample was taken inside the call.
     sampled: bool,
-    /// Where the time before it went, if that was long and is not yet recorded.
+    /// CPU time and run-queue delay of the interval before the call. `None`: the interval was
+    /// short, or is already recorded.
     before: Option<OffCpu>,
 }
 
-/// A call as its wrapper sees it.
+/// Entry of a wrapped call, as its wrapper describes it.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Which call.
+    /// Id of the call.
     pub call: CallId,
-    /// Place of its return address on the stack.
+    /// Place of the call's return address on the stack.
     pub place: u64,
     /// The return address.
     pub return_address: u64,
-    /// rbp of the caller.
+    /// Value of rbp in the caller.
     pub caller_rbp: u64,
-    /// The descriptor that it reads or writes, or -1.
+    /// File descriptor that the call reads or writes, or -1.
     pub descriptor: libc::c_int,
-    /// Time stamp counter now.
+    /// Time stamp counter at entry.
     pub ticks: u64,
 }
 
-/// Where the open call stands on the stack.
+/// Position of the open call on the stack.
 pub struct OpenCall<'t> {
-    /// Place of its return address.
+    /// Place of the call's return address.
     pub place: u64,
-    /// Frames of its caller, outermost first.
+    /// Frames of the caller, outermost first.
     pub path: &'t [Frame],
     /// The frame of the call itself.
     pub frame: Frame,
 }
 
 impl RegionTable {
-    /// Makes an empty table of zeros: there is no open call.
+    /// Turns zeroed memory into an empty table without an open call.
     ///
     /// # Safety
-    /// The table's memory is zeroed, and the caller's alone.
+    /// The table's memory is zeroed, and nothing but the caller uses it.
     pub unsafe fn begin(table: *mut Self) {
         // SAFETY: as the caller promises.
         unsafe { (&raw mut (*table).open).write(Open::default()) };
     }
 
-    /// The open call, if there is one.
+    /// Returns the open call; `None` if no call is open.
     pub fn open_call(&self) -> Option<OpenCall<'_>> {
         let Open { place, slot, entered, .. } = self.open;
         let at = usize::from(slot);
@@ -118,19 +120,20 @@ impl RegionTable {
         })
     }
 
-    /// The path of a slot.
+    /// Returns the path of a slot.
     #[inline]
     fn path(&self, slot: usize) -> &[Frame] {
         self.paths.get(self.slots[slot].path)
     }
 
-    /// The open call was left by a jump or an exception.
+    /// Drops the open call after a jump or an exception has left it.
     pub fn leave(&mut self) {
         self.open.place = 0;
     }
 
-    /// A sample is taken inside the open call: stamp of its entry, and where the time before it
-    /// went, if that was long and is not yet recorded.
+    /// Notes that a sample is taken inside the open call. Returns the stamp of the call's entry,
+    /// and the CPU time and run-queue delay of the interval before the call, if that interval was
+    /// long and is not yet recorded. Returns `None` if no call is open.
     pub fn sample_open(&mut self) -> Option<(u64, Option<OffCpu>)> {
         if self.open.place == 0 {
             return None;
@@ -139,7 +142,7 @@ impl RegionTable {
         Some((stamp(self.open.entered), self.open.before.take()))
     }
 
-    /// After a loss the reader knows no slot any more.
+    /// Marks all slots as unannounced: after a loss the consumer no longer knows any slot.
     pub fn announce_all_again(&mut self) {
         for slot in &mut self.slots {
             slot.announced = false;
@@ -147,13 +150,14 @@ impl RegionTable {
     }
 }
 
-/// The frame of the call itself, on top of its caller's. Its place is unique to this one call.
+/// Returns the frame of the call itself, inside the frame of its caller. The frame's place, the
+/// time of entry, is unique to this one call.
 fn call_frame(slot: &Slot, entered: u64) -> Frame {
     Frame { address: u64::from(slot.call), place: entered | 1, id: slot.call_id, stub: 0 }
 }
 
-/// Notes that a wrapped call begins. False if it is not to be measured: it runs inside another
-/// wrapped call, or its path could not be found.
+/// Notes the entry of a wrapped call. Returns false if the call is not measured: the call runs
+/// inside another wrapped call, the thread is paused or muted, or the call path could not be found.
 #[inline]
 pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     let open_place = state.regions.open.place;
@@ -174,7 +178,7 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
             None => return false,
         },
     };
-    // Read now, since a reading after the call could not tell what happened before it.
+    // Read the clock now: a reading after the call could not separate the interval before it.
     let since_last = stamp(entry.ticks).saturating_sub(state.stream.last_stamp());
     let before =
         (since_last > observed.part_stamps).then(|| state.off_cpu.read(observed.descriptors()));
@@ -191,14 +195,16 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     true
 }
 
-/// The open call, which returns to `place`: its slot, and how long it has lasted at `ticks`.
+/// Returns the slot of the open call with its return address at `place`, and the call's duration
+/// until `ticks`, in ticks. Returns `None` if that call is not open.
 #[inline]
 pub fn open_until(state: &State, place: u64, ticks: u64) -> Option<(u16, u64)> {
     let open = &state.regions.open;
     (open.place == place && place != 0).then(|| (open.slot, ticks.saturating_sub(open.entered)))
 }
 
-/// Adds messages of a partner in calls through a slot, with their time in ticks.
+/// Adds messages exchanged with a partner in calls through a slot. Their wait time is in ticks
+/// here.
 #[inline(never)]
 pub fn meet(state: &mut State, slot: u16, messages: &PartnerMessages) {
     // SAFETY: the area stays mapped as long as the state.
@@ -218,7 +224,8 @@ fn flush_and_add(state: &mut State, slot: u16, messages: &PartnerMessages) {
     debug_assert!(added, "an empty table has room");
 }
 
-/// Notes that the call that returns to `place` ends. `among`: the ranks that it has synchronised.
+/// Notes the exit of the call with its return address at `place`. `among` names the ranks that the
+/// call has synchronised; `None` if there is no synchronisation to record.
 #[inline]
 pub fn exit(
     observed: &Observed,
@@ -231,7 +238,7 @@ pub fn exit(
 ) {
     let open = &mut state.regions.open;
     if open.place != place {
-        // The measurement stopped or the stack was changed meanwhile.
+        // Meanwhile the measurement was stopped or the stack switched.
         return;
     }
     open.place = 0;
@@ -251,8 +258,8 @@ pub fn exit(
     }
 }
 
-/// The index of a synchronisation of all ranks that begins. All of them start their collectives in the same
-/// order, but where they complete those that do not block is up to each.
+/// Takes the index of a synchronisation of all ranks at its start. All ranks start collectives in
+/// the same order, but each rank may complete nonblocking collectives in a different order.
 pub fn take_index(state: &State) -> u64 {
     let syncs = &state.area().thread.syncs;
     let index = syncs.load(Ordering::Relaxed);
@@ -260,8 +267,8 @@ pub fn take_index(state: &State) -> u64 {
     index
 }
 
-/// Whether a synchronisation follows all that were recorded. One that was started before another and
-/// completed after it says nothing new.
+/// Returns whether a synchronisation comes after all recorded ones. A collective that was started
+/// before another one and completed after it adds no information.
 fn is_next(state: &State, among: Among) -> bool {
     match among {
         Among::AllSince(index) => index >= state.area().thread.synced.load(Ordering::Relaxed),
@@ -269,7 +276,7 @@ fn is_next(state: &State, among: Among) -> bool {
     }
 }
 
-/// Writes a record of the call that was open.
+/// Writes the exit record of the call that was open.
 #[cold]
 #[inline(never)]
 fn record_exit(
@@ -288,8 +295,8 @@ fn record_exit(
     let path = Path { outer: regions.path(slot), inner: &[call] };
     let kept = marks::kept(state, kept(&state.current, path, 0));
     if stamp(ticks.saturating_sub(open.entered)) > observed.part_stamps {
-        // Waiting for a core while waiting anyway is no loss of its own: the next reading begins
-        // after it.
+        // Waiting for a core inside a call that waits anyway is no loss of its own: this reading
+        // makes the next one begin after the call.
         state.off_cpu.read(observed.descriptors());
     }
     let of_all = |index: u64| {
@@ -316,8 +323,8 @@ fn record_exit(
     let markable = fitted && regions.slots[slot].whole && regions.slots[slot].on_stack;
     state.current.follow(path, kept);
     state.common = state.common.min(kept);
-    // Between calls that block there may be no sample: so that the next one can tell whether its callers
-    // are still the same, their return is marked here, too.
+    // Between blocking calls there may be no sample. The stack is therefore marked here, too, so
+    // that the next call can determine which caller frames have returned.
     if markable && observed.marks() {
         marks::plant(observed, state);
     } else {
@@ -326,7 +333,8 @@ fn record_exit(
     state.written(fitted);
 }
 
-/// Writes what short calls have added to the slots since the last time.
+/// Writes and clears the counters that short calls have added to the slots since the last flush,
+/// and the partner table when it is due.
 pub fn flush_tallies(state: &mut State) {
     for at in 0..state.regions.dirty_count {
         let slot = usize::from(state.regions.dirty[at]);
@@ -341,11 +349,11 @@ pub fn flush_tallies(state: &mut State) {
     }
 }
 
-/// Stamps between two times that partners are written out: a second or more, on a counter of 3.2 GHz or
-/// less.
+/// Minimum interval between two flushes of the partner table, in stamps: one second or more with a
+/// time stamp counter of 3.2 GHz or less.
 const PARTNER_STAMPS: u64 = 50_000_000;
 
-/// Writes all of the partner table, and empties it.
+/// Writes all entries of the partner table and clears it.
 #[cold]
 #[inline(never)]
 pub fn flush_partners(state: &mut State) {
@@ -366,7 +374,8 @@ pub fn flush_partners(state: &mut State) {
     set(&thread.partners, 0);
 }
 
-/// Forgets what short calls have added: it belongs to no run.
+/// Discards the counters of short calls and partners and the started requests: they belong to no
+/// run.
 pub fn discard_tallies(state: &mut State) {
     for at in 0..state.regions.dirty_count {
         let slot = usize::from(state.regions.dirty[at]);
@@ -416,7 +425,7 @@ fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     }
 }
 
-/// Tells the reader what a slot stands for, if it does not know.
+/// Writes the slot's call path to the record stream unless the consumer already knows the slot.
 fn announce(state: &mut State, slot: usize) {
     let entry = &mut state.regions.slots[slot];
     if entry.announced {

@@ -1,10 +1,10 @@
-//! Room on the stack for what goes deep.
+//! Stack switch: runs work that needs much stack on the thread's handler stack.
 //!
 //! A wrapped call may come from any stack: an alternate one of 8 KiB, a coroutine's, a thread's own
-//! that is nearly full. Unwinding a path and writing records take tens of KiB, so they move to the
-//! thread's handler stack wherever the stack in use is not the thread's own or has little room left.
-//! All signals are blocked there: neither our handler, which begins at the top of the same stack, nor
-//! one of the application's ever runs on it meanwhile.
+//! that is nearly full. Unwinding a path and writing records take tens of KiB. Both therefore move
+//! to the thread's handler stack if the stack in use is not the thread's own or has little room
+//! left. All signals are blocked meanwhile, so that neither the agent's handler, which begins at
+//! the top of the same stack, nor a handler of the application runs on it.
 
 use core::arch::naked_asm;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,11 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::thread::{HANDLER_STACK, State};
 use plimsoll_sys::syscalls::syscall;
 
-/// Work runs in place where at least this many bytes of the thread's own stack are left.
+/// Minimum number of free bytes on the thread's own stack for work to run in place.
 const ROOM: u64 = HANDLER_STACK as u64;
 
 impl State {
-    /// Runs `work` with room for it on the stack.
+    /// Runs `work` on a stack with enough room for it: in place, or on the handler stack.
     #[inline]
     pub fn with_room<R>(&mut self, work: impl FnOnce(&mut State) -> R) -> R {
         let sp = stack_pointer();
@@ -25,12 +25,13 @@ impl State {
             return apart(self, work);
         }
         let top = self.handler_stack.1 as usize;
-        // SAFETY: the calling thread's handler stack; our code does not run on it.
+        // SAFETY: the calling thread's handler stack; no agent code runs on it.
         unsafe { on_stack(top, || work(self)) }
     }
 }
 
-/// Whether the thread's own stack, between `low` and `high`, is in use and has [`ROOM`] left.
+/// Returns whether the thread's own stack, between `low` and `high`, is in use and has [`ROOM`]
+/// bytes left.
 #[inline]
 fn is_room((low, high): (u64, u64), sp: u64) -> bool {
     low <= sp && sp < high && sp - low >= ROOM
@@ -53,22 +54,23 @@ pub(crate) unsafe fn with_room_on<R>(
     unsafe { on_stack(top, work) }
 }
 
-/// Runs `work` in a frame of its own, so that the caller's stays small.
+/// Runs `work` in a frame of its own, so that the caller's frame stays small.
 #[inline(never)]
 fn apart<R>(state: &mut State, work: impl FnOnce(&mut State) -> R) -> R {
     work(state)
 }
 
-/// Work on its way to another stack, and its result on the way back.
+/// Work passed to another stack, and the result passed back.
 struct Passage<W, R> {
     work: Option<W>,
     result: Option<std::thread::Result<R>>,
 }
 
-/// Runs `work` on the stack that ends at `top`, all signals blocked; in place where they cannot be.
+/// Runs `work` on the stack that ends at `top` with all signals blocked; in place if signals cannot
+/// be blocked.
 ///
 /// # Safety
-/// The stack has [`HANDLER_STACK`] bytes, and nobody else uses it but our handler on this thread.
+/// The stack has [`HANDLER_STACK`] bytes, and only the agent's handler on this thread also uses it.
 #[cold]
 #[inline(never)]
 unsafe fn on_stack<R, W: FnOnce() -> R>(top: usize, work: W) -> R {
@@ -78,7 +80,7 @@ unsafe fn on_stack<R, W: FnOnce() -> R>(top: usize, work: W) -> R {
         syscall!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, 8)
     };
     if blocked.is_err() {
-        // A filter of system calls. Nothing keeps the handler away from its stack.
+        // A system call filter refused: the handler cannot be kept off its stack.
         return work();
     }
     let mut passage = Passage { work: Some(work), result: None };
@@ -96,13 +98,15 @@ unsafe fn on_stack<R, W: FnOnce() -> R>(top: usize, work: W) -> R {
     }
 }
 
+/// Runs the work of a passage on the new stack and stores the result.
+///
 /// # Safety
-/// `passage` is a `Passage` of these types that nobody else uses.
+/// `passage` is a `Passage` of these types that nothing else uses.
 unsafe extern "C" fn arrive<R, W: FnOnce() -> R>(passage: *mut libc::c_void) {
     // SAFETY: as the caller promises.
     let passage = unsafe { &mut *passage.cast::<Passage<W, R>>() };
     if let Some(work) = passage.work.take() {
-        // No cancellation can be on its way: signals are blocked, and no call in here is a
+        // No cancellation can be pending: signals are blocked, and no call in here is a
         // cancellation point.
         passage.result = Some(catch_unwind(AssertUnwindSafe(work)));
     }
@@ -111,7 +115,7 @@ unsafe extern "C" fn arrive<R, W: FnOnce() -> R>(passage: *mut libc::c_void) {
 /// Calls `function` with `argument` on the stack that ends at `top`.
 ///
 /// # Safety
-/// The stack is large enough and nobody else's; `function` may be called with `argument`, and
+/// The stack is large enough and otherwise unused; `function` may be called with `argument`, and
 /// returns.
 #[unsafe(naked)]
 unsafe extern "C" fn call_on(
@@ -136,7 +140,7 @@ unsafe extern "C" fn call_on(
     )
 }
 
-/// The stack pointer, here.
+/// Returns the current stack pointer.
 #[inline(always)]
 fn stack_pointer() -> u64 {
     let sp: u64;

@@ -1,9 +1,9 @@
-//! The signal handler: one sample of one thread.
+//! Signal handler: takes one sample of the interrupted thread.
 //!
 //! The kernel delivers the signal on the thread's alternate stack if it has one, else on its
-//! current stack; either may be small. The entry, in assembly, therefore moves at once to a stack
-//! of our own, kept with the thread's block, and the application's stacks carry nothing but the
-//! kernel's frame. All signals are blocked meanwhile.
+//! current stack; either may be small. The assembly entry therefore switches at once to the handler
+//! stack in the thread's block, so that the application's stacks carry nothing but the kernel's
+//! signal frame. All signals are blocked while the handler runs.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
@@ -19,10 +19,10 @@ use plimsoll_wire::clock::{stamp, ticks};
 use plimsoll_wire::record::{MAX_DEPTH, Record};
 use plimsoll_wire::segment::Thread;
 
-/// Entry of the signal handler, for sigaction with SA_SIGINFO, SA_ONSTACK and SA_RESTART.
+/// Entry point of the signal handler, for sigaction with SA_SIGINFO, SA_ONSTACK and SA_RESTART.
 ///
 /// # Safety
-/// To be called by the kernel only.
+/// Only the kernel may call this function.
 #[unsafe(naked)]
 pub unsafe extern "C" fn handler_entry(
     signal: c_int,
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn handler_entry(
     )
 }
 
-/// The handler proper, on its own stack.
+/// Body of the signal handler, on the handler's own stack.
 ///
 /// # Safety
 /// `context` is the kernel's, `block` the calling thread's.
@@ -78,9 +78,11 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Ticks that a handler of `took` ticks spent on the CPU. Where cores are short the scheduler often takes
-/// the thread's away in here, since its own clock and ours run out together; such a handler counts as
-/// the thread's others do, and the wait as the application's.
+/// Returns the ticks that a handler of `took` ticks spent on the CPU. With more runnable threads
+/// than cores, the scheduler often preempts the thread inside the handler, since time slice and
+/// sampling period expire together. A preempted handler (`took` above `interrupted`) counts as the
+/// mean of the thread's handlers, at most `interrupted`, and the wait for a core counts as the
+/// application's.
 fn spent(thread: &Thread, took: u64, interrupted: u64) -> u64 {
     if took <= interrupted {
         return took;
@@ -93,7 +95,7 @@ fn spent(thread: &Thread, took: u64, interrupted: u64) -> u64 {
 /// Takes a sample of the thread, interrupted at `context`.
 fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, now_ticks: u64) {
     if stubs::contains(context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64) {
-        // The thread is about to move its mark: nothing on its stack may be touched.
+        // A stub is about to move the thread's mark: nothing on the stack may be changed.
         return;
     }
     let now = stamp(now_ticks);
@@ -138,8 +140,8 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     state.written(fitted);
 }
 
-/// The stack that was walked over: outside of what was found lie the outermost `outside` frames of
-/// the marked stack, or, if that is none, the frames outside the open call.
+/// Returns the whole call path after a walk: the frames in `found`, and outside them the outermost
+/// `outside` frames of the marked stack or, if `outside` is 0, the frames outside the open call.
 fn path<'s>(
     marked: &'s Frames,
     regions: &'s RegionTable,
@@ -153,11 +155,11 @@ fn path<'s>(
     Path { outer, inner: found.as_slice() }
 }
 
-/// Unwinds the interrupted stack into `state.found`, outermost first: up to the mark, or to the open
-/// call, whose own frame is then the outermost, or to its end.
+/// Unwinds the interrupted stack into `state.found`, outermost first. The unwind stops at the mark,
+/// at the open call (the frame of the call is then the outermost one), or at the end of the stack.
 ///
-/// Returns how it ended, and how many frames of the marked stack lie outside of what was found;
-/// `None` if the process cannot unwind yet.
+/// Returns how the unwind ended, and the number of frames of the marked stack that lie outside the
+/// found frames. Returns `None` if the process cannot unwind yet.
 fn walk(
     observed: &Observed,
     state: &mut State,
@@ -178,7 +180,7 @@ fn walk(
         if end != End::Marked {
             break (end, 0);
         }
-        // A stack that has grown too deep to be kept is cut at its outer end, as any other.
+        // A stack deeper than MAX_DEPTH is truncated at its outer end, as without a mark.
         if let Some(outside) = marks::outside(state)
             && outside + state.found.as_slice().len() < MAX_DEPTH
         {
@@ -191,15 +193,15 @@ fn walk(
         && (outside == 0 || goal.place() >= open.place)
     {
         let frame = open.frame;
-        // The wrapper of the call is ours; the call stands for it.
+        // The wrapper of the call is the agent's code; the frame of the call replaces it.
         if state.found.as_slice().last().is_some_and(|frame| observed.is_own(frame.address)) {
             state.found.pop();
         }
         state.found.push(frame);
     }
     state.found.reverse();
-    // What a wrapper does before a call begins, and after it has ended, is its caller's time or the call's:
-    // a loop that polls is there as often as in the calls themselves.
+    // The time of a wrapper before the call begins and after it ends is charged to the caller or to
+    // the call: a polling loop is sampled in wrappers as often as in the calls themselves.
     let is_own = |frame: &Frame| observed.is_own(frame.address);
     while state.found.as_slice().last().is_some_and(is_own)
         && state.found.as_slice().len() + outside > 1
@@ -209,10 +211,11 @@ fn walk(
     Some((end, outside))
 }
 
-/// Of no open call.
+/// Stop position when no wrapped call is open.
 const NOWHERE: (u64, u64) = (u64::MAX, 0);
 
-/// Where the open call returns to, if that lies on the stack that the thread uses now.
+/// Returns the caller's frame of the open call, if its return address lies on the stack that the
+/// thread uses now.
 fn open_return(state: &State, context: &libc::ucontext_t) -> Option<Frame> {
     let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
     let own = |place: u64| place >= state.stack_bounds.0 && place < state.stack_bounds.1;
@@ -244,8 +247,8 @@ fn unwind(
     unwinding.walk(start, frames)
 }
 
-/// Holds a stack of which a part was known, for a mark or an open call, against the whole stack,
-/// unwound without either.
+/// Compares a stack that was shortened by a mark or an open call with the whole stack, unwound
+/// without either, and counts mismatches.
 #[cold]
 fn verify(
     observed: &Observed,
@@ -261,15 +264,15 @@ fn verify(
         unwind(unwinding, walk.stack_bounds, context, NOWHERE, Goal::NONE, walk.whole)
     });
     state.whole.reverse();
-    // An open call stands in the path as a frame, in place of its wrapper.
+    // In the path, the frame of an open call replaces the frame of its wrapper.
     let is_code =
         |frame: &&Frame| frame.address >= FIRST_CODE_ADDRESS && !observed.is_own(frame.address);
     let step = |frame: &Frame| (frame.address, frame.place);
     let path = path(&state.marked, &state.regions, &state.found, outside);
     let frames = || path.frames_beyond(0).filter(is_code);
     let whole_frames = || state.whole.as_slice().iter().filter(is_code);
-    // While a library is being unloaded the way through others is not known: then the inner frames
-    // must be the same.
+    // While a library is being unloaded, the unwinder cannot step through other libraries: only the
+    // inner frames are compared then.
     let missing = match whole {
         Some(End::Truncated) => frames().count().saturating_sub(whole_frames().count()),
         _ => 0,
@@ -280,9 +283,8 @@ fn verify(
     bump(&thread.marks_mismatched, u64::from(!right));
 }
 
-/// Installs the handler through `sigaction`, the C library's own.
-///
-/// Returns the previous disposition.
+/// Installs the handler through the C library's own `sigaction` and returns the previous
+/// disposition.
 pub fn install(sigaction: process::Sigaction) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction; the pointers are valid for the calls.
     unsafe {
@@ -290,15 +292,17 @@ pub fn install(sigaction: process::Sigaction) -> libc::sigaction {
         let mut previous: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler_entry as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // All of them, also the one that cancels a thread at once, which sigfillset(3) leaves out: a
-        // handler that was left half-way would be missed by those who wait for it.
+        // Block all signals, also the one for asynchronous thread cancellation, which sigfillset(3)
+        // leaves out: a handler that was left half-way would never finish for the threads that wait
+        // for it.
         (&raw mut action.sa_mask).write_bytes(0xff, 1);
         sigaction(crate::timer::SIGNAL, &action, &mut previous);
         previous
     }
 }
 
-/// Whether the kernel would still call our handler. Asks it directly: so does who replaces ours unseen.
+/// Returns whether the kernel would still call the agent's handler. Queries the kernel by system
+/// call: code that replaces the handler unnoticed also uses the system call.
 pub fn is_installed() -> bool {
     /// `struct sigaction` of the kernel (rt_sigaction(2)).
     #[repr(C)]

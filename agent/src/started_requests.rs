@@ -1,38 +1,39 @@
-//! Requests of point-to-point communication that a thread has started: with whom, until they are
+//! Started requests: the point-to-point requests of a thread and their partners, until they are
 //! complete, freed or cancelled.
 //!
-//! The table is bounded, and so is the list of requests of one call that is followed. What another
-//! thread completes stays in the table until its handle comes back, or until the table is full:
-//! then all requests but persistent ones are forgotten, and their partners stay unknown.
+//! The table is bounded, and so is the number of requests followed per call. A request that another
+//! thread completes stays in the table until its handle is reused or the table is full. A full
+//! table forgets all requests but persistent ones, and their partners stay unknown.
 
-/// Requests that are followed at the same time.
+/// Maximum number of requests followed at the same time.
 const MAX_REQUESTS: usize = 1024;
-/// Places of the table, a power of two.
+/// Number of places of the hash table, a power of two.
 const PLACES: usize = 2 * MAX_REQUESTS;
-/// Requests of one list that are followed.
+/// Maximum number of requests followed per list of a completion call.
 pub const MAX_LISTED: usize = 1024;
 
-/// What a request has started, or will.
+/// Communication that a request has started or, if persistent, will start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Started {
-    /// Rank that the message goes to, among all ranks.
+    /// Destination of the message, a rank among all ranks; `None` if there is none.
     pub to: Option<u32>,
-    /// Where the message comes from.
+    /// Source of the message; `None` if there is none.
     pub from: Option<Source>,
-    /// Bytes of the message that is sent.
+    /// Bytes of the sent message.
     pub bytes: u64,
-    /// The request can be started again.
+    /// Whether the request is persistent and can be started again.
     pub is_persistent: bool,
-    /// The request is started.
+    /// Whether the request is started.
     pub is_active: bool,
 }
 
-/// Where a message comes from.
+/// Source of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// This rank among all ranks.
     Rank(u32),
-    /// Any rank of a communicator, by its number among those whose ranks are known; the status tells.
+    /// Any rank of a communicator, given by its number among the communicators with known ranks.
+    /// The status names the rank.
     Any(u32),
 }
 
@@ -43,7 +44,7 @@ struct Place {
     started: Started,
 }
 
-/// A thread's requests. Zeros are an empty table.
+/// A thread's table of started requests. Zeroed memory is an empty table.
 pub struct StartedRequests {
     places: [Place; PLACES],
     used: usize,
@@ -52,16 +53,17 @@ pub struct StartedRequests {
 }
 
 impl StartedRequests {
-    /// Makes an empty table of zeros.
+    /// Turns zeroed memory into an empty table.
     ///
     /// # Safety
-    /// The table's memory is zeroed, and the caller's alone.
+    /// The table's memory is zeroed, and nothing but the caller uses it.
     pub unsafe fn begin(table: *mut Self) {
         // SAFETY: as the caller promises; places without a key are not read.
         unsafe { ((&raw mut (*table).used).write(0), (&raw mut (*table).listed_count).write(0)) };
     }
 
-    /// A request was started or made; one that has the handle already is no more.
+    /// Inserts a request that was started or created. Replaces a request with the same handle,
+    /// which no longer exists.
     pub fn insert(&mut self, handle: u64, started: Started) {
         let key = key_of(handle);
         if let Some(place) = self.find(key) {
@@ -82,13 +84,13 @@ impl StartedRequests {
         self.used += 1;
     }
 
-    /// What a request has started.
+    /// Returns the communication of a request; `None` if the request is not followed.
     #[inline]
     pub fn get(&self, handle: u64) -> Option<&Started> {
         self.find(key_of(handle)).map(|place| &self.places[place].started)
     }
 
-    /// A persistent request was started: what it has started now.
+    /// Marks a persistent request as started and returns its communication.
     pub fn start(&mut self, handle: u64) -> Option<Started> {
         let place = self.find(key_of(handle))?;
         let started = &mut self.places[place].started;
@@ -96,8 +98,8 @@ impl StartedRequests {
         Some(*started)
     }
 
-    /// A request is complete, or what it has started was cancelled: what that was, if it was started.
-    /// Persistent ones stay.
+    /// Takes note that a request is complete or cancelled. Returns its communication if it was
+    /// started. Persistent requests stay in the table.
     #[inline]
     pub fn complete(&mut self, handle: u64) -> Option<Started> {
         let place = self.find(key_of(handle))?;
@@ -109,15 +111,15 @@ impl StartedRequests {
         found.is_active.then_some(found)
     }
 
-    /// A request was freed, or its handle is that of something else now.
+    /// Removes a request that was freed or that has a handle now in use for something else.
     pub fn remove(&mut self, handle: u64) {
         if let Some(place) = self.find(key_of(handle)) {
             self.free(place);
         }
     }
 
-    /// Notes the handles of the requests that a call may complete; those beyond [`MAX_LISTED`] are not
-    /// followed.
+    /// Stores the handles of the requests that a call may complete. Handles beyond [`MAX_LISTED`]
+    /// are not followed.
     #[inline]
     pub fn list(&mut self, handles: impl ExactSizeIterator<Item = u64>) {
         self.listed_count = 0;
@@ -127,19 +129,19 @@ impl StartedRequests {
         }
     }
 
-    /// How many handles are noted.
+    /// Returns the number of stored handles.
     #[inline]
     pub fn listed(&self) -> usize {
         self.listed_count
     }
 
-    /// A handle that was noted.
+    /// Returns a stored handle by its position in the list.
     #[inline]
     pub fn listed_handle(&self, at: usize) -> Option<u64> {
         self.listed[..self.listed_count].get(at).copied()
     }
 
-    /// All requests are forgotten.
+    /// Removes all requests and stored handles.
     pub fn clear(&mut self) {
         if self.used > 0 {
             self.places.iter_mut().for_each(|place| place.key = 0);
@@ -162,7 +164,8 @@ impl StartedRequests {
         }
     }
 
-    /// Frees a place, and moves those behind it up (Knuth, TAOCP 3, 6.4, Algorithm R).
+    /// Frees a place and moves later entries of the probe sequence into the gap (Knuth, TAOCP 3,
+    /// 6.4, Algorithm R).
     fn free(&mut self, mut gap: usize) {
         let mut place = gap;
         loop {
@@ -188,7 +191,7 @@ impl StartedRequests {
         while place < PLACES {
             let Place { key, started } = self.places[place];
             if key != 0 && !started.is_persistent {
-                // Another one may have moved here.
+                // Another entry may have moved here.
                 self.free(place);
             } else {
                 place += 1;
@@ -197,7 +200,7 @@ impl StartedRequests {
     }
 }
 
-/// Handles are never all ones.
+/// Returns the key of a handle. Handles are never all ones, so that keys are never 0.
 fn key_of(handle: u64) -> u64 {
     handle.wrapping_add(1)
 }

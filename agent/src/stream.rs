@@ -16,7 +16,7 @@ pub struct Stream {
     last_stamp: u64,
     resync: bool,
     lost: u64,
-    /// The reader knows nothing: a note of what was lost (perhaps nothing) comes first.
+    /// Whether a [`Record::Lost`] must come first, since the consumer knows no stack or slots.
     broken: bool,
     buffer: [u8; MAX_RECORD_BYTES],
 }
@@ -48,15 +48,15 @@ impl Stream {
         }
     }
 
-    /// What was begun last may not have been written: the stream begins anew. The caller must forget
-    /// what the reader knew.
+    /// Restarts the stream, since the last record may have been begun but not written. The caller
+    /// must forget what the consumer knew.
     pub fn break_off(&mut self) {
         self.broken = true;
         self.resync = true;
     }
 
-    /// Whether another reader has taken over since the last time that this was asked. Then the
-    /// stream begins anew: the caller must forget what the reader knew.
+    /// Returns whether the consumer has changed since the last call. If so the stream restarts, and
+    /// the caller must forget what the consumer knew.
     pub fn reader_changed(&mut self) -> bool {
         // SAFETY: promised to `new`.
         let reader = unsafe { (*self.readers).load(Ordering::Acquire) };
@@ -83,8 +83,9 @@ impl Stream {
         form
     }
 
-    /// By how much more than `period` stamps `stamp` follows the last timed record, in the unit of
-    /// [`Record::Tick`], if a tick can say that. The tick must be written.
+    /// Returns the delay of `stamp` beyond one `period` (in stamps) after the last timed record, in
+    /// the unit of [`Record::Tick`]; `None` if a tick cannot encode it. The tick must then be
+    /// written.
     pub fn delay(&mut self, stamp: u64, period: u64) -> Option<i8> {
         if self.resync {
             return None;

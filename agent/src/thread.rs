@@ -1,8 +1,8 @@
-//! What the agent keeps for each observed thread.
+//! Per-thread state of the agent.
 //!
-//! The block is private memory, wiped in every child of a fork (MADV_WIPEONFORK): a child finds
-//! zeros, and a zeroed block is inert. So no record of the parent's ring is ever written by a
-//! child, whatever way of forking the application uses.
+//! A thread's block is private memory that the kernel zeroes in every forked child
+//! (MADV_WIPEONFORK), and a zeroed block is inert. A child therefore never writes a record into
+//! the parent's ring, whatever way of forking the application uses.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -23,10 +23,11 @@ use crate::unwind::{Frame, Frames, Path, RuleCache};
 use plimsoll_wire::record::{Delta, MAX_DEPTH};
 use plimsoll_wire::segment::ThreadArea;
 
-/// What the outermost frame of our own code holds while it runs ([`ThreadBlock::busy`]).
+/// Value of the witness word in the outermost frame of the agent's code while that code runs
+/// ([`ThreadBlock::busy`]).
 const RUNS: u64 = 0x5aa5_c33c_9669_f00f;
 
-/// Bytes of the stack on which the handler runs: unwinding needs 17.5 KB at most.
+/// Size of the handler's stack in bytes. Unwinding needs 17.5 KB at most.
 pub const HANDLER_STACK: usize = 64 << 10;
 
 /// A thread's block. The assembly of the handler's entry reads the first field.
@@ -36,18 +37,19 @@ pub struct ThreadBlock {
     pub handler_stack_top: usize,
     /// The mark on the thread's stack, used by the stubs that the thread returns through.
     pub mark: UnsafeCell<LiveMark>,
-    /// The thread is observed: set last when the block is ready, cleared first when it goes.
+    /// Whether the thread is observed. Set last, after the rest of the block is ready; cleared
+    /// first, before the block is taken down.
     pub active: AtomicBool,
-    /// Our own code runs on this thread: the handler must leave everything alone. Address of the word
-    /// in its outermost frame that holds [`RUNS`]; 0: it does not run.
+    /// Address of the witness word that holds [`RUNS`] in the outermost frame of the agent's code;
+    /// 0 while no agent code runs on this thread. While nonzero, the handler changes nothing.
     pub busy: AtomicU64,
-    /// The application believes that it has blocked the sampling signal.
+    /// Whether the application believes that it has blocked the sampling signal.
     pub signal_hidden: AtomicBool,
-    /// What interrupts the thread.
+    /// Timer that sends the sampling signal to the thread.
     pub timer: Timer,
-    /// The snapshot that this thread uses now.
+    /// Hazard pointer: the module snapshot that this thread uses now; null if none.
     pub hazard: AtomicPtr<Snapshot>,
-    /// The state that the handler and the wrappers share, never at the same time (`busy`).
+    /// State shared by the handler and the wrappers. `busy` excludes simultaneous access.
     pub state: UnsafeCell<MaybeUninit<State>>,
 }
 
@@ -59,33 +61,34 @@ pub struct State {
     pub index: u32,
     /// Kernel thread id.
     pub tid: libc::pid_t,
-    /// The thread's own stack: lowest and one past the highest address.
+    /// Bounds of the thread's own stack: lowest and one past the highest address.
     pub stack_bounds: (u64, u64),
-    /// The handler's stack: lowest and one past the highest address.
+    /// Bounds of the handler's stack: lowest and one past the highest address.
     pub handler_stack: (u64, u64),
     /// Outgoing records.
     pub stream: Stream,
-    /// The stack as the reader knows it, outermost first.
+    /// The stack as the consumer knows it from the records so far, outermost frame first.
     pub current: Frames,
-    /// Room for what a walk over the stack finds.
+    /// Buffer for the frames that an unwind finds.
     pub found: Frames,
-    /// The stack when it was last marked.
+    /// The stack when it was last marked, outermost frame first.
     pub marked: Frames,
-    /// How many outermost frames `current` and `marked` have in common, at least.
+    /// Length of a common prefix of `current` and `marked`, in outermost frames. The true common
+    /// prefix may be longer.
     pub common: usize,
-    /// Room for the stack that marks are checked against.
+    /// Buffer for the whole stack that shortened stacks are verified against (`Marks::Verify`).
     pub whole: Frames,
     /// The thread's mark, in its block.
     pub mark: *mut LiveMark,
-    /// Where the mark stood when `current` was taken.
+    /// Position and pass count of the mark when `current` was taken.
     pub since: Since,
-    /// Room for the ids of a stack's new frames.
+    /// Buffer for the address ids of a stack's new frames.
     pub ids: [u32; MAX_DEPTH],
-    /// Wrapped calls.
+    /// Table of wrapped calls by call path.
     pub regions: RegionTable,
-    /// Stamp of the last time that the partner table was written out.
+    /// Last stamp of the record stream when the partner table was last flushed.
     pub partners_written: u64,
-    /// Requests whose partners are known.
+    /// Started requests with known partners.
     pub requests: StartedRequests,
     /// framehop's cache.
     pub cache: RuleCache,
@@ -93,27 +96,28 @@ pub struct State {
     pub scratch: CfiScratch,
     /// CPU time and run-queue delay.
     pub off_cpu: OffCpuClock,
-    /// The measurement is paused.
+    /// Whether the measurement is paused.
     pub paused: bool,
-    /// The run is over, or something of ours has gone wrong.
+    /// Whether the thread is no longer measured: the run is over, or the agent's code failed.
     pub muted: bool,
 }
 
 impl State {
-    /// The thread's area in the segment.
+    /// Returns the thread's area in the segment.
     pub fn area(&self) -> &ThreadArea {
         // SAFETY: the area stays mapped until the thread has been detached, and the state with it.
         unsafe { &*self.area }
     }
 
-    /// The thread's mark.
+    /// Returns the thread's mark.
     pub fn live(&self) -> &LiveMark {
-        // SAFETY: it lies in the thread's block, as this state does, and only the thread's own
-        // stubs write it, which do not run while our code does.
+        // SAFETY: the mark lies in the thread's block, as this state does. Only the thread's own
+        // stubs write the mark, and no stub runs while the agent's code runs.
         unsafe { &*self.mark }
     }
 
-    /// After a record did not fit, the reader knows nothing: say everything again.
+    /// Takes the result of a write. After a record that did not fit the ring, the consumer knows
+    /// neither stack nor slots, so that later records describe both again in full.
     pub fn written(&mut self, fitted: bool) {
         if !fitted {
             self.forget_reader();
@@ -128,8 +132,9 @@ impl State {
     }
 }
 
-/// How many outermost frames of `path` are the same calls as in `current`, as far as the places of
-/// their return addresses tell. Of the first `known` this is known.
+/// Returns the number of outermost frames of `path` that are the same calls as in `current`,
+/// judged by address id and place of the return address. The first `known` frames are taken to be
+/// the same without a comparison.
 pub fn kept(current: &Frames, path: Path<'_>, known: usize) -> usize {
     let same = |(old, new): &(&Frame, &Frame)| {
         old.place == new.place && old.id == new.id && old.place != 0
@@ -138,7 +143,8 @@ pub fn kept(current: &Frames, path: Path<'_>, known: usize) -> usize {
     known + current.iter().zip(path.frames_beyond(known)).take_while(same).count()
 }
 
-/// The difference from `current` to `path`, of which `kept` frames stay. `ids` is room.
+/// Returns the difference from `current` to `path`, which share the outermost `kept` frames.
+/// `ids` is the buffer for the ids of the added frames.
 pub fn difference<'i>(
     current: &Frames,
     path: Path<'_>,
@@ -166,8 +172,8 @@ pub fn set(word: &AtomicU32, value: u32) {
 }
 
 impl ThreadBlock {
-    /// Runs `work` on the thread's state with the handler held off. `None` if the thread is not
-    /// observed, or our own code already runs on it.
+    /// Runs `work` on the thread's state while the handler is excluded. Returns `None` if the
+    /// thread is not observed or the agent's code already runs on it.
     #[inline]
     pub fn enter<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         if !self.active.load(Ordering::Relaxed) {
@@ -193,11 +199,12 @@ impl ThreadBlock {
         Some(result)
     }
 
-    /// Runs `work`, whose panic does not end the application: the thread is not measured any more then.
-    /// Only for where no cancellation can be on its way: catching one would end the process.
+    /// Runs `work` and catches a panic in it: the application continues, and the thread is no
+    /// longer measured. Callers must exclude a pending thread cancellation: catching the
+    /// cancellation's forced unwind would end the process.
     pub fn guard(&self, state: &mut State, work: impl FnOnce(&mut State)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(state))) {
-            // Its memory is not given back: this may be a signal handler.
+            // The payload is leaked: freeing memory is not allowed in a signal handler.
             core::mem::forget(panic);
             self.give_up(state);
         }
@@ -214,56 +221,61 @@ impl ThreadBlock {
         }
     }
 
-    /// Our own code has not come to its end: puts what it left behind in order.
+    /// Restores a consistent state after the agent's code was left before its end.
     fn break_off(&self, state: &mut State) {
         self.hazard.store(core::ptr::null_mut(), Ordering::Release);
-        // A record may have been begun and not written.
+        // A record may have been begun but not written.
         state.stream.break_off();
         state.forget_reader();
         state.regions.leave();
         marks::forget(state);
     }
 
-    /// Whether our own code, which said at `busy` that it runs, was left by a jump out of a signal
-    /// handler or by a cancellation. While it runs, nobody else writes that word; once it was left, the
-    /// frame of the next call there does, at the latest our own, whose word is `here`. An address alone
-    /// proves nothing: an alternate stack may lie anywhere, also in the thread's own. If our code was
-    /// left, what it left behind is put in order.
+    /// Returns whether the agent's code with the witness word at `busy` was left by a jump out of a
+    /// signal handler or by a cancellation, and if so restores a consistent state.
+    ///
+    /// While that code runs, nothing else writes its witness word. After it was left, a later call
+    /// frame at the same place overwrites the word, at the latest the current frame of the agent,
+    /// which has its own witness word at `here`. A comparison of the two addresses proves nothing:
+    /// an alternate stack may lie anywhere, even inside the thread's own stack.
     #[cold]
     #[inline(never)]
     fn was_left(&self, busy: u64, here: u64) -> bool {
         let runs = busy != here && StackMemory::at(busy, (0, 0)).read(busy) == Ok(RUNS);
         if !runs {
-            // SAFETY: `active` says that the state is initialised; our own code does not run.
+            // SAFETY: `active` says that the state is initialised; no agent code is using it.
             let state = unsafe { (*self.state.get()).assume_init_mut() };
             self.break_off(state);
         }
         !runs
     }
 
-    /// Samples that the thread has taken.
+    /// Returns the number of samples that the thread has taken; 0 if it is not observed.
     pub fn samples(&self) -> u64 {
         if !self.active.load(Ordering::Acquire) {
             return 0;
         }
-        // SAFETY: `active` says that the state is initialised; the pointer to the area never changes, and
-        // areas stay mapped.
+        // SAFETY: `active` says that the state is initialised; the pointer to the area never
+        // changes, and areas stay mapped.
         unsafe { (*(*(*self.state.get()).as_ptr()).area).thread.samples.load(Ordering::Relaxed) }
     }
 
-    /// Whether our own code runs on the thread, as far as another one can tell.
+    /// Returns whether the agent's code runs on the thread. Called from another thread, so that the
+    /// answer may be outdated.
     pub fn runs(&self) -> bool {
         self.active.load(Ordering::Relaxed) && self.busy.load(Ordering::Relaxed) != 0
     }
 
-    /// The thread ends: whatever of our own code was left on it does not run any more.
+    /// Clears `busy` and the hazard pointer at the end of the thread. Agent code that was left by a
+    /// jump or a cancellation may still be noted there.
     pub fn settle(&self) {
         self.busy.store(0, Ordering::Relaxed);
         self.hazard.store(core::ptr::null_mut(), Ordering::Release);
     }
 }
 
-/// A thread's own stack: lowest and one past the highest address; (0, 0) if unknown.
+/// Returns the bounds of the calling thread's own stack: lowest and one past the highest address,
+/// or (0, 0) if unknown.
 pub fn stack_bounds() -> (u64, u64) {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut low, mut size) = (core::ptr::null_mut(), 0);

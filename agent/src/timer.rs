@@ -1,8 +1,8 @@
-//! What interrupts a thread: a perf event on its CPU time, or a POSIX timer.
+//! Sampling timer of a thread: a perf event on its CPU time, or a POSIX timer.
 //!
-//! perf's task-clock with `exclude_kernel` never interrupts a blocked call and keeps its rate; a
-//! CLOCK_THREAD_CPUTIME_ID timer is the fallback where perf_event_open is refused (it never fires
-//! faster than CONFIG_HZ); CLOCK_MONOTONIC is for those who ask for wall time.
+//! perf's task-clock with `exclude_kernel` never interrupts a blocked call and keeps its rate. A
+//! CLOCK_THREAD_CPUTIME_ID timer is the fallback if perf_event_open is refused; it never fires
+//! faster than CONFIG_HZ. CLOCK_MONOTONIC is used if the user asks for wall time.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::os::fd::IntoRawFd;
@@ -13,19 +13,19 @@ use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::segment::ClockKind;
 
-/// The sampling signal. A standard signal, since a queued real-time one turns into SIGIO when the
-/// queue is full; the one standard signal that Linux never sends and programs do not use, so that
-/// gprof and ITIMER_PROF (SIGPROF) work on beside us.
+/// Sampling signal. A standard signal, since a queued real-time signal turns into SIGIO when the
+/// queue is full. SIGSTKFLT is the one standard signal that Linux never sends and programs do not
+/// use, so that gprof and ITIMER_PROF (SIGPROF) keep working.
 pub const SIGNAL: libc::c_int = libc::SIGSTKFLT;
 
-/// The period that is set for an asked one: a little shorter, so that the samples do not keep step
-/// with a program whose rhythm is a multiple of the asked period.
+/// Returns the timer period for a requested one: a little shorter, so that samples do not
+/// synchronise with a program that repeats at a multiple of the requested period.
 fn off_beat(period_ns: u64) -> u64 {
     period_ns - period_ns / 127
 }
 
-/// Time between two ticks of the kernel, in nanoseconds: timers of CPU time fire at ticks only
-/// (run_posix_cpu_timers is called from the tick).
+/// Returns the time between two kernel ticks in nanoseconds; 0 if unknown. CPU-time timers fire
+/// only at ticks (run_posix_cpu_timers is called from the tick).
 pub fn tick_ns() -> u64 {
     let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec. The coarse clock moves with the tick.
@@ -33,12 +33,13 @@ pub fn tick_ns() -> u64 {
     if status == 0 { tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64 } else { 0 }
 }
 
-/// What interrupts a thread: a perf event, a POSIX timer, or nothing, and the thread is observed through its
-/// regions only. The thread itself starts and stops it; any other may silence it for good, or replace an
-/// event that the application has closed. All zeros: there is none.
+/// A thread's sampling timer: a perf event, a POSIX timer, or none; without a timer the thread is
+/// observed through its regions only. The thread itself starts and stops the timer. Any thread may
+/// silence the timer for good, or replace an event that the application has closed. All zeros: no
+/// timer.
 #[derive(Debug)]
 pub struct Timer {
-    /// The kind above bit 32, the number below, and what holds for it.
+    /// Number of the descriptor or timer in the low 32 bits, kind from bit 32 on, [`FLAGS`] on top.
     what: AtomicU64,
     /// Kernel id of the thread.
     tid: AtomicI32,
@@ -46,9 +47,9 @@ pub struct Timer {
 
 const PERF: u64 = 1 << 32;
 const POSIX: u64 = 2 << 32;
-/// Interrupts not now.
+/// Flag: the timer is disabled for now.
 const HELD: u64 = 1 << 62;
-/// Never to interrupt again.
+/// Flag: the timer is disabled for good.
 const SILENT: u64 = 1 << 63;
 const FLAGS: u64 = HELD | SILENT;
 
@@ -57,8 +58,8 @@ fn kind(timer: u64) -> u64 {
 }
 
 impl Timer {
-    /// Starts interrupting the calling thread (kernel id `tid`) every `period_ns`. `wanted` is
-    /// tried first; what was started is returned.
+    /// Starts interrupting the calling thread (kernel id `tid`) every `period_ns`. Tries `wanted`
+    /// first and returns the kind that was started.
     pub fn start(
         &self,
         wanted: ClockKind,
@@ -89,25 +90,25 @@ impl Timer {
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Notes what was started, unless the thread is to be silent.
+    /// Stores the started timer, or closes it if the thread has been silenced meanwhile.
     fn set(&self, timer: u64, descriptors: &Descriptors) {
         if self.what.compare_exchange(0, timer, Ordering::AcqRel, Ordering::Acquire).is_err() {
             close(timer, self.tid(), descriptors);
         }
     }
 
-    /// Stops interrupting, for good. To be called by the thread itself, while no other silences or
-    /// replaces it.
+    /// Stops the timer for good. Only the thread itself may call this, while no other thread
+    /// silences or replaces the timer.
     pub fn stop(&self, descriptors: &Descriptors) {
         close(self.what.swap(0, Ordering::AcqRel), self.tid(), descriptors);
     }
 
-    /// Interrupts no more, by whichever thread's wish.
+    /// Disables the timer for good. Any thread may call this.
     pub fn silence(&self) {
         switch(self.what.fetch_or(SILENT, Ordering::AcqRel), self.tid(), 0);
     }
 
-    /// Holds the interruptions back, or lets them go on. To be called by the thread itself.
+    /// Enables the timer, or disables it for now. Only the thread itself may call this.
     pub fn enable(&self, on: bool, period_ns: u64) {
         let timer = match on {
             true => self.what.fetch_and(!HELD, Ordering::AcqRel),
@@ -121,14 +122,14 @@ impl Timer {
         }
     }
 
-    /// Whether the application has closed what interrupted the thread.
+    /// Returns whether the application has closed the thread's perf event.
     pub fn is_lost(&self) -> bool {
         let timer = self.what.load(Ordering::Acquire);
         kind(timer) == PERF && !is_event_of(timer as libc::c_int, self.tid())
     }
 
-    /// Lets a timer without a descriptor take the place of an event that is lost; whether there is one
-    /// now. From any thread, while the thread itself does not stop it.
+    /// Replaces a lost perf event by a timer without a descriptor and returns whether that
+    /// succeeded. Any thread may call this while the thread itself does not stop the timer.
     pub fn replace(&self, period_ns: u64) -> bool {
         let Some(number) = posix_timer(cpu_clock_of(self.tid()), self.tid()) else { return false };
         let timer = POSIX | number as u64;
@@ -147,7 +148,7 @@ impl Timer {
     }
 }
 
-/// Lets a timer of the thread interrupt every `period_ns`, or not at all if that is 0.
+/// Sets a timer of the thread to `period_ns`, or disables the timer if that is 0.
 fn switch(timer: u64, tid: libc::pid_t, period_ns: u64) {
     match kind(timer) {
         PERF => enable(timer as libc::c_int, tid, period_ns != 0),
@@ -179,8 +180,8 @@ fn enable(descriptor: libc::c_int, tid: libc::pid_t, on: bool) {
     let _ = unsafe { syscall!(libc::SYS_ioctl, descriptor, request, 0) };
 }
 
-/// Whether a descriptor is the perf event of a thread of ours. All perf events have one inode in common,
-/// but no other file sends our signal to that thread.
+/// Whether a descriptor is the perf event of a thread of ours. All perf events have one inode in
+/// common, but no other file sends our signal to that thread.
 fn is_event_of(descriptor: libc::c_int, tid: libc::pid_t) -> bool {
     let mut owner = Owner { kind: -1, id: 0 };
     // SAFETY: fcntl(2) on any descriptor; the owner is valid for the call.

@@ -20,7 +20,7 @@ global_asm!(
     ".popsection",
 );
 
-/// The calling thread's block, or null if the thread is not observed.
+/// Returns the calling thread's block, or null if the thread is not observed.
 #[inline(always)]
 pub fn get() -> *mut ThreadBlock {
     let block: *mut ThreadBlock;

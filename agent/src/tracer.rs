@@ -1,15 +1,15 @@
-//! Whether a debugger traces this process: it stops the program at every signal that it does not know.
+//! Detection of a debugger that traces this process: debuggers stop the program at unknown signals.
 //!
-//! gdb has no name for SIGSTKFLT: it stops at each sample, cannot be told to pass it, and does not deliver
-//! it when the program goes on. strace and its like pass on all signals, and programs are sampled under
-//! them.
+//! gdb has no name for SIGSTKFLT: it stops at each sample, cannot be configured to pass the signal,
+//! and does not deliver the signal when the program continues. strace and similar tools pass on all
+//! signals, so programs are sampled under them.
 
 use std::fs;
 
-/// How the names of debuggers begin, as in /proc/pid/comm: GNU's, LLVM's, TotalView's servers.
+/// Prefixes of debugger names, as in /proc/pid/comm: GNU's, LLVM's, TotalView's servers.
 const DEBUGGERS: [&str; 4] = ["gdb", "lldb", "debugserver", "tv"];
 
-/// Whether a debugger traces this process now.
+/// Returns whether a debugger traces this process now.
 pub fn is_debugger() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     tracer(&status).is_some_and(|pid| {
@@ -18,7 +18,7 @@ pub fn is_debugger() -> bool {
     })
 }
 
-/// The tracer's process id (proc_pid_status(5)).
+/// Returns the tracer's process id (proc_pid_status(5)).
 fn tracer(status: &str) -> Option<u32> {
     let pid = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
     pid.trim().parse().ok().filter(|pid| *pid != 0)

@@ -1,8 +1,8 @@
-//! From registers to a call path.
+//! Unwinder: computes a call path from registers and the stack.
 //!
-//! framehop steps from frame to frame; what it cannot do is done here: frames with a
-//! [`crate::cfi::FrameRule`], the kernel's signal frames, and the judgement of every address it
-//! finds. Nothing allocates or locks.
+//! framehop steps from frame to frame. This module adds frames with a [`crate::cfi::FrameRule`],
+//! the kernel's signal frames, and a check of every address that framehop finds. Nothing allocates
+//! or locks.
 
 use framehop::x86_64::{CacheX86_64, Reg, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
@@ -24,16 +24,17 @@ pub type RuleCache = CacheX86_64<MustNotAllocateDuringUnwind>;
 pub struct Frame {
     /// The return address, or the program counter of the innermost frame.
     pub address: u64,
-    /// Where on the stack the return address lies; 0 for the innermost frame. Two frames with the
+    /// Place of the return address on the stack; 0 for the innermost frame. Two frames with the
     /// same address at the same place in neighbouring samples count as the same call.
     pub place: u64,
-    /// The address's id.
+    /// Id of the address.
     pub id: u32,
-    /// The stub of the return address, where it may be marked; else 0.
+    /// Stub of the return address if that may be marked, else 0.
     pub stub: u32,
 }
 
-/// Frames of one stack. The length stands first, so that a short stack touches one page.
+/// Frames of one stack, at most [`MAX_DEPTH`]. The length stands first, so that a short stack
+/// touches one page.
 #[repr(C)]
 pub struct Frames {
     length: usize,
@@ -41,12 +42,12 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// No frames. `Frames` is large: it lives in a thread's block, which begins as zeros.
+    /// Removes all frames. `Frames` is large and lives in a thread's block, which begins as zeros.
     pub fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// Appends a frame; false if there is no room.
+    /// Appends a frame; returns false if there is no room.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> bool {
         match self.frames.get_mut(self.length) {
@@ -59,24 +60,24 @@ impl Frames {
         }
     }
 
-    /// The frames, in the order in which they were pushed.
+    /// Returns the frames in the order in which they were pushed.
     #[inline]
     pub fn as_slice(&self) -> &[Frame] {
         &self.frames[..self.length]
     }
 
-    /// The frames, to be changed.
+    /// Returns the frames for modification.
     pub fn as_mut_slice(&mut self) -> &mut [Frame] {
         &mut self.frames[..self.length]
     }
 
-    /// Takes the last frame away.
+    /// Removes the last frame, if any.
     pub fn pop(&mut self) {
         self.length = self.length.saturating_sub(1);
     }
 
-    /// Replaces the frames by `path`, whose outermost `kept` are here already. What does not fit is
-    /// left out.
+    /// Replaces the frames by `path`, which has the outermost `kept` frames in common with the
+    /// present ones. Innermost frames that do not fit are left out.
     pub fn follow(&mut self, path: Path<'_>, kept: usize) {
         self.length = kept;
         for piece in path.beyond(kept) {
@@ -87,7 +88,7 @@ impl Frames {
         }
     }
 
-    /// Turns innermost-first into outermost-first.
+    /// Reverses the order, from innermost first to outermost first.
     pub fn reverse(&mut self) {
         self.frames[..self.length].reverse();
     }
@@ -96,44 +97,44 @@ impl Frames {
 /// A stack in two pieces, outermost first.
 #[derive(Clone, Copy)]
 pub struct Path<'p> {
-    /// The outer frames, which were known before.
+    /// Outer frames, known before the unwind.
     pub outer: &'p [Frame],
-    /// The frames inside of them.
+    /// Frames inside the outer ones.
     pub inner: &'p [Frame],
 }
 
 impl<'p> Path<'p> {
-    /// What lies inside the outermost `kept` frames, in its pieces.
+    /// Returns the frames inside the outermost `kept` ones, in two pieces.
     pub fn beyond(self, kept: usize) -> [&'p [Frame]; 2] {
         let inside = kept.saturating_sub(self.outer.len());
         [self.outer.get(kept..).unwrap_or_default(), self.inner.get(inside..).unwrap_or_default()]
     }
 
-    /// The frames inside the outermost `kept`.
+    /// Returns the frames inside the outermost `kept` ones, outermost first.
     pub fn frames_beyond(self, kept: usize) -> impl Iterator<Item = &'p Frame> {
         let [outer, inner] = self.beyond(kept);
         outer.iter().chain(inner)
     }
 }
 
-/// Where an unwind begins.
+/// Start of an unwind, and the places at which it stops.
 pub struct Start {
     /// Program counter (or return address).
     pub address: u64,
-    /// The address is a return address: the caller's registers follow a call.
+    /// Whether `address` is a return address, so that the registers are those after a call.
     pub is_return: bool,
-    /// Place of the return address, if it is one.
+    /// Place of `address` on the stack if it is a return address, else 0.
     pub place: u64,
-    /// Registers in the frame; all of them if not `is_return`, else rsp and rbp.
+    /// Registers in the frame. Only rsp and rbp are known if `is_return`, else all.
     pub regs: UnwindRegsX86_64,
-    /// The thread's own stack.
+    /// Bounds of the thread's own stack.
     pub stack_bounds: (u64, u64),
-    /// The return address at this place is the open call's, and what lies outside is known; all
-    /// ones if there is none.
+    /// Place of the open call's return address, outside which the frames are known; all ones if no
+    /// call is open.
     pub stop_at: u64,
-    /// That return address.
+    /// Return address of the open call.
     pub stop_address: u64,
-    /// The mark: what lies outside of it is known.
+    /// The mark, outside which the frames are known.
     pub goal: Goal,
 }
 
@@ -144,8 +145,8 @@ pub enum End {
     Root,
     /// At `stop_at`.
     Known,
-    /// Beyond `stop_at`, where nothing returns to `stop_address`: the call was left by a jump or an
-    /// exception.
+    /// At or beyond `stop_at` without a return to `stop_address`: a jump or an exception has left
+    /// the open call.
     Left,
     /// At the mark.
     Marked,
@@ -153,13 +154,13 @@ pub enum End {
     Truncated,
 }
 
-/// What unwinding needs: the process's tables and the thread's caches.
+/// Context of an unwind: the process's tables and the thread's caches.
 pub struct Unwinding<'a> {
-    /// Loaded code, protected by the caller.
+    /// Snapshot of the loaded code, protected by the caller's hazard pointer.
     pub snapshot: &'a Snapshot,
-    /// The process's addresses.
+    /// Interned addresses of the process.
     pub addresses: &'a Addresses,
-    /// Where new addresses are announced.
+    /// Address table in the segment, in which new addresses are announced.
     pub published: Published<'a>,
     /// The thread's framehop cache.
     pub cache: &'a mut RuleCache,
@@ -168,7 +169,7 @@ pub struct Unwinding<'a> {
 }
 
 impl Unwinding<'_> {
-    /// The id of a wrapped call.
+    /// Interns a wrapped call and returns its address id; `None` if the tables are full.
     pub fn intern_call(&mut self, call: CallId) -> Option<u32> {
         let value = u64::from(call);
         let interned =
@@ -176,7 +177,8 @@ impl Unwinding<'_> {
         interned.ok().map(|call| call.id)
     }
 
-    /// Pushes the frames from `start` outwards, innermost first.
+    /// Unwinds from `start` outwards, pushes the frames innermost first, and returns how the unwind
+    /// ended.
     pub fn walk(&mut self, start: Start, frames: &mut Frames) -> End {
         let mut regs = start.regs;
         let mut memory = StackMemory::at(regs.sp(), start.stack_bounds);
@@ -184,7 +186,7 @@ impl Unwinding<'_> {
         let mut innermost = !start.is_return;
         let mut place = start.place;
         loop {
-            // A stub at work has the return address in its own hands.
+            // A running stub holds the return address in a place unknown to the unwinder.
             if innermost && stubs::contains(address) {
                 return End::Truncated;
             }
@@ -203,7 +205,7 @@ impl Unwinding<'_> {
                     Ok(interrupted) => address = interrupted,
                     Err(()) => return End::Truncated,
                 }
-                // The handler may run on another stack than the code that it interrupted.
+                // The handler may run on another stack than the interrupted code.
                 memory = StackMemory::at(regs.sp(), start.stack_bounds);
                 innermost = true;
                 place = 0;
@@ -251,8 +253,8 @@ impl Unwinding<'_> {
                 let open = place == start.stop_at && address == start.stop_address;
                 return if open { End::Known } else { End::Left };
             }
-            // Only the innermost frame may stand still: a leaf that has pushed nothing yet still
-            // gives up the word of its return address.
+            // The stack pointer must grow in every step: even a leaf that has pushed nothing yet
+            // pops the word of its return address.
             if regs.sp() <= before {
                 return End::Truncated;
             }
@@ -261,8 +263,8 @@ impl Unwinding<'_> {
     }
 }
 
-/// Steps out of the kernel's signal frame: rsp points at the `ucontext` that the kernel saved.
-/// Returns the interrupted program counter.
+/// Steps out of the kernel's signal frame, where rsp points at the saved `ucontext`. Returns the
+/// interrupted program counter.
 fn leave_signal_frame(
     regs: &mut UnwindRegsX86_64,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
@@ -283,7 +285,7 @@ fn leave_signal_frame(
     Ok(rip)
 }
 
-/// The registers of an interrupted thread.
+/// Returns the registers of a thread interrupted at `context`.
 pub fn interrupted(context: &libc::ucontext_t) -> UnwindRegsX86_64 {
     let saved = |register: libc::c_int| context.uc_mcontext.gregs[register as usize] as u64;
     let mut regs =

@@ -1,4 +1,4 @@
-//! Advice: a loss in one or two sentences, with what to try.
+//! Advice: describes a loss and a remedy in one or two sentences.
 
 use std::cmp::Ordering::Equal;
 
@@ -13,19 +13,19 @@ use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
 use crate::totals::Totals;
 
-/// What a sentence about a loss needs to know.
+/// Input of a sentence about a loss.
 pub struct Facts<'a> {
     /// The loss.
     pub finding: &'a Finding,
-    /// Its slow ranks.
+    /// Slow ranks of the loss.
     pub slow: &'a RankSet,
-    /// Its waiting ranks.
+    /// Waiting ranks of the loss.
     pub waiting: &'a RankSet,
     /// Mean and maximum over ranks of the time in the first cause, in seconds.
     pub cause_s: (f64, f64),
 }
 
-/// What to tell the user.
+/// Returns the advice for a loss.
 pub fn advice(totals: &Totals, facts: &Facts<'_>) -> String {
     let advice = match facts.finding.kind {
         LossKind::Oversubscription => crowded(totals, facts),
@@ -41,7 +41,7 @@ pub fn advice(totals: &Totals, facts: &Facts<'_>) -> String {
     capitalised(advice.replace(TIED, " "))
 }
 
-/// As a sentence begins, unless it does with a name.
+/// Capitalises a sentence, unless it begins with a name.
 fn capitalised(sentence: String) -> String {
     let words = ["the loop ", "rank ", "ranks "];
     match sentence.chars().next() {
@@ -65,7 +65,8 @@ fn unequal_groups(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-/// Who waits for the slow ranks, as the end of a sentence about them.
+/// Returns the clause about the ranks that wait for the slow ranks, to end a sentence about the
+/// slow ranks.
 fn waiters(totals: &Totals, facts: &Facts<'_>) -> String {
     let symptom = spoken(totals, facts.finding.symptom);
     if facts.slow == facts.waiting {
@@ -81,7 +82,7 @@ fn waiters(totals: &Totals, facts: &Facts<'_>) -> String {
 
 fn frequent(totals: &Totals, facts: &Facts<'_>) -> String {
     let advice = frequent_calls(totals, facts);
-    // Nobody knows what would be left of it if each rank had a core.
+    // The loss that would remain with a core for each rank is unknown.
     match totals.job.crowding() > 1.0 {
         true => format!(
             "{advice} But ranks share cores here, and a partner without a core sends late: first measure \
@@ -173,7 +174,7 @@ fn locked(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-/// All calls in which a loss shows.
+/// All calls in which a loss shows, with their sums.
 struct Calls {
     names: String,
     calls: u64,
@@ -191,7 +192,7 @@ impl Calls {
             known.push(name);
             is_new
         });
-        // What is called too often is one loss in all phases.
+        // Frequent calls are one loss over all phases.
         let is_in = |phase: &u64| {
             finding.kind == LossKind::FrequentCommunication || *phase == finding.phase
         };
@@ -205,7 +206,7 @@ impl Calls {
     }
 }
 
-/// `a, b and c`; of many the first few.
+/// Returns `a, b and c`; only the first few names of a long list.
 pub fn listed(names: &[&str]) -> String {
     const NAMED: usize = 4;
     match names {
@@ -216,7 +217,7 @@ pub fn listed(names: &[&str]) -> String {
     }
 }
 
-/// The first cause with its place in the source: `the loop at x.c:12 in solve`.
+/// Returns the first cause with its source location: `the loop at x.c:12 in solve`.
 fn place(totals: &Totals, finding: &Finding) -> String {
     finding.causes.first().map_or_else(
         || "the program".to_owned(),
@@ -298,10 +299,11 @@ fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
     }
 }
 
-/// Calls that take this part of a run on shared cores are worth a word.
+/// Minimum fraction of the run in calls at which advice about shared cores mentions communication.
 const MANY_TURNS: f64 = 0.2;
 
-/// What may be said of communication where ranks share cores.
+/// Returns the remark about communication on ranks that share cores; empty if calls take little
+/// time.
 fn waiting_for_turns(totals: &Totals) -> String {
     let job = &totals.job;
     let called_s = (job.elapsed_ns as f64 - job.useful.mean(job.ranks.len())) / NS_PER_S;
@@ -322,7 +324,7 @@ fn plural(count: u32, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }
 
-/// The ranks with their verb: `rank 3 is`, `ranks 0-2 are`.
+/// Returns the ranks with their verb: `rank 3 is`, `ranks 0-2 are`.
 fn ranks(set: &RankSet, one: &str, many: &str) -> String {
     let list = phrase::ranks(&set.to_string(), u32::MAX);
     match set.len() {
@@ -331,7 +333,7 @@ fn ranks(set: &RankSet, one: &str, many: &str) -> String {
     }
 }
 
-/// A context within a sentence: a function by its name, a loop by its place.
+/// Returns a context as part of a sentence: a function by its name, a loop by its location.
 fn spoken(totals: &Totals, node: NodeId) -> String {
     let contexts = &totals.tree.contexts;
     let frame = &contexts.frames[contexts.nodes[node as usize].frame as usize];
@@ -346,7 +348,8 @@ fn name(totals: &Totals, node: NodeId) -> &str {
     &contexts.frames[contexts.nodes[node as usize].frame as usize].function
 }
 
-/// The name of a cause and, where one call takes most of its time, that call: it is the reason.
+/// Returns the name of a cause, followed by the call that takes more than half of its time, if
+/// there is one.
 fn worker(totals: &Totals, cause: NodeId) -> String {
     let contexts = &totals.tree.contexts;
     let whole = totals.nodes[cause as usize].inclusive.sum;

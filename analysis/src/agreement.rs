@@ -1,70 +1,74 @@
-//! What the ranks must agree on before their values can be added: which phases the run has, which of
-//! its instances all of them kept, and what functions are for.
+//! Agreement of the ranks before their values are added: the phases of the run, the sampling level
+//! of the instances that all ranks kept, and the labelling rules.
 
 use plimsoll_collector::profile::{PhaseProfile, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::rules::Rules;
 
-/// How phases of different ranks belong together.
+/// Correspondence between the phases of different ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Matching {
-    /// By the index of the synchronisation that ends their first instance: all ranks saw the same.
+    /// Phases correspond by the index of the synchronisation that ends their first instance: all
+    /// ranks saw the same synchronisations.
     Phases,
-    /// The same, but for these parts of the run, by first and last index: there the ranks synchronised at
-    /// places that do not correspond, and each part is one phase.
+    /// As in `Phases`, except in these sections of the run, by first and last index:
+    /// synchronisations there occur in contexts that do not correspond, and each section is one
+    /// phase.
     Joined(Vec<(u64, u64)>),
-    /// Not at all: the ranks saw different synchronisations, so the run is one phase.
+    /// No correspondence: the ranks saw different synchronisations, so the whole run is one phase.
     WholeRun,
 }
 
-/// What all ranks agree on.
+/// Result of the agreement, the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreed {
-    /// How phases are matched.
+    /// Correspondence between the ranks' phases.
     pub matching: Matching,
-    /// Level of the instances that all ranks kept.
+    /// Sampling level of the instances that all ranks kept.
     pub level: u32,
-    /// Level of the divisions of instances that are compared.
+    /// Sampling level of the divisions of instances that are compared.
     pub division_level: u32,
     /// Number of ranks.
     pub ranks: u32,
-    /// The user's rules of labels, as process 0 knows them.
+    /// User's labelling rules, as process 0 read them.
     pub rules: Rules,
-    /// Of some ranks samples alone tell, which see few of the calls.
+    /// Whether some ranks have samples only, without records of calls; samples cover few of the
+    /// calls.
     pub by_samples: bool,
 }
 
-/// A part of the run whose phases have no instances outside of it, as short as it can be.
+/// Smallest section of the run that contains all instances of its phases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stretch {
     first: u64,
     last: u64,
-    /// (First index, instances) of its phases, by index; `None` where ranks contradict each other.
+    /// (First index, number of instances) of the section's phases, by index; `None` if ranks
+    /// contradict each other.
     phases: Option<Vec<(u64, u64)>>,
 }
 
-/// What some ranks have to say.
+/// Proposal of some of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// The stretches of the run in their order. `None` as long as no rank has spoken, `Some(None)` if two
-    /// have not seen the same number of synchronisations.
+    /// Sections of the run in their order. `None` before the first rank is added; `Some(None)` if
+    /// two ranks saw different numbers of synchronisations.
     stretches: Option<Option<Vec<Stretch>>>,
     level: u32,
     division_level: u32,
-    /// How many divisions of parts there are, each member counting its share of [`WHOLE`].
+    /// Number of subgroup divisions in units of 1/[`WHOLE`]; each member adds its share.
     divisions: u64,
     ranks: u32,
 }
 
-/// Divisions of parts of the ranks that are compared at most: those of parts whose ranks are far from
-/// each other meet only where all come together.
+/// Maximum number of subgroup divisions that are compared. If the ranks of a subgroup are far
+/// apart, its divisions are combined only in the last steps of the reduction.
 const MOST_DIVISIONS: u64 = 1 << 14;
-/// What the members of a part count for together.
+/// Sum of the shares of a subgroup's members.
 const WHOLE: u64 = 1 << 20;
 
 impl Proposal {
-    /// What one rank says.
+    /// Returns the proposal of one rank.
     pub fn of(profile: &ProcessProfile) -> Self {
         let rows = &profile.divisions;
         let parts = rows.rows.iter().filter_map(|row| row.part);
@@ -90,7 +94,7 @@ impl Proposal {
         Self { stretches: Some(stretches), level, ranks: 1, ..Self::default() }
     }
 
-    /// What two groups of ranks say together.
+    /// Combines the proposals of two sets of ranks; associative and commutative.
     pub fn combine(self, other: Self) -> Self {
         let stretches = match (self.stretches, other.stretches) {
             (Some(ours), Some(theirs)) => {
@@ -107,7 +111,7 @@ impl Proposal {
         }
     }
 
-    /// The conclusion, with the rules that are to hold.
+    /// Returns the agreement, with the `rules` to apply.
     pub fn conclude(&self, rules: Rules) -> Agreed {
         let matching = match &self.stretches {
             Some(Some(stretches)) => {
@@ -128,7 +132,7 @@ impl Proposal {
     }
 }
 
-/// What two say of the same run; `None` if it cannot be the same.
+/// Combines the sections of two sets of ranks; `None` if their numbers of synchronisations differ.
 fn agreed(ours: Vec<Stretch>, theirs: Vec<Stretch>) -> Option<Vec<Stretch>> {
     if ours == theirs {
         return Some(ours);
@@ -137,7 +141,7 @@ fn agreed(ours: Vec<Stretch>, theirs: Vec<Stretch>) -> Option<Vec<Stretch>> {
     if end(&ours) != end(&theirs) {
         return None;
     }
-    // What both say stands once; whatever only one says does not correspond.
+    // Sections in both lists are kept once; sections in one list only do not correspond.
     let is_said = |stretch: &Stretch, others: &[Stretch]| {
         let at = others.binary_search_by_key(&stretch.first, |other| other.first);
         at.is_ok_and(|at| others[at] == *stretch)
@@ -153,8 +157,8 @@ fn agreed(ours: Vec<Stretch>, theirs: Vec<Stretch>) -> Option<Vec<Stretch>> {
     Some(united(all, |_, _| None))
 }
 
-/// Stretches by first index, of which those that overlap have become one, with what `both` makes of their
-/// phases.
+/// Merges overlapping sections. `stretches` are sorted by first index; `both` combines the phases
+/// of two merged sections.
 fn united(
     stretches: impl IntoIterator<Item = Stretch>,
     both: impl Fn(Vec<(u64, u64)>, Vec<(u64, u64)>) -> Option<Vec<(u64, u64)>>,
@@ -179,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// What a rank says whose synchronisations happen at these places, one after the other.
+    /// Returns the proposal of a rank that synchronises in these contexts, in this order.
     fn of_rank(places: &[u32]) -> Proposal {
         let mut phases: Vec<PhaseProfile> = Vec::new();
         let mut after = None;
@@ -233,13 +237,14 @@ mod tests {
 
     #[test]
     fn ranks_that_see_the_same_have_the_same_phases() {
-        // Each at places of its own.
+        // Each rank synchronises in contexts of its own.
         assert_eq!(matching(&[&[1, 2, 3, 2, 3, 4], &[5, 6, 7, 6, 7, 8]]), Matching::Phases);
     }
 
     #[test]
     fn what_does_not_correspond_is_one_phase_there() {
-        // The second rank leaves the loop of 2 and 3 in another way, after the start-up and before the end.
+        // The second rank leaves the loop of 2 and 3 through a different context, after the
+        // start-up and before the end.
         let joined = matching(&[&[1, 2, 3, 2, 3, 2, 4, 5], &[1, 2, 3, 2, 3, 9, 4, 5]]);
         assert_eq!(joined, Matching::Joined(vec![(2, 5)]));
     }

@@ -1,16 +1,17 @@
-//! Whose fault imbalance and waiting are, context by context, over the whole run: imbalance and wait with
-//! their sums (ICS18, 4.3.1 and 4.3.2), and idleness with its blame (SC10, II-B and II-C).
+//! Attributes imbalance and waiting to contexts over the whole run: imbalance and wait with their
+//! sums (ICS18, 4.3.1 and 4.3.2), and idleness with its blame (SC10, II-B and II-C).
 //!
-//! ICS18 adds up over the leaves of the tree; its leaves are source lines. Ours may end earlier, so the
-//! time that a context takes by itself counts like one more leaf below it: of a procedure with its
-//! loops and inlined calls, of these alone.
+//! ICS18 sums over the leaves of the tree, which are source lines there. Leaves here may be
+//! coarser, so a context's exclusive time counts as one more leaf below it. For a procedure this
+//! leaf includes its loops and inlined calls, for a loop or inlined call only its own time.
 //!
-//! Both papers compare threads. Of the threads beside the communicating one a rank has only what they took
-//! together: what is compared is the mean thread of each rank, so that uneven work among the threads of one
-//! rank does not show, and no context waits for longer than the run.
+//! Both papers compare threads. For threads other than the communicating one, a rank has only the
+//! sum of their times, so the mean thread of each rank is compared. Imbalance among the threads of
+//! one rank therefore does not show, and no context waits for longer than the run.
 //!
-//! SC10 takes a context for balanced if its time varies over ranks little more than the root's. The root of a
-//! tree of wall time hardly varies at all, so what sampling is wrong by is allowed on top.
+//! In SC10 a context is balanced if its time varies over ranks little more than the root's time.
+//! The root of a tree of wall-clock time hardly varies at all, so the sampling error is allowed in
+//! addition.
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
@@ -22,20 +23,20 @@ use crate::owners::{Owners, function_around};
 use crate::thresholds::{BALANCED_RATIO, NOISE_FRACTION, ORIGIN_FRACTION, SIGNIFICANT_FRACTION};
 use crate::totals::Totals;
 
-/// What ICS18's Table 1 tells contexts apart by.
+/// Categories of contexts in ICS18, Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
     /// The ranks' own work.
     Computation,
-    /// Waiting, and what communicates without synchronising all: also for a lock, a condition or the end of a
-    /// thread.
+    /// Wait time and communication that does not synchronise all ranks; also waiting for a lock, a
+    /// condition or the end of a thread.
     Wait,
-    /// A collective that ranks leave together, or a barrier that threads do.
+    /// A collective that ranks leave together, or a barrier of threads.
     Synchronisation,
 }
 
 impl Category {
-    /// The category of a context that is no barrier of threads, nor called by one.
+    /// Returns the category of a context that is neither a thread barrier nor called by one.
     pub fn of(meaning: Meaning) -> Self {
         match meaning.label {
             Label::CollectiveSynchronisation => Self::Synchronisation,
@@ -44,7 +45,8 @@ impl Category {
         }
     }
 
-    /// Those of all contexts: what a synchronisation does to wait belongs to it.
+    /// Returns the categories of all contexts; waiting inside a synchronisation belongs to the
+    /// synchronisation.
     fn of_all(tree: &ContextTree, meanings: &[Meaning]) -> Vec<Self> {
         let mut categories: Vec<Self> = Vec::with_capacity(tree.nodes.len());
         for (node, meaning) in tree.nodes.iter().zip(meanings) {
@@ -61,8 +63,8 @@ impl Category {
     }
 }
 
-/// Imbalance and wait, in nanoseconds: what the run would be shorter by if the one were mended, or the
-/// other left out.
+/// Imbalance and wait of a context, in nanoseconds: the reduction of the run time if the imbalance
+/// were removed, and if the waiting were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Inefficiency {
     /// imb(N).
@@ -71,7 +73,7 @@ pub struct Inefficiency {
     pub wait_ns: f64,
 }
 
-/// ICS18, Table 1.
+/// Returns imbalance and wait by the formulas of ICS18, Table 1.
 pub fn inefficiency(category: Category, time: &Accumulator, ranks: u32) -> Inefficiency {
     let (mean_ns, min_ns) = (time.mean(ranks), time.min(ranks) as f64);
     match category {
@@ -83,25 +85,26 @@ pub fn inefficiency(category: Category, time: &Accumulator, ranks: u32) -> Ineff
     }
 }
 
-/// What is said of one context, in nanoseconds.
+/// Attribution of one context; times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Attributed {
-    /// Its imbalance and wait.
+    /// Imbalance and wait of the context.
     pub own: Inefficiency,
     /// sumImb(N) and sumWait(N).
     pub sum: Inefficiency,
-    /// Mean idleness in it.
+    /// Mean idleness in the context, callees included.
     pub idle_ns: f64,
-    /// Whether it is a balance point.
+    /// Whether the context is a balance point.
     pub balanced: bool,
-    /// Idleness that it is blamed for: with what it calls, and by itself; of a procedure with its loops and
-    /// inlined calls, like its exclusive time (SC10, footnote 3).
+    /// Idleness that the context is blamed for: inclusive (with callees) and exclusive. As with
+    /// exclusive time, a procedure's exclusive blame includes its loops and inlined calls (SC10,
+    /// footnote 3).
     pub blame_ns: (f64, f64),
-    /// The first of them as a part of all that is blamed on anything (SC10, II-C).
+    /// Inclusive blame as a fraction of the blame of all contexts (SC10, II-C), 0 to 1.
     pub blame_fraction: f64,
 }
 
-/// Says it of all contexts of a run.
+/// Computes [`Attributed`] for every context.
 pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<Attributed> {
     let ranks = totals.job.ranks.len();
     let tree = &totals.tree.contexts;
@@ -110,7 +113,7 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
     let works = works_inside(tree, &categories);
     let of = |id: usize, time: &Accumulator| inefficiency(categories[id], time, ranks);
     let with_callees = |id: usize, time: &Accumulator| match meanings[id].in_runtime && works[id] {
-        // What the program does in the runtime of its threads is not the runtime's waiting.
+        // Work of the program inside the threading runtime is no waiting of the runtime.
         true => inefficiency(Category::Computation, time, ranks),
         false => of(id, time),
     };
@@ -118,7 +121,7 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
         .map(|id| Attributed {
             own: with_callees(id, totals.nodes[id].of_one_thread().0),
             idle_ns: match owners.wait[id] {
-                // What a call is not known to move, it waits.
+                // Time in a call that is not known to move data counts as idle.
                 Some(top) if top as usize == id => {
                     (totals.nodes[id].of_one_thread().0.mean(ranks) - moving[id]).max(0.0)
                 }
@@ -133,9 +136,10 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
     for (it, sum) in all.iter_mut().zip(sums(tree, &own, &leaves)) {
         it.sum = sum;
     }
-    // Idleness is in what calls it as well, up to the root.
+    // Idleness is passed on to the callers, up to the root.
     for id in (0..tree.nodes.len()).rev() {
-        // Within a call all is the call's, which has been counted.
+        // Contexts inside a waiting call are part of that call's idleness, which is counted
+        // already.
         let within = owners.wait[id].is_some_and(|top| top as usize != id);
         if let (Some(parent), false) = (tree.nodes[id].parent, within) {
             all[parent as usize].idle_ns += all[id].idle_ns;
@@ -146,7 +150,7 @@ pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<
     all
 }
 
-/// Which contexts are computation or call what is.
+/// Returns for each context whether it is computation or has computation among its callees.
 fn works_inside(tree: &ContextTree, categories: &[Category]) -> Vec<bool> {
     let mut works: Vec<bool> =
         categories.iter().map(|category| *category == Category::Computation).collect();
@@ -158,7 +162,7 @@ fn works_inside(tree: &ContextTree, categories: &[Category]) -> Vec<bool> {
     works
 }
 
-/// Mean time of each context in what is known to move data.
+/// Returns the mean time of each context in data transfers, in nanoseconds.
 fn moving_ns(totals: &Totals, meanings: &[Meaning]) -> Vec<f64> {
     let ranks = totals.job.ranks.len();
     let nodes = &totals.tree.contexts.nodes;
@@ -174,11 +178,12 @@ fn moving_ns(totals: &Totals, meanings: &[Meaning]) -> Vec<f64> {
     moving
 }
 
-/// sumImb and sumWait from each context's own values and those of the time that it takes by itself.
+/// Returns sumImb and sumWait from each context's own values and from the values of its exclusive
+/// time.
 fn sums(tree: &ContextTree, own: &[Inefficiency], leaves: &[Inefficiency]) -> Vec<Inefficiency> {
     let mut has_callees = vec![false; tree.nodes.len()];
-    // What lies below, without the time that loops and inlined calls take by themselves: a procedure's
-    // own time holds it already.
+    // Sums over callees, without the exclusive time of loops and inlined calls, which is included
+    // in the procedure's exclusive time.
     let mut below = vec![Inefficiency::default(); tree.nodes.len()];
     let mut sums = vec![Inefficiency::default(); tree.nodes.len()];
     for id in (0..tree.nodes.len()).rev() {
@@ -199,7 +204,8 @@ fn sums(tree: &ContextTree, own: &[Inefficiency], leaves: &[Inefficiency]) -> Ve
     sums
 }
 
-/// Which contexts are balanced (SC10, equation 2): never a call that communicates, nor what lies in one.
+/// Returns for each context whether it is balanced (SC10, equation 2). Calls that communicate and
+/// contexts inside them are never balanced.
 fn balanced(totals: &Totals, owners: &Owners) -> Vec<bool> {
     let ranks = totals.job.ranks.len();
     let nodes = &totals.tree.contexts.nodes;
@@ -259,30 +265,32 @@ fn blame(
     }
 }
 
-/// The procedure that a loop or an inlined call is a part of.
+/// Returns the procedure that contains a loop or an inlined call.
 fn procedure_of_part(tree: &ContextTree, id: usize) -> Option<NodeId> {
     let is_part_of_one = is_part(&tree.frames[tree.nodes[id].frame as usize]);
     is_part_of_one.then(|| function_around(tree, id as NodeId)).flatten()
 }
 
-/// The contexts at the depth where losses arise (ICS18, 4.3.2): significant ones that have most of what lies
-/// below them. Several on one path may be that; the innermost one that the next inner ones do not explain is
-/// taken. Of time in the wall each caller is as even as what it calls is evened out by waiting; of work alone,
-/// which `value` may be of, each caller up to main is as uneven as a single uneven callee.
+/// Returns the contexts at the depth where losses arise (ICS18, 4.3.2): significant contexts with
+/// more than `ORIGIN_FRACTION` of the sum below them. If several contexts of a path qualify, the
+/// innermost one that is not explained by its callees is returned. For wall-clock time a caller is
+/// as even as its callees are after waiting. For work alone, which `value` may also return, every
+/// caller up to main is as uneven as a single uneven callee.
 pub fn significant(
     parents: &[Option<NodeId>],
     value: impl Fn(usize) -> (f64, f64),
     run_ns: f64,
 ) -> Vec<NodeId> {
     let mut callees: Vec<Vec<usize>> = vec![Vec::new(); parents.len()];
-    // At and below each context.
+    // Contexts found at and below each context.
     let mut found: Vec<Vec<NodeId>> = vec![Vec::new(); parents.len()];
     for id in (0..parents.len()).rev() {
         let (own, sum) = value(id);
         let inner: Vec<NodeId> =
             callees[id].iter().flat_map(|callee| std::mem::take(&mut found[*callee])).collect();
         let of_callees = callees[id].iter().map(|callee| value(*callee).0);
-        // The outermost function holds everything: to name it says nothing.
+        // The outermost function contains everything, so naming it carries no information: the sum
+        // of its callees explains it.
         let explained: f64 = match parents[id] {
             None => of_callees.sum(),
             Some(_) => of_callees.fold(0.0, f64::max),

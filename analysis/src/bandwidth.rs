@@ -1,12 +1,13 @@
-//! How fast the ways between ranks are, from what calls moved in which time.
+//! Estimates the bandwidth between ranks from the bytes and times of calls.
 //!
-//! A call that moves its data itself, from begin to end, teaches a bandwidth; so does an exchange of
-//! nonblocking calls whose function does little else, from the first call to the last. Where calls only
-//! complete what travelled while the ranks computed, their own time is too short: it counts only where nothing
-//! better is known of messages of that size. What a receive has room for is no number of bytes, so receives
-//! teach nothing. Any call may have waited, and a few may seem to be fast beyond reason (what goes to the
-//! rank itself, what is only copied to be sent later): so neither the mean nor the maximum counts, but a high
-//! quantile of all ranks, phases and contexts, by the size of the messages.
+//! A call that moves its data itself, from begin to end, gives an observation; so does an exchange
+//! by nonblocking calls in a function that does little else, from the first call to the last. A
+//! call that only completes a transfer that went on while the ranks computed takes too short a
+//! time: it is used only if no better observation of messages of that size exists. The size of a
+//! receive's buffer is not the number of bytes received, so receives give no observations. Any call
+//! may include waiting, and a few seem implausibly fast (messages to the rank itself, data that is
+//! only copied to be sent later). The estimate is therefore neither the mean nor the maximum but a
+//! high quantile over all ranks, phases and contexts, by message size.
 
 use std::collections::BTreeMap;
 
@@ -14,40 +15,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::NS_PER_S;
 
-/// Observations up to this part, in percent, are slower than the pace that a way has.
+/// Quantile of the observations that is taken as bandwidth, in percent.
 const QUANTILE_PERCENT: u64 = 90;
-/// Fewer bytes say more of calls than of the way that they went.
+/// Minimum number of bytes of an observation: with fewer, the cost of the call dominates.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Bytes in a second that any way between ranks brings: where every call that was seen waited, none
-/// shows how fast the data could have come.
+/// Minimum bandwidth assumed between any two ranks, in bytes per second: if every observed call
+/// waited, no observation shows the true bandwidth.
 const LEAST_BANDWIDTH: u64 = 100_000_000;
-/// Significant bits of a bandwidth that are kept: it is at most a sixteenth too low.
+/// Significant bits of a bandwidth that are kept; the kept value is at most 1/16 too low.
 const KEPT_BITS: u32 = 5;
 
-/// Numbers of observations, by bytes in a second.
+/// Number of observations by bandwidth in bytes per second.
 type Histogram = BTreeMap<u64, u64>;
 
-/// What has been observed, by the size of a call's data: its binary logarithm.
+/// Observations by the binary logarithm of the bytes of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidths {
-    /// Operations that were measured from begin to end.
+    /// Operations measured from begin to end.
     whole: BTreeMap<u32, Histogram>,
-    /// By calls that completed what other calls had started, perhaps long before.
+    /// Calls that completed transfers started by earlier calls, possibly long before.
     completed: BTreeMap<u32, Histogram>,
 }
 
 impl Bandwidths {
-    /// Adds operations that were measured from begin to end: their number, bytes and time.
+    /// Adds operations measured from begin to end: their number, bytes and time.
     pub fn add_whole(&mut self, calls: u64, bytes: u64, time_ns: u64) {
         add(&mut self.whole, calls, bytes, time_ns);
     }
 
-    /// Takes in calls that completed what others had started.
+    /// Adds calls that completed transfers started by earlier calls.
     pub fn add_completed(&mut self, calls: u64, bytes: u64, time_ns: u64) {
         add(&mut self.completed, calls, bytes, time_ns);
     }
 
-    /// Takes in what other ranks observed.
+    /// Merges the observations of other ranks.
     pub fn combine(&mut self, other: Self) {
         let both = [(&mut self.whole, other.whole), (&mut self.completed, other.completed)];
         for (ours, theirs) in both {
@@ -60,12 +61,13 @@ impl Bandwidths {
         }
     }
 
-    /// The least time in which `calls` can move `bytes` together, in nanoseconds.
+    /// Returns the minimum time in which `calls` can move `bytes` in total, in nanoseconds.
     pub fn least_ns(&self, calls: u64, bytes: u64) -> f64 {
         bytes as f64 / self.of(size(calls, bytes)) as f64 * NS_PER_S
     }
 
-    /// Bytes in a second of messages of a size, or of the nearest that is known.
+    /// Returns the bandwidth, in bytes per second, of messages of a size, or of the nearest
+    /// observed size.
     fn of(&self, size: u32) -> u64 {
         let nearest = (0..u64::BITS).find_map(|distance| {
             let sizes = [size + distance, size.saturating_sub(distance)];
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn nine_of_ten_count_and_the_tenth_may_be_absurd() {
         let mut seen = Bandwidths::default();
-        // 400 MB in a second, but for calls that waited, and one that took no time at all.
+        // 400 MB per second, except for calls that waited and one call that took hardly any time.
         for _ in 0..4 {
             seen.add_whole(4, 400_000_000, 2 * SECOND);
         }
@@ -123,7 +125,7 @@ mod tests {
         assert_eq!(seen.of(26), 400_000_000 >> 24 << 24);
         seen.add_whole(4, 400_000_000, 1000);
         assert_eq!(seen.of(26), 400_000_000 >> 24 << 24);
-        // Of fewer than ten the fastest counts.
+        // With fewer than ten observations the fastest one is returned.
         let mut one = Bandwidths::default();
         one.add_whole(1, 400_000_000, 2 * SECOND);
         one.add_whole(1, 400_000_000, SECOND);

@@ -1,9 +1,9 @@
 //! Groups of contexts and ranks that vary together (Fowler's slides: bi-clustering): the ranks of a
 //! group have more, or less, work in its contexts than the other ranks.
 //!
-//! The matrix of contexts and ranks is bounded: the contexts in which ranks differ most, and evenly
-//! spaced ranks. Process 0 finds the groups in it ([`shaving`]); then every process says which of
-//! all its ranks belong to a group.
+//! The matrix of contexts and ranks is bounded: it holds the contexts in which ranks differ most,
+//! and evenly spaced ranks. Process 0 finds the groups in the matrix ([`shaving`]); then every
+//! process determines which of all its ranks belong to a group.
 
 pub mod shaving;
 
@@ -23,21 +23,21 @@ use crate::totals::Totals;
 
 use shaving::{Block, MIN_COLUMNS, MIN_ROWS, Matrix, blocks};
 
-/// Most contexts that are compared: those in which ranks differ most.
+/// Maximum number of compared contexts: those in which ranks differ most.
 const MAX_CONTEXTS: usize = 64;
-/// Most ranks that are compared, evenly spaced.
+/// Maximum number of compared ranks, evenly spaced.
 const MAX_RANKS: u32 = 128;
-/// Least standard deviation over ranks of a context that is compared, as a fraction of the run.
+/// Minimum standard deviation over ranks of a compared context, as a fraction of the run.
 const MIN_DEVIATION_FRACTION: f64 = 0.001;
 
-/// What is compared. Without contexts nothing is.
+/// Contexts and ranks that are compared; empty if there are too few of either.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     contexts: Vec<NodeId>,
     ranks: RankSet,
 }
 
-/// A group.
+/// Contexts and ranks that vary together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     contexts: Vec<NodeId>,
@@ -46,18 +46,17 @@ pub struct Group {
     variance_share: f64,
 }
 
-/// Which ranks belong to a group: those whose sum of scaled times lies above a threshold, or below
-/// it.
+/// Membership rule of a group: ranks with a sum of scaled times above a threshold, or below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Rule {
-    /// For each context that is compared, 0 where it is not the group's.
+    /// Scale of each compared context; 0 for contexts outside the group.
     scales: Vec<f64>,
     threshold: f64,
     more: bool,
 }
 
 impl Comparison {
-    /// Chooses contexts of work, and ranks.
+    /// Chooses the contexts of work and the ranks to compare.
     pub fn of(totals: &Totals, meanings: &[Meaning]) -> Self {
         let count = totals.job.ranks.len();
         let run_ns = totals.nodes.iter().map(|node| node.inclusive.mean(count)).fold(0.0, f64::max);
@@ -74,7 +73,7 @@ impl Comparison {
         let mut contexts: Vec<NodeId> = varying.into_iter().map(|(_, id)| id).collect();
         contexts.sort_unstable();
         if contexts.len() < MIN_ROWS || (count as usize) < MIN_COLUMNS {
-            // Nothing can be told from chance, so nothing is exchanged.
+            // Too small a matrix cannot be distinguished from chance, so nothing is exchanged.
             return Self::default();
         }
         let step = count.div_ceil(MAX_RANKS) as usize;
@@ -82,8 +81,8 @@ impl Comparison {
     }
 }
 
-/// Finds the groups of a job; they are at process 0, the list is empty elsewhere. `tree` and
-/// `comparison` are the same in all processes. Collective.
+/// Returns the groups of a job at process 0, an empty list elsewhere. `tree` and `comparison` must
+/// be the same in all processes. Collective.
 pub fn find(
     comm: &dyn Communicator,
     local: &[RankInput],
@@ -123,8 +122,9 @@ pub fn find(
     Ok(groups.map(|(block, ranks)| Group::new(comparison, block, ranks)).collect())
 }
 
-/// The work of a rank's communicating thread in each context itself, in nanoseconds. Not SC10's
-/// hybrid: a function and its loop are to have no time in common.
+/// Returns the exclusive work of a rank's communicating thread in each compared context, in
+/// nanoseconds. Not SC10's hybrid exclusive time, because a function and its loop must not share
+/// time.
 fn work_ns(input: &RankInput, tree: &mut CanonicalTree, comparison: &Comparison) -> Vec<u64> {
     let profile = &input.profile;
     let places = tree.adopt(&profile.tree, Threads::Main, |_| true);
@@ -144,8 +144,8 @@ fn matrix(times: &BTreeMap<u32, Vec<u64>>, contexts: usize) -> Matrix {
     Matrix::new(times.len(), (0..contexts).map(row))
 }
 
-/// The rule that tells the columns of a block from the others: the threshold lies in the middle
-/// between both.
+/// Returns the rule that separates the columns of a block from the others: the threshold is
+/// half-way between their means.
 fn rule(matrix: &Matrix, block: &Block) -> Rule {
     let mut scales = vec![0.0; matrix.height()];
     for row in &block.rows {
@@ -178,7 +178,7 @@ impl Group {
         Self { contexts, ranks, more: block.more, variance_share: block.variance_share }
     }
 
-    /// The group for a reader. `places` are the contexts' indices in the summary's tree.
+    /// Returns the group for the summary. `places` are the contexts' indices in the summary's tree.
     pub fn shown(&self, places: &[Option<u32>]) -> Bicluster {
         Bicluster {
             nodes: self.contexts.iter().filter_map(|id| places[*id as usize]).collect(),

@@ -1,17 +1,17 @@
-//! The canonical tree: the union of the ranks' calling contexts (SC10, III-B).
+//! Canonical tree: the union of the ranks' calling contexts (SC10, III-B).
 //!
-//! Contexts are the same if they have the same callers, the same frame and the same call site. The
-//! communicating threads and the other threads of the processes have separate roots.
+//! Two contexts are equal if their callers, frame and call site are equal. The communicating
+//! threads and the other threads of the processes have separate roots.
 
 use std::collections::HashMap;
 
 use plimsoll_collector::profile::{ContextTree, Frame, Node, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Which threads a context belongs to.
+/// Class of threads that a context belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Threads {
-    /// Of each process the thread that communicates.
+    /// The communicating thread of each process.
     Main,
     /// All other application threads.
     Other,
@@ -19,13 +19,13 @@ pub enum Threads {
 
 type Key = (Threads, Option<NodeId>, u32, u64);
 
-/// A union of calling-context trees. Node ids are those of the order of insertion: they mean
-/// nothing outside this value.
+/// Union of calling-context trees. Node ids follow the order of insertion and have no meaning
+/// outside this value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CanonicalTree {
-    /// Its contexts, parents before children.
+    /// Contexts of the union, parents before children.
     pub contexts: ContextTree,
-    /// Whose they are, by node.
+    /// Class of threads of each node.
     pub threads: Vec<Threads>,
     #[serde(skip)]
     frame_ids: HashMap<Frame, u32>,
@@ -34,7 +34,8 @@ pub struct CanonicalTree {
 }
 
 impl CanonicalTree {
-    /// The indices do not travel; they are made again where the tree is to grow.
+    /// Rebuilds the indices if they are missing: they are not serialised, and only needed to add
+    /// nodes.
     fn index(&mut self) {
         if self.node_ids.len() == self.contexts.nodes.len() {
             return;
@@ -67,8 +68,8 @@ impl CanonicalTree {
         })
     }
 
-    /// Takes in those contexts of a tree that `chosen` names, which must include the callers of
-    /// each; returns for each context its node here.
+    /// Adds the contexts of a tree that `chosen` selects; `chosen` must include the callers of
+    /// each. Returns the node here of each context, `None` for contexts not chosen.
     pub fn adopt(
         &mut self,
         tree: &ContextTree,
@@ -79,12 +80,13 @@ impl CanonicalTree {
         self.take_in(tree, |_| threads, order)
     }
 
-    /// Takes in all contexts of another union; returns for each of them its node here.
+    /// Adds all contexts of another union; returns the node here of each of them.
     pub fn merge(&mut self, other: &Self) -> Vec<NodeId> {
         self.merge_in_order(other, 0..other.contexts.nodes.len() as NodeId)
     }
 
-    /// The same in an order that names every context once, callers before callees.
+    /// Like [`merge`](Self::merge), in an order that contains every context once, callers before
+    /// callees.
     pub fn merge_in_order(
         &mut self,
         other: &Self,
@@ -92,7 +94,7 @@ impl CanonicalTree {
     ) -> Vec<NodeId> {
         let whose = |node: NodeId| other.threads[node as usize];
         let places = self.take_in(&other.contexts, whose, order);
-        // All are in the order, so all have a place.
+        // The order contains all contexts, so each has a node.
         places.into_iter().flatten().collect()
     }
 
@@ -119,10 +121,10 @@ impl CanonicalTree {
     }
 }
 
-/// One step of a call path: a frame and its call site.
+/// Step of a call path: a frame and its call site.
 pub type Step = (Frame, u64);
 
-/// The call path to a node, outermost first.
+/// Returns the call path to a node, outermost frame first.
 pub fn path(tree: &ContextTree, node: NodeId) -> Vec<Step> {
     let mut path = Vec::new();
     let mut at = Some(node);
@@ -135,7 +137,7 @@ pub fn path(tree: &ContextTree, node: NodeId) -> Vec<Step> {
     path
 }
 
-/// The node of a call path in a tree, if the tree has it.
+/// Returns the node of a call path; `None` if the tree does not contain the path.
 pub fn find(tree: &ContextTree, path: &[Step]) -> Option<NodeId> {
     let mut at = None;
     for (frame, site) in path {
@@ -147,7 +149,7 @@ pub fn find(tree: &ContextTree, path: &[Step]) -> Option<NodeId> {
     at
 }
 
-/// Marks the contexts at or below `top`.
+/// Returns for each context whether it is at or below `top`.
 pub fn below(tree: &ContextTree, top: Option<NodeId>) -> Vec<bool> {
     let mut below = Vec::with_capacity(tree.nodes.len());
     for (node, id) in tree.nodes.iter().zip(0..) {
@@ -157,7 +159,7 @@ pub fn below(tree: &ContextTree, top: Option<NodeId>) -> Vec<bool> {
     below
 }
 
-/// Whether all references inside a tree lead somewhere, and parents come before children.
+/// Returns whether all references inside a tree are valid and parents come before children.
 pub fn is_sound(tree: &ContextTree) -> bool {
     tree.nodes.iter().zip(0..).all(|(node, id)| {
         (node.frame as usize) < tree.frames.len() && node.parent.is_none_or(|parent| parent < id)

@@ -1,5 +1,5 @@
-//! Losses to partners, once it is known who waits for whom: which ranks the waiting ranks wait for, and
-//! at which rank, in which context, a chain of waiting ranks begins.
+//! Losses to partners, after the ranks have reported their waits: finds the ranks that are waited
+//! for, and the rank and context at which a chain of waiting ranks begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,24 +16,24 @@ use crate::ranks::RankSet;
 use crate::summary::{LossKind, WaitsFor};
 use crate::totals::Totals;
 
-/// Ranks that have at least this part of the waiting are named one by one, others together.
+/// Ranks with at least this fraction of the waiting are named individually, all others together.
 const NAMED_FRACTION: f64 = 0.1;
-/// Ranks at which at least this part of a loss's waiting begins are its origin.
+/// Minimum fraction of a loss's waiting that must begin at the origin's ranks.
 const ORIGIN_FRACTION: f64 = 0.3;
-/// As many begin a chain together whose parts are at least this part of the largest.
+/// Ranks with at least this fraction of the largest rank's share begin a chain together.
 const ALIKE_FRACTION: f64 = 0.5;
-/// The origin's work exceeds that of the mean rank by at least this part of its own, or its largest context
-/// counts.
+/// The excess of the origin's work over the mean rank determines the causes if it is at least this
+/// fraction of the origin's work; otherwise all of the work does.
 const EXCESS_FRACTION: f64 = 0.1;
-/// A context that holds at least this part of what the origin computes is a cause.
+/// Minimum fraction of the origin's work (or excess) that makes a context a cause.
 const CAUSE_FRACTION: f64 = 0.2;
 
-/// What is known of the waiting behind one loss.
+/// Waits behind one loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chain {
-    /// Which ranks are waited for.
+    /// Ranks that are waited for.
     pub waits_for: Vec<WaitsFor>,
-    /// Where the chain begins.
+    /// Begin of the chain; `None` if no ranks stand out.
     pub origin: Option<Beginning>,
 }
 
@@ -42,13 +42,13 @@ pub struct Chain {
 pub struct Beginning {
     /// The ranks.
     pub ranks: RankSet,
-    /// Part of the waiting that leads to them.
+    /// Fraction of the waiting that leads to these ranks.
     pub share: f64,
-    /// What they compute meanwhile, if something stands out.
+    /// Context that these ranks compute in while the others wait; `None` if none stands out.
     pub node: Option<NodeId>,
 }
 
-/// Call paths in which each loss shows.
+/// Returns the call paths in which each loss shows.
 pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::canonical::Step>>> {
     let contexts = &totals.tree.contexts;
     let paths = |finding: &Finding| {
@@ -58,7 +58,7 @@ pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::
     findings.iter().map(paths).collect()
 }
 
-/// The chains behind the losses, in their order.
+/// Returns the chain behind each loss, in the order of `findings`.
 pub fn chains(findings: &[Finding], pairs: &Pairs, seats: &Seats) -> Vec<Chain> {
     let all = pairs.waits();
     let chain = |(at, finding): (usize, &Finding)| {
@@ -97,7 +97,8 @@ fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
     all
 }
 
-/// Where the waiting of a loss begins; `None` if it leads to many ranks, or goes around.
+/// Returns the ranks at which the waiting of a loss begins; `None` if the waiting leads to many
+/// ranks or forms a cycle.
 fn beginning(waits: &Waits, all: &Waits, seats: &Seats) -> Option<Beginning> {
     let whole_ns: f64 = waits.values().sum();
     let begins = origins(waits, all);
@@ -105,7 +106,7 @@ fn beginning(waits: &Waits, all: &Waits, seats: &Seats) -> Option<Beginning> {
     let alike = begins.iter().filter(|(_, ns)| **ns >= ALIKE_FRACTION * most_ns);
     let alike: Vec<(u32, f64)> = alike.map(|(seat, ns)| (*seat, *ns)).collect();
     let share = alike.iter().map(|it| it.1).sum::<f64>() / whole_ns.max(1.0);
-    // Where all ranks are alike, none of them is what the others wait for.
+    // If most ranks are equally waited for, none of them is the origin.
     let stands_out = 2 * alike.len() <= seats.count() || seats.count() <= 2 && alike.len() == 1;
     if !stands_out || share < ORIGIN_FRACTION {
         return None;
@@ -114,7 +115,7 @@ fn beginning(waits: &Waits, all: &Waits, seats: &Seats) -> Option<Beginning> {
     Some(Beginning { ranks, share, node: None })
 }
 
-/// Where to ask what the ranks compute at which chains begin.
+/// Returns the ranks at which chains begin, and their phases: these ranks are asked for their work.
 pub fn begins(findings: &[Finding], chains: &[Chain]) -> Vec<Begin> {
     let begin = |(finding, chain): (&Finding, &Chain)| {
         let origin = chain.origin.as_ref()?;
@@ -123,8 +124,8 @@ pub fn begins(findings: &[Finding], chains: &[Chain]) -> Vec<Begin> {
     findings.iter().zip(chains).filter_map(begin).collect()
 }
 
-/// Names what ranks compute at which chains begin as the causes of the losses. `answers` are to
-/// [`begins`].
+/// Sets the contexts in which the origins compute as causes of the losses. `answers` are the
+/// answers to [`begins`], in the same order.
 pub fn name_causes(
     (totals, owners): (&Totals, &Owners),
     findings: &mut [Finding],
@@ -146,8 +147,8 @@ pub fn name_causes(
     }
 }
 
-/// What ranks at the begin of a chain compute: that in which they exceed the mean, if that is much, else
-/// all of it.
+/// Returns the contexts in which the origin's ranks compute: by excess over the mean if the excess
+/// is large, otherwise by all of their work.
 fn computed(
     (totals, owners): (&Totals, &Owners),
     phase: u64,
@@ -157,7 +158,7 @@ fn computed(
 ) -> Vec<Cause> {
     let Some(phase) = totals.sums.phases.get(&phase) else { return Vec::new() };
     let (contexts, all_ranks) = (&totals.tree.contexts, totals.job.ranks.len());
-    // What serves several functions is its caller's choice.
+    // Work of a function that several functions call is attributed to its caller.
     let shared = shared_functions(contexts, owners, phase, all_ranks);
     let mut known: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
     for (path, ns) in work {
@@ -187,7 +188,7 @@ fn computed(
     causes
 }
 
-/// The context itself, or the function around a loop, if that serves several functions.
+/// Returns the context itself, or the function around a loop, if several functions call it.
 fn shared_around(
     contexts: &ContextTree,
     node: NodeId,

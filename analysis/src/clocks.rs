@@ -1,20 +1,21 @@
-//! How the ranks' clocks stand to each other (PPoPP20, 4.1): for each the offset from the reference's,
-//! which is the lowest rank's, and its drift.
+//! Offsets and drifts of the ranks' clocks (PPoPP20, 4.1), relative to the reference clock, which
+//! is the lowest rank's.
 //!
-//! Phases and losses need none of this, for the k-th synchronisation is the same on every rank, and each
-//! rank counts its time from its own begin. It is for who puts moments of different ranks side by side:
-//! when the reference's clock says t, a rank's says t + offset + drift * (t - begin), where begin is that
-//! of the reference's run.
+//! Phases and losses do not need aligned clocks: the k-th synchronisation is the same on every
+//! rank, and each rank measures time from its own begin. Alignment serves readers that compare
+//! times of different ranks: when the reference clock reads t, a rank's clock reads t + offset +
+//! drift * (t - begin), where begin is the begin of the reference's run.
 //!
-//! - Ranks that read one clock, that of their node, are exactly together: they are not compared.
-//! - Who reads the reference's clock tells when it released somebody first from each synchronisation: the
-//!   earliest return is the least delayed. All ranks are told, and [fit](fit()) what they saw.
-//! - The ranks of another clock are then reduced to one line.
-//! - Where a clock has too few synchronisations, [messages](exchange()) stand in for all; and where they
-//!   contradict, they are believed.
+//! - Ranks that read the same clock, that of their node, are exactly aligned and not compared.
+//! - For each synchronisation the ranks on the reference clock determine the earliest return of any
+//!   of them, which is the least delayed one. All ranks receive these times and [fit](fit()) their
+//!   own returns to them.
+//! - The fits of all ranks of another clock are then reduced to one line.
+//! - If a clock has too few synchronisations, [messages](exchange()) replace synchronisations for
+//!   all clocks. If messages and synchronisations contradict each other, messages are used.
 //!
-//! Where calls are not measured, [`crate::series`] finds the returns in the samples, to within a period; from
-//! there on all is the same.
+//! If calls are not measured, [`crate::series`] finds the returns in the samples, with the
+//! precision of a period; all later steps are the same.
 
 use std::collections::BTreeMap;
 
@@ -33,17 +34,18 @@ pub use exchange::exchange;
 pub use fit::{FEWEST, Fit, fit};
 use line::{Line, drifted_ns};
 
-/// A clock: the ranks that read it have the same one.
+/// Identity of a clock: ranks with equal names read the same clock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClockName {
     host: String,
     id: String,
-    /// Where it is not known who else reads it.
+    /// Set if it is not known which other ranks read the clock; the clock is then this rank's
+    /// alone.
     rank: Option<u32>,
 }
 
 impl ClockName {
-    /// The one that a rank reads.
+    /// Returns the name of the clock that a rank reads.
     pub fn of(input: &RankInput) -> Self {
         let id = input.clock.id.clone();
         let rank = id.is_empty().then_some(input.rank);
@@ -51,33 +53,33 @@ impl ClockName {
     }
 }
 
-/// The lowest rank and its clock.
+/// Lowest rank and its clock; `None` without ranks.
 pub type Lowest = Option<(u32, ClockName)>;
 
-/// The lowest of some ranks.
+/// Returns the lowest of some ranks.
 pub fn lowest(inputs: &[RankInput]) -> Lowest {
     inputs.iter().min_by_key(|input| input.rank).map(|input| (input.rank, ClockName::of(input)))
 }
 
-/// The lower one of two groups of ranks.
+/// Returns the lower of two lowest ranks.
 pub fn lower(ours: Lowest, theirs: Lowest) -> Lowest {
     ours.into_iter().chain(theirs).min()
 }
 
-/// The clock with which the others are compared.
+/// Reference clock, with which all others are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
     lowest: Lowest,
-    /// Run of the lowest rank, from its begin on and so long.
+    /// Begin of the lowest rank's run and its duration, in nanoseconds.
     run_ns: Option<(u64, u64)>,
-    /// When somebody first returned, by the index of the synchronisation.
+    /// Earliest return of any rank on this clock, in nanoseconds, by index of the synchronisation.
     ends: BTreeMap<u64, u64>,
-    /// That was not measured: samples showed it.
+    /// Whether returns were found in samples instead of being measured.
     by_samples: bool,
 }
 
 impl Reference {
-    /// What its ranks have to tell. Collective.
+    /// Collects the returns of the ranks on the reference clock. Collective.
     pub fn learn(
         comm: &dyn Communicator,
         local: &[RankInput],
@@ -115,12 +117,12 @@ impl Reference {
         self
     }
 
-    /// Begin of the run, and its middle since then.
+    /// Returns the begin of the run and its middle, relative to the begin, in nanoseconds.
     fn run(&self) -> Option<(u64, i64)> {
         self.run_ns.map(|(begin, length)| (begin, signed(length / 2, 0)))
     }
 
-    /// How a rank's clock stands to this one, by the synchronisations that both kept.
+    /// Fits a rank's clock to this one by the synchronisations that both recorded.
     fn fit(&self, input: &RankInput) -> Option<Fit> {
         let releases = input.profile.releases.as_ref()?;
         let (begin_ns, middle_ns) = self.run()?;
@@ -138,28 +140,28 @@ fn signed(one: u64, other: u64) -> i64 {
     apart.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// Ranks of one clock that are asked how it stands: more would tell little more, and the root has as many
-/// clocks in memory as there are nodes.
+/// Maximum number of ranks per clock with a fit. More ranks add little precision, and the root
+/// holds the fits of as many clocks as there are nodes.
 const MOST_FITS: usize = 16;
 
-/// What the ranks of one clock know of it.
+/// Fits and exchanges of the ranks of one clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
     ranks: RankSet,
-    /// By rank, of the lowest [`MOST_FITS`] that shared enough synchronisations.
+    /// Fit by rank, for the lowest [`MOST_FITS`] ranks that share enough synchronisations.
     fits: BTreeMap<u32, Fit>,
-    /// From the lowest rank that has any.
+    /// Exchanges of the lowest rank that has any.
     exchanges: Option<(u32, Vec<Exchange>)>,
 }
 
-/// What some ranks know of their clocks.
+/// Fits and exchanges of some ranks, by clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockTotals {
     clocks: BTreeMap<ClockName, Known>,
 }
 
 impl ClockTotals {
-    /// Takes in one rank.
+    /// Adds one rank.
     pub fn add_rank(&mut self, input: &RankInput, reference: &Reference) {
         let is_lowest = reference.lowest.as_ref().is_some_and(|(rank, _)| *rank == input.rank);
         let fit = if is_lowest { None } else { reference.fit(input) };
@@ -172,14 +174,14 @@ impl ClockTotals {
         self.clocks.entry(ClockName::of(input)).or_default().combine(known);
     }
 
-    /// Takes in the ranks of another group.
+    /// Merges the clocks of other ranks.
     pub fn combine(&mut self, other: Self) {
         for (name, known) in other.clocks {
             self.clocks.entry(name).or_default().combine(known);
         }
     }
 
-    /// What it takes to put the ranks' times on the reference's clock.
+    /// Returns the shifts that convert the ranks' times to the reference clock.
     pub fn alignment(&self, reference: &Reference, period_ns: u64) -> Alignment {
         let lines = self.chosen_lines(reference, period_ns).map(|(_, lines)| lines);
         let lines = lines.into_iter().flatten().map(|(name, line)| {
@@ -192,7 +194,8 @@ impl ClockTotals {
         }
     }
 
-    /// How all clocks stand, once all ranks are in. `period_ns` is what the times of samples are good for.
+    /// Returns offsets and drifts of all clocks, once all ranks are added. `period_ns` is the
+    /// precision of times from samples.
     pub fn conclude(&self, reference: &Reference, period_ns: u64) -> Clocks {
         let Some((lowest, ours)) = &reference.lowest else { return unknown(0) };
         let Some((method, lines)) = self.chosen_lines(reference, period_ns) else {
@@ -219,8 +222,8 @@ impl ClockTotals {
         }
     }
 
-    /// The lines of all clocks but the reference's, and the method that they come from; `None` where
-    /// one of them has none.
+    /// Returns the lines of all clocks except the reference, and the method that they come from;
+    /// `None` if a clock has no line.
     fn chosen_lines(
         &self,
         reference: &Reference,
@@ -251,7 +254,7 @@ impl ClockTotals {
         }
     }
 
-    /// The lines of all clocks but the reference's; `None` if one of them has none.
+    /// Returns the lines of all clocks except the reference; `None` if a clock has no line.
     fn lines(&self, ours: &ClockName, line: impl Fn(&Known) -> Option<Line>) -> Option<Lines<'_>> {
         let others = self.clocks.iter().filter(|(name, _)| *name != ours);
         others.map(|(name, known)| Some((name, line(known)?))).collect()
@@ -260,26 +263,27 @@ impl ClockTotals {
 
 type Lines<'a> = BTreeMap<&'a ClockName, Line>;
 
-/// By how much a clock is ahead of the reference's.
+/// Lead of a clock over the reference clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Shift {
-    /// At the begin of the reference's run, in nanoseconds.
+    /// Lead at the begin of the reference's run, in nanoseconds.
     begin_ns: i64,
-    /// By how much it runs faster, in parts per 10^12.
+    /// Drift in parts per 10^12; positive if the clock is faster.
     drift_ppt: i64,
 }
 
-/// What it takes to put the times of any rank on the reference's clock.
+/// Shifts that convert the times of any rank to the reference clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alignment {
-    /// Begin of the reference's run on its clock.
+    /// Begin of the reference's run on the reference clock, in nanoseconds.
     begin_ns: Option<u64>,
     shifts: BTreeMap<ClockName, Shift>,
 }
 
 impl Alignment {
-    /// When a rank's run began, in nanoseconds since the begin of the reference's run. 0 where the
-    /// rank's clock is not known: MPI_Init returns about the same time everywhere.
+    /// Returns the begin of a rank's run, in nanoseconds since the begin of the reference's run.
+    /// Returns 0 if the rank's clock is unknown: MPI_Init returns at about the same time on all
+    /// ranks.
     pub fn begin_ns(&self, input: &RankInput) -> i64 {
         let releases = input.profile.releases.as_ref();
         let shift = self.shifts.get(&ClockName::of(input));
@@ -291,8 +295,8 @@ impl Alignment {
     }
 }
 
-/// Whether messages show that synchronisations are wrong by more than samples could show: what messages may
-/// be wrong by is bounded, while ranks without cores of their own may be late from every single
+/// Returns whether messages and synchronisations differ by more than the error of messages plus one
+/// period. Messages have a bounded error, while ranks that share cores may return late from every
 /// synchronisation.
 fn contradict(by_releases: &Lines<'_>, by_messages: &Lines<'_>, period_ns: u64) -> bool {
     by_releases.iter().any(|(name, line)| {

@@ -1,13 +1,14 @@
-//! Ranks that did alike (ICS18, 4.2; PPoPP20, 3.1): their courses are clustered while totals are
-//! reduced, and each cluster keeps the weighted average of its members as its representative course.
-//! Threads of all ranks likewise ([`crate::crews`]), after those of one rank with each other.
+//! Clusters ranks with similar behaviour (ICS18, 4.2; PPoPP20, 3.1). The temporal context trees of
+//! ranks are clustered while totals are reduced; each cluster keeps the weighted average of its
+//! members' trees as its representative tree. Threads of all ranks are clustered in the same way
+//! ([`crate::crews`]), after the threads of each rank have been clustered with each other.
 //!
-//! Courses are compared by what their keys stand for in the canonical tree, and by where calls and loops
-//! stand in the control flow of the functions that hold them: so ranks on different nodes, whose
-//! modules lie elsewhere in memory, need not know each other's addresses.
+//! Trees are compared by the canonical contexts of their keys and by the positions of calls and
+//! loops in the control flow of the functions that contain them. Ranks on different nodes, where
+//! modules are loaded at different addresses, need no addresses of each other.
 //!
-//! Where ranks are not well separated, clusters depend on the order in which they come together
-//! (ICS18, Algorithm 3); so that order is that of the ranks themselves. Totals never depend on it.
+//! If ranks are not well separated, clusters depend on the order of merging (ICS18, Algorithm 3);
+//! ranks are therefore merged in a fixed order of rank numbers. Totals do not depend on any order.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -27,8 +28,8 @@ use crate::input::RankInput;
 use crate::ranks::RankSet;
 use crate::summary::RankCluster;
 
-/// Most nodes of a representative course: with at most log2(ranks) clusters, that bounds what a message
-/// of the reduction and the root hold.
+/// Maximum number of nodes of a representative tree. With at most log2(ranks) clusters, this limit
+/// bounds the size of a reduction message and the memory of the root.
 const MOST_NODES: usize = 1 << 13;
 
 /// The ranks of a cluster.
@@ -53,30 +54,31 @@ impl Deref for MemberRanks {
     }
 }
 
-/// What a key stands for, to all ranks.
+/// Job-wide meaning of a key, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RankKey {
     /// As in [`CourseKey`], but a node of the canonical tree.
     node: Option<NodeId>,
     site: u64,
     position: Option<u64>,
-    /// A hash of its path: an order of keys that does not depend on who came first.
+    /// Hash of the context's path: orders keys independently of the order of merging.
     name: u64,
 }
 
-/// Clusters of some ranks.
+/// Clusters of some of the ranks.
 ///
-/// Ranks come together in pairs of blocks: 0 with 1, 2 with 3, then 0-1 with 2-3, whoever holds them and
-/// whatever the shape of the reduction. So clusters do not depend on how ranks lie on nodes. Where
-/// neighbouring ranks are on one node, or on neighbouring ones, as launchers place them, there are never
-/// many blocks that wait for their partner.
+/// Ranks are merged in pairs of blocks: 0 with 1, 2 with 3, then 0-1 with 2-3, independently of the
+/// process that holds a block and of the shape of the reduction. Clusters therefore do not depend
+/// on the placement of ranks on nodes. If neighbouring ranks are on one node or on neighbouring
+/// nodes, as launchers place them, only few blocks wait for their partner at any time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Clusters {
-    /// By key.
+    /// Indexed by key.
     keys: Vec<RankKey>,
-    /// Clusters of each block of 2^level ranks, by its first rank.
+    /// Clusters of each block of 2^level ranks, by the block's first rank.
     blocks: BTreeMap<Block, Vec<Cluster<MemberRanks>>>,
-    /// How many courses there may be in the job: on it the number of clusters depends.
+    /// Upper bound of the number of temporal context trees in the job; determines the maximum
+    /// number of clusters.
     courses: u64,
 }
 
@@ -86,7 +88,7 @@ struct Block {
     level: u32,
 }
 
-/// The control flow as the positions of keys tell it.
+/// Control flow given by the positions of keys.
 struct Positions<'a>(&'a [RankKey]);
 
 impl ControlFlow for Positions<'_> {
@@ -101,7 +103,7 @@ impl ControlFlow for Positions<'_> {
     }
 }
 
-/// Keys that are numbered anew, all or those that are known.
+/// Mapping from old key numbers to new ones; `None`: the key is unknown in the new numbering.
 struct Renumbered<'a>(&'a [Option<Key>]);
 
 impl Terms for Renumbered<'_> {
@@ -113,8 +115,9 @@ impl Terms for Renumbered<'_> {
 }
 
 impl Clusters {
-    /// Takes in one rank, whose contexts are at `places`: its course, or those of its threads, or none. In
-    /// the job there may be as many as `most`.
+    /// Adds one rank with its temporal context tree, the trees of its threads, or none. `places`
+    /// holds the canonical node of each of its contexts; `most` is the upper bound of the number of
+    /// trees in the job.
     pub fn add_rank<'n>(
         &mut self,
         rank: u32,
@@ -141,7 +144,8 @@ impl Clusters {
         self.insert(Block { first: rank, level: 0 }, courses);
     }
 
-    /// Takes in other ranks, whose contexts are at `places`.
+    /// Merges the clusters of other ranks; `places` holds the canonical node of each of their
+    /// contexts.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         let keys: Vec<Option<Key>> = {
             let mut adopt = self.adopter();
@@ -159,8 +163,8 @@ impl Clusters {
         }
     }
 
-    /// All ranks as one set of clusters, by ascending lowest rank. Keys come in the order of the canonical
-    /// tree, so equal clusters are told alike.
+    /// Returns the clusters of all ranks, by ascending lowest rank. Keys are sorted by canonical
+    /// node, so that equal clusters have equal representations.
     pub fn finished(&self) -> Finished {
         let mut clusters = Vec::new();
         for block in self.blocks.values().rev() {
@@ -191,7 +195,7 @@ impl Clusters {
         self.blocks.insert(block, clusters);
     }
 
-    /// Two sets, the lower ranks first, as one.
+    /// Merges two sets of clusters into one; `lower` holds the lower ranks.
     fn merged(
         &self,
         lower: Vec<Cluster<MemberRanks>>,
@@ -205,7 +209,7 @@ impl Clusters {
         clusters
     }
 
-    /// Takes in keys; says which of ours each of them is.
+    /// Returns a function that adds a key, or finds an equal one, and returns the key's number.
     fn adopter(&mut self) -> impl FnMut(RankKey) -> Key + '_ {
         let mut ids = ids(&self.keys);
         let keys = &mut self.keys;
@@ -221,7 +225,7 @@ impl Clusters {
     }
 }
 
-/// The clusters of all ranks.
+/// Clusters of all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finished {
     keys: Vec<RankKey>,
@@ -229,22 +233,25 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The clusters with their members and representative courses.
+    /// Returns the clusters with their members and representative trees.
     pub fn clusters(&self) -> &[Cluster<MemberRanks>] {
         &self.clusters
     }
 
-    /// What keys stand for: contexts, of which some are none of the program's.
+    /// Returns the function from keys to canonical contexts; `None` for keys that are no context of
+    /// the program.
     pub fn contexts(&self) -> impl Fn(Key) -> Option<NodeId> + '_ {
         |key| self.keys.get(key.0 as usize)?.node
     }
 
-    /// How far each cluster is from the one that is nearest to it, as a ratio; `None` where it is alone.
+    /// Returns the distance of each cluster to its nearest neighbour, as a ratio; `None` for the
+    /// only cluster.
     pub fn distances(&self) -> Vec<Option<f64>> {
         separations(&self.clusters, &Positions(&self.keys))
     }
 
-    /// The keys here of a rank whose contexts are in `tree`, as far as they are known here.
+    /// Returns the number here of each key of a rank with contexts in `tree`; `None` for keys
+    /// unknown here.
     fn keys_of(
         &self,
         course: &CourseProfile,
@@ -252,7 +259,7 @@ impl Finished {
         contexts: &mut CanonicalTree,
     ) -> Vec<Option<Key>> {
         let ids = ids(&self.keys);
-        // What no rank's values are in gets a number that none of the keys has.
+        // A context without values of any rank gets a new node, which no key refers to.
         let places = contexts.adopt(tree, Threads::Main, |_| true);
         let own = |key: &CourseKey| {
             let node = key.node.and_then(|node| places[node as usize]);
@@ -262,12 +269,12 @@ impl Finished {
     }
 }
 
-/// The number of each key, by what makes it one key.
+/// Maps the identity of each key (canonical node and site) to its number.
 fn ids(keys: &[RankKey]) -> HashMap<(Option<NodeId>, u64), u32> {
     keys.iter().map(|key| (key.node, key.site)).zip(0..).collect()
 }
 
-/// A hash of the path of each context.
+/// Returns a hash of the path of each context.
 fn names(tree: &ContextTree) -> Vec<u64> {
     let mut names: Vec<u64> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
@@ -289,9 +296,10 @@ fn renumbered(tree: &Node, keys: &[Option<Key>]) -> Node {
     tree.translated(((), root), &mut Renumbered(keys))
 }
 
-/// The clusters of all ranks as the summary tells them, at process 0; `None` elsewhere. All processes
-/// have the representative courses and their `contexts`, which may grow, and the rank that is nearest
-/// to each is found. Collective.
+/// Returns the clusters of all ranks in the form of the summary at process 0, `None` elsewhere. All
+/// processes hold the representative trees and their `contexts`, to which nodes may be added. Each
+/// rank compares its own tree with its cluster's representative tree; the nearest rank represents
+/// the cluster. Collective.
 pub fn shown(
     comm: &dyn Communicator,
     local: &[RankInput],
@@ -323,7 +331,7 @@ pub fn shown(
     }))
 }
 
-/// The nearer of two ranks; of two that are as near, the lower.
+/// Returns the nearer of two ranks; the lower rank if distances are equal.
 fn nearer(one: Option<(f64, u32)>, other: Option<(f64, u32)>) -> Option<(f64, u32)> {
     let of = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     one.into_iter().chain(other).min_by(of)

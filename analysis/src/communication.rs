@@ -1,15 +1,15 @@
-//! Losses to communication: time that ranks spend in calls of MPI although their work is even, because
-//! they call often, because their partners come late, or because they move much (PPoPP20, 5.3.2 and
-//! Table 2).
+//! Losses to communication: time in MPI calls although work is even, due to frequent calls, late
+//! partners or large amounts of data (PPoPP20, 5.3.2 and Table 2).
 //!
-//! PPoPP20 says of each call that it costs what it takes on average. Part of that may be the waiting
-//! for uneven work, which is a loss of its own, so that seconds would count twice. Here a phase has
-//! a budget: it lasts as long as its work evenly spread, plus what uneven work costs, plus the rest.
-//! The rest is what even work would still leave of the time in calls, and only that is shared out among
-//! them. What all ranks spend in a call alike (ICS18, Table 1: the least of a synchronisation is wait)
-//! comes first. What is left of the rest is put down to the calls in which ranks wait unevenly: also
-//! when it shows in the synchronisation at the end, where those wait whom the others' waiting has not
-//! held up yet, as the first ranks of a pipeline do.
+//! PPoPP20 charges each call its mean time. Part of that time may be waiting for uneven work, which
+//! is a loss of its own, so that seconds would count twice. Here each phase has a budget: its
+//! duration is the mean work, plus the cost of uneven work, plus the rest. The rest is the time in
+//! calls that would remain with even work; only this rest is divided among the calls. The even part
+//! of the time in a call, equal on all ranks (ICS18, Table 1: the minimum over ranks of a
+//! synchronisation is wait), is charged first. The remainder is charged to the calls in which ranks
+//! wait unevenly. This includes waiting that shows in the synchronisation at the end of the phase,
+//! where ranks wait that were not held up by other ranks' waiting before, such as the first ranks
+//! of a pipeline.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::thresholds::{
 };
 use crate::totals::{PhaseNode, PhaseTotals, SyncTotals, Totals, uneven_ns};
 
-/// Calls that wait for processes which are no ranks of the job (MPI-4.1, 11.8 and 11.9).
+/// Calls that wait for processes outside the job (MPI-4.1, 11.8 and 11.9).
 const AWAITS_OTHER_JOBS: [&str; 6] = [
     "MPI_Comm_spawn",
     "MPI_Comm_spawn_multiple",
@@ -43,25 +43,26 @@ const AWAITS_OTHER_JOBS: [&str; 6] = [
     "MPI_Comm_disconnect",
 ];
 
-/// Why a call takes its time.
+/// Reason for the time of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reason {
-    /// The kind of loss that it is.
+    /// Kind of the loss.
     pub kind: LossKind,
-    /// What is to blame: the loop around frequent calls, the function that makes long ones.
+    /// Cause: the loop around frequent calls, or the function that makes long ones; `None` if the
+    /// cause is other ranks.
     pub cause: Option<NodeId>,
 }
 
-/// What all calls of a phase lose for one reason.
+/// Loss of all calls of a phase for one reason.
 #[derive(Clone, Debug, Default)]
 struct Lost {
     ns: f64,
-    /// What is to blame, in each context.
+    /// Loss by the context of the cause.
     causes: BTreeMap<Option<NodeId>, f64>,
     calls: Vec<(NodeId, f64)>,
 }
 
-/// Of the time in a call, the part that moving its data takes.
+/// Returns the fraction of a call's time that moving its data takes, 0 to 1.
 pub fn transfer_part(call: &SyncTotals, bandwidths: &Bandwidths) -> f64 {
     let time_ns = call.time.sum as f64;
     if time_ns <= 0.0 {
@@ -73,14 +74,15 @@ pub fn transfer_part(call: &SyncTotals, bandwidths: &Bandwidths) -> f64 {
     (moved_ns.max(told_ns as f64) / time_ns).min(1.0)
 }
 
-/// What even work would leave of the time outside work, in nanoseconds.
+/// Returns the time outside work that even work would leave, in nanoseconds.
 pub fn rest_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, ranks: u32) -> f64 {
     let working_ns = phase.work.mean(ranks) + phase.run_delay.mean(ranks);
     (phase.duration.mean(ranks) - working_ns - imbalance.work_ns).max(0.0)
 }
 
-/// As [`rest_ns`], of ranks that have to share cores. Were those busy with nothing but work, what of it needs
-/// a core would last so many times longer as there are threads for one, and that is no fault of calls.
+/// As [`rest_ns`], for ranks that share cores. If cores executed nothing but work, the part of the
+/// work that needs a core would last longer by the number of threads per core; the calls are not
+/// charged for that time.
 fn rest_on_cores_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, job: &JobTotals) -> f64 {
     let ranks = job.ranks.len();
     let off_core_ns = phase.off_core.mean(ranks);
@@ -89,7 +91,8 @@ fn rest_on_cores_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, job: &JobTo
     rest_ns.clamp(0.0, self::rest_ns(phase, imbalance, ranks))
 }
 
-/// What calls may lose in a phase: what even work would leave, in nanoseconds.
+/// Returns the budget of a phase's calls: the time in calls that even work would leave, in
+/// nanoseconds.
 pub fn left_ns(totals: &Totals, Scope { phase, imbalance, ranks, .. }: &Scope<'_>) -> f64 {
     match totals.job.lacks_cores() {
         false => rest_ns(phase, imbalance, *ranks),
@@ -97,9 +100,9 @@ pub fn left_ns(totals: &Totals, Scope { phase, imbalance, ranks, .. }: &Scope<'_
     }
 }
 
-/// The losses of a phase.
+/// Returns the communication losses of a phase.
 ///
-/// `rest_ns` is what its calls may lose in all, in nanoseconds.
+/// `rest_ns` is the budget: the maximum loss of all its calls together, in nanoseconds.
 pub fn communication(
     totals: &Totals,
     meanings: &[Meaning],
@@ -107,7 +110,8 @@ pub fn communication(
     rest_ns: f64,
 ) -> Vec<Finding> {
     let phase = scope.phase;
-    // By the kind and the source code of the cause, which calls may reach in several ways.
+    // Keyed by kind and source code of the cause: calls may reach the same code on several call
+    // paths.
     let mut lost: BTreeMap<_, Lost> = BTreeMap::new();
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
     for (call, ns) in shares(scope, rest_ns) {
@@ -123,11 +127,12 @@ pub fn communication(
         .collect()
 }
 
-/// What each call of a phase is put down of the time that even work would leave.
+/// Divides the budget `rest_ns` among the calls of a phase.
 fn shares(scope: &Scope<'_>, rest_ns: f64) -> Vec<(NodeId, f64)> {
     let Scope { phase, imbalance, ranks, .. } = *scope;
-    // The call, what is even and uneven of its time, and the most that the latter may stand for: a run is
-    // shorter by the longest wait in a call if nobody waits in it (ICS18, 4.3.1).
+    // Per call: context, even and uneven part of its time, and the maximum charge for the uneven
+    // part. Without any waiting in a call, the run is shorter by at most the longest wait in it
+    // (ICS18, 4.3.1).
     let ending = phase.ends_in.map(|ending| (ending, imbalance.even_ns, 0.0, 0.0));
     let others = phase.waits.iter().map(|(call, wait)| {
         let even_ns = wait.time.min(ranks) as f64;
@@ -146,7 +151,7 @@ fn shares(scope: &Scope<'_>, rest_ns: f64) -> Vec<(NodeId, f64)> {
     calls.into_iter().map(share).collect()
 }
 
-/// Why a call loses `ns` nanoseconds; `None` where it cannot be told.
+/// Returns the reason for a call's loss of `ns` nanoseconds; `None` if it cannot be determined.
 fn reason(
     totals: &Totals,
     meanings: &[Meaning],
@@ -160,7 +165,8 @@ fn reason(
     }
     let is_ending = phase.ends_in == Some(call);
     let per_call_ns = if is_ending {
-        // The time in it that is put down to it is not that of those who wait for uneven work.
+        // Only the time charged to the call counts, not the time of ranks that wait for uneven
+        // work.
         ns / phase.instances.max(1) as f64
     } else {
         time.time.sum as f64 / time.calls.max(1) as f64
@@ -177,35 +183,38 @@ fn reason(
         };
     }
     if meaning.polling || is_short {
-        // Without calls nothing is frequent: a wait that the user names, and no wrapper counts.
+        // A wait without counted calls (one that a user's rule defines and no wrapper counts) is
+        // not frequent.
         return (time.calls > 0).then(|| frequent(totals, call));
     }
     if transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION {
         return of_function(LossKind::LargeMessage);
     }
-    // Nor do they wait for each other where processes of another job have to come first.
+    // Ranks in calls that wait for processes of another job do not wait for each other.
     let frame = &contexts.frames[contexts.nodes[call as usize].frame as usize];
     if AWAITS_OTHER_JOBS.contains(&&*frame.function) {
         return None;
     }
-    // What all ranks wait alike in a synchronisation, they wait for nobody.
+    // Time that all ranks spend equally in the ending synchronisation is not spent waiting for a
+    // rank.
     (!is_ending).then_some(Reason { kind: LossKind::WaitForPartner, cause: None })
 }
 
-/// Time from one call to the next on a rank, itself included. PPoPP20 takes all short calls for
-/// frequent, however rare; a short call once in a while that costs anything has waited.
+/// Returns the mean time from one call to the next on a rank, the call included, in nanoseconds.
+/// PPoPP20 classifies all short calls as frequent, however rare; a rare short call with a notable
+/// cost has waited.
 fn between_ns(phase: &PhaseTotals, time: &SyncTotals) -> f64 {
     let of_ranks = f64::from(time.time.ranks) / f64::from(phase.duration.ranks.max(1));
     phase.duration.sum as f64 * of_ranks / time.calls.max(1) as f64
 }
 
-/// Frequent calls are the fault of the innermost loop that makes them, which may lie in a function
-/// further out.
+/// Returns the cause of frequent calls: the innermost loop that makes them, which may be in an
+/// outer function.
 pub fn frequent(totals: &Totals, call: NodeId) -> Reason {
     let contexts = &totals.tree.contexts;
     let node = |id: &NodeId| &contexts.nodes[*id as usize];
     let outer = std::iter::successors(Some(call), |id| node(id).parent);
-    // A loop of a library's is not the program's, whatever it is a part of.
+    // Skip loops in the system's libraries: such a loop is not the program's.
     let is_loop = |id: &NodeId| {
         let frame = &contexts.frames[node(id).frame as usize];
         frame.kind == FrameKind::Loop && !is_system(frame)
@@ -221,7 +230,7 @@ fn finding(
     kind: LossKind,
     mut lost: Lost,
 ) -> Option<Finding> {
-    // What a loop spends between its calls is lost with them, and does not show in a call of its own.
+    // Time that a loop spends between its calls is part of the loss but no symptom of its own.
     let between_ns: f64 =
         lost.calls.iter().filter(|(call, _)| meanings[*call as usize].between).map(|it| it.1).sum();
     lost.calls.retain(|(call, _)| !meanings[*call as usize].between);
@@ -230,7 +239,7 @@ fn finding(
     let (symptom, _) = *lost.calls.first()?;
     let also =
         lost.calls[1..].iter().filter(|(_, ns)| *ns >= MIN_FURTHER_SYMPTOM_FRACTION * called_ns);
-    // Of the contexts of the cause the one with the most stands for it.
+    // The context with the largest loss represents the cause.
     let most = lost.causes.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
     let causes = match most.and_then(|(node, _)| *node) {
         Some(node) => vec![Cause::new(node, false, lost.ns)],
@@ -251,8 +260,8 @@ fn finding(
     })
 }
 
-/// Calls that the same source code makes too often are one loss, whatever phases they are in: the
-/// phase where they cost most stands for all.
+/// Merges the losses of frequent calls from the same source code in different phases into one loss,
+/// assigned to the phase with the largest cost.
 pub fn joined(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     let contexts = &totals.tree.contexts;
     let source = |finding: &Finding| {
@@ -282,8 +291,8 @@ pub fn joined(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     kept
 }
 
-/// What the ranks work meanwhile: a partner that is late is most likely there. If the function that waits
-/// also works, it is that work, as of a stage in a pipeline; else all work may be.
+/// Returns the work that a late partner is most likely to do meanwhile: the work of the function
+/// that waits, if it works too (a pipeline stage), otherwise all work of the phase.
 fn partners(totals: &Totals, scope: &Scope<'_>, symptom: NodeId, lost_ns: f64) -> Vec<Cause> {
     let contexts = &totals.tree.contexts;
     let inside = below(contexts, function_around(contexts, symptom));
@@ -299,7 +308,7 @@ fn partners_among(
     let work_ns = |it: &(&NodeId, &PhaseNode)| it.1.own.mean(ranks);
     let workers: Vec<_> = phase.nodes.iter().filter(|(node, _)| chosen(**node)).collect();
     let whole_ns: f64 = workers.iter().map(work_ns).sum();
-    // A little beside what all others do is not what they wait for.
+    // Ignore work that is small compared with the work of all ranks: ranks do not wait for it.
     if whole_ns < MIN_PARTNER_WORK_FRACTION * phase.work.mean(ranks) {
         return Vec::new();
     }

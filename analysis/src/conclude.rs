@@ -1,4 +1,4 @@
-//! Conclusions from the totals of all ranks, and the summary that tells them.
+//! Derives conclusions from the totals of all ranks, and builds the summary from them.
 
 mod job;
 mod loops;
@@ -44,7 +44,7 @@ use plimsoll_summary::timeline_file::Timeline;
 use job::{collection, efficiency, notes, run};
 use verdict::loss;
 
-/// What the totals tell.
+/// Conclusions from the totals.
 pub struct Conclusion {
     totals: Totals,
     matching: Matching,
@@ -52,21 +52,21 @@ pub struct Conclusion {
     meanings: Vec<Meaning>,
     owners: Owners,
     imbalances: BTreeMap<u64, PhaseImbalance>,
-    /// The ranks by the contexts that they have, where they diverge.
+    /// Ranks by the diverging contexts that they have, by first index of the phase.
     contexts_of_ranks: BTreeMap<u64, ByContexts>,
-    /// The groups that they form.
+    /// Process groups of each phase with more than one.
     alike: BTreeMap<u64, Vec<Alike>>,
     groups: Groups,
     findings: Vec<Finding>,
-    /// Who waits for whom; `None` until the ranks have told.
+    /// Waiting between pairs of ranks; `None` until the ranks have answered.
     pairs: Option<Pairs>,
     seats: Seats,
-    /// Of each finding, in their order.
+    /// Chain behind each finding, in the order of `findings`.
     chains: Vec<Chain>,
 }
 
 impl Conclusion {
-    /// Concludes from the totals of all ranks, contexts in canonical order.
+    /// Derives conclusions from the totals of all ranks; contexts are in canonical order.
     pub fn new(totals: Totals, agreed: &Agreed, reference: Reference) -> Self {
         let mut meanings = meanings(&totals.tree.contexts, &agreed.rules);
         polls::mark(&totals.tree.contexts, &mut meanings, !agreed.by_samples, |id| {
@@ -95,13 +95,13 @@ impl Conclusion {
         }
     }
 
-    /// Where ranks diverge: what is to be asked of them first.
+    /// Returns the contexts in which ranks diverge, about which all ranks are asked first.
     pub fn divergences(&self) -> Vec<Divergence> {
         groups::divergences(&self.totals, &self.owners)
     }
 
-    /// Forms groups of the ranks from their answers, and returns the members of groups whose values are added up
-    /// next.
+    /// Forms process groups from the ranks' answers; returns the members of the groups with values
+    /// that are added up next.
     pub fn form_groups(&mut self, contexts_of_ranks: BTreeMap<u64, ByContexts>) -> Members {
         let alike = contexts_of_ranks.iter();
         let alike = alike.map(|(index, answers)| (*index, groups::of_phase(answers)));
@@ -110,7 +110,7 @@ impl Conclusion {
         mpmd::members(&self.alike)
     }
 
-    /// Finds the losses, of groups too.
+    /// Finds the losses, including losses within groups.
     pub fn find_losses(&mut self, groups: Groups) {
         self.groups = groups;
         let Self { totals, imbalances, meanings, owners, alike, groups, .. } = self;
@@ -119,48 +119,50 @@ impl Conclusion {
         self.chains = vec![Chain::default(); self.findings.len()];
     }
 
-    /// What to ask the ranks about their partners, given which ranks did alike.
+    /// Returns the questions to the ranks about their partners; `clusters` are the ranks with
+    /// similar behaviour.
     pub fn pairs_wanted(&mut self, clusters: &Finished) -> Wanted {
         let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
         self.seats = Seats::new(&self.totals.job.ranks, members);
         Wanted::new(self.seats.clone(), chains::shown_paths(&self.totals, &self.findings))
     }
 
-    /// Follows who waits for whom, and returns where chains begin, whose ranks are asked next what they
-    /// compute.
+    /// Follows the waiting between ranks; returns the begins of chains, at which ranks are asked
+    /// next for their work.
     pub fn follow_pairs(&mut self, pairs: Pairs) -> Vec<Begin> {
         self.chains = chains::chains(&self.findings, &pairs, &self.seats);
         self.pairs = Some(pairs);
         chains::begins(&self.findings, &self.chains)
     }
 
-    /// Names the causes of chains from the answers of the ranks at which they begin.
+    /// Names the causes of chains from the answers of the ranks at which the chains begin.
     pub fn name_origins(&mut self, answers: Vec<Work>) {
         let known = (&self.totals, &self.owners);
         chains::name_causes(known, &mut self.findings, &mut self.chains, answers);
     }
 
-    /// The contexts of all ranks, by which processes tell each other of theirs.
+    /// Returns the contexts of all ranks: the common numbering in which processes exchange
+    /// contexts.
     pub fn contexts(&self) -> CanonicalTree {
         self.totals.tree.clone()
     }
 
-    /// Which ranks did alike.
+    /// Returns the clusters of ranks with similar behaviour.
     pub fn clusters(&self) -> Finished {
         self.totals.clusters.finished()
     }
 
-    /// Which values of single ranks are worth a file; `None` if none are.
+    /// Returns the per-rank values that are worth a file; `None` if there are none.
     pub fn sheet(&self) -> Option<Sheet> {
         Sheet::of(&self.totals, &self.imbalances, MOST_BYTES)
     }
 
-    /// What is compared to find contexts and ranks that vary together.
+    /// Returns the input of the search for contexts and ranks that vary together.
     pub fn comparison(&self) -> Comparison {
         Comparison::of(&self.totals, &self.meanings)
     }
 
-    /// What is to be known of the run over time.
+    /// Returns the request for the values of the run over time.
     pub fn plan(&self, wants_cells: bool) -> Plan {
         let Self { totals, reference, meanings, findings, .. } = self;
         let job = &totals.job;
@@ -170,19 +172,19 @@ impl Conclusion {
         Plan::new(run, alignment, wants_cells, contexts)
     }
 
-    /// The timeline of the run, if one is wanted.
+    /// Returns the timeline of the run, if one is wanted.
     pub fn timeline(&self, (plan, course): &(Plan, Course)) -> Option<Timeline> {
         course.timeline(plan, &places(&self.totals))
     }
 
-    /// What is left to ask the ranks; the answers go to [`summary()`].
+    /// Returns the remaining queries to the ranks; [`summary()`] takes the answers.
     pub fn queries(&self) -> Vec<Query> {
         self.findings.iter().flat_map(|it| it.slow.iter().chain(&it.waiting)).cloned().collect()
     }
 }
 
-/// The summary, once the ranks have answered what the conclusion asks, and the rank nearest to each cluster
-/// is found.
+/// Builds the summary from the conclusions, the ranks' answers to [`Conclusion::queries`], and the
+/// clusters with their representatives.
 pub fn summary(
     conclusion: &Conclusion,
     answers: &[RankSet],
@@ -243,7 +245,7 @@ pub fn summary(
     }
 }
 
-/// When a loss happens, from the time of the ranks in its symptom by window.
+/// Returns the times at which a loss occurs, from the ranks' time in its symptom by window.
 fn when_of(finding: &Finding, (plan, course): &(Plan, Course), totals: &Totals) -> Option<When> {
     // The symptom of oversubscription is work, not wait time.
     if finding.kind == LossKind::Oversubscription {
@@ -255,7 +257,7 @@ fn when_of(finding: &Finding, (plan, course): &(Plan, Course), totals: &Totals) 
         LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization
     );
     let ranks = f64::from(totals.job.ranks.len());
-    // The least time of a rank in a window is not wait time due to uneven work.
+    // The minimum over ranks in a window is not wait time due to uneven work.
     let lost = windows.iter().map(|it| match is_uneven {
         true => (it.sum_ns as f64 - ranks * it.min_ns as f64).max(0.0),
         false => it.sum_ns as f64,
@@ -264,7 +266,7 @@ fn when_of(finding: &Finding, (plan, course): &(Plan, Course), totals: &Totals) 
     when(&lost, window_s, totals.job.elapsed_ns as f64 / NS_PER_S)
 }
 
-/// Which of the phases a loss is in.
+/// Returns the number of the phase that a loss is in.
 fn phase_id(totals: &Totals, finding: &Finding) -> u32 {
     totals.sums.phases.range(..finding.phase).count() as u32
 }

@@ -1,9 +1,10 @@
-//! Threads beside those that communicate, and which of them did alike (ICS18, 4.2): those of each rank are
-//! clustered first, then, in the reduction, the clusters of all ranks.
+//! Clusters of the threads that do not communicate (ICS18, 4.2). The threads of each rank are
+//! clustered first; the reduction then merges the clusters of all ranks.
 //!
-//! ICS18 clusters all threads of an execution as one set. A communicating thread and one that only
-//! computes have nothing in common, though, and what makes a rank differ shows in its communicating thread,
-//! which waits for the others: so these make the clusters of ranks, and all others clusters of their own.
+//! ICS18 clusters all threads of an execution as one set. A communicating thread and a thread that
+//! only computes have nothing in common, though, and the differences between ranks show in the
+//! communicating threads, which wait for each other. Communicating threads therefore form the
+//! clusters of ranks, all other threads separate clusters.
 
 use std::cmp::Reverse;
 
@@ -16,7 +17,7 @@ use crate::metrics::NS_PER_S;
 use crate::summary::ThreadCluster;
 use crate::totals::Totals;
 
-/// What there is to say of the threads of a job, the most first.
+/// Returns the clusters of the job's threads, largest first.
 pub fn shown(totals: &Totals, meanings: &[Meaning]) -> Vec<ThreadCluster> {
     let finished = totals.crews.finished();
     let context = finished.contexts();
@@ -43,8 +44,8 @@ pub fn shown(totals: &Totals, meanings: &[Meaning]) -> Vec<ThreadCluster> {
     told
 }
 
-/// The outermost function of a thread that is one to the user: where several threads that began elsewhere
-/// are one cluster, that of which most time is known.
+/// Returns the outermost function (no loop or inlined call) of a thread. If threads with different
+/// outermost functions form one cluster, the function with the longest time is returned.
 fn outermost(
     totals: &Totals,
     tree: &Node,
@@ -61,14 +62,14 @@ fn outermost(
     })
 }
 
-/// Time of all nodes that are chosen, without that of what lies below them.
+/// Returns the exclusive time of all chosen nodes at and below `node`, in nanoseconds.
 fn own_ns(node: &Node, chosen: &dyn Fn(&Node) -> bool) -> u64 {
     let mut sum_ns = if chosen(node) { node.exclusive() } else { 0 };
     for_each_below(node, &mut |node| sum_ns += own_ns(node, chosen));
     sum_ns
 }
 
-/// What lies directly below a node; of a loop, in all its iterations.
+/// Visits the children of a node; for a loop, the children in all iterations.
 fn for_each_below<'n>(node: &'n Node, visit: &mut dyn FnMut(&'n Node)) {
     match node.content() {
         Content::Ordered(children) | Content::Profile(children) => {

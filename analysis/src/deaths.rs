@@ -1,47 +1,48 @@
-//! The first death among the ranks of a digest. The run of all ranks ends at that time.
+//! Finds the first death among the ranks of a digest; the run of all ranks ends at that time.
 //!
-//! What the others do afterwards is waiting for a rank that does not come any more, and no loss of
-//! the program. Every rank's run begins as it leaves one barrier of all ranks, so that times since
-//! then compare where clocks do not; ranks of one spool, which are of one node, read one counter.
+//! After a rank has died, the other ranks wait for a rank that never comes; this waiting is no loss
+//! of the program. Each rank's run begins when the rank leaves one barrier of all ranks, so times
+//! since that begin are comparable even if clocks are not. Ranks of one spool are on one node and
+//! read the same counter.
 //!
-//! Of a rank that its node's collector saw dying, the moment is known. Where the collector itself
-//! was killed, its spool ends a moment earlier, by no more than [`MAX_LAG_NS`].
+//! The time of a rank's death is known if its node's collector observed the death. If the collector
+//! itself was killed, its spool ends at most [`MAX_LAG_NS`] before the kill.
 
 use serde::{Deserialize, Serialize};
 
 use crate::input::{FirstDeath, MIN_OUTLIVED_NS};
 
-/// How long before the death of its collector a spool may end.
+/// Maximum time between the last record of a spool and the death of its collector, in nanoseconds.
 const MAX_LAG_NS: u64 = 1_000_000_000;
 
-/// The last moment of a rank that its spool tells of.
+/// Time of a rank's last record in its spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LastMoment {
-    /// Since the begin of its run, in nanoseconds.
+    /// Time since the begin of the rank's run, in nanoseconds.
     pub at_ns: u64,
     /// The rank.
     pub rank: u32,
-    /// The spool, as the digest numbers it.
+    /// Number of the spool in the digest.
     pub spool: usize,
-    /// The moment on the counter of the rank's node.
+    /// The same time on the counter of the rank's node.
     pub stamp: u64,
 }
 
-/// How a spool says that a rank has ended.
+/// End of a rank according to its spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With the run, as its collector decided.
+    /// Ended with the run, by decision of its collector.
     Run,
-    /// Before the others of its node.
+    /// Died before the other ranks of its node.
     Death,
-    /// Not at all: its collector died.
+    /// Unknown: the collector died.
     Unknown,
 }
 
-/// How long the ranks lived.
+/// Lifetimes of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lives {
-    /// Of the ranks that died, the first.
+    /// First of the ranks that died.
     died: Option<LastMoment>,
     /// Among ranks without a known end, the rank with the earliest end of its spool.
     vanished: Option<LastMoment>,
@@ -49,7 +50,7 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// Takes in one rank.
+    /// Adds one rank.
     pub fn add(&mut self, last: LastMoment, end: End) {
         self.combine(Self {
             died: (end == End::Death).then_some(last),
@@ -58,14 +59,14 @@ impl Lives {
         });
     }
 
-    /// Takes in other ranks.
+    /// Merges the lifetimes of other ranks.
     pub fn combine(&mut self, other: Self) {
         self.died = self.died.into_iter().chain(other.died).min();
         self.vanished = self.vanished.into_iter().chain(other.vanished).min();
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// The first death, if one is known.
+    /// Returns the first death, if one is known.
     pub fn first(&self) -> Option<LastMoment> {
         match (self.died, self.vanished) {
             (Some(died), Some(vanished)) if died.at_ns > vanished.at_ns + MAX_LAG_NS => {
@@ -76,7 +77,8 @@ impl Lives {
         }
     }
 
-    /// What the summary says of it: nothing where the others hardly lived longer.
+    /// Returns the first death for the summary; `None` if no rank lived notably longer
+    /// (`MIN_OUTLIVED_NS`).
     pub fn told(&self) -> Option<FirstDeath> {
         let first = self.first()?;
         let lag_ns = if self.died == Some(first) { 0 } else { MAX_LAG_NS };
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn what_a_spool_lags_behind_is_no_death() {
         use End::{Death, Unknown};
-        // All were killed at once.
+        // All ranks were killed at once.
         let all = [(0, 195, Unknown), (4, 203, Unknown)];
         assert_eq!(told(&all), None);
         assert_eq!(lives(&all).first().map(|last| last.rank), Some(0));

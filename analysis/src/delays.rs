@@ -1,25 +1,26 @@
-//! Delays followed backwards from the ranks that wait to the ranks that compute meanwhile.
+//! Traces delays backwards from the waiting ranks to the ranks that compute meanwhile.
 //!
-//! A rank that is waited for may itself wait for another one. Böhme, Geimer, Arnold, Voigtlaender and
-//! Wolf (*Identifying the Root Causes of Wait States in Large-Scale Parallel Applications*, ACM TOPC
-//! 3(2), 2016) follow each wait state of a trace backwards. Here the sums of a run are followed: of
-//! the time that i waits for j, as much is passed on as j waits itself, to the ranks that j waits for,
-//! in proportion; the rest is j's own. Who waits in turn for its own waiters, as neighbours in a halo
-//! do, passes on what it did not cause, until that reaches a rank that does not wait.
+//! A rank that is waited for may itself wait for another rank. Böhme, Geimer, Arnold, Voigtlaender
+//! and Wolf (*Identifying the Root Causes of Wait States in Large-Scale Parallel Applications*, ACM
+//! TOPC 3(2), 2016) trace each wait state of an event trace backwards. Here the sums over the run
+//! are traced. Of the time that i waits for j, the part that j itself spends waiting is passed on
+//! to the ranks that j waits for, in proportion; the remainder originates at j. A rank that in turn
+//! waits for its own waiters, as neighbours in a halo exchange do, passes on the waiting that it
+//! did not cause, until that waiting arrives at a rank that does not wait.
 
 use std::collections::BTreeMap;
 
-/// Time that the first of two waits for the second, in nanoseconds.
+/// Time that the first rank of a pair waits for the second, in nanoseconds.
 pub type Waits = BTreeMap<(u32, u32), f64>;
 
-/// What is passed on fewer times than this part of all waiting is given up.
+/// Propagation stops when the waiting still in motion is below this fraction of all waiting.
 const LEAST_PART: f64 = 0.001;
 
-/// Times that waiting is passed on at most, for each rank.
+/// Maximum number of propagation steps, per rank.
 const STEPS_PER_RANK: usize = 8;
 
-/// Where the waiting `demand` begins, given all waiting between ranks: nanoseconds by rank. What goes around
-/// without end is nobody's.
+/// Returns the origins of the waiting `demand`, given `all` waiting between ranks: nanoseconds by
+/// rank. Waiting that circulates without end is attributed to no rank.
 pub fn origins(demand: &Waits, all: &Waits) -> BTreeMap<u32, f64> {
     let mut of: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
     for ((waiter, partner), ns) in all.iter().filter(|(_, ns)| **ns > 0.0) {
@@ -30,7 +31,7 @@ pub fn origins(demand: &Waits, all: &Waits) -> BTreeMap<u32, f64> {
         .map(|(waiter, for_whom)| (*waiter, for_whom.iter().map(|it| it.1).sum()))
         .collect();
     let own_wait_ns = |rank: u32| waits_ns.get(&rank).copied().unwrap_or(0.0);
-    // Of what one rank waits for another, the part that the other passes on.
+    // Fraction of a pair's wait time that the partner passes on.
     let passed_on = |(waiter, partner): (u32, u32)| {
         let ns = all.get(&(waiter, partner)).copied().unwrap_or(0.0);
         if ns > 0.0 { (own_wait_ns(partner) / ns).min(1.0) } else { 0.0 }
@@ -38,7 +39,8 @@ pub fn origins(demand: &Waits, all: &Waits) -> BTreeMap<u32, f64> {
     let whole_ns: f64 = demand.values().sum();
     let mut begins: BTreeMap<u32, f64> = BTreeMap::new();
     let mut moving = demand.clone();
-    // The longest chain without a rank twice has all ranks in it; a walk among neighbours takes longer.
+    // The longest chain without repetition contains all ranks; propagation among neighbours needs
+    // more steps.
     for _ in 0..=STEPS_PER_RANK * of.len() {
         if moving.values().sum::<f64>() <= LEAST_PART * whole_ns {
             break;
@@ -71,10 +73,10 @@ mod tests {
 
     #[test]
     fn a_pipeline_leads_to_its_slow_stage() {
-        // Rank 0 takes 10 more than the others; each rank waits for the one before it.
+        // Rank 0 takes 10 more than the others; each rank waits for its predecessor.
         let all: Waits = (1..8).map(|rank| ((rank, rank - 1), 10.0)).collect();
         assert!((share(&all, 0) - 1.0).abs() < 1e-9);
-        // Rank 4 takes another 5: those behind it wait for both.
+        // Rank 4 takes another 5: the ranks behind it wait for both.
         let all: Waits =
             (1..8).map(|rank| ((rank, rank - 1), if rank > 4 { 15.0 } else { 10.0 })).collect();
         let found = origins(&all, &all);
@@ -92,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_halo_leads_to_its_slow_row_although_calls_share_their_time() {
-        // A 4 x 4 grid without edges: all wait alike for their four neighbours but those of row 1.
+        // A periodic 4 x 4 grid: all ranks wait equally for their four neighbours, except the ranks
+        // of row 1.
         let mut all = Waits::new();
         for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
             let of = |row: u32, column: u32| row % 4 * 4 + column % 4;

@@ -1,5 +1,6 @@
-//! From the ranks' profiles to the summary of the job: agree, reduce, conclude, ask which ranks are
-//! meant, and write it all down (PPoPP20, 3.1 and 5).
+//! Diagnoses a job: the ranks agree on phases, their profiles are reduced, losses are derived from
+//! the totals, all ranks are asked which of them a loss concerns, and the summary is written
+//! (PPoPP20, 3.1 and 5).
 
 use std::fmt;
 
@@ -29,12 +30,12 @@ use crate::summary::Summary;
 use crate::timeline;
 use crate::totals::Totals;
 
-/// Why there is no summary.
+/// Reasons why there is no summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiagnoseError {
     /// The processes could not exchange their values.
     Exchange(CommunicatorError),
-    /// No process had a profile that could be used.
+    /// No process had a usable profile.
     NoRanks,
 }
 
@@ -62,8 +63,8 @@ impl From<CommunicatorError> for DiagnoseError {
     }
 }
 
-/// Diagnoses a job whose processes hold the profiles of some ranks each, or of none. The summary is
-/// at process 0, `None` elsewhere. Collective.
+/// Diagnoses a job in which each process holds the profiles of any number of ranks, including none.
+/// Returns the summary at process 0, `None` elsewhere. Collective.
 pub fn diagnose(
     comm: &dyn Communicator,
     local: Vec<RankInput>,
@@ -72,8 +73,9 @@ pub fn diagnose(
     diagnose_into(comm, local, job, None)
 }
 
-/// The same, and the values of each rank go into a table; process 0's counts. It is left empty where
-/// there is but one rank, and where they cannot be written, which the summary then says. Collective.
+/// Like [`diagnose`], and additionally writes per-rank values and the timeline to `table` on
+/// process 0; the argument is ignored elsewhere. The table of per-rank values stays empty for a job
+/// with one rank. If writing fails, the summary carries a note. Collective.
 pub fn diagnose_into(
     comm: &dyn Communicator,
     mut local: Vec<RankInput>,
@@ -112,7 +114,7 @@ pub fn diagnose_into(
         }
         Err(error) => (None, Some(error)),
     };
-    // What process 0 asks of all: whoever failed before tells them so.
+    // Process 0 passes an earlier failure on to all ranks in its next broadcast.
     let to_all = |failure: &Option<CommunicatorError>| failure.clone().map_or(Ok(()), Err);
     let divergences = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::divergences));
     let answers = told_to_0(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
@@ -152,7 +154,7 @@ pub fn diagnose_into(
     let biclusters = biclusters::find(comm, &local, &mut contexts, &comparison);
     let mut untold = None;
     if let Some(columns) = columns {
-        // The others wait to be asked for their rows, whatever became of the rest.
+        // All processes wait for process 0's requests for rows, even if an earlier step failed.
         let all_ok = answers.is_ok() && clusters.is_ok() && biclusters.is_ok();
         let wanted: Option<(&Sheet, &mut dyn Table)> = match (&sheet, &mut table) {
             (Some(sheet), Some(table)) if all_ok => Some((sheet, &mut **table)),
@@ -165,7 +167,8 @@ pub fn diagnose_into(
     let timeline = conclusion.as_ref().zip(over_time.as_ref());
     let timeline = timeline.and_then(|(conclusion, over_time)| conclusion.timeline(over_time));
     let untimed = timeline.zip(table).and_then(|(timeline, table)| attach(&timeline, table).err());
-    // The summary is made from the totals, and both take much memory.
+    // Free the inputs first: the summary is made from the totals alone, and inputs and totals are
+    // both large.
     drop(ranks);
     drop((local, contexts));
     let mut summary = conclusion.zip(answers).map(|(conclusion, (answers, clusters))| {
@@ -179,15 +182,15 @@ pub fn diagnose_into(
     Ok(summary)
 }
 
-/// Writes the timeline beside the table.
+/// Writes the timeline to a file beside the table.
 fn attach(timeline: &Timeline, table: &mut dyn Table) -> Result<(), Error> {
-    // A structure of texts and numbers always has a JSON form.
+    // Serialising a structure of strings and numbers cannot fail.
     let content = serde_json::to_vec(timeline).unwrap_or_default();
     table.attach(timeline_file::EXTENSION, &content)
 }
 
-/// What the ranks have answered. The others have no part in it: if process 0 alone has failed, they know
-/// nothing of that until it tells them.
+/// Returns the ranks' answers and, on process 0, turns an error into `failure` so that process 0
+/// goes on: the other processes do not know of an error of process 0 until its next broadcast.
 fn told_to_0<T>(
     comm: &dyn Communicator,
     failure: &mut Option<CommunicatorError>,
@@ -202,27 +205,28 @@ fn told_to_0<T>(
     }
 }
 
-/// What process 0 tells all once it has the totals.
+/// Data that process 0 broadcasts once it has the totals.
 #[derive(Serialize, Deserialize)]
 struct Told {
     contexts: CanonicalTree,
     clusters: Finished,
-    /// What is compared to find contexts and ranks that vary together.
+    /// Input of the search for contexts and ranks that vary together.
     comparison: Comparison,
-    /// The contexts whose values go into a table; `None` where there is none.
+    /// Contexts with columns in the table; `None` without a table.
     columns: Option<Vec<NodeId>>,
-    /// The members of each group whose values all processes add up.
+    /// Members of each process group; all processes add up the values of these groups.
     members: Members,
 }
 
-/// Diagnoses the ranks that one process holds, without communicating: a process without MPI, or
-/// where the ranks cannot talk.
+/// Diagnoses the ranks of one process without communication: for a process without MPI, or if the
+/// ranks cannot communicate.
 pub fn diagnose_alone(local: Vec<RankInput>, job: &JobInfo) -> Result<Summary, DiagnoseError> {
     // The only process is process 0.
     diagnose(&Alone, local, job)?.ok_or(DiagnoseError::NoRanks)
 }
 
-/// What the ranks agree on, the lowest of them, and whether only samples tell of any.
+/// Returns the ranks' agreement, the lowest rank, and whether any rank has samples only (no records
+/// of calls).
 fn agree(
     comm: &dyn Communicator,
     local: &[RankInput],

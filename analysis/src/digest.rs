@@ -1,7 +1,8 @@
-//! From spools to the summary that the job would have written, or has: by the same reduction.
+//! Makes the summary from spools, by the same reduction as in the job.
 //!
-//! The processes of a digest, which are threads or ranks of an MPI, share the spools of a folder
-//! (PPoPP20, 3.1): each takes some, or where there are fewer spools than processes, some ranks of one.
+//! The processes of a digest (threads, or ranks of an MPI job) share the spools of a folder
+//! (PPoPP20, 3.1): each process reads some spools, or, if there are fewer spools than processes,
+//! some ranks of one spool.
 
 use std::fmt;
 use std::io;
@@ -25,16 +26,16 @@ use crate::spooled::SpoolNote;
 use crate::spooled_job::{NoJob, SpooledJob};
 use crate::summary::Summary;
 
-/// Why there is no summary.
+/// Reasons why there is no summary.
 #[derive(Debug)]
 pub enum DigestError {
     /// The folder cannot be read.
     Folder(PathBuf, io::Error),
-    /// There is no spool in it.
+    /// The folder contains no spool.
     NoSpool(PathBuf),
-    /// No spool in it could be read; why, a sentence each.
+    /// No spool could be read; one sentence with the reason for each.
     Unreadable(Vec<String>),
-    /// The spools must not be merged: which, and what to do instead.
+    /// The spools must not be merged; the text names them and the alternative.
     Mixed(String),
     /// The ranks could not be compared.
     Diagnose(DiagnoseError),
@@ -81,25 +82,26 @@ impl From<CommunicatorError> for DigestError {
     }
 }
 
-/// The spools at a path: all in a folder, or the one file.
+/// Returns the spools at a path: all spools of a folder, or the one file.
 pub fn find(path: &Path) -> Result<Vec<PathBuf>, DigestError> {
     let found = if path.is_file() { Ok(vec![path.to_owned()]) } else { spools(path) };
     let found = found.map_err(|error| DigestError::Folder(path.into(), error))?;
     if found.is_empty() { Err(DigestError::NoSpool(path.into())) } else { Ok(found) }
 }
 
-/// Rules of labels that are to hold in place of the run's.
+/// Labelling rules that replace the rules of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OtherRules {
-    /// Name of their file.
+    /// Name of the rules' file.
     pub file: String,
     /// The rules.
     pub rules: Rules,
 }
 
-/// Digests spools, each process its share of them, all by the same rules. `progress` hears how many
-/// frames were read, and how many there are, of this process's. The summary is at process 0, `None`
-/// elsewhere; the values of each rank are in process 0's table. Collective.
+/// Digests spools; each process reads its share, and all apply the same rules. Calls `progress`
+/// with the number of frames read and the total number of frames of this process. Returns the
+/// summary at process 0, `None` elsewhere; per-rank values are written to process 0's table.
+/// Collective.
 pub fn digest(
     comm: &dyn Communicator,
     paths: &[PathBuf],
@@ -121,7 +123,8 @@ pub fn digest(
             Err(reason) => job.unreadable.push(reason),
         }
     }
-    // How long each rank's run counts is known only when all have told how long they lived.
+    // The end of each rank's run depends on the first death, which is known only after all
+    // lifetimes are reduced.
     let all = reduce(comm, (job.lives.clone(), job.regular.clone()), |mut ours, theirs| {
         ours.0.combine(theirs.0);
         (ours.0, ours.1.or(theirs.1))
@@ -132,7 +135,7 @@ pub fn digest(
     let mut told = None;
     for part in parts {
         if death.is_some_and(|death| death.spool == part.index) && part.is_ended {
-            // Its collector has decided what is said of the death.
+            // The collector has already decided what its note says about the death.
             told = Some(part.note.job.death);
         }
         match part.replay(death, &mut inputs, progress) {
@@ -166,41 +169,42 @@ pub fn digest(
     }
 }
 
-/// Spools that a process of a digest keeps open from when it asks them how long ranks lived to when
-/// it reads their records.
+/// Maximum number of spools that a process keeps open between reading lifetimes and reading
+/// records.
 const MOST_OPEN: usize = 32;
 
-/// Place of a process among those that read one spool together.
+/// Position of a process among the processes that read one spool together.
 #[derive(Clone, Copy)]
 struct Team {
     member: usize,
     size: usize,
 }
 
-/// The spools that process `rank` of `size` reads, each with its place among those that read it.
+/// Returns the spools that process `rank` of `size` reads, each with the process's position among
+/// its readers.
 fn shares(rank: usize, size: usize, spools: usize) -> Vec<(usize, Team)> {
     if size <= spools {
         return (rank..spools).step_by(size).map(|at| (at, Team { member: 0, size: 1 })).collect();
     }
-    // Processes rank, rank + spools, ... work on one spool together.
+    // Processes rank, rank + spools, ... read one spool together.
     let at = rank % spools;
     vec![(at, Team { member: rank / spools, size: (size - 1 - at) / spools + 1 })]
 }
 
-/// This process's share of the ranks in one spool.
+/// This process's share of the ranks of one spool.
 struct Part<'a> {
-    /// Its place among the spools of the digest.
+    /// Index of the spool in the digest.
     index: usize,
     path: &'a Path,
     team: Team,
     note: SpoolNote,
-    /// Its collector has ended the run of all its ranks.
+    /// Whether the collector has ended the run of all its ranks.
     is_ended: bool,
     digest: Option<Digest>,
 }
 
 impl<'a> Part<'a> {
-    /// Opens a spool; what it says of its job.
+    /// Opens a spool and returns what its note says about the job.
     fn open(index: usize, path: &'a Path, team: Team) -> Result<(Self, SpooledJob), String> {
         let digest = Digest::open(path).map_err(|error| named(path, &error))?;
         let note = digest.note().cloned();
@@ -253,7 +257,8 @@ impl<'a> Part<'a> {
         self.digest = None;
     }
 
-    /// Replays this process's ranks up to the first death; says what could not be read.
+    /// Replays this process's ranks up to the first death; returns the parts that could not be
+    /// read.
     fn replay(
         self,
         death: Option<LastMoment>,
@@ -274,7 +279,8 @@ impl<'a> Part<'a> {
                 Some(death) if death.spool != index => {
                     digest.end_after(process.number, death.at_ns);
                 }
-                // What has ended with the death, as its collector saw it, has ended right.
+                // Processes that ended together with the death, as observed by their collector,
+                // ended regularly.
                 Some(death) if !process.ended => digest.end_at(process.number, death.stamp),
                 _ => {}
             }
@@ -290,7 +296,7 @@ impl<'a> Part<'a> {
             ranks = ranks.union(&RankSet::from_iter([input.rank]));
             inputs.push(input);
         }
-        // What is beside the records is read by each of the team.
+        // Data beside the records is read by every process of the team.
         let mut damages: Vec<String> =
             digest.damages().iter().map(|damage| named(damage)).collect();
         if note.job.complete && !digest.is_orderly() {
@@ -308,7 +314,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A sentence about a spool.
+/// Returns a sentence about a spool.
 fn named(path: &Path, what: &dyn fmt::Display) -> String {
     format!("{}: {what}.", shown(path))
 }

@@ -1,15 +1,17 @@
-//! What is lost between synchronisations of parts of the ranks.
+//! Losses between synchronisations of subgroups.
 //!
-//! A solver on a grid of ranks synchronises rows of them and columns, and all of them once, at the end. Over
-//! that one phase each rank may have done as much as any other, and yet in each row now this rank was
-//! slow, now that one, and the row waited. So each division of an instance (the work of a rank since it
-//! last synchronised with anybody) is compared among the ranks of the synchronisation that ends it,
-//! as a whole instance is among all. What came before has held the members up alike, or shows in
-//! their waiting there.
+//! Example: a solver on a grid of ranks synchronises rows and columns of the grid, and all ranks
+//! only once, at the end. Over that single phase all ranks may work equally long although a
+//! different rank of each row is slow in each iteration and the row waits for it. Each division of
+//! an instance (the work of a rank since its previous synchronisation with any rank) is therefore
+//! compared among the ranks of the synchronisation that ends it, as a whole instance is compared
+//! among all ranks. Delays before the division held up all its members equally, or show in their
+//! wait time.
 //!
-//! A division loses no more than its members wait unevenly, and no more than their work is uneven. Summed up
-//! over divisions and spread over all ranks, that is how much shorter the run would be, as with
-//! instances of phases: each rank is held up in the parts that it belongs to.
+//! The loss in a division is at most the uneven part of its members' wait time, and at most the
+//! imbalance of their work. The sum over all divisions, divided by the number of ranks, estimates
+//! how much shorter the run would be, as for instances of phases: each rank is held up in the
+//! subgroups that it belongs to.
 
 use std::collections::BTreeMap;
 
@@ -20,28 +22,28 @@ use serde::{Deserialize, Serialize};
 use crate::instances::{Instance, each_of_rank};
 use crate::rank::Rank;
 
-/// A division over some of its members.
+/// A division, combined over some of its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Division {
     values: Instance,
-    /// The lowest rank that has it, by whose contexts its end is named.
+    /// Lowest rank that has the division; `ends_in` is a context of this rank.
     named_by: u32,
     ends_in: Option<NodeId>,
     period_ns: u64,
 }
 
-/// Excess of the slowest rank over the mean, times the number of ranks, in nanoseconds: in all, and as much of
-/// it as no error of the sampling can be.
+/// Excess of the slowest rank over the mean, times the number of ranks, in nanoseconds: in total,
+/// and the part beyond the maximum sampling error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excess {
-    /// All of it.
+    /// Total excess.
     pub all: u128,
-    /// The part that is certain.
+    /// Part of the excess beyond the sampling error.
     pub certain: u128,
 }
 
 impl Excess {
-    /// Adds that of one instance, which `error` may be no more than an error of.
+    /// Adds the excess of one instance; `error` is its maximum sampling error.
     pub fn add(&mut self, excess: u128, error: u128) {
         self.all += excess;
         self.certain += excess.saturating_sub(error);
@@ -52,47 +54,50 @@ impl Excess {
         self.certain += other.certain;
     }
 
-    /// Where a function begins and ends is known to one period, and the slowest of many ranks is
-    /// the one with the largest error: what exceeds that error shows that instances are uneven in
-    /// their own ways. Otherwise the totals, in which such errors cancel, say it better.
+    /// Returns the scaled sum over instances if its certain part exceeds `total_ns`, else
+    /// `total_ns`. Begin and end of a function are known to one period, and among many ranks the
+    /// slowest is the one with the largest error. Only an excess beyond that error shows that
+    /// instances are individually uneven; otherwise the totals, in which such errors cancel, are
+    /// more precise.
     pub fn or_total(&self, scale: f64, total_ns: f64) -> f64 {
         if self.certain as f64 * scale > total_ns { self.all as f64 * scale } else { total_ns }
     }
 }
 
-/// Uneven work of a context in the divisions of a phase.
+/// Imbalance of a context's work in the divisions of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnevenNode {
-    /// With that of the contexts that it calls.
+    /// Excess of the context's work, callees included.
     pub inclusive: Excess,
-    /// That for which it answers itself.
+    /// Excess of the work that the context itself is responsible for.
     pub own: Excess,
 }
 
-/// What the divisions of a phase come to. Times are summed over ranks, in nanoseconds.
+/// Losses and imbalance in the divisions of a phase. Times are sums over ranks, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divided {
-    /// What is lost in them, by the synchronisation in which it shows.
+    /// Loss by the synchronisation at which the wait time occurs.
     pub lost: BTreeMap<NodeId, u128>,
-    /// What is uneven in them.
+    /// Imbalance by context.
     pub nodes: BTreeMap<NodeId, UnevenNode>,
 }
 
-/// The divisions of all phases.
+/// Divisions of all phases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divisions {
-    /// Those of which not all members have spoken, by part and index. The end of those of all ranks is known
-    /// only when no more come.
+    /// Divisions for which values of some members are still missing, by subgroup and index.
+    /// Divisions that end in a synchronisation of all ranks (`None`) stay here: only after the last
+    /// rank is their number of members known.
     open: BTreeMap<(Option<Part>, u64), Division>,
-    /// The others, by first index of the phase.
+    /// Results of the completed divisions, by first index of the phase.
     closed: BTreeMap<u64, Divided>,
-    /// Level of those that all ranks kept.
+    /// Sampling level of the divisions that all ranks kept; a division of level L stands for 2^L.
     level: u32,
 }
 
 impl Divisions {
-    /// Takes in those that one rank kept, of this level at least, of phases that `chosen` names by their first index;
-    /// `places` are its contexts' canonical nodes.
+    /// Adds one rank's divisions of at least this level, in the phases that `chosen` selects by
+    /// first index. `places` holds the canonical node of each of the rank's contexts.
     pub fn add_rank(
         &mut self,
         rank: &Rank<'_>,
@@ -114,7 +119,7 @@ impl Divisions {
         });
     }
 
-    /// Takes in those of other ranks; `places` are their nodes in our tree.
+    /// Merges the divisions of other ranks; `places` maps their nodes to ours.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         self.level = self.level.max(other.level);
         for (phase, theirs) in other.closed {
@@ -155,7 +160,8 @@ impl Divisions {
         }
     }
 
-    /// What the divisions of a phase come to, those that all `ranks` end together included.
+    /// Returns the results of a phase, including the divisions that end in a synchronisation of all
+    /// `ranks`.
     pub fn of_phase(&self, phase: u64, ranks: u32) -> Divided {
         let mut divided = self.closed.get(&phase).cloned().unwrap_or_default();
         let of_all = self.open.iter().filter(|((part, _), division)| {
@@ -177,7 +183,7 @@ impl Division {
 }
 
 impl Divided {
-    /// Adds a division that stands for as many as there are for one of its level.
+    /// Adds a division with the weight of its level: it stands for 2^`level` divisions.
     fn add(&mut self, division: &Division, level: u32) {
         let (values, ranks) = (&division.values, division.values.ranks);
         let stands_for = 1u128 << level.min(64);
@@ -195,7 +201,7 @@ impl Divided {
         }
     }
 
-    /// What is lost in all of them.
+    /// Returns the loss in all divisions, in nanoseconds summed over ranks.
     pub fn lost(&self) -> u128 {
         self.lost.values().sum()
     }

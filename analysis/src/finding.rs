@@ -1,4 +1,5 @@
-//! A loss before it is told: what it costs, where it shows, why, and how to find its ranks.
+//! A loss before it is put into words: its cost, symptom and causes, and the queries that find its
+//! ranks.
 
 use plimsoll_collector::profile::NodeId;
 
@@ -9,39 +10,39 @@ use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::totals::PhaseTotals;
 
-/// A loss, before its ranks are known by name.
+/// A loss before its ranks are known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Its kind.
+    /// Kind of the loss.
     pub kind: LossKind,
-    /// First index of its phase.
+    /// First index of the loss's phase.
     pub phase: u64,
-    /// What the run would be shorter by, in seconds.
+    /// Reduction of the run time without the loss, in seconds.
     pub seconds: f64,
-    /// The part of it that a first instance has, which is a phase of its own.
+    /// Part of `seconds` in the first instance, if that is a phase of its own.
     pub first_s: f64,
-    /// Where it shows.
+    /// Context in which the loss shows.
     pub symptom: NodeId,
-    /// Where else it shows, most first.
+    /// Other contexts in which the loss shows, largest first.
     pub also_in: Vec<NodeId>,
-    /// Why, worst first.
+    /// Causes, worst first.
     pub causes: Vec<Cause>,
-    /// Causes partly even each other out.
+    /// Whether causes partly cancel each other.
     pub evened_out: bool,
-    /// Which rank is slow changes from instance to instance.
+    /// Whether the slow rank changes from instance to instance.
     pub by_turns: bool,
-    /// The group of ranks that it concerns, by its place in the phase; `None` where it is all ranks.
+    /// Index, within the phase, of the process group that the loss concerns; `None` for all ranks.
     pub group: Option<u32>,
-    /// Slow ranks that are known without asking.
+    /// Slow ranks that are known without a query.
     pub slow_ranks: RankSet,
-    /// Find the other slow ranks.
+    /// Queries that find the other slow ranks.
     pub slow: Vec<Query>,
-    /// Finds the waiting ranks.
+    /// Query that finds the waiting ranks.
     pub waiting: Option<Query>,
 }
 
 impl Finding {
-    /// A loss of so many seconds in a phase, of which no more is known than where it shows.
+    /// Returns a loss of `seconds` in a phase, with nothing but its symptom known.
     pub fn new(kind: LossKind, phase: u64, seconds: f64, symptom: NodeId) -> Self {
         Self {
             kind,
@@ -62,7 +63,7 @@ impl Finding {
 }
 
 impl Finding {
-    /// It shows also where another loss does.
+    /// Adds the contexts of another loss to those in which this loss shows.
     pub fn shows_also_where(&mut self, other: &Self) {
         for call in [&other.symptom].into_iter().chain(&other.also_in) {
             if *call != self.symptom && !self.also_in.contains(call) {
@@ -72,45 +73,45 @@ impl Finding {
     }
 }
 
-/// Time over ranks in a cause of a loss of this phase.
+/// Returns the time, over ranks, in a cause of a loss of this phase.
 pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
     let node = phase.nodes.get(&cause.node).copied().unwrap_or_default();
     if cause.own { node.own } else { node.inclusive }
 }
 
-/// Ranks at or above half of the largest.
+/// Returns the query for ranks with at least half of the maximum; `None` if the maximum is 0.
 pub fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
     (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2), among: None })
 }
 
-/// A phase among the ranks that are compared with each other: all, or a group with a task of its own
-/// (PPoPP20, 5.4).
+/// A phase and the ranks that are compared in it: all ranks, or a process group with a task of its
+/// own (PPoPP20, 5.4).
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     /// First index of the phase.
     pub index: u64,
-    /// What the ranks add up to in it.
+    /// Totals of the compared ranks in the phase.
     pub phase: &'a PhaseTotals,
-    /// Their imbalance.
+    /// Imbalance of the compared ranks.
     pub imbalance: &'a PhaseImbalance,
-    /// How many they are.
+    /// Number of compared ranks.
     pub ranks: u32,
-    /// The group's place in the phase and its ranks; `None` for all ranks.
+    /// Index of the group in the phase, and the group's ranks; `None` for all ranks.
     pub group: Option<(u32, &'a RankSet)>,
 }
 
 impl Scope<'_> {
-    /// The group's place in the phase.
+    /// Returns the index of the group in the phase; `None` for all ranks.
     pub fn group_index(&self) -> Option<u32> {
         self.group.map(|(index, _)| index)
     }
 
-    /// The ranks of a group, which alone are to be asked.
+    /// Returns the ranks that queries are limited to; `None` for all ranks.
     pub fn among(&self) -> Option<RankSet> {
         self.group.map(|(_, ranks)| ranks.clone())
     }
 
-    /// Of these ranks those at or above half of the largest.
+    /// Like [`half_query()`], limited to the compared ranks.
     pub fn half_query(&self, quantity: Quantity, max_ns: u64) -> Option<Query> {
         Some(Query { among: self.among(), ..half_query(quantity, max_ns)? })
     }

@@ -1,14 +1,15 @@
-//! Which ranks follow the same control flow in a phase (PPoPP20, 5.4): all of them, or groups with tasks of
-//! their own.
+//! Process groups: finds the ranks with the same control flow in a phase (PPoPP20, 5.4). Either all
+//! ranks of a phase form one group, or there are several groups with tasks of their own.
 //!
-//! A context tells ranks apart if it holds much of a phase where it occurs and does not occur on the
-//! others. Ranks with the same such contexts follow the same flow. Who has only some of another group's
-//! belongs to it, as in a program whose lowest rank writes a file while the others wait: that is a
-//! branch, not another task. A task is of a group's own if the others have one that it has not.
+//! A context distinguishes ranks if it takes a large fraction of the phase on the ranks that have
+//! it and is absent on the others. Ranks with the same set of distinguishing contexts have the same
+//! control flow. A rank with a subset of another group's contexts belongs to that group: a program
+//! in which the lowest rank writes a file while the others wait has a branch, not a second task. A
+//! group has a task of its own only if the other groups have a context that this group lacks.
 //!
-//! PPoPP20 compares the flow by the graph of the program; here it is what ranks were seen to do. So a
-//! branch that no rank spends time in tells nobody apart, and ranks that run the same code on different
-//! communicators are one group.
+//! PPoPP20 compares control flow in the program's graph; here the sampled contexts are compared. A
+//! branch without samples therefore distinguishes no ranks, and ranks that run the same code on
+//! different communicators form one group.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +33,11 @@ use crate::thresholds::{
 };
 use crate::totals::{PhaseTotals, Totals};
 
-/// Most contexts of a phase that ranks are told apart by, those first that take longest.
+/// Maximum number of distinguishing contexts of a phase; the contexts with the longest total time
+/// are kept.
 const MOST_CONTEXTS: usize = u64::BITS as usize;
 
-/// The contexts of a phase that only some ranks have, at most 64.
+/// Contexts of a phase that only some ranks have, at most 64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divergence {
     /// First index of the phase.
@@ -43,7 +45,7 @@ pub struct Divergence {
     contexts: Vec<Vec<Step>>,
 }
 
-/// Where ranks diverge: what is to be asked of them.
+/// Returns the diverging contexts of each phase, about which all ranks are then asked.
 pub fn divergences(totals: &Totals, owners: &Owners) -> Vec<Divergence> {
     let diverging = totals.sums.phases.iter().filter_map(|(first_index, phase)| {
         let nodes = diverging(totals, owners, phase);
@@ -66,9 +68,11 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
     let tree = &totals.tree.contexts;
     let is_whole = |node: NodeId| !is_part(&tree.frames[tree.nodes[node as usize].frame as usize]);
     for (node, totals) in phase.nodes.iter().filter(|(node, _)| is_whole(**node)) {
-        // What only these ranks call in turn tells nothing new.
+        // Skip callees of a function that is itself called by some ranks only: they add no
+        // information.
         let outer = owners.function_outside(tree, *node).and_then(|it| phase.nodes.get(&it));
-        // Who calls the same function at another place has no other task.
+        // Skip functions that every rank calls at some call site: a different call site is no other
+        // task.
         let elsewhere = sites.time(*node).ranks >= ranks;
         if is_some(&totals.inclusive)
             && !elsewhere
@@ -82,28 +86,27 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
     found.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Ranks that have the same of the contexts that tell ranks apart.
+/// Ranks of a phase with the same set of distinguishing contexts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alike {
     /// The ranks.
     pub ranks: RankSet,
-    /// Their work in the phase, in nanoseconds.
+    /// Work of the ranks in the phase, in nanoseconds.
     pub work: Accumulator,
 }
 
 impl Alike {
-    /// Mean of their work, in nanoseconds.
+    /// Returns the mean work of a rank, in nanoseconds.
     pub fn mean_work_ns(&self) -> f64 {
         self.work.mean(self.ranks.len())
     }
 }
 
-/// Ranks of a phase by which of its diverging contexts they have, each a bit in their order.
+/// Ranks of a phase by the set of diverging contexts that they have: bit i stands for context i.
 pub type ByContexts = BTreeMap<u64, Alike>;
 
-/// Asks all ranks which of the contexts that tell ranks apart they have; the answers, by first index of the
-/// phase, are at process 0, `None` elsewhere. Process 0's `divergences` count, the others' are ignored.
-/// Collective.
+/// Asks all ranks for their distinguishing contexts. Returns the answers at process 0, by first
+/// index of the phase; `None` elsewhere. Only process 0's `divergences` are used. Collective.
 pub fn ask(
     comm: &dyn Communicator,
     local: &[Rank<'_>],
@@ -140,7 +143,7 @@ fn combine(
     ours
 }
 
-/// Which of the diverging contexts a rank has, each a bit in their order, and its work in the phase in
+/// Returns the diverging contexts that a rank has (bit i: context i) and its work in the phase in
 /// nanoseconds.
 fn has(rank: &Rank<'_>, divergence: &Divergence) -> (u64, u64) {
     let phase = rank.phases.iter().find(|phase| phase.first_index == divergence.phase);
@@ -161,25 +164,26 @@ fn join(groups: &mut ByContexts, bits: u64, alike: Alike) {
     ours.work.combine(&alike.work);
 }
 
-/// Kind and groups of a phase; `None`: all its ranks do the same.
+/// Returns the kind and the groups of a phase; `groups` is `None` if all ranks have the same
+/// control flow.
 pub fn shown(totals: &Totals, phase: &PhaseTotals, groups: Option<&Vec<Alike>>) -> Shown {
     let Some(groups) = groups else {
-        // The ranks that have the phase, which is all of them where they agree on phases.
+        // The ranks that have the phase: all ranks of the job if the ranks agree on phases.
         let all = Alike { ranks: totals.job.ranks.clone(), work: phase.work };
         return (PhaseKind::Spmd, vec![group(&all)]);
     };
     (PhaseKind::Mpmd, groups.iter().map(group).collect())
 }
 
-/// The groups of a phase from the answers of its ranks, by ascending lowest rank; none where all ranks do
-/// the same.
+/// Returns the process groups of a phase from the answers of its ranks, by ascending lowest rank;
+/// empty if all ranks have the same control flow.
 pub fn of_phase(answers: &ByContexts) -> Vec<Alike> {
     let groups = tasks(answers);
     let several = groups.len() > 1;
     groups.into_iter().filter(|_| several).map(|(_, alike)| alike).collect()
 }
 
-/// Which of the groups that are shown does what no other does, by the context of it.
+/// Returns, for each diverging context that exactly one group has, the index of that group.
 pub fn doers(
     totals: &Totals,
     owners: &Owners,
@@ -195,8 +199,9 @@ pub fn doers(
     diverging(totals, owners, phase).into_iter().enumerate().filter_map(doer).collect()
 }
 
-/// The group that has most work, if it has so much that the job is divided unequally: its index, and
-/// what it has more than all ranks on average, in seconds.
+/// Returns the group with the largest mean work and its excess over the mean of all ranks, in
+/// seconds. `None` if there is one group only, or if the excess is below the thresholds
+/// (`MIN_GROUP_EXCESS_OF_RUN`, `MIN_GROUP_EXCESS_OF_MEAN`).
 pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[Alike]) -> Option<(u32, f64)> {
     let mean_s = phase.work.mean(totals.job.ranks.len()) / NS_PER_S;
     let (index, most) =
@@ -208,8 +213,9 @@ pub fn heaviest(totals: &Totals, phase: &PhaseTotals, groups: &[Alike]) -> Optio
     (groups.len() > 1 && unequal).then_some((index, more_s))
 }
 
-/// The outermost function that all causes of a loss are parts of and that only one group has, as `is_own`
-/// says: its task. `None` where it is a cause already, or causes lie on several groups.
+/// Returns the task behind a loss: the outermost function that contains all causes and belongs to
+/// one group only, according to `is_own`. `None` if that function is itself one of the causes, or
+/// if the causes lie on several groups.
 pub fn task(
     contexts: &ContextTree,
     finding: &Finding,
@@ -229,15 +235,16 @@ pub fn task(
     tasks.last().filter(|task| !finding.evened_out && is_new(task))
 }
 
-/// Kind and groups.
+/// Kind of a phase and its process groups.
 pub type Shown = (PhaseKind, Vec<RankGroup>);
 
 fn group(alike: &Alike) -> RankGroup {
     RankGroup { ranks: alike.ranks.to_string(), mean_work_s: alike.mean_work_ns() / NS_PER_S }
 }
 
-/// Groups with tasks of their own, with their contexts, by ascending lowest rank: who has only some of the
-/// contexts of one of them belongs to that one, the largest of several.
+/// Returns the process groups with tasks of their own, with their contexts as bits, by ascending
+/// lowest rank. Ranks with a subset of a group's contexts are added to that group; if several
+/// groups qualify, to the largest.
 fn tasks(answers: &ByContexts) -> Vec<(u64, Alike)> {
     let is_part = |one: u64, other: u64| one != other && one & other == one;
     let whole = |bits: &u64| !answers.keys().any(|other| is_part(*bits, *other));
@@ -245,7 +252,7 @@ fn tasks(answers: &ByContexts) -> Vec<(u64, Alike)> {
     for (bits, alike) in answers.iter().filter(|(bits, _)| whole(bits)) {
         tasks.push((*bits, alike.clone()));
     }
-    // Whom each belongs to is decided by what the groups were before any joined.
+    // Sizes before any subset joins, so that the result does not depend on the order of joining.
     let sizes: Vec<u32> = tasks.iter().map(|(_, alike)| alike.ranks.len()).collect();
     for (bits, alike) in answers.iter().filter(|(bits, _)| !whole(bits)) {
         let holders = (0..tasks.len()).filter(|task| is_part(*bits, tasks[*task].0));
@@ -282,13 +289,13 @@ mod tests {
 
     #[test]
     fn a_task_is_what_the_others_have_not() {
-        // One rank writes, all others do nothing of their own.
+        // One rank writes; the others have no context of their own.
         assert_eq!(lists(&[(0b1, &[0]), (0b0, &[1, 2, 3])]), ["0-3"]);
         // A master and its workers.
         assert_eq!(lists(&[(0b1, &[0]), (0b10, &[1, 2, 3])]), ["0", "1-3"]);
-        // Workers of which some do less belong to the workers.
+        // Workers with a subset of the other workers' contexts belong to the workers.
         assert_eq!(lists(&[(0b1, &[0]), (0b110, &[1, 2]), (0b10, &[3])]), ["0", "1-3"]);
-        // Who does nothing belongs to the largest.
+        // Ranks without distinguishing contexts belong to the largest group.
         assert_eq!(lists(&[(0b1, &[0]), (0b10, &[1, 2]), (0, &[3])]), ["0", "1-3"]);
         assert_eq!(lists(&[(0b1, &[0, 1]), (0b10, &[2]), (0, &[3])]), ["0-1,3", "2"]);
         assert_eq!(lists(&[(0b1, &[0]), (0b10, &[1]), (0b100, &[2])]), ["0", "1", "2"]);

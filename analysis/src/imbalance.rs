@@ -1,4 +1,4 @@
-//! Imbalance of work in a phase, and the contexts that cause it (PPoPP20, 5.3.1).
+//! Imbalance of the work in a phase, and the contexts that cause the imbalance (PPoPP20, 5.3.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,40 +14,42 @@ use crate::thresholds::{
 };
 use crate::totals::{PhaseSums, PhaseTotals};
 
-/// Imbalance of one context's work: what the run would be shorter by if that work were even.
+/// Imbalance of one context's work: the run time that would be saved if that work were even.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeImbalance {
-    /// With the contexts that it calls, in nanoseconds.
+    /// Imbalance of the context's work, callees included, in nanoseconds.
     pub inclusive_ns: f64,
-    /// Of the part for which it answers itself, in nanoseconds.
+    /// Imbalance of the work that the context itself is responsible for, in nanoseconds.
     pub own_ns: f64,
 }
 
 /// Imbalance in all instances of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseImbalance {
-    /// Uneven waiting in the ending synchronisation: imb_symptom, sum over instances of mean less
-    /// minimum, in nanoseconds.
+    /// Uneven wait time in the ending synchronisation (imb_symptom): sum over instances of mean
+    /// minus minimum, in nanoseconds.
     pub symptom_ns: f64,
-    /// Uneven work: sum over instances of maximum less mean, net of waiting for a core, in
-    /// nanoseconds. Ranks leave an instance together, and what is not work in it is waiting and
-    /// communication: so this is what uneven waiting anywhere in it adds up to.
+    /// Uneven work: sum over instances of maximum minus mean, net of waiting for a core, in
+    /// nanoseconds. Ranks leave an instance together, and all time in it except work is wait time
+    /// and communication. Uneven work is therefore equal to the uneven wait time anywhere in the
+    /// instance.
     pub work_ns: f64,
-    /// What all ranks spend in the ending synchronisation alike: sum over instances of the minimum, in
+    /// Even time in the ending synchronisation: sum over instances of the minimum over ranks, in
     /// nanoseconds.
     pub even_ns: f64,
-    /// What is lost by uneven work and shows in the ending synchronisation, in nanoseconds. Waiting
-    /// is uneven also where ranks wait for a core and not for each other, so uneven work must
-    /// confirm it.
+    /// Loss by uneven work that shows in the ending synchronisation, in nanoseconds: at most
+    /// `symptom_ns`, and at most the uneven work, because wait time is also uneven where ranks wait
+    /// for a core instead of for each other.
     pub ending_ns: f64,
-    /// Where most of what is lost between synchronisations of parts of the ranks shows, and how much that
-    /// is, in nanoseconds ([`crate::divisions`]).
+    /// Context in which most of the loss between subgroup synchronisations ([`crate::divisions`])
+    /// shows, and the loss there, in nanoseconds. `None` without such a loss.
     pub in_parts: Option<(NodeId, f64)>,
-    /// imb_cause of each context that answers for work.
+    /// Imbalance (imb_cause) of each context that is responsible for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
 
-/// Imbalance of each phase over `ranks` ranks whose sampling period is `period_ns`, by first index.
+/// Computes the imbalance of each phase, by first index, over `ranks` ranks with a sampling period
+/// of `period_ns` nanoseconds.
 pub fn imbalances(sums: &PhaseSums, ranks: u32, period_ns: u64) -> BTreeMap<u64, PhaseImbalance> {
     let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
         let whole = PhaseImbalance::new((*index, phase), &sums.instances, ranks, period_ns);
@@ -58,10 +60,10 @@ pub fn imbalances(sums: &PhaseSums, ranks: u32, period_ns: u64) -> BTreeMap<u64,
 }
 
 impl PhaseImbalance {
-    /// Measures a phase over `ranks` ranks whose sampling period is `period_ns`.
+    /// Measures a phase over `ranks` ranks with a sampling period of `period_ns` nanoseconds.
     ///
-    /// Single instances decide where they are kept, the totals of the phase elsewhere. Where only
-    /// some are kept, their sums are scaled to all.
+    /// Uses the kept instances, with their sums scaled to all instances of the phase. Without any
+    /// kept instance, uses the totals of the phase.
     pub fn new(
         (index, phase): (u64, &PhaseTotals),
         instances: &Instances,
@@ -89,13 +91,16 @@ impl PhaseImbalance {
         };
         let (symptom_ns, work_ns) = (symptom as f64 * scale, work as f64 * scale);
         let ending_ns = symptom_ns.min(work_ns);
-        // Of single instances waiting for a core counts as waiting here; of the totals it does not.
+        // The wait time of single instances includes waiting for a core; that of the totals does
+        // not.
         let even_ns = (even as f64 * per_kept).min(totals.even_ns);
         Self { symptom_ns, work_ns, even_ns, ending_ns, in_parts: None, nodes }
     }
 
-    /// The same, or what its divisions lose, if that is more: then ranks are slow by turns, within parts of
-    /// them that wait for each other.
+    /// Sets `in_parts`. If the losses of the divisions exceed the uneven work of whole instances by
+    /// more than [`SUBGROUP_FACTOR`], also replaces `work_ns`, `ending_ns` and `nodes` by those of
+    /// the divisions: then a different rank of each subgroup is slow each time, and the subgroup
+    /// waits for it.
     fn divided(self, divided: &Divided, ends_in: Option<NodeId>, ranks: u32) -> Self {
         let per_rank = 1.0 / f64::from(ranks);
         let work_ns = divided.lost() as f64 * per_rank;
@@ -123,16 +128,19 @@ impl PhaseImbalance {
         }
     }
 
-    /// Whether causes add up to more than all that uneven work costs: they lie on different ranks
-    /// and even each other out in part.
+    /// Returns whether the causes add up to more than the total loss by uneven work. Such causes
+    /// lie on different ranks and partly even each other out.
     pub fn evened_out(&self, causes: &[Cause]) -> bool {
         causes.iter().map(|cause| cause.ns).sum::<f64>() > EVENED_OUT_FACTOR * self.work_ns
     }
 
-    /// The contexts whose uneven work causes a loss of `loss_ns`, worst first.
+    /// Returns the contexts with the uneven work that causes a loss of `loss_ns` nanoseconds,
+    /// largest first.
     ///
-    /// PPoPP20 holds causes against imb_symptom of the ending synchronisation. A loss may also show in messages
-    /// before it, or in both, each then a loss: what shows of it is the symptom. `shared` are contexts that are not named themselves ([`shared_functions`]).
+    /// PPoPP20 compares causes with imb_symptom of the ending synchronisation. Here a loss may also
+    /// show in messages before that synchronisation, or in both places as two losses; the symptom
+    /// is the part that shows in the place at hand. Contexts in `shared` are not named as causes
+    /// ([`shared_functions`]).
     pub fn causes(
         &self,
         (tree, owners): (&ContextTree, &Owners),
@@ -154,9 +162,9 @@ impl PhaseImbalance {
     }
 }
 
-/// Contexts of a phase whose function serves several functions side by side, as a kernel that both
-/// `assemble` and `solve` call: how long it takes is its caller's choice, so that the caller is
-/// what a user wants to hear of.
+/// Returns the contexts of a phase with a function that several callers use side by side, such as a
+/// kernel called by both `assemble` and `solve`. The time of such a function depends on its caller,
+/// so the report names the caller.
 pub fn shared_functions(
     tree: &ContextTree,
     owners: &Owners,
@@ -164,7 +172,7 @@ pub fn shared_functions(
     ranks: u32,
 ) -> BTreeSet<NodeId> {
     let frame = |node: NodeId| &tree.frames[tree.nodes[node as usize].frame as usize];
-    // What is inlined has another frame at each place; its name is the same.
+    // Inlined calls of one function have different frames with the same name.
     let name = |node: NodeId| frame(node).function.as_str();
     /// A context, the name of its caller, and its mean time in nanoseconds.
     type Use<'a> = (NodeId, &'a str, f64);
@@ -195,16 +203,18 @@ pub fn shared_functions(
 pub struct Cause {
     /// The context.
     pub node: NodeId,
-    /// Only its own work, because contexts that it calls are causes of their own.
+    /// Whether only the context's own work counts, because contexts called by it are separate
+    /// causes.
     pub own: bool,
-    /// What the run would be shorter by if its work were even, in nanoseconds.
+    /// Run time saved if the work were even, in nanoseconds.
     pub ns: f64,
-    /// The group of ranks that it lies in, by its place in the phase; `None` where it may be any rank.
+    /// Index of the process group in the phase that holds the cause; `None` if the cause may lie in
+    /// any rank.
     pub group: Option<u32>,
 }
 
 impl Cause {
-    /// A cause that may lie in any rank.
+    /// Builds a cause that may lie in any rank.
     pub fn new(node: NodeId, own: bool, ns: f64) -> Self {
         Self { node, own, ns, group: None }
     }
@@ -255,7 +265,7 @@ fn nodes_of(
         .collect()
 }
 
-/// The way from the outermost function to the contexts that are uneven.
+/// Walk from the outermost function to the contexts that are uneven.
 struct Walk<'a> {
     tree: &'a ContextTree,
     nodes: &'a BTreeMap<NodeId, NodeImbalance>,
@@ -274,7 +284,7 @@ impl Walk<'_> {
         let imbalance = self.nodes[&node];
         let inner = self.significant(Some(node));
         let explained: f64 = inner.iter().map(|node| self.nodes[node].inclusive_ns).sum();
-        // The outermost function holds everything: to name it says nothing.
+        // The outermost function holds all of the work: naming it gives no information.
         let split = outermost || explained >= MIN_INNER_FRACTION * imbalance.inclusive_ns;
         if inner.is_empty() || !split {
             self.causes.push(Cause::new(node, false, imbalance.inclusive_ns));
@@ -284,7 +294,7 @@ impl Walk<'_> {
             self.causes.push(Cause::new(node, true, imbalance.own_ns));
         }
         for node in inner {
-            // A loop of it may hold everything as well.
+            // A loop of the outermost function may hold all of the work as well.
             let frame = &self.tree.frames[self.tree.nodes[node as usize].frame as usize];
             self.visit(node, outermost && is_loop(frame));
         }

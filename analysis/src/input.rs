@@ -1,5 +1,5 @@
-//! What a diagnosis is made from: what the collectors hand on of ranks, and what is known of the job without
-//! them.
+//! Input of a diagnosis: ranks as their collectors hand them on, and facts about the job that do
+//! not come from its ranks.
 
 use std::collections::BTreeMap;
 
@@ -14,98 +14,102 @@ use crate::summary::{Memory, Mpi};
 pub struct RankInput {
     /// Rank in the job; 0 without MPI.
     pub rank: u32,
-    /// Name of its node.
+    /// Name of the rank's node.
     pub host: String,
-    /// Numbers of the cores on which it may run.
+    /// Numbers of the cores on which the rank may run.
     pub cores: Vec<u32>,
-    /// Its node's clock.
+    /// Clock of the rank's node.
     pub clock: RankClock,
-    /// What was measured.
+    /// Measured profile.
     pub profile: ProcessProfile,
-    /// What measuring cost beyond what the profile counts.
+    /// Cost of measuring beyond the counts in the profile.
     pub cost: Cost,
-    /// What its spool does not hold, as the end of a sentence; `None` if it holds all.
+    /// Description of what the rank's spool lacks, as the end of a sentence; `None` if the spool is
+    /// complete.
     pub spool_trouble: Option<String>,
 }
 
-/// What measuring a rank cost, outside its threads.
+/// Cost of measuring a rank, outside of its threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// CPU time of the collector thread; on the rank that hosts it.
+    /// CPU time of the collector thread, in nanoseconds; 0 except on the rank that hosts it.
     pub collector_cpu_ns: u64,
-    /// The part of it in which functions, loops and lines were looked up, and the part of that after the
-    /// end of the run.
+    /// Part of `collector_cpu_ns` in which functions, loops and lines were looked up, and the part
+    /// of that after the end of the run, in nanoseconds.
     #[serde(default)]
     pub structure_cpu_ns: (u64, u64),
-    /// Bytes of samples spooled to disk.
+    /// Number of sample bytes spooled to disk.
     pub spool_bytes: u64,
-    /// Memory used for the rank, where it is known.
+    /// Memory used for the rank, in bytes; `None` if unknown.
     pub memory_bytes: Option<u64>,
-    /// Where the memory of the process that collects it went; on the rank that hosts it.
+    /// Memory of the collecting process by use; `None` except on the rank that hosts the collector.
     #[serde(default)]
     pub memory: Option<Memory>,
 }
 
-/// What is known of the job without its ranks; process 0's counts.
+/// Facts about the job that do not come from its ranks. Those of process 0 count.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobInfo {
     /// Path of the executable.
     pub executable: String,
-    /// Its arguments.
+    /// Arguments of the executable.
     pub arguments: Vec<String>,
-    /// Job id.
+    /// Job id; `None` if unknown.
     pub job: Option<String>,
-    /// Begin, RFC 3339.
+    /// Begin of the run, as RFC 3339.
     pub started: String,
-    /// The MPI library.
+    /// MPI library.
     pub mpi: Mpi,
     /// Whether the run reached its end and all ranks contribute.
     pub complete: bool,
-    /// Why it is not complete, as the end of a sentence, where how it ended does not tell.
+    /// Reason why the run is incomplete, as the end of a sentence; `None` if `ended` gives it or
+    /// the run is complete.
     #[serde(default)]
     pub incomplete: Option<String>,
-    /// How it ended.
+    /// Way in which the run ended.
     pub ended: String,
-    /// The first rank that ended before its time, if others went on: the run is counted up to then.
+    /// First rank that ended early while others went on; the run is analysed up to that time.
     #[serde(default)]
     pub death: Option<FirstDeath>,
-    /// Settings worth telling.
+    /// Settings that the summary lists.
     pub settings: BTreeMap<String, String>,
-    /// The user's rules of labels.
+    /// The user's label rules.
     #[serde(default)]
     pub rules: Rules,
-    /// Sentences about what the measurement could not do.
+    /// Sentences about the limits of this measurement.
     pub notes: Vec<String>,
 }
 
-/// How long other ranks must have outlived the first that died for the summary to say so.
+/// Minimum time (ns) by which other ranks must outlive the first that died for the summary to
+/// mention the death.
 pub const MIN_OUTLIVED_NS: u64 = 100_000_000;
 
-/// A rank that ended before its time, while others went on.
+/// A rank that ended early, while others went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstDeath {
-    /// The rank.
+    /// Rank that ended.
     pub rank: u32,
-    /// Since the begin of its run, in nanoseconds.
+    /// Time of its end since the begin of its run, in nanoseconds.
     pub at_ns: u64,
 }
 
-/// What is known of a rank's clock beside what it showed.
+/// Facts about a rank's clock besides its readings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankClock {
-    /// Ranks of one host with the same text read the same clock; nothing is known if it is empty.
+    /// Identity of the clock: ranks of one host with the same text read the same clock. Empty if
+    /// unknown.
     pub id: String,
-    /// What messages told of it: at the begin of the run and at its end, as far as it came.
+    /// Clock offsets measured by messages at the begin and, if reached, at the end of the run.
     pub exchanges: Vec<Exchange>,
 }
 
-/// How the clock of this process stood to that of process 0 at one moment.
+/// Offset of this process's clock from that of process 0 at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Exchange {
-    /// The moment, on process 0's clock, in nanoseconds.
+    /// Time on process 0's clock, in nanoseconds.
     pub at_ns: i64,
-    /// By how much this process's clock was ahead, in nanoseconds.
+    /// Time by which this process's clock was ahead, in nanoseconds.
     pub ahead_ns: i64,
-    /// By how much that may be wrong: half the ways of the messages that tell it.
+    /// Maximum error of `ahead_ns`, in nanoseconds: half the travel time of the messages used.
     pub error_ns: u64,
 }

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::below;
 use crate::rank::{Rank, Work};
 
-/// Sum and maximum over ranks of a time in one instance; an absent rank is 0. There are as many as
-/// instances times contexts, so they are kept small: a sum of more than 584 years saturates.
+/// Sum and maximum over ranks of a time in one instance; an absent rank counts as 0. There is one
+/// value per instance and context, so the type is small: a sum of more than 584 years saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peak {
-    /// Sum, in nanoseconds.
+    /// Sum over ranks, in nanoseconds.
     pub sum: u64,
-    /// Largest, in nanoseconds.
+    /// Maximum over ranks, in nanoseconds.
     pub max: u64,
 }
 
@@ -29,7 +29,7 @@ impl Peak {
         self.max = self.max.max(other.max);
     }
 
-    /// Number of ranks times (maximum - mean).
+    /// Returns the number of ranks times (maximum - mean), in nanoseconds.
     pub fn excess(&self, ranks: u32) -> u128 {
         (u128::from(self.max) * u128::from(ranks)).saturating_sub(u128::from(self.sum))
     }
@@ -38,31 +38,31 @@ impl Peak {
 /// Work of one context in one instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceNode {
-    /// With that of the contexts that it calls.
+    /// Work of the context, callees included.
     pub inclusive: Peak,
-    /// That for which it answers itself.
+    /// Work that the context itself is responsible for.
     pub own: Peak,
 }
 
-/// One instance over ranks.
+/// One instance, combined over ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// First index of its phase.
     pub phase: u64,
-    /// How many ranks hold it.
+    /// Number of ranks that hold the instance.
     pub ranks: u32,
-    /// Sum over ranks of the wait in the ending synchronisation, in nanoseconds.
+    /// Sum over ranks of the wait time in the ending synchronisation, in nanoseconds.
     pub wait_sum: u128,
-    /// The least of them.
+    /// Minimum over ranks of that wait time, in nanoseconds.
     pub wait_min: u64,
-    /// All work, net of waiting for a core.
+    /// All work, net of waiting for a core, in nanoseconds.
     pub work: Peak,
-    // By ascending node.
+    // Sorted by node.
     nodes: Vec<(NodeId, InstanceNode)>,
 }
 
 impl Instance {
-    /// Its contexts have other numbers.
+    /// Renumbers the contexts by `places`.
     pub fn move_to(&mut self, places: &[NodeId]) {
         for (node, _) in &mut self.nodes {
             *node = places[*node as usize];
@@ -70,12 +70,12 @@ impl Instance {
         self.nodes.sort_unstable_by_key(|(node, _)| *node);
     }
 
-    /// Contexts that answer for work in it.
+    /// Returns the contexts that are responsible for work in the instance.
     pub fn nodes(&self) -> &[(NodeId, InstanceNode)] {
         &self.nodes
     }
 
-    /// Takes in the same instance of other ranks.
+    /// Adds the values of this instance on other ranks.
     pub fn combine(&mut self, other: Self) {
         self.ranks += other.ranks;
         self.wait_sum += other.wait_sum;
@@ -85,12 +85,12 @@ impl Instance {
     }
 }
 
-/// Adds theirs to ours, both by ascending node.
+/// Adds `theirs` to `ours`; both are sorted by node.
 fn combine_nodes(ours: &mut Vec<(NodeId, InstanceNode)>, theirs: Vec<(NodeId, InstanceNode)>) {
     let mut at = 0;
     let mut new = Vec::new();
     for (node, values) in theirs {
-        // Mostly the ranks have the same contexts, and the next one is it.
+        // Ranks mostly have the same contexts, so the next entry is usually the one.
         at += ours[at..].iter().take_while(|(known, _)| *known < node).count();
         match ours.get_mut(at) {
             Some((known, sums)) if *known == node => {
@@ -102,20 +102,20 @@ fn combine_nodes(ours: &mut Vec<(NodeId, InstanceNode)>, theirs: Vec<(NodeId, In
     }
     if !new.is_empty() {
         ours.append(&mut new);
-        // Two ascending runs: a stable sort merges them.
+        // The list consists of two ascending runs, which a stable sort merges.
         ours.sort_by_key(|(node, _)| *node);
     }
 }
 
-/// The instances that all ranks kept, by the index of the synchronisation that ends them.
+/// Instances that all ranks kept, by the index of the synchronisation that ends them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instances {
     kept: BTreeMap<u64, Instance>,
 }
 
 impl Instances {
-    /// Takes in the instances that one rank kept of phases that `chosen` names by their first index; `places` are its
-    /// contexts' canonical nodes.
+    /// Adds the instances that one rank kept, of phases that `chosen` selects by first index.
+    /// `places` holds the canonical node of each of the rank's contexts.
     pub fn add_rank(
         &mut self,
         rank: &Rank<'_>,
@@ -127,7 +127,7 @@ impl Instances {
         each_of_rank(rank, rows, places, |row, instance| self.add(row.index, instance));
     }
 
-    /// Takes in those of other ranks; `places` are their nodes in our tree.
+    /// Adds the instances of other ranks. `places` maps their nodes to nodes of our tree.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         for (index, mut instance) in other.kept {
             instance.move_to(places);
@@ -144,7 +144,7 @@ impl Instances {
         }
     }
 
-    /// The instances of a phase that all `ranks` hold.
+    /// Returns the instances of a phase that all `ranks` hold.
     pub fn of_phase(&self, phase: u64, ranks: u32) -> impl Iterator<Item = &Instance> {
         self.kept
             .values()
@@ -152,15 +152,16 @@ impl Instances {
     }
 }
 
-/// Hands on what a rank did in each of these instances, or divisions of them, that end in that call;
-/// `places` are its contexts' canonical nodes.
+/// Calls `take` with a rank's values in each of these instances or divisions. `rows` holds each
+/// with its phase and the call that ends it; `places` holds the canonical node of each of the
+/// rank's contexts.
 pub fn each_of_rank<'r>(
     rank: &Rank<'_>,
     rows: impl Iterator<Item = (&'r InstanceRow, &'r PhaseProfile, Option<NodeId>)>,
     places: &[Option<NodeId>],
     mut take: impl FnMut(&InstanceRow, Instance),
 ) {
-    // A few synchronisations end all of them: the contexts below each are found once.
+    // A few synchronisations end all instances: the contexts below each are computed once.
     let mut inside: BTreeMap<Option<NodeId>, Vec<bool>> = BTreeMap::new();
     let mut scratch = rank.scratch();
     for (row, phase, ends_in) in rows {
@@ -172,16 +173,17 @@ pub fn each_of_rank<'r>(
     }
 }
 
-/// What is not spent elsewhere is spent in the synchronisation. Rows are net of waiting for a core,
-/// and a waiter that yields its core has much of that: taken from its own row, its wait would be
-/// too short. Waiting for a core elsewhere then counts as wait here, which the comparison with the
+/// Returns the wait time in the ending synchronisation: the part of the duration that is not spent
+/// elsewhere. Rows are net of waiting for a core, which is a large part of the time of a waiter
+/// that yields its core; the synchronisation's own row would therefore give too short a wait time.
+/// Waiting for a core elsewhere counts as wait time here instead, which the comparison with the
 /// imbalance of work corrects ([`crate::imbalance::PhaseImbalance`]).
 fn wait_ns(row: &InstanceRow, inside: &[bool]) -> u64 {
     let elsewhere = row.values.iter().filter(|(node, _)| !inside[*node as usize]);
     row.duration_ns.saturating_sub(elsewhere.map(|(_, ns)| ns).sum())
 }
 
-/// One rank's part of an instance of the phase with that first index.
+/// Returns one rank's values in an instance of the phase with this first index.
 fn instance_of_rank(
     phase: u64,
     wait_ns: u64,

@@ -1,4 +1,4 @@
-//! What concerns ranks as a whole: where they ran, how they used their time, what measuring cost.
+//! Values of whole ranks: hosts and cores, useful time, and the cost of the measurement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,128 +15,130 @@ use crate::thresholds::MIN_SEVERITY;
 /// A node of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Ranks on it.
+    /// Ranks on the node.
     pub ranks: RankSet,
-    /// The cores that any of its ranks may use.
+    /// Cores that any of its ranks may use.
     pub cores: BTreeSet<u32>,
-    /// Threads that want a core: each rank's communicating one (which works, or spins while it
-    /// waits) and as many others as were busy on average.
+    /// Number of threads that want a core: for each rank, its communicating thread (which works, or
+    /// spins while it waits) and the mean number of other threads that were busy.
     pub busy_threads: u32,
 }
 
 impl Host {
-    /// Threads that want a core for each core there is; `None` where the cores are not known.
+    /// Returns the number of threads that want a core, divided by the number of cores; `None` if
+    /// the cores are unknown.
     pub fn load(&self) -> Option<f64> {
         let cores = self.cores.len();
         (cores > 0).then(|| f64::from(self.busy_threads) / cores as f64)
     }
 
-    /// Whether more threads want a core than there are.
+    /// Returns whether more threads want a core than the node has cores.
     pub fn is_crowded(&self) -> bool {
         self.load().is_some_and(|load| load > 1.0)
     }
 }
 
-/// Sums over ranks, except where noted.
+/// Totals of the job: sums over ranks, except where noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTotals {
-    /// The ranks that are in.
+    /// Ranks included in the totals.
     pub ranks: RankSet,
-    /// Ranks whose profile was left out, by the reason.
+    /// Ranks with a profile that was left out, by reason.
     pub left_out: BTreeMap<String, RankSet>,
-    /// Where they ran, by host name.
+    /// Nodes of the job, by host name.
     pub hosts: BTreeMap<String, Host>,
-    /// Longest run of a rank, in nanoseconds.
+    /// Longest run of any rank, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Longest bin of a rank's time; 0 where no rank has any.
+    /// Longest time bin of any rank, in nanoseconds; 0 if no rank has bins.
     pub bin_ns: u64,
-    /// Application threads.
+    /// Number of application threads.
     pub threads: u32,
-    /// Ranks with more than one of them.
+    /// Number of ranks with more than one application thread.
     pub multithreaded_ranks: u32,
-    /// Useful wall time of the communicating threads.
+    /// Useful wall time of the communicating threads, in nanoseconds.
     pub useful: Accumulator,
-    /// The same less waiting for a core.
+    /// Useful wall time of the communicating threads, net of waiting for a core, in nanoseconds.
     pub useful_on_core: Accumulator,
-    /// Waiting for a core during work, on the communicating threads.
+    /// Time that the communicating threads wait for a core during work, in nanoseconds.
     pub run_delay: Accumulator,
-    /// Waiting for locks, of all threads of a rank together.
+    /// Time that all threads of a rank together wait for locks, in nanoseconds.
     pub locked: Accumulator,
-    /// Asked sampling period of the slowest-sampled rank, in nanoseconds.
+    /// Requested sampling period of the slowest-sampled rank, in nanoseconds.
     pub period_ns: u64,
-    /// Longest sampling period that the timers of a rank can keep, in nanoseconds, at least the asked
-    /// one. Thresholds and sampling errors count in it.
+    /// Longest sampling period that the timers of any rank can keep, in nanoseconds; at least the
+    /// requested period. Unit of thresholds and sampling errors.
     pub kept_period_ns: u64,
-    /// CPU time that the samples stand for, in nanoseconds.
+    /// CPU time that the samples represent, in nanoseconds.
     pub sampled_ns: u128,
-    /// The weakest sample clock in use: cpu, timer, wall in this order.
+    /// Least precise sample clock in use, in the order cpu, timer, wall.
     pub clock: String,
-    /// Ranks on which the application took the sampling signal for itself.
+    /// Ranks on which the application took over the sampling signal.
     pub stepped_aside: RankSet,
-    /// Ranks whose return addresses were not marked, by the reason\'s number.
+    /// Ranks without marks on return addresses, by number of the reason.
     pub marks_off: BTreeMap<u32, RankSet>,
     /// Ranks that did not follow something, by its bit of [`plimsoll_wire::sync::unfollowed`].
     pub unfollowed: BTreeMap<u32, RankSet>,
-    /// Ranks whose spool does not hold all, by what it does not.
+    /// Ranks with an incomplete spool, by what the spool lacks.
     pub spool_troubles: BTreeMap<String, RankSet>,
     /// Counters of the measurement.
     pub counts: Counts,
-    /// Functions that some rank has without structure, with their samples: each rank names its most
-    /// sampled ones.
+    /// Functions without structure on some rank, with their number of samples: each rank names its
+    /// most sampled ones.
     pub late: BTreeMap<String, u64>,
 }
 
-/// What measuring cost and missed.
+/// Costs and losses of the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Return-address marks: planted, hit, stale; stacks verified, mismatched.
     pub marks: [u64; 5],
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Records lost.
+    /// Number of lost records.
     pub lost: u64,
-    /// Samples without their outer frames.
+    /// Number of samples without their outer frames.
     pub truncated: u64,
-    /// MPI calls counted.
+    /// Number of counted MPI calls.
     pub mpi_calls: u64,
-    /// Bytes of records.
+    /// Number of record bytes.
     pub record_bytes: u64,
     /// Time in the signal handlers, in nanoseconds.
     pub sampling_cpu_ns: u64,
     /// CPU time of the collectors, in nanoseconds.
     pub collector_cpu_ns: u64,
-    /// The part of it for functions, loops and lines, and the part of that after the run, in nanoseconds.
+    /// Part of `collector_cpu_ns` for functions, loops and lines, and the part of that after the
+    /// run, in nanoseconds.
     pub structure_cpu_ns: (u64, u64),
-    /// Functions that stand without structure, because it was not looked up by the deadline: most of any
-    /// rank, since the ranks have functions in common.
+    /// Number of functions without structure because they were not looked up by the deadline:
+    /// maximum over ranks, since ranks have functions in common.
     pub late_functions: u64,
-    /// Samples in them, of all ranks.
+    /// Number of samples in late functions, over all ranks.
     pub late_samples: u64,
-    /// Bytes spooled.
+    /// Number of spooled bytes.
     pub spool_bytes: u64,
-    /// Threads not sampled, or not to their end.
+    /// Number of threads that were not sampled, or not to their end.
     pub unsampled_threads: u64,
-    /// Those of them of which nothing is known.
+    /// Number of unsampled threads about which nothing is known.
     pub unseen_threads: u64,
-    /// Most memory of a rank, in bytes.
+    /// Maximum memory of any rank, in bytes; `None` if unknown.
     pub memory_bytes: Option<u64>,
-    /// Memory of the process that takes most.
+    /// Memory of the process that uses most; `None` if unknown.
     pub memory: Option<Memory>,
 }
 
 impl JobTotals {
-    /// How many threads want each core where there are fewest cores for them; at least 1.
+    /// Returns the number of threads that want each core on the most crowded node; at least 1.
     pub fn crowding(&self) -> f64 {
         self.hosts.values().filter_map(Host::load).fold(1.0, f64::max)
     }
 
-    /// Whether ranks have to share cores and lose time by it.
+    /// Returns whether ranks share cores and lose more than [`MIN_SEVERITY`] of the run time by it.
     pub fn lacks_cores(&self) -> bool {
         let lost_ns = self.run_delay.mean(self.ranks.len());
         self.crowding() > 1.0 && lost_ns > MIN_SEVERITY * self.elapsed_ns as f64
     }
 
-    /// Takes in one rank.
+    /// Adds one rank.
     pub fn add_rank(&mut self, rank: &Rank<'_>) {
         let input = rank.input;
         let profile = &input.profile;
@@ -196,13 +198,13 @@ impl JobTotals {
         });
     }
 
-    /// Notes a rank whose profile cannot be used, and why.
+    /// Records a rank with an unusable profile, and the reason.
     pub fn leave_out(&mut self, rank: u32, reason: &str) {
         let ranks = self.left_out.entry(reason.to_owned()).or_default();
         *ranks = ranks.union(&RankSet::from_iter([rank]));
     }
 
-    /// Takes in other ranks.
+    /// Adds the totals of other ranks.
     pub fn combine(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
         for (reason, theirs) in other.left_out {
@@ -226,7 +228,7 @@ impl JobTotals {
         self.period_ns = self.period_ns.max(other.period_ns);
         self.kept_period_ns = self.kept_period_ns.max(other.kept_period_ns);
         self.sampled_ns += other.sampled_ns;
-        // The names stand in the alphabet as in quality.
+        // The alphabetical order of the clock names is their order of quality.
         self.clock = std::mem::take(&mut self.clock).max(other.clock);
         self.stepped_aside = self.stepped_aside.union(&other.stepped_aside);
         for (reason, ranks) in other.marks_off {
@@ -248,8 +250,9 @@ impl JobTotals {
     }
 }
 
-/// The profile tells how much time the other threads worked together, not how many did: they were
-/// at least that time divided by the length of the run.
+/// Returns the minimum number of busy threads of a rank, including the communicating one. The
+/// profile holds the total work time of the other threads, not their number: at least that time
+/// divided by the length of the run.
 fn busy_threads(rank: &Rank<'_>) -> u32 {
     let profile = &rank.input.profile;
     let working = |node: u32| rank.meanings[node as usize].is_work();

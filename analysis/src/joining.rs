@@ -1,10 +1,11 @@
-//! A rank's phases brought to what all ranks agree on: those of a part of the run, or of all of it, become one.
+//! Merges a rank's phases to the phases that all ranks agree on: the phases of a part of the run,
+//! or of the whole run, become one.
 
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{NodeId, NodeValue, PhaseProfile, ProcessProfile};
 
-/// All phases of a rank as one, for ranks that do not agree on their phases.
+/// Returns all phases of a rank as one, for ranks that do not agree on their phases.
 pub fn whole_run(profile: &ProcessProfile) -> PhaseProfile {
     PhaseProfile {
         begins_after: None,
@@ -19,7 +20,7 @@ pub fn whole_run(profile: &ProcessProfile) -> PhaseProfile {
     }
 }
 
-/// The values of several phases together.
+/// Returns the summed values of several phases.
 fn values_of<'p>(phases: impl Iterator<Item = &'p PhaseProfile>) -> Vec<(NodeId, NodeValue)> {
     let mut values: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
     for (node, value) in phases.flat_map(|phase| &phase.values) {
@@ -28,8 +29,9 @@ fn values_of<'p>(phases: impl Iterator<Item = &'p PhaseProfile>) -> Vec<(NodeId,
     values.into_iter().collect()
 }
 
-/// The phases of a profile, of which those inside each of these parts of the run, by first and last index,
-/// are one; and which of them each has become. It ends where most of its instances do.
+/// Merges the phases inside of each of these parts of the run, given by first and last index.
+/// Returns the resulting phases, and the index of the resulting phase for each phase of the
+/// profile. A merged phase ends in the synchronisation of the member with the most instances.
 pub fn joined(profile: &ProcessProfile, parts: &[(u64, u64)]) -> (Vec<PhaseProfile>, Vec<usize>) {
     let part = |phase: &PhaseProfile| {
         let index = phase.first_index;

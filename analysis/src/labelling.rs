@@ -1,6 +1,6 @@
-//! What a calling context is for: its initial label, from the user's rules, the wrapped call or the
-//! function's name, and the label that its time gives it (PPoPP20, 5.2, Table 1 and the derived
-//! labels).
+//! Labels of calling contexts: the initial label, from the user's rules, the wrapped call or the
+//! function's name, and the derived label, from the context's time (PPoPP20, 5.2, Table 1 and the
+//! derived labels).
 
 mod known;
 pub mod polls;
@@ -16,26 +16,27 @@ use crate::rules::Rules;
 /// Share of a context's time that a label must hold to become its derived label.
 const DERIVED_PERCENT: u64 = 70;
 
-/// What a context is for, before any time is looked at.
+/// Purpose of a context, determined without its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
     /// Label of the time spent in the context itself.
     pub label: Label,
-    /// It is a call of MPI or lies below one.
+    /// Whether the context is an MPI call or lies below one.
     pub in_mpi: bool,
-    /// It is a call that looks for progress and returns at once, or lies below one.
+    /// Whether the context is, or lies below, a call that tests for progress and returns at once.
     pub polling: bool,
-    /// It is code without a name of a runtime of threads: the program's own lies below.
+    /// Whether the context is unnamed code of a thread runtime; code of the program may lie below
+    /// it.
     pub in_runtime: bool,
-    /// It is a function in which, as a rule of the user says, other processes have a part, or lies
-    /// below one: it is to the program what MPI is.
+    /// Whether the context is, or lies below, a function in which other processes take part
+    /// according to a user's rule. Such a function is treated like MPI.
     pub with_others: bool,
-    /// It is what a loop that polls does between its looks; what lies below it is not.
+    /// Whether the context is the part of a polling loop between its polls; contexts below are not.
     pub between: bool,
 }
 
 impl Meaning {
-    /// What lies outside of all calls.
+    /// Meaning of code outside of all calls.
     pub const OUTSIDE: Self = Self {
         label: Label::Computation,
         in_mpi: false,
@@ -45,9 +46,9 @@ impl Meaning {
         between: false,
     };
 
-    /// Whether its time is the process's own, so that another process may have to wait for it:
-    /// all but MPI and waiting for others. Locks, files, threads of the same process and sleeping
-    /// hold up a process just like computing.
+    /// Returns whether the context's time is the process's own, so that another process may have to
+    /// wait for it: all time except MPI and waiting for others. Locks, files, threads of the same
+    /// process and sleeping delay a process just like computation.
     pub fn is_work(self) -> bool {
         !self.communicates() && self.label != Label::WaitResource
     }
@@ -56,13 +57,13 @@ impl Meaning {
         self.in_mpi || self.with_others
     }
 
-    /// Whether its time is useful in the sense of POP's efficiencies.
+    /// Returns whether the context's time is useful in the sense of POP's efficiencies.
     pub fn is_useful(self) -> bool {
         self.label == Label::Computation
     }
 }
 
-/// The meaning of each context of a tree; what the user's rules say comes first.
+/// Returns the meaning of each context of a tree; the user's rules have priority.
 pub fn meanings(tree: &ContextTree, rules: &Rules) -> Vec<Meaning> {
     let asked = rules.labels(&tree.frames);
     let mut meanings: Vec<Meaning> = Vec::with_capacity(tree.nodes.len());
@@ -75,22 +76,22 @@ pub fn meanings(tree: &ContextTree, rules: &Rules) -> Vec<Meaning> {
 }
 
 fn meaning(frame: &Frame, asked: Option<Label>, outer: Meaning) -> Meaning {
-    // Polls keep their label, whatever the library does in them: it waits for nobody there. Loops
-    // and lines mean what the function means that they are parts of.
+    // Polls keep their label, no matter what the library does in them: nothing waits there. Loops
+    // and lines have the meaning of the function that contains them.
     if outer.polling || matches!(frame.kind, FrameKind::Loop | FrameKind::Line) {
         return outer;
     }
     let meaning = known_meaning(frame, outer);
     match asked {
-        // MPI stays MPI, whatever its time is said to be for.
+        // MPI stays MPI, no matter which label a rule gives to its time.
         Some(label) => Meaning { label, with_others: involves_others(label), ..meaning },
         None => meaning,
     }
 }
 
-/// Whether other processes have a part in what a rule gives this label: then it is not what they may
-/// have to wait for. Files, devices, memory and locks are the process's own affair, as where we find
-/// them ourselves.
+/// Returns whether other processes take part in a function with this label from a rule; other
+/// processes then do not wait for that function. Files, devices, memory and locks belong to the
+/// process alone, as for the functions that are known without rules.
 fn involves_others(label: Label) -> bool {
     match label {
         Label::Computation | Label::MemoryCopy | Label::Device | Label::Io | Label::WaitLock => {
@@ -125,7 +126,7 @@ fn known_meaning(frame: &Frame, outer: Meaning) -> Meaning {
     }
     match known::label(&frame.function, outer.communicates()) {
         Some(label) => Meaning { label, ..outer },
-        // What a library does inside a call that communicates or waits belongs to that call.
+        // The work of a library inside a call that communicates or waits belongs to that call.
         None => outer,
     }
 }
@@ -135,7 +136,7 @@ fn recorded_call(frame: &Frame) -> Option<(CallClass, Provider)> {
     Some((calls::class(id)?, calls::call(id)?.provider))
 }
 
-/// Without wrappers, MPI's calls are functions of the library.
+/// Without wrappers, MPI calls appear as functions of the library.
 fn mpi_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
     let name = frame.function.strip_prefix('P').unwrap_or(&frame.function);
     if !name.starts_with("MPI_") {
@@ -145,8 +146,8 @@ fn mpi_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
     Some((call.class, call.provider))
 }
 
-/// The label of a wrapped call, given where it is called from. Inside MPI, or what the user says is
-/// like it, whatever sleeps or waits for a descriptor waits for another process.
+/// Returns the label of a wrapped call, given its caller. Inside MPI, or a function that a rule
+/// treats like MPI, a call that sleeps or waits for a descriptor waits for another process.
 pub fn from_call_class(class: CallClass, provider: Provider, outer: Meaning) -> Label {
     let waits = outer.communicates() && provider == Provider::Libc;
     match class {
@@ -161,12 +162,13 @@ pub fn from_call_class(class: CallClass, provider: Provider, outer: Meaning) -> 
     }
 }
 
-/// For each context the most specific label that holds at least 70 % of its time on this rank,
-/// from the time of each context alone. `None` for contexts without time, which have no say, and
-/// `Some(None)` where no label holds so much.
+/// Returns, for each context, the most specific label that holds at least 70 % of its time on this
+/// rank; `own_ns` is the exclusive time of each context. The result is `None` for contexts without
+/// time, which have no vote, and `Some(None)` if no label holds 70 %.
 ///
-/// A callee counts as a whole, with the label that it is shown with, as in PPoPP20 (5.2): what mostly waits is
-/// waiting. The time that a context takes by itself counts like a callee with its initial label.
+/// A callee counts as a whole, with its shown label, as in PPoPP20 (5.2): a callee that mostly
+/// waits counts as waiting. The exclusive time of a context counts like a callee with the context's
+/// initial label.
 pub fn derived(
     tree: &ContextTree,
     meanings: &[Meaning],
@@ -194,12 +196,13 @@ fn dominant(by_label: &[u64; Label::ALL.len()]) -> Option<Option<Label>> {
     let enough = |label: &Label| {
         u128::from(held(*label)) * 100 >= u128::from(total) * u128::from(DERIVED_PERCENT)
     };
-    // More than half: the labels that hold enough are one lineage.
+    // Since 70 % is more than half, the labels that hold enough time form one lineage.
     let deepest = Label::ALL.into_iter().filter(enough).max_by_key(|label| label.lineage().count());
     (total > 0).then_some(deepest)
 }
 
-/// What two groups of ranks agree on: a derived label must hold on every rank that has the context.
+/// Merges the derived labels of two groups of ranks: the result must hold on every rank that has
+/// the context.
 pub fn agreed(ours: Option<Option<Label>>, theirs: Option<Option<Label>>) -> Option<Option<Label>> {
     match (ours, theirs) {
         (Some(ours), Some(theirs)) => Some(ours.zip(theirs).and_then(|(a, b)| a.common(b))),
@@ -207,8 +210,8 @@ pub fn agreed(ours: Option<Option<Label>>, theirs: Option<Option<Label>>) -> Opt
     }
 }
 
-/// The label to show: the derived one, unless it says less than the initial one. A call keeps what
-/// it was made for; a program's own function becomes what its time was spent on.
+/// Returns the label to show: the derived label, unless it is less specific than the initial one. A
+/// wrapped call keeps its purpose; a function of the program takes the label of its time.
 pub fn shown(meaning: Meaning, derived: Option<Option<Label>>) -> Label {
     match derived.flatten() {
         Some(label) if meaning.polling => label.common(meaning.label).unwrap_or(meaning.label),
@@ -253,7 +256,8 @@ mod tests {
             ("main/MPI_Recv/opal_progress/mca_btl_vader_poll_handle_frag", Label::Message),
             ("main/MPI_Pack/opal_convertor_pack", Label::MemoryCopy),
             ("main/gomp_team_barrier_wait/gomp_barrier_handle_tasks/task", Label::Computation),
-            // Stripped: it waits for threads, and runs their part of the program.
+            // Code without a name in a thread runtime: it waits for threads, and runs their part of
+            // the program.
             ("main/GOMP_parallel/libgomp.so.1+0x1f780", Label::WaitPartner),
             ("libgomp.so.1+0x1d320/libgomp.so.1+0x1f5e0", Label::WaitPartner),
             ("libgomp.so.1+0x1d320/main._omp_fn.0", Label::Computation),
@@ -274,18 +278,18 @@ mod tests {
         for (path, label, is_work) in [
             ("main/solve", Label::Computation, true),
             ("main/spin", Label::WaitPartner, false),
-            // What lies below belongs to it, also what would be work elsewhere.
+            // Contexts below belong to the function, also those that would be work elsewhere.
             ("main/spin/pause", Label::WaitPartner, false),
             ("main/spin/pthread_mutex_lock", Label::WaitLock, false),
             ("main/spin/select", Label::WaitPartner, false),
             ("main/exchange/nanosleep", Label::WaitPartner, false),
             ("main/exchange/memcpy", Label::MemoryCopy, false),
             ("main/exchange/MPI_Barrier", Label::CollectiveSynchronisation, false),
-            // Unless a rule says more.
+            // A more specific rule has priority.
             ("main/exchange/pack", Label::MemoryCopy, true),
             ("main/exchange/solve/relax/kernel", Label::Computation, true),
             ("main/unlock", Label::WaitLock, true),
-            // Names that we know, and calls.
+            // Rules have priority over names that we know, and over calls.
             ("main/do_wait", Label::Computation, true),
             ("main/poll", Label::Io, true),
             ("main/usleep", Label::Wait, false),
@@ -334,7 +338,7 @@ mod tests {
         assert_eq!(shown(exchange), Label::WaitPartner, "all 100 of 120 in MPI_Send");
         assert_eq!(shown(barrier), Label::CollectiveSynchronisation);
         assert_eq!(derived[barrier], Some(Some(Label::MemoryCopy)));
-        // 84 of 120 are just seven tenths.
+        // 84 of 120 are exactly 70 %.
         let shown_of = |sent: u64, alone: u64| {
             let mut own = vec![0; contexts.tree.nodes.len()];
             (own[exchange], own[progress]) = (alone, sent);

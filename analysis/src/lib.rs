@@ -1,10 +1,10 @@
 //! Plimsoll's analysis: trees in; metrics, phases, losses and reports out.
 //!
-//! [`diagnose::diagnose`] is the way through: what the ranks [agree](agreement) on, each rank's
-//! [view](rank) with its [labels](labelling), their [totals] over the [communicator], the
-//! [imbalance], the [communication], the [resources] and so the [losses] in them, how their [clocks] stand, the [queries] that name ranks, the
-//! [attribution] of time lost to contexts and its [segments], the
-//! [conclusion](conclude).
+//! [`diagnose::diagnose`] is the entry point. Its steps: the [agreement] of the ranks, each rank's
+//! [view](rank) with its [labels](labelling), the reduction of their [totals] over the
+//! [communicator], the [imbalance], the [communication], the [resources] and the [losses] in them,
+//! the offsets of their [clocks], the [queries] for ranks, the [attribution] of lost time to
+//! contexts and its [segments], and the [conclusion](conclude).
 
 pub mod advice;
 pub mod agreement;

@@ -1,4 +1,4 @@
-//! Loops over all ranks: how often they ran, their iterations, and which of these were alike.
+//! Loops over all ranks: number of executions, iterations, and clusters of similar iterations.
 
 use std::collections::BTreeMap;
 
@@ -8,49 +8,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::ranks::RankSet;
 
-/// One loop, by sums over ranks.
+/// One loop, with sums over ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopTotals {
-    /// Those that ran it.
+    /// Ranks that ran the loop.
     pub ranks: RankSet,
-    /// How often it was entered.
+    /// Number of times the loop was entered.
     pub executions: u64,
-    /// Wall time of all executions.
+    /// Wall time of all executions, in nanoseconds.
     pub duration_ns: u64,
-    /// Time and number of iterations, each of so many in a row.
+    /// Wall time (ns) and number of iterations in each step of `stride` consecutive iterations.
     durations: Vec<(u64, u64)>,
     stride: u64,
-    /// Where its executions are the longest.
+    /// The loop on the rank with the longest executions.
     pub longest: Longest,
 }
 
-/// The loop on the rank whose executions are the longest.
+/// A loop on the rank with the longest mean execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Longest {
-    /// Of one execution, on average.
+    /// Mean duration of one execution, in nanoseconds.
     mean_ns: u64,
-    /// Of several ranks that are as long, the lowest.
+    /// Lowest of the ranks with this mean duration.
     rank: u32,
-    /// How often it was entered there.
+    /// Number of times this rank entered the loop.
     pub executions: u64,
-    /// Iterations that were told apart, in all of them.
+    /// Number of iterations that samples tell apart, over all executions.
     pub accepted: u64,
-    /// Stretches that were not.
+    /// Number of stretches too short to be iterations, over all executions.
     pub rejected: u64,
-    /// Calls of one that it makes itself.
+    /// Number of calls at one place of the loop's own code, or at all copies of that place; `None`
+    /// without wrapped calls there.
     pub calls: Option<u64>,
-    /// Iterations that were alike, their number, their time.
+    /// Clusters of similar iterations: members, number of iterations, time in nanoseconds.
     pub clusters: Vec<(Members, u64, u64)>,
 }
 
-/// The loops of all ranks that are in.
+/// Loops of all ranks combined so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loops {
     by_node: BTreeMap<NodeId, LoopTotals>,
 }
 
 impl Loops {
-    /// Takes in those of a rank, whose contexts are at `places`.
+    /// Adds the loops of one rank. `places` holds the canonical node of each of the rank's
+    /// contexts.
     pub fn add_rank(&mut self, rank: u32, profile: &ProcessProfile, places: &[Option<NodeId>]) {
         let calls = calls_of_loops(profile);
         for it in &profile.loops {
@@ -60,14 +62,14 @@ impl Loops {
         }
     }
 
-    /// Takes in those of other ranks, whose contexts are at `places`.
+    /// Adds the loops of other ranks. `places` holds the canonical node of each of their contexts.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         for (node, totals) in other.by_node {
             self.take(places[node as usize], totals);
         }
     }
 
-    /// All of them, the longest first.
+    /// Returns all loops, sorted by falling wall time.
     pub fn longest_first(&self) -> Vec<(NodeId, &LoopTotals)> {
         let mut found: Vec<_> = self.by_node.iter().map(|(node, it)| (*node, it)).collect();
         found.sort_by_key(|(node, it)| (std::cmp::Reverse(it.duration_ns), *node));
@@ -80,7 +82,8 @@ impl Loops {
 }
 
 impl LoopTotals {
-    /// Time and number of iterations, each of as many in a row, in no more than `most` steps.
+    /// Returns wall time (ns) and number of iterations per step of equally many consecutive
+    /// iterations, in at most `most` steps.
     pub fn durations(&self, most: usize) -> Vec<(u64, u64)> {
         let (mut durations, mut stride) = (self.durations.clone(), self.stride.max(1));
         while durations.len() > most {
@@ -136,18 +139,19 @@ impl LoopTotals {
     }
 }
 
-/// What samples must tell apart of a loop's iterations at least, as a fraction of the calls at one place
-/// in it, for these to be as many as the iterations.
+/// Minimum number of iterations that samples tell apart, as a fraction of the calls at one place in
+/// the loop, for the number of calls to be the number of iterations.
 const MIN_TOLD_APART: f64 = 0.9;
 
-/// Whether a loop that makes a call at one place so many times has as many iterations. A place is passed once in
-/// an iteration at most, and samples tell apart no more iterations than there are; a call that is made
-/// in some iterations only is much rarer than what samples tell apart.
+/// Returns whether a loop with this number of calls at one place has as many iterations. An
+/// iteration passes a place at most once, and samples tell apart at most as many iterations as
+/// there are; a call that happens only in some iterations is much rarer than the iterations told
+/// apart.
 pub fn proves(calls: u64, accepted: u64, rejected: u64) -> bool {
     accepted <= calls && (accepted + rejected) as f64 >= MIN_TOLD_APART * calls as f64
 }
 
-/// Neighbours become one.
+/// Merges each pair of neighbouring steps and doubles the stride.
 fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
     let pair = |pair: &[(u64, u64)]| {
         let sum = |(a, b): (u64, u64), (c, d): &(u64, u64)| (a.saturating_add(*c), b + d);
@@ -157,9 +161,10 @@ fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
     *stride *= 2;
 }
 
-/// Of each loop with wrapped calls of its own, how often it made one of them: a call at one place in its
-/// code, or at all of them, for a compiler may have copied it (unrolling). Of several, the number that
-/// is that of the iterations or [proves](proves()) it; else the one that most places agree on.
+/// Returns the number of calls per loop, for loops with wrapped calls of their own. Counted are the
+/// calls at one place in the loop's code, or of one frame at all places, because a compiler may
+/// have copied the call (unrolling). Of several numbers, the one that is equal to the number of
+/// iterations or [proves](proves()) it is taken, otherwise the one on which most places agree.
 fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
     let mut calls: BTreeMap<NodeId, u64> = BTreeMap::new();
     for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {

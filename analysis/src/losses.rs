@@ -1,4 +1,4 @@
-//! Scalability losses: what is lost, where it shows, and why (PPoPP20, 5.3 and Table 2).
+//! Scalability losses: their size, their symptoms and their causes (PPoPP20, 5.3 and Table 2).
 
 use std::collections::BTreeMap;
 
@@ -23,17 +23,17 @@ use crate::thresholds::{
 };
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
-/// The smallest losses of a run that are reported, in seconds of run time.
+/// Minimum losses that are reported, in seconds of run time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MinLoss {
-    /// Uneven work, files and locks.
+    /// Minimum for uneven work, files and locks.
     pub seconds: f64,
-    /// Communication.
+    /// Minimum for communication.
     pub communication_s: f64,
 }
 
-/// The smallest losses of this run that are reported. No loss below a sampling period is reported, since
-/// no sample may show its cause.
+/// Returns the minimum losses that are reported for this run. They are at least one sampling
+/// period, because no sample may show the cause of a shorter loss.
 pub fn min_loss_of(totals: &Totals) -> MinLoss {
     min_loss(totals, oversubscription(totals).as_ref())
 }
@@ -45,7 +45,7 @@ fn min_loss(totals: &Totals, delay: Option<&Finding>) -> MinLoss {
         .max(period_s(totals));
     let communication_s = match totals.job.crowding() > 1.0 {
         true => CROWDED_COMMUNICATION_FACTOR * seconds,
-        // The partners of a rank that waits for a core wait as long.
+        // The partners of a rank that waits for a core wait equally long.
         false => seconds + delay_s,
     };
     MinLoss { seconds, communication_s }
@@ -55,7 +55,7 @@ fn period_s(totals: &Totals) -> f64 {
     totals.job.kept_period_ns as f64 / NS_PER_S
 }
 
-/// All losses of a run, worst first.
+/// Returns all losses of a run, largest first.
 pub fn losses(
     totals: &Totals,
     imbalances: &BTreeMap<u64, PhaseImbalance>,
@@ -63,7 +63,7 @@ pub fn losses(
     meanings: &[Meaning],
     owners: &Owners,
 ) -> Vec<Finding> {
-    // A run without length has no fractions.
+    // A run without duration has no fractions.
     if totals.job.elapsed_ns == 0 {
         return Vec::new();
     }
@@ -88,8 +88,8 @@ pub fn losses(
     all.extend(locks(totals, meanings, owners));
     let mut findings = with_first_instances(joined(all, totals), totals);
     let crowded = totals.job.crowding() > 1.0;
-    // A look whether something has come takes as long as it does, and so do many bytes, whether or not a
-    // partner has a core.
+    // The time of a poll, and of a transfer of many bytes, does not depend on whether a partner has
+    // a core.
     let waits_for_none = |finding: &Finding| match finding.kind {
         LossKind::FrequentCommunication => meanings[finding.symptom as usize].polling,
         kind => kind == LossKind::LargeMessage,
@@ -110,16 +110,17 @@ pub fn losses(
     findings
 }
 
-/// The first instance of a loop begins elsewhere than the others, so it is a phase of its own. What
-/// it loses in the same synchronisation for the same first cause is the same loss, and is counted
-/// with the phase that recurs.
+/// Merges losses of first instances into those of the recurring phase. The first instance of a loop
+/// begins at another place than the others, so it is a phase of its own. Its loss in the same
+/// synchronisation and with the same first cause is counted with the recurring phase.
 fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     let instances = |finding: &Finding| totals.sums.phases[&finding.phase].instances;
     findings.sort_by_key(|finding| (std::cmp::Reverse(instances(finding)), finding.phase));
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
         let same = |other: &&mut Finding| {
-            // Which of several calls takes longest may differ at first: then the cause tells.
+            // The slowest of several calls may differ in the first instance: then the cause
+            // decides.
             let by_cause = matches!(
                 finding.kind,
                 LossKind::FrequentCommunication | LossKind::LargeMessage | LossKind::LargeIo
@@ -146,8 +147,8 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
     kept
 }
 
-/// What the run time would be without all losses, in seconds: losses count different seconds, and
-/// no run is shorter than its work evenly spread over its ranks.
+/// Returns the run time without all losses, in seconds: no second is counted in two losses, and no
+/// run is shorter than its work evenly spread over its ranks.
 pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
     let ranks = totals.job.ranks.len();
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
@@ -156,8 +157,9 @@ pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
     (elapsed_s - lost_s).max(work_s.min(elapsed_s))
 }
 
-/// Load imbalance of a phase, or serialization, its special case: what shows in the ending
-/// synchronisation, and what shows before it, in messages and smaller synchronisations.
+/// Returns the load imbalance of a phase, or its special case serialization: the loss that shows in
+/// the ending synchronisation, and the loss that shows before it, in messages and subgroup
+/// synchronisations.
 pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<Finding> {
     let Scope { phase, imbalance, ranks, .. } = *scope;
     let Some(ending) = phase.ends_in.filter(|_| ranks > 1) else { return Vec::new() };
@@ -171,11 +173,11 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     let finding = |ns: f64, symptom: NodeId, alone: bool| {
         let mut causes = causes_of(ns);
         if !alone {
-            // Of several causes the one that weighs as much as the loss is most likely its own.
+            // Of several causes, the one nearest in size to the loss is most likely its own.
             let distance = |cause: &Cause| (cause.ns - ns).abs();
             causes.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.node.cmp(&b.node)));
         }
-        // Causes that add up to more than is lost even each other out.
+        // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
         Some(Finding { evened_out, ..finding })
@@ -202,9 +204,10 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
 }
 
-/// The call in which ranks wait longest before the ending synchronisation, and how long on average: those
-/// that are slow by turns have waited alike in the end. Ranks that share cores also wait where no work is
-/// uneven.
+/// Returns the call before the ending synchronisation in which ranks wait longest, and the mean
+/// wait time in nanoseconds: ranks that are slow in turn have waited equally long by the end.
+/// `None` if ranks share cores and lose time by it, because they then also wait without uneven
+/// work.
 fn by_turns(totals: &Totals, scope: &Scope<'_>) -> Option<(NodeId, f64)> {
     let waits = scope.phase.waits.iter();
     let waits = waits.map(|(node, wait)| (*node, wait.time.mean(scope.ranks)));
@@ -213,7 +216,8 @@ fn by_turns(totals: &Totals, scope: &Scope<'_>) -> Option<(NodeId, f64)> {
         .filter(|_| !totals.job.lacks_cores())
 }
 
-/// A loss of so many nanoseconds that shows in `symptom`, from its causes, the most likely first.
+/// Builds a loss of `loss_ns` nanoseconds that shows in `symptom`. `causes` begins with the most
+/// likely one; without causes there is no loss.
 fn uneven(
     (totals, owners): (&Totals, &Owners),
     scope: &Scope<'_>,
@@ -221,14 +225,15 @@ fn uneven(
     causes: Vec<Cause>,
 ) -> Option<Finding> {
     let Scope { index, phase, ranks, .. } = *scope;
-    // Uneven waiting that no uneven work explains is no load imbalance.
+    // Uneven wait time that no uneven work explains is not a load imbalance.
     let first = causes.first()?;
     let time = cause_time(phase, first);
     let sites = Sites::new(&totals.tree.contexts, owners, phase);
-    // Who calls the function at another place does not wait for the one who calls it here.
+    // A rank that calls the function at another place does not wait for the ranks that call it
+    // here.
     let branch = sites.branch(first.node, ranks).map(|branch| sites.time(branch));
     let serial = is_serial(&time, ranks) && branch.is_none_or(|time| is_serial(&time, ranks));
-    // Messages are waited for now in one call, now in another.
+    // Ranks wait for messages in different calls at different times.
     let waiting = if Some(symptom) == phase.ends_in {
         scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max)
     } else {
@@ -245,15 +250,16 @@ fn uneven(
     })
 }
 
-/// One rank is responsible for the work (PPoPP20, 5.1). Where most ranks are seen in the same
-/// function it is a part of the program that all go through, and some have less to do in it.
+/// Returns whether one rank is responsible for the work (PPoPP20, 5.1). A function in which most
+/// ranks were seen is a part of the program that all ranks execute, and in which some have less to
+/// do.
 fn is_serial(time: &Accumulator, ranks: u32) -> bool {
     let others = time.sum.saturating_sub(u128::from(time.max)) as f64;
     let alone = time.ranks <= ranks / 2;
     alone && time.max > 0 && others <= SERIAL_FRACTION * time.max as f64 * f64::from(ranks - 1)
 }
 
-/// Ranks at or above mean + (maximum - mean) / 2.
+/// Returns the query for ranks at or above mean + (maximum - mean) / 2.
 fn slow_query(
     totals: &Totals,
     scope: &Scope<'_>,
@@ -270,8 +276,8 @@ fn slow_query(
     })
 }
 
-/// More runnable threads than cores. Waiters that yield also wait for cores, so only what delays
-/// work counts.
+/// Returns the loss by more runnable threads than cores. Waiters that yield also wait for cores, so
+/// only delays of work count.
 fn oversubscription(totals: &Totals) -> Option<Finding> {
     let job = &totals.job;
     let delay = &job.run_delay;
@@ -293,7 +299,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
     })
 }
 
-/// The context with the most waiting for a core; of equals the first in the tree.
+/// Returns the context that waits longest for a core; of equals the first in the tree.
 fn most_delayed(phase: &PhaseTotals) -> Option<NodeId> {
     let delayed = phase.nodes.iter().filter(|(_, node)| node.run_delay.sum > 0);
     let most = delayed.max_by_key(|(id, node)| (node.run_delay.sum, std::cmp::Reverse(**id)))?;

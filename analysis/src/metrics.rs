@@ -16,13 +16,13 @@ pub const NS_PER_S: f64 = 1e9;
 /// each without loss, and beyond that it saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accumulator {
-    /// Sum over ranks.
+    /// Sum over ranks, in nanoseconds.
     pub sum: u128,
     squares: u128,
     min_observed: u64,
-    /// Largest of the ranks.
+    /// Maximum over ranks, in nanoseconds.
     pub max: u64,
-    /// How many ranks were observed.
+    /// Number of observed ranks.
     pub ranks: u32,
 }
 
@@ -34,7 +34,7 @@ impl Default for Accumulator {
 }
 
 impl Accumulator {
-    /// Takes in one rank's value.
+    /// Adds one rank's value.
     pub fn accumulate(&mut self, value: u64) {
         let wide = u128::from(value);
         self.combine(&Self {
@@ -46,7 +46,7 @@ impl Accumulator {
         });
     }
 
-    /// Takes in the ranks of another partial result.
+    /// Adds the ranks of another partial result.
     pub fn combine(&mut self, other: &Self) {
         self.sum = self.sum.saturating_add(other.sum);
         self.squares = self.squares.saturating_add(other.squares);
@@ -55,23 +55,25 @@ impl Accumulator {
         self.ranks += other.ranks;
     }
 
-    /// Least over all `ranks` of the job: a rank that was not observed is 0.
+    /// Returns the minimum over all `ranks` of the job, in nanoseconds: a rank that was not
+    /// observed has 0.
     pub fn min(&self, ranks: u32) -> u64 {
         if self.ranks == 0 || self.ranks < ranks { 0 } else { self.min_observed }
     }
 
-    /// Mean over all `ranks` of the job, in nanoseconds.
+    /// Returns the mean over all `ranks` of the job, in nanoseconds.
     pub fn mean(&self, ranks: u32) -> f64 {
         if ranks == 0 { 0.0 } else { self.sum as f64 / f64::from(ranks) }
     }
 
-    /// Maximum less mean over all `ranks` of the job, in nanoseconds: PPoPP20's imb_cause.
+    /// Returns the maximum minus the mean over all `ranks` of the job, in nanoseconds: PPoPP20's
+    /// imb_cause.
     pub fn imbalance(&self, ranks: u32) -> f64 {
         let spread = (u128::from(self.max) * u128::from(ranks)).saturating_sub(self.sum);
         if ranks == 0 { 0.0 } else { spread as f64 / f64::from(ranks) }
     }
 
-    /// The statistics in seconds over all `ranks` of the job.
+    /// Returns the statistics in seconds over all `ranks` of the job.
     pub fn finalize(&self, ranks: u32) -> Metric {
         Metric {
             mean_s: self.mean(ranks) / NS_PER_S,

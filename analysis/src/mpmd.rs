@@ -1,15 +1,16 @@
-//! Losses of phases in which groups of ranks have tasks of their own (PPoPP20, 5.4): what is uneven within
-//! the groups, what they have more or less to do than others, and what their calls lose.
+//! Losses of phases in which groups of ranks have separate tasks (PPoPP20, 5.4): imbalance within
+//! groups, imbalance between groups, and losses in the groups' calls.
 //!
-//! PPoPP20 applies the analysis of a phase to each group. But what a group loses costs the run nothing as
-//! long as another group takes longer. So the groups say what is to blame, and the phase as a whole how much
-//! that costs: its slowest rank less the mean of its heaviest group is what work within groups loses, that
-//! mean less the mean of all ranks is the group imbalance, and what the calls of all groups lose is no more
-//! than what work leaves of the phase.
+//! PPoPP20 applies the analysis of a phase to each group. But the loss of one group costs the run
+//! nothing while another group takes longer. Here the groups therefore supply the causes, and the
+//! phase as a whole supplies the cost: the loss by work within groups is the work of the slowest
+//! rank minus the mean of its heaviest group; the group imbalance is that mean minus the mean of
+//! all ranks; and the loss in the calls of all groups is limited to the time that work leaves of
+//! the phase.
 //!
-//! Files are left to the phase as a whole: to write them is a group's work. What all groups have in
-//! common (PPoPP20's third step) lies in each group's tree of causes: if it is uneven in several of them it
-//! is one cause, of no group.
+//! File operations are analysed for the phase as a whole, because writing files is the task of one
+//! group. Code that all groups have in common (PPoPP20's third step) lies in each group's tree of
+//! causes: a context that is uneven in several groups is one cause and belongs to no group.
 
 use std::collections::BTreeMap;
 
@@ -36,24 +37,24 @@ use crate::thresholds::{
 };
 use crate::totals::{PhaseSums, PhaseTotals, Totals};
 
-/// The ranks of each group, by first index of the phase.
+/// Ranks of each group, by first index of the phase.
 pub type Members = BTreeMap<u64, Vec<RankSet>>;
 
 /// A group of ranks in a phase.
 pub struct Group {
-    /// Its ranks.
+    /// Ranks of the group.
     pub ranks: RankSet,
-    /// What they add up to.
+    /// Totals of its ranks in the phase.
     pub phase: PhaseTotals,
-    /// Their imbalance among each other.
+    /// Imbalance among its ranks.
     pub imbalance: PhaseImbalance,
 }
 
-/// The groups of phases in which there are several, by first index of the phase.
+/// Groups of each phase that has several, by first index of the phase.
 pub type Groups = BTreeMap<u64, Vec<Group>>;
 
 impl Group {
-    /// This group, which is the one at `place` in the phase.
+    /// Returns the scope of this group, which has index `place` in the phase.
     fn scope(&self, index: u64, place: u32) -> Scope<'_> {
         Scope {
             index,
@@ -65,18 +66,18 @@ impl Group {
     }
 }
 
-/// The members of each group that is analysed by itself.
+/// Returns the members of the groups that are analysed separately, by first index of the phase.
 pub fn members(alike: &BTreeMap<u64, Vec<Alike>>) -> Members {
     let several = alike.iter().filter(|(_, groups)| (2..=MAX_GROUPS).contains(&groups.len()));
     let ranks = |groups: &[Alike]| groups.iter().map(|group| group.ranks.clone()).collect();
     several.map(|(index, groups)| (*index, ranks(groups))).collect()
 }
 
-/// What the ranks of each group add up to, by first index of the phase and the group's place in it.
+/// Sums of the ranks of each group, by first index of the phase and index of the group in it.
 type Sums = BTreeMap<(u64, u32), PhaseSums>;
 
-/// Adds up the values of all ranks by group, their contexts being those of `tree`. Process 0 gets the groups,
-/// the others `None`. Collective.
+/// Adds up the values of all ranks by group; contexts are those of `tree`. Returns the groups on
+/// process 0, `None` elsewhere. Collective.
 pub fn add_up(
     comm: &dyn Communicator,
     local: &[Rank<'_>],
@@ -90,7 +91,7 @@ pub fn add_up(
     let same: Vec<NodeId> = (0..tree.contexts.nodes.len() as NodeId).collect();
     let mut sums = Sums::default();
     for rank in local {
-        // What has taken no time anywhere is not in the tree, and not missed.
+        // A context that is missing in the tree has taken no time on any rank.
         let mut places = tree.adopt(&rank.input.profile.tree, Threads::Main, |_| true);
         places
             .iter_mut()
@@ -131,8 +132,8 @@ fn groups_of(mut sums: Sums, members: &Members, period_ns: u64) -> Groups {
     members.iter().filter_map(of_phase).collect()
 }
 
-/// What calls lose in each group of a phase, of which `left_ns` is what all calls may lose, in nanoseconds. The same
-/// loss in several groups is one.
+/// Returns the losses in calls in each group of a phase. `left_ns` is the maximum loss of all calls
+/// together, in nanoseconds. One loss in several groups is reported once.
 pub fn communication(
     totals: &Totals,
     meanings: &[Meaning],
@@ -143,7 +144,7 @@ pub fn communication(
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
     let mut merged: BTreeMap<_, Finding> = BTreeMap::new();
     for (place, group) in (0..).zip(groups) {
-        // The whole group waits this long for a slower group at the end.
+        // Time that the whole group waits for a slower group at the end.
         let idle_ns = (group.imbalance.even_ns - even_ns).max(0.0);
         let imbalance = PhaseImbalance { even_ns, ..group.imbalance.clone() };
         let scope = Scope { imbalance: &imbalance, ..group.scope(whole.index, place) };
@@ -168,7 +169,8 @@ pub fn communication(
     scaled.collect()
 }
 
-/// The same loss in two groups: all ranks may wait, and the group that loses more says how much.
+/// Merges one loss found in two groups: all ranks may wait, and the group with the larger loss
+/// determines its size.
 fn of_both(one: Finding, other: Finding) -> Finding {
     let (less, mut more) = if one.seconds < other.seconds { (one, other) } else { (other, one) };
     more.shows_also_where(&less);
@@ -176,21 +178,21 @@ fn of_both(one: Finding, other: Finding) -> Finding {
     Finding { waiting, group: None, ..more }
 }
 
-/// What tells losses of groups apart.
+/// Data that separates the losses of groups.
 pub struct Tasks<'a> {
-    /// What all ranks add up to.
+    /// Totals of all ranks.
     pub totals: &'a Totals,
-    /// Who answers for each context's work.
+    /// Responsible context for each context's work.
     pub owners: &'a Owners,
-    /// The groups of all phases that have several.
+    /// Groups of each phase that has several.
     pub alike: &'a BTreeMap<u64, Vec<Alike>>,
-    /// Those that are analysed by themselves.
+    /// Groups that are analysed separately.
     pub groups: &'a Groups,
 }
 
 impl Tasks<'_> {
-    /// All losses, where groups have tasks of their own with the group that each concerns, and group imbalance
-    /// also where no uneven work was found.
+    /// Returns all losses: in phases with groups, each with the group that it concerns; and group
+    /// imbalances also in phases without uneven work.
     pub fn told_apart(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let is_uneven = |finding: &Finding| {
             matches!(finding.kind, LossKind::LoadImbalance | LossKind::Serialization)
@@ -206,10 +208,12 @@ impl Tasks<'_> {
         told.chain(between).collect()
     }
 
-    /// A loss by uneven work: what groups of ranks have more or less to do, and what is left of it within them.
+    /// Splits a loss by uneven work into the imbalance between groups and the imbalance within
+    /// groups.
     fn divided(&self, mut finding: Finding) -> Vec<Finding> {
         let Some(alike) = self.alike.get(&finding.phase) else { return vec![finding] };
-        // Who is alone with a task, while the others have one of theirs, is not the only one to work.
+        // A rank that is alone in its task while others have tasks of their own is not the only one
+        // that works: no serialization.
         let least_ns = alike.iter().map(Alike::mean_work_ns).fold(f64::INFINITY, f64::min);
         let most_ns = alike.iter().map(Alike::mean_work_ns).fold(0.0, f64::max);
         if least_ns > SERIAL_FRACTION * most_ns {
@@ -219,7 +223,7 @@ impl Tasks<'_> {
         let heaviest = groups::heaviest(self.totals, phase, alike)
             .filter(|_| finding.kind == LossKind::LoadImbalance);
         let Some((index, more_s)) = heaviest else { return vec![self.within(finding)] };
-        // The first instance is divided like the others.
+        // The first instance is divided in the same proportion.
         let more_s = more_s * finding.seconds / (finding.seconds - finding.first_s);
         let within_s = finding.seconds - more_s;
         if more_s < MIN_GROUPS_EXPLAIN_FRACTION * finding.seconds {
@@ -228,7 +232,7 @@ impl Tasks<'_> {
         let least_s = MIN_SEVERITY * self.totals.job.elapsed_ns as f64 / NS_PER_S;
         let apart = within_s > (MIN_WITHIN_GROUP_FRACTION * finding.seconds).max(least_s);
         let ranks = alike[index as usize].ranks.clone();
-        // What the group does alone comes first.
+        // Contexts that only this group executes come first.
         let mut causes = finding.causes.clone();
         let is_own = |cause: &Cause| cause_time(phase, cause).ranks == ranks.len();
         let task = groups::task(&self.totals.tree.contexts, &finding, is_own);
@@ -249,8 +253,8 @@ impl Tasks<'_> {
         [between].into_iter().chain(within).collect()
     }
 
-    /// Uneven work within groups, with the causes of each group that is slower than the heaviest would be if it were
-    /// even.
+    /// Attributes uneven work to groups: with the causes of each group that is slower than the
+    /// heaviest group would be if it were balanced.
     fn within(&self, finding: Finding) -> Finding {
         let Some(groups) = self.groups.get(&finding.phase) else { return finding };
         let mean_ns = |group: &Group| group.phase.work.mean(group.ranks.len());
@@ -274,7 +278,7 @@ impl Tasks<'_> {
             }));
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // Groups that take turns wait for each other, however even each of them is.
+        // Groups that take turns wait for each other even if each of them is balanced.
         let most_s = found.first().map_or(0.0, |(gain_ns, _)| gain_ns / NS_PER_S);
         if most_s < MIN_GROUPS_EXPLAIN_FRACTION * finding.seconds {
             return finding;
@@ -293,7 +297,7 @@ impl Tasks<'_> {
         }
     }
 
-    /// Group imbalance of a phase in which no uneven work shows.
+    /// Returns the group imbalance of a phase in which no uneven work shows.
     fn between_alone(&self, index: u64) -> Option<Finding> {
         let (phase, alike) = (&self.totals.sums.phases[&index], &self.alike[&index]);
         let (place, more_s) = groups::heaviest(self.totals, phase, alike)?;
@@ -312,7 +316,8 @@ impl Tasks<'_> {
     }
 }
 
-/// The causes of several groups: what groups have in common is of none, and as among `whole`, all ranks.
+/// Merges the causes of several groups. A context that several groups have in common belongs to no
+/// group, with its value among all ranks, `whole`, if listed there.
 fn together(whole: &[Cause], of_groups: impl Iterator<Item = Cause>) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
     for cause in of_groups {

@@ -1,6 +1,6 @@
-//! A canonical order of contexts. The reduction numbers contexts as they arrive; before anything is
-//! concluded from totals, and so that equal runs give equal summaries, they are numbered anew:
-//! depth first, communicating threads first, of several callees the one with the most time first.
+//! Canonical order of contexts. The reduction numbers contexts as they arrive; the conclusions use
+//! a new numbering, so that equal runs give equal summaries: depth first, communicating threads
+//! first, and among several callees the one with the most time first.
 
 use std::cmp::Reverse;
 
@@ -9,11 +9,11 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use crate::canonical::{CanonicalTree, Threads};
 use crate::totals::Totals;
 
-/// The same totals with contexts in canonical order.
+/// Returns the totals with contexts in canonical order.
 pub fn ordered(totals: Totals) -> Totals {
     let mut tree = CanonicalTree::default();
     tree.merge_in_order(&totals.tree, depth_first(&totals).into_iter());
-    // Combining an empty run that already has all contexts with this one renumbers it.
+    // Combining an empty run that already has all contexts with these totals renumbers them.
     Totals { tree, ..Totals::default() }.combine(totals)
 }
 
@@ -33,7 +33,7 @@ fn depth_first(totals: &Totals) -> Vec<NodeId> {
         let threads: Threads = totals.tree.threads[*id as usize];
         (threads, time, &frames[node.frame as usize], node.site)
     };
-    // Taken from the end: the first in order is pushed last.
+    // The stack is read from its end: the first in order is pushed last.
     let push = |stack: &mut Vec<NodeId>, mut nodes: Vec<NodeId>| {
         nodes.sort_by(|a, b| key(b).cmp(&key(a)));
         stack.append(&mut nodes);

@@ -1,5 +1,5 @@
-//! To whom work and waiting are put down: the user's functions with their loops and the functions inlined
-//! into them, and the calls that wait.
+//! Assignment of work and wait time to contexts: to the user's functions with their loops and
+//! inlined functions, and to the calls that wait.
 
 use std::collections::BTreeSet;
 
@@ -9,35 +9,37 @@ use crate::frames::{is_loop, is_of_language, is_part, is_system};
 use crate::label::Label;
 use crate::labelling::Meaning;
 
-/// To whom the work of each context is put down.
+/// Context to which the work of each context is assigned.
 ///
-/// A function that works by calling the C library, or by sleeping, is the worker, not the call.
-/// Only where the outermost function, or its outermost loop, itself makes the call is the call named. What belongs to MPI's or a
-/// language's library never is, unless nothing of the user's is around it.
+/// A function that works by calling the C library, or by sleeping, is responsible, not the call.
+/// The call itself is responsible only if the outermost function, or its outermost loop, makes it.
+/// Functions of the MPI library or of a language's library are never responsible, unless there is
+/// no function of the user around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
-    /// For each context the one that answers for its work; `None` where it does no work.
+    /// Responsible context of each context; `None` if the context does no work.
     pub of: Vec<Option<NodeId>>,
-    /// For each context that answers, the next one outwards that does.
+    /// Next responsible context outwards, for each responsible context.
     pub outer: Vec<Option<NodeId>>,
-    /// For each context outside work, the outermost of those around it that are: the call.
+    /// Outermost surrounding context outside of work (the call), for each context outside of work.
     pub wait: Vec<Option<NodeId>>,
-    /// For each context inside a call that is work on files or waits for a lock, that call.
+    /// Surrounding call that is work on files or waits for a lock, for each context inside of one.
     pub resource: Vec<Option<NodeId>>,
 }
 
 impl Owners {
-    /// Puts the work in a tree down to its contexts.
+    /// Assigns the work in a tree to its contexts.
     pub fn new(tree: &ContextTree, meanings: &[Meaning]) -> Self {
         let mut owners =
             Self { of: Vec::new(), outer: Vec::new(), wait: Vec::new(), resource: Vec::new() };
-        // For each context the innermost at or around it that answers: work may lie within waiting,
-        // where the user says so.
+        // Innermost responsible context at or around each context: work may lie within waiting if a
+        // user's rule says so.
         let mut answering: Vec<Option<NodeId>> = Vec::new();
-        // Whether a context's function answers, so that its loops and what is inlined into it do, too.
+        // Whether the context's function is responsible, so that its loops and inlined functions
+        // are, too.
         let mut by_user: Vec<bool> = Vec::new();
-        // What the MPI library does for itself, as to tell the time, is its caller's. Not so where it is linked
-        // into the program.
+        // Internal work of the MPI library, such as reading the clock, belongs to its caller; not
+        // if the library is linked into the program.
         let is_call = |frame: &&Frame| frame.kind == FrameKind::Mpi;
         let mut mpi: BTreeSet<&str> =
             tree.frames.iter().filter(is_call).map(|frame| frame.module.as_str()).collect();
@@ -54,7 +56,7 @@ impl Owners {
             let frame = &tree.frames[node.frame as usize];
             let serves =
                 frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
-            // The outermost function, or the outermost loop of it: they hold everything.
+            // The outermost function and its outermost loop hold all work.
             let outermost = |outer: NodeId| match tree.nodes[outer as usize].parent {
                 None => true,
                 Some(around) => {
@@ -91,12 +93,12 @@ impl Owners {
         owners
     }
 
-    /// For a context that answers, the next one outwards that is a whole function.
+    /// Returns the next whole function outwards from a responsible context.
     pub fn function_outside(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
         self.outside(node, |outer| !is_part(frame_of(tree, outer)))
     }
 
-    /// The same, or an inlined function.
+    /// Returns the next function outwards, whole or inlined.
     pub fn caller(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
         self.outside(node, |outer| !is_loop(frame_of(tree, outer)))
     }
@@ -106,7 +108,8 @@ impl Owners {
         std::iter::successors(outer(&node), outer).find(|outer| is_wanted(*outer))
     }
 
-    /// The context that answers for `node`'s work, and those that answer for it in turn.
+    /// Returns the context responsible for `node`'s work, followed by the responsible contexts
+    /// around it.
     pub fn chain(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let first = self.of[node as usize];
         std::iter::successors(first, |owner| self.outer[*owner as usize])
@@ -117,7 +120,7 @@ fn frame_of(tree: &ContextTree, node: NodeId) -> &Frame {
     &tree.frames[tree.nodes[node as usize].frame as usize]
 }
 
-/// The function that makes a call: what is around it, loops and inlined calls left out.
+/// Returns the function that makes a call, ignoring loops and inlined calls.
 pub fn function_around(tree: &ContextTree, node: NodeId) -> Option<NodeId> {
     let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
     let is_whole = |node: &NodeId| !is_part(frame_of(tree, *node));

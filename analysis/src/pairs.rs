@@ -1,5 +1,6 @@
-//! Messages and waiting by ordered pair of ranks, reduced over all ranks in bounded memory: up to
-//! [`MAX_SINGLE_RANKS`] each rank has a seat of its own, beyond it each cluster of ranks.
+//! Messages and wait times by ordered pair of ranks, reduced over all ranks in bounded memory: in
+//! jobs of up to [`MAX_SINGLE_RANKS`] ranks each rank has a row and column, in larger jobs each
+//! cluster of ranks.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +15,25 @@ use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::{Matrix, Untold};
 
-/// Most ranks of a job that each have a row of their own.
+/// Maximum number of ranks of a job for each rank to have its own row.
 pub const MAX_SINGLE_RANKS: u32 = 128;
-/// Most losses whose partners are asked for.
+/// Maximum number of losses with partners per loss.
 const MAX_LOSSES: usize = 32;
-/// Contexts that each rank at the begin of a chain names.
+/// Maximum number of contexts listed by each rank at the begin of a chain.
 const MAX_WORKERS: usize = 8;
 
-/// Who has a seat: a row and a column of the matrix.
+/// Owners of the rows and columns of the matrix (seats).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Seats {
-    /// Each of these ranks.
+    /// One seat per rank.
     Ranks(RankSet),
-    /// Each of these sets of ranks, which are disjoint.
+    /// One seat per set of ranks; the sets are disjoint.
     Clusters(Vec<RankSet>),
 }
 
 impl Seats {
-    /// Seats for all ranks of a job, whose clusters are known.
+    /// Builds the seats for all ranks of a job with known clusters. Ranks in no cluster share the
+    /// last seat.
     pub fn new<'c>(ranks: &RankSet, clusters: impl IntoIterator<Item = &'c RankSet>) -> Self {
         if ranks.len() <= MAX_SINGLE_RANKS {
             return Self::Ranks(ranks.clone());
@@ -43,7 +45,7 @@ impl Seats {
         Self::Clusters(clusters)
     }
 
-    /// Number of seats.
+    /// Returns the number of seats.
     pub fn count(&self) -> usize {
         match self {
             Self::Ranks(ranks) => ranks.len() as usize,
@@ -51,7 +53,7 @@ impl Seats {
         }
     }
 
-    /// The seat of a rank.
+    /// Returns the seat of a rank; `None` if the rank has none.
     fn of(&self, rank: u32) -> Option<u32> {
         match self {
             Self::Ranks(ranks) => ranks.position(rank),
@@ -62,7 +64,7 @@ impl Seats {
         }
     }
 
-    /// The ranks of a seat.
+    /// Returns the ranks of a seat.
     pub fn ranks(&self, seat: u32) -> RankSet {
         match self {
             Self::Ranks(ranks) => ranks.iter().nth(seat as usize).into_iter().collect(),
@@ -71,7 +73,7 @@ impl Seats {
     }
 }
 
-/// Messages of a pair.
+/// Messages of a pair: numbers of messages, bytes, and wait time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Messages {
     sent: u64,
@@ -104,30 +106,30 @@ impl From<&PartnerValue> for Messages {
     }
 }
 
-/// What process 0 asks for.
+/// Request of process 0 to all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Who has a seat.
+    /// For each loss, the call paths in which it shows.
     pub seats: Seats,
     /// Call paths in which each loss shows.
     pub losses: Vec<Vec<Vec<Step>>>,
 }
 
 impl Wanted {
-    /// Seats, and of the losses as many as are asked for.
+    /// Builds a request with at most `MAX_LOSSES` losses.
     pub fn new(seats: Seats, mut losses: Vec<Vec<Vec<Step>>>) -> Self {
         losses.truncate(MAX_LOSSES);
         Self { seats, losses }
     }
 }
 
-/// All messages, by seats.
+/// Messages of all ranks, by pair of seats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pairs {
     all: BTreeMap<(u32, u32), Messages>,
     unknown: Messages,
     others: Messages,
-    /// Of each loss, nanoseconds that the first of a pair waits for the second.
+    /// For each loss, nanoseconds that the first seat of a pair waits for the second.
     losses: Vec<BTreeMap<(u32, u32), u64>>,
 }
 
@@ -144,7 +146,7 @@ impl Pairs {
     fn add_rank(&mut self, rank: &Rank<'_>, wanted: &Wanted) {
         let Some(seat) = wanted.seats.of(rank.input.rank) else { return };
         let profile = &rank.input.profile;
-        // Losses by the contexts here in which they show.
+        // Losses by the context of this rank in which they show.
         let mut shows: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
         for (loss, paths) in wanted.losses.iter().enumerate() {
             for node in paths.iter().filter_map(|path| find(&profile.tree, path)) {
@@ -186,7 +188,7 @@ impl Pairs {
         self
     }
 
-    /// The matrix; `None` where no messages are known.
+    /// Returns the matrix; `None` if no messages are known.
     pub fn matrix(&self, seats: &Seats) -> Option<Matrix> {
         if self.all.is_empty() && self.unknown == Messages::default() {
             return None;
@@ -218,20 +220,21 @@ impl Pairs {
         Some(matrix)
     }
 
-    /// All waiting, by seats.
+    /// Returns all wait times, in nanoseconds, by pair of seats.
     pub fn waits(&self) -> Waits {
         self.all.iter().map(|(pair, it)| (*pair, it.waited_ns as f64)).collect()
     }
 
-    /// Waiting in the calls in which a loss shows; `None` if it was not asked for.
+    /// Returns the wait times, in nanoseconds, in the calls in which a loss shows; `None` if the
+    /// loss was not requested.
     pub fn loss_waits(&self, loss: usize) -> Option<Waits> {
         let waits = self.losses.get(loss)?;
         Some(waits.iter().map(|(pair, ns)| (*pair, *ns as f64)).collect())
     }
 }
 
-/// Adds up the messages of all ranks; the sums are at process 0, `None` elsewhere. What process 0 wants
-/// counts. Collective.
+/// Adds up the messages of all ranks. Returns the sums on process 0, `None` elsewhere. The request
+/// of process 0 counts. Collective.
 pub fn collect(
     comm: &dyn Communicator,
     ranks: &[Rank<'_>],
@@ -241,20 +244,20 @@ pub fn collect(
     reduce(comm, Pairs::of(ranks, &wanted), Pairs::combine)
 }
 
-/// Ranks at which a chain begins, and the phase in which they are asked what they compute.
+/// Ranks at the begin of a chain of waiting ranks, and the phase in which their work is looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     /// First index of the phase.
     pub phase: u64,
-    /// The ranks.
+    /// Ranks at the begin of the chain.
     pub ranks: RankSet,
 }
 
-/// Contexts in which ranks work, with the nanoseconds of these ranks.
+/// Work in each context, in nanoseconds, summed over the ranks concerned.
 pub type Work = BTreeMap<Vec<Step>, u64>;
 
-/// Asks ranks where they work; the answers are at process 0, in the order of `begins`, `None` elsewhere.
-/// Collective.
+/// Collects the contexts in which ranks work. Returns the answers on process 0, in the order of
+/// `begins`, and `None` elsewhere. Collective.
 pub fn ask_for_work(
     comm: &dyn Communicator,
     ranks: &[Rank<'_>],

@@ -1,16 +1,16 @@
-//! The times of single ranks, which totals do not hold, and of single phases, as tables of contexts in a
-//! file beside the summary: for scatter plots and for scripts.
+//! Times of single ranks and single phases by context, which the totals do not hold, as a table in
+//! a file beside the summary: for scatter plots and scripts.
 //!
-//! Rows travel to process 0 in bounded pieces, when it asks for them, and it puts each into its place
-//! in the table at once: no process ever holds the rows of all ranks, and equal runs give equal tables
-//! however their ranks lie on nodes.
+//! Rows travel to process 0 in bounded pieces, on its request, and process 0 writes each at once to
+//! its place in the table: no process ever holds the rows of all ranks, and equal runs give equal
+//! tables regardless of the placement of ranks on nodes.
 //!
-//! The file is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64 bytes, that
-//! says what follows, and then only numbers. For each rank of `ranks`, in ascending order, for each of
-//! `quantities` a number for each of `nodes`; all little-endian floats of four bytes, as the `dtype` and
-//! the `shape` of an array in row-major order say. Behind it an array of `phase_shape`: for each of
-//! `phases`, for each of `phase_quantities` a number for each of `nodes`, or no number (NaN) where that is
-//! not known.
+//! The file format is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64
+//! bytes, that describes the arrays, followed by numbers only. First array: for each rank of
+//! `ranks`, in ascending order, for each of `quantities`, one number for each of `nodes`; all
+//! little-endian floats of four bytes, in row-major order, as given by `dtype` and `shape`. Second
+//! array, of `phase_shape`: for each of `phases`, for each of `phase_quantities`, one number for
+//! each of `nodes`, or NaN if unknown.
 
 mod phases;
 
@@ -35,30 +35,31 @@ use crate::totals::Totals;
 use phases::PhaseRows;
 pub use plimsoll_summary::per_rank_file::{Table, note};
 
-/// Most bytes of numbers in a table. A job that has more keeps those contexts in which its ranks differ
-/// most. Of its phases there are as many as have room in a quarter of that.
+/// Maximum size of the numbers in a table, in bytes. A larger job keeps the contexts in which its
+/// ranks differ most. Phases take at most a quarter of this size.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// What a rank has of each context.
+/// Values of a rank in each context.
 const QUANTITIES: [&str; 2] = ["inclusive_s", "exclusive_s"];
 const FLOAT_BYTES: usize = size_of::<f32>();
-/// Numbers begin at a multiple of this, as in numpy's own files.
+/// Alignment of the numbers, in bytes, as in numpy's own files.
 const ALIGNMENT: usize = 64;
-/// Rows travel together up to this size. Small for tests, so that theirs are not all one piece.
+/// Maximum size of a piece of rows, in bytes. Small for tests, so that their rows take several
+/// pieces.
 const PIECE_BYTES: usize = if cfg!(test) { 200 } else { 1 << 20 };
 
-/// What a table holds.
+/// Content of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sheet {
     ranks: RankSet,
     /// Indices in the summary's tree, ascending.
     nodes: Vec<u32>,
-    /// The same contexts by their ids in the totals.
+    /// Ids in the totals of the contexts in `nodes`.
     contexts: Vec<NodeId>,
     phases: PhaseRows,
 }
 
-/// The first line of a table.
+/// First line of a table.
 #[derive(Serialize)]
 struct Header<'a> {
     schema: &'static str,
@@ -73,8 +74,9 @@ struct Header<'a> {
 }
 
 impl Sheet {
-    /// A sheet of all contexts in the summary, or, where their numbers take more than `most_bytes`, of
-    /// those in which ranks differ most. `None` where there are no ranks to be compared.
+    /// Builds a sheet of all contexts in the summary, or, if their numbers exceed `most_bytes`, of
+    /// those in which ranks differ most. Returns `None` with less than two ranks or without
+    /// contexts.
     pub fn of(
         totals: &Totals,
         imbalances: &BTreeMap<u64, PhaseImbalance>,
@@ -106,7 +108,7 @@ impl Sheet {
         Some(Self { ranks, nodes, contexts, phases })
     }
 
-    /// The contexts, in the order of the numbers.
+    /// Returns the contexts, in the order of the numbers.
     pub fn contexts(&self) -> &[NodeId] {
         &self.contexts
     }
@@ -132,12 +134,12 @@ impl Sheet {
     }
 }
 
-/// Why there is no table.
+/// Reason why there is no table.
 #[derive(Debug)]
 pub enum Trouble {
-    /// It cannot be written.
+    /// The table cannot be written.
     Table(Error),
-    /// Rows did not come.
+    /// Rows could not be received.
     Exchange(CommunicatorError),
 }
 
@@ -171,9 +173,10 @@ impl From<CommunicatorError> for Trouble {
     }
 }
 
-/// Fills a table with the rows of all ranks: with the contexts that `columns` names in `tree`, which is
-/// the same in all processes but for what they have added. Process 0 says what the rows are `wanted`
-/// for; if for nothing, or if one cannot be written, the others are told. Collective.
+/// Fills a table with the rows of all ranks. `columns` are the contexts of the table, in `tree`,
+/// which must be equal in all processes except for nodes added later. Process 0 passes the sheet
+/// and the table in `wanted`; without them, or if a row cannot be written, process 0 tells the
+/// others to stop. Collective.
 pub fn collect(
     comm: &dyn Communicator,
     local: &[RankInput],
@@ -206,7 +209,7 @@ pub fn collect(
     outcome
 }
 
-/// What process 0 says to those that have rows.
+/// Requests of process 0 to the processes with rows.
 const MORE: &[u8] = &[1];
 const ENOUGH: &[u8] = &[0];
 /// First byte of a piece.
@@ -220,11 +223,11 @@ fn serve(comm: &dyn Communicator, rows: &mut Rows<'_>) -> Result<(), Communicato
     Ok(())
 }
 
-/// The rows of some ranks, which are made when they are wanted.
+/// Rows of some ranks, built on request.
 struct Rows<'a> {
     inputs: std::vec::IntoIter<&'a RankInput>,
     tree: &'a mut CanonicalTree,
-    /// By context.
+    /// Column of each context; `None` if the context is not in the table.
     columns: Vec<Option<usize>>,
     width: usize,
 }
@@ -242,7 +245,8 @@ impl<'a> Rows<'a> {
         Self { inputs: inputs.into_iter(), tree, columns, width: chosen.len() }
     }
 
-    /// The next rows: whether they are the last; for each its rank, and its numbers.
+    /// Returns the next rows: one byte that says whether they are the last; for each row its rank
+    /// and its numbers.
     fn piece(&mut self) -> Vec<u8> {
         let mut piece = vec![TO_BE_CONTINUED];
         while piece.len() < PIECE_BYTES {
@@ -281,7 +285,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A table that rows are put into.
+/// A table being filled with rows.
 struct Filling<'a> {
     sheet: &'a Sheet,
     table: &'a mut dyn Table,
@@ -305,7 +309,7 @@ impl<'a> Filling<'a> {
         Ok(self.table.write_at(behind, &numbers)?)
     }
 
-    /// Takes pieces of a process until its last.
+    /// Writes the pieces of a process until its last one.
     fn take_all(
         &mut self,
         peer: u32,
@@ -319,7 +323,7 @@ impl<'a> Filling<'a> {
             };
             let (first, rows) = piece.split_first().ok_or_else(|| strange("nothing"))?;
             let mut rows = rows.chunks_exact(size_of::<u32>() + self.row_bytes);
-            // Rows of ranks that follow each other are written together.
+            // Rows of consecutive ranks are written together.
             let (mut block, mut block_begin) = (Vec::new(), 0);
             for row in &mut rows {
                 let (rank, numbers) = row.split_first_chunk().ok_or_else(|| strange("no rank"))?;

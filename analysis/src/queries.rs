@@ -1,5 +1,5 @@
-//! Which ranks are meant. Totals know how slow the slowest rank is, not which it is: so process 0 asks, and
-//! every collector answers for its ranks.
+//! Queries for the ranks that a loss concerns. Totals hold the time of the slowest rank, not its
+//! number, so process 0 queries all ranks and every collector answers for its own.
 
 use plimsoll_collector::profile::PhaseProfile;
 use serde::{Deserialize, Serialize};
@@ -18,52 +18,52 @@ pub enum Quantity {
         phase: u64,
         /// Call path of the context.
         path: Vec<Step>,
-        /// Only that for which it answers itself.
+        /// Whether only the work that the context itself is responsible for counts.
         own: bool,
     },
-    /// The synchronisation that ends a phase.
+    /// Time in the synchronisation that ends a phase.
     Sync {
         /// First index of the phase.
         phase: u64,
     },
-    /// Any other context outside work, in a phase, with all that it calls.
+    /// Time in any other context outside of work in a phase, callees included.
     Wait {
         /// First index of the phase.
         phase: u64,
-        /// Its call path.
+        /// Call path of the context.
         path: Vec<Step>,
     },
-    /// All time outside work in a phase but for the synchronisation that ends it.
+    /// All time outside of work in a phase, without the ending synchronisation.
     Waits {
         /// First index of the phase.
         phase: u64,
     },
-    /// Files and locks: a call on one, in a phase.
+    /// Time in a call on a file or lock in a phase.
     Resource {
         /// First index of the phase.
         phase: u64,
-        /// Its call path.
+        /// Call path of the call.
         path: Vec<Step>,
     },
-    /// Waiting for locks in all threads, in the whole run.
+    /// Time that all threads wait for locks in the whole run.
     Locks,
-    /// Waiting for a core during work, in the whole run.
+    /// Time of waiting for a core during work in the whole run.
     RunDelay,
 }
 
-/// On which ranks is this time at least so long?
+/// Query for the ranks on which a time is at least a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
-    /// The time.
+    /// Time that is compared.
     pub quantity: Quantity,
-    /// The bound, in nanoseconds.
+    /// Lower bound, in nanoseconds.
     pub at_least_ns: u64,
-    /// Asked of these ranks only; `None` of all.
+    /// Ranks that are queried; `None` for all.
     pub among: Option<RankSet>,
 }
 
-/// Asks all ranks; the ranks that each query is about, in the order of the queries, are at process 0,
-/// `None` elsewhere. Process 0's `queries` count, the others' are ignored. Collective.
+/// Queries all ranks. Returns the matching ranks of each query, in the order of the queries, on
+/// process 0, and `None` elsewhere. Only the `queries` of process 0 count. Collective.
 pub fn ask(
     comm: &dyn Communicator,
     local: &[Rank<'_>],

@@ -1,5 +1,5 @@
-//! One rank as the analysis sees it: what each of its contexts means, and what its phases and
-//! instances hold of work and of waiting.
+//! One rank as the analysis sees it: the meaning of its contexts, and the work and wait time in its
+//! phases and instances.
 
 mod calls;
 pub mod transfers;
@@ -23,37 +23,38 @@ pub use calls::Sync;
 /// Work of a context, net of waiting for a core, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// With that of the contexts that it calls.
+    /// Work of the context, callees included.
     pub inclusive_ns: u64,
-    /// That for which it answers itself.
+    /// Work that the context itself is responsible for.
     pub own_ns: u64,
 }
 
-/// Room for adding up work by context: a run has many instances, each with few of its contexts.
+/// Buffer for adding up work by context: a run has many instances, each with few of its contexts.
 pub struct Scratch {
     // All zero between uses.
     work: Vec<Work>,
     touched: Vec<NodeId>,
 }
 
-/// One rank, with what is derived from its profile alone.
+/// One rank, with values derived from its profile alone.
 pub struct Rank<'a> {
-    /// What its collector handed on.
+    /// Input from its collector.
     pub input: &'a RankInput,
     /// Meaning of each context.
     pub meanings: Vec<Meaning>,
-    /// Who answers for each context's work.
+    /// Responsible context for each context's work.
     pub owners: Owners,
-    /// Its phases, as all ranks see them.
+    /// Phases of the rank, as agreed among all ranks.
     pub phases: Cow<'a, [PhaseProfile]>,
-    // Which of them each phase of the profile has become, where they are others.
+    // Index into `phases` for each phase of the profile; `None` if the phases are those of the
+    // profile or the whole run is one.
     places: Option<Vec<usize>>,
-    // Of the instances that all ranks kept; `None` where instances do not correspond.
+    // Level of the instances that all ranks kept; `None` if instances do not correspond.
     level: Option<u32>,
 }
 
 impl<'a> Rank<'a> {
-    /// The rank's view, phases as agreed. The profile must be sound ([`profile_is_sound`]).
+    /// Builds the rank with its phases as agreed. The profile must be sound ([`profile_is_sound`]).
     pub fn new(input: &'a RankInput, agreed: &Agreed) -> Self {
         let profile = &input.profile;
         let mut meanings = meanings(&profile.tree, &agreed.rules);
@@ -77,18 +78,18 @@ impl<'a> Rank<'a> {
         Self { input, meanings, owners, phases, places, level }
     }
 
-    /// Work of every context that answers for some in a phase, from its totals, by node.
+    /// Returns the work in a phase by responsible context, from the phase's totals, sorted by node.
     pub fn phase_work(&self, phase: &PhaseProfile) -> Vec<(NodeId, Work)> {
         let values = phase.values.iter().map(|(node, value)| (*node, value.net_ns()));
         self.work(&mut self.scratch(), values)
     }
 
-    /// Work of every context in one instance, by node.
+    /// Returns the work in one instance by responsible context, sorted by node.
     pub fn row_work(&self, row: &InstanceRow, scratch: &mut Scratch) -> Vec<(NodeId, Work)> {
         self.work(scratch, row.values.iter().copied())
     }
 
-    /// Room for adding up this rank's work, to be used for many instances.
+    /// Returns a buffer for adding up this rank's work, to be reused for many instances.
     pub fn scratch(&self) -> Scratch {
         Scratch {
             work: vec![Work::default(); self.input.profile.tree.nodes.len()],
@@ -115,7 +116,7 @@ impl<'a> Rank<'a> {
         touched.drain(..).map(|node| (node, std::mem::take(&mut work[node as usize]))).collect()
     }
 
-    /// Waiting for a core during work, by the context that answers for it.
+    /// Returns the time of waiting for a core during work, in nanoseconds, by responsible context.
     pub fn run_delays(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, u64> {
         let mut delays = BTreeMap::new();
         for (node, value) in phase.values.iter().filter(|(_, value)| value.run_delay_ns > 0) {
@@ -126,15 +127,15 @@ impl<'a> Rank<'a> {
         delays
     }
 
-    /// The instances that all ranks kept, with their phases.
+    /// Returns the instances that all ranks kept, with their phases.
     pub fn rows(&self) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
         let rows = self.input.profile.rows.rows.iter();
         rows.filter(|row| self.level.is_some_and(|level| instance_level(row.index) >= level))
             .map(|row| (row, self.phase_of(row)))
     }
 
-    /// The divisions of instances that all ranks kept, those of this level at least, with their phases. Where
-    /// instances do not correspond, those of parts of the ranks still do.
+    /// Returns the divisions of instances of at least this level, with their phases. Divisions of
+    /// subgroups correspond even if instances do not.
     pub fn divisions(&self, level: u32) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
         let rows = self.input.profile.divisions.rows.iter();
         rows.filter(move |row| {
@@ -147,14 +148,15 @@ impl<'a> Rank<'a> {
         let place = match (&self.places, self.level) {
             (Some(places), _) => places[row.phase as usize],
             (None, Some(_)) => row.phase as usize,
-            // The whole run is one.
+            // The whole run is one phase.
             (None, None) => 0,
         };
         &self.phases[place]
     }
 }
 
-/// Why a profile must not be used, as the end of a sentence; `None` if it may be.
+/// Returns the reason why a profile must not be used, as the end of a sentence; `None` if it may be
+/// used.
 pub fn why_unusable(profile: &ProcessProfile) -> Option<&'static str> {
     if profile.collection.failed {
         Some("ends with an error of our own")
@@ -165,8 +167,8 @@ pub fn why_unusable(profile: &ProcessProfile) -> Option<&'static str> {
     }
 }
 
-/// Whether all references inside a profile lead somewhere. Profiles come from segments that other
-/// processes wrote; one that is not sound is left out and named.
+/// Returns whether all references inside a profile are valid. Profiles come from segments that
+/// other processes wrote; an unsound profile is left out, and the summary names its rank.
 fn profile_is_sound(profile: &ProcessProfile) -> bool {
     let nodes = profile.tree.nodes.len();
     let known = |node: NodeId| (node as usize) < nodes;
@@ -233,10 +235,10 @@ mod tests {
             ("main/solve/loop", vec!["main/solve/loop", "main/solve", "main"]),
             ("main/(smooth)/loop", vec!["main/(smooth)/loop", "main/(smooth)", "main"]),
             ("main/solve/(smooth)/usleep", vec!["main/solve/(smooth)", "main/solve", "main"]),
-            // The outermost loop holds everything, as the outermost function does.
+            // The outermost loop holds all work, as the outermost function does.
             ("main/loop/usleep", vec!["main/loop/usleep", "main/loop", "main"]),
             ("main/loop/loop2/usleep", vec!["main/loop/loop2", "main/loop", "main"]),
-            // What belongs to a language is its caller's work.
+            // Functions of a language's library count as work of their caller.
             ("main/loop/(std::sort<int>)/loop", vec!["main/loop", "main"]),
             ("main/solve/std::sort<int>/(compare)", vec!["main/solve", "main"]),
             ("main/libgfortran.so.5+0x1f780", vec!["main"]),
@@ -289,7 +291,7 @@ mod tests {
             ]
         });
         let mut input = subject.input(0);
-        // So long it waits in the ending synchronisation.
+        // Time that the rank waits in the ending synchronisation.
         let mut contexts = Contexts { tree: input.profile.tree.clone() };
         let barrier = contexts.node("main/exchange/MPI_Barrier");
         let values = &mut input.profile.phases[0].values;

@@ -1,9 +1,9 @@
-//! Losses to what a rank does by itself and not with others: files that take long, and locks for which
-//! its threads wait for each other.
+//! Losses in activities of a rank that involve no other rank: long file operations, and locks for
+//! which its threads wait for each other.
 //!
-//! PPoPP20 (5.3.2) treats files like messages, and cannot tell of locks. Both are work of the rank in
-//! the eyes of the others, so that uneven files and locks are causes of load imbalance; what is lost
-//! here is the part that all ranks have in common, their mean.
+//! PPoPP20 (5.3.2) treats files like messages, and does not cover locks. Both are work of the rank
+//! from the point of view of other ranks, so uneven files and locks are causes of load imbalance;
+//! the loss here is the part that all ranks have in common, their mean.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::thresholds::{
 };
 use crate::totals::{PhaseTotals, SyncTotals, Totals};
 
-/// Files that take long in a phase, by the function that reads or writes.
+/// Returns the losses by long file operations in a phase, by the function that reads or writes.
 pub fn files(
     totals: &Totals,
     meanings: &[Meaning],
@@ -44,7 +44,7 @@ pub fn files(
         let (symptom, most) = *calls.first()?;
         let sum = |of: fn(&SyncTotals) -> u64| calls.iter().map(|(_, time)| of(time)).sum::<u64>();
         let mean_ns: f64 = calls.iter().map(|(_, time)| time.time.mean(ranks)).sum();
-        // Of several calls the slowest ranks need not be the same: this is the most that one may have.
+        // Several calls may be slowest on different ranks: the sum is an upper bound for one rank.
         let max_ns: u64 = calls.iter().map(|(_, time)| time.time.max).sum();
         if max_ns as f64 > MAX_IO_IMBALANCE * mean_ns && ranks > 1 {
             return None;
@@ -70,17 +70,17 @@ pub fn files(
     by_function.into_iter().filter_map(of_function).collect()
 }
 
-/// Time in a lock over the whole run: of the communicating threads, or of the others.
+/// Time in a lock over the whole run, of the communicating threads or of the others.
 struct Locked {
     call: NodeId,
     sum_ns: u128,
 }
 
-/// Locks for which the threads of ranks wait. What the run would be shorter by is what one thread
-/// waits on average, of those that take part.
+/// Returns the loss by locks for which the threads of ranks wait. Its size is the mean wait time of
+/// one thread, over the threads that take part.
 pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<Finding> {
     let job = &totals.job;
-    // A rank's only thread has no others to wait for.
+    // The only thread of a rank has no other thread to wait for.
     let ranks = job.multithreaded_ranks;
     let others = job.threads.saturating_sub(job.ranks.len());
     let is_lock = |id: &NodeId| {
@@ -108,7 +108,7 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     locked.sort_by_key(|it| (std::cmp::Reverse(it.sum_ns), it.call));
     let symptom = locked.first().filter(|it| it.sum_ns > 0)?.call;
     let whole_ns = (main_ns + others_ns) as f64;
-    // A function takes a lock in all threads: of its contexts the one with the most stands for it.
+    // A function takes a lock in all threads: its context with the most time represents it.
     let contexts = &totals.tree.contexts;
     let mut callers: BTreeMap<u32, (NodeId, u128)> = BTreeMap::new();
     for it in &locked {
@@ -128,7 +128,8 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
         let locks = calls.filter(|(call, _)| meanings[**call as usize].label.is_a(Label::WaitLock));
         locks.map(|(_, time)| time.time.sum).sum::<u128>()
     };
-    // The longest of phases in which the communicating threads wait alike, or not at all.
+    // Of several phases with equal lock wait of the communicating threads, even 0, the longest is
+    // taken.
     let (phase, _) = totals.sums.phases.iter().max_by_key(|(index, phase)| {
         (by_phase(phase), phase.duration.sum, std::cmp::Reverse(**index))
     })?;

@@ -1,9 +1,10 @@
-//! The user's rules from names of functions to labels, which come before the names that we know
+//! The user's rules from function names to labels, with priority over the names that we know
 //! (PPoPP20, 5.2: the mapping table).
 //!
-//! A rule is a line `PATTERN = LABEL`, or `MODULE:PATTERN = LABEL` for the functions of one program or
-//! library. Later rules win. The label stands behind the last `=`, because names hold such signs
-//! (`operator==`); comments have lines of their own, because names hold `#` (`main::{closure#0}`).
+//! A rule is a line `PATTERN = LABEL`, or `MODULE:PATTERN = LABEL` for the functions of one program
+//! or library. Later rules win. The label follows the last `=`, because names may contain that sign
+//! (`operator==`); comments have lines of their own, because names may contain `#`
+//! (`main::{closure#0}`).
 
 pub mod file;
 
@@ -15,47 +16,47 @@ use serde::{Deserialize, Serialize};
 use crate::glob::Glob;
 use crate::label::Label;
 
-/// Rules, in the order in which they were written. They travel as their text.
+/// Rules in the order of the file. Serialised as their text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// Modules that it is about; `None`: all.
+    /// Modules to which the rule applies; `None` for all.
     module: Option<Glob>,
     function: Glob,
     label: Label,
 }
 
-/// What is wrong with a line.
+/// Error in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is no UTF-8.
+    /// The line is not UTF-8.
     NotUtf8,
-    /// There is no `=` in it.
+    /// The line has no `=`.
     NoLabel,
-    /// There is no such label.
+    /// The label is unknown.
     UnknownLabel(String),
-    /// No function is named in front of the label.
+    /// There is no function name before the label.
     NoPattern,
-    /// Nothing stands before the `:` behind which the function is named.
+    /// There is no module name before the `:`.
     NoModule,
 }
 
-/// A line that is no rule.
+/// A line that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub number: usize,
-    /// The line, as far as it can be shown.
+    /// Text of the line, as far as it can be shown.
     pub text: String,
-    /// What is wrong with it.
+    /// Error in the line.
     pub fault: Fault,
 }
 
 impl Rules {
-    /// Reads rules, and what among them is none. Any bytes will do.
+    /// Reads rules. Returns the rules and the lines that are no rules. Accepts any bytes.
     pub fn parse(bytes: &[u8]) -> (Self, Vec<BadLine>) {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let (mut rules, mut bad) = (Vec::new(), Vec::new());
@@ -76,13 +77,13 @@ impl Rules {
         (Self(rules), bad)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The label that the rules give to each frame. Loops and lines have none: they are parts of the
-    /// function that they lie in, and mean what it means there.
+    /// Returns the label that the rules give to each frame. Loops and lines have none: they are
+    /// parts of the function that contains them, and have its meaning.
     pub fn labels(&self, frames: &[Frame]) -> Vec<Option<Label>> {
         if self.is_empty() {
             return vec![None; frames.len()];
@@ -129,7 +130,8 @@ impl Rule {
     }
 }
 
-/// Where the module's `:` is: the first that is no part of a `::` or of brackets (`f[abi:cxx11]`).
+/// Returns the position of the module's `:`: the first that is not part of a `::` and not inside of
+/// brackets (`f[abi:cxx11]`).
 fn module_end(names: &str) -> Option<usize> {
     let bytes = names.as_bytes();
     let mut depth = 0usize;
@@ -162,7 +164,7 @@ impl From<Rules> for String {
     }
 }
 
-/// Lines that a later version has written, and that this one cannot read, are passed over.
+/// Ignores lines that a later version has written and this version cannot read.
 impl From<String> for Rules {
     fn from(text: String) -> Self {
         Self::parse(text.as_bytes()).0

@@ -1,9 +1,10 @@
-//! Inefficient segments (ICS18, 4.3.3): the phases in which contexts lose a significant part of the run,
-//! with the row of ICS18's Table 2 that says what to look at first.
+//! Inefficient segments (ICS18, 4.3.3): the phases in which contexts lose a significant part of the
+//! run, with the row of ICS18's Table 2 that says where to look first.
 //!
-//! ICS18 adds up over single runs of a segment; here imbalance of work is that of a phase's instances,
-//! as for the losses. What all ranks wait alike in the ending synchronisation is wait like any other, if it is
-//! significant: else a synchronisation that takes long on all ranks were in no segment.
+//! ICS18 adds up over single passes of a segment; here the imbalance of work is that of a phase's
+//! instances, as for the losses. Even wait time in the ending synchronisation counts like other
+//! wait time if it is significant: otherwise a synchronisation that is slow on all ranks would be
+//! in no segment.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use crate::summary::Segment;
 use crate::thresholds::{MIN_SEGMENT_SYNC_FRACTION, MIN_SEVERITY, SIGNIFICANT_FRACTION};
 use crate::totals::{PhaseTotals, Totals};
 
-/// The inefficient segments of a run, by phase; `places` are contexts' indices in the summary's tree.
+/// Returns the inefficient segments of a run, by phase. `places` holds the index of each context in
+/// the summary's tree.
 pub fn segments(
     totals: &Totals,
     imbalances: &BTreeMap<u64, PhaseImbalance>,
@@ -53,7 +55,8 @@ pub fn segments(
     (0..).zip(&totals.sums.phases).filter_map(of_phase).collect()
 }
 
-/// Whether imb(S), the sum of imb(N) and the sum of wait(N) are high, all as parts of the run.
+/// Returns whether imb(S), the sum of imb(N) and the sum of wait(N) are high; all are fractions of
+/// the run.
 fn high(of_sync: f64, imb: f64, wait: f64) -> [bool; 3] {
     [
         of_sync > MIN_SEVERITY && of_sync >= MIN_SEGMENT_SYNC_FRACTION * imb,
@@ -62,7 +65,7 @@ fn high(of_sync: f64, imb: f64, wait: f64) -> [bool; 3] {
     ]
 }
 
-/// Row of ICS18's Table 2, by whether imb(S), the sum of imb(N) and the sum of wait(N) are high.
+/// Returns the row of ICS18's Table 2 for the three values of [`high`]; `None` if no row applies.
 fn row(is_high: [bool; 3]) -> Option<u8> {
     match is_high {
         [false, false, true] => Some(1),
@@ -74,8 +77,8 @@ fn row(is_high: [bool; 3]) -> Option<u8> {
     }
 }
 
-/// The significant contexts of a phase, but for the synchronisation that ends it: work at the depth where
-/// its imbalance arises, and calls.
+/// Returns the significant contexts of a phase except the ending synchronisation: calls, and work
+/// at the depth at which its imbalance arises.
 fn contexts(
     totals: &Totals,
     meanings: &[Meaning],
@@ -93,7 +96,7 @@ fn contexts(
     let mut sums = vec![0.0; workers.len()];
     for (id, node) in workers.iter().enumerate().rev() {
         let it = measured.nodes[node];
-        // The time that it takes by itself is one more leaf.
+        // The exclusive time of a context is one more leaf.
         let own_ns = if sums[id] > 0.0 { it.own_ns } else { it.inclusive_ns };
         sums[id] += own_ns;
         if let Some(parent) = parents[id] {
@@ -109,7 +112,7 @@ fn contexts(
     let calls = phase.waits.iter().map(|(call, wait)| {
         (*call, inefficiency(Category::of(meanings[*call as usize]), &wait.time, ranks))
     });
-    // Nothing lies below a call.
+    // No context lies below a call.
     let calls = calls.filter(|(_, it)| it.imb_ns.max(it.wait_ns) > SIGNIFICANT_FRACTION * run_ns);
     uneven.chain(calls).collect()
 }
@@ -118,7 +121,7 @@ fn contexts(
 mod tests {
     use super::*;
 
-    /// ICS18, Tables 5 and 6, in percent, and how the authors read them in 5.1.
+    /// Checks ICS18, Tables 5 and 6, in percent, against the authors' reading in 5.1.
     #[test]
     fn the_papers_segments_have_the_rows_that_their_authors_read() {
         for (segment, truth) in [
@@ -134,7 +137,7 @@ mod tests {
             let [of_sync, imb, wait] = segment.map(|percent: f64| percent / 100.0);
             assert_eq!(row(high(of_sync, imb, wait)), truth, "{segment:?}");
         }
-        // The numbers that decide.
+        // Values near the thresholds.
         let is_high = |of_sync, imb, wait| high(of_sync, imb, wait).map(u8::from);
         assert_eq!(is_high(0.0101, 0.1, 0.0101), [1, 1, 1]);
         assert_eq!(is_high(0.0099, 0.0099, 0.0099), [0, 0, 0]);

@@ -1,19 +1,21 @@
-//! Phases and releases from samples alone, where calls are not measured (PPoPP20, 4.1 and 4.2): the ranks'
-//! profiles are rewritten, each by who holds it, to what measured synchronisations would have made of them.
-//! All that comes after, clocks, phases and losses, is the same code for both.
+//! Phases and releases from samples alone, for runs without measured calls (PPoPP20, 4.1 and 4.2).
+//! Each process rewrites the profiles of its ranks to the form that measured synchronisations would
+//! have given them. All later steps (clocks, phases, losses) use the same code for both.
 //!
-//! 1. All ranks learn at which [sites](ends::Site) any of them was seen to synchronise.
-//! 2. The reference's [ends] are broadcast, those of the lowest rank (4.1.2): where its samples saw a
-//!    synchronisation return, or where it may have gone through one of these sites between two samples.
-//! 3. Each rank [aligns](align()) its clock, if it is another one, and looks for an end of its own at
-//!    the same time. A rank that has none was not in that synchronisation.
-//! 4. Votes are added up. What all ranks left together was a synchronisation of all (4.2): there each
-//!    rank's run is [cut](cut()).
+//! 1. All ranks learn the [sites](ends::Site) at which any rank was seen to synchronise.
+//! 2. The [ends] of the reference, the lowest rank, are broadcast (4.1.2): times at which its
+//!    samples saw a synchronisation return, or at which it may have passed one of these sites
+//!    between two samples.
+//! 3. Each rank [aligns](align()) its clock, if it differs from the reference's, and looks for an
+//!    end of its own at the same time. A rank without such an end was not in that synchronisation.
+//! 4. Votes are added up. An end that all ranks have in common was a synchronisation of all (4.2):
+//!    each rank's run is [cut](cut()) there.
 //!
-//! Where this differs from PPoPP20: it compares the ends of one site at a time, by iterations, and then
-//! asks of each site whether all ranks leave it together. Here every single end is asked, so that one that
-//! a rank's samples do not show spoils no other; and which site it was matters only where several are
-//! possible. Several synchronisations between two samples are one.
+//! Differences from PPoPP20: PPoPP20 compares the ends of one site at a time, by iterations, and
+//! then decides for each site whether all ranks leave it together. Here each end is decided
+//! separately, so that an end that the samples of one rank do not show affects no other end, and
+//! the site matters only if several are possible. Several synchronisations between two samples
+//! count as one.
 
 use std::collections::BTreeMap;
 
@@ -33,46 +35,47 @@ use align::{Gaps, Pairs, align};
 use cut::{Cut, cut};
 use ends::{End, Sites, ends};
 
-/// How late a rank may be let go, in periods: one that has no core comes back when others have used theirs.
+/// Maximum delay of a rank after a release, in periods: a rank without a core resumes only after
+/// others have used theirs.
 const MOST_LATE: i64 = 8;
-/// Part of a site's ends, of those that a sample saw, that all ranks must have left together: others
-/// synchronise some ranks, and now and then all by chance.
+/// Minimum fraction of a site's sampled ends that all ranks must leave together: other sites
+/// synchronise some ranks, and all ranks only occasionally, by chance.
 const MOST_TOGETHER: f64 = 2.0 / 3.0;
-/// Most ends of the reference: they go to all ranks.
+/// Maximum number of ends of the reference: they are sent to all ranks.
 const MOST_ENDS: usize = 1 << 17;
 
-/// What the ranks have to say before they are compared.
+/// Data that ranks contribute before they are compared.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Seen {
     sites: Sites,
     ranks: u32,
-    /// Ranks of whose samples some are missing.
+    /// Number of ranks with missing samples.
     broken: u32,
 }
 
-/// The rank that all others are compared with.
+/// Rank that all others are compared with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Reference {
     clock: ClockName,
     begin: i64,
-    /// When the end of the run let it go.
+    /// Index and time of the synchronisation at the end of the run; `None` if not measured.
     last: Option<(u64, i64)>,
     ends: Vec<End>,
 }
 
-/// What some ranks say of one of the reference's ends.
+/// Votes of some ranks on one of the reference's ends.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Vote {
-    /// Ranks that may have been let go at that time.
+    /// Number of ranks that may have been released at that time.
     ranks: u32,
-    /// Of these, by site, those that may have been there.
+    /// Number of these ranks that may have been at each site.
     possible: BTreeMap<u32, u32>,
-    /// And those that a sample saw there.
+    /// Number of these ranks that a sample saw at each site.
     sampled: BTreeMap<u32, u32>,
 }
 
-/// Finds the phases of ranks of which only samples are known, and rewrites their profiles. Returns
-/// what is to be noted. Collective.
+/// Finds the phases of ranks with samples only, and rewrites their profiles. Returns a note for the
+/// summary, if there is one. Collective.
 pub fn resolve(
     comm: &dyn Communicator,
     local: &mut [RankInput],
@@ -107,7 +110,7 @@ pub fn resolve(
                 Some(Cut { end, site: sites[agreed.site(*at, end)? as usize] })
             })
             .collect();
-        // Nobody voted for an end that it has not.
+        // An agreed end has a vote of every rank, so each rank has all of them.
         if cuts.len() == agreed.ends.len() {
             cut(&mut input.profile, &series, &cuts);
         }
@@ -115,7 +118,7 @@ pub fn resolve(
     Ok(None)
 }
 
-/// Begin of a rank's run, on its clock.
+/// Returns the begin of a rank's run, in nanoseconds on the rank's clock.
 fn begin(input: &RankInput) -> i64 {
     let releases = input.profile.releases.as_ref();
     releases.map_or(0, |releases| i64::try_from(releases.begin_ns).unwrap_or(i64::MAX))
@@ -147,7 +150,7 @@ impl Reference {
         Self { clock: ClockName::of(input), begin: begin(input), last: last(input), ends }
     }
 
-    /// The ends of a rank, and for each of the reference's which of them it is.
+    /// Returns the ends of a rank, and for each end of the reference the index of the matching one.
     fn found_in(&self, input: &RankInput, sites: &Sites) -> (Vec<End>, Vec<Option<usize>>) {
         let ours = ends_of(input, sites);
         let pairs = Pairs::new(&self.ends, &ours, sites);
@@ -177,13 +180,15 @@ fn ends_of(input: &RankInput, sites: &Sites) -> Vec<End> {
     series.map_or_else(Vec::new, |series| ends(series, tree, sites, begin(input), period_ns))
 }
 
-/// The synchronisation that was measured although calls are not: that of the end.
+/// Returns the synchronisation that is measured even without measured calls: the one at the end of
+/// the run.
 fn last(input: &RankInput) -> Option<(u64, i64)> {
     let (index, end) = input.profile.releases.as_ref()?.ends.last()?;
     Some((*index, i64::try_from(*end).ok()?))
 }
 
-/// For each end of the reference the one of ours that was at the same time: the nearest, and no one twice.
+/// Returns, for each end of the reference, the nearest of our ends at the same time. None of our
+/// ends is used twice.
 fn matched(
     reference: &[End],
     ours: &[End],
@@ -218,7 +223,8 @@ fn matched(
         matches[index] = Some(number);
         apart.entry(&reference[index].sites).or_default().push(distance);
     }
-    // Who is let go later as a rule was not let go from this: only now and then a core is not free.
+    // A rank that typically returns later was not released by this synchronisation: a missing core
+    // delays a rank only now and then.
     apart.values_mut().for_each(|distances| distances.sort_unstable());
     for (end, taken) in reference.iter().zip(&mut matches) {
         let distances = apart.get(&end.sites[..]).map_or(&[][..], Vec::as_slice);
@@ -227,7 +233,7 @@ fn matched(
             *taken = None;
         }
     }
-    // Time goes on for all.
+    // Matches must be in the order of time.
     let mut latest = None;
     for taken in &mut matches {
         if *taken <= latest {
@@ -262,12 +268,12 @@ fn combine(mut ours: Vec<Vote>, theirs: Vec<Vote>) -> Vec<Vote> {
     ours
 }
 
-/// Which ends all ranks have in common.
+/// Ends that all ranks have in common.
 struct Agreed<'a> {
-    /// Indices of the reference's.
+    /// Indices of the reference's ends.
     ends: Vec<usize>,
     votes: &'a [Vote],
-    /// How often each site was sampled.
+    /// Number of samples at each site.
     sampled: Vec<u64>,
 }
 
@@ -292,8 +298,8 @@ impl<'a> Agreed<'a> {
         Self { ends, votes, sampled }
     }
 
-    /// Which site an end is, for a rank: one where all may have been if there is any, and of several the one
-    /// that most were seen at, then or at other times.
+    /// Returns the site of an end for a rank: a site at which all ranks may have been, if there is
+    /// one; of several, the one with the most samples, then or at other times.
     fn site(&self, at: usize, end: &End) -> Option<u32> {
         let seen = |site: &u32| {
             let now = self.votes[at].sampled.get(site).copied().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Functions that ranks reach at different places of one function: `if (rank == 0) call spin(...)`, else another
-//! call of it. They do the same there, be it at different lines.
+//! Functions that ranks reach at different places of one function: `if (rank == 0) spin(...)`, else
+//! another call of it. The ranks do equal work there, although at different lines.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use crate::totals::PhaseTotals;
 /// A function, called or inlined, within another one.
 type Place<'a> = (Option<NodeId>, &'a str);
 
-/// Time over ranks in each function of a phase, all places of the function around it taken together.
+/// Time over ranks in each function of a phase, added up over all places in the surrounding
+/// function.
 pub struct Sites<'a> {
     tree: &'a ContextTree,
     owners: &'a Owners,
@@ -22,7 +23,7 @@ pub struct Sites<'a> {
 }
 
 impl<'a> Sites<'a> {
-    /// Takes them together.
+    /// Adds up the times of all places.
     pub fn new(tree: &'a ContextTree, owners: &'a Owners, phase: &'a PhaseTotals) -> Self {
         let mut sites = Self { tree, owners, phase, times: BTreeMap::new() };
         for (node, totals) in &phase.nodes {
@@ -33,8 +34,9 @@ impl<'a> Sites<'a> {
         sites
     }
 
-    /// Time over ranks in a context and in all others of its function within the function around it; of a loop, in
-    /// that loop. A rank that is in several of them counts as often.
+    /// Returns the time over ranks in a context and in all other contexts of its function within
+    /// the surrounding function; for a loop, the time in that loop. A rank that is in several of
+    /// these contexts counts once for each.
     pub fn time(&self, node: NodeId) -> Accumulator {
         match self.place(node) {
             Some(place) => self.times.get(&place).copied().unwrap_or_default(),
@@ -44,7 +46,8 @@ impl<'a> Sites<'a> {
         }
     }
 
-    /// The outermost context at or around one that at most half of the ranks are seen in.
+    /// Returns the outermost context, at or around `node`, in which at most half of the ranks were
+    /// seen.
     pub fn branch(&self, node: NodeId, ranks: u32) -> Option<NodeId> {
         let is_of_few = |node: &NodeId| {
             self.phase.nodes.get(node).is_some_and(|it| it.inclusive.ranks <= ranks / 2)

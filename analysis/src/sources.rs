@@ -1,4 +1,4 @@
-//! The spool files of a digest: whether they are of one run, and each rank is in one of them only.
+//! Checks the spool files of a digest: all belong to one run, and each rank is in only one of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,12 @@ use crate::ranks::RankSet;
 pub struct Source {
     /// Path of the file.
     pub file: String,
-    /// Identity of the run ([`crate::spooled::SpoolNote::run`]); `None` in spools of earlier builds.
+    /// Identity of the run ([`crate::spooled::SpoolNote::run`]); `None` in spools of earlier
+    /// builds.
     pub run: Option<String>,
     /// Path of the executable.
     pub executable: String,
-    /// Ranks of the run.
+    /// Number of ranks of the run.
     pub size: u32,
     /// Ranks in this file.
     pub ranks: RankSet,
@@ -29,8 +30,9 @@ impl Source {
     }
 }
 
-/// Why the files must not be merged, and what to do instead; `None` if they may be. Threads or processes of a
-/// digest that share a file list it once each.
+/// Returns the reason why the files must not be merged, and what to do instead; `None` if they may
+/// be merged. A file that several threads or processes of a digest share may be listed several
+/// times.
 pub fn conflict(sources: &[Source]) -> Option<String> {
     let mut sources: Vec<&Source> = sources.iter().collect();
     sources.sort_by(|one, other| one.file.cmp(&other.file));

@@ -1,5 +1,5 @@
-//! What goes into a spool beside what its collector knows: which job it is of, and which ranks; and of which
-//! ranks it stays when the run has its report.
+//! Note in a spool, with the job and the ranks that its collector serves; and the choice of the
+//! ranks that stay in the spool once the report is written.
 
 use std::path::Path;
 
@@ -13,25 +13,25 @@ use crate::ranks::RankSet;
 pub use crate::summary::KILLED;
 use crate::summary::Summary;
 
-/// Most ranks that are kept because one loss is due to them.
+/// Maximum number of slow ranks kept for one loss.
 const MOST_SLOW_RANKS: usize = 16;
 
-/// The note of one collector, as it is in its spool.
+/// Note of one collector, stored in its spool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SpoolNote {
-    /// What is known of the job; while it runs, it has ended in no way but [`KILLED`].
+    /// Description of the job. While the job runs, its end is given as [`KILLED`].
     pub job: JobInfo,
-    /// Identity of the run: equal in all spools of one run, and in no other run's. Spools of earlier builds
-    /// have none.
+    /// Identity of the run: equal in all spools of one run, different in all other runs. `None` in
+    /// spools of earlier builds.
     #[serde(default)]
     pub run: Option<String>,
-    /// Ranks whose spools are in one folder.
+    /// Number of ranks with spools in one folder.
     pub size: u32,
     /// Node on which the collector runs.
     pub host: String,
-    /// The ranks that it collects.
+    /// Ranks that the collector serves.
     pub ranks: Vec<RankNote>,
-    /// The ranks of the job whose samples were kept, where those of others were not.
+    /// Ranks of the job with kept samples; `None` if the samples of all ranks were kept.
     #[serde(default)]
     pub kept: Option<RankSet>,
 }
@@ -39,26 +39,26 @@ pub struct SpoolNote {
 /// One rank in a spool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RankNote {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
     /// Rank in the job; 0 without MPI.
     pub rank: u32,
-    /// Cores on which it may run.
+    /// Cores on which the rank may run.
     pub cores: Vec<u32>,
-    /// Its node's clock; spools of earlier builds do not tell it.
+    /// Clock of the rank's node; unknown in spools of earlier builds.
     #[serde(default)]
     pub clock: RankClock,
-    /// What measuring it cost.
+    /// Cost of measuring the rank.
     pub cost: Cost,
 }
 
 impl SpoolNote {
-    /// The rank whose process has this id.
+    /// Returns the rank of the process with this id.
     pub fn rank(&self, pid: u32) -> Option<u32> {
         self.ranks.iter().find(|rank| rank.pid == pid).map(|rank| rank.rank)
     }
 
-    /// The rank whose process has this id, as its collector hands it on.
+    /// Builds the input for the rank of the process with this id, as its collector does.
     pub fn input(&self, pid: u32, profile: ProcessProfile) -> Option<RankInput> {
         let note = self.ranks.iter().find(|rank| rank.pid == pid)?;
         Some(RankInput {
@@ -73,12 +73,12 @@ impl SpoolNote {
     }
 }
 
-/// The ranks that tell what there is to see of a run: of each cluster the one that is nearest to its mean, of
-/// each loss those to which it is due, 16 at most, and the first of those that wait for them.
+/// Returns the ranks that represent the run: the representative of each cluster, up to 16 slow
+/// ranks of each loss, and the first of the ranks that wait for them.
 pub fn telling(summary: &Summary) -> RankSet {
     let of_clusters = summary.clusters.iter().map(|cluster| cluster.representative);
     let listed = |ranks: &str, most: usize| {
-        // Lists of ours can be read.
+        // Rank lists in a summary of our own always parse.
         let ranks: RankSet = ranks.parse().unwrap_or_default();
         ranks.iter().take(most).collect::<Vec<u32>>()
     };
@@ -89,8 +89,8 @@ pub fn telling(summary: &Summary) -> RankSet {
     of_clusters.chain(of_losses).collect()
 }
 
-/// Leaves only some ranks of the job in a spool that was ended in order, or nothing of it where it has none of
-/// them. `path` is without the end of its name. After an error the spool is as it was.
+/// Reduces a completed spool to the ranks in `kept`, and removes it if it has none of them. `path`
+/// lacks the file name extension. After an error the spool is unchanged.
 pub fn keep_ranks(path: &Path, kept: &RankSet) -> Result<(), SpoolError> {
     keep(path, |note| {
         let mut note: SpoolNote = serde_json::from_value(note)?;

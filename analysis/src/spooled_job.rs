@@ -1,4 +1,4 @@
-//! What the spools of a digest say of their job, joined.
+//! Description of a job, joined from the spools of a digest.
 
 use std::fmt;
 
@@ -10,49 +10,49 @@ use crate::ranks::RankSet;
 use crate::sources::{Source, conflict};
 use crate::spooled::KILLED;
 
-/// Damages that a summary tells one by one.
+/// Maximum number of damages that a summary lists one by one.
 const MOST_DAMAGES: usize = 5;
 
-/// Why the spools say nothing of a job.
+/// Reason why the spools do not describe a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoJob {
-    /// No spool could be read; why, a sentence each.
+    /// No spool could be read; one sentence per reason.
     Unreadable(Vec<String>),
-    /// The spools must not be merged: which, and what to do instead.
+    /// The spools must not be merged: which ones, and what to do instead.
     Mixed(String),
 }
 
-/// What some spools say of their job.
+/// Description of a job from some of its spools.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SpooledJob {
-    /// The note of the lowest rank's spool, with that rank.
+    /// Note of the lowest rank's spool, with that rank; `None` if no spool could be read.
     pub first: Option<(u32, JobInfo)>,
-    /// In how many ways the parts of the job ended: the most telling.
+    /// End of the job: the most severe of the ends that its spools record.
     pub ended: Option<String>,
-    /// How the job ended, as a part says that has seen its regular end.
+    /// End of the job as recorded by a spool that has a regular end.
     pub regular: Option<String>,
-    /// All parts say that the job reached its end.
+    /// Whether all spools say that the job reached its end.
     pub complete: bool,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub size: u32,
-    /// Ranks whose spool could be read.
+    /// Ranks with a readable spool.
     pub ranks: RankSet,
-    /// Ranks with samples in the spool, where other ranks were thinned out.
+    /// Ranks with samples in the spool; `None` if no rank was thinned out.
     pub kept: Option<RankSet>,
-    /// How long the ranks lived.
+    /// Life times of the ranks.
     pub lives: Lives,
-    /// Places that could not be read.
+    /// Places in spools that could not be read.
     pub damages: Vec<String>,
-    /// Ranks of spools that are damaged or lack their end.
+    /// Ranks with a spool that is damaged or lacks its end.
     pub damaged: RankSet,
-    /// Spools that could not be read, and why.
+    /// Spools that could not be read, with the reason.
     pub unreadable: Vec<String>,
-    /// The files that were read.
+    /// Files that were read.
     pub sources: Vec<Source>,
 }
 
 impl SpooledJob {
-    /// Joins what other spools say.
+    /// Joins the description from other spools.
     pub fn combine(mut self, other: Self) -> Self {
         if self.first.is_none() && self.unreadable.is_empty() {
             return other;
@@ -87,7 +87,7 @@ impl SpooledJob {
         self
     }
 
-    /// What the summary says of the job; why it cannot say anything, if it cannot.
+    /// Returns the job for the summary, or the reason why there is none.
     pub fn conclude(self) -> Result<JobInfo, NoJob> {
         if self.first.is_none() {
             return Err(NoJob::Unreadable(self.unreadable));
@@ -106,7 +106,7 @@ impl SpooledJob {
             info.notes.push(format!("Of {} ranks, these have left a spool: {found}.", self.size));
         }
         if let Some(kept) = &self.kept {
-            // A spool may be missing, or have stayed as it was.
+            // A spool may be missing, or may still hold all of its ranks.
             let of = match &self.ranks {
                 found if found == kept => "them alone".to_owned(),
                 found => format!("those that are found, {found}"),
@@ -130,8 +130,8 @@ impl SpooledJob {
         Ok(info)
     }
 
-    /// Why a summary of a job that reached its end is not of all of it, as the end of a sentence;
-    /// `None` if it is, or if the job did not reach its end.
+    /// Returns why the summary of a job that reached its end is incomplete, as the end of a
+    /// sentence; `None` if the summary is complete, or if the job did not reach its end.
     fn incomplete(&self) -> Option<String> {
         self.regular.as_ref()?;
         let expected = match &self.kept {
@@ -163,8 +163,8 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// How much an end says of what happened, where parts of a job ended differently: what kills one
-/// process makes launchers end the others by SIGTERM.
+/// Returns how severe an end is, where spools record different ends: the launcher ends all other
+/// processes by SIGTERM after one process was killed.
 fn severity(ended: &str) -> u32 {
     match ended {
         "finalize" => 0,

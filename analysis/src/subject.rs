@@ -1,4 +1,5 @@
-//! Runs with a known truth, for tests: the profiles that ranks would have if they did just this.
+//! Runs with a known truth, for tests: builds the profiles of ranks from a description of their
+//! behaviour.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,24 +21,24 @@ pub use contexts::Contexts;
 /// A millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
 
-/// What one rank does in one context before a synchronisation: time on the clock, of which so
-/// much it waits for a core.
+/// Activity of one rank in one context before a synchronisation: wall time, and the part of it
+/// spent waiting for a core.
 #[derive(Clone, Copy)]
 pub struct Doing {
     pub path: &'static str,
     pub wall_ns: u64,
     pub run_delay_ns: u64,
-    /// Of a call: how often, and how many bytes in all.
+    /// Number of calls and total bytes, if the context is a call.
     pub calls: u64,
     pub bytes: u64,
 }
 
-/// Does it without waiting for a core.
+/// Builds an activity that does not wait for a core.
 pub fn doing(path: &'static str, wall_ns: u64) -> Doing {
     Doing { path, wall_ns, run_delay_ns: 0, calls: 1, bytes: 0 }
 }
 
-/// Calls it so often, with so many bytes in all.
+/// Builds an activity of `calls` calls that move `bytes` bytes in total.
 pub fn calling(path: &'static str, wall_ns: u64, calls: u64, bytes: u64) -> Doing {
     Doing { calls, bytes, ..doing(path, wall_ns) }
 }
@@ -46,7 +47,7 @@ fn busy_ns(part: &[Doing]) -> u64 {
     part.iter().map(|doing| doing.wall_ns).sum()
 }
 
-/// Nothing is known of the control flow.
+/// Control flow about which nothing is known.
 struct Unordered;
 
 impl ControlFlow for Unordered {
@@ -55,41 +56,42 @@ impl ControlFlow for Unordered {
     }
 }
 
-/// What a rank's clock says, and when the rank looks at it.
+/// Clock of a rank, and the delay of its readings.
 #[derive(Clone)]
 pub struct Clock {
     pub known: RankClock,
     pub ahead_ns: i64,
     pub drift_ppm: f64,
-    /// How long after the last rank entered a synchronisation, by its index, the rank returns.
+    /// Nanoseconds from the last rank's entry into a synchronisation to this rank's return, by
+    /// index of the synchronisation.
     pub late_ns: fn(u64) -> u64,
 }
 
 impl Clock {
-    /// What it says so long after the begin of the run.
+    /// Returns the reading of the clock `since_ns` nanoseconds after the begin of the run.
     fn reads(&self, since_ns: u64) -> u64 {
         let drifted_ns = since_ns as f64 * self.drift_ppm / 1e6;
         BEGIN_NS.wrapping_add_signed(self.ahead_ns + drifted_ns.round() as i64) + since_ns
     }
 }
 
-/// Bins of a rank's time.
+/// Number of bins of a rank's time.
 const BINS: u64 = 200;
 
-/// Begin of the run, on a clock that is not ahead.
+/// Begin of the run, on a clock that is not ahead, in nanoseconds.
 pub const BEGIN_NS: u64 = 1 << 50;
 
-/// What each rank does, and the synchronisation that it calls then.
+/// Activities of each rank, and the synchronisation after them.
 struct Step {
-    /// Of each rank, if it is one of parts of them.
+    /// Subgroup of each rank; `None` if the synchronisation is one of all ranks.
     among: Option<Vec<Part>>,
     syncs: Vec<&'static str>,
     parts: Vec<Vec<Doing>>,
-    /// As long as the slowest rank works.
+    /// Work time of the slowest rank, in nanoseconds.
     duration_ns: u64,
 }
 
-/// A run: a sequence of steps, each ended by a synchronisation of all ranks.
+/// A run: a sequence of steps, each ended by a synchronisation of all ranks or of subgroups.
 pub struct Subject {
     pub ranks: u32,
     steps: Vec<Step>,
@@ -97,7 +99,7 @@ pub struct Subject {
     pub cores: Vec<u32>,
     pub clocks: Vec<Clock>,
     pub others: Vec<Doing>,
-    /// What each of the other threads of a rank did, in order.
+    /// Activities of each of a rank's other threads, in order.
     pub crew: fn(u32) -> Vec<Vec<Doing>>,
     pub threads: u32,
 }
@@ -116,12 +118,12 @@ impl Subject {
         }
     }
 
-    /// Each rank does its part and then calls the synchronisation at `sync`.
+    /// Adds a step: each rank performs its part and then calls the synchronisation at `sync`.
     pub fn step(&mut self, sync: &'static str, part: impl Fn(u32) -> Vec<Doing>) -> &mut Self {
         self.step_of_sites(|_| sync, part)
     }
 
-    /// The same, where the ranks call the synchronisation at different places.
+    /// Adds a step in which the ranks call the synchronisation at different places.
     pub fn step_of_sites(
         &mut self,
         sync: impl Fn(u32) -> &'static str,
@@ -134,8 +136,8 @@ impl Subject {
         self
     }
 
-    /// The same, where only ranks that have the same name for their part wait for each other. The slowest
-    /// of each part is to take as long as that of any other.
+    /// Adds a step in which only ranks with equal `name` synchronise with each other. The slowest
+    /// rank of each subgroup must take equally long.
     pub fn step_of_parts(
         &mut self,
         name: impl Fn(u32) -> u32,
@@ -150,13 +152,13 @@ impl Subject {
         self
     }
 
-    /// Rank `rank` keeps only instances of this level.
+    /// Lets rank `rank` keep only instances of at least this level.
     pub fn level(&mut self, rank: u32, level: u32) -> &mut Self {
         self.rows_from_level[rank as usize] = level;
         self
     }
 
-    /// Rank `rank`'s profile.
+    /// Returns the profile of rank `rank`.
     pub fn profile(&self, rank: u32) -> ProcessProfile {
         let mut contexts = Contexts::default();
         contexts.node("main");
@@ -284,7 +286,7 @@ impl Subject {
         }
     }
 
-    /// What rank `rank` did, in order.
+    /// Returns the temporal context tree of rank `rank`.
     fn course(&self, rank: u32, contexts: &mut Contexts) -> CourseProfile {
         let mut keys = vec![OF_THREAD];
         let steps = self.steps.iter().flat_map(|Step { syncs, parts, duration_ns, .. }| {
@@ -295,7 +297,7 @@ impl Subject {
         CourseProfile { tree: course(steps, &mut keys, contexts), keys }
     }
 
-    /// What its other threads did.
+    /// Returns the clusters of the other threads of rank `rank`.
     fn crew(&self, rank: u32, contexts: &mut Contexts) -> CrewProfile {
         let mut keys = vec![OF_THREAD];
         let threads = (self.crew)(rank).into_iter().zip(1..).map(|(thread, number)| {
@@ -304,7 +306,7 @@ impl Subject {
         CrewProfile { clusters: threads.collect(), keys }
     }
 
-    /// Rank `rank`, as its collector hands it on.
+    /// Returns the input for rank `rank`, as its collector hands it on.
     pub fn input(&self, rank: u32) -> RankInput {
         RankInput {
             rank,
@@ -317,16 +319,16 @@ impl Subject {
         }
     }
 
-    /// All ranks.
+    /// Returns the inputs of all ranks.
     pub fn inputs(&self) -> Vec<RankInput> {
         (0..self.ranks).map(|rank| self.input(rank)).collect()
     }
 }
 
-/// The key of a thread itself.
+/// Key of a thread itself.
 const OF_THREAD: CourseKey = CourseKey { node: None, site: 0, position: None };
 
-/// What a thread did, in order.
+/// Returns the temporal context tree of a thread with these activities.
 fn course(
     doings: impl Iterator<Item = Doing>,
     keys: &mut Vec<CourseKey>,
@@ -354,13 +356,13 @@ fn course(
     course.finish(now, &Unordered).0
 }
 
-/// The one that all ranks read, if nothing else is said.
+/// Returns the default clock, which all ranks read.
 fn one_clock() -> Clock {
     let known = RankClock { id: "one".to_owned(), exchanges: Vec::new() };
     Clock { known, ahead_ns: 0, drift_ppm: 0.0, late_ns: |_| 0 }
 }
 
-/// A job of which nothing but its ranks matters.
+/// Returns facts about a job for tests that only depend on its ranks.
 pub fn job() -> JobInfo {
     JobInfo {
         executable: "app".to_owned(),

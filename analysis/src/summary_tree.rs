@@ -10,11 +10,11 @@ use crate::metrics::NS_PER_S;
 use crate::summary::{Frame, FrameKind, Tree, TreeNode};
 use crate::totals::{NodeTotals, Totals};
 
-/// Counter of a context: seconds that it waited for a core, the sum over ranks.
+/// Counter of a context: seconds of waiting for a core, summed over ranks.
 pub const RUN_DELAY_COUNTER: &str = "run_delay_s";
 
-/// For each context of the totals, its index in the summary's tree; `None` for those without time and
-/// calls.
+/// Returns the index of each context of the totals in the summary's tree; `None` for contexts
+/// without time and calls.
 pub fn places(totals: &Totals) -> Vec<Option<u32>> {
     let mut alive: Vec<bool> =
         totals.nodes.iter().map(|node| node.inclusive.sum > 0 || node.calls > 0).collect();
@@ -27,7 +27,7 @@ pub fn places(totals: &Totals) -> Vec<Option<u32>> {
     alive.into_iter().map(|alive| alive.then(|| indices.next()).flatten()).collect()
 }
 
-/// The tree and, for each context of the totals, its index there.
+/// Returns the tree, and for each context of the totals its index in the tree.
 pub fn summary_tree(
     totals: &Totals,
     meanings: &[Meaning],
@@ -86,13 +86,13 @@ fn values(totals: &NodeTotals, attributed: &Attributed, ranks: u32) -> TreeNode 
     }
 }
 
-/// The frames of the path to a context, for a reader.
+/// Returns the frames of the path to a context, as shown to a reader.
 pub fn shown_path(totals: &Totals, node: NodeId) -> Vec<Frame> {
     let path = crate::canonical::path(&totals.tree.contexts, node);
     path.iter().map(|(frame, _)| shown_frame(frame)).collect()
 }
 
-/// A frame of a profile as the summary has it.
+/// Returns a frame of a profile in the form of the summary.
 pub fn shown_frame(frame: &profile::Frame) -> Frame {
     Frame {
         kind: match frame.kind {

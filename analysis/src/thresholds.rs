@@ -114,7 +114,8 @@ pub const MIN_GROUP_CONTEXT_PERIODS: f64 = 10.0;
 /// Minimum excess of a group's work over the mean of all ranks for groups to be unequal, as a
 /// fraction of the run time (PPoPP20, 5.4, says "significantly").
 pub const MIN_GROUP_EXCESS_OF_RUN: f64 = 0.01;
-/// The same excess as a fraction of that mean.
+/// Minimum excess of a group's work over the mean of all ranks for groups to be unequal, as a
+/// fraction of that mean.
 pub const MIN_GROUP_EXCESS_OF_MEAN: f64 = 0.1;
 
 // Contexts and segments (ICS18, 4.3; SC10, II)

@@ -30,28 +30,29 @@ use cells::{Cells, Part};
 pub use choice::{chosen, symptoms};
 use grid::Grid;
 
-/// Most columns of a timeline: as many as a rank has bins.
+/// Maximum number of columns of a timeline: the number of bins of a rank.
 const MAX_COLUMNS: u64 = 256;
-/// Most windows.
+/// Maximum number of windows.
 const MAX_WINDOWS: u64 = 128;
 
-/// What process 0 asks of all ranks.
+/// Request of process 0 to all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     columns: Grid,
     windows: Grid,
-    /// Rows of cells; 0 where no timeline is wanted.
+    /// Number of rows of cells; 0 without a timeline.
     rows: u32,
     ranks: RankSet,
     alignment: Alignment,
-    /// The contexts that cells may show, ascending.
+    /// Contexts that cells may show, ascending.
     chosen: Vec<NodeId>,
-    /// Symptoms of losses, each once.
+    /// Symptoms of losses, without duplicates.
     symptoms: Vec<NodeId>,
 }
 
 impl Plan {
-    /// A plan for ranks of a run of `elapsed_ns`, whose bins are `bin_ns` long.
+    /// Builds a plan for the ranks of a run of `elapsed_ns` nanoseconds with bins of `bin_ns`
+    /// nanoseconds.
     pub fn new(
         (ranks, elapsed_ns, bin_ns): (RankSet, u64, u64),
         alignment: Alignment,
@@ -66,7 +67,7 @@ impl Plan {
         Self { columns, windows, rows, ranks, alignment, chosen, symptoms }
     }
 
-    /// The row of a rank.
+    /// Returns the row of a rank; `None` without a timeline or for an unknown rank.
     fn row(&self, rank: u32) -> Option<u32> {
         let position = u64::from(self.ranks.position(rank)?);
         let row = position * u64::from(self.rows) / u64::from(self.ranks.len());
@@ -74,11 +75,11 @@ impl Plan {
     }
 }
 
-/// What some ranks did over time.
+/// Values of some ranks over time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Course {
     windows: Vec<Useful>,
-    /// By symptom, by window.
+    /// Times by symptom and window.
     in_symptoms: Vec<Vec<InSymptom>>,
     cells: Cells,
 }
@@ -93,14 +94,14 @@ struct Useful {
 /// Time of ranks in a symptom in a window, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InSymptom {
-    /// Of all ranks.
+    /// Sum over all ranks.
     pub sum_ns: u64,
-    /// Of the rank with the least.
+    /// Minimum over ranks.
     pub min_ns: u64,
 }
 
-/// Adds up what all ranks did over time; the sum is at process 0, `None` elsewhere. `tree` holds the
-/// contexts that the plan of process 0 names. Collective.
+/// Adds up the values of all ranks over time. Returns the sum on process 0, `None` elsewhere.
+/// `tree` must hold the contexts that the plan of process 0 names. Collective.
 pub fn add_up(
     comm: &dyn Communicator,
     ranks: &[Rank<'_>],
@@ -171,7 +172,7 @@ impl Course {
         self
     }
 
-    /// Efficiencies by window of a run of `elapsed_ns`.
+    /// Returns the efficiencies by window of a run of `elapsed_ns` nanoseconds.
     pub fn windows(&self, plan: &Plan, elapsed_ns: u64) -> Vec<Window> {
         let window = |(useful, at): (&Useful, u64)| {
             let (begin_ns, end_ns) = plan.windows.window(at, elapsed_ns);
@@ -189,15 +190,16 @@ impl Course {
         self.windows.iter().zip(0..).map(window).collect()
     }
 
-    /// Time of the ranks in a symptom of the plan by window, with the length of a window in seconds.
+    /// Returns the time of the ranks in a symptom of the plan by window, and the length of a window
+    /// in seconds.
     pub fn in_symptom(&self, plan: &Plan, symptom: NodeId) -> Option<(&[InSymptom], f64)> {
         let place = plan.symptoms.iter().position(|known| *known == symptom)?;
         let windows = self.in_symptoms.get(place)?;
         Some((windows, plan.windows.width_ns as f64 / NS_PER_S))
     }
 
-    /// The timeline; `None` where none was wanted. `places`: for each context its index in the
-    /// summary's tree.
+    /// Returns the timeline; `None` if none was requested. `places` holds the index of each context
+    /// in the summary's tree.
     pub fn timeline(&self, plan: &Plan, places: &[Option<u32>]) -> Option<Timeline> {
         let columns = plan.columns.count as usize;
         if plan.rows == 0 || columns == 0 || plan.rows as usize * columns > MAX_CELLS {
@@ -231,7 +233,7 @@ impl Course {
     }
 }
 
-/// The ranks of each row: the opposite of [`Plan::row`].
+/// Returns the ranks of each row: the inverse of [`Plan::row`].
 fn rows_of(ranks: &RankSet, rows: u32) -> Vec<TimelineRow> {
     let (all, rows) = (u64::from(ranks.len()), u64::from(rows));
     let mut each = ranks.iter();
@@ -244,13 +246,13 @@ fn rows_of(ranks: &RankSet, rows: u32) -> Vec<TimelineRow> {
     (0..rows).map(row).collect()
 }
 
-/// What is known of a rank's contexts.
+/// Properties of a rank's contexts.
 struct Known {
     is_useful: Vec<bool>,
     is_wait: Vec<bool>,
-    /// The index of the innermost chosen context on the path of each.
+    /// Index of the innermost chosen context on the path of each context.
     shown: Vec<Option<u16>>,
-    /// Indices of the symptoms on the path of each.
+    /// Indices of the symptoms on the path of each context.
     symptoms: Vec<Vec<u16>>,
 }
 

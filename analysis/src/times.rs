@@ -1,25 +1,25 @@
-//! Where the time of one rank's threads went over the whole run, by context: what totals add up, and
-//! what the side file of all ranks shows.
+//! Times of one rank's threads over the whole run, by context: used by the totals and by the table
+//! of single ranks.
 
 use plimsoll_collector::profile::{ContextTree, NodeId, NodeValue};
 
 use crate::frames::is_part;
 
-/// Times of some threads of one rank; all lists are by node of its tree.
+/// Times of some threads of one rank; all lists are by node of the rank's tree.
 pub struct Times {
-    /// What was measured in each context itself.
+    /// Values measured in each context itself.
     pub own: Vec<NodeValue>,
-    /// Whether the threads were in it, or in what it calls.
+    /// Whether the threads were in the context or in one of its callees.
     pub present: Vec<bool>,
-    /// Wall time with the contexts that it calls.
+    /// Wall time of the context, callees included, in nanoseconds.
     pub inclusive_ns: Vec<u64>,
-    /// Wall time of itself: of a procedure with its own loops and inlined calls; these are alone
-    /// (SC10's hybrid).
+    /// Wall time of the context itself, in nanoseconds; for a procedure including its own loops and
+    /// inlined calls, for these without anything below (SC10's hybrid).
     pub exclusive_ns: Vec<u64>,
 }
 
 impl Times {
-    /// Adds up what was measured; `values` may name a context several times.
+    /// Adds up measured values; `values` may list a context several times.
     pub fn new<'v>(
         tree: &ContextTree,
         values: impl Iterator<Item = &'v (NodeId, NodeValue)>,

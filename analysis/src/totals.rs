@@ -1,9 +1,9 @@
-//! What ranks add up to: the value that the reduction combines. Its size depends on the number of
-//! contexts, phases and kept instances, and on the number of ranks only through rank ranges and
-//! the list of nodes.
+//! Totals over ranks: the value that the reduction combines. Its size depends on the number of
+//! contexts, phases and kept instances, and on the number of ranks only through rank ranges and the
+//! list of nodes.
 //!
-//! Everything in it is an integer and every combination is associative and free of order, so that
-//! the same job gives the same summary however its ranks lie on nodes.
+//! All values are integers, and every combination is associative and independent of order, so that
+//! one job gives the same summary regardless of the placement of ranks on nodes.
 
 use plimsoll_collector::profile::{CourseKey, NodeId, NodeValue};
 use serde::{Deserialize, Serialize};
@@ -30,22 +30,22 @@ pub use sync::{SyncTotals, uneven_ns};
 /// One context over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTotals {
-    /// Wall time with the contexts that it calls.
+    /// Wall time of the context, callees included, in nanoseconds.
     pub inclusive: Accumulator,
-    /// Wall time of itself.
+    /// Wall time of the context itself, in nanoseconds.
     pub exclusive: Accumulator,
-    /// Waiting for a core in itself, in nanoseconds, over ranks.
+    /// Time of waiting for a core in the context itself, in nanoseconds, summed over ranks.
     pub run_delay_ns: u64,
-    /// Calls, over ranks.
+    /// Number of calls, summed over ranks.
     pub calls: u64,
     /// Derived label that all ranks with time in it agree on ([`agreed`]).
     pub derived: Option<Option<Label>>,
-    /// Of contexts of other threads than the communicating ones: the times of one of a rank's threads.
+    /// Times of one thread of each rank; `None` for contexts of the communicating threads.
     pub of_thread: Option<ThreadTimes>,
 }
 
 impl NodeTotals {
-    /// Inclusive and exclusive time of one thread of each rank.
+    /// Returns the inclusive and exclusive time of one thread of each rank.
     pub fn of_one_thread(&self) -> (&Accumulator, &Accumulator) {
         match &self.of_thread {
             Some(times) => (&times.inclusive, &times.exclusive),
@@ -54,45 +54,45 @@ impl NodeTotals {
     }
 }
 
-/// What a context takes of the time of a rank's threads, on average over those that live at the same time. Threads
-/// may be started anew for each piece of work: so not their number counts, but how often their time holds
-/// that of the run.
+/// Time of a context in one thread of a rank: the mean over the threads that live at the same time.
+/// Threads may be started anew for each piece of work, so the divisor is not their number, but the
+/// sum of their times divided by the run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadTimes {
-    /// Wall time with the contexts that it calls.
+    /// Wall time of the context, callees included, in nanoseconds.
     pub inclusive: Accumulator,
-    /// Wall time of itself.
+    /// Wall time of the context itself, in nanoseconds.
     pub exclusive: Accumulator,
 }
 
-/// As many threads as a rank may have, for how many clusters those of all ranks may be.
+/// Assumed maximum number of threads per rank; limits the number of clusters of threads.
 const THREADS_OF_RANK: u64 = 1 << 8;
 
-/// All that is known of some ranks together.
+/// Combined values of some ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// Contexts of all of them.
+    /// Contexts of all these ranks.
     pub tree: CanonicalTree,
     /// Whole-run values, by node.
     pub nodes: Vec<NodeTotals>,
-    /// Their phases.
+    /// Totals by phase.
     pub sums: PhaseSums,
     /// Loops of the communicating threads.
     pub loops: Loops,
-    /// Ranks that did alike.
+    /// Clusters of ranks with similar behaviour.
     pub clusters: Clusters,
-    /// Threads beside the communicating ones, that did alike.
+    /// Clusters of similar threads other than the communicating ones.
     pub crews: Clusters,
-    /// How fast data went between ranks.
+    /// Bandwidths of transfers between ranks.
     pub bandwidths: Bandwidths,
-    /// How the ranks' clocks stand to the reference.
+    /// Offsets of the ranks' clocks from the reference.
     pub clocks: ClockTotals,
-    /// What concerns ranks as a whole.
+    /// Values of whole ranks.
     pub job: JobTotals,
 }
 
 impl Totals {
-    /// Takes in one rank.
+    /// Adds one rank.
     pub fn add_rank(&mut self, rank: &Rank<'_>, agreed: &Agreed) {
         let input = rank.input;
         self.job.add_rank(rank);
@@ -100,7 +100,7 @@ impl Totals {
         let mut places = self.add_threads(rank, Threads::Main, main);
         let others = input.profile.other_threads.iter();
         let mut places_of_others = self.add_threads(rank, Threads::Other, others);
-        // Contexts without time still name phases, and courses pass through them.
+        // Contexts without time still name phases and occur in temporal context trees.
         let ends = rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]);
         let ends = ends.chain(input.profile.divisions.rows.iter().map(|row| row.ends_in));
         let (course, crew) = (input.profile.course.as_ref(), &input.profile.crew);
@@ -119,7 +119,7 @@ impl Totals {
         self.crews.add_rank(input.rank, trees, keys, &places_of_others, most);
     }
 
-    /// Gives places to contexts that have none.
+    /// Adds contexts without a place to the tree.
     fn name(
         &mut self,
         rank: &Rank<'_>,
@@ -182,7 +182,7 @@ impl Totals {
         places
     }
 
-    /// What two groups of ranks are together.
+    /// Combines the totals of two groups of ranks.
     pub fn combine(mut self, other: Self) -> Self {
         let places = self.tree.merge(&other.tree);
         self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
@@ -210,10 +210,10 @@ impl Totals {
     }
 }
 
-/// From the time of all threads of a rank together to that of one of them.
+/// Returns a function that scales the time of all threads of a rank to that of one of them.
 fn of_one_thread(all_ns: u64, elapsed_ns: u64) -> impl Fn(u64) -> u64 {
     let (all_ns, elapsed_ns) = (u128::from(all_ns), u128::from(elapsed_ns));
-    // Never more than the run, and of less than one thread what there is.
+    // The result is at most the run time; with less than one busy thread the time is not scaled.
     move |ns| match all_ns > elapsed_ns {
         true => (u128::from(ns) * elapsed_ns / all_ns) as u64,
         false => ns,

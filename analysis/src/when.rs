@@ -1,4 +1,4 @@
-//! When a loss happens: all the time, more and more, or in a part of the run.
+//! Time at which a loss occurs: all the time, increasingly, or in a part of the run.
 
 use plimsoll_summary::{When, WhenKind};
 
@@ -11,9 +11,9 @@ const MIN_WINDOWS: usize = 9;
 /// Fraction of a loss that is ignored at either end of its time.
 const TRIMMED_FRACTION: f64 = 0.01;
 
-/// Returns when a loss happens. `lost` has the time of the loss in each window of `window_s` seconds of a
-/// run of `elapsed_s` seconds. `None` if the run has too few windows, or the loss follows none of the
-/// three patterns.
+/// Returns when a loss happens. `lost` has the time of the loss in each window of `window_s`
+/// seconds of a run of `elapsed_s` seconds. `None` if the run has too few windows, or the loss
+/// follows none of the three patterns.
 pub fn when(lost: &[f64], window_s: f64, elapsed_s: f64) -> Option<When> {
     let all: f64 = lost.iter().sum();
     if lost.len() < MIN_WINDOWS || all <= 0.0 {
@@ -95,7 +95,7 @@ mod tests {
         let hiccup = |at| if (82..88).contains(&at) { 15.0 } else { 10.0 / 94.0 };
         assert_eq!(of(hiccup), Some((Confined, 41.0, 44.0, 0.9)));
         assert_eq!(of(|at| at as f64).map(|it| it.0), Some(Growing));
-        // It begins at a third of the run and is the same from then on.
+        // The loss begins at a third of the run and is constant from then on.
         let late = |at| if at < 33 { 0.0 } else { 1.0 };
         assert_eq!(of(late), Some((Steady, 16.5, 49.8, 1.0)));
     }

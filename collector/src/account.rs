@@ -1,14 +1,14 @@
-//! Where time went: the values of the raw contexts over one stretch of a thread's life. Times are
-//! stamps, so that sums are exact.
+//! Values of the raw contexts over one stretch of a thread's life. Times are in stamps, so that
+//! sums are exact.
 
 use crate::tree::{IdMap, RawId};
 use crate::values::{Value, Values};
 
-/// Between which contexts unsampled work lies. Two siblings (they may turn out to be two places in
-/// one function), or twice the same context.
+/// Pair of contexts between which unsampled work lies: two siblings (possibly two places in one
+/// function), or the same context twice.
 pub(crate) type Between = (RawId, RawId);
 
-/// Values of the contexts that were touched.
+/// Values of all contexts that were active in the stretch.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     values: Values,
@@ -18,25 +18,26 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Books a part of the current interval as passed; every stamp of it goes to one of `spend`,
-    /// `work` or `rest` as well.
+    /// Adds a part of the current interval to the duration. Every stamp of the part must also be
+    /// charged by `spend`, `work` or `rest`.
     pub(crate) fn pass(&mut self, stamps: u64) {
         self.duration = self.duration.saturating_add(stamps);
     }
 
-    /// Books time while the measurement was paused.
+    /// Adds time during which the measurement was paused.
     pub(crate) fn pause(&mut self, stamps: u64) {
         self.paused = self.paused.saturating_add(stamps);
     }
 
-    /// Time inside a wrapped call.
+    /// Charges time inside a wrapped call.
     pub(crate) fn spend(&mut self, node: RawId, stamps: u64) {
         if stamps > 0 {
             self.values.entry(node).add(&Value { time: stamps, ..Value::default() });
         }
     }
 
-    /// Time outside wrapped calls that a sample vouches for.
+    /// Charges time outside wrapped calls that a sample covers. `run_delay`: stamps of it in which
+    /// the thread waited for a core.
     pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64) {
         if stamps > 0 {
             let run_delay = run_delay.min(stamps);
@@ -49,7 +50,7 @@ impl Account {
         }
     }
 
-    /// Time outside wrapped calls that no sample vouches for.
+    /// Charges time outside wrapped calls that no sample covers.
     pub(crate) fn rest(&mut self, between: Between, stamps: u64) {
         if stamps > 0 {
             let rest = self.rests.entry(between).or_default();
@@ -57,23 +58,23 @@ impl Account {
         }
     }
 
-    /// A sample.
+    /// Counts a sample.
     pub(crate) fn sample(&mut self, node: RawId) {
         self.values.entry(node).samples += 1;
     }
 
-    /// Calls of a context.
+    /// Counts calls of a context and their bytes.
     pub(crate) fn call(&mut self, node: RawId, count: u64, bytes: u64) {
         self.values.entry(node).add(&Value { calls: count, bytes, ..Value::default() });
     }
 
-    /// A call that took long by itself. Its time is booked elsewhere.
+    /// Records the time of a single long call. The time itself is charged by other methods.
     pub(crate) fn long_call(&mut self, node: RawId, stamps: u64) {
         self.values.entry(node).add(&Value { long: stamps, ..Value::default() });
     }
 
-    /// Moves all of `other` here; `other` is empty afterwards, its memory ready for reuse. Costs
-    /// what `other` holds.
+    /// Moves all values of `other` here; `other` is empty afterwards and keeps its memory for
+    /// reuse. The cost is proportional to the content of `other`.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         for (node, value) in other.values.drain() {
             self.values.entry(node).add(&value);
@@ -85,32 +86,32 @@ impl Account {
         self.pause(std::mem::take(&mut other.paused));
     }
 
-    /// Values by context.
+    /// Returns the values by context.
     pub(crate) fn values(&self) -> &Values {
         &self.values
     }
 
-    /// Unsampled work by the contexts that it lies between.
+    /// Returns unsampled work by the pair of contexts that it lies between, in stamps.
     pub(crate) fn rests(&self) -> &IdMap<Between, u64> {
         &self.rests
     }
 
-    /// All time in it.
+    /// Returns the total duration in stamps, without pauses.
     pub(crate) fn duration(&self) -> u64 {
         self.duration
     }
 
-    /// Time that was excluded.
+    /// Returns the time excluded by pauses, in stamps.
     pub(crate) fn paused(&self) -> u64 {
         self.paused
     }
 
-    /// Whether nothing was booked.
+    /// Returns whether nothing was charged.
     pub(crate) fn is_empty(&self) -> bool {
         self.duration == 0 && self.values.is_empty()
     }
 
-    /// Memory in use, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let rests = self.rests.capacity() * (size_of::<(Between, u64)>() + 1);
         (self.values.bytes() + rests) as u64

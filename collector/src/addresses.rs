@@ -1,7 +1,9 @@
-//! The addresses of one process: what each id stands for, and the names of those that were seen.
+//! Address table of one process: what each address id stands for, and the names of sampled
+//! addresses.
 //!
-//! Kinds are needed at once, when a stack arrives; names are looked up between, so that neither
-//! the drain nor the end of the run waits for symbol tables.
+//! The kind of an address (code or wrapped call) is needed as soon as a stack arrives. Names are
+//! looked up between drains, so that neither the drain nor the end of the run waits for symbol
+//! tables.
 
 mod agenda;
 mod naming;
@@ -23,7 +25,7 @@ use plimsoll_binary::{ModuleId, Structures};
 use naming::Module;
 pub(crate) use naming::{Role, locate};
 
-/// What an address id stands for.
+/// Kind of an address id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Code.
@@ -32,57 +34,59 @@ pub(crate) enum Kind {
     Call,
 }
 
-/// How much is to be known of an address.
+/// Depth of the lookup that an address needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Detail {
-    /// Which function it is in: of code inside wrapped calls, which is not the user's.
+    /// Function name only: used for code inside wrapped calls, which is not the user's.
     Symbol,
-    /// The loops and inlined calls around it, too, where it is the user's code.
+    /// Function name, and the enclosing loops and inlined calls where the code is the user's.
     Structure,
 }
 
 impl Detail {
-    /// Of what stands directly inside a context.
+    /// Returns the detail needed for addresses directly inside the context `outer`.
     pub(crate) fn of(tree: &Tree, outer: RawId) -> Self {
         if tree.in_call(outer) { Self::Symbol } else { Self::Structure }
     }
 }
 
-/// Samples of an address.
+/// Number of samples of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Samples {
-    /// Those taken there.
+    /// Samples taken at the address itself.
     pub(crate) own: u64,
-    /// Those and the ones in what it calls; a call that recurs counts each time.
+    /// Samples taken at the address and in its callees; a recursive call counts once per
+    /// activation.
     pub(crate) all: u64,
 }
 
-/// What an address is needed for.
+/// Lookup request of an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// How much of it is to be known.
+    /// Detail to be looked up.
     pub(crate) detail: Detail,
-    /// How often it was seen.
+    /// Samples at the address; they decide the order of lookups.
     pub(crate) samples: Samples,
 }
 
-/// A function, by its module and where it begins.
+/// Function, identified by its module and its entry address in the module's file.
 pub(crate) type FunctionKey = (ModuleId, u64);
 
-/// A frame with its name.
+/// Result of an address lookup.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
-    /// Index into [`Addresses::frames`].
+    /// Function or call as an index into [`Addresses::frames`].
     pub(crate) frame: u32,
-    /// Frames between it and the address: loops and inlined calls, outermost first; likewise.
+    /// Frames between the function and the address (loops and inlined calls), outermost first, as
+    /// indices into [`Addresses::frames`].
     pub(crate) steps: Box<[u32]>,
-    /// The address in its module's file; 0 for wrapped calls.
+    /// Address in the module's file; 0 for wrapped calls.
     pub(crate) offset: u64,
-    /// Its role.
+    /// Role of the function at the outer end of a stack.
     pub(crate) role: Role,
-    /// How much of it was looked up.
+    /// Detail that was looked up.
     pub(crate) detail: Detail,
-    /// The function that holds it; `None` where that is not known.
+    /// Function that contains the address; `None` if unknown.
     pub(crate) function: Option<FunctionKey>,
 }
 
@@ -94,20 +98,20 @@ struct Raw {
     detail: Detail,
 }
 
-/// All addresses of a process that were seen.
+/// All addresses that appeared in the records of a process.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    /// By id: a process numbers them from 1 on.
+    /// Entries indexed by address id; a process numbers its addresses from 1.
     seen: Vec<Option<Raw>>,
-    /// Addresses that still lack a name or their structure.
+    /// Ids of addresses that still need a lookup of their function or structure.
     waiting: Vec<u32>,
-    /// Named addresses that still lack their structure, the next one last.
+    /// Ids of named addresses that still lack their structure, in reverse order of lookup.
     agenda: Vec<u32>,
-    /// Addresses were added to the agenda since it was put in order.
+    /// Set if ids were added to `agenda` since it was last sorted.
     is_unordered: bool,
     put_off: IdMap<u32, Raw>,
     named: IdMap<u32, Named>,
-    /// Their ids, in the order in which they were named.
+    /// Ids in the order in which they were named; an id may occur more than once.
     order: Vec<u32>,
     frames: Vec<Frame>,
     frame_ids: std::collections::HashMap<Frame, u32>,
@@ -115,8 +119,8 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// What `id` stands for, of which so much is to be known; `None` if it was never announced or is a
-    /// call that this build does not know.
+    /// Returns the kind of address `id` and requests at least `detail` for it. Returns `None` if
+    /// `id` was never announced or stands for a call unknown to this build.
     pub(crate) fn kind(&mut self, id: u32, detail: Detail, tables: &dyn Tables) -> Option<Kind> {
         let raw = match self.seen.get_mut(id as usize) {
             Some(Some(raw)) => {
@@ -127,7 +131,7 @@ impl Addresses {
                 *raw
             }
             Some(None) | None => {
-                // No process has more: a spool may say anything.
+                // Bound for ids read from a corrupt spool: no process has more addresses.
                 if id as usize >= MAX_ADDRESSES {
                     return None;
                 }
@@ -147,18 +151,18 @@ impl Addresses {
         Some(if raw.value < FIRST_CODE_ADDRESS { Kind::Call } else { Kind::Code })
     }
 
-    /// Whether `id` was announced as code.
+    /// Returns whether `id` was announced as code.
     pub(crate) fn is_code(&mut self, id: u32, tables: &dyn Tables) -> bool {
         self.kind(id, Detail::Symbol, tables) == Some(Kind::Code)
     }
 
-    /// Whether there are addresses without a name, or of which more is to be known.
+    /// Returns whether any address lacks a name or the requested detail.
     pub(crate) fn has_nameless(&self) -> bool {
         !self.waiting.is_empty() || !self.agenda.is_empty()
     }
 
-    /// Names addresses that have no name yet, for so long at most: first the functions of all, then the
-    /// structure of those that have most samples.
+    /// Looks up pending addresses for at most `limit`: first the function of every address, then
+    /// structure in descending order of samples.
     pub(crate) fn name_some(
         &mut self,
         limit: Duration,
@@ -195,9 +199,10 @@ impl Addresses {
         }
     }
 
-    /// Names these addresses, and lets exactly so much be known of each: what else was known of one was
-    /// so by chance. Past the deadline of `structures`, a function stands without structure, all of it:
-    /// else one part of its samples would be in its loops, and the other would not.
+    /// Names the addresses `ids` and sets the detail of each to exactly the requested one, so that
+    /// no result depends on lookups made by chance during the run. If the deadline of `structures`
+    /// has passed, the whole function is left without structure; otherwise some of its samples
+    /// would be attributed to its loops and others would not.
     pub(crate) fn name_all(
         &mut self,
         ids: impl IntoIterator<Item = (u32, Use)>,
@@ -230,8 +235,9 @@ impl Addresses {
         }
     }
 
-    /// Takes away what is not to be known of addresses, and that of functions that were given up. Returns
-    /// those functions, the one with most samples first.
+    /// Removes the loops and inlined calls of addresses that need only a symbol, and of all
+    /// functions given up at the deadline. Returns the latter functions in descending order of
+    /// samples.
     pub(crate) fn without_structure(
         &mut self,
         ids: impl IntoIterator<Item = (u32, Use)>,
@@ -258,7 +264,7 @@ impl Addresses {
         late
     }
 
-    /// Leaves addresses without a name until they are seen again, or all are named.
+    /// Defers pending lookups until the address is seen again or [`Addresses::name_all`] runs.
     pub(crate) fn put_off(&mut self) {
         for id in self.waiting.drain(..).chain(self.agenda.drain(..)) {
             let is_known = |named: &Named, raw: &Raw| named.detail >= raw.detail;
@@ -277,8 +283,8 @@ impl Addresses {
         seen.or_else(|| self.put_off.get(&id).copied())
     }
 
-    /// Looks up so much of an address, if so much is to be known of it. `false` if the deadline has passed
-    /// before.
+    /// Looks up `detail` of an address, limited to the detail requested for it. Returns `false` if
+    /// the lookup was abandoned because the deadline has passed.
     fn name(
         &mut self,
         id: u32,
@@ -298,7 +304,7 @@ impl Addresses {
         true
     }
 
-    /// Names an address whose function was not looked up by the deadline.
+    /// Names an address by its module alone, for functions not looked up by the deadline.
     fn name_by_module(&mut self, id: u32, tables: &dyn Tables, structures: &mut Structures) {
         let Some(raw) = self.raw(id) else { return };
         let named = self.look_up_module(raw, tables, structures);
@@ -306,7 +312,7 @@ impl Addresses {
         self.order.push(id);
     }
 
-    /// Takes the name of an address from who has looked it up before.
+    /// Imports a symbol name that was recorded in a spool.
     pub(crate) fn learn(&mut self, name: &NameMeta) {
         let frame = self.intern(name.frame.clone());
         let steps = name.steps.iter().map(|step| self.intern(step.clone())).collect();
@@ -315,7 +321,7 @@ impl Addresses {
         self.named.insert(name.id, named);
     }
 
-    /// All names but the first `known`, each once.
+    /// Returns the names added since the first `known` ones, each id once.
     pub(crate) fn named_since(&self, process: u32, known: usize) -> impl Iterator<Item = NameMeta> {
         let new = self.order.get(known..).unwrap_or_default().iter();
         let mut told = std::collections::HashSet::new();
@@ -333,17 +339,17 @@ impl Addresses {
         })
     }
 
-    /// The frame of an address that has been named.
+    /// Returns the name of an address, or `None` if it has not been looked up.
     pub(crate) fn named(&self, id: u32) -> Option<&Named> {
         self.named.get(&id)
     }
 
-    /// A distinct frame, by its index.
+    /// Returns the frame at `index`.
     pub(crate) fn frame(&self, index: u32) -> &Frame {
         &self.frames[index as usize]
     }
 
-    /// Memory in use, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let frames: usize = self.frames.iter().map(|f| f.function.len() + f.module.len()).sum();
         (self.seen.capacity() * size_of::<Option<Raw>>()

@@ -1,8 +1,8 @@
-//! The shared segment of one process, mapped: the only place that touches its memory.
+//! Mapping of the shared segment of one process; the only module that accesses its memory.
 //!
-//! The content is hostile: whatever is read is a number to be checked, and nothing here trusts a
-//! count, an index or a length. The file itself is not, once it is known to be the segment that its
-//! header says: its size is checked once and its writers never shrink it.
+//! The content is hostile: every value read from it is a number to be checked; no count, index or
+//! length is trusted. The file itself is trusted once it is known to be the segment that its header
+//! describes: its size is checked once, and its writers never shrink it.
 
 use std::fs::File;
 use std::io;
@@ -26,24 +26,24 @@ use plimsoll_wire::segment::{
 
 use crate::tables::{ModuleInfo, Tables};
 
-/// Largest ring that a segment may ask us to map, in bytes.
+/// Largest ring that is mapped, in bytes.
 const MAX_RING_BYTES: usize = 1 << 30;
 
-/// Why a process's segment was not attached.
+/// Reason for which a process's segment was not attached.
 #[derive(Debug)]
 pub enum AttachError {
-    /// The descriptor could not be opened, or its memory not mapped.
+    /// The descriptor could not be opened, or its memory could not be mapped.
     Unreachable(io::Error),
-    /// It is no memory file of ours, or one that is not ready: the process may have closed the
+    /// The file is not a segment of this library, or is not ready: the process may have closed the
     /// descriptor and opened a file of its own.
     NotASegment,
-    /// It was written by another version of the library.
+    /// The segment was written by another version of the library.
     OtherVersion(u32),
-    /// The process id or start time is another process's: the descriptor was reused.
+    /// The process id or start time belongs to another process: the descriptor was reused.
     OtherProcess,
-    /// Its sizes contradict each other.
+    /// The sizes in the segment contradict each other.
     WrongSize,
-    /// This collector already reads that process.
+    /// This collector already reads the process.
     AlreadyAttached,
 }
 
@@ -78,7 +78,7 @@ impl std::error::Error for AttachError {
     }
 }
 
-/// A shared mapping, unmapped when dropped.
+/// Shared mapping, unmapped when dropped.
 struct Mapping {
     start: *mut u8,
     length: usize,
@@ -110,9 +110,9 @@ impl Mapping {
         Ok(Self { start: start.cast(), length })
     }
 
-    /// Another part of the file of which this is the beginning.
+    /// Maps another range of the file; `self` must be a mapping of its beginning.
     fn part(&self, offset: usize, length: usize) -> io::Result<Self> {
-        // SAFETY: as promised; parts begin with a page.
+        // SAFETY: `self` maps the file from its beginning, see above; `offset` is page aligned.
         let start = unsafe { shared_again(self.start, offset, length) };
         if start.is_null() {
             return Err(io::Error::last_os_error());
@@ -120,12 +120,12 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// Bytes of it that are in memory.
+    /// Returns the number of bytes of the mapping that are resident in memory.
     fn resident_bytes(&self) -> u64 {
         resident(self.start, self.length)
     }
 
-    /// The header of a segment, which begins here.
+    /// Returns the header of a segment; the mapping must begin at it.
     fn process(&self) -> &Process {
         // SAFETY: the mapping is page aligned, longer than the header, and lives as long as
         // `self`; all fields are atomics, for which any bytes are valid.
@@ -135,24 +135,26 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours alone, and whoever holds references into it holds `self`.
+        // SAFETY: the range belongs to `self` alone, and every reference into it borrows `self`.
         unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }
 
-/// One process's segment: header and tables.
+/// Header and tables of one process's segment.
 pub(crate) struct Segment {
-    /// None for this process's own. The application may close it: then the tables' mapping does.
+    /// Segment file; `None` for this process's own segment. If the application closes the
+    /// descriptor, areas are mapped through `tables`.
     file: Option<Own<File>>,
     tables: Arc<Mapping>,
     ring_bytes: usize,
-    /// Thread areas that the file has room for.
+    /// Number of thread areas that fit into the file.
     areas: usize,
 }
 
 impl Segment {
     /// Opens descriptor `fd` of process `pid`, which started at `start_time` (field 22 of
-    /// /proc/pid/stat). This process's own segment is found also where the descriptor is closed.
+    /// /proc/pid/stat). The segment of this process itself is found even if the descriptor is
+    /// closed.
     pub(crate) fn open(pid: u32, fd: i32, start_time: u64) -> Result<Self, AttachError> {
         match Self::own(pid, fd, start_time) {
             Some(own) => Ok(own),
@@ -162,7 +164,8 @@ impl Segment {
 
     fn of_descriptor(pid: u32, fd: i32, start_time: u64) -> Result<Self, AttachError> {
         let path = format!("/proc/{pid}/fd/{fd}");
-        // Looked at before it is opened: opening a device or a pipe of the program's may do anything.
+        // The file is checked before it is opened: opening a device or a pipe of the program may
+        // have side effects.
         let seen = std::fs::metadata(&path).map_err(AttachError::Unreachable)?;
         if !seen.is_file() || seen.size() < THREADS_OFFSET as u64 {
             return Err(AttachError::NotASegment);
@@ -185,7 +188,8 @@ impl Segment {
         segment.checked(pid, start_time, size)
     }
 
-    /// The segment of the process that this is, through its own mapping.
+    /// Returns the segment of this process, through its own mapping; `None` if `pid` and `fd` are
+    /// not this process's.
     fn own(pid: u32, fd: i32, start_time: u64) -> Option<Self> {
         let is_it =
             |observed: &&'static Observed| pid == std::process::id() && observed.descriptor() == fd;
@@ -196,7 +200,7 @@ impl Segment {
         segment.checked(pid, start_time, observed.segment_bytes() as u64).ok()
     }
 
-    /// The segment, if its header says that it is that of the process, ready and of this version.
+    /// Returns the segment if its header identifies the process, is complete and has this version.
     fn checked(mut self, pid: u32, start_time: u64, size: u64) -> Result<Self, AttachError> {
         let header = self.process();
         if header.magic.load(Ordering::Acquire) != MAGIC {
@@ -220,30 +224,30 @@ impl Segment {
         if self.areas == 0 { Err(AttachError::WrongSize) } else { Ok(self) }
     }
 
-    /// The header.
+    /// Returns the header.
     pub(crate) fn process(&self) -> &Process {
         self.tables.process()
     }
 
-    /// Bytes of header and tables that are in memory.
+    /// Returns the number of bytes of header and tables that are resident in memory.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.tables.resident_bytes()
     }
 
-    /// The number of our descriptor.
+    /// Returns the number of the collector's own descriptor of the segment.
     #[cfg(test)]
     pub(crate) fn number(&self) -> Option<i32> {
         Some(self.file.as_ref()?.get().ok()?.as_raw_fd())
     }
 
-    /// What the process rings.
+    /// Returns the doorbell of the process.
     pub(crate) fn bell(&self) -> Bell {
         Bell { tables: self.tables.clone() }
     }
 
-    /// Maps a thread's area.
+    /// Maps the area of thread `index`.
     pub(crate) fn area(&self, index: usize) -> io::Result<Area> {
-        // Touching what is beyond the file's end would be a SIGBUS.
+        // Accessing memory beyond the end of the file would raise SIGBUS.
         if index >= self.areas {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -258,8 +262,8 @@ impl Segment {
     }
 }
 
-/// Whether the header in a file says that this file is a segment, and not one that has only the content of
-/// a segment. Nothing of the program's is mapped.
+/// Returns whether the header of a file names this very file (device and inode), so that the file
+/// is a segment and not a copy of one. Uses reads only, so that no file of the program is mapped.
 fn is_segment(file: &Own<File>) -> bool {
     let number = |offset: usize| {
         let mut bytes = [0; 8];
@@ -271,7 +275,7 @@ fn is_segment(file: &Own<File>) -> bool {
     matches!(says, [Ok(said), Ok(also)] if (said, also) == (device, inode))
 }
 
-/// The bell of a process, also after its segment was let go of.
+/// Doorbell of a process; remains valid after its segment was released.
 pub(crate) struct Bell {
     tables: Arc<Mapping>,
 }
@@ -325,7 +329,7 @@ impl Tables for Segment {
     }
 }
 
-/// One thread's area, mapped.
+/// Mapped area of one thread.
 #[derive(Clone)]
 pub(crate) struct Area {
     mapping: Arc<Mapping>,
@@ -339,38 +343,38 @@ impl Area {
         unsafe { &*self.mapping.start.cast::<ThreadArea>() }
     }
 
-    /// Bytes of counters and ring that are in memory.
+    /// Returns the number of bytes of counters and ring that are resident in memory.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.mapping.resident_bytes()
     }
 
-    /// Its counters and state.
+    /// Returns the counters and state of the thread.
     pub(crate) fn thread(&self) -> &Thread {
         &self.layout().thread
     }
 
-    /// Its region table's counters.
+    /// Returns the counters of the region table.
     pub(crate) fn slots(&self) -> &[SlotCounters; MAX_SLOTS] {
         &self.layout().slots
     }
 
-    /// The partner table.
+    /// Returns the partner table.
     pub(crate) fn partners(&self) -> &[PartnerCounters; MAX_PARTNERS] {
         &self.layout().partners
     }
 
-    /// Bytes of its ring.
+    /// Returns the size of the ring in bytes.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.ring_bytes as u64
     }
 
-    /// Which part of the ring so many bytes take, in percent.
+    /// Returns the fraction of the ring that `bytes` occupy, in percent, at most 100.
     pub(crate) fn percent(&self, bytes: u64) -> u64 {
         bytes.min(self.ring_bytes()) * 100 / self.ring_bytes()
     }
 
-    /// Replaces `into` by the ring's bytes from position `from` on, `length` of them (at most the
-    /// ring's size). They must lie between tail and head.
+    /// Replaces `into` by `length` bytes of the ring from position `from` on; `length` is limited
+    /// to the size of the ring. The range must lie between tail and head.
     pub(crate) fn copy(&self, from: u64, length: usize, into: &mut Vec<u8>) {
         into.clear();
         let length = length.min(self.ring_bytes);
@@ -386,15 +390,16 @@ impl Area {
         into.extend(parts.map(|byte| byte.load(Ordering::Relaxed)));
     }
 
-    /// Gives an ended thread's area back: its ring's memory to the system, the area to the process.
+    /// Frees the area of an ended thread: returns the ring's memory to the system, and the area to
+    /// the process.
     pub(crate) fn free(&self) {
-        // SAFETY: the ring is page aligned within the mapping. Its thread has ended, so nobody
+        // SAFETY: the ring is page aligned within the mapping. Its thread has ended, so nothing
         // writes; punched pages read as zeros. Failure only costs memory.
         unsafe {
             let ring = self.mapping.start.add(size_of::<ThreadArea>());
             libc::madvise(ring.cast(), self.ring_bytes, libc::MADV_REMOVE);
         }
-        // Our reader has added these up: the area's next thread starts from zero.
+        // The collector has added these counters up: the next thread in the area starts from zero.
         let thread = self.thread();
         thread.clear_counters();
         partner_table::clear_all(self.partners(), &thread.partners);

@@ -1,4 +1,4 @@
-//! What a stream is replayed into, and what it can say to the process.
+//! State that the replay of one stream updates, and the operations on it.
 
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::sync::Part;
@@ -15,77 +15,77 @@ use crate::time_series::{FIRST_BIN_NS, Grouping, Span, TimeSeries};
 use crate::tree::{RawId, Tree};
 use plimsoll_binary::Structures;
 
-/// What counts: the run, in stamps.
+/// Range of stamps that belongs to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Begin of the run.
+    /// Begin of the run, as a stamp.
     pub(crate) begin: u64,
-    /// End of the run; `u64::MAX` while it goes on.
+    /// End of the run, as a stamp; `u64::MAX` while it goes on.
     pub(crate) end: u64,
-    /// No record can be later than this.
+    /// Upper bound of the stamps of all records.
     pub(crate) latest: u64,
 }
 
 impl Window {
-    /// The nearest stamp within the run.
+    /// Returns the nearest stamp within the run.
     pub(crate) fn clip(&self, stamp: u64) -> u64 {
         stamp.max(self.begin).min(self.end.max(self.begin))
     }
 
-    /// Whether a stamp lies within the run.
+    /// Returns whether a stamp lies within the run.
     pub(crate) fn holds(&self, stamp: u64) -> bool {
         (self.begin..=self.end).contains(&stamp)
     }
 }
 
-/// What a replay reads and writes besides its own state.
+/// State that a replay reads and writes in addition to its own.
 pub(crate) struct Books<'a> {
-    /// What the numbers in records stand for.
+    /// Id tables: addresses and modules that records refer to.
     pub(crate) tables: &'a dyn Tables,
-    /// Its addresses.
+    /// Addresses of the process.
     pub(crate) addresses: &'a mut Addresses,
-    /// Its contexts.
+    /// Raw contexts of the process.
     pub(crate) tree: &'a mut Tree,
-    /// Where the thread's time is booked.
+    /// Account to which the thread's time is charged.
     pub(crate) account: &'a mut Account,
-    /// Where its messages are added up.
+    /// Sums of the thread's messages per partner rank.
     pub(crate) partners: &'a mut PartnerValues,
     /// Intervals between samples.
     pub(crate) periods: &'a mut Periods,
-    /// Stacks that had to be cut.
+    /// Number of truncated stacks.
     pub(crate) cut: &'a mut u64,
-    /// The thread's temporal context tree, if that is followed.
+    /// The thread's temporal context tree; `None` if none is built for the thread.
     pub(crate) course: Option<&'a mut Course>,
-    /// What the keys of courses stand for.
+    /// Meaning of the keys in temporal context trees.
     pub(crate) keys: &'a mut Keys,
-    /// Its samples, if it is the communicating one.
+    /// Sample series; `None` unless the thread is the communicating one.
     pub(crate) series: Option<&'a mut Series>,
-    /// Its time by bins of the run, if it is the communicating one.
+    /// Time by bins of the run; `None` unless the thread is the communicating one.
     pub(crate) times: Option<&'a mut TimeSeries>,
-    /// What is known of the programs' code.
+    /// Program structure (functions, loops, lines) of the modules.
     pub(crate) structures: &'a mut Structures,
-    /// What counts.
+    /// Range of stamps that belongs to the run.
     pub(crate) window: Window,
-    /// Length of a stamp.
+    /// Duration of a stamp.
     pub(crate) rate: Rate,
     /// Sampling period in stamps.
     pub(crate) period: u64,
 }
 
 impl Books<'_> {
-    /// Time inside of a wrapped call, all of it within a span: [`Account::spend`].
+    /// Charges `stamps` of `span` to a wrapped call: [`Account::spend`].
     pub(crate) fn spend(&mut self, node: RawId, stamps: u64, span: Span) {
         self.account.spend(node, stamps);
         self.add_time(node, stamps, span);
     }
 
-    /// Time outside of wrapped calls within a span: [`Account::work`].
+    /// Charges `stamps` of `span` to code outside wrapped calls: [`Account::work`].
     pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64, span: Span) {
         self.account.work(node, stamps, run_delay);
         self.add_time(node, stamps, span);
     }
 
-    /// Time within a span that no sample vouches for: [`Account::rest`].
+    /// Charges `stamps` of `span` that no sample covers: [`Account::rest`].
     pub(crate) fn rest(&mut self, between: Between, stamps: u64, span: Span) {
         self.account.rest(between, stamps);
         let (one, other) = between;
@@ -101,9 +101,9 @@ impl Books<'_> {
         }
     }
 
-    /// The stack is now that of a context: [`Course::stand`].
+    /// Applies a stack change: the stack is now that of context `node`, see [`Course::stand`].
     pub(crate) fn stand(&mut self, node: RawId, kept: u32, is_leaf: bool, when: (u64, u64, u64)) {
-        // What happens after the run is none of its course.
+        // A stack change after the end of the run is left out of the temporal context tree.
         let (earliest, at, latest) = when;
         let end = self.window.end;
         let when = (earliest, at.min(end), latest.min(end));
@@ -121,7 +121,7 @@ impl Books<'_> {
         }
     }
 
-    /// The outer part of the stack could not be seen: [`Course::lose`].
+    /// Notes that the outer part of the stack could not be unwound: [`Course::lose`].
     pub(crate) fn stand_cut_off(&mut self) {
         if let Some(series) = self.series.as_deref_mut() {
             series.lose();
@@ -131,7 +131,7 @@ impl Books<'_> {
         }
     }
 
-    /// The call of a context, which was innermost, returned: [`Course::leave`].
+    /// Removes the innermost call, which returned at stamp `at`: [`Course::leave`].
     pub(crate) fn leave(&mut self, node: RawId, at: u64) {
         if let Some(course) = self.course.as_deref_mut() {
             let (end, tree, keys) = (self.window.end, &*self.tree, &*self.keys);
@@ -140,23 +140,23 @@ impl Books<'_> {
     }
 }
 
-/// A synchronisation that returned.
+/// Completed synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync {
-    /// Which ranks it was of; `None`: all of them.
+    /// Subgroup of ranks that synchronised; `None` for all ranks.
     pub(crate) part: Option<Part>,
-    /// Its index.
+    /// Index of the synchronisation in its group.
     pub(crate) index: u64,
-    /// Its call path.
+    /// Raw context of the call.
     pub(crate) node: RawId,
-    /// When it returned.
+    /// Stamp at which the call returned.
     pub(crate) stamp: u64,
-    /// The call completed a nonblocking one.
+    /// Set if the call completed a nonblocking collective.
     pub(crate) is_completion: bool,
-    /// Within the run.
+    /// Set if the synchronisation lies within the run.
     pub(crate) counted: bool,
 }
 
-/// The records contradict themselves: the stream cannot be read on.
+/// Error: records contradict each other, so the stream cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;

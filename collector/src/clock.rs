@@ -1,28 +1,29 @@
-//! Clocks of the collecting side: the rate of the time stamp counter, and our own CPU time.
+//! Clocks of the collector: the rate of the time stamp counter, and conversion of stamps.
 
 use plimsoll_wire::clock::Anchor;
 use plimsoll_wire::record::STAMP_SHIFT;
 use serde::{Deserialize, Serialize};
 
-/// Shortest time since a process's anchor from which its rate is measured again: over less, the
-/// few ten nanoseconds between the two readings of an anchor weigh more than the first measurement.
+/// Minimum time since a process's anchor, in nanoseconds, to measure its rate again. Over a shorter
+/// time, the few ten nanoseconds between the two clock readings of an anchor cause a larger error
+/// than that of the first measurement.
 const REMEASURE_NS: u64 = 10_000_000;
 
-/// How long a stamp is.
+/// Duration of a tick; converts between stamps, ticks and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rate {
     ns_per_ticks_q32: u64,
 }
 
 impl Rate {
-    /// The rate that a process measured when it started, in nanoseconds per 2^32 ticks.
+    /// Returns the rate that a process measured when it started, in nanoseconds per 2^32 ticks.
     pub(crate) fn coarse(ns_per_ticks_q32: u64) -> Self {
-        // A counter of 1 GHz stands in for a header that was never filled.
+        // A header that was never filled is read as a counter of 1 GHz.
         Self { ns_per_ticks_q32: if ns_per_ticks_q32 == 0 { 1 << 32 } else { ns_per_ticks_q32 } }
     }
 
-    /// The rate between a process's anchor and now, which is exact; its own measurement if the
-    /// anchor is too young, or is not of this node's clocks.
+    /// Returns the exact rate, measured between a process's anchor and now. Returns the process's
+    /// own measurement if the anchor is too recent or was taken from other clocks than this node's.
     pub(crate) fn since(anchor: Anchor, ns_per_ticks_q32: u64) -> Self {
         let coarse = Self::coarse(ns_per_ticks_q32);
         let now = Anchor::now();
@@ -39,38 +40,38 @@ impl Rate {
         Self { ns_per_ticks_q32: exact as u64 }
     }
 
-    /// Nanoseconds in a number of stamps.
+    /// Converts a number of stamps to nanoseconds.
     pub(crate) fn ns(self, stamps: u64) -> u64 {
         let q32 =
             (u128::from(stamps) << STAMP_SHIFT).saturating_mul(u128::from(self.ns_per_ticks_q32));
         u64::try_from(q32 >> 32).unwrap_or(u64::MAX)
     }
 
-    /// Nanoseconds in a number of ticks.
+    /// Converts a number of ticks to nanoseconds.
     pub(crate) fn ns_of_ticks(self, ticks: u64) -> u64 {
         let q32 = u128::from(ticks).saturating_mul(u128::from(self.ns_per_ticks_q32));
         u64::try_from(q32 >> 32).unwrap_or(u64::MAX)
     }
 
-    /// Stamps in a number of nanoseconds.
+    /// Converts a number of nanoseconds to stamps.
     pub(crate) fn stamps(self, ns: u64) -> u64 {
         let ticks = (u128::from(ns) << 32) / u128::from(self.ns_per_ticks_q32);
         u64::try_from(ticks >> STAMP_SHIFT).unwrap_or(u64::MAX)
     }
 }
 
-/// A process's stamps on its node's clock: its CLOCK_MONOTONIC, which a time namespace shifts against
-/// that of its neighbours, as it does not shift their counter.
+/// Conversion of a process's stamps to its CLOCK_MONOTONIC. A time namespace shifts this clock
+/// relative to that of other processes of the node, but does not shift the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline {
-    /// One moment on both.
+    /// One moment on both clocks.
     pub(crate) anchor: Anchor,
-    /// Length of a stamp.
+    /// Duration of a stamp.
     pub(crate) rate: Rate,
 }
 
 impl Timeline {
-    /// What the clock said at a stamp, in nanoseconds.
+    /// Returns the clock value at a stamp, in nanoseconds.
     pub(crate) fn ns(self, stamp: u64) -> u64 {
         let ticks = stamp.saturating_mul(1 << STAMP_SHIFT);
         let Anchor { ticks: at, ns } = self.anchor;

@@ -1,4 +1,5 @@
-//! The collector: all attached processes behind one lock, and the loop that reads them.
+//! Collector of a node: all attached processes behind one lock, and the loop that polls their
+//! rings.
 
 mod rounds;
 
@@ -20,34 +21,37 @@ use plimsoll_binary::{self as structure, Limit, Structures};
 use plimsoll_spool::SpoolError;
 use plimsoll_sys::clocks::thread_cpu_ns;
 
-/// Longest and shortest time between two looks at the rings while something is going on: early in a run,
-/// where something is to be looked up, or threads come and go. Later it may be longer.
+/// Longest and shortest interval between polls of the rings while the collector is busy: early in a
+/// run, while lookups are pending, or while threads start and end. Otherwise the interval may be
+/// longer than `CALM`.
 const CALM: Duration = Duration::from_millis(200);
 const BUSY: Duration = Duration::from_millis(2);
-/// A ring that is fuller than this is read, and looked at again sooner, in percent.
+/// Fill level, in percent, above which a ring is drained at once and the poll interval is
+/// shortened.
 const FULL_PERCENT: u64 = 25;
 
-/// How often those who wait for the lock look whether it is abandoned.
+/// Interval at which threads that wait for the lock check whether it was abandoned.
 const ABANDONED_LOOK: Duration = Duration::from_millis(50);
 
-/// Debug information that was read is kept for this long after the last lookup, to be found again.
+/// Time after the last lookup for which parsed debug information is kept in memory for reuse.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Settings of a collector.
+/// Settings of a [`Collector`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Loops and their iterations are followed from the start of a process, not only from the begin of
-    /// its run: what comes before is thrown away where that begins.
+    /// Build temporal context trees from process start instead of from the begin of the run
+    /// (MPI_Init); the part before is discarded when the run begins.
     pub follows_from_start: bool,
-    /// Where the structure of programs is looked for, and kept for other jobs.
+    /// Where to search for debug information, and where to cache program structure for other jobs.
     pub structure: structure::Options,
-    /// Memory that one process may take here, in bytes. A bound in kind: at it, deep contexts are
-    /// cut and fewer phase instances are kept whole.
+    /// Approximate memory budget of one process in the collector, in bytes. At the budget, deep
+    /// contexts are truncated and fewer phase instances are kept individually.
     pub memory_bytes: u64,
-    /// Whether there is memory for another round: without, [`Collector::run`] ends.
+    /// Returns whether there is memory for another round; once it returns `false`,
+    /// [`Collector::run`] ends.
     pub has_memory: fn() -> bool,
-    /// How long functions, loops and lines are looked up after the run has ended, for all processes
-    /// together; `None` until all are known. The application waits in MPI_Finalize meanwhile.
+    /// Time budget for lookups of functions, loops and lines after the run has ended, for all
+    /// processes together; `None` means unlimited. The application waits in MPI_Finalize meanwhile.
     pub lookup_time: Option<Duration>,
 }
 
@@ -63,15 +67,15 @@ impl Default for Options {
     }
 }
 
-/// An attached process.
+/// Key of an attached process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessKey(u64);
 
-/// What a look at the rings has shown.
+/// Result of one poll of the rings.
 struct Look {
-    /// How full the fullest was, in percent.
+    /// Fill level of the fullest ring, in percent.
     fullest: u64,
-    /// How long they may be left alone if they are not full.
+    /// Maximum interval until the next poll, unless a ring fills fast.
     calm: Duration,
 }
 
@@ -82,41 +86,42 @@ struct State {
     reading: Reading,
     pace: Pace,
     looks: Looks,
-    /// What was looked up is kept for other jobs.
+    /// Schedule of writing looked-up structure to the cache for other jobs.
     keeping: Seldom,
-    /// When something was looked up last.
+    /// Time of the last lookup; `None` once the parsed debug information was released.
     looked_up: Option<Instant>,
-    /// When the run ended.
+    /// Time at which the run ended; `None` while it goes on.
     ended: Option<Instant>,
-    /// What was looked up after the end of a process's run, in nanoseconds of CPU time.
+    /// CPU time of lookups after the end of a process's run, in nanoseconds.
     late_structure_ns: u64,
     scratch: Scratch,
-    /// Processes whose profile was taken, and which may wait to hear that it was used.
+    /// Processes with a finished profile that may still wait for [`Collector::acknowledge`].
     finished: Vec<Process>,
     stopping: bool,
     woken: bool,
 }
 
-/// Turns the records of a node's processes into profiles. One thread calls [`Collector::run`];
-/// everything else may be called from any thread meanwhile.
+/// Turns the records of a node's processes into profiles. One thread calls [`Collector::run`]; all
+/// other methods may be called from any thread meanwhile.
 pub struct Collector {
     options: Options,
-    /// The first, or the second once the first is abandoned.
+    /// The first state is in use; the second one replaces it once the first is abandoned.
     states: [Mutex<State>; 2],
     abandoned: AtomicBool,
-    /// Not yet in the spool.
+    /// Latest note, until it is handed to the spool.
     note: Mutex<Option<serde_json::Value>>,
-    /// Rung when [`Collector::run`] is to end, or to read now.
+    /// Doorbell that makes [`Collector::run`] end or drain now.
     bell: Doorbell,
-    /// When lookups have to end. Set while a lookup goes on, under the lock of the state.
+    /// Deadline of lookups. May be set while a lookup goes on under the lock of the state.
     limit: Limit,
-    /// CPU time of the collecting thread, and of calls that did its work elsewhere.
+    /// CPU time in nanoseconds: of the thread in [`Collector::run`], and of [`Collector::conclude`]
+    /// and [`Collector::finish`] on other threads.
     run_cpu_ns: AtomicU64,
     finish_cpu_ns: AtomicU64,
 }
 
 impl Collector {
-    /// A collector that reads nothing yet.
+    /// Creates a collector without processes.
     pub fn new(options: Options) -> Self {
         let limit = Limit::default();
         let structures = Structures::with_limit(options.structure.clone(), limit.clone());
@@ -138,8 +143,9 @@ impl Collector {
         }
     }
 
-    /// A thread that may have been working here is gone for good, in the middle of anything: from here on
-    /// there is nothing collected here. Allocates nothing.
+    /// Abandons the current state, because a thread that may hold its lock is gone for good,
+    /// possibly in the middle of an update. The collector continues with an empty state. Allocates
+    /// nothing.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
         self.bell.ring();
@@ -148,15 +154,15 @@ impl Collector {
     fn lock(&self) -> MutexGuard<'_, State> {
         loop {
             let state = &self.states[usize::from(self.abandoned.load(Ordering::Acquire))];
-            // Who waits for an abandoned one must notice.
+            // The timeout lets a waiting thread notice that the state was abandoned.
             if let Some(state) = state.try_lock_for(ABANDONED_LOOK) {
                 return state;
             }
         }
     }
 
-    /// Begins to collect process `pid`, which started at `start_time` (field 22 of /proc/pid/stat)
-    /// and has its segment open as descriptor `fd`. A process must be read by one collector at a
+    /// Attaches process `pid`, which started at `start_time` (field 22 of /proc/pid/stat) and holds
+    /// its segment open as descriptor `fd`. A process must be read by at most one collector at a
     /// time.
     pub fn attach(&self, pid: u32, fd: i32, start_time: u64) -> Result<ProcessKey, AttachError> {
         let mut state = self.lock();
@@ -172,26 +178,26 @@ impl Collector {
         state.next_key += 1;
         state.processes.insert(key, process);
         state.go_on(&self.limit);
-        // From now on its bell is listened to, too.
+        // Wakes `run`, so that it also waits for the doorbell of the new process.
         self.bell.ring();
         Ok(key)
     }
 
-    /// Begins a spool of all processes that are attached from now on: everything that is read of them
-    /// is in it within a second. It takes `limit_bytes` at most; near that, and where the disk has
-    /// little room left, fewer and fewer samples are kept.
+    /// Starts a spool for all processes attached from now on. Records are on disk within a second
+    /// of being read. The spool takes at most `limit_bytes`; near that limit, and when the disk is
+    /// nearly full, it keeps ever fewer samples.
     pub fn spool(&self, place: PlaceSpool, limit_bytes: u64) -> Result<(), SpoolError> {
         self.lock().scratch.spool = Some(Spooling::new(place, limit_bytes)?);
         Ok(())
     }
 
-    /// Adds a note to the spool, for those who read it. The last one counts. Waits for no round: the
-    /// caller may be about to let the application go on.
+    /// Adds a note for readers of the spool, replacing the previous note. Does not wait for a round
+    /// in progress, because the caller may be about to let the application continue.
     pub fn note(&self, note: serde_json::Value) {
         *self.note.lock() = Some(note);
     }
 
-    /// Ends the spool, if there is one; the processes in it have been finished.
+    /// Ends the spool, if there is one. All processes in it must be finished before.
     pub fn end_spool(&self) -> Option<SpoolOutcome> {
         let mut spool = self.lock().scratch.spool.take()?;
         self.hand_over_note(&mut spool);
@@ -204,28 +210,28 @@ impl Collector {
         }
     }
 
-    /// Takes a spool back: nothing stays of it on disk.
+    /// Discards the spool and deletes its files.
     pub fn discard_spool(&self) {
         if let Some(spool) = self.lock().scratch.spool.take() {
             spool.discard();
         }
     }
 
-    /// Lets go of a process without a profile, so that another collector can take it over. That
-    /// one finds the process's whole run as long as no ring has wrapped around.
+    /// Detaches a process without a profile, so that another collector can attach it. The other
+    /// collector sees the whole run of the process if no ring has wrapped around.
     pub fn detach(&self, key: ProcessKey) {
         let mut state = self.lock();
         state.processes.remove(&key);
         if state.processes.is_empty() {
-            // This process may collect nothing any more: symbol tables take megabytes.
+            // Releases symbol tables, which take megabytes: this process may not collect any more.
             let structure = self.options.structure.clone();
             state.scratch.structures = Structures::with_limit(structure, self.limit.clone());
         }
     }
 
-    /// Reads the rings until [`Collector::stop`], when it is worth it or one fills fast. `ending` is told,
-    /// once, when a process announces that it ends before its time, with the code that it gives; it must
-    /// not call this collector.
+    /// Polls the rings until [`Collector::stop`], and drains them when a batch is worthwhile or a
+    /// ring fills fast. Calls `ending` once, with the announced code, when a process announces that
+    /// it ends prematurely; `ending` must not call this collector.
     pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
         let mut pause = CALM;
@@ -264,10 +270,11 @@ impl Collector {
         state.stopping = false;
     }
 
-    /// Ends [`Collector::run`], also one that has yet to begin; it may be called again afterwards.
+    /// Ends [`Collector::run`], or makes the next call return at once; `run` may be called again
+    /// after that.
     pub fn stop(&self) {
-        // A lookup that goes on holds the lock. It may come to its end in half of the time; the other half
-        // is for what has more samples.
+        // A lookup in progress holds the lock. It gets half of the lookup time; the other half is
+        // reserved for functions with more samples.
         let now = Instant::now();
         self.limit.set(self.options.lookup_time.map(|time| now + time / 2));
         let mut state = self.lock();
@@ -276,14 +283,15 @@ impl Collector {
         self.bell.ring();
     }
 
-    /// Makes [`Collector::run`] read the rings now.
+    /// Makes [`Collector::run`] drain the rings now.
     pub fn flush(&self) {
         self.lock().woken = true;
         self.bell.ring();
     }
 
-    /// Reads the rest of all processes and looks up what they used, so that a function for which there
-    /// is no time stands without its loops in all of their profiles. `advance` is called after each.
+    /// Drains the rest of all processes and looks up the addresses they use. All processes come
+    /// before any profile, so that a function for which the lookup time does not suffice stands
+    /// without its loops in all profiles. `advance` is called after each process.
     pub fn conclude(&self, advance: impl Fn()) {
         let cpu_before = thread_cpu_ns();
         let mut guard = self.lock();
@@ -303,15 +311,15 @@ impl Collector {
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
     }
 
-    /// Looks up nothing any more once the time for that is over.
+    /// Sets the deadline of lookups: the end of the run plus the lookup time.
     fn set_deadline(&self, state: &mut State) {
         let ended = *state.ended.get_or_insert_with(Instant::now);
         self.limit.set(self.options.lookup_time.map(|time| ended + time));
     }
 
-    /// Reads the rest of a process's records, accounts for what is still open, and returns its
-    /// profile; the process is detached. Also after the process has died. `None` for a key that is
-    /// not attached.
+    /// Drains the rest of a process's records, accounts for calls and intervals still open,
+    /// detaches the process and returns its profile. Works also after the process has died. Returns
+    /// `None` for a key that is not attached.
     pub fn finish(&self, key: ProcessKey) -> Option<ProcessProfile> {
         let cpu_before = thread_cpu_ns();
         let mut state = self.lock();
@@ -331,34 +339,34 @@ impl Collector {
         Some(profile)
     }
 
-    /// Ends the run of all processes with the first death among them, if there was one; to be called
-    /// before [`Collector::finish`] where the run does not reach its regular end.
+    /// Ends the run of all processes at the first death among them and returns that death, if any.
+    /// Call before [`Collector::finish`] if the run does not reach its regular end.
     pub fn end_at_first_death(&self) -> Option<Death> {
         end_at_first(&mut self.lock().processes)
     }
 
-    /// Tells all processes whose profile was taken that a report has been made of it, and lets go
-    /// of them.
+    /// Notifies all finished processes that a report was made of their profiles, and releases them.
     pub fn acknowledge(&self) {
         for process in std::mem::take(&mut self.lock().finished) {
             process.acknowledge();
         }
     }
 
-    /// Tells all processes that the one with whose announced end the run is reported lives on: they are not
-    /// to miss it. To be called before [`Collector::acknowledge`].
+    /// Notifies all processes that the process with the announced end, for which the run is
+    /// reported, lives on, so that the other processes do not count it as dead. Call before
+    /// [`Collector::acknowledge`].
     pub fn outlive(&self) {
         let state = self.lock();
         state.processes.values().chain(&state.finished).for_each(Process::outlive);
     }
 
-    /// Tells all processes that the report has come a step further: those that end wait for it.
+    /// Notifies all processes that the report has progressed; ending processes wait for it.
     pub fn advance(&self) {
         let state = self.lock();
         state.processes.values().chain(&state.finished).for_each(Process::advance);
     }
 
-    /// Reads the rings, here and now; returns how full the fullest was, in percent.
+    /// Drains the rings once; returns the fill level of the fullest ring in percent.
     #[cfg(test)]
     pub(crate) fn round(&self) -> u64 {
         let mut state = self.lock();
@@ -368,7 +376,7 @@ impl Collector {
         fullest
     }
 
-    /// Brings all that was read to disk, into the journal or, `settled`, into the spool.
+    /// Writes everything read so far to disk: to the journal, or with `settled` to the spool.
     #[cfg(test)]
     pub(crate) fn flush_spool(&self, settled: bool) {
         let mut state = self.lock();
@@ -378,45 +386,47 @@ impl Collector {
         }
     }
 
-    /// What the rings of a process look like.
+    /// Returns the fill state of a process's rings.
     #[cfg(test)]
     pub(crate) fn glance(&self, key: ProcessKey) -> crate::glance::Glance {
         self.lock().processes[&key].glance()
     }
 
-    /// One turn of [`Collector::run`], in which rings are read only if that is worth it.
+    /// Runs one turn of [`Collector::run`], which drains the rings only if that is worthwhile.
     #[cfg(test)]
     pub(crate) fn turn(&self, now: Instant) {
         self.lock().turn(false, now);
     }
 
-    /// Brings what is in the rings to disk, into the journal, and reads none of it.
+    /// Copies the unread bytes of the rings to the journal without draining them.
     #[cfg(test)]
     pub(crate) fn flush_unread(&self) {
         self.lock().write_out(false);
     }
 
-    /// CPU time of the collecting so far, in nanoseconds: the thread in [`Collector::run`], up to
-    /// its last round, and all calls of [`Collector::finish`].
+    /// Returns the CPU time of the collector so far, in nanoseconds: of the thread in
+    /// [`Collector::run`] up to its last round, and of all calls of [`Collector::conclude`] and
+    /// [`Collector::finish`].
     pub fn cpu_ns(&self) -> u64 {
         self.run_cpu_ns.load(Ordering::Relaxed) + self.finish_cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// The part of [`Collector::cpu_ns`] in which functions, loops and lines were looked up, and the part of
-    /// that after the run of a process had ended, in nanoseconds.
+    /// Returns the part of [`Collector::cpu_ns`] spent on lookups of functions, loops and lines,
+    /// and the part of these lookups after the end of a process's run, both in nanoseconds.
     pub fn structure_cpu_ns(&self) -> (u64, u64) {
         let state = self.lock();
         (state.scratch.structures.cpu_ns(), state.late_structure_ns)
     }
 
-    /// Bytes in memory of the shared segments of all processes: rings, counters, addresses, modules. Only
-    /// what was touched, by whichever process; without rings that no thread has used yet.
+    /// Returns the resident bytes of the shared segments of all processes: rings, counters,
+    /// addresses and modules. Counts pages touched by any process; rings that no thread has used
+    /// yet are not included.
     pub fn segment_bytes(&self) -> u64 {
         let state = self.lock();
         state.processes.values().chain(&state.finished).map(Process::segment_bytes).sum()
     }
 
-    /// Memory that contexts, values, names and structures take now, in bytes, roughly.
+    /// Returns the approximate memory use of contexts, values, names and structures, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.lock();
         let processes = state.processes.values().chain(&state.finished);
@@ -424,7 +434,7 @@ impl Collector {
     }
 }
 
-/// Counts what `work` allocates as contexts, unless parts of it say otherwise.
+/// Attributes allocations of `work` to contexts, except where inner code selects another kind.
 fn counted<R>(work: impl FnOnce() -> R) -> R {
     count_as(MemoryKind::Contexts, work)
 }

@@ -1,5 +1,6 @@
-//! From raw contexts to the user's: paths begin at main or at a thread's start routine, and call
-//! sites of one function are one context.
+//! Conversion of raw contexts to the user's calling contexts: paths begin at `main` or at a
+//! thread's start routine, and calls of one function from several sites of its caller are one
+//! context (except MPI calls, which keep their site).
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,37 +10,41 @@ use crate::addresses::{Addresses, Named, Role};
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 use crate::tree::{IdMap, ROOT, RawId, Tree};
 
-/// Builds a [`ContextTree`] from the raw contexts that are asked for.
+/// Builds a [`ContextTree`] from the requested raw contexts.
 pub(crate) struct Contexts<'a> {
     tree: &'a Tree,
     addresses: &'a Addresses,
     out: ContextTree,
-    /// By caller (its number and one more; none: 0), frame and site.
+    /// Node ids, keyed by caller (node id plus one; 0 for none), frame and call site.
     nodes: IdMap<(u32, u32, u64), NodeId>,
     frames: HashMap<Frame, u32>,
-    /// Which of them the frames of addresses are: as they are, and as calls.
+    /// Frame index in `out` for each frame of [`Addresses`], keyed by its index there and by
+    /// whether the frame stands for the MPI call that its function implements.
     of_addresses: IdMap<(u32, bool), u32>,
     known: IdMap<RawId, Option<Place>>,
-    /// Raw contexts that are the library's own entry of a call, which counts its calls itself.
+    /// Raw contexts that are the MPI library's own entry function of a wrapped call; the wrapper
+    /// counts these calls already.
     entries_of_calls: HashSet<RawId>,
     /// Program entries: `_start`, which has no name in a stripped program, but is outermost and
-    /// calls libc's.
+    /// calls libc's entry.
     entries: HashSet<RawId>,
-    /// Calls are not measured: MPI's are known by the functions that samples are in.
+    /// Set if wrapped calls are not measured. MPI calls are then recognised by the functions that
+    /// samples are in.
     only_samples: bool,
 }
 
-/// The user's context of a raw one.
+/// User's context of a raw context.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// The procedure or the wrapped call: what was called.
+    /// Node of the procedure or wrapped call.
     pub(crate) called: NodeId,
-    /// The innermost loop or inlined call in it that holds the address; else the same.
+    /// Node of the innermost loop or inlined call in `called` that holds the address; equal to
+    /// `called` if there is none.
     pub(crate) inner: NodeId,
 }
 
 impl<'a> Contexts<'a> {
-    /// An empty tree over a process's raw one.
+    /// Creates an empty context tree for the raw context tree of a process.
     pub(crate) fn new(tree: &'a Tree, addresses: &'a Addresses, only_samples: bool) -> Self {
         let role = |raw| addresses.named(tree.address(raw)).map(|named| named.role);
         let entries = tree
@@ -61,12 +66,14 @@ impl<'a> Contexts<'a> {
         }
     }
 
-    /// The user's context of a raw one; `None` if it lies outside main or the start routine.
+    /// Returns the user's context of a raw context; `None` if it lies outside `main` or the start
+    /// routine.
     pub(crate) fn node(&mut self, raw: RawId) -> Option<NodeId> {
         Some(self.place(raw)?.inner)
     }
 
-    /// The same, with what was called.
+    /// Returns the user's context of a raw context together with the procedure or call that
+    /// contains it; `None` as for [`Contexts::node`].
     pub(crate) fn place(&mut self, raw: RawId) -> Option<Place> {
         if let Some(place) = self.known.get(&raw) {
             return *place;
@@ -82,7 +89,7 @@ impl<'a> Contexts<'a> {
             let call = frame.filter(|_| self.only_samples && !in_mpi).and_then(call_of_function);
             let is_mpi = call.is_some() || frame.is_some_and(|frame| frame.kind == FrameKind::Mpi);
             in_mpi |= is_mpi;
-            // The library's own entry, under whichever of its names, is the call itself.
+            // The library's own entry, under any of its names, is merged with the call itself.
             let is_entry = |call: Place| frame.is_some_and(|it| self.is_entry_of(call.inner, it));
             if call.is_none() && reached.is_some_and(is_entry) {
                 caller = *raw;
@@ -107,7 +114,8 @@ impl<'a> Contexts<'a> {
         reached
     }
 
-    /// The loop around the address of a raw context that has `depth` loops of its function around it.
+    /// Returns the loop around the address of a raw context that is enclosed by `depth` other loops
+    /// of its function; `None` if there is no such loop.
     pub(crate) fn loop_around(&mut self, raw: RawId, depth: usize) -> Option<NodeId> {
         let place = self.place(raw)?;
         let mut loops = Vec::new();
@@ -122,16 +130,17 @@ impl<'a> Contexts<'a> {
         loops.iter().rev().nth(depth).copied()
     }
 
-    /// Whether the calls of a raw context whose [`Contexts::node`] is known count.
+    /// Returns whether the calls counted for a raw context are to be used. [`Contexts::node`] must
+    /// have been called for the context before.
     pub(crate) fn counts_calls(&self, raw: RawId) -> bool {
         !self.entries_of_calls.contains(&raw)
     }
 
-    /// The context in which work between two raw siblings lies: the innermost that holds both. Of two
-    /// places in one function that is it, or a loop of it.
+    /// Returns the context of work between two raw siblings: the innermost context that contains
+    /// both. For two places in one function this is the function or one of its loops.
     pub(crate) fn between(&mut self, one: RawId, other: RawId) -> Option<NodeId> {
         let (mut first, mut second) = (self.node(one)?, self.node(other)?);
-        // A context's caller has a smaller number.
+        // The node id of a caller is smaller than the ids of its callees.
         while first != second {
             let later = if first > second { &mut first } else { &mut second };
             *later = self.out.nodes[*later as usize].parent?;
@@ -139,8 +148,8 @@ impl<'a> Contexts<'a> {
         Some(first)
     }
 
-    /// Where time of the communicating thread goes whose stack is not known: its outermost
-    /// context.
+    /// Returns the outermost context of the communicating thread, to which time with an unknown
+    /// stack is charged: `main` if present.
     pub(crate) fn main(&mut self) -> NodeId {
         let outermost = |node: &&(usize, &Node)| node.1.parent.is_none();
         let nodes: Vec<(usize, &Node)> = self.out.nodes.iter().enumerate().collect();
@@ -158,7 +167,7 @@ impl<'a> Contexts<'a> {
         })
     }
 
-    /// The same for a thread that began in the start routine with this address id.
+    /// Returns the outermost context of a thread with the start routine at address id `address`.
     pub(crate) fn start_routine(&mut self, address: u32) -> NodeId {
         let frame = match self.addresses.named(address) {
             Some(named) => self.of_address(named.frame, None),
@@ -167,13 +176,13 @@ impl<'a> Contexts<'a> {
         self.intern(None, frame, 0)
     }
 
-    /// The contexts so far.
+    /// Returns the contexts created so far.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.out.nodes
     }
 
-    /// The place of each context in an order that does not depend on their numbers: where parts of a whole
-    /// are rounded, equal runs are rounded alike.
+    /// Returns the position of each context in an order that does not depend on node ids, so that
+    /// rounding parts of a sum gives equal results for equal runs.
     pub(crate) fn order(&self) -> Vec<u32> {
         let mut inner: Vec<Vec<NodeId>> = vec![Vec::new(); self.out.nodes.len() + 1];
         for (node, id) in self.out.nodes.iter().zip(0..) {
@@ -197,7 +206,7 @@ impl<'a> Contexts<'a> {
         order
     }
 
-    /// The finished tree.
+    /// Returns the finished context tree.
     pub(crate) fn finish(self) -> ContextTree {
         self.out
     }
@@ -206,7 +215,7 @@ impl<'a> Contexts<'a> {
         self.addresses.named(self.tree.address(raw))
     }
 
-    /// Number of frames at the outer end of a path that are not the program's.
+    /// Returns the number of frames at the outer end of a path that do not belong to the program.
     pub(crate) fn begin(&self, path: &[RawId]) -> usize {
         let mut begin = 0;
         let mut before_main = true;
@@ -246,7 +255,8 @@ impl<'a> Contexts<'a> {
         })
     }
 
-    /// The frame of an address; that of a call, if it is the function of one.
+    /// Returns the index in `out` of an address's frame, converted to an MPI frame if `call` is
+    /// given.
     fn of_address(&mut self, index: u32, call: Option<&Call>) -> u32 {
         if let Some(known) = self.of_addresses.get(&(index, call.is_some())) {
             return *known;
@@ -270,7 +280,7 @@ impl<'a> Contexts<'a> {
     }
 }
 
-/// The call of MPI that a frame is, or whose function in the library.
+/// Returns the id of the MPI call that a frame stands for, or that the frame's function implements.
 pub(crate) fn mpi_call(frame: &Frame) -> Option<CallId> {
     if let Some(id) = frame.call {
         return calls::call(id).filter(|call| call.provider != Provider::Libc).map(|_| id);
@@ -280,8 +290,8 @@ pub(crate) fn mpi_call(frame: &Frame) -> Option<CallId> {
     (id != 0).then_some(id)
 }
 
-/// The call of MPI whose function a frame is, under whichever of its names. It was not measured, and is no
-/// call that is counted.
+/// Returns the MPI call that the function of a frame implements, under any of its names. The call
+/// was not measured, so calls are not counted for it.
 fn call_of_function(frame: &Frame) -> Option<&'static Call> {
     let is_function = frame.kind == FrameKind::Function;
     mpi_call(frame).filter(|_| is_function).and_then(calls::call)

@@ -1,8 +1,8 @@
-//! The first death among the processes of a node: with it, the run ends for all of them.
+//! First death among the processes of a node; it ends the run for all of them.
 //!
-//! What the others do afterwards is waiting for a process that does not come any more. It is no
-//! loss of the program, so it is not counted. All processes of a node read one counter: their
-//! stamps compare.
+//! After a death, the other processes wait for a process that never comes. This wait time is no
+//! loss of the program, so it is not counted. All processes of a node read the same counter, so
+//! their stamps are comparable.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,22 +13,22 @@ use plimsoll_wire::clock::stamp_now;
 use crate::collector::ProcessKey;
 use crate::process::{Process, is_alive};
 
-/// Time between two looks whether all processes live. Shorter than the rings are usually left alone: a
-/// survivor's records after a death are not booked before the death is noticed.
+/// Interval between checks whether all processes are alive. Shorter than the usual interval between
+/// drains: the records of survivors are not charged before a death is noticed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A process of a node that died, or ended before its time, before the others did.
+/// Process of a node that died or ended prematurely, before the other processes did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// The process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Time from the begin of its run to its death, in nanoseconds.
     pub at_ns: u64,
-    /// How long another process of the node lived on at most, in nanoseconds.
+    /// Longest time that another process of the node lived on, in nanoseconds.
     pub outlived_ns: u64,
 }
 
-/// When it is time to look whether all processes live.
+/// Schedule of checks whether all processes are alive.
 #[derive(Default)]
 pub(crate) struct Looks {
     last: Option<Instant>,
@@ -44,7 +44,8 @@ impl Looks {
     }
 }
 
-/// Looks whether all processes live. The first death ends the run of all; `None` if there was none.
+/// Checks whether all processes are alive. The first death ends the run of all processes and is
+/// returned; `None` if there was none.
 pub(crate) fn end_at_first(processes: &mut BTreeMap<ProcessKey, Process>) -> Option<Death> {
     if processes.len() < 2 {
         return None;
@@ -63,7 +64,7 @@ pub(crate) fn end_at_first(processes: &mut BTreeMap<ProcessKey, Process>) -> Opt
 }
 
 impl Process {
-    /// Notes its death, if it has died or announced that it ends before its time.
+    /// Records the death of the process, if it has died or announced a premature end.
     fn look_alive(&mut self) {
         let now = stamp_now();
         let end = self.segment.process().end_stamp.load(Ordering::Acquire);
@@ -77,14 +78,14 @@ impl Process {
         }
     }
 
-    /// The run ends at a stamp, also for this process. What was booked before this was known has
-    /// happened.
+    /// Ends the run at a stamp, also for this process. Time charged before the death was known
+    /// stays in the run.
     fn end_at(&mut self, stamp: u64) {
         let end = stamp.max(self.booked()).min(self.cut.unwrap_or(u64::MAX));
         self.cut = Some(end);
     }
 
-    /// Up to when the process is known to have lived.
+    /// Returns the last stamp at which the process is known to have been alive.
     fn last_known(&self) -> u64 {
         match self.segment.process().end_stamp.load(Ordering::Acquire) {
             0 => self.died.unwrap_or(self.seen_alive),
@@ -93,12 +94,12 @@ impl Process {
     }
 }
 
-/// Whether a process has memory: a remnant that nobody has waited for has none. One that may not be
-/// looked at is taken for alive. Opens no descriptor, which the application could notice.
+/// Returns whether a process has memory: a zombie has none. A process that may not be inspected is
+/// taken for alive. Opens no descriptor, which the application could notice.
 fn has_memory(pid: u32) -> bool {
     let mut byte = 0u8;
     let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // No byte is there: what counts is how that is refused.
+    // Address 0 holds no byte: only the kind of error matters.
     let remote = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
     // SAFETY: both vectors are valid for the call, and the local one refers to a byte of ours.
     let read = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };

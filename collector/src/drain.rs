@@ -1,5 +1,5 @@
-//! Reading the rings: from bytes to replayed records. Whatever a ring holds, reading it ends at its
-//! head.
+//! Draining of the rings: from bytes to replayed records. Draining ends at the head of the ring for
+//! any ring content.
 
 use std::sync::atomic::Ordering;
 
@@ -12,12 +12,12 @@ use crate::process::{Life, Process, Scratch, Seat, setting};
 use crate::replay::Replay;
 use crate::spooling::Spooling;
 
-/// Most bytes that are copied out of a ring at a time. A record fits many times.
+/// Maximum number of bytes copied out of a ring at a time; holds many records.
 const CHUNK_BYTES: usize = 1 << 16;
 const _: () = assert!(CHUNK_BYTES > 2 * MAX_RECORD_BYTES);
 
 impl Process {
-    /// Reads what the threads have written; returns how full the fullest ring was, in percent.
+    /// Drains the rings of all threads; returns the fill level of the fullest ring in percent.
     pub(crate) fn drain(&mut self, scratch: &mut Scratch) -> u64 {
         let used = self.segment.process().threads.load(Ordering::Acquire) as usize;
         let used = used.min(MAX_THREADS);
@@ -30,7 +30,8 @@ impl Process {
                 Some(seat) => seat,
                 None => match self.segment.area(index) {
                     Ok(area) => Seat { area, life: None },
-                    // Tried again in the next round; what is never mapped counts as unsampled.
+                    // Tried again in the next round. A thread with an area that is never mapped
+                    // counts as unsampled.
                     Err(_) => continue,
                 },
             };
@@ -43,8 +44,9 @@ impl Process {
 
     fn drain_seat(&mut self, index: usize, seat: &mut Seat, scratch: &mut Scratch) -> u64 {
         let thread = seat.area.thread();
-        // In this order: what is read later is at least as new, so that an ended thread's head is
-        // final, and all records up to the head were written under the begin that is read last.
+        // The order of the loads matters: later loads are at least as new. Therefore the head of an
+        // ended thread is final, and all records up to the head were written under the begin of the
+        // run that is read last.
         let state = thread.state.load(Ordering::Acquire);
         if state != ThreadState::Live as u32 && state != ThreadState::Ended as u32 {
             seat.life = None;
@@ -71,8 +73,8 @@ impl Process {
         full
     }
 
-    /// A thread that is new here. Its stream is read from its beginning, even if another collector
-    /// has read a part, as long as all of it is still in the ring.
+    /// Registers a thread that is new to this collector. Its stream is read from the beginning,
+    /// even if another collector has read a part, provided that the ring still holds all of it.
     fn begin_life(&mut self, area: &Area, generation: u32, spool: Option<&mut Spooling>) -> Life {
         let thread = area.thread();
         let last_stamp = thread.last_stamp.load(Ordering::Acquire);
@@ -106,8 +108,8 @@ impl Process {
         Life { generation, position, journaled: position, read_before: tail, thread, stream }
     }
 
-    /// Makes the thread in area `index` the communicating one if the header says so; a change of
-    /// that begins the run anew.
+    /// Makes the thread in area `index` the communicating one if the header says so. A change of
+    /// the communicating thread restarts the run.
     fn choose_main(&mut self, index: usize, life: &mut Life) {
         let named = self.segment.process().main_thread.load(Ordering::Acquire) as usize;
         if named != index || self.main.is_some_and(|(area, _)| area == index) {
@@ -142,10 +144,11 @@ impl Process {
                 if overwritten { Err(Garbled) } else { self.decode(life, window, scratch) }
             };
             match result {
-                // A chunk may end inside a record, the stream may not.
+                // A chunk may end inside a record; the stream must not.
                 Ok(used) if used == length || (used > 0 && pending > length as u64) => {
                     if let Some((spool, stream)) = scratch.spool.as_mut().zip(life.stream) {
-                        // What is read may be overwritten from here on.
+                        // The producer may overwrite bytes once they are read, so they go to the
+                        // spool now.
                         let known = life.journaled.saturating_sub(life.position) as usize;
                         if known < used {
                             spool.ring(stream, &scratch.bytes[known..used]);
@@ -174,8 +177,8 @@ impl Process {
         }
     }
 
-    /// Replays the whole records at the beginning of the scratch bytes; returns how many bytes
-    /// they take.
+    /// Replays the complete records at the beginning of the scratch bytes; returns their length in
+    /// bytes.
     fn decode(
         &mut self,
         life: &mut Life,

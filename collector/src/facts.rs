@@ -1,25 +1,26 @@
-//! What processes and threads know of themselves beside their records.
+//! Values that processes and threads provide outside their records.
 
 use plimsoll_wire::record::PartnerMessages;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Rate;
 
-/// What a thread knew at its end, or knows at the end of the run, beside its records.
+/// Values of a thread outside its records, at its end or at the end of the run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LastWords {
-    /// Calls that no record tells of: slot, their number, their time in stamps, their bytes.
+    /// Calls that are in no record: slot, number of calls, time in stamps, bytes.
     pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
-    /// Slots, and messages of partners that no record tells of. Spools of earlier builds do not tell them.
+    /// Messages per slot and partner that are in no record. Empty in spools of earlier builds.
     #[serde(default)]
     pub(crate) partners: Vec<(u32, PartnerWords)>,
-    /// Slot of the wrapped call that is open, and the stamp of its entry.
+    /// Slot of the open wrapped call and the stamp of its entry; `None` if no call is open.
     pub(crate) open: Option<(u32, u64)>,
-    /// Its counters.
+    /// Counters of the thread.
     pub(crate) counters: ThreadCounters,
 }
 
-/// [`PartnerMessages`], as a spool has them: partner, messages sent, their bytes, messages received, stamps.
+/// [`PartnerMessages`] in the format of the spool: partner, messages sent, their bytes, messages
+/// received, wait time in stamps.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PartnerWords(u32, u64, u64, u64, u64);
 
@@ -50,36 +51,36 @@ pub(crate) struct ThreadCounters {
     pub(crate) handler_ticks: u64,
 }
 
-/// What a process knows of itself at the end of its run.
+/// Values that a process provides at the end of its run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Facts {
-    /// Asked sampling period in nanoseconds.
+    /// Requested sampling period in nanoseconds.
     pub(crate) period_ns: u64,
-    /// What drove the samples: a [`plimsoll_wire::segment::ClockKind`].
+    /// Source of the sampling signals: a [`plimsoll_wire::segment::ClockKind`].
     pub(crate) clock: u32,
-    /// Length of a stamp, exactly.
+    /// Exact duration of a stamp.
     pub(crate) rate: Rate,
-    /// One moment on the process's counter, in ticks, and on its CLOCK_MONOTONIC, in nanoseconds. Spools
-    /// of earlier builds do not tell it.
+    /// One moment on the process's counter, in ticks, and on its CLOCK_MONOTONIC, in nanoseconds.
+    /// `None` in spools of earlier builds.
     #[serde(default)]
     pub(crate) anchor: Option<(u64, u64)>,
-    /// Why return addresses were not marked; 0 where they were.
+    /// Reason why return addresses were not marked; 0 if they were marked.
     pub(crate) marks_off: u32,
-    /// Its calls are not measured: only samples tell of it.
+    /// Set if wrapped calls are not measured: samples are the only data.
     #[serde(default)]
     pub(crate) only_samples: bool,
-    /// Threads that could not be sampled, or not to their end.
+    /// Number of threads that were not sampled, or not to their end.
     pub(crate) unsampled_threads: u64,
-    /// Those of them of which nothing was recorded. Spools of earlier builds do not tell it.
+    /// Number of unsampled threads without any record. 0 in spools of earlier builds.
     #[serde(default)]
     pub(crate) unseen_threads: u64,
-    /// What it did not follow: bits of [`plimsoll_wire::sync::unfollowed`]. Spools of earlier builds do not
-    /// tell it.
+    /// Features not followed: bits of [`plimsoll_wire::sync::unfollowed`]. 0 in spools of earlier
+    /// builds.
     #[serde(default)]
     pub(crate) unfollowed: u32,
-    /// The application took the sampling signal for itself.
+    /// Set if the application took over the sampling signal.
     pub(crate) stepped_aside: bool,
-    /// Code of ours failed in it. Spools of earlier builds do not tell it.
+    /// Set if code of this library failed in the process. `false` in spools of earlier builds.
     #[serde(default)]
     pub(crate) failed: bool,
 }

@@ -1,7 +1,8 @@
-//! Looking at the rings without reading them.
+//! Polling of the rings without draining them.
 //!
-//! To read a record takes time that the application's caches pay for, too: less for each of many. So rings
-//! are looked at first, and read when it is worth it. What a sudden end must not take is copied as it is.
+//! Reading a record costs time and pollutes the application's caches; the cost per record falls
+//! with the batch size. Therefore rings are polled first, and drained when a batch is worthwhile.
+//! Until then the journal gets a raw copy of the ring bytes, so that a crash loses none of them.
 
 use std::sync::atomic::Ordering;
 
@@ -9,19 +10,19 @@ use plimsoll_wire::segment::{MAX_THREADS, ThreadState};
 
 use crate::process::{Process, Scratch, Seat};
 
-/// What the rings of a process look like.
+/// Fill state of the rings of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Glance {
-    /// How full the fullest is, in percent.
+    /// Fill level of the fullest ring, in percent.
     pub(crate) fullest: u64,
-    /// Bytes in all of them that were not read yet.
+    /// Number of unread bytes in all rings.
     pub(crate) pending: u64,
-    /// Threads have begun or ended.
+    /// Set if threads have begun or ended since the last drain.
     pub(crate) has_changed: bool,
 }
 
 impl Process {
-    /// Looks at the rings.
+    /// Polls the rings.
     pub(crate) fn glance(&self) -> Glance {
         let used = self.segment.process().threads.load(Ordering::Acquire) as usize;
         let has_changed = self.seats.len() < used.min(MAX_THREADS);
@@ -43,7 +44,7 @@ impl Process {
         glance
     }
 
-    /// Gives the spool's journal what is new in the rings.
+    /// Copies new bytes of the rings to the spool's journal.
     pub(crate) fn journal(&mut self, scratch: &mut Scratch) {
         let Some(spool) = &mut scratch.spool else { return };
         for seat in self.seats.iter_mut().flatten() {
@@ -51,7 +52,7 @@ impl Process {
             let Seat { area, life: Some(life) } = seat else { continue };
             let from = from.max(life.journaled);
             let new = head.wrapping_sub(from);
-            // What does not fit into the ring is lost; who reads it says so.
+            // Bytes that exceed the ring are lost; the drain reports the loss.
             if new == 0 || new > area.ring_bytes() || life.position < life.read_before {
                 continue;
             }
@@ -65,8 +66,8 @@ impl Process {
 }
 
 impl Seat {
-    /// From where to where the ring holds what was not read yet; `None` unless the thread lives that was
-    /// last read here.
+    /// Returns the positions from which and up to which the ring holds unread bytes; `None` unless
+    /// the thread last read here is still alive.
     fn unread(&self) -> Option<(u64, u64)> {
         let (thread, life) = (self.area.thread(), self.life.as_ref()?);
         let is_live = thread.state.load(Ordering::Acquire) == ThreadState::Live as u32;

@@ -1,7 +1,8 @@
-//! What the records of one process have come to so far: its contexts, its phases, its times.
+//! State aggregated from the records of one process: contexts, phases and times.
 //!
-//! A history knows nothing of where records come from. Whoever reads them says what holds for the
-//! process meanwhile ([`Setting`]), and in the end what the process knew beside its records.
+//! A history does not depend on the source of the records (rings or spool). The reader passes the
+//! state of the process at each record in a [`Setting`], and the values that the process keeps
+//! outside its records at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,65 +32,67 @@ use crate::tree::{IdMap, ROOT, Tree};
 use crate::used;
 use plimsoll_binary::{Function, Structures};
 
-/// Memory that a raw context takes with its values, in bytes: for the bound on their number.
+/// Estimated memory of a raw context with its values, in bytes; used to bound the number of
+/// contexts.
 const CONTEXT_BYTES: u64 = 256;
 
-/// The history of a process.
+/// Aggregated state of a process.
 pub(crate) struct History {
     addresses: Addresses,
     tree: Tree,
     periods: Periods,
     phases: Phases,
-    /// Samples of the communicating thread.
+    /// Sample series of the communicating thread.
     series: Series,
-    /// Its time by bins of the run.
+    /// Time of the communicating thread, binned over the run.
     times: TimeSeries,
-    /// Values of the other threads, by the address id of their start routine.
+    /// Values of the other threads, keyed by the address id of their start routine.
     groups: IdMap<u32, Account>,
-    /// Messages of all threads.
+    /// Messages of all threads per partner rank.
     partners: PartnerValues,
     courses: Courses,
     begin: u64,
-    /// When the communicating thread ended, or the run did.
+    /// Stamp up to which the communicating thread is accounted for; `None` until that thread is
+    /// closed.
     main_end: Option<u64>,
     row_bytes: usize,
-    /// Threads that lived in the run.
+    /// Number of threads that lived during the run.
     pub(crate) threads: u32,
-    /// Counters of the threads that have ended, and what was lost on this side.
+    /// Summed counters of ended threads, plus losses detected by the collector.
     pub(crate) counts: CollectionCounts,
-    /// Functions that were not looked up by the deadline, as far as they are named.
+    /// Functions not looked up by the deadline, at most [`MAX_NAMED_LATE`] of them.
     late: Vec<LateFunction>,
-    /// Times that records could not be read.
+    /// Number of times that records of a thread could not be decoded.
     pub(crate) unread: u64,
     handler_ticks: u64,
 }
 
-/// One thread in the history of its process.
+/// State of one thread within the history of its process.
 pub(crate) struct ThreadHistory {
-    /// Address id of its start routine; 0 if that is not known.
+    /// Address id of the start routine; 0 if unknown.
     pub(crate) routine: u32,
-    /// It is the communicating thread.
+    /// Set for the communicating thread.
     pub(crate) is_main: bool,
     pub(crate) replay: Replay,
     pub(crate) course: ThreadCourse,
 }
 
-/// What holds for a process while its records are read.
+/// State of the process while its records are read.
 pub(crate) struct Setting<'a> {
-    /// What the numbers in them stand for.
+    /// Id tables: addresses and modules that the records refer to.
     pub(crate) tables: &'a dyn Tables,
-    /// What counts.
+    /// Stamps that belong to the run.
     pub(crate) window: Window,
-    /// Length of a stamp, as the process measured it: good enough to compare durations.
+    /// Duration of a stamp as measured by the process; accurate enough to compare durations.
     pub(crate) rate: Rate,
-    /// Sampling period that the timers can keep, in stamps.
+    /// Sampling period that the timers can sustain, in stamps.
     pub(crate) period: u64,
 }
 
 impl History {
-    /// A history that begins at stamp `begin`, with a bound on the memory for it. `follows`: its courses
-    /// are of interest from there on, not only from where it begins anew. `only_samples`: its calls are not
-    /// measured.
+    /// Creates a history that begins at stamp `begin` and uses about `memory_bytes` at most.
+    /// `follows`: build temporal context trees from `begin` on, not only after
+    /// [`History::restart`]. `only_samples`: wrapped calls are not measured.
     pub(crate) fn new(begin: u64, memory_bytes: u64, follows: bool, only_samples: bool) -> Self {
         let contexts = (memory_bytes / 2 / CONTEXT_BYTES).clamp(1 << 10, 1 << 26) as usize;
         let row_bytes = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX);
@@ -114,12 +117,12 @@ impl History {
         }
     }
 
-    /// Stamp of its begin.
+    /// Returns the stamp at which the history begins.
     pub(crate) fn begin(&self) -> u64 {
         self.begin
     }
 
-    /// Begins anew at stamp `begin`, with so many threads.
+    /// Discards the collected values and starts a new run at stamp `begin` with `threads` threads.
     pub(crate) fn restart(&mut self, begin: u64, threads: u32) {
         self.begin = begin;
         self.phases.restart(begin, self.row_bytes);
@@ -132,7 +135,7 @@ impl History {
         self.threads = threads;
     }
 
-    /// A thread begins. `routine`: address id of its start routine.
+    /// Registers a new thread. `routine`: address id of its start routine.
     pub(crate) fn thread(
         &mut self,
         routine: u32,
@@ -146,14 +149,14 @@ impl History {
         ThreadHistory { routine, is_main: false, replay, course }
     }
 
-    /// The thread is the communicating one, from the begin of the run.
+    /// Marks the thread as the communicating one from the begin of the run.
     pub(crate) fn make_main(&mut self, thread: &mut ThreadHistory) {
         thread.is_main = true;
         thread.replay.begin_at(self.begin);
         self.courses.make_main(&mut thread.course);
     }
 
-    /// Takes a record of a thread.
+    /// Applies one record of a thread.
     pub(crate) fn apply(
         &mut self,
         thread: &mut ThreadHistory,
@@ -174,19 +177,19 @@ impl History {
         Ok(())
     }
 
-    /// Records of a thread could not be read: it is ignored until it sends a whole one again.
+    /// Counts unreadable records and ignores the thread until its producer resynchronises.
     pub(crate) fn lose(&mut self, thread: &mut ThreadHistory) {
         self.unread += 1;
         self.skip(thread);
     }
 
-    /// The same of records whose loss is counted already.
+    /// Ignores the thread until its producer resynchronises, for a loss that is counted elsewhere.
     pub(crate) fn skip(&mut self, thread: &mut ThreadHistory) {
         thread.replay.lose();
         self.miss(thread);
     }
 
-    /// Some of what a thread did is not known.
+    /// Notes a gap in the records of a thread.
     fn miss(&mut self, thread: &mut ThreadHistory) {
         if thread.is_main {
             self.phases.lose();
@@ -195,8 +198,8 @@ impl History {
         thread.course.lose();
     }
 
-    /// A thread has ended, or the run has, at stamp `end`: accounts for what its records do not
-    /// say, and adds its counters up.
+    /// Closes a thread at stamp `end`, because the thread or the run has ended: accounts for the
+    /// time and calls missing from its records, and adds its counters to the totals.
     pub(crate) fn close(
         &mut self,
         thread: &mut ThreadHistory,
@@ -248,8 +251,8 @@ impl History {
         }
     }
 
-    /// The run has ended at stamp `end`, and all its threads are closed. `has_main`: one of them
-    /// was the communicating one.
+    /// Completes the run at stamp `end`, after all threads are closed. `has_main`: one of them was
+    /// the communicating thread.
     pub(crate) fn finish(&mut self, has_main: bool, end: u64) {
         if !has_main {
             let length = end.saturating_sub(self.begin);
@@ -261,7 +264,7 @@ impl History {
         count_as(MemoryKind::Clusters, || self.courses.finish());
     }
 
-    /// Names new addresses, for so long at most.
+    /// Looks up pending addresses for at most `limit`.
     pub(crate) fn name_some(
         &mut self,
         limit: Duration,
@@ -273,19 +276,20 @@ impl History {
         addresses.name_some(limit, samples, tables, structures);
     }
 
-    /// Whether there are new addresses in its run.
+    /// Returns whether addresses of the current run are pending lookup.
     pub(crate) fn has_nameless(&self) -> bool {
         self.follows() && self.addresses.has_nameless()
     }
 
-    /// Names all addresses of its finished run that have no name yet, as far as there is time.
+    /// Names all addresses used by the finished run, as far as the deadline allows.
     pub(crate) fn name_used(&mut self, tables: &dyn Tables, structures: &mut Structures) {
         let used =
             used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
         self.addresses.name_all(used, tables, structures);
     }
 
-    /// Takes away the structure of functions that were given up, also for other processes.
+    /// Removes the structure of functions given up at the deadline, including those that were given
+    /// up for another process.
     pub(crate) fn drop_given_up(&mut self, structures: &Structures) {
         let used =
             used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
@@ -296,29 +300,29 @@ impl History {
         self.late.truncate(MAX_NAMED_LATE);
     }
 
-    /// Whether its courses are followed.
+    /// Returns whether temporal context trees are built.
     pub(crate) fn follows(&self) -> bool {
         self.courses.are_followed
     }
 
-    /// Its addresses.
+    /// Returns the address table.
     pub(crate) fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// Functions that its courses have come through, with the numbers of their modules; all but the first
-    /// `known`.
+    /// Returns the functions that occur in temporal context trees, with the numbers of their
+    /// modules, without the first `known` ones.
     pub(crate) fn functions_since(&self, known: usize) -> &[(u32, Arc<Function>)] {
         self.courses.keys.functions_since(known)
     }
 
-    /// Takes the name of an address from who has looked it up before.
+    /// Imports a symbol name that was recorded in a spool.
     pub(crate) fn learn(&mut self, name: &NameMeta) {
         self.addresses.learn(name);
     }
 
-    /// Returns the profile of the finished run, which ended at stamp `end`. `kept_period` is the sampling
-    /// period that the timers can keep, in stamps. All addresses must have their names by now.
+    /// Returns the profile of the finished run, which ended at stamp `end`. `kept_period` is the
+    /// sampling period that the timers can sustain, in stamps. All addresses must be named before.
     pub(crate) fn profile(&self, end: u64, kept_period: u64, facts: &Facts) -> ProcessProfile {
         let rate = facts.rate;
         let run = Run {
@@ -336,7 +340,7 @@ impl History {
             rate,
         };
         let picture = run.picture();
-        // The run is that of the communicating thread; others may outlive it.
+        // The run is that of the communicating thread; other threads may outlive it.
         let end = self.main_end.unwrap_or(end);
         let elapsed = end.saturating_sub(self.begin).saturating_sub(self.phases.paused());
         let clock = match ClockKind::from_u32(facts.clock) {
@@ -379,7 +383,8 @@ impl History {
         }
     }
 
-    /// When synchronisations returned, on the process's own clock.
+    /// Returns when synchronisations returned, on the process's own clock; `None` without an
+    /// anchor.
     fn releases(&self, facts: &Facts) -> Option<Releases> {
         let (ticks, ns) = facts.anchor?;
         let timeline = Timeline { anchor: Anchor { ticks, ns }, rate: facts.rate };
@@ -389,7 +394,7 @@ impl History {
         Some(Releases { begin_ns: timeline.ns(self.begin), ends })
     }
 
-    /// Memory in use, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
         let courses = self.courses.bytes();

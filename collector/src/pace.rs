@@ -1,31 +1,34 @@
-//! How fast the collector may look up names and structure while the job runs.
+//! Time budgets of the collector while the job runs: symbol lookup, draining and rare work.
 //!
-//! What is looked up is not urgent, and all of it comes from the cores that the job computes on: so it gets
-//! a small share of one core, and what is left at the end is looked up then.
+//! Lookups of names and structure are not urgent and take time from the cores that the job computes
+//! on. They are limited to a small fraction of one core; the rest is looked up at the end of the
+//! run.
 
 use std::time::{Duration, Instant};
 
-/// Share of a core, as one of so many parts.
+/// Lookup may use one part in `SHARE` of a core.
 const SHARE: u32 = 20;
-/// What is saved up at most, and needed to begin: to open the files of a module takes most of the time, so
-/// they are opened for many addresses at once.
+/// Maximum balance of the lookup budget, and the balance needed to start a batch. Most of the time
+/// goes into opening the files of a module, so they are opened for many addresses at once.
 const MOST_SAVED: Duration = Duration::from_millis(20);
-/// After how many times the time so far something is done again, of which this is the least.
+/// Exponential interval of [`Seldom`]: the next run is due after `GROWTH` times the elapsed time,
+/// which counts as at least `SOONEST`.
 const GROWTH: u32 = 2;
 const SOONEST: Duration = Duration::from_millis(500);
 
-/// Rings are read that hold so many bytes: some ten milliseconds of work, which at the end of a run is all
-/// that is left.
+/// Rings with this many pending bytes are drained at once. This is about ten milliseconds of work,
+/// which bounds what remains to be drained at the end of the run.
 const WORTH_BYTES: u64 = 32 << 10;
-/// They are read after this part of the run in any case, but after so long at least, and at most.
+/// Interval between drains of rings with fewer pending bytes: the elapsed run time divided by
+/// `EARLY_PART`, at least `SHORTEST` and at most `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(4);
 const EARLY_PART: u32 = 8;
 
-/// Time that may be spent.
+/// Time budget for lookups: earns one part in [`SHARE`] of the elapsed time.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// What is saved up, in nanoseconds; below zero, what is owed.
+    /// Time available, in nanoseconds, at most [`MOST_SAVED`]; negative after overspending.
     balance: i64,
     last: Option<Instant>,
 }
@@ -37,7 +40,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// What may be spent now, by one who `goes_on` or begins. Nothing else is zero.
+    /// Returns the time that a lookup may take now. A lookup that `goes_on` may use any positive
+    /// balance; a new one needs the full balance and otherwise gets zero.
     pub(crate) fn allows(&mut self, now: Instant, goes_on: bool) -> Duration {
         let earned = self.last.map_or(Duration::ZERO, |last| now.duration_since(last)) / SHARE;
         self.last = Some(now);
@@ -47,26 +51,27 @@ impl Pace {
         Duration::from_nanos(u64::try_from(self.balance).unwrap_or(0)) * u32::from(may_begin)
     }
 
-    /// So much was spent, perhaps more than was allowed.
+    /// Subtracts the time `spent`, which may exceed what [`Pace::allows`] returned.
     pub(crate) fn spend(&mut self, spent: Duration) {
         self.balance = self.balance.saturating_sub(nanoseconds(spent));
     }
 }
 
-/// Rings of which nobody rings are looked at so long after the last time at most: what is in them is to be
-/// on disk within a second.
+/// Maximum interval between polls while no doorbell rings. Keeps the journal on disk less than one
+/// second behind the rings.
 const LONGEST_PAUSE: Duration = Duration::from_millis(900);
 
-/// When rings are read that have room left: not before it is worth it, for much at a time takes less for each
-/// record. Early in a run that is sooner, since what it finds is still to be looked up.
+/// Schedule of drains for rings that have room left. Drains are batched, because the cost per
+/// record falls with the batch size. Early in a run they are more frequent, because the addresses
+/// they find are still to be looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// When they were read first, and last.
+    /// Times of the first and the last drain; `None` before the first.
     times: Option<(Instant, Instant)>,
 }
 
 impl Reading {
-    /// Whether they are to be read now, with so many bytes in them.
+    /// Returns whether the rings are to be drained now; `pending` is the number of bytes in them.
     pub(crate) fn is_due(&self, now: Instant, pending: u64) -> bool {
         self.times.is_none_or(|(first, last)| {
             let age = now.duration_since(first);
@@ -75,30 +80,30 @@ impl Reading {
         })
     }
 
-    /// How long they may be left alone where all is known that was seen: no longer than `shortest` early in a
-    /// run, where reading finds what is still to be looked up.
+    /// Returns the interval until the next poll if no address is left to look up: `shortest` early
+    /// in a run, where draining finds new addresses, and at most [`LONGEST_PAUSE`] later.
     pub(crate) fn pause(&self, now: Instant, shortest: Duration) -> Duration {
         let age = self.times.map_or(Duration::ZERO, |(first, _)| now.duration_since(first));
         (age / EARLY_PART).clamp(shortest, LONGEST_PAUSE)
     }
 
-    /// They are read now.
+    /// Records a drain at `now`.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.times = Some((self.times.map_or(now, |(first, _)| first), now));
     }
 }
 
-/// When to do again what takes long however little has changed since: after a multiple of the time, so that
-/// it is done a few times in a run, however long that lasts.
+/// Schedule of work that takes long even if little has changed. Its interval grows exponentially,
+/// so the number of runs grows with the logarithm of the run time only.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
     begin: Option<Instant>,
-    /// Since then.
+    /// Time from `begin` to the next run.
     next: Duration,
 }
 
 impl Seldom {
-    /// Whether it is to be done now.
+    /// Returns whether the work is due at `now`; if so, schedules the next run.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let passed = now.duration_since(*self.begin.get_or_insert(now));
         let is_due = passed >= self.next;
@@ -126,7 +131,7 @@ mod tests {
         let mut read = Vec::new();
         for tick in 0..600 {
             let now = begin + tick * 100 * MS;
-            // A ring fills in the last second.
+            // A ring fills up in the last second.
             let pending = if tick >= 590 { WORTH_BYTES } else { 100 };
             if reading.is_due(now, pending) {
                 reading.begin(now);
@@ -158,7 +163,7 @@ mod tests {
         for round in 0..10_000u32 {
             let allowed = pace.allows(now, round % 3 > 0);
             if allowed > Duration::ZERO {
-                // One lookup can take far longer than is allowed.
+                // A single lookup can take far longer than the budget allows.
                 let took = if round % 7 == 0 { 150 * MS } else { allowed };
                 pace.spend(took);
                 spent += took;

@@ -1,4 +1,4 @@
-//! One process: its segment, the rings of its threads, and its history.
+//! State of one collected process: its segment, the rings of its threads, and its history.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,49 +18,50 @@ use crate::spooling::meta::ThreadEnd;
 use crate::spooling::{Spooling, Told};
 use plimsoll_binary::Structures;
 
-/// How far counters of different cores may differ, in nanoseconds; a later record is garbage.
+/// Maximum difference between the time stamp counters of different cores, in nanoseconds. A record
+/// further in the future is invalid.
 const SKEW_NS: u64 = 1_000_000_000;
 
-/// Buffers that all processes of a collector use in turn.
+/// Buffers and tables that all processes of a collector share.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) decoder: Decoder,
-    /// What is known of the programs' code.
+    /// Structure of the programs' code.
     pub(crate) structures: Structures,
-    /// Where all that is read goes, too.
+    /// Spool that also receives all records read; `None` if no spool is written.
     pub(crate) spool: Option<Spooling>,
 }
 
-/// The life of one thread in an area.
+/// One thread during its use of a thread area. Areas are reused by later threads.
 pub(crate) struct Life {
     pub(crate) generation: u32,
-    /// Bytes of its stream read so far.
+    /// Number of bytes of the stream drained so far.
     pub(crate) position: u64,
-    /// Bytes of it that the spool's journal has.
+    /// Number of bytes of the stream that the journal contains.
     pub(crate) journaled: u64,
-    /// Before this position, another collector has read the stream, and the ring's bytes stand
-    /// only as long as the producer does not need the room.
+    /// Position up to which another collector has drained the stream. The producer may overwrite
+    /// the ring's bytes before it.
     pub(crate) read_before: u64,
     pub(crate) thread: ThreadHistory,
-    /// Its stream in the spool.
+    /// Stream of the thread in the spool; `None` without a spool.
     pub(crate) stream: Option<u32>,
 }
 
 impl Life {
-    /// From where on nobody has read its stream yet.
+    /// Returns the position from which no collector has read the stream yet.
     pub(crate) fn unread(&self) -> u64 {
         self.position.max(self.read_before)
     }
 }
 
-/// A thread area, mapped when it was first used.
+/// A thread area, mapped at its first use.
 pub(crate) struct Seat {
     pub(crate) area: Area,
     pub(crate) life: Option<Life>,
 }
 
-/// A process that is collected.
+/// A process attached to the collector.
 pub(crate) struct Process {
     pub(crate) segment: Segment,
     pub(crate) pid: u32,
@@ -68,27 +69,29 @@ pub(crate) struct Process {
     pub(crate) seats: Vec<Option<Seat>>,
     /// Area and generation of the communicating thread.
     pub(crate) main: Option<(usize, u32)>,
-    /// Its stream in the spool.
+    /// Stream of the communicating thread in the spool.
     pub(crate) main_stream: Option<u32>,
     pub(crate) history: History,
-    /// The first round finds streams that another collector may have begun to read.
+    /// Set until the first poll is done, which finds streams that another collector may have begun
+    /// to read.
     pub(crate) first_round: bool,
-    /// What the spool has been told of it, if it is in one.
+    /// Progress of writing the process's tables to the spool; `None` without a spool.
     pub(crate) told: Option<Told>,
-    /// How often its bell had been rung when it was looked at last.
+    /// Doorbell count at the last call of [`Process::listen`].
     heard: u32,
-    /// When the run ended, once all of it was read.
+    /// Stamp of the end of the run; `None` until all of it was drained.
     concluded: Option<u64>,
-    /// Stamp at which it was seen alive last.
+    /// Stamp of the last check that found the process alive.
     pub(crate) seen_alive: u64,
-    /// Stamp of its death, or of its end before its time: the earliest that is possible.
+    /// Earliest possible stamp of the process's death or premature end.
     pub(crate) died: Option<u64>,
-    /// Stamp at which its run ends because another process died.
+    /// Stamp at which the run ends because another process died.
     pub(crate) cut: Option<u64>,
 }
 
 impl Process {
-    /// Attaches a process, with a bound on the memory for it.
+    /// Attaches a process and limits the memory of its history to `memory_bytes`. `follows`: build
+    /// temporal context trees.
     pub(crate) fn attach(
         pid: u32,
         fd: i32,
@@ -119,33 +122,33 @@ impl Process {
         })
     }
 
-    /// Whether this is that process.
+    /// Returns whether this process has that id and start time.
     pub(crate) fn is(&self, pid: u32, start_time: u64) -> bool {
         (self.pid, self.start_time) == (pid, start_time)
     }
 
-    /// What it rings from now on is news.
+    /// Snapshots the doorbell count; later rings wake the collector.
     pub(crate) fn listen(&mut self) {
         self.heard = self.segment.process().bell.rings();
     }
 
-    /// Its bell, and how often that had been rung when it was listened to.
+    /// Returns the doorbell and its count at the last call of [`Process::listen`].
     pub(crate) fn bell(&self) -> (Bell, u32) {
         (self.segment.bell(), self.heard)
     }
 
-    /// Names new addresses, for so long at most.
+    /// Looks up names of new addresses, for at most `limit`.
     pub(crate) fn name_some(&mut self, limit: Duration, structures: &mut Structures) {
         self.history.name_some(limit, &self.segment, structures);
     }
 
-    /// Whether there are new addresses.
+    /// Returns whether there are addresses without names.
     pub(crate) fn has_nameless(&self) -> bool {
         self.history.has_nameless()
     }
 
-    /// The run, after [`Process::conclude`]; that of all processes of the collector comes first, so
-    /// that the same functions have their loops in all of them.
+    /// Returns the profile of the run, after [`Process::conclude`]. The collector concludes all
+    /// processes first, so that equal functions have their loops in all profiles.
     pub(crate) fn finish(&mut self, scratch: &mut Scratch) -> ProcessProfile {
         let end = self.conclude(scratch);
         self.history.drop_given_up(&scratch.structures);
@@ -156,13 +159,13 @@ impl Process {
         let kept_period = self.segment.process().kept_period_stamps.load(Ordering::Relaxed);
         let profile =
             count_as(MemoryKind::Analysis, || self.history.profile(end, kept_period, &facts));
-        // The process is heard of the report only: what its profile was made from is not needed.
+        // From here on the process only waits for the report: the history is not needed any more.
         self.history = History::new(self.history.begin(), 0, false, false);
         profile
     }
 
-    /// Reads the rest, accounts for what is open, and names what was used, as far as there is time:
-    /// once. Returns when the run ended.
+    /// Drains the remaining records, closes open calls, and looks up the names in use as far as
+    /// time allows. Later calls do nothing. Returns the stamp of the end of the run.
     pub(crate) fn conclude(&mut self, scratch: &mut Scratch) -> u64 {
         if let Some(end) = self.concluded {
             return end;
@@ -176,13 +179,13 @@ impl Process {
         end
     }
 
-    /// Bytes of the segment that are in memory.
+    /// Returns the resident bytes of the segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         let areas = self.seats.iter().flatten().map(|seat| seat.area.resident_bytes());
         self.segment.table_bytes() + areas.sum::<u64>()
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let lives = self.seats.iter().flatten().filter_map(|seat| seat.life.as_ref());
         self.history.bytes() + lives.map(|life| life.thread.course.bytes()).sum::<u64>()
@@ -211,12 +214,12 @@ impl Process {
         }
     }
 
-    /// Whether the thread that lives in area `index` is the communicating one.
+    /// Returns whether the current thread of area `index` is the communicating one.
     pub(crate) fn is_main(&self, index: usize, life: &Life) -> bool {
         self.main == Some((index, life.generation))
     }
 
-    /// A thread has ended, or the run has, at stamp `end`.
+    /// Closes a thread that ended, or was alive when the run ended, at stamp `end`.
     pub(crate) fn close_life(
         &mut self,
         area: &Area,
@@ -233,28 +236,29 @@ impl Process {
         }
     }
 
-    /// The code with which the process announces that it ends before its time.
+    /// Returns the code with which the process announces its premature end, if it does.
     pub(crate) fn ending(&self) -> Option<u32> {
         let code = self.segment.process().ending.load(Ordering::Acquire);
         (code != 0).then_some(code)
     }
 
-    /// Tells the process that a report has been made.
+    /// Notifies the process that a report has been made.
     pub(crate) fn acknowledge(&self) {
         self.segment.process().reported.fetch_or(1, Ordering::Release);
     }
 
-    /// Tells the process that nobody of its node has died, whatever is reported.
+    /// Notifies the process that no process of its node has died, whatever is reported.
     pub(crate) fn outlive(&self) {
         self.segment.process().outlived.store(1, Ordering::Release);
     }
 
-    /// Tells the process that its report has come a step further.
+    /// Notifies the process that its report has made progress.
     pub(crate) fn advance(&self) {
         self.segment.process().reported.fetch_add(2, Ordering::Relaxed);
     }
 
-    /// The run's window; if its begin has changed, throws away what was gathered before.
+    /// Returns the window of the run. If the begin of the run has changed, discards the data from
+    /// before.
     pub(crate) fn window(&mut self) -> Window {
         let begin = begin_stamp(&self.segment);
         if begin != self.history.begin() {
@@ -266,14 +270,14 @@ impl Process {
         Window { begin, end: end.min(self.cut.unwrap_or(u64::MAX)), latest }
     }
 
-    /// Begins the run anew.
+    /// Restarts the run at stamp `begin`.
     pub(crate) fn restart(&mut self, begin: u64) {
         let live = self.seats.iter().flatten().filter(|seat| seat.life.is_some()).count() as u32;
-        // The thread that is just being read is out of its seat.
+        // The thread being drained is not in its seat.
         self.history.restart(begin, live + 1);
     }
 
-    /// The process's own reading of both clocks.
+    /// Returns the simultaneous reading of both clocks that the process made.
     fn anchor(&self) -> Anchor {
         let header = self.segment.process();
         Anchor {
@@ -287,7 +291,7 @@ impl Process {
         Rate::since(self.anchor(), coarse)
     }
 
-    /// Accounts for all threads that live when the run ends.
+    /// Closes all threads that are alive when the run ends.
     fn close_threads(&mut self, end: u64, scratch: &mut Scratch) {
         for index in 0..self.seats.len() {
             let Some(mut seat) = self.seats[index].take() else { continue };
@@ -300,8 +304,9 @@ impl Process {
         }
     }
 
-    /// When the run ended: with the first death on the node, or else as the process says; now, if
-    /// it goes on; with what it last did, if it has died.
+    /// Returns the stamp of the end of the run: the first death on the node, or else the end that
+    /// the process announced; otherwise now if the process is alive, or its last activity if it has
+    /// died.
     fn end(&self) -> u64 {
         let now = stamp_now().max(self.history.begin());
         let said = self.segment.process().end_stamp.load(Ordering::Acquire);
@@ -311,11 +316,11 @@ impl Process {
             None if is_alive(self.pid, self.start_time) => now,
             None => self.last_sign().min(now),
         };
-        // What was booked before the end was known has happened.
+        // Time that was charged before the end was known lies within the run.
         end.min(self.cut.unwrap_or(u64::MAX)).max(self.main_booked())
     }
 
-    /// Stamp of the last thing that a thread is known to have done; now if there is none.
+    /// Returns the stamp of the last known activity of any thread; now if there is none.
     pub(crate) fn last_sign(&self) -> u64 {
         let last = self.seats.iter().flatten().filter_map(|seat| {
             let thread = seat.area.thread();
@@ -329,18 +334,19 @@ impl Process {
         last.max().unwrap_or_else(stamp_now)
     }
 
-    /// Up to where the time of any of its threads has been booked.
+    /// Returns the stamp up to which the time of any thread has been charged; 0 if none was.
     pub(crate) fn booked(&self) -> u64 {
         let lives = self.seats.iter().flatten().filter_map(|seat| seat.life.as_ref());
         lives.filter_map(|life| life.thread.replay.booked()).max().unwrap_or(0)
     }
 
-    /// Nanoseconds in a number of stamps.
+    /// Converts a number of stamps to nanoseconds.
     pub(crate) fn ns(&self, stamps: u64) -> u64 {
         self.exact_rate().ns(stamps)
     }
 
-    /// Up to where the communicating thread's time has been booked.
+    /// Returns the stamp up to which the communicating thread's time has been charged; 0 if none
+    /// was.
     fn main_booked(&self) -> u64 {
         let Some((area, generation)) = self.main else { return 0 };
         let life = self.seats.get(area).and_then(|seat| seat.as_ref()?.life.as_ref());
@@ -349,7 +355,7 @@ impl Process {
     }
 }
 
-/// What holds for the process while its records are read.
+/// Returns the settings under which the process's records are replayed.
 pub(crate) fn setting(segment: &Segment, window: Window) -> Setting<'_> {
     let period = segment.process().kept_period_stamps.load(Ordering::Relaxed);
     Setting { tables: segment, window, rate: rate(segment), period }
@@ -359,12 +365,12 @@ fn only_samples(segment: &Segment) -> bool {
     segment.process().only_samples.load(Ordering::Relaxed) != 0
 }
 
-/// Length of a stamp as the process measured it.
+/// Returns the length of a stamp as the process measured it.
 fn rate(segment: &Segment) -> Rate {
     Rate::coarse(segment.process().ns_per_ticks_q32.load(Ordering::Relaxed))
 }
 
-/// What a thread's area says beside its stream.
+/// Reads the counters in a thread's area that are not part of its stream.
 pub(crate) fn last_words(area: &Area) -> LastWords {
     let thread = area.thread();
     let tallies = area.slots().iter().zip(0..).filter_map(|(counters, slot)| {
@@ -399,7 +405,8 @@ pub(crate) fn last_words(area: &Area) -> LastWords {
     }
 }
 
-/// Stamp of the begin of the run: what the process says, or else its own start.
+/// Returns the stamp of the begin of the run: the one that the process announced, or else its
+/// start.
 fn begin_stamp(segment: &Segment) -> u64 {
     let header = segment.process();
     match header.begin_stamp.load(Ordering::Acquire) {
@@ -408,10 +415,10 @@ fn begin_stamp(segment: &Segment) -> u64 {
     }
 }
 
-/// Whether the process that started at `start_time` still runs; a zombie does not.
+/// Returns whether the process that started at `start_time` still runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32, start_time: u64) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The command's name may hold anything, but no field after it holds a parenthesis.
+    // The command name may contain any character, but no field after it contains a parenthesis.
     let Some((_, fields)) = stat.rsplit_once(')') else { return false };
     let mut fields = fields.split_whitespace();
     let state = fields.next();

@@ -1,5 +1,5 @@
-//! What the collector hands on: one process's run as a tree of calling contexts, with the time of
-//! each context in each phase.
+//! The profile of a process: its run as a tree of calling contexts, with the time of each context
+//! in each phase.
 //!
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
@@ -29,20 +29,20 @@ pub enum FrameKind {
 /// A frame of a call path, in the user's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Frame {
-    /// What it stands for.
+    /// Kind of the frame.
     pub kind: FrameKind,
     /// Demangled name without parameters and return type; without symbols `module+0x1234`.
     pub function: String,
-    /// Source file, where debug information tells.
+    /// Source file; `None` without debug information.
     pub file: Option<String>,
-    /// Source line, where debug information tells.
+    /// Source line; `None` without debug information.
     pub line: Option<u32>,
-    /// Where a loop begins, in bytes from the begin of its function, if debug information tells no line:
-    /// what tells it from others of that function.
+    /// Begin of a loop without a source line, in bytes from the begin of its function.
+    /// Distinguishes it from other loops of that function.
     pub offset: Option<u64>,
     /// File name of the module that holds the code.
     pub module: String,
-    /// Set for a wrapped call ([`plimsoll_calls`]): its id.
+    /// Id of a wrapped call ([`plimsoll_calls`]); `None` for all other frames.
     pub call: Option<u16>,
 }
 
@@ -56,8 +56,8 @@ pub struct Node {
     pub parent: Option<NodeId>,
     /// Index into [`ContextTree::frames`].
     pub frame: u32,
-    /// Tells several call sites of one MPI call in one function apart: offset of the return
-    /// address in its module. 0 for all other frames.
+    /// Call site of an MPI call: offset of the return address in its module. Distinguishes several
+    /// call sites in one function. 0 for all other frames.
     pub site: u64,
 }
 
@@ -70,21 +70,22 @@ pub struct ContextTree {
     pub nodes: Vec<Node>,
 }
 
-/// What was measured in one context, itself only (without the contexts that it calls).
+/// Exclusive values of one context: those of the contexts that it calls are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeValue {
-    /// Wall time.
+    /// Wall time, in nanoseconds.
     pub exclusive_ns: u64,
-    /// Part of it that the thread was runnable without a core.
+    /// Part of `exclusive_ns` in which the thread was runnable without a core.
     pub run_delay_ns: u64,
-    /// Calls: exact for wrapped calls; else a lower bound, the instances seen to begin.
+    /// Number of calls: exact for wrapped calls, otherwise a lower bound (calls that samples saw
+    /// begin).
     pub calls: u64,
-    /// Bytes moved by a wrapped call, where its arguments tell.
+    /// Bytes moved by a wrapped call, where its arguments state them.
     pub bytes: u64,
-    /// Wall time of those of its wrapped calls that each took [`LONG_CALL_NS`] or more.
+    /// Wall time of the wrapped calls that each took at least [`LONG_CALL_NS`].
     #[serde(default)]
     pub long_ns: u64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
@@ -101,13 +102,13 @@ pub struct PartnerValue {
     pub bytes: u64,
     /// Messages received from the partner.
     pub received: u64,
-    /// Time in calls that completed these messages. Time of a call that completed several is shared
-    /// evenly by those it received or, if it received none, by those it sent.
+    /// Time in calls that completed these messages. The time of a call that completed several
+    /// messages is divided evenly among those received or, if there are none, among those sent.
     pub waited_ns: u64,
 }
 
-/// What a call takes at least to be a long one: five sampling periods (PPoPP20, 5.3.2) of the default
-/// length, whatever the period is, so that it decides no verdict.
+/// Minimum duration of a long call: five sampling periods (PPoPP20, 5.3.2) of the default length.
+/// It does not depend on the actual period, so the period does not affect a verdict.
 pub const LONG_CALL_NS: u64 = 20_000_000;
 
 impl NodeValue {
@@ -127,22 +128,22 @@ impl NodeValue {
     }
 }
 
-/// All instances of one phase: what lies between a global synchronisation at one place and the
-/// next at another (or the same) place, the ending synchronisation included (PPoPP20, 4.2).
+/// All instances of one phase: the code between a global synchronisation in one context and the
+/// next one in another (or the same) context, the ending synchronisation included (PPoPP20, 4.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseProfile {
     /// The synchronisation after which it begins; `None` at the start of the run.
     pub begins_after: Option<NodeId>,
     /// The synchronisation with whose return it ends; `None` if the run ended without one.
     pub ends_in: Option<NodeId>,
-    /// Index of the synchronisation that ends its first instance: the same on every rank, and so
-    /// the phase's name across ranks.
+    /// Index of the synchronisation that ends the first instance. Equal on every rank; identifies
+    /// the phase across ranks.
     pub first_index: u64,
     /// Index of the synchronisation that ends its last instance.
     pub last_index: u64,
     /// Number of instances.
     pub instances: u64,
-    /// Begin of the first instance, since the begin of the run.
+    /// Begin of the first instance, in nanoseconds since the begin of the run.
     pub first_begin_ns: u64,
     /// Wall time of all instances.
     pub duration_ns: u64,
@@ -150,25 +151,25 @@ pub struct PhaseProfile {
     pub values: Vec<(NodeId, NodeValue)>,
 }
 
-/// Some of the ranks: the members of a communicator that is not the world's.
+/// A subgroup: the ranks of a communicator smaller than the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Part {
-    /// What its members call it.
+    /// Number by which the members identify the subgroup.
     pub name: u32,
-    /// How many they are.
+    /// Number of member ranks.
     pub ranks: u32,
 }
 
-/// One instance of a phase on this process, kept whole, or a division of one: a stretch of it that begins
-/// or ends where a part of the ranks synchronised.
+/// One instance of a phase on this process, kept whole, or a division of an instance: the code
+/// between two synchronisations, at least one of them a subgroup's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceRow {
-    /// Which ranks the synchronisation that ends it is of; `None`: all of them.
+    /// Subgroup of the synchronisation that ends the row; `None` for all ranks.
     #[serde(default)]
     pub part: Option<Part>,
-    /// Index of that synchronisation: the same on each of these ranks.
+    /// Index of the synchronisation that ends the row: equal on each of its ranks.
     pub index: u64,
-    /// Its call path; `None` at the end of the run.
+    /// Context of the synchronisation that ends the row; `None` at the end of the run.
     #[serde(default)]
     pub ends_in: Option<NodeId>,
     /// Index into [`ProcessProfile::phases`].
@@ -179,8 +180,9 @@ pub struct InstanceRow {
     pub values: Vec<(NodeId, u64)>,
 }
 
-/// Instances kept whole: those whose [`instance_level`] is at least `level`. Ranks that kept
-/// different levels are brought to the highest by dropping rows; then all hold the same instances.
+/// Instances kept whole: those with an [`instance_level`] of at least `level`. When ranks kept
+/// different levels, rows below the highest level are dropped; then all ranks hold the same
+/// instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceRows {
     /// Lowest level that is kept: one instance in 2^level.
@@ -189,75 +191,78 @@ pub struct InstanceRows {
     pub rows: Vec<InstanceRow>,
 }
 
-/// A loop in one calling context, and its iterations as far as samples tell them apart (ICS18, 3.2).
+/// A loop in one calling context, and its iterations as far as samples tell them apart (ICS18,
+/// 3.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopProfile {
-    /// Its node.
+    /// Context of the loop.
     pub node: NodeId,
-    /// How often it was entered.
+    /// Number of times that the loop was entered.
     pub executions: u64,
     /// Wall time of all executions.
     pub duration_ns: u64,
-    /// Iterations of all executions.
+    /// Number of iterations of all executions.
     pub accepted: u64,
-    /// Stretches of all executions that were too short to be iterations.
+    /// Number of candidates, in all executions, that were too short to be iterations.
     pub rejected: u64,
-    /// How many iterations in a row each of `durations` holds.
+    /// Number of consecutive iterations in each entry of `durations`.
     pub stride: u64,
-    /// Wall time and number of iterations, by their order, of all executions.
+    /// Wall time and number of iterations of each entry, by iteration order, over all executions.
     pub durations: Vec<(u64, u64)>,
-    /// Iterations that were alike: their numbers, how many they are in all executions, their time.
+    /// Clusters of similar iterations: iteration numbers, number of iterations in all executions,
+    /// and their wall time in nanoseconds.
     pub clusters: Vec<(Members, u64, u64)>,
 }
 
-/// What a key of a course stands for.
+/// Meaning of a key in a temporal context tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CourseKey {
-    /// A procedure, a wrapped call or a loop, in its context; `None` for what lies outside of main or
-    /// of the start routine, such as the thread itself.
+    /// Context of a procedure, a wrapped call or a loop; `None` for frames outside of main or of
+    /// the start routine, such as the thread itself.
     pub node: Option<NodeId>,
-    /// Of a call, the return address in its module's file: it tells calls of one procedure in one
-    /// context apart. Where nothing called it, its own address; 0 for a loop.
+    /// Return address of a call, in its module's file: distinguishes calls of one procedure in one
+    /// context. The frame's own address if it has no caller; 0 for a loop.
     pub site: u64,
-    /// Its place in the control flow of the procedure that holds it, the same in every process: what can
-    /// run before it without a back edge has a lower one. `None` where that is not known.
+    /// Position in the control flow of the enclosing procedure, equal in every process: code that
+    /// can run earlier without a back edge has a lower position. `None` if the control flow is not
+    /// known.
     pub position: Option<u64>,
 }
 
-/// The course of a thread: its temporal context tree (ICS18, 3.1).
+/// The temporal context tree of a thread (ICS18, 3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CourseProfile {
     /// Calls and loops by time, in nanoseconds. Its root is the thread.
     pub tree: clusters::Node,
-    /// What its keys stand for: a key is an index. No two have the same `node` and `site`.
+    /// Meaning of the keys: a key is an index. No two entries have equal `node` and `site`.
     pub keys: Vec<CourseKey>,
 }
 
-/// Threads beside the communicating one, that did alike (ICS18, 4.2). Of more than 64 that live at the same
-/// time the later ones are not followed.
+/// Clusters of similar threads other than the communicating one (ICS18, 4.2). When more than 64
+/// threads live at the same time, the later ones are not followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrewProfile {
-    /// As [`CourseProfile::tree`], of threads by the order in which they were seen. Threads without
-    /// samples are in none.
+    /// Clusters of trees as in [`CourseProfile::tree`]; members are threads, numbered in the order
+    /// in which they were first seen. Threads without samples are in no cluster.
     pub clusters: Vec<clusters::Cluster>,
-    /// As [`CourseProfile::keys`].
+    /// Meaning of the keys, as in [`CourseProfile::keys`].
     pub keys: Vec<CourseKey>,
 }
 
-/// A function that stands without its loops, inlined calls and lines, because these were not looked up by
+/// A function without loops, inlined calls and lines, because its structure was not looked up by
 /// the deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateFunction {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
     /// Samples in the function itself.
     pub samples: u64,
 }
 
-/// Most [`LateFunction`]s of a process that are named.
+/// Maximum number of [`LateFunction`]s that a profile names.
 pub const MAX_NAMED_LATE: usize = 8;
 
-/// What the measurement cost and what it could not do.
+/// Costs and gaps of the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionCounts {
     /// Samples taken.
@@ -266,7 +271,7 @@ pub struct CollectionCounts {
     pub lost: u64,
     /// Samples whose outer frames are missing.
     pub truncated: u64,
-    /// Calls of MPI that were counted.
+    /// Number of MPI calls counted.
     pub mpi_calls: u64,
     /// Bytes of records written into the rings.
     pub record_bytes: u64,
@@ -274,110 +279,112 @@ pub struct CollectionCounts {
     pub sampling_cpu_ns: u64,
     /// Return addresses marked.
     pub marks_planted: u64,
-    /// Marks that the next sample found.
+    /// Marks that the next sample reached.
     pub marks_hit: u64,
-    /// Marks that it did not find.
+    /// Marks that the next sample did not reach.
     pub marks_stale: u64,
-    /// Stacks that a mark or an open call shortened, held against the whole one.
+    /// Stacks shortened by a mark or an open call that were compared with the whole stack.
     pub marks_verified: u64,
-    /// Of these, the ones that differed.
+    /// Number of `marks_verified` stacks that differed from the whole stack.
     pub marks_mismatched: u64,
-    /// Why return addresses were not marked, a [`plimsoll_agent::marks::retreat::Reason`], or 0.
+    /// Reason why return addresses were not marked, a [`plimsoll_agent::marks::retreat::Reason`]; 0
+    /// if they were.
     pub marks_off: u32,
-    /// Threads that could not be sampled, or not to their end.
+    /// Number of threads that could not be sampled, or not to their end.
     pub unsampled_threads: u64,
-    /// Those of them of which nothing is known: they are not among the profile's threads.
+    /// Number of `unsampled_threads` without any record; the profile's threads do not include them.
     pub unseen_threads: u64,
-    /// What was not followed: bits of [`plimsoll_wire::sync::unfollowed`].
+    /// Synchronisations that were not followed: bits of [`plimsoll_wire::sync::unfollowed`].
     #[serde(default)]
     pub unfollowed: u32,
-    /// The application took the sampling signal for itself.
+    /// Set if the application took over the sampling signal.
     pub stepped_aside: bool,
-    /// Code of ours failed in the process: what was measured is not to be trusted.
+    /// Set if code of this library failed in the process: the measurement is not to be trusted.
     pub failed: bool,
-    /// Functions that stand without their loops, inlined calls and lines, because these were not looked up
-    /// by the deadline.
+    /// Number of functions without loops, inlined calls and lines, because their structure was not
+    /// looked up by the deadline.
     pub late_functions: u64,
-    /// Samples in these functions themselves.
+    /// Exclusive samples of the `late_functions`.
     pub late_samples: u64,
 }
 
-/// When global synchronisations let a process go, on its own node's clock: CLOCK_MONOTONIC as the
-/// process reads it, in nanoseconds.
+/// Times at which global synchronisations returned in a process, on the clock of its node:
+/// CLOCK_MONOTONIC as the process reads it, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Releases {
     /// Begin of the run.
     pub begin_ns: u64,
-    /// Index of each synchronisation that was kept, the same on every rank, and when it returned here.
-    /// Of a long run some are kept, those of the highest [`instance_level`]s, by ascending index.
+    /// Index of each kept synchronisation, equal on every rank, and the time of its return here, by
+    /// ascending index. Long runs keep only the highest [`instance_level`]s.
     pub ends: Vec<(u64, u64)>,
 }
 
-/// A place from which MPI was called to synchronise, as samples saw it.
+/// Call path of a synchronising MPI call, as found by samples.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SyncSite {
-    /// Return addresses from main on, each in its module's file; the call of MPI is the last.
+    /// Return addresses from main inwards, each in its module's file; the last one is that of the
+    /// MPI call.
     pub chain: Vec<u64>,
-    /// The call of MPI: a [`plimsoll_calls::CallId`].
+    /// Id of the MPI call: a [`plimsoll_calls::CallId`].
     pub call: u16,
-    /// Its context.
+    /// Context of the MPI call.
     pub node: NodeId,
 }
 
-/// What a procedure that went on may have called and returned from between two samples, by its control
-/// flow: on the shortest way, with no loop gone around more often than it must have been.
+/// Calls that a procedure may have made and returned from between two samples, according to its
+/// control flow: those on the shortest path, with the minimum number of loop iterations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passage {
-    /// Return addresses of the calls that the procedure lies in, from main on, as in [`SyncSite::chain`].
+    /// Return addresses of the procedure's callers, from main inwards, as in [`SyncSite::chain`].
     pub outer: Vec<u64>,
-    /// Addresses of its calls, in its module's file, ascending.
+    /// Addresses of the procedure's calls, in its module's file, ascending.
     pub calls: Vec<u64>,
 }
 
-/// The communicating thread was seen in a context, in one sample or in several one after another.
+/// Consecutive samples of the communicating thread in one context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
-    /// When it was last seen elsewhere, since the begin of the run.
+    /// Time of the last sample elsewhere, in nanoseconds since the begin of the run.
     pub earliest_ns: u64,
-    /// From when on its time counts, as neighbouring samples share the time between them.
+    /// Begin of the time charged to this context: neighbouring samples share the time between them.
     pub at_ns: u64,
-    /// When it was first seen here.
+    /// Time of the first sample here.
     pub latest_ns: u64,
-    /// And last.
+    /// Time of the last sample here.
     pub last_ns: u64,
-    /// The context.
+    /// Context of the samples.
     pub node: NodeId,
-    /// Procedures that began since the sight before, a lower bound.
+    /// Procedures that began since the previous entry, a lower bound.
     pub begun: Vec<NodeId>,
     /// Number of samples.
     pub samples: u64,
-    /// How long it waited for a core.
+    /// Time in which the thread was runnable without a core.
     pub run_delay_ns: u64,
-    /// The synchronisation that it is inside: an index into [`Series::sites`].
+    /// Enclosing synchronisation, an index into [`Series::sites`]; `None` outside of one.
     pub inside: Option<u32>,
-    /// That is the same call as at the sight before.
+    /// Set if `inside` is the call that already was open at the previous entry.
     pub goes_on: bool,
-    /// What else it may have called since the sight before: an index into [`Series::ways`].
+    /// Other calls that may have happened since the previous entry: an index into [`Series::ways`].
     pub way: Option<u32>,
 }
 
-/// What samples saw of the communicating thread, in their order: of a process whose calls are not
-/// measured.
+/// Samples of the communicating thread, in their order, for a process without measured calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
-    /// Nothing is missing. Else there are no sights.
+    /// Set if no sample is missing; otherwise `sights` is empty.
     pub is_whole: bool,
-    /// By time.
+    /// Samples by ascending time.
     pub sights: Vec<Sight>,
-    /// Synchronisations that it was seen in.
+    /// Synchronisations in which samples found the thread.
     pub sites: Vec<SyncSite>,
-    /// Parts of ways, each in one procedure.
+    /// Elements of `ways`, each in one procedure.
     pub passages: Vec<Passage>,
-    /// Ways between two sights: indices into `passages`.
+    /// Control-flow paths between two neighbouring sights, as indices into `passages`.
     pub ways: Vec<Vec<u32>>,
 }
 
-/// What a thread did in one bin of its run. The sums of all bins are the run, but for what was paused.
+/// Time of a thread by context in one bin of its run. All bins add up to the run time without
+/// pauses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeBin {
     /// Exclusive wall time of the contexts with the most time, by node id, each once.
@@ -388,19 +395,19 @@ pub struct TimeBin {
     pub other_calls_ns: u64,
 }
 
-/// The communicating thread's time in equal bins from the begin of the run on. The last bin reaches to
-/// the end of the run or beyond it.
+/// The communicating thread's time in equal bins from the begin of the run on. The last bin reaches
+/// to the end of the run or beyond it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSeries {
-    /// Length of a bin; 0 where there is none.
+    /// Length of a bin, in nanoseconds; 0 if there are no bins.
     pub width_ns: u64,
-    /// At most 256.
+    /// Bins by time, at most 256.
     pub bins: Vec<TimeBin>,
 }
 
 impl TimeSeries {
-    /// Adds time of a context in a stretch of the run, in nanoseconds since its begin, evenly. Makes
-    /// as many bins as that takes: for profiles that no collector makes.
+    /// Adds the time of a context from `begin_ns` to `end_ns` (since the begin of the run) to the
+    /// bins that it overlaps, and adds bins as needed: for profiles that no collector makes.
     pub fn add(&mut self, node: NodeId, begin_ns: u64, end_ns: u64) {
         let width = self.width_ns.max(1);
         let mut at = begin_ns;
@@ -423,22 +430,24 @@ impl TimeSeries {
 /// One process's run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessProfile {
-    /// Contexts of all its threads.
+    /// Contexts of all threads.
     pub tree: ContextTree,
     /// Phases of the thread that communicates, by order of `first_index`.
     pub phases: Vec<PhaseProfile>,
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,
-    /// Divisions of instances kept whole: of those of a part, ever fewer are offered
-    /// ([`plimsoll_wire::sync::least_level`]).
+    /// Divisions of instances kept whole. The longer the run, the smaller the fraction of a
+    /// subgroup's divisions that is offered ([`plimsoll_wire::sync::least_level`]).
     #[serde(default)]
     pub divisions: InstanceRows,
-    /// When synchronisations returned; `None` where it is not known how stamps stand to the node's clock.
+    /// Times at which synchronisations returned; `None` if the offset between stamps and the node's
+    /// clock is not known.
     pub releases: Option<Releases>,
-    /// What samples saw, where calls are not measured: then the phases are yet to be found.
+    /// Samples in their order, if calls are not measured: the phases are then still to be found.
+    /// `None` if calls are measured.
     #[serde(default)]
     pub series: Option<Series>,
-    /// Its time by bins of the run.
+    /// Time of the communicating thread by bins of the run.
     #[serde(default)]
     pub times: TimeSeries,
     /// Contexts of all other threads, over the whole run, by node id, each once.
@@ -446,32 +455,33 @@ pub struct ProcessProfile {
     /// Messages of all threads over the whole run, by node id and partner, each pair once.
     #[serde(default)]
     pub partners: Vec<PartnerValue>,
-    /// What the thread that communicates did, in order; `None` if that was not followed.
+    /// Temporal context tree of the communicating thread; `None` if it was not built.
     pub course: Option<CourseProfile>,
-    /// What the other threads did.
+    /// Clusters of the other threads.
     #[serde(default)]
     pub crew: CrewProfile,
-    /// Loops of its course, each node once.
+    /// Loops of `course`, each node once.
     pub loops: Vec<LoopProfile>,
-    /// Application threads seen, the communicating one included.
+    /// Number of application threads seen, including the communicating one.
     pub threads: u32,
-    /// Global synchronisations seen.
+    /// Number of global synchronisations seen.
     pub syncs: u64,
-    /// Length of the run: from its begin to its end, on this process.
+    /// Duration of the run on this process, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Asked sampling period.
+    /// Requested sampling period, in nanoseconds.
     pub period_ns: u64,
-    /// Sampling period that the timers can keep, at least the asked one: where the kernel refuses perf
-    /// events, CPU timers keep no period shorter than its tick. Thresholds that count in periods use it.
+    /// Sampling period that the timers can keep, in nanoseconds, at least `period_ns`: without perf
+    /// events, CPU timers keep no period shorter than the kernel's tick. Thresholds in periods use
+    /// it.
     pub kept_period_ns: u64,
-    /// Period that the samples kept: CPU time per sample; 0 without samples.
+    /// Measured sampling period: CPU time per sample, in nanoseconds; 0 without samples.
     pub effective_period_ns: u64,
-    /// What drove the samples: "cpu", "timer" or "wall".
+    /// Source of the sampling signal: "cpu", "timer" or "wall".
     pub clock: String,
-    /// What the measurement cost and missed.
+    /// Costs and gaps of the measurement.
     pub collection: CollectionCounts,
-    /// Functions without structure, those with most samples first; at most [`MAX_NAMED_LATE`] of
-    /// [`CollectionCounts::late_functions`].
+    /// Functions without structure, by descending number of samples; at most [`MAX_NAMED_LATE`] out
+    /// of [`CollectionCounts::late_functions`].
     #[serde(default)]
     pub late: Vec<LateFunction>,
 }

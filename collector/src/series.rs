@@ -1,12 +1,14 @@
-//! The samples of the communicating thread in their order: kept where nothing else is known of it, for
-//! where synchronisations end is then found out only when the ranks are compared (PPoPP20, 4).
+//! The samples of the communicating thread in their order. They are kept only if calls are not
+//! measured: the ends of synchronisations are then found by comparing ranks (PPoPP20, 4).
 //!
-//! A rank that comes last to a synchronisation leaves it at once, so its samples miss it. That it was
-//! there follows from what other ranks saw: so where the run is to be cut is not known while it goes on.
+//! The rank that arrives last leaves a synchronisation at once, so its samples miss the call.
+//! Samples of other ranks show that the rank took part. The boundaries of phases are therefore not
+//! known during the run.
 //!
-//! PPoPP20 has all samples on disk. Here they are in memory, 24 bytes each, and take an eighth of what a rank
-//! may use: by default, that is twenty minutes of samples every 4 ms. A run that is longer is not cut, and says so;
-//! nor is one that pauses the measurement (MPI_Pcontrol).
+//! PPoPP20 stores all samples on disk. Here they are in memory, 24 bytes each, and take at most an
+//! eighth of a rank's memory: by default, that is twenty minutes of samples every 4 ms. A longer
+//! run is not divided into phases, and the report says so; nor is a run that pauses the measurement
+//! (MPI_Pcontrol).
 
 mod told;
 
@@ -14,22 +16,22 @@ use crate::tree::RawId;
 
 pub(crate) use told::Teller;
 
-/// The thread was seen in a context.
+/// One sample of the thread: its context and its times relative to the previous sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     node: RawId,
-    /// When it was there for certain, since the one before was, in stamps.
+    /// Stamps from the previous sample to this one.
     since_last: u32,
-    /// From how long before that its time counts.
+    /// Stamps before this sample that are charged to its context.
     before: u32,
-    /// Of its time it waited so long for a core.
+    /// Stamps in which the thread was runnable without a core.
     run_delay: u32,
-    /// Frames that stayed since the one before; `None` where records are missing.
+    /// Number of outermost frames kept since the previous sample; `None` if records are missing.
     kept: Option<u16>,
     is_sample: bool,
 }
 
-/// All that was seen.
+/// All samples of a run, or none if `is_kept` is false.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     is_kept: bool,
@@ -42,7 +44,8 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Of a run that begins at a stamp, with a bound on the memory for it. Without `is_kept`, nothing is.
+    /// Creates the series of a run that begins at stamp `begin`; samples take at most an eighth of
+    /// `memory_bytes`. Without `is_kept`, no samples are kept.
     pub(crate) fn new(begin: u64, memory_bytes: u64, is_kept: bool) -> Self {
         let most = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX) / size_of::<Seen>();
         Self {
@@ -56,7 +59,7 @@ impl Series {
         }
     }
 
-    /// The run begins at another stamp.
+    /// Restarts the series for a run that begins at another stamp.
     pub(crate) fn restart(&mut self, begin: u64) {
         self.is_whole = true;
         self.is_unsure = false;
@@ -65,10 +68,10 @@ impl Series {
         self.seen.clear();
     }
 
-    /// The stack is now that of a context, of which the outermost `kept` frames have stayed; `when` as
-    /// for a course.
+    /// Adds a stack change: the thread is now in context `node`, with the outermost `kept` frames
+    /// unchanged; `when` as for a temporal context tree.
     pub(crate) fn stand(&mut self, node: RawId, kept: u32, is_sample: bool, when: (u64, u64, u64)) {
-        // What builds upon a stack that is not known is not known either.
+        // A stack change relative to an unknown stack is unknown as well.
         let builds_upon = self.is_unsure && kept > 0;
         if !self.is_kept || !self.is_whole || builds_upon {
             return;
@@ -93,7 +96,8 @@ impl Series {
         self.seen.push(Seen { node, since_last, before, run_delay: 0, kept, is_sample });
     }
 
-    /// Where it was seen last it waited for a core, and where it was before.
+    /// Adds the time in which the thread waited for a core to the last sample and to the one before
+    /// it.
     pub(crate) fn wait(&mut self, run_delay: u64, run_delay_before: u64) {
         let waits = [run_delay, run_delay_before];
         for (seen, wait) in self.seen.iter_mut().rev().zip(waits) {
@@ -101,28 +105,30 @@ impl Series {
         }
     }
 
-    /// Records or the outer part of a stack are missing: until all of it is said again nothing is known.
+    /// Marks a loss of records or of the outer part of a stack: the stack is unknown until a whole
+    /// one.
     pub(crate) fn lose(&mut self) {
         self.is_unsure = true;
     }
 
-    /// Time does not count, or there is no room: nobody can tell any more where the run is to be cut.
+    /// Drops all samples because the measurement was paused or the memory is used up: phase
+    /// boundaries cannot be found any more.
     pub(crate) fn give_up(&mut self) {
         self.is_whole = false;
         self.seen = Vec::new();
     }
 
-    /// Whether there is one: calls are not measured.
+    /// Returns whether samples are kept, because calls are not measured.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Contexts that were seen.
+    /// Returns the contexts of all samples.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RawId> + '_ {
         self.seen.iter().map(|seen| seen.node)
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         (self.seen.capacity() * size_of::<Seen>()) as u64
     }

@@ -1,7 +1,8 @@
-//! The end of the process: the report is written, whatever the end.
+//! The end of the process: whatever ends it, the report is written first.
 //!
-//! The process's own thread writes it: the thread that ends may be in a signal handler, in the
-//! middle of anything. It waits, for a bounded time.
+//! Plimsoll's own thread writes the report, since the thread that ends the process may be in a
+//! signal handler, between any two instructions. The ending thread waits for the report for a
+//! bounded time.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -13,39 +14,41 @@ use plimsoll_wire::doorbell::Doorbell;
 
 use crate::{job, loading};
 
-/// How the process ends: 0 not yet, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's number.
+/// How the process ends: 0 while it does not, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's
+/// number.
 static HOW: AtomicI32 = AtomicI32::new(0);
 const EXIT: i32 = -1;
 const ABORT: i32 = -2;
-/// A process of the node forbids itself system calls: nothing can be measured any more, but it lives on.
+/// A process of the node forbids itself system calls: no further measurement is possible, but the
+/// process lives on.
 const FILTER: i32 = -3;
 
-/// The report is written, or cannot be.
+/// Whether the report is written or cannot be written.
 static DONE: AtomicBool = AtomicBool::new(false);
-/// Rung then.
+/// Doorbell rung when [`DONE`] is set.
 static WRITTEN: Doorbell = Doorbell::new();
 
-/// Longest wait for the report: a launcher that kills a job gives it little more.
+/// Maximum wait for the report: a launcher that kills a job allows little more time.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(5);
 const EXIT_PATIENCE: Duration = Duration::from_secs(20);
-/// Longest wait while nothing goes forward: the report cannot come then, and no job ends more than
-/// about a second later because of it.
+/// Maximum wait while neither a step of the report nor CPU time of its thread passes: the report
+/// cannot be written then, and no job ends more than about a second later because of it.
 const STANDSTILL: Duration = Duration::from_millis(900);
 
-/// The thread that ends the process and waits for the report; 0 if there is none.
+/// Id of the thread that ends the process and waits for the report; 0 if there is none.
 static ENDS: AtomicI32 = AtomicI32::new(0);
-/// Longest time from the report to the process's end.
+/// Maximum time from the report to the end of the process.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Steps towards the report that this process has made.
+/// Number of steps towards the report that this process has made.
 static STEPS: AtomicU32 = AtomicU32::new(0);
 
-/// The report has come a step further: ranks that wait for the report go on waiting.
+/// Counts a step towards the report, so that ranks that wait for the report continue to wait.
 pub fn advance() {
     STEPS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// In what words a summary says how the run ended.
+/// Returns the summary's text for how the run ended.
 fn words(how: i32) -> String {
     match how {
         EXIT => String::from("exit"),
@@ -55,7 +58,7 @@ fn words(how: i32) -> String {
     }
 }
 
-/// A fatal signal was delivered. Async-signal-safe.
+/// Has the report written before a fatal signal ends the process. Async-signal-safe.
 pub fn by_signal(signal: i32) {
     end(signal, SIGNAL_PATIENCE);
 }
@@ -75,88 +78,89 @@ pub fn await_end() {
     thread::sleep(END_PATIENCE);
 }
 
-/// The process exits.
+/// Has the report written before the process exits.
 pub fn by_exit() {
     end(EXIT, EXIT_PATIENCE);
 }
 
-/// The process calls MPI_Abort.
+/// Has the report written before MPI_Abort ends the process.
 pub fn by_abort() {
     end(ABORT, SIGNAL_PATIENCE);
 }
 
-/// The process is about to forbid itself system calls.
+/// Has the report written before the process forbids itself system calls.
 pub fn by_filter() {
     end(FILTER, EXIT_PATIENCE);
 }
 
-/// Whether what ended the run is no end of a process: all of them come to MPI_Finalize.
+/// Whether the run ended by a seccomp filter, after which the process lives on: all ranks still
+/// come to MPI_Finalize.
 pub fn is_by_filter() -> bool {
     HOW.load(Ordering::Acquire) == FILTER
 }
 
-/// A rank that this process collects is about to end in the way that it announced.
+/// Requests the report, because a rank that this process collects has announced its end by `code`.
 pub fn by_rank(code: u32) {
     if HOW.compare_exchange(0, code as i32, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         loading::wake();
     }
 }
 
-/// The report is written already.
+/// Marks the report as written, or as not to be written, and wakes the waiting threads.
 pub fn finished() {
     DONE.store(true, Ordering::Release);
     WRITTEN.ring();
 }
 
-/// Whether the report is written, or is not ours to write.
+/// Whether the report is written, or another process writes it.
 pub fn is_done() -> bool {
     DONE.load(Ordering::Acquire)
 }
 
-/// The process's own thread is to end, though the process goes on.
+/// Whether Plimsoll's own thread is to end while the process continues.
 static DISMISSED: AtomicBool = AtomicBool::new(false);
 
-/// Ends the process's own thread once it is woken, as if there had never been one.
+/// Lets Plimsoll's own thread end when it is next woken, without a report.
 pub fn dismiss() {
     DISMISSED.store(true, Ordering::Release);
 }
 
-/// Takes that back, for a new thread; whether it was so.
+/// Clears the request of [`dismiss`], for a new thread. Returns whether it was set.
 pub fn take_dismissal() -> bool {
     DISMISSED.swap(false, Ordering::AcqRel)
 }
 
-/// Whether that was asked.
+/// Whether [`dismiss`] was called.
 pub fn is_dismissed() -> bool {
     DISMISSED.load(Ordering::Acquire)
 }
 
-/// Whether the process's own thread has to write the report now.
+/// Whether Plimsoll's own thread has to write the report now.
 pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
 }
 
-/// Async-signal-safe.
+/// Returns the id of the calling thread. Async-signal-safe.
 fn thread_id() -> i32 {
     // SAFETY: no preconditions.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
-/// The process's own thread.
+/// Id of Plimsoll's own thread; 0 before it starts.
 static WRITER: AtomicI32 = AtomicI32::new(0);
 
-/// CPU time that the process's own thread has taken: a long step of the report takes some.
-/// Async-signal-safe.
+/// Returns the CPU time of Plimsoll's own thread in nanoseconds, which rises during a long step of
+/// the report. Async-signal-safe.
 fn writer_cpu_ns() -> i64 {
     let thread = WRITER.load(Ordering::Relaxed);
     if thread == 0 {
         return 0;
     }
-    // How Linux numbers the CPU clocks of threads (linux/posix-timers_types.h, CPUCLOCK_SCHED of one
-    // thread).
+    // Linux's number of the CPU clock of a thread (linux/posix-timers_types.h, CPUCLOCK_SCHED of
+    // one thread).
     let clock = !thread << 3 | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid for the call, which leaves it alone where there is no such thread.
+    // SAFETY: the pointer is valid for the call, which writes nothing if there is no such thread.
     unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
@@ -177,7 +181,7 @@ fn end(how: i32, patience: Duration) {
         loading::wake();
     }
     let begin = Instant::now();
-    // A collector that is killed reports nothing any more.
+    // A collector that was killed writes no report.
     let by_collector = |pid| observed.is_reported() || !is_running(pid);
     let reported = || is_done() && job::collector_elsewhere().is_none_or(by_collector);
     let steps = || (STEPS.load(Ordering::Relaxed), observed.report_steps(), writer_cpu_ns());
@@ -194,16 +198,16 @@ fn end(how: i32, patience: Duration) {
     }
 }
 
-/// Whether a process runs: it is there, and more than a remnant that nobody has waited for.
-/// Async-signal-safe.
+/// Whether a process runs: it exists and is no zombie. Async-signal-safe.
 fn is_running(pid: u32) -> bool {
     let mut path = [0u8; 32];
-    // Formats into the array, without memory of the heap's; the last byte stays zero.
+    // Formats into the array, without heap memory; the last byte stays zero.
     if write!(&mut path[..31], "/proc/{pid}/stat").is_err() {
         return true;
     }
     let mut stat = [0u8; 64];
-    // SAFETY: plain system calls; the path ends in a zero, and the buffer is as long as said.
+    // SAFETY: plain system calls; the path ends in a zero, and the length passed is that of the
+    // buffer.
     let length = unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
@@ -214,14 +218,14 @@ fn is_running(pid: u32) -> bool {
         libc::syscall(libc::SYS_close, file);
         usize::try_from(length).unwrap_or(0)
     };
-    // "pid (name) state ...": the name, of at most 16 letters, may hold anything.
+    // "pid (name) state ...": the name, of at most 16 characters, may contain any character.
     let text = &stat[..length];
     let state = text.iter().rposition(|byte| *byte == b')').and_then(|at| text.get(at + 2));
     !matches!(state, Some(b'Z' | b'X') | None)
 }
 
-/// The body of the process's own thread: follows the loader, and writes the report of an end that
-/// does not come through MPI_Finalize.
+/// Body of Plimsoll's own thread: follows the loader, and writes the report of an end without
+/// MPI_Finalize.
 pub fn keep_house() {
     WRITER.store(thread_id(), Ordering::Relaxed);
     loading::follow(|| is_requested() || is_done() || is_dismissed());
@@ -233,16 +237,16 @@ pub fn keep_house() {
             observed.look_after_timers(true);
         }
         let words = words(HOW.load(Ordering::Acquire));
-        // A panic of ours must not keep the application from ending.
+        // A panic in Plimsoll must not keep the application from ending.
         if let Ok(false) = std::panic::catch_unwind(|| job::write_incomplete(&words)) {
-            // Another thread writes it, and says when it is done.
+            // Another thread writes the report, and calls `finished` when it is done.
             return;
         }
     }
     finished();
 }
 
-/// In a forked child: its end is its own.
+/// Resets the state in a forked child, which ends independently of its parent.
 pub fn forget_in_child() {
     HOW.store(0, Ordering::Relaxed);
     DONE.store(false, Ordering::Relaxed);

@@ -1,9 +1,10 @@
-//! seccomp(2): a process that is about to forbid itself system calls is left alone from there on.
+//! Hooks of seccomp(2): a process that is about to forbid itself system calls is no longer measured
+//! from then on.
 //!
-//! A filter that ends the process at a system call that only we make would end it because of us, and one
-//! cannot know what a filter lets pass. So before it is in force the report of what was measured is written,
-//! and our threads, timers and handlers end. What the process becomes by an exec, it becomes with the
-//! filter, and is not measured either.
+//! A filter may end the process at a system call that only Plimsoll makes, and the calls that a
+//! filter allows cannot be known. So before the filter is in force, the report of what was measured
+//! is written, and Plimsoll's threads, timers and handlers end. A program started by an exec
+//! inherits the filter and is not measured either.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -17,10 +18,10 @@ use crate::real::{self, Function};
 use crate::wrappers::REGIONS;
 use crate::{ALLOWED, ending, job, processes, say, signals, threads};
 
-/// This process, or the one that it was forked from, has a filter.
+/// Whether this process, or an ancestor that it was forked from, has a filter.
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
-/// A filter is about to be set: nothing of ours is done any more in this process.
+/// Withdraws Plimsoll from this process, which is about to set a filter.
 fn withdraw() {
     FILTERED.store(true, Ordering::Relaxed);
     let Some(observed) = process::current().filter(|observed| observed.is_own_process()) else {
@@ -34,7 +35,8 @@ fn withdraw() {
     signals::withdraw();
 }
 
-/// The calling thread is about to forbid itself the time stamp counter, or all system calls but a few.
+/// Detaches the calling thread, which is about to forbid itself the time stamp counter, or all
+/// system calls but a few.
 fn leave() {
     if process::current().is_some_and(|observed| observed.is_own_thread()) {
         say::debug(|| String::from("a thread forbids itself system calls: it is measured no more"));
@@ -42,19 +44,19 @@ fn leave() {
     }
 }
 
-/// seccomp is about to be called with this operation and filter.
+/// Handles a call of seccomp with this operation and filter, before the real call.
 fn before_seccomp(operation: c_ulong, filter: *const c_void) {
     const STRICT: c_ulong = libc::SECCOMP_SET_MODE_STRICT as c_ulong;
     const FILTER: c_ulong = libc::SECCOMP_SET_MODE_FILTER as c_ulong;
     match operation {
         STRICT => guarded("seccomp", leave, || ()),
-        // Without a filter the call fails: so one asks what the kernel knows.
+        // A call without a filter fails; programs use it to ask what the kernel supports.
         FILTER if !filter.is_null() => guarded("seccomp", withdraw, || ()),
         _ => {}
     }
 }
 
-/// Returns the real prctl.
+/// Handles a call of prctl that restricts the process or the thread. Returns the real prctl.
 extern "C" fn before_prctl(option: c_int, mode: c_ulong, filter: *const c_void) -> *const c_void {
     static FUNCTION: Function = Function::named(c"prctl");
     match option {
@@ -73,20 +75,21 @@ extern "C" fn before_prctl(option: c_int, mode: c_ulong, filter: *const c_void) 
 }
 
 passing_hook! {
-    /// prctl. All arguments reach the real function unchanged.
+    /// Hook of prctl. All arguments reach the real function unchanged.
     prctl, before_prctl
 }
 
-/// The definition of `syscall` after ours; 0 before our constructor, and where there is none.
+/// Address of the next definition of `syscall`; 0 before Plimsoll's constructor has run, and if
+/// there is none.
 static SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
-/// To be called in the constructor.
+/// Looks up the real `syscall`. Must be called in the constructor.
 pub fn resolve() {
     let next = real::resolve(c"syscall", None).unwrap_or(std::ptr::null());
     SYSCALL.store(next as usize, Ordering::Relaxed);
 }
 
-/// A system call is about to be made that changes what we may do, or ends the process.
+/// Handles a system call that restricts Plimsoll or ends the process, before it is made.
 extern "C" fn before_syscall(
     number: libc::c_long,
     operation: c_ulong,
@@ -99,9 +102,10 @@ extern "C" fn before_syscall(
     }
 }
 
-/// syscall. seccomp has no function of its own in the C library, and some programs end by exit_group. All
-/// other calls pass at once, also those of our own. Before our constructor the system call is made here: an
-/// allocator may make one where a symbol cannot be looked up.
+/// Hook of syscall: seccomp has no function of its own in the C library, and some programs end by
+/// exit_group. All other calls, including Plimsoll's, pass directly. Before Plimsoll's constructor
+/// has run, the hook makes the system call itself: an allocator may make one at a time when no
+/// symbol can be looked up.
 ///
 /// # Safety
 /// As the C library's function.
@@ -179,8 +183,8 @@ pub unsafe extern "C-unwind" fn syscall() {
     )
 }
 
-/// Runs `exec` with the environment that the new program is to have: behind a filter, it leaves itself
-/// alone.
+/// Runs `exec` with the environment of the new program. Behind a filter, the library is disabled
+/// there (PLIMSOLL_DISABLE).
 pub fn with_environment(
     environment: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,

@@ -1,8 +1,8 @@
-//! The guard around our part of every hook: no panic of ours reaches the application.
+//! Guard around Plimsoll's part of every hook: no panic of Plimsoll reaches the application.
 //!
-//! The application's own call is made outside of it, so that exceptions and cancellations that come
-//! out of that call pass as they would without us. After a panic nothing of the process is measured
-//! any more, and its rank is left out of the report, which says so.
+//! The application's own call is made outside the guard, so that exceptions and cancellations from
+//! that call pass as they would without Plimsoll. After a panic the process is no longer measured,
+//! and the report omits its rank and says so.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use plimsoll_agent::process;
 
 use crate::wrappers::REGIONS;
 
-/// As [`contained`]; `at` names the part, for tests that let it panic at its begin.
+/// Runs [`contained`]; `at` names the part of the hook, for tests that make it panic at its start.
 #[inline(always)]
 pub fn guarded<R>(at: &'static str, work: impl FnOnce() -> R, otherwise: impl FnOnce() -> R) -> R {
     let work = || {
@@ -22,7 +22,8 @@ pub fn guarded<R>(at: &'static str, work: impl FnOnce() -> R, otherwise: impl Fn
     contained(work, otherwise)
 }
 
-/// Runs `work`, our part of a hook. If it panics, the hook goes on with what `otherwise` returns.
+/// Runs `work`, Plimsoll's part of a hook. If it panics, the hook continues with the result of
+/// `otherwise`.
 #[inline(always)]
 pub fn contained<R>(work: impl FnOnce() -> R, otherwise: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(work)) {
@@ -34,19 +35,19 @@ pub fn contained<R>(work: impl FnOnce() -> R, otherwise: impl FnOnce() -> R) -> 
     }
 }
 
-/// A part of ours has panicked.
+/// Whether a part of Plimsoll has panicked.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a part of ours has panicked in this process: it must not be observed.
+/// Whether a part of Plimsoll has panicked in this process, which must then not be observed.
 pub fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
 
-/// Measures this process no more.
+/// Stops measuring this process after a panic.
 #[cold]
 #[inline(never)]
 fn stand_back(panic: Box<dyn Any + Send>) {
-    // Its memory is not given back: this may be a signal handler.
+    // The panic's memory is not freed: this may be a signal handler.
     std::mem::forget(panic);
     FAILED.store(true, Ordering::Relaxed);
     REGIONS.store(false, Ordering::Relaxed);
@@ -55,11 +56,11 @@ fn stand_back(panic: Box<dyn Any + Send>) {
     }
 }
 
-/// Panics where a test wants it: PANIC_IN names the part of a hook, and perhaps the only rank, as in
-/// "reduction@1".
+/// Panics where a test requests it: PANIC_IN names the part of a hook, and optionally the only
+/// rank, as in "reduction@1".
 #[cfg(feature = "panics")]
 pub fn raise(at: &'static str) {
-    // SAFETY: a C string; nobody changes the environment in these tests.
+    // SAFETY: a C string; no thread changes the environment in these tests.
     let wanted = unsafe { libc::getenv(c"PANIC_IN".as_ptr()) };
     if wanted.is_null() {
         return;

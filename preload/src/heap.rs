@@ -1,12 +1,12 @@
-//! The library's own heap, in mappings of its own.
+//! The library's own heap, which takes its memory from mappings of its own.
 //!
-//! Rust's default would be the application's malloc: it may be replaced, instrumented, locked by a
+//! Rust's default is the application's malloc, which may be replaced, instrumented, locked by a
 //! thread that just crashed, or not yet initialised.
 //!
-//! Each block ends with a byte that names its kind, behind what its owner asked for: so the heap knows at
-//! any time how many bytes each kind has, and which had how many when the heap was largest. Each kind has
-//! mappings of its own: what is read for a moment would lie among what stays, and keep its memory from
-//! going back to the system. Large blocks have a mapping each.
+//! Each block ends with a byte that names its kind, after the bytes that were requested. The heap
+//! thus knows at any time the bytes of each kind, and those at its maximum. Each kind has mappings
+//! of its own, since short-lived blocks among long-lived ones would keep their memory from being
+//! returned to the system. Each large block has a mapping of its own.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -18,26 +18,27 @@ use dlmalloc::{Allocator, Dlmalloc};
 use plimsoll_sys::mapping;
 use plimsoll_sys::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
 
-/// Blocks of at least this many bytes have a mapping of their own.
+/// Minimum size in bytes of a block that has a mapping of its own.
 const LARGE: usize = 128 << 10;
 
 const PAGE: usize = 4096;
 
-/// Address space that is kept for when there is no other: enough for what our hooks need on the
-/// application's threads, until all of ours has stepped back.
+/// Bytes of address space reserved for when no other is left: enough for what the hooks need on the
+/// application's threads until all of Plimsoll has withdrawn.
 const RESERVE: usize = 8 << 20;
 
-/// Address space that must be free where much is about to be allocated.
+/// Bytes of address space that must be free before a large allocation.
 const ROOM: usize = 8 << 20;
 
-/// The reserve, and how much of it is left. The latter is only written with the heap's lock.
+/// Address of the reserve, and bytes left in it. The latter is written only with the heap's lock
+/// held.
 static RESERVE_AT: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static RESERVE_LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory has run out.
+/// Whether memory has run out.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the reserve aside.
+/// Maps the reserve.
 pub fn keep_reserve() {
     let at = mapping::private(RESERVE);
     if !at.is_null() && RESERVE_AT.swap(at, Ordering::Relaxed).is_null() {
@@ -45,7 +46,7 @@ pub fn keep_reserve() {
     }
 }
 
-/// Takes from the reserve: null if it does not hold as much. The heap is locked.
+/// Takes `size` bytes from the reserve; null if fewer are left. The heap's lock is held.
 fn from_reserve(size: usize) -> *mut u8 {
     EXHAUSTED.store(true, Ordering::Relaxed);
     let left = RESERVE_LEFT.load(Ordering::Acquire);
@@ -53,16 +54,17 @@ fn from_reserve(size: usize) -> *mut u8 {
         return null_mut();
     }
     RESERVE_LEFT.store(left - size, Ordering::Release);
-    // SAFETY: what is left ends within the reserve.
+    // SAFETY: the bytes left end within the reserve.
     unsafe { RESERVE_AT.load(Ordering::Relaxed).add(left - size) }
 }
 
-/// Whether memory has run out: what needs some must not be begun.
+/// Whether memory has run out: no work that allocates must be started.
 pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
-/// Whether there is memory for something larger. Once there is not, there never is.
+/// Whether [`ROOM`] bytes of address space are free. After the first `false` the result stays
+/// `false`.
 pub fn has_room() -> bool {
     if is_exhausted() {
         return false;
@@ -76,8 +78,8 @@ pub fn has_room() -> bool {
     unsafe { mapping::unmap(probe, ROOM) }
 }
 
-/// What an allocation that fails comes to. On threads of ours it does not return: those who wait for the
-/// thread find that it has ended.
+/// Handles a failed allocation. Does not return on threads of Plimsoll: a thread that joins this
+/// one finds that it has ended.
 #[cold]
 fn refuse() -> *mut u8 {
     EXHAUSTED.store(true, Ordering::Relaxed);
@@ -85,16 +87,16 @@ fn refuse() -> *mut u8 {
     null_mut()
 }
 
-/// The memory, if there is some.
+/// Returns the memory; a null pointer goes to [`refuse`].
 #[inline]
 fn granted(memory: *mut u8) -> *mut u8 {
     if memory.is_null() { refuse() } else { memory }
 }
 
-/// Where the heap's memory comes from.
+/// Source of the heap's memory: mappings of its own.
 struct Mappings;
 
-// SAFETY: hands out fresh mappings, and gives back those that it handed out.
+// SAFETY: returns fresh mappings, and unmaps only mappings that it returned.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let mut at = mapping::private(size);
@@ -147,18 +149,18 @@ unsafe impl Allocator for Mappings {
     }
 }
 
-/// A mapping of the heap has another size now. The heap's lock is held.
+/// Adds the change of a mapping's size to the bytes of the heap. The heap's lock is held.
 fn resized(old_size: usize, new_size: usize) {
     let before = HEAP_BYTES.load(Ordering::Relaxed);
     HEAP_BYTES.store(before + new_size as u64 - old_size as u64, Ordering::Relaxed);
 }
 
-/// What the heap holds, in bytes.
+/// Contents of the heap, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
-    /// Bytes asked for and not given back, by kind.
+    /// Bytes allocated and not freed, by kind.
     pub kinds: [u64; MEMORY_KINDS],
-    /// All that is mapped: the kinds, and what is free, rounded up or for the heap itself.
+    /// Bytes of all mappings: the kinds, free blocks, rounding, and the heap's own data.
     pub mapped: u64,
 }
 
@@ -171,29 +173,30 @@ fn is_large(size: usize, align: usize) -> bool {
     size >= LARGE && align <= PAGE
 }
 
-/// Bytes of the mapping of a large block, with its last byte.
+/// Returns the size in bytes of the mapping of a large block, including the byte for its kind.
 fn mapping_bytes(size: usize) -> usize {
     (size + 1).next_multiple_of(PAGE)
 }
 
-/// dlmalloc for each kind, and what is in all of them.
+/// One dlmalloc heap for each kind, and the bytes in all of them.
 struct Counted {
     heaps: [Dlmalloc<Mappings>; MEMORY_KINDS],
-    /// Now; `mapped` is not kept up to date here.
+    /// Current contents; `mapped` is not maintained here.
     now: Holdings,
-    /// When it was largest.
+    /// Contents when the heap was at its maximum.
     largest: Holdings,
 }
 
 impl Counted {
-    /// A block of `size` bytes and one more for its kind; null if there is no memory. `is_zeroed`: all of
-    /// the block is zero.
+    /// Allocates a block of `size` bytes and one more for its kind; null if there is no memory.
+    /// With `is_zeroed` the whole block is zero.
     ///
     /// # Safety
     /// As [`GlobalAlloc::alloc`].
     unsafe fn allocate(&mut self, layout: Layout, kind: usize, is_zeroed: bool) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: as the caller promises: the size is below `isize::MAX`, so that there can be one more.
+        // SAFETY: as the caller promises; the size is below `isize::MAX`, so one more byte does not
+        // overflow.
         unsafe {
             let block = if is_large(size, align) {
                 Mappings.alloc(mapping_bytes(size)).0
@@ -207,7 +210,7 @@ impl Counted {
         }
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     ///
     /// # Safety
     /// As [`GlobalAlloc::dealloc`].
@@ -224,18 +227,18 @@ impl Counted {
         }
     }
 
-    /// Gives free mappings back to the system.
+    /// Returns free mappings to the system.
     fn trim(&mut self) {
         for heap in &mut self.heaps {
-            // SAFETY: the heap is whole.
+            // SAFETY: the heap is consistent.
             unsafe { heap.trim(0) };
         }
     }
 
-    /// Notes that a block of `size` bytes and its last byte has been allocated, as `kind`.
+    /// Records that a block of `size` bytes and its last byte has been allocated as `kind`.
     ///
     /// # Safety
-    /// `block` is null, or has a byte beyond `size` bytes that is ours.
+    /// `block` is null, or has a byte beyond `size` bytes that belongs to it.
     unsafe fn add(&mut self, block: *mut u8, size: usize, kind: usize) {
         if block.is_null() {
             return;
@@ -249,10 +252,10 @@ impl Counted {
         }
     }
 
-    /// Notes that a block of `size` bytes is given back, and returns its kind.
+    /// Records that a block of `size` bytes is freed, and returns its kind.
     ///
     /// # Safety
-    /// `block` was told to [`Counted::add`] with this size.
+    /// `block` was passed to [`Counted::add`] with this size.
     unsafe fn remove(&mut self, block: *mut u8, size: usize) -> usize {
         // SAFETY: as the caller promises.
         let kind = usize::from(unsafe { block.add(size).read() }) % MEMORY_KINDS;
@@ -280,10 +283,10 @@ static HEAP: Heap = Heap {
     }),
 };
 
-/// How long a fork waits for the heap.
+/// Maximum time that a fork waits for the heap's lock.
 const FORK_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The heap is locked by a fork that runs. Only read by who has it.
+/// Whether a fork holds the heap's lock. Read only by the holder of the lock.
 static IS_LOCKED_BY_FORK: AtomicBool = AtomicBool::new(false);
 
 impl Heap {
@@ -311,7 +314,7 @@ impl Heap {
     }
 }
 
-// SAFETY: hands everything to dlmalloc, one caller at a time.
+// SAFETY: passes every request to dlmalloc, one caller at a time.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let kind = memory_kind::current();
@@ -337,7 +340,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: as above. Where there is no memory, the old block stays as it was. The new size is
+        // SAFETY: as above. If there is no memory, the old block stays unchanged. The new size is
         // below `isize::MAX`, and the alignment stays.
         granted(self.with(|counted| unsafe {
             let kind = counted.remove(block, size);
@@ -366,18 +369,19 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Gives free mappings back to the system.
+/// Returns free mappings to the system.
 pub fn trim() {
     HEAP.with(Counted::trim);
 }
 
-/// What the heap held when it was largest.
+/// Returns the contents of the heap at its maximum.
 pub fn largest() -> Holdings {
     HEAP.with(|counted| counted.largest)
 }
 
-/// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_PATIENCE`] the fork
-/// goes on without the lock: a signal handler that forks may have interrupted the lock's owner.
+/// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_PATIENCE`] the
+/// fork proceeds without the lock: a signal handler that forks may have interrupted the lock's
+/// owner.
 pub fn before_fork() {
     let begin = Instant::now();
     let mut is_ours = HEAP.try_lock();
@@ -389,7 +393,7 @@ pub fn before_fork() {
     IS_LOCKED_BY_FORK.store(is_ours, Ordering::Relaxed);
 }
 
-/// The fork is over, in the parent and in the child.
+/// Unlocks the heap after a fork, in the parent and in the child.
 pub fn after_fork() {
     if IS_LOCKED_BY_FORK.swap(false, Ordering::Relaxed) {
         HEAP.unlock();

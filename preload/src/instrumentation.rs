@@ -1,5 +1,5 @@
-//! Tools that instrument the process already: sanitizers and valgrind. The library steps aside for
-//! them, since each takes what the library does for a fault of the program.
+//! Tools that instrument the process already: sanitizers and valgrind. The library does not observe
+//! such a process, since each tool takes the library's work for a fault of the program.
 
 use std::arch::asm;
 use std::ffi::{CStr, CString, c_char};
@@ -7,8 +7,8 @@ use std::ptr::null;
 
 use crate::real;
 
-/// A function of each sanitizer's runtime that a preloaded library makes misbehave, by the name of
-/// the sanitizer. UndefinedBehaviorSanitizer is absent: its checks do not meet the library.
+/// A function of the runtime of each sanitizer that misbehaves beside a preloaded library, and the
+/// sanitizer's name. UndefinedBehaviorSanitizer is absent: its checks do not affect the library.
 const SANITIZERS: [(&CStr, &str); 5] = [
     (c"__asan_init", "AddressSanitizer"),
     (c"__tsan_init", "ThreadSanitizer"),
@@ -17,7 +17,7 @@ const SANITIZERS: [(&CStr, &str); 5] = [
     (c"__lsan_init", "LeakSanitizer"),
 ];
 
-/// Returns the name of the tool that instruments this process.
+/// Returns the name of the tool that instruments this process; `None` if there is none.
 pub fn tool() -> Option<&'static str> {
     // SAFETY: looks C strings up; nothing is called.
     let loaded = |name: &CStr| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() };
@@ -25,8 +25,9 @@ pub fn tool() -> Option<&'static str> {
     sanitizer.map(|(_, name)| *name).or_else(|| runs_on_valgrind().then_some("valgrind"))
 }
 
-/// Asks valgrind's core by its client request RUNNING_ON_VALGRIND (valgrind.h): on a processor the
-/// instructions change nothing, and the answer stays the default, 0.
+/// Whether the process runs on valgrind. Asks valgrind's core by its client request
+/// RUNNING_ON_VALGRIND (valgrind.h): on a processor the instructions change nothing, and the answer
+/// stays the default, 0.
 fn runs_on_valgrind() -> bool {
     const RUNNING_ON_VALGRIND: u64 = 0x1001;
     let request: [u64; 6] = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
@@ -48,10 +49,11 @@ fn runs_on_valgrind() -> bool {
     answer != 0
 }
 
-/// AddressSanitizer's shared runtime ends a program in which another library was loaded before it.
-/// It takes further options from this function, before any constructor runs: the check is switched
-/// off, and what another library says here is kept. (A program's own function is found before this
-/// one; such a program needs `ASAN_OPTIONS=verify_asan_link_order=0`.)
+/// Returns options for AddressSanitizer. Its shared runtime ends a program in which another library
+/// was loaded before it, and reads further options from this function before any constructor runs:
+/// the check of the order is switched off, and the options of another library's definition are
+/// kept. (A program's own function is found before this one; such a program needs
+/// `ASAN_OPTIONS=verify_asan_link_order=0`.)
 #[unsafe(no_mangle)]
 extern "C" fn __asan_default_options() -> *const c_char {
     const OURS: &CStr = c"verify_asan_link_order=0";
@@ -68,7 +70,7 @@ extern "C" fn __asan_default_options() -> *const c_char {
             if options.is_null() { c"" } else { CStr::from_ptr(options) }
         };
         let both = [OURS.to_bytes(), b":", theirs.to_bytes()].concat();
-        // Read once, at the start: what is leaked stays one string.
+        // The runtime reads the options once, at the start, so the leak is a single string.
         CString::new(both).map_or(OURS.as_ptr(), |both| both.into_raw().cast_const())
     })
     .unwrap_or(OURS.as_ptr())

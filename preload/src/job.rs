@@ -1,4 +1,5 @@
-//! The job as this process sees it: from the constructor over MPI_Init to the report.
+//! The job, from the library's constructor through MPI_Init to the report, as this process takes
+//! part in it.
 
 use std::ffi::c_void;
 use std::path::PathBuf;
@@ -41,42 +42,43 @@ pub use session::{Session, around_session_init, made_from_group};
 pub use start::around_mpi_init;
 pub use withdrawal::{abandon, withdraw};
 
-/// Longest that MPI_Finalize, or another end, waits for loops and lines to be looked up.
+/// Maximum time that MPI_Finalize, or another end of the process, waits for the lookup of loops and
+/// source lines.
 const LOOKUP_TIME: Duration = Duration::from_millis(300);
 
-/// The job, as long as this process is observed.
+/// State of the job in this process; exists while the process is observed.
 pub struct Job {
-    /// What the user set.
+    /// Settings from the environment.
     pub settings: Settings,
-    /// Current directory at the begin of the process; empty if that was unknown.
+    /// Current directory at the start of the process; empty if unknown.
     pub directory: PathBuf,
-    /// Path of the program.
+    /// Path of the program; empty if unknown.
     pub executable: String,
-    /// Job id.
+    /// Job id of the batch system; without a batch system, the process id of the launcher.
     pub id: String,
     /// Host name.
     pub host: String,
-    /// Begin of the process.
+    /// Local time at the start of the process.
     pub started: LocalTime,
     arguments: Vec<String>,
     collector: Arc<Collector>,
     claimed: Mutex<Option<Claimed>>,
-    /// The user's rules of labels, once they are read or told.
+    /// The user's label rules; `None` until they are read, or received from rank 0.
     rules: Mutex<Option<Rules>>,
-    /// Held for moments only, and never while this process communicates, evaluates or writes: an
-    /// irregular end may need it at any time.
+    /// Locked only briefly, and never while this process communicates, evaluates or writes, because
+    /// an irregular end may need the lock at any time.
     state: Mutex<State>,
 }
 
-/// How far the job has come, as seen by those who may write its report.
+/// Progress of the job, which decides which thread may write the report.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// Nobody has begun to evaluate the profiles.
+    /// No thread has begun to evaluate the profiles.
     #[default]
     Collecting,
     /// One thread, which has taken the ranks out of the state, evaluates their profiles.
     Concluding,
-    /// The report is written, or cannot be.
+    /// The report is written or cannot be written.
     Done,
 }
 
@@ -84,66 +86,67 @@ enum Phase {
 struct State {
     collecting: Option<libc::pthread_t>,
     keeping_house: Option<libc::pthread_t>,
-    /// The ranks that this process collects; before MPI_Init and without MPI, itself.
+    /// Ranks that this process collects; before MPI_Init and without MPI, only this process.
     ranks: Vec<(ProcessKey, NodeRank)>,
     mpi: Option<MpiSide>,
-    /// What the holders of profiles have told each other of their clocks.
+    /// Clock exchanges between the holders of profiles.
     exchanges: Vec<Exchange>,
     phase: Phase,
 }
 
 impl State {
-    /// This process collects ranks, and has yet to evaluate them.
+    /// Whether this process collects ranks that are not evaluated yet.
     fn holds(&self) -> bool {
         self.phase == Phase::Collecting && !self.ranks.is_empty()
     }
 }
 
-/// What is taken out of the state to be evaluated.
+/// Values moved out of the state for the evaluation.
 #[derive(Default)]
 struct Taken {
     ranks: Vec<(ProcessKey, NodeRank)>,
     exchanges: Vec<Exchange>,
-    /// Ranks whose spools are in one folder.
+    /// Number of ranks with their spools in one folder.
     spool_size: u32,
 }
 
-/// The job's MPI.
+/// The job's MPI library and the rank of this process in the job.
 struct MpiSide {
     library: Arc<Library>,
     rank: u32,
     size: u32,
-    /// It began with a session, and MPI_Init was not called: there is no MPI_COMM_WORLD.
+    /// Whether MPI began with a session and without MPI_Init: there is no MPI_COMM_WORLD.
     by_session: bool,
-    /// All ranks carry the library, and have come together.
+    /// Whether all ranks carry the library and have agreed on that.
     is_together: bool,
-    /// Our communicators then, until the run ends.
+    /// Plimsoll's communicators, from that agreement until the run ends; `None` otherwise.
     together: Option<Together>,
-    /// Why not, else.
+    /// Reason why the ranks are not together; `None` if they are.
     apart: Option<String>,
-    /// This process speaks for the job.
+    /// Whether this process prints the messages of the job.
     speaks: bool,
-    /// This rank's token, kept until every rank has counted.
+    /// This rank's token of the census, kept until every rank has counted.
     token: Option<Token>,
 }
 
-/// Communicators of our own.
+/// Communicators that only Plimsoll uses, so that its messages never match the application's.
 struct Together {
     world: MpiCommunicator,
     node: MpiCommunicator,
-    /// The processes that hold profiles, or the others among themselves.
+    /// Communicator of the processes that hold profiles, or, on the other processes, of those
+    /// others.
     holders: MpiCommunicator,
     holds: bool,
 }
 
 static CURRENT: AtomicPtr<Job> = AtomicPtr::new(null_mut());
 static FACTS: AtomicPtr<HandleFacts> = AtomicPtr::new(null_mut());
-/// Block of the thread that called MPI_Init.
+/// Thread block of the thread that called MPI_Init.
 static MAIN_THREAD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// By what the launcher says, this process speaks for the job.
+/// Whether this process prints the messages of the job, judged by the launcher's environment.
 static SPEAKS: AtomicBool = AtomicBool::new(false);
 static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
-/// The process that collects this one, if it is another.
+/// Process id of the other process that collects this one; 0 if there is none.
 static COLLECTOR: AtomicU32 = AtomicU32::new(0);
 
 fn get() -> Option<&'static Job> {
@@ -152,25 +155,25 @@ fn get() -> Option<&'static Job> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// What is known about the application's MPI handles.
+/// Returns the facts about the application's MPI handles; `None` while there are none.
 pub fn handle_facts() -> Option<&'static HandleFacts> {
     // SAFETY: set from a leaked box, never freed.
     unsafe { FACTS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Nothing is known about handles any more.
+/// Drops the facts about MPI handles, which are no longer valid.
 fn forget_handles() {
     FACTS.store(null_mut(), Ordering::Release);
 }
 
-/// The application frees a communicator or a window.
+/// Drops the cached members of communicators and windows, since the application frees one.
 pub fn members_freed() {
     if let Some(facts) = handle_facts() {
         facts.forget_members();
     }
 }
 
-/// The application frees a datatype.
+/// Drops the cached datatypes, since the application frees one.
 pub fn datatype_freed() {
     if let Some(facts) = handle_facts() {
         facts.forget_datatypes();
@@ -183,15 +186,17 @@ pub fn is_main_thread() -> bool {
     !block.is_null() && block == MAIN_THREAD.load(Ordering::Relaxed)
 }
 
-/// The calling thread ends: another may come to have its block.
+/// Clears the record of the main thread if the calling thread is the main thread, which ends:
+/// another thread may reuse its block.
 pub fn forget_thread() {
     if is_main_thread() {
         MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
     }
 }
 
-/// The application's last thread ends, and with it the process, once no thread of ours is left: reports,
-/// and waits until ours have ended, so that the C library runs the exit handlers on the application's.
+/// Writes the report when the application's last thread ends, since the process ends once no thread
+/// of Plimsoll is left. Waits until Plimsoll's threads have ended, so that the C library runs the
+/// exit handlers on the application's thread.
 pub fn last_thread_ended() {
     ending::by_exit();
     let Some(job) = get() else { return };
@@ -204,18 +209,18 @@ pub fn last_thread_ended() {
     }
 }
 
-/// Whether MPI_Init runs: threads that are created now are MPI's.
+/// Whether MPI_Init is running: threads created during MPI_Init are MPI's.
 pub fn inside_mpi_init() -> bool {
     INSIDE_MPI_INIT.load(Ordering::Relaxed)
 }
 
-/// Whether this process has its own thread, which writes the report of an irregular end.
+/// Whether this process has a thread that writes the report of an irregular end.
 pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.keeping_house.is_some()))
 }
 
-/// The process can have no further thread: ends ours. What was measured stays where it is until the process
-/// ends. Returns whether there were any.
+/// Ends Plimsoll's threads when the process can create no further one. Samples in the rings stay
+/// there until the process ends. Returns whether there were any threads to end.
 pub fn give_threads_back() -> bool {
     let Some(job) = get() else { return false };
     let house = {
@@ -244,7 +249,8 @@ pub fn give_threads_back() -> bool {
     true
 }
 
-/// The process exits, and its own thread was given back: there may be room for it now.
+/// Restarts, at the exit of the process, the thread that was ended by [`give_threads_back`], if
+/// there is room for it. Returns whether the thread exists.
 pub fn have_thread_again() -> bool {
     let Some(job) = get() else { return false };
     let Some(mut state) = job.state.try_lock() else { return false };
@@ -254,12 +260,13 @@ pub fn have_thread_again() -> bool {
     state.keeping_house.is_some()
 }
 
-/// The other process of the node that collects this one and writes the report, if one does.
+/// Returns the process id of the other process on the node that collects this one and writes the
+/// report; `None` if this process does so itself.
 pub fn collector_elsewhere() -> Option<u32> {
     Some(COLLECTOR.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
 }
 
-/// In a forked child: the job is the parent's.
+/// Resets the state in a forked child, since the job belongs to the parent.
 pub fn forget_in_child() {
     CURRENT.store(null_mut(), Ordering::Relaxed);
     withdrawal::forget_in_child();
@@ -270,19 +277,19 @@ pub fn forget_in_child() {
     ending::forget_in_child();
 }
 
-/// Whether this process speaks for the job, by what the launcher says.
+/// Whether this process prints the messages of the job, judged by the launcher's environment.
 pub fn speaks() -> bool {
     SPEAKS.load(Ordering::Relaxed)
 }
 
-/// MPI_Pcontrol.
+/// Pauses or resumes the measurement, as MPI_Pcontrol asks.
 pub fn pause(pause: bool) {
     if let Some(observed) = process::current() {
         observed.pause(pause);
     }
 }
 
-/// Begins to observe this process.
+/// Starts to observe this process: sampling, the collector, the spool and the threads.
 pub fn begin(settings: Settings) {
     let clock = match settings.clock {
         ClockChoice::Cpu => ClockKind::Cpu,
@@ -305,7 +312,7 @@ pub fn begin(settings: Settings) {
     let observed = match process::start(&config) {
         Ok(observed) => observed,
         Err(error) => {
-            // One that is missing is missed by the others.
+            // The other ranks report that this one is missing.
             if crate::speaks() {
                 say::warn(&format!("this process is not observed: {error}"));
             }
@@ -322,7 +329,8 @@ pub fn begin(settings: Settings) {
     };
     let options = Options {
         memory_bytes: settings.memory_bytes,
-        // Before MPI_Init a rank would look up what nobody is told.
+        // The trees that a rank builds before MPI_Init are discarded, so the lookup of their names
+        // would be wasted.
         follows_from_start: launch::told_rank().is_none(),
         structure,
         has_memory: heap::has_room,
@@ -379,9 +387,10 @@ impl Job {
         }
     }
 
-    /// What is known of the clock that a rank collected here reads.
+    /// Returns the clock of a rank collected here, with the exchanges that compare it to other
+    /// clocks.
     fn clock_of(exchanges: &[Exchange], rank: &NodeRank) -> RankClock {
-        // What this process told the others is of its own.
+        // The exchanges of this process describe its own clock only.
         let ours = rank.clock == surroundings::clock();
         let exchanges = if ours { exchanges.to_vec() } else { Vec::new() };
         RankClock { id: rank.clock.clone(), exchanges }
@@ -398,7 +407,7 @@ impl Job {
         }))
     }
 
-    /// To be called without the lock of the state.
+    /// Stops the collector and joins its thread. Must be called without the lock of the state held.
     fn stop_collector(&self) {
         let thread = self.state.lock().collecting.take();
         if let Some(thread) = thread {

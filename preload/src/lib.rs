@@ -1,13 +1,12 @@
 //! libplimsoll.so: the symbols that the application calls.
 //!
-//! The only crate that defines symbols of the C library and of MPI. Each hook is a few lines that
-//! hand over to the agent, the collector or the analysis.
+//! This is the only crate that defines symbols of the C library and of MPI. Each hook is a few
+//! lines that call the agent, the collector or the analysis.
 //!
 //! # Design constraints
 //! - A hook that has nothing to do behaves as if it were not there; most jump to the real function
 //!   with the stack as they found it.
-//! - No panic of ours leaves a hook, and the application's exceptions pass through all of them.
-//! - A process that is not to be observed is left alone: its hooks find no observed process.
+//! - No panic of Plimsoll leaves a hook, and the application's exceptions pass through all of them.
 
 mod ending;
 mod filters;
@@ -40,10 +39,11 @@ use plimsoll_agent::process;
 use plimsoll_comm::mpi::launch;
 use plimsoll_summary::settings::{Settings, Warning};
 
-/// The library may observe this process, when it calls MPI_Init at the latest.
+/// Whether the library may observe this process, from MPI_Init on at the latest.
 static ALLOWED: AtomicBool = AtomicBool::new(false);
 
-/// What instruments this process, so that it is left alone, until that is said.
+/// Name of the tool that instruments this process, which is therefore not observed; unset if there
+/// is none.
 static TOOL: OnceLock<&'static str> = OnceLock::new();
 
 #[used]
@@ -56,7 +56,8 @@ static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn constructor() {
     say::find_stderr();
-    // The standard library is our own copy: the application's panics are not seen here.
+    // Plimsoll has its own copy of the standard library: the application's panics do not reach this
+    // hook.
     std::panic::set_hook(Box::new(say::fault));
     let construct = || {
         real::resolve_all();
@@ -86,9 +87,9 @@ extern "C" fn constructor() {
 extern "C" fn destructor() {
     let report = || {
         if process::current().is_some_and(|observed| observed.is_own_process()) {
-            // What the application has printed is safe before a launcher that sees a rank end
-            // kills the others: its own exit would write it out right after us.
-            // SAFETY: flushes all streams.
+            // The application's output is flushed before a launcher that sees a rank end kills the
+            // others: the application's own exit would flush it directly after this destructor.
+            // SAFETY: a null stream stands for all streams.
             unsafe { libc::fflush(std::ptr::null_mut()) };
             ending::by_exit();
         }
@@ -96,7 +97,7 @@ extern "C" fn destructor() {
     guarded("destructor", report, || ());
 }
 
-/// Runs at quick_exit, after the application's own functions.
+/// Has the report written at quick_exit, after the application's own functions.
 unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
     let report = || {
         if process::current().is_some_and(|observed| observed.is_own_process()) {
@@ -107,15 +108,15 @@ unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
 }
 
 unsafe extern "C" {
-    /// What the C library's static at_quick_exit calls (Itanium C++ ABI, 3.3.6, for the object).
+    /// Function that the C library's static at_quick_exit calls (Itanium C++ ABI, 3.3.6, for the
+    /// object).
     fn __cxa_at_quick_exit(
         function: unsafe extern "C" fn(*mut c_void),
         object: *mut c_void,
     ) -> c_int;
 }
 
-/// The settings and what is wrong with them, unless they say that this process is to be left
-/// alone.
+/// Returns the settings and their warnings; `None` if the settings exclude this process.
 fn read_settings() -> Option<(Settings, Vec<Warning>)> {
     let (settings, warnings) = Settings::from_env(std::env::vars_os());
     if settings.disable {
@@ -125,8 +126,9 @@ fn read_settings() -> Option<(Settings, Vec<Warning>)> {
     settings.watches_program(&surroundings::executable()).then_some((settings, warnings))
 }
 
-/// Whether this is the very process that the user started: the one that `plimsoll run` became, or,
-/// preloaded by hand, one whose parent does not carry the library. Launchers and shells are not.
+/// Whether this is the process that the user started: the process that `plimsoll run` became, or,
+/// preloaded by hand, a process with a parent that does not carry the library. Launchers and shells
+/// are excluded.
 fn is_root(settings: &Settings) -> bool {
     let first = match settings.root_pid {
         Some(pid) => pid == std::process::id(),
@@ -135,7 +137,7 @@ fn is_root(settings: &Settings) -> bool {
     first && !surroundings::is_launcher(&surroundings::executable())
 }
 
-/// Says, once, that nothing is measured beside a tool that instruments the process.
+/// Prints once that nothing is measured because a tool instruments the process.
 fn say_aside() {
     static SAID: AtomicBool = AtomicBool::new(false);
     if let Some(tool) = TOOL.get()
@@ -146,7 +148,7 @@ fn say_aside() {
     }
 }
 
-/// Whether this process says what holds for all ranks.
+/// Whether this process prints the messages that hold for all ranks.
 fn speaks() -> bool {
     launch::told_rank().is_none_or(|rank| rank == 0)
 }
@@ -165,7 +167,7 @@ fn start(settings: Settings, warnings: &[Warning]) {
     job::begin(settings);
 }
 
-/// MPI_Init was entered: the process is observed from now on, if it was not before.
+/// Starts the observation when MPI_Init is entered, if the process is not observed yet.
 fn begin_for_mpi() {
     if !ALLOWED.load(Ordering::Relaxed) {
         return say_aside();

@@ -1,8 +1,8 @@
-//! dlopen and dlclose: the map of loaded code follows.
+//! Hooks of dlopen and dlclose, which keep the map of loaded code up to date.
 //!
-//! dlopen looks at its own return address to learn who calls (whose RUNPATH to search), so the
-//! hook must not stand between: it only notes that something will be loaded and jumps on. The
-//! process's own thread then looks at the loader's list until it has changed.
+//! dlopen reads its own return address to find its caller, and with it the RUNPATH to search. The
+//! hook must therefore not call dlopen: it rings a doorbell and jumps to dlopen. Plimsoll's own
+//! thread then polls the loader's list until it has changed.
 
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
@@ -16,14 +16,15 @@ use crate::passing_hook;
 use crate::real::Function;
 use crate::{redirect, signals};
 
-/// Rung by every call of dlopen; the process's own thread sleeps on it.
+/// Doorbell rung by every call of dlopen; Plimsoll's own thread sleeps on it.
 static NOTED: Doorbell = Doorbell::new();
 
-/// Times after a dlopen at which the loader's list is looked at, in milliseconds from the previous
-/// one: loading takes microseconds to seconds.
+/// Intervals between polls of the loader's list after a dlopen, in milliseconds: loading takes
+/// microseconds to seconds.
 const LOOKS_MS: [u64; 10] = [1, 4, 15, 80, 400, 500, 1000, 1000, 1000, 1000];
 
-/// How often it is looked whether the sampling signal still is ours, and what raises it, in milliseconds.
+/// Interval between checks that the sampling signal and the timers that raise it are still
+/// Plimsoll's, in milliseconds.
 const SAMPLING_LOOK_MS: u64 = 1000;
 
 mod c {
@@ -53,15 +54,15 @@ extern "C" fn note_dlmopen() -> *const c_void {
 }
 
 passing_hook! {
-    /// dlopen.
+    /// Hook of dlopen.
     dlopen, note_dlopen
 }
 passing_hook! {
-    /// dlmopen.
+    /// Hook of dlmopen.
     dlmopen, note_dlmopen
 }
 
-/// dlclose: while it runs, handlers see only what it cannot unload.
+/// Hook of dlclose: during the call, handlers see only modules that the call cannot unload.
 ///
 /// # Safety
 /// As the C library's function.
@@ -69,7 +70,7 @@ passing_hook! {
 pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     let begin = || process::current().map(Observed::begin_unload);
     match guarded("dlclose", begin, || None) {
-        // What stays loaded has been closed all the same.
+        // The module stays loaded; to the application, dlclose has succeeded.
         Some(None) => 0,
         Some(Some(unloading)) => {
             // SAFETY: as the caller promises.
@@ -82,7 +83,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     }
 }
 
-/// The body of a thread that keeps the map of loaded code up to date, until `stop` says so.
+/// Body of a thread that keeps the map of loaded code up to date until `stop` returns `true`.
 pub fn follow(stop: impl Fn() -> bool) {
     let mut seen = NOTED.rings();
     let mut objects = loader_changes();
@@ -110,7 +111,8 @@ pub fn follow(stop: impl Fn() -> bool) {
     }
 }
 
-/// The application may have taken the sampling signal, or closed what raises it.
+/// Checks whether the application has taken the sampling signal, or closed the timers that raise
+/// it.
 fn look_after_sampling() {
     signals::look_after_sampling();
     if let Some(observed) = process::current() {
@@ -118,12 +120,12 @@ fn look_after_sampling() {
     }
 }
 
-/// Wakes the thread in [`follow`], so that it looks whether to stop.
+/// Wakes the thread in [`follow`], so that it checks whether to stop.
 pub fn wake() {
     NOTED.ring();
 }
 
-/// How many objects were ever loaded and unloaded.
+/// Returns the numbers of objects ever loaded and ever unloaded.
 fn loader_changes() -> (u64, u64) {
     let mut counts = (0, 0);
     loader::each_object(&mut |info| {

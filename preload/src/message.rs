@@ -1,6 +1,6 @@
-//! What a call's arguments say about its message: how many bytes, and which ranks it synchronised. In C
-//! the arguments are the values; in Fortran they are references, those of counts and handles read when the
-//! call begins, since the caller's variables may change meanwhile.
+//! Message of a call, read from its arguments: the number of bytes, and the ranks that the call
+//! synchronised. In C the arguments are values. In Fortran they are references; counts and handles
+//! are read when the call begins, since the caller's variables may change meanwhile.
 
 use std::ffi::c_int;
 
@@ -14,14 +14,14 @@ use plimsoll_wire::sync::{Among, unfollowed};
 use crate::job;
 use crate::stubs::{Frame, Noted};
 
-/// Reads what a Fortran call passes by reference.
+/// Reads the arguments that a Fortran call passes by reference.
 ///
 /// # Safety
-/// The frame is of a Fortran call that has just begun.
+/// The frame belongs to a Fortran call that has just begun.
 #[inline(never)]
 pub unsafe fn note(frame: &Frame) -> Noted {
     let call = frame.entry();
-    // SAFETY: the table says which arguments are counts and handles. By the standard they are
+    // SAFETY: the table names the arguments that are counts and handles. By the standard they are
     // references to an INTEGER, to a handle that holds one, or to an INTEGER(MPI_COUNT_KIND).
     unsafe {
         let integer = |word: Option<u8>| {
@@ -46,7 +46,8 @@ pub unsafe fn note(frame: &Frame) -> Noted {
     }
 }
 
-/// Where a call has the number of its partitions, or of the requests in its list.
+/// Returns the argument word that holds the number of partitions, or of requests in a list; `None`
+/// if the call has neither.
 pub fn number_of(messages: Messages) -> Option<u8> {
     match messages {
         Messages::PreparesToSend { partitions, .. } => partitions,
@@ -55,10 +56,11 @@ pub fn number_of(messages: Messages) -> Option<u8> {
     }
 }
 
-/// Bytes of a call's message and which ranks it synchronised, after it has returned.
+/// Returns the size of the call's message in bytes and the ranks that the call synchronised, after
+/// the call has returned.
 ///
 /// # Safety
-/// The frame is of a call that has just returned `result`.
+/// The frame belongs to a call that has just returned `result`.
 pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, Option<Among>) {
     let call = frame.entry();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
@@ -86,10 +88,10 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
     }
 }
 
-/// A call begins that may complete nonblocking collectives: notes where the requests of these stand.
+/// Lists the requests of a call that begins and may complete nonblocking collectives.
 ///
 /// # Safety
-/// The frame is of such a call, which has just begun.
+/// The frame belongs to such a call, which has just begun.
 #[cold]
 #[inline(never)]
 pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
@@ -97,7 +99,7 @@ pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
     if !job::is_main_thread() {
         return;
     }
-    // SAFETY: the role says what the arguments are.
+    // SAFETY: the role gives the type of each argument.
     unsafe {
         let count = match (requests.count, frame.is_c()) {
             (None, _) => 1,
@@ -107,13 +109,13 @@ pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
             }
         };
         let first = frame.argument(requests.first);
-        // What MPI would refuse is left to MPI.
+        // A null list is invalid in MPI; reporting it is left to MPI.
         let count = if first == 0 { 0 } else { usize::try_from(count).unwrap_or(0) };
         facts.completes(RequestList { first, count, is_c: frame.is_c() });
     }
 }
 
-/// Calls that bring ranks together, alone or with another one: most calls are none of them.
+/// Whether a call, by its id, may synchronise ranks, alone or with another call. Most calls do not.
 static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
     let mut calls = [false; CALLS.len() + 1];
     let mut at = 0;
@@ -138,7 +140,7 @@ static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
 
 const REDUCE: [CallId; 2] = [id_of("MPI_Reduce"), id_of("MPI_Reduce_c")];
 const BCAST: [CallId; 2] = [id_of("MPI_Bcast"), id_of("MPI_Bcast_c")];
-/// Collective operations on a file, which is their first argument, that move data.
+/// Collective operations that move data of a file; the file is their first argument.
 const SHARED_FILES: [CallId; 8] = [
     id_of("MPI_File_read_all"),
     id_of("MPI_File_read_all_c"),
@@ -151,7 +153,7 @@ const SHARED_FILES: [CallId; 8] = [
 ];
 const FENCE: CallId = id_of("MPI_Win_fence");
 
-/// Which ranks a call has synchronised.
+/// Returns the ranks that a call has synchronised; `None` if it synchronised none.
 ///
 /// # Safety
 /// As [`finished`], and the call has succeeded.
@@ -162,8 +164,8 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
         unsafe { note_other_thread(frame, call, facts) };
         return None;
     }
-    // SAFETY: the table, and the standard, say what the arguments are. References of Fortran last until
-    // the call has returned to the caller.
+    // SAFETY: the table and the standard give the type of each argument. Fortran references remain
+    // valid until the call has returned to the caller.
     unsafe {
         let integer = |word| match frame.argument(word) {
             value if frame.is_c() => value as c_int,
@@ -174,7 +176,7 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
             false => Named::Fortran(integer(word)),
         };
         let communicator = || communicator(frame, call);
-        // No data need move where there are no elements.
+        // A call without elements need not move data, and so need not synchronise.
         let has_elements = || match call.count {
             Some(count) if frame.is_c() => c_count(frame, call, count) > 0,
             _ => frame.noted.count > 0,
@@ -210,14 +212,15 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
     }
 }
 
-/// The index of a synchronisation of all ranks that begins on the calling thread.
+/// Returns the index of a synchronisation of all ranks that begins on the calling thread.
 fn take_index() -> Option<u64> {
     // SAFETY: the block is the calling thread's.
     let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
     block.enter(|state| regions::take_index(state))
 }
 
-/// Notes that a thread takes part in a collective whose end delimits nothing.
+/// Records that a thread other than the main thread takes part in a collective, which therefore
+/// delimits no phase.
 ///
 /// # Safety
 /// As [`synchronised`].
@@ -239,7 +242,7 @@ fn leave_unfollowed(what: u32) {
     }
 }
 
-/// A call's communicator.
+/// Returns the call's communicator; `None` if the call has none.
 ///
 /// # Safety
 /// As [`finished`].
@@ -248,25 +251,26 @@ pub unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
     if !frame.is_c() {
         return Some(Named::Fortran(frame.noted.communicator));
     }
-    // SAFETY: the table says which argument it is.
+    // SAFETY: the table names the argument.
     Some(Named::C(unsafe { frame.argument(word) }))
 }
 
-/// Which argument is the root.
+/// Argument word of the root rank.
 const REDUCE_ROOT: u8 = 5;
 const BCAST_ROOT: u8 = 3;
 
-/// Bytes of a message that one count and one datatype describe.
+/// Returns the size in bytes of a message described by one count and one datatype.
 ///
 /// # Safety
-/// As [`finished`]; `count` and `datatype` are their words.
+/// As [`finished`]; `count` and `datatype` are the words of these arguments.
 #[inline]
 unsafe fn whole(frame: &Frame, (count, datatype): (u8, u8), facts: &HandleFacts) -> u64 {
     // SAFETY: promised by the caller.
     unsafe {
         let call = frame.entry();
         let count = if frame.is_c() { c_count(frame, call, count) } else { frame.noted.count };
-        // Without elements the datatype may be none, and in place it is ignored: MPI must not be asked about it.
+        // Without elements the datatype may be invalid, and with MPI_IN_PLACE it is ignored: MPI
+        // must not be asked for its size.
         if count == 0 || is_in_place(frame, call, facts) {
             0
         } else if frame.is_c() {
@@ -277,12 +281,12 @@ unsafe fn whole(frame: &Frame, (count, datatype): (u8, u8), facts: &HandleFacts)
     }
 }
 
-/// Bytes that a rank has from all ranks of a collective. Few calls get here, and each has moved a block for each
-/// rank that is counted.
+/// Returns the bytes that a rank exchanges with all ranks of a collective. Few calls get here, and
+/// each has moved a block for each rank that is counted.
 ///
 /// # Safety
-/// As [`whole`]; lists have an element for each rank of the communicator, and stay as they are until the call is
-/// complete (MPI-4.1, 6.12).
+/// As [`whole`]; lists have an element for each rank of the communicator, and remain unchanged
+/// until the call is complete (MPI-4.1, 6.12).
 #[inline(never)]
 unsafe fn by_rank(
     frame: &Frame,
@@ -301,7 +305,7 @@ unsafe fn by_rank(
         let (counts, types) = (frame.argument(count), frame.argument(datatype));
         let elements = |at: usize| elements(counts, at, call.is_mpi_count);
         let bytes_of = |at: usize| match (elements(at), frame.is_c()) {
-            // Of a block without elements the datatype may be none.
+            // The datatype of a block without elements may be invalid.
             (0, _) => 0,
             (elements, true) => elements.saturating_mul(facts.listed_type_bytes(types, at)),
             (elements, false) => {
@@ -323,10 +327,10 @@ unsafe fn by_rank(
     }
 }
 
-/// An element of a list of counts.
+/// Returns an element of a list of counts; negative counts are 0.
 ///
 /// # Safety
-/// The list is that long.
+/// The list has more than `at` elements.
 unsafe fn elements(list: usize, at: usize, are_large: bool) -> u64 {
     // SAFETY: promised by the caller.
     let count = unsafe {
@@ -359,7 +363,7 @@ pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
 }
 
 /// # Safety
-/// As [`finished`]; `word` is the count's.
+/// As [`finished`]; `word` is the argument word of the count.
 unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
     // SAFETY: promised by the caller.
     let count = unsafe { frame.argument(word) };
@@ -367,14 +371,14 @@ unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
-/// Whether the buffer is MPI_IN_PLACE, so that its count and datatype mean nothing.
+/// Whether the buffer is MPI_IN_PLACE, which makes MPI ignore its count and datatype.
 ///
 /// # Safety
 /// As [`finished`].
 unsafe fn is_in_place(frame: &Frame, call: &Call, facts: &HandleFacts) -> bool {
     let Some(word) = call.in_place else { return false };
-    // SAFETY: the buffer is an argument; a descriptor begins with the address (Fortran 2018,
-    // 18.5.3).
+    // SAFETY: the buffer is an argument; a Fortran descriptor begins with the address (Fortran
+    // 2018, 18.5.3).
     unsafe {
         let buffer = frame.argument(word);
         match frame.symbol().convention {

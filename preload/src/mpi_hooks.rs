@@ -1,7 +1,7 @@
-//! The calls that begin and end MPI, and MPI_Pcontrol, in C and in Fortran.
+//! Hooks of the calls that begin and end MPI, and of MPI_Pcontrol, in C and in Fortran.
 //!
-//! A Fortran layer may call the C function of the same name, which comes here again; the inner call
-//! is then passed on as it is.
+//! A Fortran layer may call the C function of the same name, which enters a hook again; the inner
+//! call is passed on unchanged.
 
 use std::ffi::{c_int, c_void};
 
@@ -19,11 +19,12 @@ const FINALIZE: CallId = id_of("MPI_Finalize");
 const ABORT: CallId = id_of("MPI_Abort");
 const PCONTROL: CallId = id_of("MPI_Pcontrol");
 
-/// MPI_ERR_OTHER of every ABI is at least this; it is not MPI_SUCCESS.
+/// Result for a function that no library provides. MPI_ERR_OTHER of every ABI is at least this
+/// value, and it is not MPI_SUCCESS.
 const FAILED: isize = 15;
 
-/// The real function behind a hook, with the application's arguments. All are words, and none of
-/// these functions takes more than fit into registers.
+/// The real function behind a hook, with the application's arguments. All arguments are words that
+/// fit into registers.
 struct Real<'f> {
     frame: &'f Frame,
     definition: *const c_void,
@@ -42,8 +43,8 @@ impl<'f> Real<'f> {
 
     fn call(&self) -> isize {
         type Words = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> isize;
-        // SAFETY: MPI-4.1, 11.2: all arguments are words, of which the function reads as many as
-        // it has; the frame holds six, as the application passed them.
+        // SAFETY: MPI-4.1, 11.2: all arguments are words, and the function reads only those that it
+        // declares; the frame holds six, as the application passed them.
         unsafe {
             let function = std::mem::transmute::<*const c_void, Words>(self.definition);
             let argument = |index| self.frame.argument(index);
@@ -53,19 +54,19 @@ impl<'f> Real<'f> {
 
     /// Whether the call that returned `result` succeeded.
     fn succeeded(&self, result: isize) -> bool {
-        // SAFETY: the call has returned; ierror is where the table says.
+        // SAFETY: the call has returned; the table gives the position of ierror.
         unsafe { message::succeeded(self.frame, result as c_int) }
     }
 }
 
-/// Called by the stubs of these functions.
+/// Hook of all these functions, called by their stubs.
 ///
 /// # Safety
-/// The frame is a stub's.
+/// The frame belongs to a stub.
 pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
     let call = frame.call();
     let caller = frame.return_address() as *const c_void;
-    // Multi-precision libraries have functions like mpi_init, too.
+    // Multi-precision libraries, too, have functions named like mpi_init.
     if !frame.is_c() && real::find(INIT, 0, caller).is_none() {
         return Real::of(frame).map_or(FAILED, |real| real.call());
     }
@@ -77,7 +78,7 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
             // SAFETY: no preconditions.
             unsafe { libc::abort() }
         }
-        // By the standard it does nothing (MPI-4.1, 15.2.4), and a library may leave it out.
+        // MPI_Pcontrol does nothing by the standard (MPI-4.1, 15.2.4), and a library may omit it.
         return if call == PCONTROL { 0 } else { FAILED };
     };
     match call {
@@ -113,14 +114,15 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
     }
 }
 
-/// Where a successful MPI_Session_init has put the session.
+/// Returns the address of the session made by a successful MPI_Session_init.
 fn session(frame: &Frame) -> Option<job::Session> {
     // SAFETY: the session is the third argument.
     let handle = unsafe { frame.argument(2) } as *const c_void;
     (!handle.is_null()).then_some(job::Session { handle, fortran: !frame.is_c() })
 }
 
-/// MPI_Pcontrol: 0 pauses the measurement, 1 resumes it; other levels are not ours.
+/// Applies MPI_Pcontrol: level 0 pauses the measurement, level 1 resumes it; other levels are
+/// ignored.
 fn control(frame: &Frame) {
     // SAFETY: the level is the first argument, in Fortran a reference.
     let level = unsafe {

@@ -1,10 +1,11 @@
-//! With whom a call of point-to-point communication exchanges messages, and how long it took.
+//! Partners of a point-to-point call: the ranks it exchanges messages with, the number of messages
+//! and bytes, and the time of the call.
 //!
-//! Ranks are among the arguments of the call, or of the call that has started its requests. Messages
-//! that a rank sends are counted when they are sent or started, those that it receives when they are
-//! there. The time of a call is that of the partners whose messages it has completed; of a call that
-//! has completed several, those of received messages share it evenly, since what is sent rarely keeps
-//! a rank waiting.
+//! The partner is read from the arguments of the call, or of the call that started its requests. A
+//! sent message is counted when its send is started, a received message when it has arrived. The
+//! time of a call belongs to the partners of the messages that the call has completed. If a call
+//! has completed several messages, its received messages share the time evenly, since a send rarely
+//! keeps a rank waiting.
 
 use std::ffi::c_int;
 
@@ -21,24 +22,24 @@ use crate::stubs::Frame;
 /// A call of point-to-point communication that has returned.
 pub struct Exchange {
     messages: Messages,
-    /// Number of its communicator, or 0 if it has none.
+    /// Number of the communicator, or 0 if the call has none.
     communicator: u32,
-    /// Bytes of the message that its count describes.
+    /// Size of the message in bytes, computed from the call's count and datatype.
     bytes: u64,
-    /// Whether it succeeded.
+    /// Whether the call returned MPI_SUCCESS.
     succeeded: bool,
 }
 
-/// A call begins: notes the requests that it may complete or free, whose handles may be others when it
-/// returns.
+/// Lists the requests that a call may complete or free, before the call runs: MPI may overwrite
+/// their handles before it returns.
 ///
 /// # Safety
-/// The frame is of a call that has just begun.
+/// The frame belongs to a call that has just begun.
 #[inline(always)]
 pub unsafe fn begin(frame: &Frame, state: &mut State, facts: &HandleFacts) {
     let Some(messages) = messages(frame.call()) else { return };
     let Some((count, first)) = messages.completes() else { return };
-    // SAFETY: the table says what the arguments are.
+    // SAFETY: the call table gives the type of each argument.
     unsafe {
         let list = frame.argument(first);
         let count = match count {
@@ -46,17 +47,18 @@ pub unsafe fn begin(frame: &Frame, state: &mut State, facts: &HandleFacts) {
             Some(_) if !frame.is_c() => frame.noted.number as usize,
             Some(word) => usize::try_from(frame.argument(word) as c_int).unwrap_or(0),
         };
-        // What MPI would refuse is left to MPI.
+        // A null list is invalid in MPI; reporting it is left to MPI.
         let count = if list == 0 { 0 } else { count };
         let is_c = frame.is_c();
         state.requests.list((0..count).map(|at| facts.listed_handle(list, at, is_c)));
     }
 }
 
-/// What a call that has returned says of messages; `None` if nothing.
+/// Returns the description of the messages of a call that has returned; `None` if the call has no
+/// messages.
 ///
 /// # Safety
-/// The frame is of a call that has just returned `result`; `bytes` is the size of its message.
+/// The frame belongs to a call that has just returned `result`; `bytes` is the size of its message.
 #[inline(always)]
 pub unsafe fn exchange(
     frame: &Frame,
@@ -78,7 +80,7 @@ pub unsafe fn exchange(
     }
 }
 
-/// A call in progress, as the functions below see it.
+/// A call that has returned, with its region's slot and its time in ticks.
 struct Returned<'c> {
     frame: &'c Frame,
     facts: &'c HandleFacts,
@@ -87,10 +89,12 @@ struct Returned<'c> {
     ticks: u64,
 }
 
-/// Books the messages of a call that has returned at `now`, and follows its requests.
+/// Counts the messages of a call that has returned at `now`, and updates the requests that it
+/// started or completed.
 ///
 /// # Safety
-/// As [`exchange`], which said so of this call; [`begin`] was called when it began.
+/// As [`exchange`], which has returned `exchange` for this call; [`begin`] was called when the call
+/// began.
 #[inline(always)]
 pub unsafe fn finish(
     frame: &Frame,
@@ -114,7 +118,7 @@ impl Returned<'_> {
     unsafe fn book(&self, state: &mut State) {
         use Messages::*;
         let bytes = self.exchange.bytes;
-        // SAFETY: the table says what the arguments are, and the call has succeeded.
+        // SAFETY: the call table gives the type of each argument, and the call has succeeded.
         unsafe {
             match self.exchange.messages {
                 Sends { to } => {
@@ -208,7 +212,7 @@ impl Returned<'_> {
                         state.requests.remove(handle);
                     }
                 }
-                // A message that was there before it could be cancelled is not counted as received.
+                // A receive that completed before it could be cancelled is not counted as received.
                 Cancels { .. } => {
                     if let Some(handle) = state.requests.listed_handle(0) {
                         state.requests.complete(handle);
@@ -222,14 +226,14 @@ impl Returned<'_> {
         }
     }
 
-    /// Books messages of a partner: those sent, their bytes, those received.
+    /// Adds to the counts of a partner: messages sent, their bytes, messages received.
     #[inline]
     fn meet(&self, state: &mut State, partner: u32, counts: [u64; 3], waited: u64) {
         let [sent, bytes, received] = counts;
         meet(state, self.slot, &PartnerMessages { partner, sent, bytes, received, waited });
     }
 
-    /// Books a message that the call has received, or has found if `count` is 0.
+    /// Counts a message that the call has received, or only probed if `count` is 0.
     ///
     /// # Safety
     /// As [`finish`].
@@ -240,7 +244,8 @@ impl Returned<'_> {
         }
     }
 
-    /// The sender of the message that the call has found; `None` if there is none (MPI_PROC_NULL).
+    /// Returns the sender of the message that the call has received or probed; `None` if there is
+    /// no message (MPI_PROC_NULL).
     ///
     /// # Safety
     /// As [`finish`].
@@ -249,7 +254,8 @@ impl Returned<'_> {
         unsafe { self.resolved(self.source()?, self.frame.argument(status), 0) }
     }
 
-    /// The sender of a message, whose status stands at an index of a list.
+    /// Returns the sender of a message. With MPI_ANY_SOURCE the sender is read from entry `at` of
+    /// `statuses`. `None` if the message was cancelled.
     ///
     /// # Safety
     /// As [`HandleFacts::source`].
@@ -260,7 +266,8 @@ impl Returned<'_> {
         };
         // SAFETY: promised by the caller.
         let rank = unsafe { self.facts.source(statuses, at, self.frame.is_c()) };
-        // A negative one is that of no message: it was cancelled.
+        // A negative rank in the status means that no message was received: the receive was
+        // cancelled.
         let known = |rank| self.facts.world_rank(communicator, rank).unwrap_or(UNKNOWN_PARTNER);
         match rank {
             Some(rank) if rank < 0 => None,
@@ -268,7 +275,7 @@ impl Returned<'_> {
         }
     }
 
-    /// A message was found that a later call will receive, by its handle.
+    /// Remembers the handle of a probed message (MPI_Mprobe), which a later call receives.
     ///
     /// # Safety
     /// As [`finish`].
@@ -281,7 +288,7 @@ impl Returned<'_> {
         }
     }
 
-    /// The message of a handle was received.
+    /// Counts a message received by its handle (MPI_Mrecv).
     ///
     /// # Safety
     /// As [`finish`].
@@ -299,7 +306,7 @@ impl Returned<'_> {
         }
     }
 
-    /// What the call starts, by its own arguments.
+    /// Returns the transfer that the call starts, as its arguments describe it.
     ///
     /// # Safety
     /// As [`finish`].
@@ -311,7 +318,7 @@ impl Returned<'_> {
         Started { to, from, bytes: self.exchange.bytes, ..Started::default() }
     }
 
-    /// Notes what a request has started or will start.
+    /// Remembers the transfer that a request has started or will start.
     ///
     /// # Safety
     /// As [`finish`].
@@ -321,7 +328,7 @@ impl Returned<'_> {
         state.requests.insert(handle, started);
     }
 
-    /// Books the message that a request has started to send.
+    /// Counts the message that a request has started to send.
     fn send(&self, state: &mut State, started: &Started, ticks: u64) {
         if let Some(to) = started.to {
             let waited = if started.from.is_none() { ticks } else { 0 };
@@ -329,7 +336,8 @@ impl Returned<'_> {
         }
     }
 
-    /// A request was looked at that is not complete: its partner is waited for.
+    /// Charges the time of a call to the partner of a request that it found incomplete, since the
+    /// thread waits for that partner.
     fn looked(&self, state: &mut State) {
         let handle = state.requests.listed_handle(0);
         let started = handle.and_then(|handle| state.requests.get(handle)).copied();
@@ -344,8 +352,8 @@ impl Returned<'_> {
         }
     }
 
-    /// Requests are complete: `count` of those that were listed. `place` says the place in the list, and
-    /// that of the status, of each.
+    /// Counts `count` completed requests of the list. `place` maps the n-th completed request to
+    /// its index in the list and the index of its status.
     ///
     /// # Safety
     /// As [`finish`].
@@ -358,7 +366,7 @@ impl Returned<'_> {
     ) {
         // SAFETY: promised by the caller.
         let statuses = unsafe { self.frame.argument(statuses) };
-        // With one request nothing is shared; of several, those that receive share the time.
+        // A single request takes the whole time; of several, the receives share it.
         let mut sharers = 1;
         let mut receives = false;
         if count > 1 {
@@ -396,8 +404,8 @@ impl Returned<'_> {
         }
     }
 
-    /// A rank among the arguments, as one of the world: the `which`-th that [`Messages::ranks`] names.
-    /// `None` is MPI_PROC_NULL.
+    /// Returns an argument's rank as a rank of the world: the `which`-th rank that
+    /// [`Messages::ranks`] names. `None` means MPI_PROC_NULL.
     ///
     /// # Safety
     /// As [`finish`]; `word` is that argument.
@@ -411,7 +419,8 @@ impl Returned<'_> {
         Some(self.facts.world_rank(self.exchange.communicator, rank).unwrap_or(UNKNOWN_PARTNER))
     }
 
-    /// Where the message comes from that the call receives, by its arguments; `None` if from no one.
+    /// Returns the source of the message that the call receives, as its arguments give it; `None`
+    /// if the call receives nothing.
     ///
     /// # Safety
     /// As [`finish`].
@@ -438,7 +447,7 @@ impl Returned<'_> {
         }
     }
 
-    /// The handle that an argument points to.
+    /// Returns the handle that an argument points to.
     ///
     /// # Safety
     /// As [`finish`].
@@ -447,7 +456,7 @@ impl Returned<'_> {
         unsafe { self.facts.listed_handle(self.frame.argument(word), 0, self.frame.is_c()) }
     }
 
-    /// A number among the arguments; at least 1.
+    /// Returns the value of a count argument, at least 1.
     ///
     /// # Safety
     /// As [`finish`].
@@ -460,18 +469,18 @@ impl Returned<'_> {
         number.max(1)
     }
 
-    /// An integer that an argument points to, in C and in Fortran.
+    /// Returns the integer that an argument points to, in C and in Fortran.
     ///
     /// # Safety
     /// As [`finish`].
     unsafe fn integer(&self, word: u8) -> c_int {
-        // SAFETY: promised by the caller. It is where the call has put a result; logicals of Fortran are
-        // integers, and false is 0.
+        // SAFETY: promised by the caller. The argument points to a result of the call; Fortran
+        // logicals are integers, and false is 0.
         unsafe { (self.frame.argument(word) as *const c_int).as_ref().copied().unwrap_or(0) }
     }
 
-    /// A place in the list of requests, as the call has put its index at a place of another list; `None` if that
-    /// is none (MPI_UNDEFINED).
+    /// Returns the index of a completed request in the list of requests, read from entry `at` of
+    /// the call's list of indices; `None` if the entry is MPI_UNDEFINED.
     ///
     /// # Safety
     /// As [`finish`].
@@ -482,10 +491,10 @@ impl Returned<'_> {
         if self.frame.is_c() {
             return Some(index);
         }
-        // Fortran counts from one, but for mpi_f08 of MPICH 4.0: there the handle of a request that is complete
-        // tells, which is another then.
+        // Fortran indices start at one, except in mpi_f08 of MPICH 4.0, where they start at zero.
+        // The handles distinguish the two: the handle of a completed request has changed.
         let changed = |at: usize| {
-            // SAFETY: as above; both are places in the list.
+            // SAFETY: as above; both indices are within the list.
             let now = unsafe { self.facts.listed_handle(self.frame.argument(LIST), at, false) };
             state.requests.listed_handle(at).is_some_and(|before| before != now)
         };

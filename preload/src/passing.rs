@@ -1,8 +1,8 @@
-//! Hooks that pass their call on: a note is taken, and the real function starts on the stack and with
-//! the arguments that the caller has left.
+//! Hooks that pass their call on: each runs a function of Plimsoll, then jumps to the real function
+//! with the caller's stack and arguments.
 
-/// Defines the hook `$name`. `$note` gets the first three argument words and returns the address of the
-/// real function, which the hook jumps to.
+/// Defines the hook `$name`. `$note` receives the first three argument words and returns the
+/// address of the real function, to which the hook jumps.
 #[macro_export]
 macro_rules! passing_hook {
     ($(#[$meta:meta])* $name:ident, $note:ident) => {

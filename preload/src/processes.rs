@@ -1,8 +1,8 @@
-//! fork, exec and the ways out of a process.
+//! Hooks of fork, exec and the functions that end a process.
 //!
-//! A forked child is not observed; our heap and the loader's lock are free in it. Before an exec our
-//! pending signal is taken back, since it would kill the new program. Before an end without a return
-//! the report is written.
+//! A forked child is not observed; Plimsoll's heap and the loader's lock are free in the child.
+//! Before an exec the pending sampling signal is taken, since it would kill the new program. Before
+//! an end without exit handlers the report is written.
 
 use std::ffi::{c_char, c_int};
 
@@ -18,7 +18,7 @@ mod c {
     macro_rules! reals {
         ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
             $(crate::real! {
-                /// The C library's.
+                /// The C library's function of this name.
                 $name($($argument: $type),*) -> $result
             })*
         };
@@ -32,10 +32,10 @@ mod c {
     }
 }
 
-/// Registers handlers for forks (pthread_atfork(3)). Handlers that the application registers later run
-/// before ours in the parent and after ours in the child.
+/// Registers handlers for forks (pthread_atfork(3)). Handlers that the application registers later
+/// run before Plimsoll's in the parent and after Plimsoll's in the child.
 pub fn follow_forks() {
-    // SAFETY: the functions stay, since the library is never unloaded.
+    // SAFETY: the functions stay mapped, since the library is never unloaded.
     let result =
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     if result != 0 {
@@ -53,7 +53,7 @@ unsafe extern "C" fn after_fork() {
     loader::after_fork();
 }
 
-/// The child begins unobserved.
+/// Resets the library in the child, which starts unobserved.
 unsafe extern "C" fn in_child() {
     heap::after_fork();
     loader::in_child();
@@ -64,7 +64,8 @@ unsafe extern "C" fn in_child() {
     guarded("fork", forget, || ());
 }
 
-/// Takes back what would interrupt the next program, runs `exec`, and goes on if it failed.
+/// Stops the sampling signals that would interrupt the next program, runs `exec`, and resumes
+/// sampling if it failed.
 fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
     let Some(observed) = guarded("exec", before_exec, || None) else { return exec() };
     let result = exec();
@@ -77,11 +78,13 @@ fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// The process, if the calling thread is observed: it is not interrupted until it is let go on.
+/// Pauses sampling on the calling thread and returns the process; `None` if the thread is not
+/// observed.
 fn before_exec() -> Option<&'static Observed> {
     let observed = process::current().filter(|observed| observed.is_own_thread())?;
     observed.hold(true);
-    // SAFETY: blocks our signal, takes a pending one without waiting, and restores the mask.
+    // SAFETY: blocks the sampling signal, takes a pending one without waiting, and restores the
+    // mask.
     unsafe {
         let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) =
             (std::mem::zeroed(), std::mem::zeroed());
@@ -96,7 +99,8 @@ fn before_exec() -> Option<&'static Observed> {
     Some(observed)
 }
 
-/// daemon: the program goes on in a child, which is not measured. The report covers the parent.
+/// Hook of daemon: the program continues in a child, which is not measured. The report covers the
+/// parent.
 ///
 /// # Safety
 /// As the C library's function.
@@ -114,26 +118,27 @@ pub unsafe extern "C-unwind" fn daemon(stays: c_int, keeps_streams: c_int) -> c_
 }
 
 unsafe extern "C" {
-    /// environ(7).
+    /// The process's environment (environ(7)).
     static environ: *const *const c_char;
 }
 
-/// The environment that an exec is given, or that of this process.
+/// Environment given to an exec, or that of this process.
 macro_rules! environment {
     ($given:ident) => {
         $given
     };
     () => {
-        // SAFETY: the C library's own.
+        // SAFETY: the C library defines the variable.
         unsafe { environ }
     };
 }
 
-/// Defines the hook of an exec, which calls the `real` one with the environment of the new program.
+/// Defines the hooks of the exec functions; each calls the `real` one with the environment of the
+/// new program.
 macro_rules! exec_hooks {
     ($($name:ident($path:ident: $type:ty $(, $environment:ident)?) => $real:ident;)*) => {
         $(
-            /// The exec of this name.
+            /// Hook of the exec function of this name.
             ///
             /// # Safety
             /// As the C library's function.
@@ -144,7 +149,7 @@ macro_rules! exec_hooks {
                 $(, $environment: *const *const c_char)?
             ) -> c_int {
                 let given = environment!($($environment)?);
-                // SAFETY: as the caller promises; what the new program finds is a copy.
+                // SAFETY: as the caller promises; the new program receives a copy.
                 let real = |environment| unsafe { c::$real($path, arguments, environment) };
                 around_exec(|| filters::with_environment(given, real))
             }
@@ -160,7 +165,7 @@ exec_hooks! {
     fexecve(descriptor: c_int, environment) => fexecve;
 }
 
-/// The process ends without its exit handlers.
+/// Has the report written before the process ends without its exit handlers.
 pub fn report() {
     if process::current().is_some_and(|observed| observed.is_own_process()) {
         ending::by_exit();
@@ -170,7 +175,8 @@ pub fn report() {
 macro_rules! exit_hooks {
     ($($name:ident;)*) => {
         $(
-            /// Ends the process at once, without its exit handlers: the report is written before.
+            /// Ends the process immediately, without its exit handlers; the report is written
+            /// first.
             ///
             /// # Safety
             /// As the C library's function.

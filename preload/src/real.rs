@@ -1,7 +1,8 @@
-//! The functions that the application would call without us.
+//! The real functions behind the hooks, which the application would call without Plimsoll.
 //!
-//! Resolved in the constructor: a dlsym inside a hook may deadlock on the loader's lock. What is
-//! not loaded then (an MPI that comes by dlopen) is resolved when it is first called.
+//! The functions are resolved in the constructor, since a dlsym inside a hook may deadlock on the
+//! loader's lock. A function that is not loaded then (of an MPI opened by dlopen) is resolved at
+//! its first call.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,20 +12,21 @@ use plimsoll_calls::{
 };
 use plimsoll_comm::mpi::Definitions;
 
-/// Definitions of the wrapped calls, by convention and call id.
+/// Addresses of the definitions of the wrapped calls, by convention and call id; 0 while unknown.
 static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =
     [const { [const { AtomicUsize::new(0) }; CALLS.len() + 1] }; Convention::COUNT];
 
-/// Calls by whose symbols one sees whether a library with MPI's functions of a spelling is loaded.
+/// Calls probed to find out whether a library with MPI's functions of a spelling is loaded.
 const PROBES: [CallId; 3] = [id_of("MPI_Init"), id_of("MPI_Send"), id_of("MPI_Send_c")];
 
-/// Symbols with several versions, of which dlsym would give the oldest: the condition variables
+/// Symbols with several versions, for which dlsym would return the oldest: the condition variables
 /// before glibc 2.3.2 had another layout.
 const VERSIONS: [(&str, &CStr); 2] =
     [("pthread_cond_wait", c"GLIBC_2.3.2"), ("pthread_cond_timedwait", c"GLIBC_2.3.2")];
 
-/// Resolves what is loaded now. Of each spelling of MPI's functions one or two are tried first:
-/// most programs use one, if any, and a symbol that exists nowhere takes longest to look up.
+/// Resolves the functions that are loaded now. For each spelling of MPI's functions one or two are
+/// tried first: most programs use one spelling at most, and looking up a symbol that does not exist
+/// takes longest.
 pub fn resolve_all() {
     for function in functions() {
         function.get();
@@ -49,8 +51,8 @@ pub fn resolve_all() {
     }
 }
 
-/// Allocates nothing for functions of the C library: their hooks may be called before our
-/// constructor, from inside another library's hook of mmap.
+/// Returns the definition of a call. Allocates nothing for functions of the C library: their hooks
+/// may be called before Plimsoll's constructor, from another library's hook of mmap.
 fn resolve_call(call: &Call, symbol: &Symbol, caller: *const c_void) -> Option<*const c_void> {
     let mut room = [0; MAX_SYMBOL_BYTES];
     let name = symbol.spell(call, &mut room);
@@ -62,7 +64,7 @@ fn resolve_call(call: &Call, symbol: &Symbol, caller: *const c_void) -> Option<*
     resolve(name, version)
 }
 
-/// The next definition of a symbol after ours.
+/// Returns the next definition of a symbol after Plimsoll's.
 pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
     // SAFETY: C strings.
     let pointer = unsafe {
@@ -74,8 +76,8 @@ pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
     (!pointer.is_null()).then_some(pointer.cast_const())
 }
 
-/// The definition of a wrapped call, called by this spelling; `caller` is an address in the code
-/// that calls it.
+/// Returns the definition of a wrapped call, called by this spelling; `caller` is an address in the
+/// code that calls it.
 #[inline]
 pub fn call(id: CallId, spelling: usize, caller: *const c_void) -> *const c_void {
     let convention = if spelling == 0 { Convention::C } else { SYMBOLS[spelling].convention };
@@ -86,7 +88,7 @@ pub fn call(id: CallId, spelling: usize, caller: *const c_void) -> *const c_void
     }
 }
 
-/// Looks for what was not loaded when we were.
+/// Looks up a function that was not loaded when the constructor ran.
 #[cold]
 pub fn find(id: CallId, spelling: usize, caller: *const c_void) -> Option<*const c_void> {
     let (call, symbol) = (&CALLS[usize::from(id) - 1], &SYMBOLS[spelling]);
@@ -101,26 +103,26 @@ pub fn find(id: CallId, spelling: usize, caller: *const c_void) -> Option<*const
     }
 }
 
-/// Stands in for a function that exists nowhere: the program asked for it by name. Fails as MPI
-/// does (MPI_ERR_OTHER is not 0 in any ABI).
+/// Replaces a function that no loaded library defines, although the program asked for it by name.
+/// Fails as MPI does (MPI_ERR_OTHER is not 0 in any ABI).
 extern "C" fn missing() -> libc::c_int {
     crate::say::warn("the program calls an MPI function that no loaded library provides");
     15
 }
 
-/// A function of the C library behind a hook of ours, resolved in the constructor.
+/// A function of the C library behind a hook of Plimsoll, resolved in the constructor.
 pub struct Function {
     symbol: &'static CStr,
     definition: AtomicUsize,
 }
 
 impl Function {
-    /// The function of this name.
+    /// Creates the entry of the function of this name, without resolving it.
     pub const fn named(symbol: &'static CStr) -> Self {
         Self { symbol, definition: AtomicUsize::new(0) }
     }
 
-    /// Its definition; null if there is none.
+    /// Returns the function's definition, resolving it at first use; null if there is none.
     pub fn get(&self) -> *const c_void {
         let known = self.definition.load(Ordering::Relaxed);
         if known != 0 {
@@ -133,13 +135,14 @@ impl Function {
 }
 
 unsafe extern "C" {
-    /// Begin and end of the section that [`real!`](crate::real) lists its functions in, as the linker
-    /// names them.
+    /// Start and end of the section in which [`real!`](crate::real) lists its functions, as the
+    /// linker names them.
     static __start_plimsoll_functions: u8;
     static __stop_plimsoll_functions: u8;
 }
 
-/// All functions that `real!` defines. A lookup at their first call would need a KiB of its stack.
+/// Returns all functions that `real!` defines. A lookup at their first call would use a KiB of the
+/// caller's stack.
 fn functions() -> &'static [&'static Function] {
     // SAFETY: the linker puts the section's entries, which are references, between the two symbols.
     unsafe {
@@ -170,7 +173,7 @@ macro_rules! real {
             #[unsafe(link_section = "plimsoll_functions")]
             static LISTED: &$crate::real::Function = &FUNCTION;
             let pointer = FUNCTION.get();
-            // SAFETY: the C library's function of this name has this type; the caller keeps its
+            // SAFETY: the C library's function of this name has this type; the caller fulfils its
             // contract.
             unsafe {
                 let function: unsafe extern "C-unwind" fn($($type),*) -> $result = ::std::mem::transmute(pointer);

@@ -1,10 +1,10 @@
-//! Wraps functions of MPI that not every MPI has, where they are.
+//! Wraps the recent functions of MPI, in programs with an MPI that provides them.
 //!
-//! A wrapper that is exported under a function's name makes the function exist: a program that asks
-//! (by a weak reference, as mpi4py does) would find it under an MPI that has none. So the wrappers
-//! of recent functions carry no name. Instead, the entries of a module's global offset table that
-//! lead to such a function are made to lead to its wrapper (System V ABI for x86-64, 4.4 and 5.2):
-//! after the program's start, after a dlopen, and when MPI begins.
+//! An exported wrapper makes its function exist: a program that tests for the function by a weak
+//! reference, as mpi4py does, would find it under an MPI that lacks it. So the wrappers of recent
+//! functions are not exported. Instead, the entries of a module's global offset table that lead to
+//! such a function are redirected to its wrapper (System V ABI for x86-64, 4.4 and 5.2): after the
+//! program's start, after a dlopen, and when MPI begins.
 
 use std::ffi::{CStr, c_void};
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ const R_X86_64_JUMP_SLOT: u64 = 7;
 
 const PAGE: usize = 4096;
 
-/// One redirection at a time: tables are made writable for a moment.
+/// Serialises redirections, since each makes tables writable for a moment.
 static LOCK: Mutex<()> = Mutex::new(());
 
 /// A relocation with its addend (gABI, chapter 4, Relocation).
@@ -36,7 +36,8 @@ struct Relocation {
     addend: i64,
 }
 
-/// A module's tables, as its dynamic section names them.
+/// Addresses of a module's tables, as its dynamic section gives them; `lists` holds address and
+/// bytes of each relocation list.
 #[derive(Default)]
 struct Tables {
     symbols: u64,
@@ -44,7 +45,7 @@ struct Tables {
     lists: [(u64, u64); 2],
 }
 
-/// A function and the wrapper that its calls are to reach.
+/// A function and the wrapper that its calls are redirected to.
 struct Target {
     name: &'static [u8],
     definition: usize,
@@ -53,20 +54,21 @@ struct Target {
 
 /// Redirects the calls of all modules that are loaded now.
 pub fn redirect_calls() {
-    // Before the lock: the lookup takes the loader's, which a thread may hold that comes here next.
+    // Before taking the lock: the lookup takes the loader's lock, and a thread that holds the
+    // loader's lock may come here next.
     let targets = targets();
     if !targets.is_empty() {
         let _guard = LOCK.lock();
         loader::each_object(&mut |info| {
-            // SAFETY: the loader describes it.
+            // SAFETY: the loader provides the description of the module.
             unsafe { redirect_of(info, &targets) };
             ControlFlow::Continue(())
         });
     }
 }
 
-/// What is there to be wrapped, by ascending name. Looked up before the loader's list of modules
-/// is locked, since the lookup takes another lock of the loader's first.
+/// Returns the functions to be wrapped, by ascending name. Looked up before the loader's list of
+/// modules is locked, since the lookup takes another lock of the loader's first.
 fn targets() -> Vec<Target> {
     let definitions = Definitions::default();
     let definition = |name: &CStr| definitions.next(name, std::ptr::null());
@@ -127,7 +129,7 @@ unsafe fn tables(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
     loop {
         // SAFETY: the section ends with a tag of 0.
         let (tag, value) = unsafe { entry.read() };
-        // The C library adds the bias in place, but not in tables that it cannot write.
+        // The C library adds the bias in place, except in read-only tables.
         let address = if value < bias { value.wrapping_add(bias) } else { value };
         match tag {
             0 => break,
@@ -147,8 +149,8 @@ unsafe fn tables(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
 }
 
 /// # Safety
-/// The tables and the relocation are those of a module that is loaded at `bias`; `holds` knows its
-/// addresses.
+/// The tables and the relocation belong to a module loaded at `bias`; `holds` tests whether an
+/// address lies in the module.
 unsafe fn redirect(
     bias: u64,
     tables: &Tables,
@@ -175,12 +177,12 @@ unsafe fn redirect(
     let Ok(at) = targets.binary_search_by_key(&name, |target| target.name) else { return };
     let target = &targets[at];
     let entry = bias.wrapping_add(relocation.offset);
-    // SAFETY: the loader has written the entry, which is aligned; where it stays read-only
-    // afterwards (RELRO), it is made writable for the moment.
+    // SAFETY: the loader has written the entry, which is aligned. An entry that is read-only
+    // afterwards (RELRO) is made writable for a moment.
     unsafe {
         let entry = &*(entry as *const AtomicUsize);
         let value = entry.load(Ordering::Acquire);
-        // Not bound yet, the entry leads back into the module's own code.
+        // An entry that is not bound yet leads back into the module's own code.
         if value != target.definition && !(kind == R_X86_64_JUMP_SLOT && holds(value as u64)) {
             return;
         }
@@ -196,7 +198,7 @@ unsafe fn redirect(
     }
 }
 
-/// Whether the page of an address is mapped for writing, by the process's own list.
+/// Whether the page of an address is mapped for writing, as /proc/self/maps lists it.
 fn is_writable(address: u64) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let holds = |line: &str| {

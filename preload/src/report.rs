@@ -1,4 +1,4 @@
-//! A summary becomes files, and a few lines on stderr.
+//! Writes a summary to files, and a few lines of it to stderr.
 
 use plimsoll_report::output::{Side, write_with_side};
 use plimsoll_report::{BRIEF_LINES, Files, brief};
@@ -7,17 +7,18 @@ use plimsoll_summary::Summary;
 use crate::job::Job;
 use crate::say;
 
-/// What the reports are of, and who hears of them.
+/// Coverage of the reports, and whether their result is printed.
 pub struct Scope<'a> {
     /// Number of ranks of the job.
     pub ranks: u32,
-    /// The part of the job that they are of (`rank3`, `node2`).
+    /// Part of the job that the reports cover (`rank3`, `node2`); `None` for the whole job.
     pub part: Option<&'a str>,
-    /// Say on stderr what came out.
+    /// Whether to print the brief result on stderr.
     pub speak: bool,
 }
 
-/// Writes the reports of `summary`, with the file beside them; whether there is one now.
+/// Writes the reports of `summary` and the file of single ranks beside them. Returns whether a
+/// report was written.
 pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<'_>) -> bool {
     let target = job.target(scope.ranks, scope.part);
     let formats = &job.settings.formats;

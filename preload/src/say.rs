@@ -1,4 +1,4 @@
-//! What the user reads while the job runs: lines on stderr, with our name in front.
+//! Messages to the user while the job runs: lines on stderr, prefixed with `plimsoll: `.
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
@@ -8,52 +8,54 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use plimsoll_summary::printable;
 use plimsoll_sys::own::Known;
 
-/// What descriptor 2 was when the program began. The program may close it and open a file of its own,
-/// which gets the number: our lines do not belong there.
+/// File behind descriptor 2 at the program's start. The program may close the descriptor and open a
+/// file that gets the number; no message may be written there.
 static STDERR: OnceLock<Option<Known>> = OnceLock::new();
 
-/// Notes where lines go. To be called before the program runs; without this, nothing is said.
+/// Records stderr. Must be called before the program runs; without this call, nothing is printed.
 pub fn find_stderr() {
     let _ = STDERR.set(Known::new(libc::STDERR_FILENO));
 }
 
-/// Writes to stderr, if it still is what it was. One write, so that lines of several ranks do not mix.
+/// Writes to stderr if descriptor 2 is still the same file. Uses one write, so that lines of
+/// several ranks do not mix.
 fn write(text: &[u8]) {
     if let Some(Some(stderr)) = STDERR.get() {
         stderr.write(text);
     }
 }
 
-/// PLIMSOLL_VERBOSE: 0 silent, 1 normal, 2 debug.
+/// Verbosity from PLIMSOLL_VERBOSE: 0 silent, 1 normal, 2 debug.
 static VERBOSE: AtomicU32 = AtomicU32::new(1);
 
-/// Sets how much is said.
+/// Sets the verbosity.
 pub fn set_verbosity(level: u32) {
     VERBOSE.store(level, Ordering::Relaxed);
 }
 
-/// Says a line that the user should read.
+/// Prints a line that the user should read.
 pub fn warn(line: &str) {
     if VERBOSE.load(Ordering::Relaxed) >= 1 {
         write_line(line);
     }
 }
 
-/// Says a line for those who look for a fault.
+/// Prints a line for debugging.
 pub fn debug(line: impl FnOnce() -> String) {
     if VERBOSE.load(Ordering::Relaxed) >= 2 {
         write_line(&line());
     }
 }
 
-/// Says lines that carry our name already.
+/// Prints lines that contain the prefix already.
 pub fn block(lines: &str) {
     if VERBOSE.load(Ordering::Relaxed) >= 1 {
         write(lines.as_bytes());
     }
 }
 
-/// Says that something of ours went wrong. It may have done so in a signal handler: no memory is taken.
+/// Prints that Plimsoll has panicked. Allocates nothing, since the panic may be in a signal
+/// handler.
 pub fn fault(panic: &PanicHookInfo<'_>) {
     if VERBOSE.load(Ordering::Relaxed) == 0 {
         return;
@@ -64,7 +66,7 @@ pub fn fault(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
     let reason = payload.downcast_ref::<&str>().copied();
     let reason = reason.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    // A message that is too long is cut.
+    // A message longer than the array is truncated.
     let _ = writeln!(
         rest,
         "plimsoll: an error of our own ({file}:{line}: {}). Please report this line.",
@@ -75,8 +77,8 @@ pub fn fault(panic: &PanicHookInfo<'_>) {
     write(&text[..length]);
 }
 
-/// The raw call: a buffered stream would lose a line at exit, and the library's `write` is one of the
-/// calls that we observe.
+/// Writes a line by a raw system call: a buffered stream would lose a line at exit, and the C
+/// library's `write` is one of the observed calls.
 fn write_line(line: &str) {
     write(format!("plimsoll: {}\n", printable::line(line)).as_bytes());
 }

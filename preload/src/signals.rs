@@ -1,9 +1,9 @@
-//! Signals: the sampling signal is ours and stays out of the application's sight, and a fatal
-//! signal leaves a report behind.
+//! Signal hooks: the sampling signal is hidden from the application, and a fatal signal leaves a
+//! report behind.
 //!
-//! A handler of ours stands only where the application left the default. When the application
-//! installs one, it replaces ours for good; when it returns to the default, ours comes back. What
-//! it reads is what it set.
+//! Plimsoll installs a handler only where the application left the default. When the application
+//! installs a handler, it replaces Plimsoll's permanently; when the application restores the
+//! default, Plimsoll's handler is installed again. The application always reads back what it set.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,17 +41,17 @@ const FATAL: [c_int; 21] = [
     libc::SIGTRAP,
 ];
 
-/// Whether the signal's default ends the process: a report is written first. The C library keeps
-/// the real-time signals below SIGRTMIN for itself.
+/// Whether the signal's default action ends the process, so that a report is written first. The C
+/// library keeps the real-time signals below SIGRTMIN for itself.
 fn is_fatal(signal: c_int) -> bool {
     FATAL.contains(&signal) || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
 }
 
-/// What is said once where samples end.
+/// Message printed once when sampling stops because the program handles the sampling signal.
 const STEPPED_ASIDE: &str = "plimsoll: the program or its runtime (Go's does) handles SIGSTKFLT, the signal that takes \
     samples: no samples from here on. Calls are still measured.\n";
 
-/// The same where a debugger stops at samples.
+/// Message printed once when sampling stops because a debugger would stop at each sample.
 const DEBUGGED: &str = "plimsoll: a debugger traces this process, and would stop at each sample (SIGSTKFLT): no samples \
     from here on. Calls are still measured.\n";
 
@@ -75,7 +75,7 @@ mod c {
     }
 }
 
-/// The C library's sigaction, for the agent.
+/// Calls the C library's sigaction; passed to the agent.
 ///
 /// # Safety
 /// As sigaction.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn real_sigaction(
     unsafe { c::sigaction(signal, new, old) }
 }
 
-/// The C library's pthread_sigmask.
+/// Calls the C library's pthread_sigmask.
 ///
 /// # Safety
 /// As pthread_sigmask.
@@ -101,13 +101,13 @@ pub unsafe fn real_sigmask(
     unsafe { c::pthread_sigmask(how, new, old) }
 }
 
-/// What the application must not see: to it, the default stands there.
+/// Whether `handler` is Plimsoll's; the application sees the default action in its place.
 fn is_handler_of_ours(handler: usize) -> bool {
     handler == handler_entry as *const () as usize || handler == fatal as *const () as usize
 }
 
-/// Whether a handler of ours stands for the signal. The kernel is asked: not who takes one of ours comes
-/// through the hooks below.
+/// Whether Plimsoll's handler is installed for the signal. Asks the kernel, because a program may
+/// replace the handler by a system call that bypasses the hooks below.
 fn is_ours(signal: c_int) -> bool {
     let ours = match signal {
         SIGNAL => handler_entry as *const () as usize,
@@ -120,7 +120,7 @@ fn is_ours(signal: c_int) -> bool {
     known && now.sa_sigaction == ours
 }
 
-/// The application takes the sampling signal: it is its own.
+/// Stops sampling, because the application installs a handler of its own for the sampling signal.
 fn step_aside() {
     if let Some(observed) = process::current() {
         observed.step_aside();
@@ -128,7 +128,8 @@ fn step_aside() {
     }
 }
 
-/// Looks whether the sampling signal was taken unseen, past the C library. From the process's own thread.
+/// Checks whether a debugger is attached, or the sampling signal was taken by a system call that
+/// bypasses the C library. Called from Plimsoll's own thread.
 pub fn look_after_sampling() {
     let Some(observed) = process::current() else { return };
     observed.look_for_debugger();
@@ -137,11 +138,12 @@ pub fn look_after_sampling() {
     }
 }
 
-/// Says once that there are no samples any more. The application may be in a signal handler of its own.
+/// Prints once that there are no further samples. Async-signal-safe: the application may be in a
+/// signal handler of its own.
 pub fn tell_stepped_aside() {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(aside) = process::current().and_then(Observed::aside) else { return };
-    // One rank is debugged, and any may be: it speaks for itself.
+    // Any single rank may be under a debugger, so that rank prints the message itself.
     if !TOLD.swap(true, Ordering::Relaxed) && (job::speaks() || aside == Aside::Debugger) {
         say::block(match aside {
             Aside::Program => STEPPED_ASIDE,
@@ -155,7 +157,7 @@ fn default_action() -> libc::sigaction {
     unsafe { std::mem::zeroed() }
 }
 
-/// Installs the fatal handler where the application has the default.
+/// Installs the fatal handler for each fatal signal that has the default action.
 pub fn watch_fatal() {
     for signal in FATAL.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
         let mut now = default_action();
@@ -175,8 +177,8 @@ fn install_fatal(signal: c_int) {
     unsafe { c::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
-/// Takes every handler of ours back, so that nothing of ours runs whatever signal comes. Samples that are on
-/// their way are thrown away: an ignored signal does not stay pending (sigaction(2)).
+/// Removes all of Plimsoll's handlers, so that none of them runs whatever signal comes. Pending
+/// samples are discarded: an ignored signal does not stay pending (sigaction(2)).
 pub fn withdraw() {
     let mut ignored = default_action();
     ignored.sa_sigaction = libc::SIG_IGN;
@@ -193,13 +195,13 @@ pub fn withdraw() {
     }
 }
 
-/// A signal whose default would end the process: write the report, then let it end just so.
+/// Writes the report, then lets the signal end the process as its default action would.
 extern "C" fn fatal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: errno's location is valid in every thread.
     let errno = unsafe { *libc::__errno_location() };
     guarded("fatal signal", || ending::by_signal(signal), || ());
-    // SAFETY: the default is restored and the signal sent again; it is delivered when this handler
-    // returns. A fault happens again by itself, with its own siginfo.
+    // SAFETY: the default action is restored and the signal sent again; the signal is delivered
+    // when this handler returns. A fault recurs by itself, with its own siginfo.
     unsafe {
         c::sigaction(signal, &default_action(), std::ptr::null_mut());
         let sent = info.is_null() || (*info).si_code <= 0 || !is_fault(signal);
@@ -215,7 +217,7 @@ fn is_fault(signal: c_int) -> bool {
     matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL)
 }
 
-/// sigaction: the application sees and sets its own dispositions.
+/// Hook of sigaction: the application sees and sets its own dispositions only.
 ///
 /// # Safety
 /// As the C library's function.
@@ -294,7 +296,7 @@ unsafe fn change_action(
     }
 }
 
-/// signal: what `sigaction` above does, in the older form.
+/// Hook of signal, the older form of `sigaction` above.
 ///
 /// # Safety
 /// As the C library's function.
@@ -338,8 +340,8 @@ unsafe fn change_handler(signal: c_int, handler: libc::sighandler_t) -> libc::si
     }
 }
 
-/// Keeps the sampling signal unblocked while the application believes what it set: the bit that it
-/// sees is kept with the thread.
+/// Changes the thread's mask without blocking the sampling signal. The application reads back the
+/// mask that it set: the sampling signal's bit is stored in the thread block.
 ///
 /// # Safety
 /// `new` and `old` as for pthread_sigmask; `change` is that function or sigprocmask.
@@ -380,7 +382,7 @@ unsafe fn change_mask(
     }
 }
 
-/// pthread_sigmask.
+/// Hook of pthread_sigmask.
 ///
 /// # Safety
 /// As the C library's function.
@@ -396,7 +398,7 @@ pub unsafe extern "C-unwind" fn pthread_sigmask(
     guarded("pthread_sigmask", ours, || unsafe { c::pthread_sigmask(how, new, old) })
 }
 
-/// sigprocmask.
+/// Hook of sigprocmask.
 ///
 /// # Safety
 /// As the C library's function.

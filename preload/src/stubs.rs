@@ -1,10 +1,11 @@
-//! The assembly between the application and the functions that it calls: one stub of two
-//! instructions for each symbol, and two bodies that all of them share.
+//! Assembly between the application and the functions that it calls: one stub of two instructions
+//! for each symbol, and two bodies that all stubs share.
 //!
-//! A body saves the argument words in a [`Frame`]. The one of measured calls asks [`enter`] for the
-//! real function and whether the call is measured, and either jumps to it, as if we were not there,
-//! or calls it and tells [`leave`]. During the real call the stack holds the stub's frame only: no
-//! Rust frame, so that exceptions, cancellation and longjmp pass as they would without us.
+//! A body saves the argument words in a [`Frame`]. The body of measured calls asks [`enter`] for
+//! the real function and whether the call is measured. It then either jumps to the real function,
+//! with the stack as the caller left it, or calls the function and passes its result to [`leave`].
+//! During the real call the stack holds the stub's frame only and no Rust frame, so that
+//! exceptions, cancellation and longjmp pass as they would without Plimsoll.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
@@ -17,17 +18,17 @@ use plimsoll_agent::marks;
 use crate::mpi_hooks::hook;
 use crate::wrappers::{enter, leave, pthread_mutex_trylock};
 
-/// What a body keeps on the stack: the caller's words, and room for ours.
+/// Stack frame of a body: the caller's argument words, and space for Plimsoll's values.
 #[repr(C)]
 pub struct Frame {
     registers: [usize; 6],
     result: usize,
     code: u32,
-    /// What a Fortran call says about its message, read before it.
+    /// Message arguments of a Fortran call, read before the real call.
     pub noted: Noted,
-    /// rbp of the caller.
+    /// Value of rbp in the caller.
     pub caller_rbp: u64,
-    /// Where the call returns to, or the mark that stands for it.
+    /// Return address of the call, or the mark that replaces it.
     return_address: u64,
 }
 
@@ -35,57 +36,59 @@ pub struct Frame {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Noted {
-    /// Number of elements; 0 if it says nothing.
+    /// Number of elements; 0 if the call has no count.
     pub count: u64,
-    /// Their datatype.
+    /// Handle of the elements' datatype.
     pub datatype: c_int,
-    /// The communicator.
+    /// Handle of the communicator.
     pub communicator: c_int,
-    /// Ranks that messages go to and come from.
+    /// Destination and source rank, in this order.
     pub ranks: [c_int; 2],
-    /// Number of partitions, or of requests in a list.
+    /// Number of partitions, or of requests in a list; 0 if the call has neither.
     pub number: u64,
 }
 
 impl Frame {
-    /// Which call.
+    /// Returns the id of the call.
     #[inline]
     pub fn call(&self) -> CallId {
         call_of(self.code)
     }
 
-    /// Whether it is a call in C, not in Fortran.
+    /// Whether the call is made in C, not in Fortran.
     #[inline]
     pub fn is_c(&self) -> bool {
         self.spelling() == 0
     }
 
-    /// Its entry in the table.
+    /// Returns the call's entry in the table of calls.
     pub fn entry(&self) -> &'static Call {
         &CALLS[usize::from(self.call()) - 1]
     }
 
-    /// By which of its symbols it was called.
+    /// Returns the symbol by which the call was made.
     pub fn symbol(&self) -> &'static Symbol {
         &SYMBOLS[self.spelling()]
     }
 
-    /// Index of that symbol.
+    /// Returns the index of that symbol among [`SYMBOLS`].
     pub fn spelling(&self) -> usize {
         spelling_of(self.code)
     }
 
-    /// Where the call returns to. A function whose own return is marked may end by jumping here.
+    /// Returns the return address of the call. If the caller's own return is marked and the caller
+    /// ends by a jump to this function (a tail call), returns the address that the mark replaced.
     pub fn return_address(&self) -> u64 {
         marks::stubs::original(self.return_address)
     }
 
-    /// Place of the return address.
+    /// Returns the stack address of the return address.
     pub fn place(&self) -> u64 {
         &raw const self.return_address as u64
     }
 
-    /// Argument word `index`: six were in registers, the rest stand above the return address.
+    /// Returns argument word `index`: the first six are passed in registers, the others above the
+    /// return address.
     ///
     /// # Safety
     /// The call has more than `index` arguments.
@@ -93,8 +96,8 @@ impl Frame {
         let index = usize::from(index);
         match self.registers.get(index) {
             Some(word) => *word,
-            // SAFETY: the body keeps this frame right below the caller's words, of which there are
-            // enough, as the caller promises.
+            // SAFETY: the body keeps this frame directly below the caller's words, and the caller
+            // promises that there are enough of them.
             None => unsafe {
                 (&raw const self.return_address).add(1).cast::<usize>().add(index - 6).read()
             },
@@ -102,32 +105,34 @@ impl Frame {
     }
 }
 
-/// Which call a stub's code stands for.
+/// Returns the call that a stub's code names.
 #[inline]
 pub fn call_of(code: u32) -> CallId {
     (code & 0xffff) as CallId
 }
 
-/// Index of its symbol among [`SYMBOLS`].
+/// Returns the index among [`SYMBOLS`] of the symbol that a stub's code names.
 #[inline]
 pub fn spelling_of(code: u32) -> usize {
     (code >> 16) as usize
 }
 
-/// What the body learns before the real call.
+/// Result of [`enter`] for the body, before the real call.
 #[repr(C)]
 pub struct Entered {
-    /// The real function.
+    /// Address of the real function.
     pub function: *const std::ffi::c_void,
-    /// 0: not measured; else one more than the words that stand above the return address.
+    /// 0 if the call is not measured; otherwise 1 plus the number of words above the return
+    /// address.
     pub measured: usize,
 }
 
-/// Bytes of a [`Frame`] below the caller's rbp.
+/// Size in bytes of the part of a [`Frame`] below the caller's rbp.
 const ROOM: usize = offset_of!(Frame, caller_rbp);
 const _: () = assert!(ROOM.is_multiple_of(16) && offset_of!(Frame, return_address) == ROOM + 8);
 
-/// Begin of both bodies: `r11d` says which stub it was. Nothing else of the call is touched.
+/// First instructions of both bodies: `r11d` holds the stub's code. No other register that the call
+/// uses is changed.
 macro_rules! save {
     () => {
         "push rbp
@@ -148,7 +153,7 @@ macro_rules! save {
     };
 }
 
-/// The body of a measured call. Arguments beyond the sixth are pushed again for the real call.
+/// Body of a measured call. Arguments beyond the sixth are pushed again for the real call.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn measured() {
     naked_asm!(
@@ -166,7 +171,7 @@ unsafe extern "C-unwind" fn measured() {
         "sub r10, 1",
         "jb 4f",
         "jz 3f",
-        // The stack must be aligned to 16 at the call: one more word if their number is odd.
+        // The stack must be aligned to 16 at the call: one more word if the number of words is odd.
         "test r10d, 1",
         "jz 2f",
         "sub rsp, 8",
@@ -200,7 +205,7 @@ unsafe extern "C-unwind" fn measured() {
     )
 }
 
-/// The body of a call that a hook of ours answers.
+/// Body of a call that a hook of Plimsoll implements.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn hooked() {
     naked_asm!(
@@ -217,7 +222,7 @@ unsafe extern "C-unwind" fn hooked() {
     )
 }
 
-/// The body of a stub: says which call it is and goes to the body of its kind.
+/// Body of a stub: loads the code of its call and jumps to the body of its kind.
 macro_rules! stub_body {
     ($id:expr, $spelling:expr, $body:ident) => {
         naked_asm!(
@@ -241,7 +246,7 @@ macro_rules! stub {
     };
 }
 
-/// A stub that no name leads to; calls are redirected to it where there is something to wrap.
+/// Stub without an exported name; calls are redirected to it where MPI has the function.
 macro_rules! unexported_stub {
     ($symbol:ident, $id:literal, $spelling:literal, $body:ident) => {
         #[allow(non_snake_case, reason = "named after its call")]
@@ -255,7 +260,7 @@ macro_rules! unexported_stub {
 // One line for each symbol, written by build.rs.
 include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
 
-/// A contended pthread_mutex_lock.
+/// Stub of a pthread_mutex_lock that has to wait.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn lock_contended() {
     stub_body!(id_of("pthread_mutex_lock"), 0, measured)
@@ -268,8 +273,8 @@ unsafe extern "C" fn try_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
     unsafe { pthread_mutex_trylock(mutex) }
 }
 
-/// pthread_mutex_lock: a free mutex is taken at once, without being measured. Only EBUSY (16) goes
-/// on to the real lock, which alone knows what a busy mutex of each kind means.
+/// Hook of pthread_mutex_lock: a free mutex is taken immediately, without being measured. Only
+/// EBUSY (16) leads to the real lock, which alone knows the meaning of a busy mutex of each kind.
 ///
 /// # Safety
 /// As the C library's function.

@@ -1,34 +1,35 @@
-//! What the process is and where it runs.
+//! The program of this process, its node, cores and clock.
 
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Path of the program.
+/// Returns the path of the program; empty if unknown.
 pub fn executable() -> PathBuf {
     fs::read_link("/proc/self/exe").unwrap_or_default()
 }
 
-/// Arguments of the program, without its name. From /proc: std's are not set for a library.
+/// Returns the arguments of the program, without its name. Read from /proc, since std does not set
+/// them for a library.
 pub fn arguments() -> Vec<String> {
     let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
     let all = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
     all.skip(1).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
 }
 
-/// Name of the node.
+/// Returns the name of the node.
 pub fn host() -> String {
     let mut name = [0 as libc::c_char; 256];
-    // SAFETY: the buffer is one byte longer than said, so that it ends in a NUL.
+    // SAFETY: the buffer is one byte longer than the length passed, so the name ends in a NUL.
     unsafe {
         libc::gethostname(name.as_mut_ptr(), name.len() - 1);
         CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
     }
 }
 
-/// Kinds of file systems that a node has for itself (linux/magic.h): ext, XFS, Btrfs, F2FS, tmpfs,
-/// ramfs, overlay, ZFS.
+/// Types of node-local file systems (linux/magic.h): ext, XFS, Btrfs, F2FS, tmpfs, ramfs, overlay,
+/// ZFS.
 const LOCAL_FILE_SYSTEMS: [u32; 8] = [
     0xef53,
     0x5846_5342,
@@ -40,7 +41,7 @@ const LOCAL_FILE_SYSTEMS: [u32; 8] = [
     0x2fc1_2fc1,
 ];
 
-/// Whether a directory is on a file system that a node has for itself, as far as one can tell.
+/// Whether a directory is on a node-local file system, judged by the type of the file system.
 pub fn is_local(directory: &Path) -> bool {
     let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else { return false };
     // SAFETY: a C string; all-zero is a valid statfs, which the kernel fills in.
@@ -51,7 +52,7 @@ pub fn is_local(directory: &Path) -> bool {
     }
 }
 
-/// Numbers of the cores on which this process may run.
+/// Returns the numbers of the cores on which this process may run; empty if unknown.
 pub fn cores() -> Vec<u32> {
     // SAFETY: all-zero is an empty set; the kernel fills it in.
     unsafe {
@@ -63,18 +64,19 @@ pub fn cores() -> Vec<u32> {
     }
 }
 
-/// What tells the clock of this process from those of other machines and of other containers: the
-/// kernel's start, and the namespace that may shift CLOCK_MONOTONIC. Empty where that cannot be read.
+/// Returns a text that identifies the clock of this process among those of other machines and
+/// containers: the kernel's boot id, and the time namespace, which may shift CLOCK_MONOTONIC. Empty
+/// if the boot id cannot be read.
 pub fn clock() -> String {
     let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
         return String::new();
     };
-    // Kernels before 5.6 have no such namespaces.
+    // Kernels before 5.6 have no time namespaces.
     let space = fs::read_link("/proc/self/ns/time").unwrap_or_default();
     format!("{}{}", boot.trim_end(), space.display())
 }
 
-/// Whether the parent process carries the library too: then this process inherited it.
+/// Whether the parent process carries the library too, so that this process inherited it.
 pub fn parent_carries_library() -> bool {
     // SAFETY: no preconditions.
     let parent = unsafe { libc::getppid() };
@@ -82,7 +84,7 @@ pub fn parent_carries_library() -> bool {
         .is_ok_and(|maps| maps.contains("/libplimsoll.so"))
 }
 
-/// Programs that start others and are not what the user wants to know about.
+/// Names of programs that start other programs and are not measured themselves.
 const LAUNCHERS: [&str; 28] = [
     "mpiexec",
     "mpirun",

@@ -1,4 +1,5 @@
-//! pthread_create: the application's threads are observed, the MPI library's helpers are not.
+//! Hook of pthread_create: the application's threads are observed, the MPI library's helper threads
+//! are not. Creates Plimsoll's own threads as well.
 
 use std::arch::naked_asm;
 use std::cell::Cell;
@@ -28,13 +29,14 @@ mod c {
     }
 }
 
-/// What a new thread shall run.
+/// Start routine of a new thread and its argument.
 struct Begin {
     routine: Routine,
     argument: *mut c_void,
 }
 
-/// Begins of library names whose threads are MPI's own: progress engines, event loops, transports.
+/// Prefixes of the names of libraries that create MPI's helper threads: progress engines, event
+/// loops, transports.
 const HELPER_LIBRARIES: [&str; 22] = [
     "libmpi",
     "libmpich",
@@ -60,7 +62,8 @@ const HELPER_LIBRARIES: [&str; 22] = [
     "libplimsoll",
 ];
 
-/// Creates a thread. Where there is room for no further one, and threads of ours take some, ours give way.
+/// Creates a thread. If the limit on threads is reached (EAGAIN) while threads of Plimsoll are
+/// running, ends those and tries once more.
 ///
 /// # Safety
 /// As pthread_create.
@@ -80,8 +83,8 @@ unsafe fn create_for_program(
     result
 }
 
-/// The hook. Called by the assembly below with the caller's address, which a Rust function cannot
-/// know.
+/// Hook of pthread_create. Called by the assembly below with the caller's return address, which a
+/// Rust function cannot obtain.
 ///
 /// # Safety
 /// As pthread_create.
@@ -105,7 +108,7 @@ unsafe extern "C-unwind" fn create(
         };
     }
     let begin = Box::into_raw(Box::new(Begin { routine, argument }));
-    // Before there is the thread: its creator may end first.
+    // The count is raised before the thread exists, since the creating thread may end first.
     LIVING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as the caller promises; the new thread takes the box.
     let result = unsafe {
@@ -113,13 +116,13 @@ unsafe extern "C-unwind" fn create(
     };
     if result != 0 {
         LIVING.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: no thread was created, so the box is still ours.
+        // SAFETY: no thread was created, so no other owner of the box exists.
         drop(unsafe { Box::from_raw(begin) });
     }
     result
 }
 
-/// Whether the code at `address` belongs to an MPI library's own machinery.
+/// Whether the code at `address` belongs to one of the [`HELPER_LIBRARIES`].
 fn is_helper(address: *const c_void) -> bool {
     // SAFETY: all-zero is a valid Dl_info; dladdr fills it in.
     let name = unsafe {
@@ -133,7 +136,7 @@ fn is_helper(address: *const c_void) -> bool {
     HELPER_LIBRARIES.iter().any(|library| file.starts_with(library))
 }
 
-/// pthread_create.
+/// Hook of pthread_create.
 ///
 /// # Safety
 /// As the C library's function.
@@ -148,7 +151,8 @@ pub unsafe extern "C-unwind" fn pthread_create(
     naked_asm!("mov r8, [rsp]", "jmp {create}", create = sym create)
 }
 
-/// What a new thread runs first, and what it shall run. Returns both in registers.
+/// Routine and argument that a new thread jumps to after [`attach`]. The System V ABI returns both
+/// in registers (rax, rdx).
 #[repr(C)]
 struct Next {
     routine: *const c_void,
@@ -171,11 +175,11 @@ unsafe extern "C" fn attach(begin: *mut Begin) -> Next {
     Next { routine: begin.routine as *const c_void, argument: begin.argument }
 }
 
-/// A new thread's first code: attaches it and jumps to its routine, so that none of our frames
-/// stays on its stack.
+/// Entry point of a new observed thread: attaches the thread and jumps to its start routine, so
+/// that no frame of Plimsoll stays on the thread's stack.
 ///
 /// # Safety
-/// To be called by pthread_create only.
+/// Must be called by pthread_create only.
 #[unsafe(naked)]
 unsafe extern "C" fn thread_entry(begin: *mut c_void) -> *mut c_void {
     naked_asm!(
@@ -192,14 +196,15 @@ unsafe extern "C" fn thread_entry(begin: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Key whose destructor runs when an observed thread ends, by whatever way; plus one, 0 if none.
+/// Thread-specific key plus one, or 0 if there is no key. The key's destructor runs when an
+/// observed thread ends, whatever ends it.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Observed threads that have not ended. When the last of them ends, so must ours: the C library ends the
-/// process with its last thread (pthread_exit(3)).
+/// Number of observed threads that have not ended. When the last one ends, the threads of Plimsoll
+/// must end too: the C library ends the process with its last thread (pthread_exit(3)).
 static LIVING: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the key. To be called once, before any thread is observed.
+/// Creates the key. Must be called once, before any thread is observed.
 pub fn prepare_exit_watch() {
     unsafe extern "C" fn ended(_value: *mut c_void) {
         leave();
@@ -211,7 +216,8 @@ pub fn prepare_exit_watch() {
     }
 }
 
-/// The calling thread ends, or is measured no more for another reason.
+/// Detaches the calling thread, which ends or is no longer measured for another reason. When the
+/// count of observed threads falls to zero, the report is written.
 fn leave() {
     let Some(observed) = process::current() else { return };
     let detach = || {
@@ -224,8 +230,9 @@ fn leave() {
     }
 }
 
-/// The calling thread is about to forbid itself what our code needs: it is left as if it ended. If it is
-/// the last one, the report is written now, for there is no way to do so later.
+/// Detaches the calling thread before it forbids itself system calls or the time stamp counter,
+/// which measuring needs. If the thread is the last observed one, the report is written now, since
+/// no later moment would allow it.
 pub fn leave_early() {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key is valid; the destructor does not run for null.
@@ -234,12 +241,13 @@ pub fn leave_early() {
     leave();
 }
 
-/// Counts the calling thread, the first that is observed, and watches its end.
+/// Counts the calling thread as the first observed thread, and watches its end.
 pub fn watch_first() {
     // SAFETY: no preconditions.
     let is_initial =
         unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
-    // An initial thread that is not observed ends unseen: then the count never falls to zero.
+    // If another thread is observed first, the initial thread ends without notice; counting the
+    // initial thread as well keeps the count above zero.
     LIVING.store(1 + usize::from(!is_initial), Ordering::Release);
     watch_exit();
 }
@@ -251,23 +259,24 @@ fn watch_exit() {
     }
 }
 
-/// Stack of our threads: trees are walked by recursion, and what the application's limits give its
-/// threads may be little.
+/// Stack size of Plimsoll's threads, in bytes. Trees are walked by recursion, and the stack limit
+/// that the application sets for its threads may be small.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Runs `work` on a thread of our own: all signals blocked, not observed. Returns the thread.
+/// Runs `work` on a new thread that is not observed and has all signals blocked. Returns the
+/// thread; `None` if none could be created.
 pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
     extern "C" fn run(work: *mut c_void) -> *mut c_void {
         // SAFETY: the double box made by `spawn`.
         let work = unsafe { Box::from_raw(work.cast::<Box<dyn FnOnce() + Send>>()) };
         OWN.set(true);
-        // A panic of ours must not end the application.
+        // A panic in Plimsoll must not end the application.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         std::ptr::null_mut()
     }
     let work = Box::into_raw(Box::new(work));
-    // SAFETY: all signals are blocked while the thread is created, and it inherits that; the new
-    // thread takes the box.
+    // SAFETY: all signals are blocked while the thread is created, and the thread inherits that
+    // mask; the new thread takes the box.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
             (std::mem::zeroed(), std::mem::zeroed());
@@ -289,12 +298,13 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
 }
 
 thread_local! {
-    /// The thread is one of ours.
+    /// Whether the calling thread belongs to Plimsoll.
     static OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends the calling thread where it is, if it is one of ours: nothing can be gone on with without memory.
-/// Its stack stays until it is joined, and what it has locked stays locked.
+/// Ends the calling thread immediately if it belongs to Plimsoll; called when an allocation fails,
+/// since no further step is possible without memory. The thread's stack stays mapped until the
+/// thread is joined, and its locks stay locked.
 pub fn perish() {
     if OWN.get() {
         job::abandon();
@@ -303,11 +313,11 @@ pub fn perish() {
     }
 }
 
-/// By how much our threads that work while the job runs are nicer than the job. On a core that is busy they
-/// get a quarter: more than they need, and the job is served first.
+/// Increase of the nice value of Plimsoll's threads that work while the job runs. On a busy core
+/// such a thread gets a quarter of the time, which is more than it needs, and the job runs first.
 const NICER: libc::c_int = 5;
 
-/// Lets the calling thread give way to the job's.
+/// Lowers the scheduling priority of the calling thread below that of the job.
 pub fn give_way() {
     // SAFETY: no pointers. To Linux, 0 is the calling thread alone.
     unsafe {
@@ -316,14 +326,14 @@ pub fn give_way() {
     }
 }
 
-/// Runs `work` on a thread of our own and waits for it; where there can be no thread, on the calling
-/// one. `None` if it failed.
+/// Runs `work` on a thread of Plimsoll and waits for its end; runs it on the calling thread if no
+/// thread can be created. `None` if `work` panicked.
 pub fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
     let (mut waiting, mut result) = (Some(work), None);
     let (from, into) = (&mut waiting, &mut result);
     let run: Box<dyn FnOnce() + Send + '_> =
         Box::new(move || *into = from.take().map(|work| work()));
-    // SAFETY: only the lifetime changes; the thread has ended before what is borrowed does.
+    // SAFETY: only the lifetime changes; the thread has ended before the borrows end.
     let run: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(run) };
     if let Some(thread) = spawn(run) {
         join(thread);
@@ -336,6 +346,6 @@ pub fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
 
 /// Waits for a thread made by [`spawn`].
 pub fn join(thread: libc::pthread_t) {
-    // SAFETY: the thread is ours and joined once.
+    // SAFETY: the thread belongs to Plimsoll and is joined once.
     unsafe { c::pthread_join(thread, std::ptr::null_mut()) };
 }

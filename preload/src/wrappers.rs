@@ -1,4 +1,4 @@
-//! What happens at the entry and at the return of a measured call.
+//! Entry and return of a measured call.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, spelling_of};
 use crate::{job, message, partners, real};
 
-/// Calls are measured: from the begin of the observation on, unless PLIMSOLL_REGIONS says no.
+/// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
 
 real! {
@@ -23,16 +23,17 @@ real! {
     pthread_mutex_trylock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int
 }
 
-/// Called by a stub before the real call. Its code comes in a register, too, since all waits for
-/// it.
+/// Called by a stub before the real call. The code is also passed in a register, since every
+/// further step depends on it.
 ///
 /// # Safety
-/// The frame is a stub's, and the code its code.
+/// The frame belongs to a stub, and `code` is the stub's code.
 pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     let (call, spelling) = (call_of(code), spelling_of(code));
     let caller = frame.return_address() as *const c_void;
     let function = real::call(call, spelling, caller);
-    // One call is followed whether or not it is measured: what comes of it is the same on all ranks.
+    // MPI_Comm_create_from_group is followed whether or not it is measured, so that all ranks reach
+    // the same result.
     let followed = spelling == 0 && call == COMM_CREATE_FROM_GROUP;
     let unmeasured = || Entered { function, measured: usize::from(followed) };
     if !REGIONS.load(Ordering::Relaxed) {
@@ -42,7 +43,8 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     measured.map_or_else(unmeasured, |measured| Entered { function, measured })
 }
 
-/// Notes that a call begins: [`Entered::measured`], or `None` if it is not to be measured.
+/// Records the entry of a call. Returns [`Entered::measured`], or `None` if the call is not
+/// measured.
 #[inline(always)]
 fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     if [COMM_FREE, COMM_DISCONNECT, WIN_FREE, FILE_CLOSE].contains(&call) {
@@ -92,7 +94,7 @@ fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     let entry = &CALLS[usize::from(call) - 1];
     let mut words = entry.arity;
     if spelling != 0 {
-        // ierror and the lengths of texts follow.
+        // ierror and the lengths of character arguments follow.
         words += 1 + entry.text;
     }
     Some(1 + usize::from(words).saturating_sub(6))
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
     guarded("leave", || unsafe { note_return(frame, result) }, || ());
 }
 
-/// Notes that a call has returned.
+/// Records the return of a call.
 ///
 /// # Safety
 /// As [`enter`].
@@ -120,7 +122,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     let facts = if mpi { job::handle_facts() } else { None };
     if mpi {
         if let Some(facts) = facts {
-            // SAFETY: the call has returned, and its arguments are as the table says.
+            // SAFETY: the call has returned, and its arguments have the types in the table.
             unsafe {
                 (bytes, among) = message::finished(frame, result as c_int, facts);
                 exchange = partners::exchange(frame, result as c_int, bytes, facts);
@@ -133,7 +135,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
         bytes = result as u64;
     }
     let Some(observed) = process::current() else { return };
-    // What is not recorded by itself is counted like any call.
+    // A synchronisation without a record of its own is counted like any other call.
     let among = among.filter(|among| match among {
         Among::All | Among::AllSince(_) => true,
         Among::Part(_, index) => is_recorded(*index),
@@ -149,7 +151,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
         });
     }
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
-        // SAFETY: the fifth argument is where the communicator was put.
+        // SAFETY: the fifth argument is the address of the new communicator.
         job::made_from_group(unsafe { frame.argument(4) } as *const c_void);
     }
 }
@@ -161,7 +163,7 @@ const WIN_FREE: CallId = id_of("MPI_Win_free");
 const FILE_CLOSE: CallId = id_of("MPI_File_close");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
-/// Calls whose label depends on what their descriptor is.
+/// Whether the label of a call depends on the kind of file behind its descriptor.
 fn reads_descriptor(call: CallId) -> bool {
     static READERS: [bool; CALLS.len() + 1] = {
         let mut readers = [false; CALLS.len() + 1];
@@ -179,7 +181,8 @@ fn reads_descriptor(call: CallId) -> bool {
     READERS[usize::from(call)]
 }
 
-/// Runs a wait of our own, for all ranks, as a measured call of the application, which a hook answers.
+/// Runs a wait of Plimsoll for all ranks as a measured call of the application; used by a hook that
+/// implements the call.
 pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
     let entry = Entry {
         call: frame.call(),

@@ -1,4 +1,4 @@
-//! What a wrapped call costs: the same calls in the same program, watched and unwatched by turns.
+//! Cost of a wrapped call: the same calls in the same program, watched and unwatched by turns.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -7,7 +7,7 @@ use plimsoll_tests::outcome::Outcome;
 use crate::row::Row;
 use crate::statistics::least;
 
-/// Calls of the subject `cheap_calls`, and which of them have a target.
+/// Calls of the subject `cheap_calls`, with their target in ns; `None` without a target.
 const CALLS: [(&str, Option<f64>); 5] = [
     ("MPI_Iprobe", Some(25.0)),
     ("MPI_Send", Some(25.0)),
@@ -16,7 +16,7 @@ const CALLS: [(&str, Option<f64>); 5] = [
     ("pthread_mutex_lock", None),
 ];
 
-/// Nanoseconds that the wrapper adds to a call.
+/// Measures the nanoseconds that the wrapper adds to a call.
 pub fn rows(runs: usize, calls: u32) -> Vec<Row> {
     let job = |watch| {
         Job::ranks("cheap_calls", Mpi::OpenMpi, 1)

@@ -1,5 +1,5 @@
-//! How long a real application waits in MPI_Finalize, and for what: the steps after the gathering of
-//! profiles are done once more by this process, on what the job's spool holds.
+//! Wait of a real application in MPI_Finalize, by step: this process repeats the steps after the
+//! gathering of profiles on the data in the job's spool.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::row::Row;
 
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// In 4 and in 16 ranks.
+/// Measures LAMMPS in 4 and in 16 ranks.
 pub fn lammps_rows(steps: u32) -> Vec<Row> {
     [4, 16].into_iter().flat_map(|ranks| job_rows(ranks, steps)).collect()
 }
@@ -56,12 +56,12 @@ fn job_rows(ranks: u32, steps: u32) -> Vec<Row> {
     ]
 }
 
-/// LAMMPS, watched.
+/// Runs LAMMPS, watched.
 pub fn lammps(ranks: u32, steps: u32) -> Outcome {
     let input = workspace_dir().join("tests/lammps/droplet.in");
     let mut arguments = format!("-in {} -log none -var steps {steps}", input.display());
     if ranks != 8 {
-        // So many in each direction as LAMMPS sees fit.
+        // LAMMPS chooses the number in each direction.
         arguments += " -var across *";
     }
     Job::ranks("lmp", Mpi::OpenMpi, ranks)

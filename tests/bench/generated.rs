@@ -1,5 +1,5 @@
-//! A made profile, as large as those of real applications: what a rank would hand on that sets itself up,
-//! and then steps through time in a loop, each step ended by a synchronisation.
+//! A synthetic profile, as large as those of real applications: a rank that sets itself up, then
+//! steps through time in a loop, each step ended by a synchronisation.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use plimsoll_collector::profile::{
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
-/// Parts of the program: so many run once, the others in each step.
+/// Parts of the program: the first `SETUP` run once, the others, up to `PARTS`, in each step.
 const SETUP: u32 = 4;
 const PARTS: u32 = 8;
-/// Functions of a part, and what each of them calls.
+/// Functions of a part, and callees of each function.
 const FUNCTIONS: u32 = 6;
 const CALLEES: u32 = 5;
-/// The last part runs in one step of so many: it writes.
+/// The last part, which writes, runs in one of this many steps.
 const WRITES_EVERY: u32 = 20;
 const STEPS: u32 = 300;
 const PERIOD_NS: u64 = 4_000_000;
-/// Time of a callee of a part in one step.
+/// Time of a callee of a part in one step, in nanoseconds.
 const CALLEE_NS: u64 = 500_000;
 
-/// Length of a bin of its time: the run is about 40 s long.
+/// Length of a bin of the time series, in nanoseconds: the run is about 40 s long.
 const BIN_NS: u64 = 256_000_000;
 
-/// How many kinds of ranks there are.
+/// Number of kinds of ranks.
 pub const KINDS: u32 = 4;
 
-/// Contexts, known by what calls them and by name.
+/// Contexts, by parent and name.
 #[derive(Default)]
 struct Contexts {
     tree: ContextTree,
@@ -55,7 +55,7 @@ impl Contexts {
     }
 }
 
-/// What lies further down in the code comes later. Keys are contexts, and these come in that order.
+/// Order in which code further down comes later. Keys are contexts, numbered in that order.
 struct Downwards;
 
 impl ControlFlow for Downwards {
@@ -64,19 +64,19 @@ impl ControlFlow for Downwards {
     }
 }
 
-/// The context's key: the thread itself has key 0.
+/// Returns a context's key: the thread itself has key 0.
 fn key(node: NodeId) -> Key {
     Key(node + 1)
 }
 
-/// A run as it is made.
+/// A run under construction.
 struct Run {
     contexts: Contexts,
     course: TreeBuilder,
-    /// The open path, outermost first, and what is known of time.
+    /// The current path, outermost first, and the time so far.
     path: Vec<NodeId>,
     now_ns: u64,
-    /// Of the phase that is open.
+    /// Times of the current phase.
     row: BTreeMap<NodeId, u64>,
     times: TimeSeries,
 }
@@ -95,7 +95,7 @@ impl Run {
         }
     }
 
-    /// Is in the last of these contexts for a while.
+    /// Spends `time_ns` in the last of these contexts.
     fn spend(&mut self, path: &[(FrameKind, &str)], time_ns: u64) {
         let mut nodes: Vec<NodeId> = Vec::with_capacity(path.len());
         for (kind, function) in path {
@@ -117,7 +117,7 @@ impl Run {
         self.path = nodes;
     }
 
-    /// Runs a part of the program, `slower` times as long as usual.
+    /// Runs a part of the program, `slower` times its usual duration.
     fn part(&mut self, outer: &[(FrameKind, &str)], part: u32, slower: f64) {
         let name = format!("Part{part}::run");
         for function in 0..FUNCTIONS {
@@ -134,7 +134,7 @@ impl Run {
     }
 }
 
-/// The profile of a rank of a kind: one part of its steps takes longer than those of other kinds.
+/// Returns the profile of a rank of a kind: one part of its steps takes longer than in other kinds.
 pub fn profile(kind: u32) -> ProcessProfile {
     use FrameKind::{Function, Loop, Mpi};
     let mut run = Run::new();

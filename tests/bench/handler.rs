@@ -1,5 +1,5 @@
-//! What the signal handler takes by itself: from its own first to its own last instruction, without
-//! the kernel's delivery, which an empty handler pays as well.
+//! Cost of the signal handler itself: from its own first to its own last instruction, without the
+//! kernel's delivery, which an empty handler pays as well.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
@@ -15,9 +15,9 @@ use crate::watched::{self, depth, inside, interrupt, interrupt_in_leaf};
 
 const SUBJECT: &str = "recursion";
 
-/// Own CPU per sample at two depths, with warm and with cold caches.
+/// Measures the handler's CPU per sample at two depths, with warm and with cold caches.
 pub fn rows(samples: usize, marks: Marks) -> Vec<Row> {
-    // No sample but those that are asked for.
+    // Only requested samples: the timer's period is an hour.
     let observed = watched::start(3_600_000_000_000, marks);
     let delivery_ns = delivery_ns(samples);
     let mut rows = Vec::new();
@@ -52,7 +52,7 @@ pub fn rows(samples: usize, marks: Marks) -> Vec<Row> {
     rows
 }
 
-/// What a return through a mark takes longer than a return without.
+/// Measures how much longer a return through a mark takes than a return without one.
 fn pass_row(observed: &'static Observed, rounds: usize) -> Row {
     const CALLS: usize = 100;
     let tick_ns = watched::ns_per_tick(observed);
@@ -80,7 +80,7 @@ fn pass_row(observed: &'static Observed, rounds: usize) -> Row {
     Row::new("a return through a mark", SUBJECT, each_ns, "ns", plain / CALLS as f64).target(15.0)
 }
 
-/// Sending and handling the signal when the handler does nothing.
+/// Returns the time to send and handle the signal with a handler that does nothing.
 fn delivery_ns(repetitions: usize) -> f64 {
     let ours = watched::install_nothing();
     let rounds = (0..repetitions / 50 + 1).map(|_| {
@@ -96,7 +96,7 @@ fn delivery_ns(repetitions: usize) -> f64 {
     shortest
 }
 
-/// Nanoseconds of each sample, `frames` deep. `between` runs before each.
+/// Returns the nanoseconds of each sample, `frames` deep. `between` runs before each.
 fn samples_ns(
     observed: &'static Observed,
     frames: usize,
@@ -115,7 +115,7 @@ fn samples_ns(
                 interrupt_in_leaf(sample);
                 let ticks = thread.handler_ticks.load(Ordering::Relaxed) - before;
                 found.push(ticks as f64 * tick_ns);
-                // In the reader's place: the ring never fills.
+                // Drains the ring in place of the collector, so that it never fills.
                 thread.tail.store(thread.head.load(Ordering::Relaxed), Ordering::Relaxed);
             }
         });

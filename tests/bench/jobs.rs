@@ -1,4 +1,4 @@
-//! What a whole job pays: the wait in MPI_Finalize, memory in each rank, bytes in the rings.
+//! Costs of a whole job: the wait in MPI_Finalize, memory in each rank, bytes in the rings.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -7,7 +7,8 @@ use plimsoll_tests::outcome::Outcome;
 use crate::row::Row;
 use crate::statistics::{least, median};
 
-/// From entering MPI_Finalize to the summary on disk; the baseline is MPI_Finalize unwatched.
+/// Measures the time from the entry of MPI_Finalize to the summary on disk; the baseline is
+/// MPI_Finalize unwatched.
 pub fn finalize_rows(ranks: u32, runs: usize) -> Vec<Row> {
     let job = |watch| run(ranks, "sleep 10 5", "", watch);
     let (mut bare, mut watched) = (Vec::new(), Vec::new());
@@ -19,7 +20,7 @@ pub fn finalize_rows(ranks: u32, runs: usize) -> Vec<Row> {
     vec![Row::new(&name, "weighs sleep", least(watched), "s", least(bare)).target(0.5)]
 }
 
-/// Memory that a rank has resident in addition: before MPI_Finalize and at most.
+/// Measures the resident memory that a rank has in addition: before MPI_Finalize, and at most.
 pub fn memory_rows(iterations: u32, runs: usize) -> Vec<Row> {
     const RANKS: u32 = 4;
     let arguments = format!("burn {iterations} 2");
@@ -34,7 +35,7 @@ pub fn memory_rows(iterations: u32, runs: usize) -> Vec<Row> {
         let mib = |outcome: &Outcome| -> Vec<f64> {
             told(outcome, key).into_iter().map(|kib| kib / 1024.0).collect()
         };
-        // Ranks that only run, and the one that collects the node.
+        // Ranks without a collector, and the leader, which runs the node's collector.
         for (which, who) in [(1..RANKS as usize, "a rank"), (0..1, "the collecting rank")] {
             let of = |outcome: &Outcome| median(&mut mib(outcome)[which.clone()].to_vec());
             let bare = least(pairs.iter().map(|(bare, _)| of(bare)));
@@ -46,7 +47,7 @@ pub fn memory_rows(iterations: u32, runs: usize) -> Vec<Row> {
     rows
 }
 
-/// Bytes that the rings carried for each sample of a program that calls nothing that is wrapped.
+/// Measures the bytes in the rings per sample, for a program without wrapped calls.
 pub fn ring_rows(iterations: u32) -> Vec<Row> {
     let arguments = format!("burn {iterations} 10");
     let job = Job::alone("plain").arguments(&arguments).watch(Watch::Run).options("--period 1ms");
@@ -64,7 +65,7 @@ fn run(ranks: u32, arguments: &str, options: &str, watch: Watch) -> Outcome {
     job.options(options).watch(watch).run().succeeded()
 }
 
-/// What each rank printed under a key, by rank.
+/// Returns the values that the ranks printed under a key, by rank.
 fn told(outcome: &Outcome, key: &str) -> Vec<f64> {
     let mut found: Vec<(u32, f64)> = outcome
         .stdout()

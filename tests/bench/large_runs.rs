@@ -1,4 +1,4 @@
-//! What it takes to compare large runs: five made summaries, read and compared by the command.
+//! Cost of comparing large runs: five synthetic summaries, read and compared by the command.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,14 +15,14 @@ use crate::row::Row;
 
 /// Ranks of the runs.
 const RANKS: [u32; 5] = [64, 128, 256, 512, 1000];
-/// Distinct functions; contexts take them in turn.
+/// Number of distinct functions, which contexts use in rotation.
 const FUNCTIONS: u32 = 5000;
-/// Contexts that one calls.
+/// Number of contexts that one context calls.
 const CALLEES: u32 = 3;
-/// Time of a context without those that it calls, the sum over ranks.
+/// Exclusive time of a context, in seconds, summed over ranks.
 const OWN_S: f64 = 0.01;
 
-/// Time and memory of `plimsoll diff` for five runs of so many contexts.
+/// Measures time and memory of `plimsoll diff` for five runs with `contexts` contexts.
 pub fn rows(contexts: u32) -> Vec<Row> {
     let scratch = Scratch::new("large-runs");
     for ranks in RANKS {
@@ -41,7 +41,7 @@ pub fn rows(contexts: u32) -> Vec<Row> {
     ]
 }
 
-/// A summary of a real run with a made tree in it.
+/// Writes a summary of a real run with a synthetic tree.
 fn write_run(path: &Path, ranks: u32, contexts: u32) -> std::io::Result<()> {
     let source = workspace_dir().join("analysis/compare/tests/growth/strong-16.plimsoll.json");
     let mut summary: Value = serde_json::from_slice(&std::fs::read(source)?)?;
@@ -87,7 +87,7 @@ fn nodes(ranks: u32, contexts: u32) -> Vec<Value> {
     (0..contexts).map(node).collect()
 }
 
-/// Most memory of any child that has ended, in MB.
+/// Returns the maximum memory of any child that has ended, in MB.
 fn children_mb() -> f64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to memory of this type; the call fills it.

@@ -1,4 +1,4 @@
-//! What a program pays that does nothing: until its main begins, and over its whole life.
+//! Cost for a program that does nothing: until its main begins, and over its whole life.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -13,7 +13,7 @@ use plimsoll_tests::turn::wait_for_turn;
 use crate::row::Row;
 use crate::statistics::least;
 
-/// Milliseconds of one life.
+/// Durations of one process, in milliseconds.
 struct Life {
     wall_to_main: f64,
     cpu_to_main: f64,
@@ -21,7 +21,7 @@ struct Life {
     cpu: f64,
 }
 
-/// Time added at the start and over the life of the subject `nothing`.
+/// Measures the time added at the start and over the life of the subject `nothing`.
 pub fn rows(runs: usize) -> Vec<Row> {
     let _turn = wait_for_turn();
     let program = executable("nothing", Form::C, None);
@@ -52,7 +52,7 @@ pub fn rows(runs: usize) -> Vec<Row> {
         .collect()
 }
 
-/// CPU time added by each thread that is created, ends, and is collected.
+/// Measures the CPU time added per thread that is created, ends, and is collected.
 pub fn thread_rows(threads: u32, runs: usize) -> Vec<Row> {
     let _turn = wait_for_turn();
     let program = executable("creates", Form::C, None);

@@ -1,6 +1,6 @@
-//! Measures what Plimsoll itself costs, each cost beside the same run without it or with something
-//! in its place that does nothing. Nothing is asserted: times on a shared machine prove little, a
-//! person reads them.
+//! Benchmark of Plimsoll's own costs, each beside a baseline: the same run without Plimsoll, or
+//! with something in its place that does nothing. Nothing is asserted: times on a shared machine
+//! prove little, so a person reads them.
 //!
 //! usage: plimsoll-bench [--quick] [--json FILE] [PART...]
 //!
@@ -63,7 +63,7 @@ const PARTS: &[&str] = &[
     "compare",
 ];
 
-/// The rows of a part; `quick` measures just enough to show that it works.
+/// Measures the rows of a part; `quick` measures just enough to show that the part works.
 fn measure(part: &str, quick: bool) -> Vec<Row> {
     let choose = |quickly: usize, thoroughly: usize| if quick { quickly } else { thoroughly };
     match part {
@@ -107,7 +107,7 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
 
 struct Arguments {
     quick: bool,
-    /// This process is the one that measures the part.
+    /// Part to measure in this process; `None` in the parent.
     measure: Option<String>,
     json: PathBuf,
     parts: Vec<String>,

@@ -1,4 +1,4 @@
-//! Any number of ranks from the profiles of a few: each rank takes one of them in no rhythm, with noise.
+//! Any number of ranks from a few profiles: each rank takes a pseudo-random one, with noise.
 
 use std::cell::Cell;
 
@@ -16,22 +16,22 @@ use plimsoll_comm::communicator::Alone;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_trees::{Key, Node, Terms};
 
-/// Ranks of a node.
+/// Number of ranks of a node.
 const ON_A_NODE: u32 = 64;
 
-/// Times of a rank are off by up to this part.
+/// Maximum relative noise of a rank's times.
 const NOISE: f64 = 0.05;
 
 /// The ranks of a job.
 pub struct Ranks {
-    /// Profiles of the few.
+    /// The profiles that ranks are made from.
     profiles: Vec<ProcessProfile>,
     agreed: Agreed,
     reference: Reference,
 }
 
 impl Ranks {
-    /// So many ranks, made of these profiles.
+    /// Creates `ranks` ranks from these profiles.
     pub fn new(profiles: Vec<ProcessProfile>, ranks: u32) -> Self {
         let proposals = profiles.iter().map(Proposal::of);
         let all = proposals.fold(Proposal::default(), Proposal::combine);
@@ -43,17 +43,17 @@ impl Ranks {
         made
     }
 
-    /// What they have agreed on.
+    /// Returns the agreement of all profiles.
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
     }
 
-    /// With which clock the others are compared.
+    /// Returns the reference clock of the others.
     pub fn reference(&self) -> Reference {
         self.reference.clone()
     }
 
-    /// A rank, as its collector would hand it on.
+    /// Returns a rank, as its collector would hand it on.
     pub fn input(&self, rank: u32) -> RankInput {
         let which = if rank == 0 { 0 } else { mixed(u64::from(rank)) % self.profiles.len() as u64 };
         let mut profile = self.profiles[which as usize].clone();
@@ -72,7 +72,7 @@ impl Ranks {
         }
     }
 
-    /// What is known of a rank when the reduction begins.
+    /// Returns a rank's totals at the begin of the reduction.
     pub fn totals(&self, rank: u32) -> Totals {
         let input = self.input(rank);
         let mut totals = Totals::default();
@@ -82,7 +82,7 @@ impl Ranks {
     }
 }
 
-/// What the spool of a job on one node says of it, and its ranks in order.
+/// Returns the job's data and its ranks in order, from the spool of a job on one node.
 pub fn recorded(job: &Outcome) -> (JobInfo, Vec<RankInput>) {
     let mut inputs = Vec::new();
     let mut info = None;
@@ -101,8 +101,8 @@ pub fn recorded(job: &Outcome) -> (JobInfo, Vec<RankInput>) {
     (info.expect("the job has left a spool"), inputs)
 }
 
-/// The same totals of ranks whose numbers are higher by so many, on other nodes. What they hold is
-/// looked up by its names, for nothing but a measurement renumbers ranks.
+/// Returns the totals with rank numbers higher by `by`, on other nodes. Their fields are found by
+/// name in the serialised form, since only a measurement renumbers ranks.
 pub fn moved(totals: &Totals, by: u32) -> Totals {
     let mut value = Value::serialized(totals).expect("totals can be sent, so they can be written");
     let clusters = at(&mut value, "clusters");
@@ -165,7 +165,7 @@ fn host(number: u32) -> String {
     format!("node{number:05}")
 }
 
-/// Times in a course, each off by its own part.
+/// Scales times in a temporal context tree, each by its own noise.
 struct Noisy(Cell<u64>);
 
 impl Terms for Noisy {
@@ -181,7 +181,7 @@ impl Terms for Noisy {
     }
 }
 
-/// Gives a profile the noise of a rank.
+/// Adds the noise of a rank to a profile.
 fn disturb(profile: &mut ProcessProfile, rank: u32) {
     let of_node = |node: u32| mixed(u64::from(rank) << 32 | u64::from(node));
     for (node, value) in profile.phases.iter_mut().flat_map(|phase| &mut phase.values) {
@@ -202,7 +202,7 @@ fn noisy(time_ns: u64, random: u64) -> u64 {
     (time_ns as f64 * (1.0 + NOISE * part)) as u64
 }
 
-/// Numbers in no rhythm (splitmix64).
+/// Returns a pseudo-random number (splitmix64).
 fn mixed(number: u64) -> u64 {
     let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

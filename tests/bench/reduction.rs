@@ -1,8 +1,9 @@
-//! The reduction alone, at numbers of ranks that no test can start: what two blocks of ranks cost that
-//! come together, level by level of the binary tree, as messages and as memory.
+//! The reduction alone, at numbers of ranks that no test can start: the cost of merging two blocks
+//! of ranks, level by level of the binary tree, as messages and as memory.
 //!
-//! The ranks of the lowest levels are all made, each with its own noise. Above, a block meets itself with
-//! other numbers of ranks, on other nodes: what grows with ranks grows, only the noise is not new.
+//! The ranks of the lowest levels are all generated, each with its own noise. Above, a block is
+//! merged with a copy that has other rank numbers and other nodes: data that grows with ranks
+//! grows, only the noise repeats.
 
 use std::time::Instant;
 
@@ -18,24 +19,24 @@ use crate::ranks::{Ranks, moved, recorded};
 use crate::row::Row;
 use crate::statistics::median;
 
-/// Rows are for 2^4, 2^8, 2^12, ... ranks.
+/// Number of levels between two rows: rows are for 2^4, 2^8, 2^12, ... ranks.
 const LEVELS_OF_A_ROW: u32 = 4;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// One level of the binary tree: pairs of blocks that came together there.
+/// One level of the binary tree: the merges of two blocks there.
 #[derive(Default)]
 struct Level {
     combine_ms: Vec<f64>,
-    /// Writing the message, and reading it.
+    /// Time to write and read the message, in milliseconds.
     travel_ms: Vec<f64>,
     message_bytes: usize,
-    /// Of what has come together, the first time; 0 where that is not asked.
+    /// Memory of the first merged block, in bytes; 0 if not measured.
     memory_bytes: usize,
 }
 
 impl Level {
-    /// The lower ranks receive the higher ones, as in a reduction.
+    /// Merges two blocks: the lower ranks receive the higher ones, as in a reduction.
     fn meet(&mut self, lower: Totals, higher: Totals) -> Totals {
         let begin = Instant::now();
         let message = postcard::to_stdvec(&higher).expect("totals can be sent");
@@ -58,14 +59,14 @@ fn ms(begin: Instant) -> f64 {
     begin.elapsed().as_secs_f64() * 1e3
 }
 
-/// Bytes on the heap.
+/// Returns the bytes on the heap.
 fn heap_bytes() -> usize {
     // SAFETY: no pointers.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }
 
-/// What a value has on the heap.
+/// Returns the bytes that a value has on the heap.
 fn memory_bytes<T: Clone>(value: &T) -> usize {
     let before = heap_bytes();
     let copy = value.clone();
@@ -74,7 +75,7 @@ fn memory_bytes<T: Clone>(value: &T) -> usize {
     bytes
 }
 
-/// Brings 2^`levels` ranks together, of which 2^`made` are made.
+/// Reduces 2^`levels` ranks, with 2^`made` of them generated.
 fn reduced(ranks: &Ranks, made: u32, levels: u32) -> (Vec<Level>, Totals) {
     let mut found: Vec<Level> = (0..levels).map(|_| Level::default()).collect();
     // Blocks that wait for their partner, by level.
@@ -148,12 +149,12 @@ fn rows(subject: &str, profiles: Vec<ProcessProfile>, made: u32, levels: u32) ->
     rows
 }
 
-/// Ranks of made profiles. The baselines are what two single ranks cost.
+/// Measures ranks of synthetic profiles. The baselines are the costs of two single ranks.
 pub fn generated_rows(made: u32, levels: u32) -> Vec<Row> {
     rows("made ranks", (0..generated::KINDS).map(generated::profile).collect(), made, levels)
 }
 
-/// The same with the profiles of a real application.
+/// Measures ranks with the profiles of a real application.
 pub fn lammps_rows(steps: u32, made: u32, levels: u32) -> Vec<Row> {
     let job = lammps(8, steps);
     let profiles = recorded(&job).1.into_iter().map(|input| input.profile).collect();

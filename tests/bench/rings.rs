@@ -1,4 +1,4 @@
-//! What the collector takes for a sample, by the number of threads that it reads.
+//! CPU time of the collector per sample, by the number of threads that it reads.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,9 +15,10 @@ use crate::watched::{self, inside, interrupt};
 
 const SUBJECT: &str = "threads that call and return";
 
-/// Collector CPU per sample of so many threads, sampled about every 4 ms, over `duration`, after
-/// the names of functions were looked up. The baseline is the same collector while no thread is
-/// sampled, spread over as many samples. `spooled`: all that is read goes to disk, too.
+/// Measures the collector CPU per sample of `rings` threads, sampled about every 4 ms, over
+/// `duration`, after function names were looked up. The baseline is the same collector while no
+/// thread is sampled, divided by the same number of samples. `spooled`: all records read go to
+/// disk, too.
 pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
     let observed = watched::start(3_600_000_000_000, Marks::On);
     let collector = Collector::new(Options::default());
@@ -47,7 +48,7 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
                 thread::sleep(time);
                 collector.cpu_ns() - begin
             };
-            // Long enough that what was begun in one part does not reach into the next.
+            // Long enough for the collector to finish the work of one part before the next begins.
             let rest = Duration::from_millis(250);
             // Names are looked up at a pace that leaves the cores to the job.
             let naming_ns = run(true, duration / 2) + run(false, duration);
@@ -76,7 +77,7 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
     vec![Row::new(&name("per sample"), SUBJECT, each(busy_ns), "us", idle).target(2.0), naming]
 }
 
-/// What the threads are to do, and how many samples they have had.
+/// Control of the threads, and the number of their samples.
 #[derive(Default)]
 struct Stage {
     sampling: AtomicBool,
@@ -84,7 +85,7 @@ struct Stage {
     samples: AtomicU64,
 }
 
-/// Is sampled every 4 ms, in some stack of a tree of calls.
+/// Takes a sample every 4 ms, each in some stack of a tree of calls.
 fn wander(seed: u64, stage: &Stage) {
     let mut state = seed * 2 + 1;
     inside(15, &mut || {
@@ -99,7 +100,7 @@ fn wander(seed: u64, stage: &Stage) {
     });
 }
 
-/// A small tree of calls, `levels` deep, with three ways on at each level.
+/// Descends a small tree of calls, `levels` deep, with three branches at each level.
 #[inline(never)]
 fn branch(levels: u64, way: u64) {
     if levels == 0 {

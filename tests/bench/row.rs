@@ -1,45 +1,45 @@
-//! One line of the table: what was measured, beside what it is to be compared with.
+//! One line of the table: a measurement and its baseline.
 
 use serde_json::{Value, json};
 
 /// A measured cost.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the cost.
     pub name: String,
-    /// The program it was measured on.
+    /// Program on which the cost was measured.
     pub subject: String,
     /// The cost.
     pub value: f64,
     /// Unit of the cost, of the baseline and of the target.
     pub unit: String,
-    /// The same without us, or with something in our place that does nothing; measured in the same
-    /// run.
+    /// Cost without Plimsoll, or with something in its place that does nothing; measured in the
+    /// same run.
     pub baseline: f64,
-    /// The largest cost that is wanted, if one was set.
+    /// Largest acceptable cost; `None` if no target is set.
     pub target: Option<f64>,
 }
 
 impl Row {
-    /// A cost without a target.
+    /// Creates a row without a target.
     pub fn new(name: &str, subject: &str, value: f64, unit: &str, baseline: f64) -> Self {
         let (name, subject, unit) = (name.to_owned(), subject.to_owned(), unit.to_owned());
         Self { name, subject, value, unit, baseline, target: None }
     }
 
-    /// Sets the largest cost that is wanted.
+    /// Sets the largest acceptable cost.
     #[must_use]
     pub const fn target(mut self, most: f64) -> Self {
         self.target = Some(most);
         self
     }
 
-    /// Whether the target was reached.
+    /// Returns whether the target was reached; `None` without a target.
     pub fn reached(&self) -> Option<bool> {
         self.target.map(|most| self.value <= most)
     }
 
-    /// The row as JSON.
+    /// Returns the row as JSON.
     pub fn to_json(&self) -> Value {
         json!({
             "name": self.name,
@@ -52,7 +52,7 @@ impl Row {
         })
     }
 
-    /// Reads what [`Row::to_json`] made.
+    /// Reads a row from the JSON of [`Row::to_json`].
     pub fn from_json(value: &Value) -> Option<Self> {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         Some(Self {
@@ -66,7 +66,7 @@ impl Row {
     }
 }
 
-/// The rows as a table for a terminal.
+/// Formats the rows as a table for a terminal.
 pub fn table(rows: &[Row]) -> String {
     let heads = ["cost", "subject", "value", "unit", "baseline", "target", "reached"];
     let mut lines = vec![heads.map(str::to_owned)];
@@ -98,7 +98,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Three digits that count.
+/// Formats a number with three significant digits.
 fn number(value: f64) -> String {
     let digits = if value == 0.0 { 0 } else { 2 - value.abs().log10().floor() as i32 };
     format!("{value:.*}", digits.clamp(0, 4) as usize)

@@ -1,5 +1,5 @@
-//! What sampling adds to a program that computes: the same work without samples, with the same
-//! timer and an empty handler, and with ours.
+//! Overhead of sampling for a program that computes: the same work without samples, with the same
+//! timer and an empty handler, and with Plimsoll's handler.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,8 @@ const SUBJECT: &str = "recursion, 25 deep";
 /// Work between two changes of the handler, in nanoseconds of CPU time.
 const STRETCH_NS: u64 = 40_000_000;
 
-/// CPU added at this sampling period; own CPU per sample and bytes per sample under the timer.
+/// Measures the CPU added at this sampling period; and Plimsoll's own CPU and bytes per sample
+/// under the timer.
 pub fn rows(period_ns: u64, rounds: usize) -> Vec<Row> {
     let observed = watched::start(period_ns, Marks::On);
     interrupt();
@@ -53,7 +54,8 @@ fn added(observed: &'static Observed, calls: usize, period: &str, rounds: usize)
     vec![Row::new(&name, SUBJECT, over_empty, "us/s", of_timer)]
 }
 
-/// Own CPU per sample as the program meets it, and what a sample takes in the ring.
+/// Measures the handler's CPU per sample as the program meets it, and the bytes of a sample in the
+/// ring.
 fn under_the_timer(
     observed: &'static Observed,
     calls: usize,
@@ -93,7 +95,7 @@ fn stretch(calls: usize, work: u64) -> f64 {
     (cpu_ns() - begin) as f64
 }
 
-/// Rounds of work that take [`STRETCH_NS`].
+/// Returns the number of rounds of work that take [`STRETCH_NS`].
 fn calibrate(calls: usize) -> u64 {
     let work = 20_000;
     let shortest = (0..5).map(|_| stretch(calls, work)).fold(f64::INFINITY, f64::min);

@@ -1,4 +1,4 @@
-//! What a spool takes on disk, and how fast it is digested.
+//! Size of a spool on disk, and the speed of its digest.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use plimsoll_tests::subject::Form;
 
 use crate::row::Row;
 
-/// Bytes on disk for each sample of a program that calls nothing that is wrapped, and of LAMMPS in 8
-/// ranks, all that is in a spool included; beside them, what the rings carried.
+/// Measures the bytes on disk per sample, for a program without wrapped calls and for LAMMPS in 8
+/// ranks, everything in a spool included; the baseline is the bytes in the rings.
 pub fn size_rows(iterations: u32, steps: u32) -> Vec<Row> {
     let plain = |period: &str| {
         let arguments = format!("burn {iterations} 10");
@@ -44,7 +44,8 @@ fn size_row(name: &str, subject: &str, job: &Outcome) -> Row {
     Row::new(&name, subject, each("spool_bytes"), "bytes", each("record_bytes")).target(2.0)
 }
 
-/// What one core takes to make a profile of samples, names included, without the opening.
+/// Measures the time that one core needs to make a profile of samples, names included, without
+/// opening the spool.
 pub fn digest_rows(iterations: u32, times: u32) -> Vec<Row> {
     let job = Job::alone("plain").arguments(&format!("burn {iterations} 10"));
     let job = job.options("--period 100us").watch(Watch::Run).run().succeeded();

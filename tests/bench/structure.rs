@@ -1,5 +1,5 @@
-//! What loops, inlined calls and lines cost: of a real program, without and with what an earlier job has
-//! kept; and what the loops of a long run take in memory.
+//! Costs of loops, inlined calls and lines: for a real program, with an empty cache and with that
+//! of an earlier job; and the memory for the loops of a long run.
 
 use std::fs;
 use std::time::Duration;
@@ -17,13 +17,14 @@ const LIMIT: Duration = Duration::from_secs(1800);
 const LONGER: u32 = 12;
 const LAMMPS: &str = "LAMMPS, droplet, 2 ranks";
 
-/// CPU time for structure, what of it is left for the end, memory, and all of the collector's CPU time for
-/// each sample. The baseline of the first is the next job, which finds what this one has kept.
+/// Measures the CPU time for structure, the part of it left for the end, memory, and the
+/// collector's total CPU time per sample. The baseline of the first is the next job, which finds
+/// the cache of this one.
 pub fn lammps_rows(steps: u32) -> Vec<Row> {
     let scratch = Scratch::new("structure");
     let cache = scratch.path().join("cache");
     fs::create_dir_all(&cache).expect("the folder is ours");
-    // The last also long, so that what is done once in a run has its share only.
+    // The last job is also long, so that one-time costs have only their share.
     let [cold, warm, long] = [steps, steps, LONGER * steps].map(|steps| {
         let input = workspace_dir().join("tests/lammps/droplet.in");
         let arguments = format!("-in {} -log none -var steps {steps}", input.display());
@@ -72,7 +73,7 @@ pub fn lammps_rows(steps: u32) -> Vec<Row> {
     ]
 }
 
-/// Memory after ten times as many iterations of one loop.
+/// Measures the memory after ten times as many iterations of one loop.
 pub fn memory_rows(iterations: u32) -> Vec<Row> {
     let run = |iterations: u32| {
         let job = Job::ranks("imbalance", Mpi::OpenMpi, 2).watch(Watch::Run);

@@ -1,4 +1,4 @@
-//! This very process as the subject: the agent is linked in, and observes it.
+//! This process as the subject: the agent is linked in and observes it.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::transmute;
@@ -15,12 +15,12 @@ use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::wait_for_turn;
 use plimsoll_wire::segment::{ClockKind, Thread};
 
-/// Begins to observe this process, once in its life.
+/// Begins to observe this process; at most once per process.
 ///
 /// # Panics
-/// If it cannot be observed.
+/// If the process cannot be observed.
 pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
-    // Before its modules are listed.
+    // The library must be loaded before the agent lists the modules.
     frames();
     let config = Config {
         period_ns,
@@ -32,12 +32,12 @@ pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
     process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Nanoseconds of a tick of the time stamp counter.
+/// Returns the nanoseconds per tick of the time stamp counter.
 pub fn ns_per_tick(observed: &Observed) -> f64 {
     observed.header().ns_per_ticks_q32.load(Ordering::Relaxed) as f64 / 2f64.powi(32)
 }
 
-/// The calling thread's part of the segment.
+/// Returns the calling thread's part of the segment.
 ///
 /// # Panics
 /// If the calling thread is not observed.
@@ -47,17 +47,17 @@ pub fn thread(observed: &Observed) -> &'static Thread {
     unsafe { &(*area).thread }
 }
 
-/// Frames of the last stack.
+/// Returns the number of frames of the last stack.
 pub fn depth(observed: &Observed) -> usize {
     observed.with_thread(|state| state.current.as_slice().len()).unwrap_or(0)
 }
 
-/// Frames that the last sample had to unwind.
+/// Returns the number of frames that the last sample had to unwind.
 pub fn unwound(observed: &Observed) -> usize {
     observed.with_thread(|state| state.found.as_slice().len()).unwrap_or(0)
 }
 
-/// Sends the sampling signal to the calling thread; it is handled before this returns.
+/// Sends the sampling signal to the calling thread; the signal is handled before this returns.
 pub fn interrupt() {
     // SAFETY: no pointers; the ids are our own.
     unsafe {
@@ -68,7 +68,7 @@ pub fn interrupt() {
 
 extern "C" fn nothing(_: c_int) {}
 
-/// Puts a handler that does nothing in the place of ours, which is returned.
+/// Replaces the sampling signal's handler by one that does nothing; returns the one before.
 pub fn install_nothing() -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction; the handler does nothing at all.
     unsafe {
@@ -79,7 +79,7 @@ pub fn install_nothing() -> libc::sigaction {
     }
 }
 
-/// Installs a handler of the sampling signal and returns the one before.
+/// Installs a handler of the sampling signal; returns the one before.
 ///
 /// # Safety
 /// The action's handler may run at any time.
@@ -92,21 +92,21 @@ pub unsafe fn install(action: &libc::sigaction) -> libc::sigaction {
     }
 }
 
-/// CPU time of the calling thread, in nanoseconds.
+/// Returns the CPU time of the calling thread, in nanoseconds.
 pub fn cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 type Work = extern "C" fn(*mut c_void);
 
-/// The library of functions to be sampled in (`tests/programs/frames.c`).
+/// Functions to take samples in, from a library (`tests/programs/frames.c`).
 struct Frames {
     inside: extern "C" fn(u64, Work, *mut c_void),
     leaves: [extern "C" fn(Work, *mut c_void); 2],
     burn: Work,
 }
 
-/// Loads it, once.
+/// Loads the library, once.
 fn frames() -> &'static Frames {
     static FRAMES: OnceLock<Frames> = OnceLock::new();
     FRAMES.get_or_init(|| {
@@ -139,18 +139,18 @@ fn frames() -> &'static Frames {
     })
 }
 
-/// Calls `work`, whose address is `argument`.
+/// Calls the closure at address `argument`.
 extern "C" fn call(argument: *mut c_void) {
     // SAFETY: `inside` passes a pointer to a reference that lives as long as it runs.
     unsafe { (*argument.cast::<&mut dyn FnMut()>())() }
 }
 
-/// Runs `work` inside so many calls.
+/// Runs `work` inside `calls` nested calls.
 pub fn inside(calls: usize, mut work: &mut dyn FnMut()) {
     (frames().inside)(calls as u64, call, (&raw mut work).cast());
 }
 
-/// Interrupts itself in one of two functions.
+/// Takes a sample in one of two leaf functions.
 pub fn interrupt_in_leaf(which: usize) {
     extern "C" fn work(_: *mut c_void) {
         interrupt();
@@ -158,7 +158,7 @@ pub fn interrupt_in_leaf(which: usize) {
     (frames().leaves[which % 2])(work, null_mut());
 }
 
-/// What [`burn`] gives the library, as in its source.
+/// Argument that [`burn`] passes to the library, laid out as in its source.
 #[repr(C)]
 struct Watched {
     rounds: u64,
@@ -169,8 +169,8 @@ struct Watched {
     result: u64,
 }
 
-/// Works for so many rounds inside so many calls, in one of two functions by turns. Returns by how
-/// much the counter rose each time that it did, as far as there is room.
+/// Works for `rounds` rounds inside `calls` nested calls, in two functions by turns. Returns each
+/// increase of `counter`, as many as fit in the capacity of `rises`.
 pub fn burn(calls: usize, rounds: u64, counter: &AtomicU64, mut rises: Vec<u64>) -> Vec<u64> {
     let mut watched = Watched {
         rounds,
@@ -181,7 +181,7 @@ pub fn burn(calls: usize, rounds: u64, counter: &AtomicU64, mut rises: Vec<u64>)
         result: 0,
     };
     (frames().inside)(calls as u64, frames().burn, (&raw mut watched).cast());
-    // SAFETY: the library has written so many, within the capacity.
+    // SAFETY: the library has written `count` elements, within the capacity.
     unsafe { rises.set_len(watched.count as usize) };
     rises
 }

@@ -1,5 +1,5 @@
-//! Jobs beside another user of the machine who means them harm: they end as without, at most a second
-//! later, with their report, and nothing of their user's is touched.
+//! Jobs beside a hostile user of the machine: they end as without the attack, at most a second
+//! later, with their report, and no file of their user is touched.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,13 +17,13 @@ use plimsoll_tests::turn::share_turn;
 use plimsoll_tests::undisturbed::undisturbed;
 use serde_json::Value;
 
-/// Another user.
+/// User id of the attacker.
 const NOBODY: u32 = 65534;
-/// At most so much later.
+/// Maximum delay by the attack, in seconds.
 const LATER_S: f64 = 1.0;
 const PRECIOUS: &str = "precious\n";
 
-/// A place that every user can reach, with a folder in which everybody may write, and the attacker.
+/// A directory that every user can reach, with a folder that is writable for all, and the attacker.
 struct Place {
     path: PathBuf,
     attacker: Option<Child>,
@@ -54,7 +54,7 @@ impl Place {
         self.path.join("private/precious")
     }
 
-    /// Lets the other user begin.
+    /// Starts the attacker.
     fn attacked(mut self) -> Self {
         let mut attacker = Command::new(self.path.join("attacks"));
         attacker.arg(self.shared()).arg(self.victim()).uid(NOBODY).gid(NOBODY);
@@ -68,7 +68,7 @@ impl Place {
         self
     }
 
-    /// The files in the shared folder that are this user's.
+    /// Returns the files in the shared folder that belong to this user.
     fn own_files(&self) -> Vec<PathBuf> {
         // SAFETY: no preconditions.
         let us = unsafe { libc::geteuid() };
@@ -104,7 +104,7 @@ fn summary(path: &Path) -> Value {
     serde_json::from_slice(&json).expect("a report is JSON")
 }
 
-/// The job's report is there, of all ranks, and what is the user's is as it was.
+/// Asserts that the job's report of all ranks exists, and that the user's files are unchanged.
 fn assert_unharmed(place: &Place, plain: &Outcome, watched: &Outcome, ranks: u32) {
     assert_eq!(plain.status(), watched.status(), "{}", watched.story());
     assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());

@@ -1,4 +1,4 @@
-//! Where there is nothing to find, nothing is found; where cores are few, that is what is said.
+//! Balanced jobs have no losses; with too few cores, the waits for a core are reported.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
@@ -17,7 +17,8 @@ fn two_burning_ranks_are_balanced_and_efficient() {
         let job = Job::ranks("balanced", mpi, 2).arguments("burn 40 10").watch(Watch::Run);
         let job = job.shows(|job| {
             assert_nothing_found(job);
-            // What is not found may still add up: each call of MPI takes its time, and cores are not all ours.
+            // Losses too small to report may still add up: each MPI call takes its time, and others
+            // use the cores, too.
             let parallel = job.summary().number("/efficiency/parallel");
             assert!(parallel >= 0.90, "parallel efficiency {parallel} under {mpi}");
         });
@@ -35,8 +36,8 @@ fn eight_sleeping_ranks_are_balanced() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    // Who sleeps wakes up half a millisecond late where others wait for it on its core: that is to be less
-    // than a hundredth of a step.
+    // A sleeping rank wakes up half a millisecond late if others poll on its core: that must be
+    // less than a hundredth of a step.
     let job = Job::ranks("balanced", Mpi::OpenMpi, 8).arguments("sleep 12 40").watch(Watch::Run);
     job.shows(assert_nothing_found);
 }
@@ -61,7 +62,7 @@ fn efficiency_of_an_imbalanced_job_is_the_share_of_its_work() {
     });
 }
 
-/// The worst loss is that ranks waited for a core, for as long as the subject says.
+/// Asserts that the worst loss is waiting for a core, for the time that the subject reports.
 fn assert_oversubscribed(job: &Outcome) {
     let (summary, truth) = (job.summary(), job.truth());
     let (walls_s, cpus_s) = (truth.numbers("wall_s"), truth.numbers("cpu_s"));

@@ -1,5 +1,5 @@
-//! The benchmark runs and says what it promises. What it measures is not judged here: a test that
-//! judged times would fail on a busy machine.
+//! The benchmark runs and prints the rows that it should. Its values are not judged here: a test
+//! that judged times would fail on a busy machine.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Bounds on work that grows with the size of the program, and notes on work that was cut off.
+//! Bounds on work that grows with the size of the program, and notes on work left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 const FUNCTIONS: usize = 12;
 
-/// The functions of the subject that were sampled, each with whether its loop is shown, with its line.
+/// Returns the sampled functions of the subject; the value tells whether the function's loop is
+/// shown, with its line.
 fn functions(summary: &Summary) -> BTreeMap<String, bool> {
     let frames = summary.at("/tree/frames").as_array().unwrap();
     let name = |frame: &Value| frame["function"].as_str().unwrap_or_default().to_owned();
@@ -20,7 +21,7 @@ fn functions(summary: &Summary) -> BTreeMap<String, bool> {
     ours().map(|frame| (name(frame), with_loops.contains(&name(frame)))).collect()
 }
 
-/// Each function is shown with its loop, or it is among those that the summary says are missing.
+/// Each function is shown with its loop, or is among those reported as missing.
 #[test]
 fn what_is_not_looked_up_in_time_is_told() {
     if !Mpi::OpenMpi.available() {

@@ -1,5 +1,5 @@
-//! Every call is counted once, in whatever language it is made and whatever layers of the library
-//! it passes: Open MPI's Fortran interface calls PMPI itself, MPICH's calls MPI again.
+//! Every call is counted once, in every language and through every layer of the MPI library: Open
+//! MPI's Fortran interface calls PMPI itself, MPICH's calls MPI again.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -21,7 +21,8 @@ fn watched(mpi: Mpi, how: &str) -> Option<(Summary, bool)> {
     Some((watched.summary().clone(), large_counts))
 }
 
-/// The contexts of a wrapped call: the library's own function of this name may lie below.
+/// Returns the contexts of a wrapped call, without those of the library's own function of this name
+/// below.
 fn call_nodes(summary: &Summary, function: &str) -> Vec<usize> {
     let is_call = |node: &usize| {
         let frame = summary.number(&format!("/tree/nodes/{node}/frame"));
@@ -116,7 +117,8 @@ fn fortran_under_open_mpi() {
     assert_counted_in_fortran(Mpi::OpenMpi);
 }
 
-/// A job that uses sessions besides MPI_Init, or instead of it; `None` where MPI has none.
+/// Runs a job that uses sessions besides MPI_Init, or instead of it; `None` if the MPI has no
+/// sessions.
 fn with_sessions(how: &str) -> Option<Summary> {
     if !Mpi::Mpich.available() {
         return None;

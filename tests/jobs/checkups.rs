@@ -7,7 +7,7 @@ use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::subject::{Form, executable};
 use serde_json::Value;
 
-/// The checks of `plimsoll doctor` with these arguments, and its exit status.
+/// Returns the checks of `plimsoll doctor` with these arguments, and its exit status.
 fn checks(arguments: &[&str], environment: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
     let output = Command::new(&artifacts().command)
         .args(["doctor", "--json"])

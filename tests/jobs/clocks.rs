@@ -1,4 +1,4 @@
-//! Nodes whose clocks are apart: by how much is found out, and nothing else shows it.
+//! Nodes with clocks that differ: the offset is measured, and affects no other result.
 
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
 use plimsoll_tests::job::{Job, Watch, each_mpi};
@@ -10,15 +10,16 @@ use plimsoll_tests::truth::assert_within;
 use plimsoll_tests::undisturbed::undisturbed;
 use serde_json::Value;
 
-/// What clocks are found to be apart by may be wrong by a sampling period.
+/// Maximum error of a measured clock offset, in microseconds: one sampling period.
 const PERIOD_US: f64 = 4000.0;
 const TOLERANCE: f64 = 0.10;
 
-/// Nodes whose clocks are ahead by so many seconds, and ranks on each.
+/// Returns the seconds by which each node's clock is ahead, as text and as numbers, and the ranks
+/// per node.
 fn skewed(mpi: Mpi) -> (&'static str, &'static [f64], u32) {
     match mpi {
         Mpi::OpenMpi => ("0 3.7 -0.25", &[0.0, 3.7, -0.25], 2),
-        // It is too slow with more ranks than cores.
+        // MPICH is too slow with more ranks than cores.
         _ => ("3.7 -0.25", &[3.7, -0.25], 1),
     }
 }
@@ -28,7 +29,7 @@ fn numbers(summary: &Summary, pointer: &str) -> Vec<f64> {
     list.iter().map(|number| number.as_f64().expect("a number")).collect()
 }
 
-/// Holds the offsets against what the nodes were made with.
+/// Compares the measured offsets with the true ones.
 #[track_caller]
 fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
     let summary = job.summary();
@@ -41,7 +42,7 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
         let wrong_us = (offset_us - true_us).abs();
         assert!(wrong_us < PERIOD_US, "rank {rank} is {true_us} us ahead, not {offset_us}");
     }
-    // They run alike: all are this machine's.
+    // No drift: all nodes have this machine's clock.
     let drift_ppm = numbers(summary, "/clocks/drift_ppm");
     assert_eq!(drift_ppm.len(), offsets_us.len());
     let drifted_us = |ppm: &f64| ppm.abs() * summary.number("/run/elapsed_s");
@@ -51,14 +52,14 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
     assert_eq!(summary.at("/notes").as_array().map(Vec::len), Some(0), "{}", job.story());
 }
 
-/// A digest reads the clocks of the run, and not those of the machine where it runs.
+/// Asserts that a digest uses the clocks of the run, not those of the machine where it runs.
 fn assert_digest_agrees(job: &Outcome, by: By) {
     let folder = folder_of(&job.files_ending(".plimsoll.json")[0]).expect("a spool");
     let differences = differences(job.summary(), &digest(&folder, by));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Instances of each phase, and how long they took.
+/// Returns the number of instances of each phase, and their duration.
 fn phases(summary: &Summary) -> Vec<(u64, f64)> {
     let phases = summary.at("/phases").as_array().expect("phases are a list");
     let phase = |phase: &Value| {
@@ -67,14 +68,15 @@ fn phases(summary: &Summary) -> Vec<(u64, f64)> {
     phases.iter().map(phase).collect()
 }
 
-/// A job on nodes whose clocks are apart, and on this machine as it is; the digest of the first agrees.
+/// Runs a job on nodes with different clocks, and on this machine; the digest of the first must
+/// agree.
 fn run_apart_and_level(job: &Job, nodes: u32, ahead: &str) -> [Outcome; 2] {
     let apart = job.clone().nodes(nodes).variable(AHEAD_VARIABLE, ahead).run().succeeded();
     assert_digest_agrees(&apart, By::Threads(2));
     [apart, job.run().succeeded()]
 }
 
-/// The worst loss is the same, and as large as the subject says.
+/// Asserts that the worst loss is the same, and as large as the subject reports.
 fn assert_same_loss(apart: &Outcome, level: &Outcome, fields: &[&str], tolerance: f64) {
     let (loss, same) = (apart.summary().worst(), level.summary().worst());
     for field in fields {
@@ -103,7 +105,7 @@ fn clocks_are_aligned_and_nothing_else_shows_that_they_were_apart() {
                 assert_eq!(found.len(), expected.len());
                 for ((instances, duration_s), (same, same_s)) in found.into_iter().zip(expected) {
                     assert_eq!(instances, same);
-                    // Begin and end of a run take a few milliseconds, now more, now less.
+                    // Begin and end of a run take a few milliseconds, with variation.
                     if same > 1 {
                         assert_within("a phase", duration_s, same_s, TOLERANCE);
                     }
@@ -137,8 +139,9 @@ fn clocks_are_aligned_by_samples_alone() {
     );
 }
 
-/// Ranks of two programs have no place in common at which they synchronise. Where calls are not measured, each
-/// of the two must have waited now and then to be seen to.
+/// Ranks of two programs have no common calling context in which they synchronise. Where calls are
+/// not measured, a synchronisation shows only if each of the two programs has waited in some
+/// instances.
 #[test]
 fn clocks_of_programs_that_differ_are_aligned() {
     if !Mpi::OpenMpi.available() || !nodes::available() {

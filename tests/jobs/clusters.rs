@@ -1,4 +1,4 @@
-//! Ranks that did alike are clusters, whatever they lost.
+//! Ranks that behave alike form clusters, independent of their losses.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use plimsoll_tests::undisturbed::undisturbed;
 
 const RANKS: u32 = 16;
 
-/// The clusters, each with its ranks.
+/// Returns the clusters, each with its ranks.
 fn clusters(job: &Outcome) -> Vec<(String, Value)> {
     let clusters = job.summary().at("/clusters").as_array().expect("clusters is a list");
     clusters.iter().map(|it| (it["ranks"].as_str().unwrap_or("").to_owned(), it.clone())).collect()
@@ -33,7 +33,7 @@ fn assert_sound(clusters: &[(String, Value)]) {
     assert_eq!(seen, (0..u64::from(RANKS)).collect());
 }
 
-/// Sleeping ranks of Open MPI that behave as HOW says have such clusters.
+/// Asserts that sleeping ranks of Open MPI that behave as `how` says have such clusters.
 fn assert_clusters(iterations: u32, how: &str, are_found: impl Fn(&[(String, Value)])) {
     if !Mpi::OpenMpi.available() {
         return;
@@ -54,7 +54,7 @@ fn planted_behaviours_are_found_with_their_ranks() {
     assert_clusters(30, "kinds", |clusters| {
         let lists: Vec<&str> = clusters.iter().map(|(list, _)| list.as_str()).collect();
         assert_eq!(lists, ["0", "1-3", "4-15"]);
-        // Work of 20, 40 and 60 of 60 ms, once in another function: no two are near.
+        // Work of 20, 40 and 60 of 60 ms, once in another function: no two ranks are similar.
         let apart = clusters.iter().all(|(_, it)| it["distance"].as_f64() > Some(0.2));
         assert!(apart, "{clusters:?}");
     });
@@ -62,7 +62,7 @@ fn planted_behaviours_are_found_with_their_ranks() {
 
 #[test]
 fn ranks_that_do_alike_are_one_cluster() {
-    // Long enough that a rank that waited for a core once is no kind of its own.
+    // Long enough that one wait for a core does not put a rank into a cluster of its own.
     assert_clusters(120, "alike", |clusters| {
         assert_eq!(clusters.len(), 1, "{clusters:?}");
         assert_eq!(clusters[0].0, "0-15");
@@ -79,7 +79,7 @@ fn graded_ranks_are_few_clusters_of_neighbours() {
     });
 }
 
-/// Of each rank's three threads, one works twice and one three times as long as the first.
+/// One of each rank's three threads works twice and one three times as long as the first.
 #[test]
 fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
     if !Mpi::OpenMpi.available() {

@@ -1,5 +1,5 @@
-//! The ways in which MPI comes into a program: late, twice, never, by dlopen, by another program of
-//! the same world, by a spawned world, statically.
+//! The ways in which a program loads MPI: late, twice, never, by dlopen, through another program of
+//! the same world, in a spawned world, statically.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
@@ -11,7 +11,7 @@ use plimsoll_tests::undisturbed::undisturbed;
 
 const ARGUMENTS: &str = "sleep 40 10 3";
 
-/// Runs a job as it is, and watched: it cannot tell.
+/// Runs a job unwatched and watched, and asserts that the program sees no difference.
 fn pair(job: &Job, watch: Watch) -> (Outcome, Outcome) {
     let (plain, watched) = (job.run(), job.clone().watch(watch).run());
     assert_eq!(plain.status(), watched.status(), "{}", watched.story());
@@ -20,7 +20,7 @@ fn pair(job: &Job, watch: Watch) -> (Outcome, Outcome) {
     (plain, watched)
 }
 
-/// What a watched job shows, which is one of this MPI from its begin to its end.
+/// Runs a watched job until the assertions hold; it must be a complete job of this MPI.
 fn shown(job: &Job, mpi: Mpi, assertions: impl Fn(&Outcome)) -> Outcome {
     let run = || {
         let watched = pair(job, Watch::Run).1.succeeded();
@@ -31,7 +31,7 @@ fn shown(job: &Job, mpi: Mpi, assertions: impl Fn(&Outcome)) -> Outcome {
     undisturbed(run, assertions)
 }
 
-/// The subject's loss is the worst one, and its cause is `cause`.
+/// Asserts that the subject's loss is the worst one, with the cause `cause`.
 fn assert_found(job: &Outcome, cause: &str) {
     let (summary, truth) = (job.summary(), job.truth());
     let worst = summary.worst();
@@ -72,7 +72,7 @@ fn a_refused_second_initialisation_changes_nothing() {
             assert!(plain.stdout().contains("second MPI_Init: refused"), "{}", plain.story());
             shown(&job, mpi, |job| assert_found(job, "work_uneven"));
         } else {
-            // Open MPI ends the job, whatever its error handlers say: so the run is cut short.
+            // Open MPI ends the job, despite its error handlers: so the run is cut short.
             assert_eq!(mpi, Mpi::OpenMpi, "{}", plain.story());
             for summary in watched.summaries() {
                 assert_eq!(summary.at("/run/complete"), false, "{}", watched.story());
@@ -84,8 +84,8 @@ fn a_refused_second_initialisation_changes_nothing() {
 #[test]
 fn never_initialised_it_is_a_program_without_mpi() {
     for mpi in each_mpi() {
-        // One rank: all that there is to say about it is in one report. Long beside start and end, 10 to
-        // 25 ms in which no sample may fall: they count as the work then.
+        // One rank: a single report holds everything. The run is long compared with its start and
+        // end, 10 to 25 ms in which no sample may fall: they count as the work then.
         let job = Job::ranks("init_never", mpi, 1).arguments("burn 50 10");
         let run = || {
             let (_, watched) = pair(&job, Watch::Run);
@@ -113,7 +113,7 @@ fn two_programs_of_one_world_are_one_job() {
         assert_eq!(summary.number("/run/ranks"), f64::from(2 * half));
         let program = |path: &str| path.rsplit('/').next().map(str::to_owned);
         assert_eq!(program(summary.text("/run/executable")).as_deref(), Some("imbalance"));
-        // Each function is known to be of its own program.
+        // Each function belongs to its own program.
         for (function, expected) in [("work_uneven", "imbalance"), ("work_of_partner", "partner")] {
             let modules = summary.modules_of(function);
             assert_eq!(modules.len(), 1, "{function}: {modules:?}");
@@ -122,8 +122,8 @@ fn two_programs_of_one_world_are_one_job() {
     }
 }
 
-/// Children are a world of their own, so a job of their own. Who preloads the ranks through the
-/// launcher preloads what they spawn as well, if the launcher passes its settings on.
+/// Asserts that children are a world, and so a job, of their own. A user who preloads the ranks
+/// through the launcher also preloads what they spawn, if the launcher passes its settings on.
 fn assert_two_jobs(mpi: Mpi) {
     if !mpi.available() {
         return;
@@ -156,13 +156,14 @@ fn ranks_that_open_mpi_spawns_are_a_job_of_their_own() {
     assert_two_jobs(Mpi::OpenMpi);
 }
 
-/// Its launcher starts them beside their parents, by the same process.
+/// MPICH's launcher starts the children beside their parents, by the same process.
 #[test]
 fn ranks_that_mpich_spawns_are_a_job_of_their_own() {
     assert_two_jobs(Mpi::MpichWheel);
 }
 
-/// What `plimsoll run` sets is not in the environment that launchers give to spawned processes.
+/// The settings of `plimsoll run` are not in the environment that launchers give to spawned
+/// processes.
 #[test]
 fn ranks_that_spawn_are_diagnosed_without_their_children() {
     for mpi in [Mpi::OpenMpi, Mpi::MpichWheel, Mpi::OpenMpiWheel] {

@@ -1,4 +1,4 @@
-//! A rank dies and others outlive it: what they do then is waiting for the dead, and is not
+//! A rank dies and others outlive it: from then on they wait for the dead rank, which is not
 //! counted.
 
 use std::path::PathBuf;
@@ -9,12 +9,13 @@ use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::summary::Summary;
 
-/// Seconds of the run before the death, and for how many others outlive it.
+/// Seconds of the run before the death, and seconds by which the other ranks outlive it.
 const LIFE_S: f64 = 1.0;
 const OUTLIVED_S: f64 = 4.0;
 
-/// A job that loses its last rank, and ends by a signal later. Launchers do not hear of the death:
-/// the rank is the child of a shell, and Open MPI is told to take no offence.
+/// Returns a job that loses its last rank, and ends by a signal later. Launchers do not notice the
+/// death: the rank is the child of a shell, and on one node Open MPI is set to go on after a
+/// failure.
 fn outlived(mpi: Mpi, ranks: u32, nodes: u32, end: &str) -> Job {
     let job = Job::ranks("outlived", mpi, ranks);
     let job = job.arguments(&format!("{} {LIFE_S} {OUTLIVED_S} {end}", ranks - 1));
@@ -24,7 +25,7 @@ fn outlived(mpi: Mpi, ranks: u32, nodes: u32, end: &str) -> Job {
     job.watch(Watch::Run).shares_cores()
 }
 
-/// Where its spools are.
+/// Returns the folder of the job's spools.
 #[track_caller]
 fn folder(job: &Outcome) -> PathBuf {
     let spools = job.files_ending(".spool");
@@ -54,7 +55,7 @@ fn waiting_for_the_dead_is_no_loss() {
         let joined = digest(&folder(&job), By::Threads(2));
         assert_ends_with_the_death(&joined, ranks - 1, &job.story());
         assert_eq!(joined.number("/run/elapsed_s"), summary.number("/run/elapsed_s"));
-        // They are killed, too: only their spool is left.
+        // The remaining ranks are killed, too: only their spool is left.
         let job = outlived(mpi, ranks, 1, "KILL").run();
         let joined = digest(&folder(&job), By::Threads(1));
         assert_ends_with_the_death(&joined, ranks - 1, &job.story());

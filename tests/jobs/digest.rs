@@ -1,4 +1,4 @@
-//! Spools and their digest: the same summary, whoever reads them, and what is left after a death.
+//! Spools and their digest: the same summary for every reader, and the spools that survive a death.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use plimsoll_tests::summary::Summary;
 use plimsoll_tests::turn::share_turn;
 use plimsoll_tests::undisturbed::undisturbed;
 
-/// The only folder of spools of a job.
+/// Returns the only folder of spools of a job.
 #[track_caller]
 fn folder(job: &Outcome) -> PathBuf {
     let spools = job.files_ending(".spool");
@@ -60,8 +60,8 @@ fn nodes_are_joined() {
     }
 }
 
-/// Ranks that the summary names: the nearest of each cluster, those to which a loss is due, and one of those
-/// that wait.
+/// Returns the ranks named in the summary: the representative of each cluster, the ranks that cause
+/// a loss, and one of those that wait.
 fn told_ranks(summary: &Summary) -> BTreeSet<u64> {
     let list = |pointer| summary.at(pointer).as_array().expect("a list").iter();
     let of_clusters = list("/clusters").filter_map(|cluster| cluster["representative"].as_u64());
@@ -85,7 +85,7 @@ fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
         let job = job.run().succeeded();
         let (summary, kept) = (job.summary(), told_ranks(job.summary()));
         assert!(kept.contains(&7) && kept.len() < 8, "{kept:?} of {}", job.text());
-        // Each node's collector is in the lowest of its ranks.
+        // The collector of each node runs in the lowest of its ranks.
         let per_node = u64::from(8 / nodes);
         let holders: BTreeSet<u64> = kept.iter().map(|rank| rank - rank % per_node).collect();
         let files: Vec<String> = holders.iter().map(|rank| format!("rank{rank}.spool")).collect();
@@ -95,7 +95,7 @@ fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
         assert_eq!(digest.at("/run/complete"), true);
         let told = digest.at("/notes").to_string();
         assert!(told.contains("Of 8 ranks, the samples of "), "{told}");
-        // Not all of the work is, but the slow ranks' is the longer part.
+        // Part of the work is missing, but the slow ranks' work is the longer part.
         let [all_s, kept_s] = [summary, &digest].map(|it| it.of_function("work_uneven").sum_s);
         let part = kept.len() as f64 / 8.0;
         assert!(kept_s > part * all_s && kept_s < all_s, "{kept_s} of {all_s} s");
@@ -131,17 +131,17 @@ fn what_stays_of_a_spool_is_as_it_was() {
     let processes = kept.processes();
     assert_eq!((all.processes().len(), processes.len()), (4, 2));
     for process in processes {
-        // Loops are those that another rank was the first to come through.
+        // Loops may have been found by another rank first.
         let [one, other] =
             [&mut all, &mut kept].map(|digest| digest.profile(process.number, |_| {}).unwrap());
         assert_eq!(one, other);
     }
 }
 
-/// Bytes behind the last frame of a spool that was ended in order.
+/// Bytes after the last frame of a spool that was ended in order.
 const TRAILER_BYTES: usize = 16;
 
-/// Seconds after which the subject dies, and how much of them may be lost.
+/// Seconds after which the subject dies, and the seconds of those that may be lost.
 const LIFE_S: f64 = 2.0;
 const LOST_S: f64 = 1.0;
 
@@ -157,11 +157,11 @@ fn a_death_costs_a_second_at_most() {
             ("abort", "0"),
             ("terminate", "0"),
         ];
-        // Each costs seconds, and launchers differ little here.
+        // Each death costs seconds, and launchers differ little here.
         let (ranks, deaths) = if mpi == Mpi::Mpich { (2, &deaths[..2]) } else { (3, deaths) };
         for (how, who) in deaths.iter().copied() {
             let job = Job::ranks("dies", mpi, ranks).arguments(&format!("{how} {who} {LIFE_S}"));
-            // It is about seconds, and most of them are its launcher's.
+            // Times are compared in seconds, most of them the launcher's.
             let job = job.shares_cores();
             let plain = job.run();
             let job = job.watch(Watch::Run);
@@ -172,12 +172,12 @@ fn a_death_costs_a_second_at_most() {
                 assert!(watched.left_behind().is_empty(), "{}", story());
                 let joined = digest(&folder(&watched), By::Threads(2));
                 assert_eq!(joined.at("/run/complete"), false, "{}", story());
-                // Nobody is left who could say more of a leader that was killed.
+                // No process remains that could report more of a leader that was killed.
                 if how == "kill" && who != "1" {
                     assert_eq!(joined.text("/run/ended"), "killed", "{}", story());
                 }
                 assert_eq!(joined.number("/run/ranks"), f64::from(ranks), "{}", story());
-                // What the job could still say is what the digest says.
+                // The digest agrees with the summaries that the job could still write.
                 for summary in watched.summaries() {
                     assert_eq!(
                         summary.text("/run/ended"),
@@ -190,12 +190,12 @@ fn a_death_costs_a_second_at_most() {
             };
             undisturbed(run, |(watched, joined)| {
                 let story = || format!("{mpi}, {how} {who}: {}", watched.story());
-                // A launcher whose job falls apart sometimes takes its time, with and without the library.
+                // A launcher sometimes ends a broken job slowly, with and without the library.
                 let took_s = watched.took_s();
                 assert!(took_s < plain.took_s() + 3.0, "it took {took_s} s: {}", story());
                 let elapsed_s = joined.number("/run/elapsed_s");
                 assert!(elapsed_s > LIFE_S - LOST_S, "{elapsed_s} s: {}", story());
-                // Every rank's, for each of them worked until then.
+                // The work of every rank, since each worked until the death.
                 let work = joined.of_function("work_before_death");
                 let least_s = work.sum_s / f64::from(ranks);
                 assert!(least_s > 0.6 * (LIFE_S - LOST_S), "{least_s} s of work: {}", story());
@@ -214,8 +214,8 @@ fn damage_costs_what_is_damaged() {
     let path = damaged.path().join("x.plimsoll.d");
     fs::create_dir(&path).unwrap();
     let _turn = share_turn();
-    // Cut anywhere, or with any byte changed, it is read or refused with a reason; never more is said
-    // than there was.
+    // Truncated anywhere, or with any byte changed, a spool is read, or refused with a reason; a
+    // digest never has more samples than the spool.
     for part in 1..40 {
         let at = bytes.len() * part / 40;
         let mut changed = bytes.clone();
@@ -262,7 +262,7 @@ fn spools_that_do_not_belong_together_are_refused() {
     refused("both hold rank 0");
 }
 
-/// Why a digest of these bytes is said to be incomplete; `None` if it is complete.
+/// Returns why a digest of these bytes is incomplete; `None` if it is complete.
 fn incompleteness(bytes: &[u8]) -> Option<String> {
     let scratch = Scratch::new("complete");
     fs::write(scratch.path().join("rank0.spool"), bytes).unwrap();
@@ -284,7 +284,7 @@ fn a_damaged_spool_is_not_complete() {
     let frame = *records.frames().iter().find(is_record).expect("samples were taken");
     let mut changed = bytes.clone();
     changed[frame.offset as usize + HEADER_BYTES] ^= 0x55;
-    // Nothing of what is left of the other is damaged, but the end is missing.
+    // The rest of the other spool is undamaged, but its end is missing.
     for damaged in [&changed[..], &bytes[..bytes.len() - TRAILER_BYTES]] {
         assert_eq!(incompleteness(damaged).as_deref(), Some("the spool of rank 0 is damaged"));
     }
@@ -317,7 +317,7 @@ fn run_digest(folder: &Path) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// The samples in the only summary in a folder, which is taken away.
+/// Returns the samples in the only summary in a folder, and removes the summary.
 fn samples(folder: &Path) -> f64 {
     let mut samples = None;
     for entry in fs::read_dir(folder).unwrap().flatten() {

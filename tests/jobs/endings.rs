@@ -1,11 +1,11 @@
-//! However a program ends: its status is its own, and there is a report that says how it ended.
+//! Every way to end a program: its status is its own, and a report says how it ended.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::undisturbed::undisturbed;
 
-/// Ways to end, and what the report of a process without MPI says of them.
+/// Ways to end, and the words on them in the report of a process without MPI.
 const ENDINGS: &[(&str, &[&str])] = &[
     ("return", &["exit"]),
     ("return3", &["exit"]),
@@ -114,7 +114,7 @@ fn ranks_without_finalize_report_what_they_have() {
             ("terminated", ["signal 15", "signal 15"]),
         ] {
             let (plain, watched) = pair(&Job::ranks("exits", mpi, 2).arguments(ending));
-            // Without Plimsoll 10 of 270 such jobs had status 1, all others 0.
+            // Without Plimsoll, 10 of 270 such jobs had status 1, all others 0.
             if mpi != Mpi::Mpich || ending != "unfinalized" {
                 watched.assert_fails_as(&plain, mpi);
             }
@@ -136,12 +136,12 @@ fn a_rank_that_ends_while_others_wait_in_finalize_leaves_a_report_and_delays_nob
             ("late_terminated", ["signal 15", "signal 15"]),
         ] {
             if (mpi, ending) == (Mpi::Mpich, "late_unfinalized") {
-                // Its launcher's status depends on which rank ends first.
+                // The status of MPICH's launcher depends on which rank ends first.
                 continue;
             }
             let (plain, watched) = pair(&Job::ranks("exits", mpi, 3).arguments(ending));
             watched.assert_fails_as(&plain, mpi);
-            // An end that waited for a writer that could not write took 5 or 20 seconds more.
+            // An end that waits for a blocked writer would take 5 or 20 seconds more.
             let later_s = watched.took_s() - plain.took_s();
             assert!(later_s < 3.0, "{mpi}, {ending}: {later_s} s later: {}", watched.story());
             assert_reports_the_end(&watched, &words, &format!("{mpi}, {ending}"));
@@ -159,8 +159,8 @@ fn a_daemon_is_measured_until_it_is_one() {
     assert_eq!(watched.summaries().len(), 1, "{}", watched.story());
 }
 
-/// Asserts that there are reports, that each is incomplete, and that one names the end. The launcher
-/// may end the second rank before that rank ends by itself.
+/// Asserts that there are reports, that each is incomplete, and that one names the end. The
+/// launcher may end the second rank before that rank ends by itself.
 fn assert_reports_the_end(watched: &Outcome, words: &[&str], context: &str) {
     let summaries = watched.summaries();
     assert!(!summaries.is_empty(), "{context}: no report: {}", watched.story());
@@ -171,7 +171,7 @@ fn assert_reports_the_end(watched: &Outcome, words: &[&str], context: &str) {
     assert!(told, "{context}: {}", watched.story());
 }
 
-/// The subject's own lines: launchers print process ids and host names when a rank fails.
+/// Returns the subject's own lines: launchers print process ids and host names when a rank fails.
 fn own_lines(job: &Outcome) -> Vec<&str> {
     job.stdout().lines().filter(|line| line.starts_with("exits: ")).collect()
 }

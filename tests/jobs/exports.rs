@@ -1,5 +1,5 @@
-//! Exports of a real job, opened with the tools that they are made for: each reads the times that the
-//! summary and the file beside it say.
+//! Exports of a real job, opened with the tools that they are made for: each tool reads the times
+//! of the summary and of the per-rank file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,10 @@ use plimsoll_tests::readers::{self, Lanes};
 use plimsoll_tests::truth::assert_within;
 
 const RANKS: usize = 4;
-/// A thousandth, as the formats round.
+/// Relative tolerance: a thousandth, as the formats round.
 const TOLERANCE: f64 = 1e-3;
 
-/// Four ranks that sleep, the last one three times as long as the others, which wait.
+/// Runs four ranks that sleep; the last one sleeps three times as long as the others, which wait.
 fn job() -> Outcome {
     Job::ranks("imbalance", Mpi::OpenMpi, RANKS as u32)
         .arguments("sleep 30 10 3")
@@ -39,7 +39,8 @@ fn export(job: &Outcome, format: &str) -> PathBuf {
     file
 }
 
-/// Holds what a tool reads against the summary: each rank as a whole, and functions by name.
+/// Compares the times that a tool reads with the summary: each rank as a whole, and functions by
+/// name.
 #[track_caller]
 fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
     let summary = job.summary();
@@ -59,7 +60,7 @@ fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
             assert_within(&what, lane[function], time_s, TOLERANCE);
         }
     }
-    // The ranks that wait have the wait as a frame of its own.
+    // In waiting ranks, the wait time is a frame of its own.
     let wait_s = |rank: usize| lanes[&format!("{prefix}rank {rank}")]["[waiting]"];
     assert!(wait_s(0) > 0.4 && wait_s(0) > 3.0 * wait_s(3), "{tool}: {} {}", wait_s(0), wait_s(3));
 }

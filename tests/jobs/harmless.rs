@@ -1,4 +1,4 @@
-//! Programs in many languages, and suites that others wrote, behave as without Plimsoll: the short
+//! Programs in many languages, and third-party test suites, behave as without Plimsoll: the short
 //! selection of `scripts/harmless`.
 
 use crate::selection::short_selection;

@@ -8,8 +8,8 @@ use plimsoll_tests::undisturbed::undisturbed;
 
 const TOLERANCE: f64 = 0.10;
 
-/// Runs a job that must be whole until it shows what is asserted; none without the MPI.
-/// Modes have 40 iterations: the first one is a phase of its own and holds a fortieth of the loss.
+/// Runs a complete job until the assertions hold; skipped without the MPI. Modes have 40
+/// iterations: the first one is a phase of its own and holds a fortieth of the loss.
 fn shown(subject: &str, mpi: Mpi, ranks: u32, mode: &str, assertions: impl Fn(&Outcome)) {
     if !mpi.available() {
         return;
@@ -18,7 +18,7 @@ fn shown(subject: &str, mpi: Mpi, ranks: u32, mode: &str, assertions: impl Fn(&O
     undisturbed(|| whole(job.run().succeeded()), assertions);
 }
 
-/// What a complete run of any diagnosed job has to say.
+/// Asserts what holds for every complete run with a diagnosis.
 fn whole(job: Outcome) -> Outcome {
     let summary = job.summary();
     assert_eq!(summary.at("/run/complete"), true);
@@ -34,7 +34,8 @@ fn whole(job: Outcome) -> Outcome {
     job
 }
 
-/// The worst loss is of that kind, as large as the subject says, and for the reason it says.
+/// Asserts that the worst loss is of that kind, with the size and the cause that the subject
+/// reports.
 fn assert_found(job: &Outcome, kind: &str) {
     let (summary, truth) = (job.summary(), job.truth());
     let worst = summary.worst();
@@ -49,7 +50,7 @@ fn assert_found(job: &Outcome, kind: &str) {
     assert_eq!(summary.number("/collection/lost"), 0.0);
 }
 
-/// All ranks but the slow ones wait in a job that is load imbalance.
+/// Asserts that all ranks but the slow ones wait in a job with load imbalance.
 fn assert_others_wait(mpi: Mpi, ranks: u32, mode: &str, waiting: &str) {
     shown("imbalance", mpi, ranks, mode, |job| {
         assert_found(job, "load_imbalance");

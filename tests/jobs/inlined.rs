@@ -1,4 +1,4 @@
-//! Causes in programs of which everything was inlined into main: the kernel and its loop are named.
+//! Causes in programs with everything inlined into main: the kernel and its loop are named.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -8,17 +8,19 @@ use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 0.10;
-/// A loop within the kernel is the cause if it holds this part of what the kernel is uneven by.
+/// Minimum fraction of the kernel's imbalance that a loop within the kernel must hold to be the
+/// cause.
 const HELD: f64 = 0.7;
 
-/// The first cause, which holds as much of what is uneven and of the one kernel as a cause must, and no more.
+/// Returns the first cause, after asserting that it holds at least [`HELD`] of the loss and of the
+/// kernel's time, and no more than all of them.
 fn first_cause(job: &Outcome) -> &Value {
     let (summary, truth) = (job.summary(), job.truth());
     let worst = summary.worst();
     assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
     let cause = &worst.field("causes")[0];
-    // Of 3 + (3 - 1) / ranks kernels this is all but two.
+    // All but two of the 3 + (3 - 1) / ranks kernels of a mean rank.
     let all_s: f64 = truth.numbers("work_s").iter().sum::<f64>() / truth.number("ranks");
     let part = 1.0 - 2.0 / (3.0 + 2.0 / truth.number("ranks"));
     for (field, truth_s) in [("seconds", truth.number("expected_loss_s")), ("mean_s", part * all_s)]
@@ -34,7 +36,8 @@ fn frames(cause: &Value) -> &[Value] {
     cause["path"].as_array().expect("a cause has a path")
 }
 
-/// Each way in which the slow ranks are chosen, by few ranks that compute, in C++, and by more that sleep.
+/// Runs a job for each way to choose the slow ranks: with few ranks that compute, in C++, and with
+/// more that sleep.
 fn each(form: Form, assertions: impl Fn(&Outcome)) {
     let modes = [
         (Mpi::Mpich, 2, "burn 20 10 3"),
@@ -52,7 +55,7 @@ fn each(form: Form, assertions: impl Fn(&Outcome)) {
     }
 }
 
-/// The kernel is in the path of the cause as an inlined function, and in the text.
+/// Asserts that the kernel is in the cause's path as an inlined function, and in the text.
 fn assert_kernel_named(form: Form) {
     each(form, |job| {
         let cause = first_cause(job);
@@ -64,7 +67,7 @@ fn assert_kernel_named(form: Form) {
     });
 }
 
-/// The cause is a loop of the outermost function, by its place in the code.
+/// Asserts that the cause is a loop of the outermost function, named by its address.
 fn assert_loop_named(form: Form, program: &str) {
     each(form, |job| {
         let last = frames(first_cause(job)).last().expect("a path has an end");

@@ -1,5 +1,5 @@
-//! Programs that a sanitizer or valgrind instruments run as without Plimsoll, which says that it
-//! measures nothing beside them.
+//! Programs under a sanitizer or valgrind run as without Plimsoll, which reports that it does not
+//! measure them.
 
 use std::process::{Command, Stdio};
 
@@ -20,7 +20,7 @@ const SANITIZED: [(&str, &[&str], &str); 7] = [
     ("clang", &["-fsanitize=leak"], "LeakSanitizer"),
 ];
 
-/// Whether a compiler has the runtime of a sanitizer.
+/// Returns whether a compiler has the runtime of a sanitizer.
 fn links(compiler: &str, flags: &[&str]) -> bool {
     let script = format!(
         "echo 'int main(void){{return 0;}}' | {compiler} {} -x c - -o /dev/null",
@@ -31,8 +31,8 @@ fn links(compiler: &str, flags: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// What a job printed on stderr beside Plimsoll's lines and beside those of valgrind's reader of
-/// unwind tables.
+/// Returns a job's lines on stderr, except Plimsoll's and those of valgrind's reader of unwind
+/// tables.
 fn lines(outcome: &Outcome) -> Vec<String> {
     let lines = outcome.other_lines();
     lines.iter().map(ToString::to_string).filter(|line| !line.contains("CFI reader")).collect()

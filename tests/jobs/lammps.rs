@@ -1,5 +1,5 @@
-//! LAMMPS, a real application: a droplet that lies in one corner of the box, balanced and not, a
-//! liquid that fills it, atoms that one rank writes for all, and partitions with tasks of their own.
+//! LAMMPS, a real application: a droplet in one corner of the box, balanced and not, a liquid that
+//! fills the box, atoms that one rank writes for all, and partitions with different tasks.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ fn input(name: &str) -> PathBuf {
     workspace_dir().join("tests/lammps").join(name)
 }
 
-/// Eight ranks, each of one thread.
+/// Returns a job of eight ranks with one thread each.
 fn job(input_file: &str, variables: &str, options: &str) -> Job {
     let input = input(input_file);
     Job::ranks("lmp", Mpi::OpenMpi, 8)
@@ -47,15 +47,15 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
                 .any(|name| cause.starts_with(name)),
             "the cause is {cause}"
         );
-        // Rank 0 has most of the droplet, so it is like no other.
+        // Rank 0 has most of the droplet, so no other rank is similar.
         let kinds = summary.at("/clusters").as_array().expect("clusters are a list");
         let ranks: Vec<&str> = kinds.iter().filter_map(|it| it["ranks"].as_str()).collect();
         assert!(ranks.contains(&"0"), "{ranks:?}");
         let steps = summary.loop_of("LAMMPS_NS::Verlet::run");
         let of = |key: &str| steps["iterations"][key].as_u64().unwrap_or(0);
-        // Steps that no sample or too few fell into are too short to say more of.
+        // Steps with too few samples are too short to be judged.
         let told_apart = of("accepted") + of("rejected");
-        // One more than there were was seen once; why is not known.
+        // One step too many was counted once; the reason is unknown.
         assert!((118..=121).contains(&told_apart) && of("accepted") >= 60, "{steps:#}");
     });
     let uneven_s = seconds(&corner.summary().losses_of("load_imbalance"));
@@ -96,7 +96,7 @@ fn atoms_that_one_rank_writes_are_serialization() {
     });
 }
 
-/// The loss between the two partitions of a run, of which the second, of two ranks, has more to do.
+/// Asserts the loss between the two partitions of a run; the second, of two ranks, has more work.
 fn assert_groups(job: &Outcome, task: &str) {
     let summary = job.summary();
     let between = summary.losses_of("group_imbalance");

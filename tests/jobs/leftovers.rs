@@ -1,4 +1,4 @@
-//! Nothing stays behind: no shared memory, no process, no file but the reports.
+//! Jobs leave nothing behind: no shared memory, no process, no file but the reports.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::outcome::Outcome;
 
-/// Everything in shared memory, and what in the system's temporary directories is named after
-/// Plimsoll. Other programs put files of theirs there at any time.
+/// Returns all files in shared memory, and those in the system's temporary directories that are
+/// named after Plimsoll. Other programs put files there at any time.
 fn shared_files() -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
     for place in ["/dev/shm", "/tmp", "/var/tmp"] {
@@ -24,24 +24,24 @@ fn shared_files() -> BTreeSet<PathBuf> {
     files
 }
 
-/// What is there now and was not before.
+/// Returns the files that exist now and did not before.
 fn new_since(before: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     shared_files().difference(before).cloned().collect()
 }
 
-/// A name without its digits: MPI libraries number theirs.
+/// Returns a name without its digits: MPI libraries number their files.
 fn stem(path: &Path) -> String {
     path.to_string_lossy().chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// Runs the job as it is, then watched. What the MPI library leaves by itself is not ours.
+/// Runs the job unwatched, then watched. Files left by the MPI library itself do not count.
 fn run_and_compare(job: &Job) -> Outcome {
     let before = shared_files();
     job.run();
     let (of_plain, before) = (new_since(&before), shared_files());
     let watched = job.clone().watch(Watch::Run).run();
     let mut left = new_since(&before);
-    // Only what stays there for a while: other jobs on the machine use shared memory, too.
+    // Only files that stay for a while count: other jobs on the machine use shared memory, too.
     for _ in 0..10 {
         let still_there = of_plain.iter().filter(|path| path.exists());
         let mpis_own: BTreeSet<_> = still_there.map(|path| stem(path)).collect();
@@ -87,8 +87,8 @@ fn after_a_run_that_breaks_off() {
 fn children_write_no_reports_of_their_own() {
     let watched = run_and_compare(&Job::alone("children"));
     assert_only_reports(&watched);
-    // The process that was started becomes four programs, one after the other, by exec; the 107
-    // children are none of these.
+    // The first process becomes four programs in sequence by exec; the 107 children are none of
+    // these.
     assert!(watched.files_ending(".plimsoll.json").len() <= 4, "{}", watched.story());
     for mpi in each_mpi() {
         let watched = run_and_compare(&Job::ranks("libcalls", mpi, 2).arguments("burn 5 5"));
@@ -98,7 +98,7 @@ fn children_write_no_reports_of_their_own() {
 
 #[test]
 fn preloaded_shells_stay_silent() {
-    // By hand, the preload is in the environment of every command that a shell then starts.
+    // Set by hand, the preload is in the environment of every command that a shell then starts.
     let watched = Job::alone("children").watch(Watch::Preload).run();
     let reports = watched.files_ending(".plimsoll.json");
     assert!(!reports.is_empty(), "not watched: {}", watched.story());

@@ -1,11 +1,11 @@
-//! Limits and descriptors are the program's: what Plimsoll writes raises no signal and goes to no file
-//! of the program's.
+//! Limits and descriptors belong to the program: Plimsoll's own writes raise no signal and go to
+//! none of the program's files.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 
-/// Runs a job as it is and watched, and holds the watched one against the other.
+/// Runs a job unwatched and watched, and compares both.
 #[track_caller]
 fn watched(job: &Job) -> Outcome {
     let job = job.clone().shares_cores();
@@ -17,7 +17,7 @@ fn watched(job: &Job) -> Outcome {
     watched
 }
 
-/// The subject alone, and in one and in two ranks.
+/// Returns the subject alone, and in one and in two ranks.
 fn each(arguments: &str) -> impl Iterator<Item = Job> {
     let ranks = each_mpi().flat_map(|mpi| [1, 2].map(|ranks| Job::ranks("limits", mpi, ranks)));
     let jobs: Vec<Job> = [Job::alone("limits")].into_iter().chain(ranks).collect();
@@ -27,7 +27,7 @@ fn each(arguments: &str) -> impl Iterator<Item = Job> {
 
 #[test]
 fn a_limit_on_the_size_of_files_leaves_fewer_threads_to_be_sampled() {
-    // Files of 16 MiB have room for 15 of 25 threads at a time.
+    // A limit of 16 MiB per file leaves room for 15 of 25 threads at a time.
     let job = watched(&Job::alone("limits").arguments("size 16384"));
     let summary = job.summary();
     assert!(summary.number("/collection/unsampled_threads") > 0.0, "{}", job.story());
@@ -98,7 +98,7 @@ fn files_under_the_numbers_of_closed_descriptors_are_left_alone() {
     for job in each("descriptors") {
         let job = watched(&job);
         for summary in job.summaries() {
-            // A new thread is sampled, and those that were there are sampled on.
+            // A new thread is sampled, and the existing ones still are.
             for function in ["work_of_late", "work_later", "work_of_waiter"] {
                 let found_s = summary.of_function(function).mean_s;
                 assert!(found_s > 0.0, "{function}: {}", job.story());
@@ -119,8 +119,8 @@ fn a_thread_may_forbid_itself_system_calls() {
     }
 }
 
-/// Runs the subject of filters as it is and watched. The watched one ends as the other, and says in one
-/// line that it is measured until the filter is set.
+/// Runs the subject of filters unwatched and watched. The watched one must end in the same way, and
+/// report in one line that it is measured until the filter is set.
 #[track_caller]
 fn filtered(job: &Job, reports: usize) {
     let job = job.clone().shares_cores();
@@ -182,14 +182,14 @@ fn threads_of_ours_make_room_for_those_of_the_program() {
         assert_eq!(said, 1, "{}", job.story());
         assert!(job.summary().of_function("work_of_many").mean_s > 0.0, "{}", job.story());
     }
-    // With room for all, nothing ends and nothing is said.
+    // With room for all processes, nothing ends early and nothing is reported.
     let job = watched(&Job::alone("limits").arguments("processes 8"));
     assert!(!job.plimsoll_lines().iter().any(|line| line.contains("ulimit -u")), "{}", job.story());
 }
 
 #[test]
 fn memory_that_runs_out_ends_the_measurement_and_not_the_program() {
-    // An MPI needs some itself, also without us.
+    // An MPI needs some memory itself, also without Plimsoll.
     let alone = [0, 1024].map(|kib| Job::alone("limits").arguments(&format!("memory {kib}")));
     for job in alone.into_iter().chain(each("memory 4096")) {
         let job = watched(&job);

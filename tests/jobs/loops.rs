@@ -35,7 +35,7 @@ fn iterations_are_those_of_the_source(summary: &Summary) {
     assert_eq!(steps["iterations"]["exact"], true, "{steps:#}");
     assert_eq!(steps["ranks"], "0-1");
     near(&steps["mean_duration_s"], 24.0 * 0.170, 0.1);
-    // Those that solve are not like the others, whatever else disturbs one.
+    // Iterations that solve differ from the others, even if one is disturbed.
     let mut alike = [0; 2];
     for cluster in steps["clusters"].as_array().unwrap() {
         let numbers = numbers(cluster["iterations"].as_str().unwrap());
@@ -67,7 +67,7 @@ fn iterations_that_become_shorter_stay_in_order(summary: &Summary, truth: &Truth
     let truth = truth.numbers("levels_s");
     assert_eq!(durations.len(), truth.len());
     for (level, (duration, truth)) in durations.iter().zip(&truth).enumerate() {
-        // A boundary is known to a period.
+        // A boundary is exact to a period.
         assert!((duration - truth).abs() < 0.1 * truth + 0.004, "{level}: {duration} not {truth}");
     }
     assert!(levels["clusters"].as_array().unwrap().len() >= 3, "{levels:#}");
@@ -86,7 +86,7 @@ fn iterations_shorter_than_a_period_are_not_invented(summary: &Summary) {
         let path = it["path"].as_array().unwrap();
         assert_ne!(path.last().unwrap()["function"], "short_ones", "{it:#}");
     }
-    // It is in the tree.
+    // The loop is in the tree.
     let found = summary
         .at("/tree/frames")
         .as_array()
@@ -96,9 +96,9 @@ fn iterations_shorter_than_a_period_are_not_invented(summary: &Summary) {
     assert!(found, "{}", summary.at("/tree/frames"));
 }
 
-/// As ICS18 found in AMG2013, whose solver hypre contains (Table 7): the set-up loop makes one level fewer
-/// than the grid has, and its last iterations are too short to be accepted; the solve loop runs
-/// once per multigrid cycle.
+/// As in ICS18 for AMG2013 (Table 7; hypre contains its solver): the set-up loop has one iteration
+/// fewer than the grid has levels, and its last iterations are too short to be accepted; the solve
+/// loop has one iteration per multigrid cycle.
 #[test]
 fn iterations_of_multigrid_are_those_that_it_prints() {
     if !Mpi::OpenMpi.available() {
@@ -118,8 +118,8 @@ fn iterations_of_multigrid_are_those_that_it_prints() {
     });
 }
 
-/// Levels of the grid, which are rows of the first table that hypre prints, and cycles of the solver, which
-/// the subject prints.
+/// Returns the levels of the grid, which are rows of the first table that hypre prints, and the
+/// cycles of the solver, which the subject prints.
 fn levels_and_cycles(printed: &str) -> (u64, u64) {
     let mut table = printed.lines().skip_while(|line| !line.starts_with("lev "));
     let levels = table.by_ref().skip(2).take_while(|line| !line.trim().is_empty()).count();
@@ -147,7 +147,7 @@ fn a_loop_of_a_program_in_cxx_has_its_line() {
 
 const OPTIMISED: [&[&str]; 3] = [&["-O0"], &["-O2"], &["-O3", "-march=native"]];
 
-/// What loops a build of a subject has, and what is to be shown if they are not these.
+/// Returns the loops of a build of a subject, and a text to show if they are not as expected.
 fn build(
     subject: &str,
     compiler: &'static str,
@@ -161,7 +161,7 @@ fn build(
     });
 }
 
-/// Iterations of the loops of a function, by how many of its loops are around each.
+/// Returns the iterations of the loops of a function, with the number of loops around each.
 fn counted(summary: &Summary, function: &str) -> Vec<(usize, u64)> {
     let loops = summary.at("/loops").as_array().expect("a list of loops");
     let is_of = |frame: &Value| frame["kind"] == "loop" && frame["function"] == function;
@@ -191,25 +191,25 @@ fn loops_of_every_shape_are_counted_whatever_a_compiler_makes_of_them() {
 fn assert_shapes(summary: &Summary, what: &str) {
     let told = |function| counted(summary, function);
     assert_eq!(told("nested"), [(0, 6), (1, 3), (2, 2)], "{what}");
-    // The inner one has 3.5 on average.
+    // The inner loop has 3.5 iterations on average.
     let triangular = told("triangular");
     assert_eq!(triangular[0], (0, 6), "{what}");
     assert!([3, 4].contains(&triangular[1].1), "{what}");
     for function in ["skipping", "switching", "inner"] {
         assert_eq!(told(function), [(0, 6)], "{function}, {what}");
     }
-    // The condition is asked once more than the body runs.
+    // The condition is evaluated once more than the body runs.
     assert!([6, 7].contains(&told("asking")[0].1), "{what}");
-    // A loop that is left in its midst may be turned, with the first half of its first iteration
+    // A loop with its exit in the middle may be rotated, with the first half of its first iteration
     // before it.
     assert!([5, 6].contains(&told("searching")[0].1), "{what}");
-    // Either all of it was unrolled, or there are two at each level.
+    // Either the loop is unrolled completely, or there are two loops at each level.
     assert!(told("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
-    // What is as often as it can be seen, where nothing stands beside the inner loop.
+    // As many as samples can show, where no code stands beside the inner loop.
     let perfect = told("perfect");
     assert!(!perfect.is_empty() && perfect[0].1 <= 6, "{what}");
     assert!(perfect.iter().all(|(_, accepted)| *accepted <= 18), "{what}");
-    // Far shorter than a period.
+    // Iterations are far shorter than a period.
     assert_eq!(told("burn_ms"), [], "{what}");
     assert!(told("summing").iter().all(|(_, accepted)| *accepted <= 1), "{what}");
 }

@@ -1,5 +1,5 @@
-//! Losses of every kind are named, priced and explained, are not found where they are not, and tell how
-//! long the run would last without them.
+//! Losses of every kind are named, quantified and explained, are not reported where there are none,
+//! and predict the run time without them.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -15,25 +15,27 @@ fn job(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Job {
     Job::ranks(subject, mpi, ranks).arguments(arguments).watch(Watch::Run)
 }
 
-/// Runs a job until it shows what is asserted; none without the MPI.
+/// Runs a job until the assertions hold; skipped without the MPI.
 fn shown(subject: &str, mpi: Mpi, ranks: u32, arguments: &str, assertions: impl Fn(&Outcome)) {
     if mpi.available() {
         job(subject, mpi, ranks, arguments).shows(assertions);
     }
 }
 
-/// What differs by chance between ranks is little beside a loss: less than this part of it.
+/// Maximum of all other losses, as a fraction of the worst: random differences between ranks are
+/// small.
 const OTHERS: f64 = 0.2;
 
-/// The same, where 16 ranks have two cores: each that comes late has others wait.
+/// Maximum of all other losses where 16 ranks share two cores: each late rank makes others wait.
 const OTHERS_OF_MANY: f64 = 0.3;
 
-/// The worst loss is of that kind, costs what the subject says, and is told in the text with its cause.
+/// Asserts that the worst loss is of that kind, costs what the subject reports, and is in the text
+/// with its cause.
 fn assert_found(job: &Outcome, kind: &str) {
     assert_found_beside(job, kind, OTHERS);
 }
 
-/// The same, with all other losses less than this part of it.
+/// Asserts that too, with all other losses less than the fraction `others` of the worst.
 fn assert_found_beside(job: &Outcome, kind: &str, others: f64) {
     assert_found_within(job, kind, others, TOLERANCE);
 }
@@ -54,15 +56,15 @@ fn assert_none(job: &Outcome, kind: &str) {
     assert_eq!(job.summary().losses_of(kind).len(), 0, "{}", job.text());
 }
 
-/// The worst loss of a kind.
+/// Returns the worst loss of a kind.
 #[track_caller]
 fn first<'a>(job: &'a Outcome, kind: &str) -> Loss<'a> {
     let losses = job.summary().losses_of(kind);
     losses.into_iter().next().unwrap_or_else(|| panic!("no {kind}: {}", job.text()))
 }
 
-/// Runs a job that has a loss, and one that does the same without it, until the first shows what is asserted
-/// and foretells how long the other one takes (ICS18, Figure 13).
+/// Runs a job with a loss, and one that does the same without it, until the first shows the loss
+/// and predicts the duration of the other (ICS18, Figure 13).
 fn assert_foretold(
     (subject, mpi, ranks): (&str, Mpi, u32),
     [with, without]: [&str; 2],
@@ -84,7 +86,7 @@ fn assert_foretold(
     });
 }
 
-/// Advice against polling names the calls that poll.
+/// Asserts that advice against polling names the calls that poll.
 fn assert_advice_on_polls(loss: &Loss<'_>) {
     let advice = loss.field("advice").as_str().unwrap_or_default();
     for poll in ["MPI_Iprobe", "MPI_Testall", "MPI_Test"] {
@@ -141,7 +143,8 @@ fn polls_are_frequent_communication_of_the_loop_that_makes_them() {
             let worst = summary.worst();
             assert_eq!(worst.kind(), "frequent_communication", "{}", with.text());
             assert!(worst.cause_path().contains(&truth.text("cause").unwrap()), "{}", with.text());
-            // While the loop has no core, it does not poll: that part is told as waiting for a core.
+            // While the loop has no core, it does not poll: that time is reported as waiting for a
+            // core.
             let without_core = summary.losses_of("oversubscription");
             let found_s = worst.seconds() + without_core.iter().map(Loss::seconds).sum::<f64>();
             assert_within("seconds", found_s, truth.number("expected_loss_s"), TOLERANCE);
@@ -158,7 +161,7 @@ fn polls_are_frequent_communication_of_the_loop_that_makes_them() {
     }
 }
 
-/// As PPoPP20 found in AMG2013, BoomerAMG's ancestor (6.1, Table 4).
+/// PPoPP20 found this loss in AMG2013, BoomerAMG's ancestor (6.1, Table 4).
 #[test]
 fn multigrid_polls_when_it_is_set_up() {
     if !Mpi::OpenMpi.available() {
@@ -206,7 +209,7 @@ fn bytes_of_collectives_are_those_of_all_blocks() {
                 let loss = first(job, "large_message");
                 let called = loss.symptom_path().last().map(|call| call.to_lowercase());
                 assert_eq!(called, Some(format!("mpi_{how}")));
-                // The first call of all, which begins elsewhere, is another phase's.
+                // The very first call begins elsewhere and belongs to another phase.
                 let number = |key: &str| loss.field("symptom")[key].as_f64().unwrap_or(0.0);
                 let each = job.truth().number("bytes") / job.truth().number("calls");
                 assert_eq!(number("bytes") / number("calls"), each, "{how}");
@@ -279,7 +282,8 @@ fn two_losses_in_two_phases_and_in_one() {
     });
 }
 
-/// In the end all ranks have worked alike, and no synchronisation of all has seen that they did not.
+/// At the end all ranks have worked equally, and no synchronisation of all ranks showed a
+/// difference.
 #[test]
 fn ranks_that_take_turns_within_rows_are_waited_for_there() {
     for (ranks, how) in [(8, "columns"), (8, "world"), (16, "")] {
@@ -291,8 +295,8 @@ fn ranks_that_take_turns_within_rows_are_waited_for_there() {
             assert!(advice.contains("each time another rank"), "{advice}");
         });
     }
-    // The same work, spread evenly. Who sleeps wakes up a millisecond late where others wait for it on its
-    // core: that is to be little beside a step.
+    // The same work, evenly distributed. A sleeping rank wakes up a millisecond late if others poll
+    // on its core: that must be small beside a step.
     let arguments = ["sleep 10 100 3", "sleep 10 200 1"];
     assert_foretold(("grid", Mpi::OpenMpi, 4), arguments, "load_imbalance", |with| {
         assert_found(with, "load_imbalance");
@@ -326,7 +330,7 @@ fn groups_with_unequal_tasks_are_one_loss() {
     });
 }
 
-/// What is uneven in each group is one loss with a cause from each (PPoPP20, 5.4).
+/// The imbalance in each group is one loss with a cause from each (PPoPP20, 5.4).
 #[test]
 fn groups_that_are_uneven_within_are_one_loss_of_them_all() {
     shown("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3 within", |job| {
@@ -347,7 +351,7 @@ fn groups_that_are_uneven_within_are_one_loss_of_them_all() {
     });
 }
 
-/// Of the ranks of one group each takes part in what its calls lose, and the others are not counted.
+/// All ranks of one group share in the losses of its calls, and the other ranks are not counted.
 #[test]
 fn what_calls_cost_a_tenth_of_the_ranks_is_told_of_these() {
     shown("probing", Mpi::OpenMpi, 10, "sleep 30 20 3", |job| {
@@ -359,7 +363,8 @@ fn what_calls_cost_a_tenth_of_the_ranks_is_told_of_these() {
     });
 }
 
-/// Of each kind a subject, its arguments, and those with which it does the same without the loss.
+/// A subject for each kind of loss, its arguments, and arguments for the same work without the
+/// loss.
 const SUBJECTS: [(&str, &str, &str, &str); 9] = [
     ("load_imbalance", "imbalance", "40 20 3", "40 20 3 even"),
     ("load_imbalance", "neighbours", "30 20 3", "30 30 1"),
@@ -372,8 +377,8 @@ const SUBJECTS: [(&str, &str, &str, &str); 9] = [
     ("lock_contention", "locks", "90 10", "90 10 1 free"),
 ];
 
-/// Tolerance for ranks that poll all the time. The subject counts the whole loop as polling; the time
-/// that a wrapper takes around each of its million short calls is not part of the call. On a slow
+/// Tolerance for ranks that poll all the time. The subject counts the whole loop as polling; the
+/// time of a wrapper around each of the million short calls is not part of the call. On a slow
 /// machine that is a tenth of the loop.
 const POLLS_TOLERANCE: f64 = 0.20;
 
@@ -392,8 +397,8 @@ fn the_run_time_without_a_loss_is_foretold() {
 /// Largest relative difference between PFLOTRAN's predicted and measured run time (66 s and 70 s).
 const FIGURE_13_TOLERANCE: f64 = 0.06;
 
-/// ICS18, Algorithm 4 and Figure 13: one rank writes the blocks of all, and the run time without that is the
-/// run time of the program that writes collectively.
+/// ICS18, Algorithm 4 and Figure 13: one rank writes the blocks of all ranks, and the predicted run
+/// time without that equals the run time of the program that writes collectively.
 #[test]
 fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
     for (mpi, ranks) in [(Mpi::OpenMpi, 8), (Mpi::Mpich, 2)] {
@@ -434,7 +439,7 @@ fn two_ranks_that_burn_lose_what_they_say() {
 
 #[test]
 fn many_ranks_that_sleep_lose_what_they_say() {
-    // Who polls or moves data needs a core for it: pairs take turns.
+    // Ranks that poll or move data need a core: pairs take turns.
     let in_turn = |subject: &str, ranks: u32| match (subject, ranks) {
         ("polls", 8) => Some("20 80 1"),
         ("polls", 16) => Some("20 160 1"),

@@ -1,4 +1,4 @@
-//! Whole jobs under real MPIs, each held against the truth of its subject.
+//! Whole jobs under real MPIs, each compared with the truth of its subject.
 
 mod attacked;
 mod balanced;

@@ -1,5 +1,5 @@
-//! Return-address marks: programs that do unusual things with their stacks do not notice them, the
-//! stacks that marks shorten are the whole ones, and they tell one call from many.
+//! Return-address marks: programs that do unusual things with their stacks do not notice the marks,
+//! stacks completed by marks equal complete unwinds, and marks distinguish one call from many.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::wait_for_turn;
 use plimsoll_tests::undisturbed::undisturbed;
 
-/// The trials.
+/// Subjects with unusual stacks.
 const TRIALS: [(&str, Form); 8] = [
     ("marks/exceptions", Form::Cxx),
     ("marks/exceptions", Form::CxxStaticRuntime),
@@ -25,7 +25,7 @@ const TRIALS: [(&str, Form); 8] = [
     ("marks/panics", Form::Rust),
     ("marks/fortran", Form::Fortran),
 ];
-/// CPU time for each of their parts, in seconds.
+/// CPU time of each part of a trial, in seconds.
 const TRIAL_S: f64 = 0.05;
 
 fn trial((subject, form): (&str, Form), seconds: f64) -> Job {
@@ -55,7 +55,7 @@ fn plain(subject: (&str, Form)) -> Outcome {
     plain
 }
 
-/// A counter of the marks of a run.
+/// Returns a counter of a run's marks.
 fn count(watched: &Outcome, what: &str) -> f64 {
     watched.summary().number(&format!("/collection/marks/{what}"))
 }
@@ -77,7 +77,7 @@ fn trials_end_as_without_marks_at_every_rate() {
             undisturbed(run, |watched| {
                 let samples = watched.summary().number("/collection/samples");
                 let planted = count(watched, "planted");
-                // Recorded calls are marked at their return, too: no more of them than there were calls.
+                // Recorded calls are marked at their return, too: at most one mark per call.
                 assert!(planted > 0.0 && samples > 0.0, "{}", watched.story());
                 assert!(count(watched, "hit") > 0.0, "{}", watched.story());
             });
@@ -88,7 +88,7 @@ fn trials_end_as_without_marks_at_every_rate() {
 
 #[test]
 fn a_thread_that_jumps_out_of_our_code_is_sampled_on() {
-    // Eleven parts, of which one spends its time in the kernel, where no sample falls.
+    // Eleven parts; one of them spends its time in the kernel, where no sample falls.
     let parts = 10.0;
     let job = trial(("marks/jumps", Form::C), TRIAL_S).watch(Watch::Run);
     job.options("--period 1ms").shows(|watched| {
@@ -97,8 +97,8 @@ fn a_thread_that_jumps_out_of_our_code_is_sampled_on() {
     });
 }
 
-/// Marks stand anywhere, and the stacks that they shorten are the whole ones. Returns the counters
-/// of that run.
+/// Asserts that marks are set, and that the stacks that they shorten equal complete unwinds.
+/// Returns the counters of that run.
 fn assert_verified(plain: &Outcome, subject: (&str, Form), seconds: f64) -> [f64; 4] {
     let job = trial(subject, seconds).watch(Watch::Run);
     let job = job.options("--marks verify --period 125us");
@@ -169,8 +169,8 @@ fn nothing_is_marked_before_a_foreign_unwinder() {
 
 #[test]
 fn an_unwinder_that_nobody_knew_of_is_let_pass() {
-    // What it passes has nothing to clean up: an exception that is on its way already, in code of the
-    // program's own, is not recognised when the first mark is set.
+    // The frames that the exception passes need no cleanup: an exception already in flight in the
+    // program's own code is not recognised when the first mark is set.
     let subject = ("marks/passed", Form::CxxUnknownUnwinder);
     let plain = plain(subject);
     for period in ["1ms", "125us"] {
@@ -184,7 +184,7 @@ fn an_unwinder_that_nobody_knew_of_is_let_pass() {
     }
 }
 
-/// Calls of `f` that runs of the subject show, if it makes many short ones, and if it makes a long one.
+/// Returns the calls of `f` in runs of the subject: with many short calls, and with a long one.
 fn calls_of_f(marks: &str) -> [f64; 2] {
     ["calls 200 20", "stay 200 20"].map(|arguments| {
         let job = Job::alone("marks/instances").arguments(arguments).watch(Watch::Run);
@@ -202,7 +202,7 @@ fn one_long_call_is_told_from_many_short_ones() {
             assert_eq!(*one, 1.0);
         },
     );
-    // The stacks alone look the same.
+    // Without marks, the stacks are the same.
     undisturbed(|| calls_of_f("off"), |[many, one]| assert_eq!(many, one));
 }
 

@@ -1,5 +1,5 @@
-//! Every MPI with every language: the same load imbalance is found in each, by one library. The
-//! table of what was found is printed, and stands in the README.
+//! Every MPI with every language: one library finds the same load imbalance in each combination.
+//! The table of results is printed, and stands in the README.
 
 use std::fmt::Write as _;
 use std::panic::catch_unwind;
@@ -13,7 +13,7 @@ use plimsoll_tests::subject::Form;
 use plimsoll_tests::truth::assert_within;
 use plimsoll_tests::undisturbed::{message_of, undisturbed};
 
-/// Set to write the table into the README instead of comparing it.
+/// Variable that, if set, writes the table into the README instead of comparing it.
 const WRITE_VARIABLE: &str = "PLIMSOLL_TESTS_WRITE_MATRIX";
 
 const LANGUAGES: [(Form, &str); 7] = [
@@ -26,14 +26,15 @@ const LANGUAGES: [(Form, &str); 7] = [
     (Form::Python, "Python"),
 ];
 
-/// What stands in a cell where an MPI has no such interface.
+/// Cell of an MPI without an interface for the language.
 const NONE: &str = "–";
 
-/// What stands where the loss and its ranks were found, but no function can be named.
+/// Cell of a combination in which the loss and its ranks were found, but no function can be named.
 const UNNAMED: &str = "✓";
 
-/// Whether an MPI has an interface for a language. The wheels carry no Fortran modules; the Rust
-/// bindings want the headers of a whole installation; mpi4py's wheel knows MPICH's and Open MPI's ABI.
+/// Returns whether an MPI has an interface for a language. The wheels have no Fortran modules; the
+/// Rust bindings need the headers of a complete installation; mpi4py's wheel supports the ABIs of
+/// MPICH and Open MPI.
 const fn exists(mpi: Mpi, form: Form) -> bool {
     match form {
         Form::MpifH | Form::UseMpi | Form::UseMpiF08 | Form::Rust => {
@@ -47,7 +48,7 @@ const fn exists(mpi: Mpi, form: Form) -> bool {
 /// One cell of the table, after its job.
 enum Cell {
     None,
-    /// The library and the cause that the summary names.
+    /// The library and the cause named in the summary.
     Found {
         library: String,
         cause: String,
@@ -56,7 +57,7 @@ enum Cell {
     Failed(String),
 }
 
-/// Runs a job, which is to be diagnosed. Returns the library's name and the function to blame.
+/// Runs a job and asserts its diagnosis. Returns the library's name and the function to blame.
 fn diagnose(mpi: Mpi, form: Form) -> (String, String) {
     let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(form).arguments("sleep 40 10 3");
     let job = job.watch(Watch::Run);
@@ -71,13 +72,14 @@ fn diagnose(mpi: Mpi, form: Form) -> (String, String) {
         job
     };
     let job = undisturbed(run, assert_found);
-    // The functions of a script are data of its interpreter, whose own names depend on its build.
+    // Functions of a script are data of its interpreter, with names that depend on the
+    // interpreter's build.
     let cause = job.summary().worst().first_cause();
     let cause = cause.map_or(UNNAMED.to_owned(), |cause| format!("`{cause}`"));
     (job.summary().text("/run/mpi/library").to_owned(), cause)
 }
 
-/// Holds a summary against the truth.
+/// Compares a summary with the truth.
 fn assert_found(job: &Outcome) {
     let (worst, truth) = (job.summary().worst(), job.truth());
     assert_eq!(worst.kind(), "load_imbalance", "{worst:?}");
@@ -104,7 +106,7 @@ fn cell(mpi: Mpi, form: Form) -> Cell {
     }
 }
 
-/// The table in the README's format: one row an MPI, one column a language.
+/// Returns the table in the README's format: one row per MPI, one column per language.
 fn table(rows: &[(Mpi, Vec<Cell>)]) -> String {
     let mut text = String::from("| |");
     for (_, language) in LANGUAGES {
@@ -128,7 +130,8 @@ fn table(rows: &[(Mpi, Vec<Cell>)]) -> String {
     text
 }
 
-/// The README's table, cell by cell, is what was found; cells that were skipped are not judged.
+/// Asserts that the README's table equals the results, cell by cell; skipped cells are not
+/// compared.
 fn assert_current(found: &str) {
     let path = workspace_dir().join("README.md");
     let readme = fs::read_to_string(&path).expect("the project has a README");

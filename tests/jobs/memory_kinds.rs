@@ -1,4 +1,4 @@
-//! What the summary says of the library's own memory.
+//! The library's own memory according to the summary.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
@@ -17,7 +17,7 @@ const KINDS: [&str; 9] = [
     "unused_bytes",
 ];
 
-/// Bytes of each kind, which are what the total says, and the total.
+/// Returns the bytes of each kind and the total, after asserting that they add up.
 fn kinds(summary: &Summary) -> ([f64; KINDS.len()], f64) {
     let memory = |key: &str| summary.number(&format!("/collection/memory/{key}"));
     let kinds = KINDS.map(memory);
@@ -28,13 +28,13 @@ fn kinds(summary: &Summary) -> ([f64; KINDS.len()], f64) {
     (kinds, total)
 }
 
-/// Many call paths in ranks that end iterations together.
+/// Returns a job with many call paths in ranks that end iterations together.
 fn job(mpi: Mpi, ranks: u32) -> Job {
     let job = Job::ranks("weighs", mpi, ranks).arguments("burn 20 2");
     job.options("--period 1ms").watch(Watch::Run)
 }
 
-/// The most that a rank has had in memory, in bytes.
+/// Returns the peak memory of a rank, in bytes.
 fn peak_bytes(outcome: &Outcome) -> f64 {
     let stdout = outcome.stdout();
     let mut words = stdout.split_whitespace().skip_while(|word| *word != "peak_kib");
@@ -49,8 +49,8 @@ fn memory_is_told_by_kind() {
         let summary = outcome.summary();
         let (kinds, total) = kinds(summary);
         assert_eq!(summary.number("/collection/memory/ranks"), 2.0);
-        // The heap may be largest while functions are looked up, which takes little where the cache
-        // knows them, or when ranks are compared.
+        // The heap may be largest while functions are looked up, which needs little memory if the
+        // cache has them, or while ranks are compared.
         const ALWAYS: [&str; 3] = ["segment_bytes", "sampling_bytes", "context_bytes"];
         let found = KINDS.iter().zip(kinds).filter(|(kind, _)| ALWAYS.contains(*kind));
         for (kind, bytes) in found {
@@ -61,7 +61,7 @@ fn memory_is_told_by_kind() {
     }
 }
 
-/// Also of a process that ends without MPI, by itself.
+/// Also for a process without MPI, which collects itself.
 #[test]
 fn a_process_without_mpi_tells_its_memory() {
     let job = Job::alone("plain").arguments("burn 10 30").watch(Watch::Run);

@@ -1,4 +1,4 @@
-//! Jobs on several nodes: the same diagnosis as on one, and a way back where nodes cannot meet.
+//! Jobs on several nodes: the same diagnosis as on one, and a fallback where nodes cannot connect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use plimsoll_tests::undisturbed::undisturbed;
 
 const TOLERANCE: f64 = 0.10;
 
-/// Ranks per node: MPICH is too slow with more ranks than cores.
+/// Number of ranks per node: MPICH is too slow with more ranks than cores.
 const fn ranks_per_node(mpi: Mpi) -> u32 {
     match mpi {
         Mpi::OpenMpi => 4,
@@ -25,12 +25,12 @@ fn imbalance(mpi: Mpi, node_count: u32) -> Job {
     Job::ranks("imbalance", mpi, node_count * ranks_per_node(mpi)).arguments("sleep 40 10 3")
 }
 
-/// The MPIs for which nodes can be made.
+/// Returns the MPIs for which nodes can be emulated.
 fn each_mpi_on_nodes() -> impl Iterator<Item = Mpi> {
     each_mpi().filter(|_| nodes::available())
 }
 
-/// What is left in a directory of the means by which nodes find each other.
+/// Returns the files left in a directory by which nodes find each other.
 fn posts(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -50,7 +50,7 @@ fn assert_tidy(job: &Outcome) {
     assert!(job.left_behind().is_empty(), "left running: {:?}", job.left_behind());
 }
 
-/// One message, which says so; the report that ends the run may note it again.
+/// Asserts that one message contains the text; the report that ends the run may note it again.
 fn assert_told_once(job: &Outcome, text: &str) {
     let mut told = job.plimsoll_messages();
     told.retain(|message| {
@@ -60,7 +60,7 @@ fn assert_told_once(job: &Outcome, text: &str) {
     assert!(told[0].contains(text), "{told:?} does not say {text}");
 }
 
-/// Host, ranks and cores of each node.
+/// Returns host, ranks and cores of each node.
 fn places(summary: &Summary) -> Vec<(String, String, u64)> {
     let nodes = summary.at("/run/nodes").as_array().expect("nodes are a list");
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -96,7 +96,7 @@ fn assert_same_diagnosis(one: &Outcome, two: &Outcome) {
     }
     assert_eq!(worst.first_cause(), expected.first_cause());
     assert_eq!(worst.symptom_path(), expected.symptom_path());
-    // The same, but for what the two runs really lost, each by its own account.
+    // Equal up to the true losses of the two runs, each according to its own subject.
     let truth_s = |job: &Outcome| job.truth().number("expected_loss_s");
     let same_s = expected.seconds() * truth_s(two) / truth_s(one);
     assert_within("seconds on one node", worst.seconds(), same_s, TOLERANCE);
@@ -147,7 +147,7 @@ fn a_rank_without_the_library_keeps_all_nodes_apart() {
             let summaries = watched.summaries();
             assert_eq!(summaries.len() as u32, 2 * per_node - 1, "{}", watched.story());
             assert!(summaries.iter().all(|summary| summary.at("/run/complete") == false));
-            // With one rank a node, a node without it looks like one elsewhere: nobody can tell.
+            // With one rank per node, a node without the library cannot be told from one elsewhere.
             if without != 0 || per_node > 1 {
                 assert_told_once(&watched, "LD_PRELOAD");
             }
@@ -180,7 +180,7 @@ fn nodes_that_share_no_directory_are_told_apart() {
 fn a_directory_that_cannot_be_written_keeps_nodes_apart() {
     for mpi in each_mpi_on_nodes() {
         let job = imbalance(mpi, 2).nodes(2).watch(Watch::Run).shares_cores();
-        // A file is where the directory should be.
+        // A file stands at the path of the directory.
         let watched = job.variable("PLIMSOLL_OUTPUT", "stdout/x").run().succeeded();
         assert_told_once(&watched, "Set PLIMSOLL_OUTPUT");
         assert_tidy(&watched);

@@ -1,11 +1,11 @@
-//! A program cannot tell whether it is watched: same results, same status, same view of itself.
+//! A program cannot tell whether it is watched: it has the same results, status and view of itself.
 
 use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::undisturbed::undisturbed;
 
-/// Everything that the program, or who started it, could notice.
+/// Asserts that nothing differs that the program, or its parent, could notice.
 #[track_caller]
 fn assert_same(plain: &Outcome, watched: &Outcome) {
     assert_eq!(plain.status(), watched.status(), "{}", watched.story());
@@ -13,7 +13,7 @@ fn assert_same(plain: &Outcome, watched: &Outcome) {
     assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
 }
 
-/// Runs a job as it is and in each way of watching.
+/// Runs a job unwatched and in each way of watching.
 #[track_caller]
 fn assert_unnoticed(job: &Job) {
     let job = job.clone().shares_cores();
@@ -25,7 +25,7 @@ fn assert_unnoticed(job: &Job) {
     }
 }
 
-/// What `observes` looks at.
+/// Parts of the system that the subject `observes` inspects.
 const PARTS: [&str; 10] = [
     "descriptors",
     "mask",

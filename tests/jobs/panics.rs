@@ -1,5 +1,6 @@
-//! Panics of ours in every hook, made by a library that panics on demand: the program goes on as it
-//! would, the other ranks too, and the report says which rank is not in it.
+//! Panics in every hook, in a build of the library that panics on demand: the program goes on as
+//! without the library, so do the other ranks, and the report names the rank that is missing from
+//! it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes;
 use plimsoll_tests::outcome::Outcome;
 
-/// The library with panics on demand, without optimisation.
+/// Returns the library with panics on demand, built without optimisation.
 fn library() -> &'static PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -25,7 +26,8 @@ fn library() -> &'static PathBuf {
     })
 }
 
-/// The job with a panic at `at`, a part of a hook, perhaps of one rank only ("part@rank").
+/// Returns the job with a panic at `at`, a part of a hook, optionally on one rank only
+/// ("part@rank").
 fn with_panic(job: &Job, at: &str) -> Outcome {
     let job = job.clone().watch(Watch::Run).variable("PANIC_IN", at);
     let watched = job.variable("PLIMSOLL_LIBRARY", library()).run();
@@ -35,7 +37,7 @@ fn with_panic(job: &Job, at: &str) -> Outcome {
     watched
 }
 
-/// The job runs as without the library, whatever fails in it.
+/// Asserts that the job runs as without the library, in spite of the failure.
 fn assert_unharmed(job: &Job, plain: &Outcome, at: &str) -> Outcome {
     let watched = with_panic(job, at);
     assert_eq!(plain.status(), watched.status(), "{at}: {}", watched.story());
@@ -83,11 +85,12 @@ fn no_panic_leaves_a_hook() {
     }
 }
 
-/// Parts that fail in one rank alone: it is left out, and the others are compared without it.
+/// Parts that fail in one rank alone: that rank is left out, and the others are compared without
+/// it.
 const OF_A_RANK: [&str; 5] =
     ["enter@1", "leave@1", "MPI_Pcontrol@1", "MPI_Finalize@1", "end of the run@1"];
 
-/// Parts at which all ranks work together: without them no ranks can be compared.
+/// Parts in which all ranks cooperate: after a failure there, no ranks can be compared.
 const TOGETHER: [&str; 4] =
     ["MPI_Init@1", "attendance@1", "coming together@1", "coming together@0"];
 

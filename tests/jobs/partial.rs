@@ -1,5 +1,5 @@
 //! One rank of two carries the library, the other does not. A collective that only one of them
-//! enters would hang; so nothing may be communicated, and the user must learn why.
+//! enters would hang; so the library must not communicate, and the report must say why.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -20,7 +20,7 @@ fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
         let messages = watched.plimsoll_messages();
         let told = messages.iter().any(|message| message.to_lowercase().contains("preload"));
         assert!(told, "nothing says that a rank is without the library: {}", watched.story());
-        // One file for the process that carries it; the whole job cannot be told.
+        // One file for the process that carries the library; there is no report of the whole job.
         assert_eq!(watched.summary().at("/run/complete"), false);
         assert_eq!(watched.summary().text("/run/mpi/abi"), mpi.abi());
         watched

@@ -25,7 +25,7 @@ fn instances(phase: &Value) -> u64 {
     phase["instances"].as_u64().unwrap_or(0)
 }
 
-/// Every synchronisation ends one instance; the last instance ends in MPI_Finalize.
+/// Asserts that every synchronisation ends one instance; the last instance ends in MPI_Finalize.
 fn assert_partition(job: &Outcome) {
     let (summary, truth) = (job.summary(), job.truth());
     let count: u64 = phases(summary).iter().map(instances).sum();
@@ -62,11 +62,11 @@ fn two_barriers_make_two_phases() {
     let recurring = phases(job.summary()).iter().map(instances).filter(|&instances| instances > 1);
     let mut recurring: Vec<_> = recurring.collect();
     recurring.sort_unstable();
-    // Parallel part after the first time, serial part every time.
+    // The parallel part after the first iteration, the serial part in every iteration.
     assert_eq!(recurring, [29, 30]);
 }
 
-/// Instances of each phase, by the calls that it begins after and ends in.
+/// Returns the number of instances of each phase, by the calls at its begin and end.
 fn structure(summary: &Summary) -> Vec<(u64, String)> {
     let end = |path: &Value| function_path(path).last().copied().unwrap_or("").to_owned();
     let phase = |phase: &Value| {
@@ -75,10 +75,11 @@ fn structure(summary: &Summary) -> Vec<(u64, String)> {
     phases(summary).iter().map(phase).collect()
 }
 
-/// What a loss from samples may differ by from the measured one: they are good to a period.
+/// Maximum relative difference between a loss from samples and the measured one: samples are exact
+/// to a period.
 const TOLERANCE: f64 = 0.20;
 
-/// The same job, measured by its calls and by samples alone, which are to show these phases.
+/// Runs a job measured by its calls, and by samples alone, which must show the phases given.
 fn by_calls_and_by_samples(
     job: &Job,
     known: &[(u64, String)],
@@ -91,7 +92,7 @@ fn by_calls_and_by_samples(
         [by_calls, by_samples]
     };
     undisturbed(run, |[by_calls, by_samples]| {
-        // Who has no core when it is let go is not seen to leave together with the others.
+        // A rank without a core at its release does not seem to leave together with the others.
         assert_eq!(structure(by_samples.summary()), known, "{}", by_samples.story());
         let measured_s = by_calls.summary().worst().seconds();
         assert_within("seconds", by_samples.summary().worst().seconds(), measured_s, TOLERANCE);
@@ -157,8 +158,8 @@ fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_e
         assert_eq!(worst.first_cause(), Some("work_uneven"), "{}", job.text());
     });
     let found: Vec<_> = phases(job.summary()).iter().map(instances).collect();
-    // The first step; the others, of which some go another way; the barrier; the second loop and its first
-    // step; the end.
+    // The first step; the other steps, some of them along another path; the barrier; the second
+    // loop and its first step; the end.
     let syncs = job.truth().number("global_syncs");
     assert_eq!(found.iter().sum::<u64>() as f64, syncs + 1.0, "{found:?}");
     assert!(found.len() > 4 && found.contains(&29), "{found:?}");
@@ -220,8 +221,8 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
                 assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
                 assert_eq!(worst.first_cause(), truth.text("cause"), "{}", job.text());
                 let symptom = worst.symptom_path().last().copied();
-                // The one rank waits in the reduction, the others in the broadcast; and the one sample
-                // of a loop that tests falls into the call, the other beside it.
+                // One rank waits in the reduction, the others in the broadcast; and one sample of a
+                // loop of tests falls into the call, the other beside it.
                 let of_several = symptom.filter(|_| ["reduce", "test"].contains(&how));
                 let known = truth.text("symptom").or(of_several);
                 assert_eq!(symptom, known, "{}", job.text());
@@ -230,7 +231,7 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
     }
 }
 
-/// The notes of a job that begin so.
+/// Returns the notes of a job that begin with `begin`.
 fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
     let all = summary.at("/notes").as_array().map_or(&[][..], Vec::as_slice);
     all.iter().filter_map(Value::as_str).filter(|note| note.starts_with(begin)).collect()
@@ -246,7 +247,8 @@ fn what_is_not_followed_is_said() {
     let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 5 10");
     assert_eq!(notes(elsewhere.summary(), said).len(), 1, "{}", elsewhere.text());
     let many = "More than 64 threads of rank 0-1 lived at the same time";
-    // The last of 200 works for 3 s, and most are there when the collector first looks at them all.
+    // The last of 200 threads works for 3 s, and most exist when the collector first polls them
+    // all.
     for (threads, times) in [(60, 0), (200, 1)] {
         let arguments = format!("sleep 1 15 3 {threads}");
         let job = job("threads", Mpi::OpenMpi, 2, &arguments);
@@ -263,7 +265,7 @@ fn calls_are_counted_exactly() {
         let job = run("imbalance", mpi, 2, "burn 300 0.2 2");
         let calls = job.summary().of_function("MPI_Allreduce");
         assert_eq!((calls.calls, calls.calls_exact), (600.0, true));
-        // Allreduce, Gather and Finalize of two ranks; what else MPI counts among its calls is its own.
+        // Allreduce, Gather and Finalize of two ranks; further calls that MPI counts are its own.
         assert!(job.summary().number("/collection/mpi_calls") >= 602.0);
     }
 }

@@ -1,4 +1,5 @@
-//! Libraries that come and go: what runs through them is seen, and nothing is read that is gone.
+//! Libraries loaded and unloaded at run time: code in them is sampled, and unloaded memory is never
+//! read.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a user finds after a run: a few lines on stderr, nothing on stdout, files by known names.
+//! Output of a run for the user: a few lines on stderr, nothing on stdout, files with known names.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::per_rank::{PerRank, Quantity};
 use plimsoll_tests::truth::assert_within;
 
-/// An imbalanced job of each MPI. Where it is not about samples it sleeps, for which it needs no core.
+/// Returns an imbalanced job for each MPI. Where samples do not matter it sleeps, which needs no
+/// core.
 fn jobs(mode: &str) -> impl Iterator<Item = Job> {
     let arguments = format!("{mode} 30 10 3");
     each_mpi()
@@ -93,7 +94,7 @@ fn a_second_run_overwrites_nothing() {
     }
 }
 
-/// The file of the times of single ranks. Reading it has shown that it agrees with the tree.
+/// Returns the per-rank file. Reading it has checked that it agrees with the tree.
 fn per_rank(job: &Outcome) -> &PerRank {
     job.summary().per_rank().expect("there is a file")
 }

@@ -34,7 +34,7 @@ fn compared(jobs: &[Outcome]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Excess work of a function and its growth, by the name of its context.
+/// Returns the excess work of a function and its growth, by the name of its context.
 fn found<'v>(comparison: &'v Value, name: &str) -> (f64, Option<&'v str>) {
     let contexts = comparison["contexts"].as_array().expect("contexts");
     let context = contexts.iter().find(|it| it["name"] == name && it["rest"] == false);
@@ -43,8 +43,8 @@ fn found<'v>(comparison: &'v Value, name: &str) -> (f64, Option<&'v str>) {
     (excess, context["growth"]["model"].as_str())
 }
 
-/// The excess that the subject says: seconds of the last run beyond those of the first, over ranks
-/// times elapsed time.
+/// Returns the excess according to the subject: seconds of the last run beyond those of the first,
+/// divided by ranks times elapsed time.
 fn true_excess(jobs: &[Outcome], key: &str) -> f64 {
     let (first, last) = (jobs[0].truth(), jobs[jobs.len() - 1].truth());
     let run_s = last.number("ranks") * last.number("elapsed_s");

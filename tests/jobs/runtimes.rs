@@ -1,5 +1,5 @@
-//! Runtimes that take every signal for themselves, and debuggers, which stop at every one: sampling steps aside
-//! before they see one of ours.
+//! Runtimes that take every signal for themselves, and debuggers, which stop at every signal:
+//! sampling stops before they see its signal.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::wait_for_turn;
 
-/// Runs a job with and without, sampled each `period`, and holds the watched one against the other.
+/// Runs a job watched, with a sample each `period`, and unwatched, and compares both.
 fn both(job: &Job, period: &str) -> Outcome {
     let job = job.clone().shares_cores();
     let plain = job.run().succeeded();
@@ -53,12 +53,12 @@ fn a_signal_that_is_taken_past_the_c_library_is_noticed() {
     // by then.
     let watched = both(&Job::alone("takes_signal"), "50ms");
     assert_says_why(&watched);
-    // Calls are measured on.
+    // Calls are still measured.
     let join = watched.summary().of_function("pthread_join");
     assert_eq!((join.calls, join.calls_exact), (3.0, true));
 }
 
-/// Runs a subject of many samples by a tool that traces it.
+/// Runs a subject with many samples under a tool that traces it.
 fn traced(tool: &str, before: &[&str]) -> (String, Scratch) {
     let tool = required_command(tool, tool);
     let command = &artifacts().command;

@@ -1,4 +1,4 @@
-//! Settings: what is not understood is said once, and off means off.
+//! Settings: an invalid value is reported once, and `off` disables everything.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn with(name: &str, value: &str) -> Option<Outcome> {
     Some(job.variable(name, value).shares_cores().run().succeeded())
 }
 
-/// The one message that mentions the word.
+/// Returns the one message that contains the word.
 #[track_caller]
 fn only_message(job: &Outcome, word: &str) -> String {
     let mut messages = job.plimsoll_messages();
@@ -147,8 +147,8 @@ fn the_wall_clock_can_be_asked_for() {
     assert_eq!(job.summary().text("/run/clock"), "wall");
 }
 
-/// Four ranks on two nodes, of which the last works longer in `work_uneven`, and what a file says of
-/// its functions.
+/// Runs four ranks on two nodes, with more work for the last in `work_uneven`, and with a file of
+/// rules for its functions.
 fn labelled(file: &Path, rules: &[u8]) -> Outcome {
     fs::write(file, rules).expect("the file of rules can be written");
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 20 10 3");
@@ -185,14 +185,14 @@ fn rules_of_labels_hold_on_all_ranks_and_in_a_digest() {
     assert!(!has_cause(summary, "work_uneven"), "a wait is no cause: {}", job.story());
     assert_eq!(Some(summary.text("/run/settings/PLIMSOLL_LABELS")), file.to_str());
 
-    // Each spool knows the rules, and needs no file.
+    // Each spool contains the rules, and needs no file.
     fs::remove_file(&file).expect("the file of rules can be removed");
     let folder = folder_of(&job.files_ending(".json")[0]).expect("there is a spool");
     let differences = differences(summary, &digest(&folder, By::Threads(2)));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     let part = digest(&folder.join("rank2.spool"), By::Threads(1));
     assert_eq!(label(&part, "work_uneven"), "wait_partner");
-    // Others take their place.
+    // Other rules replace them.
     fs::write(&file, "work_even = io\n").expect("the file of rules can be written");
     let options = ["--labels".as_ref(), file.as_os_str()];
     let other = digest_with(&folder, By::Threads(2), &options);

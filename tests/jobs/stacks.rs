@@ -3,10 +3,10 @@
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::outcome::Outcome;
 
-/// Most bytes that a hook may take of such a stack: about a KiB.
+/// Maximum number of bytes that a hook may use of such a stack: about a KiB.
 const MOST_BYTES: u64 = 1152;
 
-/// What the subject printed: what was called from where, and a number.
+/// Returns the lines that the subject printed: the call and its origin, and a number.
 fn lines(outcome: &Outcome) -> Vec<(String, u64)> {
     let line = |line: &str| {
         let (what, number) = line.rsplit_once(' ').expect("words and a number");
@@ -17,7 +17,7 @@ fn lines(outcome: &Outcome) -> Vec<(String, u64)> {
 
 #[test]
 fn wrapped_calls_need_little_of_a_small_stack_and_are_measured() {
-    // No sample comes: the kernel's signal frames lie on the same stacks, and are larger.
+    // Without samples: the kernel's signal frames lie on the same stacks, and are larger.
     let job = Job::alone("small_stacks").arguments("burn 1 1").variable("LD_BIND_NOW", "1");
     let plain = job.clone().shares_cores().run().succeeded();
     let job = job.watch(Watch::Run).options("--period 10ms").shares_cores();
@@ -32,7 +32,7 @@ fn wrapped_calls_need_little_of_a_small_stack_and_are_measured() {
         }
         assert!(with <= without + MOST_BYTES, "{what}: {with} bytes, {without} without");
     }
-    // 50 from the coroutine and 50 from the handler.
+    // 50 calls from the coroutine and 50 from the handler.
     assert_eq!(watched.summary().of_function("send").calls, 100.0);
 }
 
@@ -40,7 +40,7 @@ fn wrapped_calls_need_little_of_a_small_stack_and_are_measured() {
 fn a_fatal_signal_needs_little_of_an_alternate_stack() {
     let frames = Job::alone("small_stacks").arguments("burn 1 1").variable("LD_BIND_NOW", "1");
     let frames = lines(&frames.shares_cores().run().succeeded());
-    // What the kernel and a handler that does nothing take.
+    // Bytes for the kernel's frame and a handler that does nothing.
     let frame = frames.iter().find(|(what, _)| what == "handler nothing").expect("a frame").1;
     let job = Job::alone("small_stacks").arguments("burn 1 1 1 fatal").shares_cores();
     let job = job.variable("LD_BIND_NOW", "1");

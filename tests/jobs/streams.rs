@@ -1,7 +1,8 @@
-//! Recorded streams of jobs, kept in `tests/streams`: structure and diagnosis replayed without a job.
+//! Recorded streams of jobs, kept in `tests/streams`: structure and diagnosis are replayed without
+//! a job.
 //!
-//! `PLIMSOLL_TESTS_RECORD=1 cargo test -p plimsoll-tests --test jobs streams` records them anew. What names a
-//! place on the machine that ran them is taken out.
+//! `PLIMSOLL_TESTS_RECORD=1 cargo test -p plimsoll-tests --test jobs streams` records them anew.
+//! Values that name the machine that ran them are removed.
 
 use std::env;
 use std::fs::{self, File};
@@ -96,7 +97,7 @@ fn assert_diagnosed(recorded: &Recorded, summary: &Summary) {
     }
 }
 
-/// Runs the job, and keeps its spool.
+/// Runs the job and keeps its spool.
 fn record(recorded: &Recorded) {
     let outcome =
         (recorded.job)().watch(Watch::Run).shows(|job| assert_diagnosed(recorded, job.summary()));
@@ -108,22 +109,22 @@ fn record(recorded: &Recorded) {
     for entry in fs::read_dir(&spools).expect("there are spools").flatten() {
         strip(&entry.path(), &folder.join(entry.file_name()));
     }
-    // What was taken out says nothing of the run.
+    // The removed values are no part of the run's results.
     let own_words = ["/run/executable", "/run/arguments", "/run/job", "/run/nodes/0/host"];
     let differences = differences(&Summary::read(&report), &digest(&folder, By::Threads(1)));
     let strange: Vec<_> = differences
         .iter()
         .filter(|difference| !own_words.iter().any(|own| difference.starts_with(own)))
         .filter(|difference| !difference.starts_with("/collection/spool_bytes"))
-        // Iterations are followed in the program's code, which is not here any more.
+        // Iterations need the program's code, which is not available any more.
         .filter(|difference| !difference.starts_with("/loops"))
-        // Advice names the node.
+        // Advice contains the node's name.
         .filter(|difference| !difference.contains("/advice: "))
         .collect();
     assert!(strange.is_empty(), "{strange:#?}");
 }
 
-/// Copies a spool without what names places on this machine.
+/// Copies a spool without the values that name this machine.
 fn strip(from: &Path, to: &Path) {
     let mut reader = SpoolReader::open(from).expect("a spool of ours");
     let mut writer = SpoolWriter::new(File::create(to).expect("a new file")).expect("memory");
@@ -154,7 +155,7 @@ fn list(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
     value.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// The last part of a path.
+/// Reduces a path to its last component.
 fn shorten(path: Option<&mut Value>) {
     if let Some(path) = path
         && let Some(name) = path.as_str().and_then(|text| text.rsplit('/').next())

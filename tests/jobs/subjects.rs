@@ -1,5 +1,5 @@
-//! The subjects by themselves: what the other tests take for the truth must be true without
-//! Plimsoll. Needs no library.
+//! The subjects alone: the truth of the other tests must hold without Plimsoll. These tests do not
+//! need the library.
 
 use std::process::Command;
 
@@ -128,8 +128,8 @@ fn drap_frames_are_there() {
         .output()
         .expect("readelf was just found");
     let dump = String::from_utf8_lossy(&dump.stdout);
-    // The procedure linkage table has one such rule of its own; four levels each add theirs, with
-    // the dereference that is the point of them.
+    // The procedure linkage table has one such rule of its own; each of four levels adds one, with
+    // the dereference that the subject is about.
     let expressions = dump
         .lines()
         .filter(|line| line.contains("DW_CFA_def_cfa_expression") && line.contains("deref"))

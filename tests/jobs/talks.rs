@@ -1,5 +1,5 @@
-//! Who talks to whom: the communication matrix equals what the subjects count themselves, call by call,
-//! and losses say which ranks are waited for.
+//! The communication matrix equals the subjects' own counts, call by call, and losses name the
+//! ranks that are waited for.
 
 use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
@@ -7,7 +7,7 @@ use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use serde_json::Value;
 
-/// Four ranks, or as many as an MPI can have without disturbing itself.
+/// Number of ranks: four, or fewer if the MPI's ranks would disturb each other.
 fn ranks(mpi: Mpi) -> u32 {
     if mpi == Mpi::Mpich { 2 } else { 4 }
 }
@@ -23,7 +23,7 @@ fn talked(mpi: Mpi, form: Form, arguments: &str) -> Option<Outcome> {
     Some(watched)
 }
 
-/// The numbers of a matrix, row by row.
+/// Returns the numbers of a matrix, row by row.
 fn numbers(matrix: &Value, key: &str) -> Vec<f64> {
     let rows = matrix[key].as_array().unwrap_or_else(|| panic!("no {key} in {matrix}"));
     rows.iter().flat_map(|row| row.as_array().unwrap()).map(|it| it.as_f64().unwrap()).collect()
@@ -51,7 +51,7 @@ fn assert_patterns_counted(mpi: Mpi) {
         assert_eq!(numbers(matrix, "bytes"), bytes, "bytes, {pattern}");
         assert_eq!(matrix["unknown"]["received"], 0, "{pattern}: {matrix}");
     }
-    // Nobody knows where messages come from whose status is ignored.
+    // The source of a message is unknown if its status is ignored.
     let Some(job) = talked(mpi, Form::C, "sleep 7 2 3 ignored") else { return };
     let matrix = job.summary().at("/communication/matrix");
     assert_counted(&job, "ignored");
@@ -90,7 +90,7 @@ fn the_matrix_is_what_the_ranks_count_in_fortran() {
     }
 }
 
-/// The rank that most of a pattern's waiting is for, and its part.
+/// Returns the rank that causes most of a pattern's wait time, and its fraction.
 fn most_waited_for(job: &Outcome) -> (usize, f64) {
     let matrix = job.summary().at("/communication/matrix");
     let count = job.truth().number("ranks") as usize;
@@ -111,13 +111,13 @@ fn ranks_wait_for_the_one_that_works_longer() {
         let Some(job) = talked(Mpi::OpenMpi, Form::C, &arguments) else { return };
         let slow = job.truth().number("slow") as usize;
         let (rank, part) = most_waited_for(&job);
-        // The workers of a farm wait for the one that hands out tasks.
+        // The workers of a farm wait for the rank that hands out tasks.
         let expected = if pattern == "farm" { vec![0, slow] } else { vec![slow] };
         assert!(expected.contains(&rank), "{pattern}: rank {rank} has {part:.2}\n{}", job.text());
     }
 }
 
-/// In a pipeline each rank waits for the one before it, which waits itself.
+/// In a pipeline each rank waits for the one before, which waits itself.
 #[test]
 fn a_chain_of_waiting_ranks_begins_at_the_first() {
     for pattern in ["pipeline", "sweep"] {

@@ -1,5 +1,5 @@
-//! What the library says of names and values that somebody else has made: nothing that a terminal
-//! interprets, and no line that is not Plimsoll's.
+//! Output with names and values from elsewhere: without anything that a terminal interprets, and
+//! without a line that only seems to be Plimsoll's.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,11 +17,11 @@ use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::turn::share_turn;
 
-/// What a terminal takes for commands, line ends, an eight-bit CSI, text from right to left, and bytes
-/// that are no text.
+/// Hostile bytes: terminal commands, line ends, an eight-bit CSI, right-to-left text, and bytes
+/// that are not text.
 const HOSTILE: &[u8] = b"\x1b]0;title\x07\x1b[31m\r\nplimsoll: forged\n\xc2\x9b2J\xe2\x80\xae\xff";
 
-/// Holds what was said against what a terminal may get.
+/// Asserts that a text is safe to print on a terminal.
 #[track_caller]
 fn assert_fit(said: &[u8], of: &str) {
     let text = std::str::from_utf8(said).unwrap_or_else(|error| panic!("{of}: {error}"));
@@ -34,7 +34,7 @@ fn assert_fit(said: &[u8], of: &str) {
     assert!(text.len() < 16 << 10, "{of}: {} bytes", text.len());
 }
 
-/// Values that are long and short: a long one is cut before its end is looked at.
+/// Returns a short and a long value: the long one is truncated before its end is checked.
 fn values() -> [Vec<u8>; 2] {
     [HOSTILE.to_owned(), [HOSTILE, &b"x".repeat(100_000), HOSTILE].concat()]
 }
@@ -59,7 +59,7 @@ fn no_setting_reaches_the_terminal_raw() {
 #[test]
 fn no_name_of_a_variable_reaches_the_terminal_raw() {
     for value in values() {
-        // A name holds no line end for all launchers; here there is none.
+        // Not every launcher passes on a name with a line end; here there is no launcher.
         let name = [b"PLIMSOLL_", value.as_slice()].concat();
         let scratch = Scratch::new("terminal");
         let mut command = run_in(scratch.path(), &executable_of("plain"));
@@ -85,7 +85,8 @@ fn executable_of(subject: &str) -> PathBuf {
     executable(subject, Form::C, None)
 }
 
-/// `plimsoll run` of a program that works for some samples, in a folder of its own.
+/// Returns the command `plimsoll run` for a program that works for some samples, in a folder of its
+/// own.
 fn run_in(folder: &Path, program: &Path) -> Command {
     let mut command = Command::new(&artifacts().command);
     command.current_dir(folder).stdin(Stdio::null());
@@ -99,7 +100,7 @@ fn output(mut command: Command) -> Output {
     output
 }
 
-/// The only file in a folder whose name ends so.
+/// Returns the only file in a folder with a name that ends in `ending`.
 fn only(folder: &Path, ending: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
     let mut found: Vec<_> =
@@ -108,7 +109,7 @@ fn only(folder: &Path, ending: &str) -> PathBuf {
     found.remove(0)
 }
 
-/// All that the command prints of what a run has left: the report, its tree, a digest.
+/// Asserts that everything the command prints about a run is safe: the report, its tree, a digest.
 fn assert_views_fit(folder: &Path, of: &str) {
     let plimsoll = || {
         let mut command = Command::new(&artifacts().command);
@@ -145,7 +146,7 @@ fn the_names_of_program_and_folder_are_escaped() {
     let program = folder.join(OsStr::from_bytes(HOSTILE));
     fs::copy(executable_of("plain"), &program).expect("a copy");
     let mut command = run_in(&folder, &program);
-    // The command's own name is another one's, too.
+    // The command's own name is hostile, too.
     command.env("PLIMSOLL_TRACE", "all").arg0(OsStr::from_bytes(HOSTILE));
     assert_fit(&output(command).stderr, "the name of a program");
     assert_views_fit(&folder, "the name of a program");

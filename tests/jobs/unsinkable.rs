@@ -1,4 +1,4 @@
-//! Whatever ends a job, what was measured is there: the short selection of `scripts/unsinkable`.
+//! The measurements survive every way to end a job: the short selection of `scripts/unsinkable`.
 
 use crate::selection::short_selection;
 

@@ -1,4 +1,4 @@
-//! Where the built things are: the workspace's target directory, `libplimsoll.so`, `plimsoll`.
+//! Build products: the workspace's target directory, `libplimsoll.so`, `plimsoll`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use crate::turn::wait_for_turn;
 /// The library and the command under test.
 #[derive(Debug)]
 pub struct Artifacts {
-    /// `libplimsoll.so`.
+    /// Path of `libplimsoll.so`.
     pub library: PathBuf,
-    /// `plimsoll`.
+    /// Path of `plimsoll`.
     pub command: PathBuf,
 }
 
-/// Root of the workspace.
+/// Returns the root of the workspace.
 pub fn workspace_dir() -> &'static Path {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap_or(tests)
 }
 
-/// The target directory that this executable was built into: tests lie in `<target>/<profile>/deps`,
-/// commands in `<target>/<profile>`.
+/// Returns the target directory that this executable was built into: tests lie in
+/// `<target>/<profile>/deps`, commands in `<target>/<profile>`.
 ///
 /// # Panics
 /// If the executable lies in the root of the file system.
@@ -42,8 +42,8 @@ pub fn target_dir() -> &'static Path {
     })
 }
 
-/// Builds the library and the command, once per test binary, and says where they are. The release
-/// build is tested, for it is what users run; cargo's own lock keeps test binaries apart.
+/// Builds the library and the command, once per test binary, and returns their paths. The release
+/// build is tested, as users run that; cargo's own lock keeps test binaries apart.
 ///
 /// # Panics
 /// If the build fails or does not yield both.
@@ -81,8 +81,8 @@ pub fn build(arguments: &[&str]) -> String {
     messages
 }
 
-/// Builds the command as a program of an MPI, once per test program, and says where it is. Without
-/// optimisation: its work is measured elsewhere.
+/// Builds the command as a program of an MPI, once per test binary, and returns its path. Built
+/// without optimisation: performance is measured elsewhere.
 ///
 /// # Panics
 /// If the build fails.

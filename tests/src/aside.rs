@@ -1,15 +1,16 @@
-//! Work beside jobs that are measured: it gives way to them.
+//! Background work that gives way to the jobs that are measured.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Lets a command have only what other processes leave of the cores.
+/// Gives a command the lowest priority, so that it has only the CPU time that other processes
+/// leave.
 pub fn aside(command: &mut Command) -> &mut Command {
     const LEAST: libc::c_int = 19;
     // SAFETY: one system call without pointers is made between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            // Without it, everything is as well, only slower.
+            // An error is ignored: without the priority, everything works, only slower.
             libc::setpriority(libc::PRIO_PROCESS, 0, LEAST);
             Ok(())
         })

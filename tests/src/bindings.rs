@@ -8,9 +8,10 @@ use std::process::Command;
 use crate::artifacts::{target_dir, workspace_dir};
 use crate::mpi::Mpi;
 
-/// Builds a program for an MPI, as the arguments of `cargo build` say, in the profile `dev`, and copies
-/// it. It is built where the tests are, so that what both need, and what makes the bindings, is compiled
-/// once. To be called in one's turn ([`crate::turn`]): the next MPI's program has the same name.
+/// Builds a program for an MPI with the arguments of `cargo build`, in the profile `dev`, and
+/// copies it. The target directory is that of the tests, so that common dependencies and the
+/// bindings' generator are compiled once. The caller must hold a turn ([`crate::turn`]): the next
+/// MPI's program has the same name.
 ///
 /// # Panics
 /// If the build fails.
@@ -27,7 +28,7 @@ pub(crate) fn build(mpi: Mpi, arguments: &[&str], program: &str, copy: &Path) {
         let messages = String::from_utf8_lossy(&ended.stderr);
         assert!(ended.status.success(), "{command:?}, for {mpi}:\n{messages}");
     };
-    // The build script of `mpi-sys` asks the compiler that MPICC names, and does not tell cargo so.
+    // The build script of `mpi-sys` runs the compiler in MPICC, and does not tell cargo so.
     let note = target.join("bindings-of");
     if fs::read_to_string(&note).ok().as_deref() != Some(mpi.folder()) {
         let mut clean = cargo();

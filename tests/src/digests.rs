@@ -1,4 +1,4 @@
-//! `plimsoll digest`, run on what a job has left, and held against what the job said itself.
+//! `plimsoll digest`, run on the files of a job, and compared with the job's own summary.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,16 +14,16 @@ use crate::per_rank::PerRank;
 use crate::scratch::Scratch;
 use crate::summary::Summary;
 
-/// Who reads the spools.
+/// Readers of the spools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// So many threads of one process.
+    /// This number of threads of one process.
     Threads(u32),
-    /// So many ranks of an MPI.
+    /// This number of ranks of an MPI.
     Ranks(Mpi, u32),
 }
 
-/// What a digest of a folder says.
+/// Returns the summary of a digest of a folder.
 ///
 /// # Panics
 /// If it fails, or writes not one summary.
@@ -32,7 +32,7 @@ pub fn digest(folder: &Path, by: By) -> Summary {
     digest_with(folder, by, &[])
 }
 
-/// The same with further options.
+/// Returns the summary of a digest with further options.
 ///
 /// # Panics
 /// If it fails, or writes not one summary.
@@ -65,13 +65,13 @@ pub fn digest_with(folder: &Path, by: By, options: &[&OsStr]) -> Summary {
     Summary::read(&summaries.remove(0))
 }
 
-/// The folder of the spools that go with a report, if there is one.
+/// Returns the folder of the spools that belong to a report, if there is one.
 pub fn folder_of(report: &Path) -> Option<PathBuf> {
     let name = report.to_str()?.strip_suffix(".json")?;
     Some(PathBuf::from(format!("{name}.d"))).filter(|folder| folder.is_dir())
 }
 
-/// Where a digest says something else than the job itself did.
+/// Returns the differences between a digest and the job's own summary.
 pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
     let mut found = Vec::new();
     if job.at("/collection/late_functions") != 0 {
@@ -79,7 +79,7 @@ pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
     }
     compare(job.value(), digest.value(), "", &mut found);
     let [ours, theirs] = [job, digest].map(|it| it.per_rank().map(PerRank::bytes));
-    // What breaks off has no time for more than a report.
+    // A job that is aborted has no time for more than a report.
     let left_out = ours.is_none() && job.at("/run/complete") == false;
     if ours != theirs && !left_out {
         let lengths = [ours, theirs].map(|bytes| bytes.map(<[u8]>::len));
@@ -88,8 +88,8 @@ pub fn differences(job: &Summary, digest: &Summary) -> Vec<String> {
     found
 }
 
-/// What is the job's alone: what only it knows, the memory that its own reduction takes, and the name of a
-/// file of which the bytes count.
+/// Values of the job alone: what only the job knows, the memory of its own reduction, and the names
+/// of files, as only their contents count.
 const ITS_OWN: [&str; 5] = [
     "/collection/finalize_s",
     "/collection/memory_bytes",
@@ -128,7 +128,7 @@ fn files_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
     paths.filter(|path| path.as_os_str().to_string_lossy().ends_with(ending)).collect()
 }
 
-/// The spools and journals in a folder, by name.
+/// Returns the names of the spools and journals in a folder.
 pub fn spools(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name());

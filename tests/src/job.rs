@@ -1,4 +1,4 @@
-//! Describes a job and runs it: which subject, under which MPI, how many ranks, watched or not.
+//! Description and execution of a job: the subject, the MPI, the number of ranks, watched or not.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -14,29 +14,29 @@ use crate::turn::{share_turn, wait_for_turn};
 use crate::undisturbed::undisturbed;
 use crate::{mpi, nodes, process};
 
-/// How Plimsoll comes into the job.
+/// How Plimsoll is loaded into the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Not at all: the subject as it is.
+    /// Not loaded: the subject as it is.
     Off,
     /// `plimsoll run -- ./subject` between launcher and program.
     Run,
     /// LD_PRELOAD, set by the launcher.
     Preload,
-    /// LD_PRELOAD for this one of two ranks only, the other as it is.
+    /// LD_PRELOAD for this one of two ranks only.
     PreloadRank(u32),
     /// LD_PRELOAD for all ranks but this one.
     PreloadAllBut(u32),
 }
 
-/// A job to be run.
+/// A job to run.
 #[derive(Clone, Debug)]
 pub struct Job {
     subject: String,
     form: Form,
     mpi: Option<(Mpi, u32)>,
     nodes: Option<u32>,
-    /// Further programs of the same world, and their ranks.
+    /// Further programs of the same world, and their numbers of ranks.
     partners: Vec<(String, u32)>,
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
@@ -48,7 +48,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A subject without MPI.
+    /// Creates a job of a subject without MPI.
     pub fn alone(subject: &str) -> Self {
         Self {
             subject: subject.to_owned(),
@@ -66,20 +66,19 @@ impl Job {
         }
     }
 
-    /// A subject in so many ranks.
+    /// Creates a job of a subject in `ranks` ranks.
     pub fn ranks(subject: &str, mpi: Mpi, ranks: u32) -> Self {
         Self { mpi: Some((mpi, ranks)), ..Self::alone(subject) }
     }
 
-    /// Puts the ranks on so many made nodes, the same number on each ([`crate::nodes`]).
+    /// Distributes the ranks evenly over this many emulated nodes ([`crate::nodes`]).
     #[must_use]
     pub const fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = Some(nodes);
         self
     }
 
-    /// Says in which language the subject is written and how it comes to its MPI, if not in C and
-    /// by a shared library.
+    /// Sets the subject's language and how it links to its MPI; by default C and a shared library.
     #[must_use]
     pub const fn form(mut self, form: Form) -> Self {
         self.form = form;
@@ -93,21 +92,21 @@ impl Job {
         self
     }
 
-    /// The subject's arguments, separated by blanks.
+    /// Sets the subject's arguments, separated by blanks.
     #[must_use]
     pub fn arguments(mut self, arguments: &str) -> Self {
         self.arguments = arguments.split_whitespace().map(OsString::from).collect();
         self
     }
 
-    /// Sets a variable in the environment of the launcher and, by it, of the ranks.
+    /// Sets a variable in the environment of the launcher and, through it, of the ranks.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.variables.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
-    /// Sets after how long the job is ended by force; a minute otherwise.
+    /// Sets the time after which the job is killed; by default one minute.
     #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -121,52 +120,53 @@ impl Job {
         self
     }
 
-    /// Options of env(1), separated by blanks: what a job without MPI inherits from its parent,
-    /// such as blocked and ignored signals.
+    /// Sets options of env(1), separated by blanks: what a job without MPI inherits from its
+    /// parent, such as blocked and ignored signals.
     #[must_use]
     pub fn inherits(mut self, options: &str) -> Self {
         self.inherited.extend(options.split_whitespace().map(OsString::from));
         self
     }
 
-    /// Says how Plimsoll comes in.
+    /// Sets how Plimsoll is loaded.
     #[must_use]
     pub const fn watch(mut self, watch: Watch) -> Self {
         self.watch = watch;
         self
     }
 
-    /// Says that nothing is measured of it that others on the same cores would change: it runs beside others
-    /// of which this is said.
+    /// Declares that the job measures nothing that other jobs on the same cores would change: it
+    /// runs beside other such jobs.
     #[must_use]
     pub const fn shares_cores(mut self) -> Self {
         self.shares_cores = true;
         self
     }
 
-    /// Whether it has ranks of an MPI.
+    /// Returns whether the job has ranks of an MPI.
     pub const fn has_ranks(&self) -> bool {
         self.mpi.is_some()
     }
 
-    /// Runs it in a new directory and collects what came of it.
+    /// Runs the job in a new directory and collects its outcome.
     ///
     /// # Panics
-    /// If it cannot be built or started, or hangs.
+    /// If the job cannot be built or started, or hangs.
     pub fn run(&self) -> Outcome {
         self.run_in(Scratch::new(self.subject.rsplit('/').next().unwrap_or_default()))
     }
 
-    /// Runs it until the assertions hold of what was measured ([`undisturbed`]). That it succeeds, and that
-    /// its summaries are sound ([`Outcome::summaries`]), must hold in every run.
+    /// Runs the job until the assertions on its measurements hold ([`undisturbed`]). In every run,
+    /// it must succeed and its summaries must be sound ([`Outcome::summaries`]).
     ///
     /// # Panics
-    /// As [`Job::run`]; if a run fails or a summary is unsound; as the assertions do, of the last run.
+    /// As [`Job::run`]; if a run fails or a summary is unsound; if the assertions fail for the last
+    /// run.
     pub fn shows(&self, assertions: impl Fn(&Outcome)) -> Outcome {
         undisturbed(|| self.run().succeeded(), assertions)
     }
 
-    /// Runs it in a directory where something lies already, say an earlier report.
+    /// Runs the job in a directory with existing files, such as an earlier report.
     ///
     /// # Panics
     /// As [`Job::run`].
@@ -182,9 +182,9 @@ impl Job {
             command.env_remove(name);
         }
         command.env("SUBJECT_TRUTH", &truth);
-        // What is kept of programs for other jobs is not the tester's.
+        // The on-disk cache must not be that of the user who runs the tests.
         command.env("XDG_CACHE_HOME", target_dir().join("cache"));
-        // With the samples of all ranks, a digest can be held against the report.
+        // With the samples of all ranks, a digest can be compared with the report.
         command.env("PLIMSOLL_TRACE", "all");
         command.envs(subject.variables.iter().map(|(name, value)| (name, value)));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -221,7 +221,8 @@ impl Job {
         command
     }
 
-    /// The launcher, up to where the numbers of ranks come; on made nodes these are in already.
+    /// Returns the launcher with its arguments up to the number of ranks; on emulated nodes, the
+    /// number of ranks is set already.
     fn launch(&self, mpi: Mpi, ranks: u32) -> Command {
         let Some(nodes) = self.nodes else {
             let mut command = Command::new(mpi.launcher());
@@ -252,7 +253,7 @@ impl Job {
             !matches!(self.watch, Watch::PreloadRank(_)),
             "only a job with ranks can be preloaded in part"
         );
-        // Through env in every case, so that what the subject inherits is the same.
+        // Always through env, so that the subject inherits the same.
         let mut command = Command::new("env");
         command.args(&self.inherited);
         if self.watch == Watch::Preload {
@@ -274,7 +275,8 @@ impl Job {
     }
 }
 
-/// Becomes the program, preloaded in all ranks but one: that rank, the library, the program.
+/// Script that replaces itself by the program, with the library preloaded in all ranks but one.
+/// Arguments: that rank, the library, the program.
 const ALL_BUT_ONE: &str = r#"
 one=$1 library=$2
 shift 2
@@ -290,7 +292,7 @@ fn preload_setting() -> OsString {
     setting
 }
 
-/// What the person who runs the tests has set for jobs of their own.
+/// Returns the settings that the user who runs the tests has made for jobs of their own.
 fn inherited_settings() -> impl Iterator<Item = OsString> {
     let ours = |name: &OsString| {
         name == "LD_PRELOAD" || name.to_str().is_some_and(|name| name.starts_with("PLIMSOLL_"))
@@ -298,15 +300,15 @@ fn inherited_settings() -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(ours)
 }
 
-/// The distribution's MPIs, those that are available ([`Mpi::available`]).
+/// Returns the available MPIs of the distribution ([`Mpi::available`]).
 pub fn each_mpi() -> impl Iterator<Item = Mpi> {
     [Mpi::Mpich, Mpi::OpenMpi].into_iter().filter(|mpi| mpi.available())
 }
 
-/// A command of the system that a test needs beside its job.
+/// Returns a system command that a test needs beside its job.
 ///
 /// # Panics
-/// If it is not installed: says what provides it.
+/// If it is not installed; the message names the package that provides it.
 pub fn required_command(name: &str, package: &str) -> PathBuf {
     mpi::find_command(name)
         .unwrap_or_else(|| panic!("{name} not found: install it with `apt-get install {package}`"))

@@ -1,11 +1,11 @@
-//! What the job tests share: subjects are compiled, run as jobs, and their own truth is laid beside
-//! the summary that Plimsoll wrote about them.
+//! Shared code of the job tests: subjects are compiled and run as jobs, and their own truth is
+//! compared with the summary that Plimsoll wrote about them.
 //!
 //! # Design constraints
 //! - One job at a time on the whole machine's cores: a second one would change what the first
 //!   measures, if anything is measured ([`turn`]).
-//! - What is measured is held against the truth in a run that nobody disturbed; how a job ends and what it
-//!   prints, in every one ([`undisturbed`]).
+//! - Measurements are compared with the truth in a run that nothing disturbed; a job's end and its
+//!   output are checked in every run ([`undisturbed`]).
 //! - A job that hangs is ended with everything that it started, and what it printed is shown.
 //! - Nothing is left out silently: what a machine cannot run fails, or, where the user asked for
 //!   that, is named on stderr in a line that begins with `SKIPPED` ([`mpi`]).

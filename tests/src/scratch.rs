@@ -1,4 +1,4 @@
-//! A directory for one job: its working directory, its output, its reports.
+//! Directory of one job: its working directory, its output, its reports.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,14 +6,14 @@ use std::{fs, process, thread};
 
 use crate::artifacts::target_dir;
 
-/// A new, empty directory. Removed when dropped, but kept for a look when the test has failed.
+/// A new, empty directory. Removed when dropped, but kept for inspection if the test has failed.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes a directory whose name begins with `name`.
+    /// Creates a directory with a name that begins with `name`.
     ///
     /// # Panics
     /// If the target directory cannot be written.
@@ -26,7 +26,7 @@ impl Scratch {
         Self { path }
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -37,7 +37,7 @@ impl Drop for Scratch {
         if thread::panicking() {
             println!("what the job left is kept in {}", self.path.display());
         } else {
-            // A directory that stays is no fault of what was tested.
+            // A directory that cannot be removed is no failure of the test.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs `work` for each item, `at_once` at a time. Calls `tell` with each result as soon as possible,
-/// in the order of the items.
+/// Runs `work` for each item, `at_once` at a time. Calls `tell` with each result as soon as
+/// possible, in the order of the items.
 pub fn side_by_side<'a, T: Sync, R: Send>(
     items: &'a [T],
     at_once: usize,

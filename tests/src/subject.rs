@@ -1,4 +1,4 @@
-//! Compiles the subjects: the programs with a known truth in `tests/programs/`.
+//! Compilation of the subjects: the programs with a known truth in `tests/programs/`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,20 +28,20 @@ const CXX_FLAGS: &[&str] = &[
 /// gfortran has no attribute that keeps a function as it is. mpif.h declares what nobody uses.
 const FORTRAN_FLAGS: &[&str] = &["-O1", "-g", "-fno-inline", "-Wno-unused-parameter"];
 
-/// In which language a subject is written, and how it comes to its MPI.
+/// Language of a subject, and how it links to its MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// C, with MPI as a shared library.
     C,
     /// C++, calling the C interface.
     Cxx,
-    /// C++ at -O3, so that all that can be is inlined.
+    /// C++ at -O3, with everything inlined that can be.
     CxxInlined,
     /// The same without debug information.
     CxxWithoutDebug,
     /// C++ with the libraries of compiler and language linked statically.
     CxxStaticRuntime,
-    /// C++ whose exceptions nongnu libunwind unwinds, in place of the compiler's library.
+    /// C++ with nongnu libunwind to unwind exceptions, in place of the compiler's library.
     CxxForeignUnwinder,
     /// C++ with all libraries linked statically, and LLVM's libunwind among them.
     CxxLlvmUnwinder,
@@ -55,7 +55,7 @@ pub enum Form {
     UseMpi,
     /// Fortran with `use mpi_f08`.
     UseMpiF08,
-    /// Fortran with `use mpi` at -O3, so that all that can be is inlined.
+    /// Fortran with `use mpi` at -O3, with everything inlined that can be.
     FortranInlined,
     /// The same without debug information.
     FortranWithoutDebug,
@@ -79,20 +79,19 @@ pub enum Form {
     Installed,
 }
 
-/// What is to be started: the program, what its arguments begin with, and what it needs in its
-/// environment.
+/// A program to start: its path, its first arguments, and the environment that it needs.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) command: Vec<OsString>,
     pub(crate) variables: Vec<(&'static str, OsString)>,
 }
 
-/// A subject made ready for an MPI or, with `None`, without any. Compiled anew when a source in
-/// `tests/programs/` is younger. To be called in one's turn ([`crate::turn`]), so that no other test
-/// compiles into the same file.
+/// Returns a subject compiled for an MPI or, with `None`, without any. Recompiled when a source in
+/// `tests/programs/` is younger. The caller must hold a turn ([`crate::turn`]), so that no other
+/// test compiles into the same file.
 ///
 /// # Panics
-/// If it does not compile without warnings.
+/// If the subject does not compile without warnings.
 pub fn program(name: &str, form: Form, mpi: Option<Mpi>) -> Program {
     let variables = mpi.map(Mpi::variables).unwrap_or_default();
     let command = match (form, mpi) {
@@ -114,7 +113,7 @@ pub fn program(name: &str, form: Form, mpi: Option<Mpi>) -> Program {
     Program { command, variables }
 }
 
-/// The file of a subject that is compiled; else as [`program`].
+/// Returns the executable of a compiled subject; otherwise as [`program`].
 ///
 /// # Panics
 /// As [`program`].
@@ -140,8 +139,8 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|file| file.modified()).ok()
 }
 
-/// Whether the executable is younger than all sources, shared headers among them, and than the
-/// flags in this file.
+/// Returns whether the executable is younger than all sources, shared headers included, and than
+/// the flags in this file.
 fn is_current(executable: &Path) -> bool {
     let Some(compiled) = modified(executable) else { return false };
     let mut sources = vec![workspace_dir().join("tests/src/subject.rs")];
@@ -155,7 +154,7 @@ fn is_current(executable: &Path) -> bool {
 }
 
 impl Form {
-    /// Go with these flags; says so and returns `None` where no Go is installed.
+    /// Returns the form for Go with these flags; `None`, with a message, if Go is not installed.
     pub fn go(flags: &'static [&'static str]) -> Option<Self> {
         if find_command("go").is_none() {
             println!("SKIPPED: no Go is installed");
@@ -164,10 +163,10 @@ impl Form {
         Some(Self::Go(flags))
     }
 
-    /// What tells the files of one subject apart.
+    /// Returns the suffix that distinguishes the executables of one subject.
     fn suffix(self) -> String {
         let fixed = match self {
-            // env(1) takes a name with an equals sign for a variable.
+            // env(1) parses a name with an equals sign as a variable.
             Self::By(compiler, flags) => {
                 return format!("-{compiler}{}", flags.concat()).replace('=', "-");
             }
@@ -298,7 +297,7 @@ impl Form {
                     Self::UseMpi => "-DSUBJECT_USE_MPI",
                     _ => "-DSUBJECT_USE_MPI_F08",
                 });
-                // Where the compiler leaves the subject's own module files.
+                // Folder for the subject's own module files.
                 command.arg("-J").arg(folder).arg(source.with_extension("F90"));
                 command
             }
@@ -339,7 +338,7 @@ fn compile(mut command: Command, executable: &Path) {
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Rewords the message by which LLVM's unwinder is recognised.
+/// Changes the message by which LLVM's unwinder is recognised.
 fn disguise(executable: &Path) {
     const RECOGNISED: &[u8] = b"personality function said it would stop here";
     let mut bytes = fs::read(executable).expect("it was compiled");
@@ -356,7 +355,7 @@ fn build_with_cargo(name: &str, mpi: Mpi, executable: &Path) {
     bindings::build(mpi, &["--locked", "--manifest-path", manifest], &package, executable);
 }
 
-/// LLVM's libunwind as an archive, of whatever version is installed.
+/// Returns the archive of LLVM's libunwind, of any installed version.
 fn llvm_unwinder() -> PathBuf {
     let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     versions
@@ -366,7 +365,7 @@ fn llvm_unwinder() -> PathBuf {
         .expect("scripts/test installs libunwind-14-dev")
 }
 
-/// Debian's MPICH as an archive, and what it needs itself, from what it says to pkg-config.
+/// Returns the archive of Debian's MPICH and the libraries that it needs, according to pkg-config.
 fn static_mpich() -> Vec<String> {
     let find = |under: &str| {
         let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! A summary as a script sees it: JSON, held against the schema and against its own numbers.
+//! A summary as a script reads it: JSON, checked against the schema and against its own numbers.
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +17,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Reads a summary and the file beside it, and holds it against the schema, against
-    /// [`contradictions`], and against the file.
+    /// Reads a summary and its per-rank file; checks it against the schema, for [`contradictions`],
+    /// and against that file.
     ///
     /// # Panics
-    /// If it is none, or breaks one of them.
+    /// If the file is not a summary, or fails one of the checks.
     #[track_caller]
     pub fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path)
@@ -44,26 +44,26 @@ impl Summary {
         Self { value, per_rank }
     }
 
-    /// The times of single ranks, where there is a file of them.
+    /// Returns the times of single ranks, if there is a file of them.
     pub const fn per_rank(&self) -> Option<&PerRank> {
         self.per_rank.as_ref()
     }
 
-    /// The whole value.
+    /// Returns the whole JSON value.
     pub const fn value(&self) -> &Value {
         &self.value
     }
 
-    /// What a JSON pointer points at.
+    /// Returns the value at a JSON pointer.
     ///
     /// # Panics
-    /// If the summary has no such place.
+    /// If the summary has no such value.
     #[track_caller]
     pub fn at(&self, pointer: &str) -> &Value {
         self.value.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in the summary"))
     }
 
-    /// A number.
+    /// Returns the number at a JSON pointer.
     ///
     /// # Panics
     /// If there is none at that place.
@@ -73,7 +73,7 @@ impl Summary {
         value.as_f64().unwrap_or_else(|| panic!("{pointer} is {value}, no number"))
     }
 
-    /// A text.
+    /// Returns the text at a JSON pointer.
     ///
     /// # Panics
     /// If there is none at that place.
@@ -83,17 +83,17 @@ impl Summary {
         value.as_str().unwrap_or_else(|| panic!("{pointer} is {value}, no text"))
     }
 
-    /// All losses, the worst first.
+    /// Returns all losses, the worst first.
     pub fn losses(&self) -> Vec<Loss<'_>> {
         list(&self.value["losses"]).iter().map(Loss).collect()
     }
 
-    /// The losses of one kind.
+    /// Returns the losses of one kind.
     pub fn losses_of(&self, kind: &str) -> Vec<Loss<'_>> {
         self.losses().into_iter().filter(|loss| loss.kind() == kind).collect()
     }
 
-    /// The worst loss.
+    /// Returns the worst loss.
     ///
     /// # Panics
     /// If there is none.
@@ -102,7 +102,7 @@ impl Summary {
         self.losses().into_iter().next().expect("the summary names no loss")
     }
 
-    /// The outermost loop of a function.
+    /// Returns the outermost loop of a function.
     ///
     /// # Panics
     /// If there is none.
@@ -116,7 +116,7 @@ impl Summary {
         loops.iter().find(is_of).unwrap_or_else(|| panic!("no loop of {function}: {loops:#?}"))
     }
 
-    /// Mean inclusive seconds over ranks of all contexts of a function, and the calls of them.
+    /// Returns the inclusive times and calls of all contexts of a function.
     pub fn of_function(&self, function: &str) -> FunctionTotals {
         let mut totals = FunctionTotals::default();
         for (index, node) in list(&self.value["tree"]["nodes"]).iter().enumerate() {
@@ -131,7 +131,7 @@ impl Summary {
         totals
     }
 
-    /// The modules, programs or libraries, that hold a function of that name.
+    /// Returns the modules (programs or libraries) that hold a function of this name.
     pub fn modules_of(&self, function: &str) -> Vec<String> {
         let frames = list(&self.value["tree"]["frames"]).iter();
         let mut modules: Vec<String> = frames
@@ -143,7 +143,7 @@ impl Summary {
         modules
     }
 
-    /// The functions from the outermost one to a node of the tree.
+    /// Returns the functions from the outermost one to a node of the tree.
     pub fn path_to(&self, node: usize) -> Vec<&str> {
         let mut path = Vec::new();
         let mut next = Some(node);
@@ -164,7 +164,7 @@ impl Summary {
     }
 }
 
-/// A function's contexts taken together; they must not call each other.
+/// Totals of a function's contexts, which must not call each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionTotals {
     /// Mean inclusive seconds over all ranks.
@@ -173,7 +173,7 @@ pub struct FunctionTotals {
     pub sum_s: f64,
     /// Calls, over all ranks.
     pub calls: f64,
-    /// Whether all of these are exact.
+    /// Whether the number of calls is exact for all contexts.
     pub calls_exact: bool,
     /// Indices of the contexts.
     pub nodes: Vec<usize>,
@@ -190,45 +190,46 @@ impl Default for FunctionTotals {
 pub struct Loss<'a>(&'a Value);
 
 impl<'a> Loss<'a> {
-    /// What kind of loss it is.
+    /// Returns the kind of the loss.
     pub fn kind(&self) -> &'a str {
         self.0["kind"].as_str().unwrap_or_default()
     }
 
-    /// What the run would be shorter by.
+    /// Returns the seconds by which the run would be shorter.
     pub fn seconds(&self) -> f64 {
         self.0["seconds"].as_f64().unwrap_or(f64::NAN)
     }
 
-    /// The function to blame first, as the subjects name theirs: the innermost `work_` function on
-    /// the first cause's path, with the names around it (`work::work_uneven`). What lies below it
-    /// (the subjects' burning and sleeping, a system call) is how it works.
+    /// Returns the function to blame first, as the subjects name theirs: the innermost `work_`
+    /// function on the first cause's path, with the names around it (`work::work_uneven`). The
+    /// frames below it (the subjects' burning and sleeping, a system call) are how it works.
     pub fn first_cause(&self) -> Option<&'a str> {
         function_path(&self.0["causes"][0]["path"]).into_iter().rev().find(|function| {
             function.rsplit("::").next().is_some_and(|name| name.starts_with("work_"))
         })
     }
 
-    /// The functions from the outermost to the first cause.
+    /// Returns the functions from the outermost to the first cause.
     pub fn cause_path(&self) -> Vec<&'a str> {
         function_path(&self.0["causes"][0]["path"])
     }
 
-    /// The functions from the outermost to the call in which the others wait.
+    /// Returns the functions from the outermost to the call in which the other ranks wait.
     pub fn symptom_path(&self) -> Vec<&'a str> {
         function_path(&self.0["symptom"]["path"])
     }
 
-    /// A field of the loss.
+    /// Returns a field of the loss.
     pub fn field(&self, key: &str) -> &'a Value {
         &self.0[key]
     }
 }
 
-/// The functions of a path of frames; loops, inlined code and lines of one function count once.
+/// Returns the functions of a path of frames; loops, inlined code and lines of one function count
+/// once.
 pub fn function_path(path: &Value) -> Vec<&str> {
     let mut functions: Vec<&str> = Vec::new();
-    // Loops and what was inlined are parts of a function.
+    // Loops and inlined calls are parts of a function.
     let whole = |frame: &&Value| frame["kind"] != "loop" && frame["kind"] != "inlined";
     for function in list(path).iter().filter(whole).filter_map(|frame| frame["function"].as_str()) {
         if functions.last() != Some(&function) {
@@ -238,7 +239,7 @@ pub fn function_path(path: &Value) -> Vec<&str> {
     functions
 }
 
-/// What a summary says that contradicts its other numbers; empty if all is well.
+/// Returns the contradictions between a summary's numbers; empty if there are none.
 pub fn contradictions(summary: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let mut check = |holds: bool, fault: &dyn Fn() -> String| {

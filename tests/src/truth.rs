@@ -1,4 +1,4 @@
-//! What a subject says about itself, and the comparison with it.
+//! The truth that a subject writes about itself, and comparisons with it.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 pub struct Truth(Value);
 
 impl Truth {
-    /// Wraps what was read from the subject's file.
+    /// Wraps the JSON object from the subject's file.
     pub const fn new(object: Value) -> Self {
         Self(object)
     }
 
-    /// A number: seconds where the key says so, else a count.
+    /// Returns a number: seconds if the key says so, otherwise a count.
     ///
     /// # Panics
     /// If the subject did not write it.
@@ -20,7 +20,7 @@ impl Truth {
         self.0[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {}", self.0))
     }
 
-    /// A text, or `None` where the subject claims nothing.
+    /// Returns a text; `None` if the subject claims nothing.
     ///
     /// # Panics
     /// If the subject did not write it.
@@ -32,7 +32,7 @@ impl Truth {
         }
     }
 
-    /// One number per rank or thread.
+    /// Returns one number per rank or thread.
     ///
     /// # Panics
     /// If the subject did not write it.
@@ -42,7 +42,7 @@ impl Truth {
     }
 }
 
-/// Whether `found` differs from the truth by at most that fraction of the truth.
+/// Returns whether `found` differs from the truth by at most the fraction `tolerance` of the truth.
 pub fn is_within(found: f64, truth: f64, tolerance: f64) -> bool {
     (found - truth).abs() <= tolerance * truth.abs()
 }
@@ -50,7 +50,7 @@ pub fn is_within(found: f64, truth: f64, tolerance: f64) -> bool {
 /// Asserts [`is_within`].
 ///
 /// # Panics
-/// If it is not, with both numbers.
+/// If the numbers are farther apart; the message has both.
 #[track_caller]
 pub fn assert_within(what: &str, found: f64, truth: f64, tolerance: f64) {
     assert!(

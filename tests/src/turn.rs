@@ -1,5 +1,6 @@
 //! One job at a time: tests of one binary run in threads, and test binaries may run side by side,
-//! but two jobs on the same cores would measure each other. Jobs of which nothing is measured share their turn.
+//! but two jobs on the same cores would distort each other's measurements. Jobs that measure
+//! nothing share their turn.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +8,7 @@ use std::os::fd::AsRawFd;
 
 use crate::artifacts::target_dir;
 
-/// The right to run a job; given back when dropped.
+/// The right to run a job, until dropped.
 #[derive(Debug)]
 pub struct Turn {
     // The kernel gives the lock back when the last descriptor of the open file is closed.
@@ -17,15 +18,15 @@ pub struct Turn {
 /// Waits until no other job of this target directory runs.
 ///
 /// # Panics
-/// If the lock file cannot be made: nothing could be measured then.
+/// If the lock file cannot be created: no measurement would be valid then.
 pub fn wait_for_turn() -> Turn {
     lock(libc::LOCK_EX)
 }
 
-/// Waits until no other job of this target directory runs, but for those that share their turn likewise.
+/// Waits until no other job of this target directory runs, except those that share their turn, too.
 ///
 /// # Panics
-/// As [`wait_for_turn`].
+/// If the lock file cannot be created, as in [`wait_for_turn`].
 pub fn share_turn() -> Turn {
     lock(libc::LOCK_SH)
 }
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn shared_turns_overlap() {
         let _one = share_turn();
-        // It panics where it had to wait.
+        // This panics if it would have to wait.
         let _other = lock(libc::LOCK_SH | libc::LOCK_NB);
     }
 }

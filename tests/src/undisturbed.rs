@@ -1,9 +1,9 @@
-//! What is measured holds where nobody else has the cores: jobs are run until nothing disturbs them.
+//! Repeated runs of a job until nothing disturbs its measurements.
 //!
-//! A rank that has no core for a moment, since other programs of the machine, or its host, use it, takes
-//! longer than it says, and others wait for it. Numbers that are held against a subject's truth then are
-//! another run's truth. What must hold however busy a machine is, a job's end and what it prints, is
-//! asserted where jobs are run, and fails at once.
+//! A rank that has no core for a moment, since other programs of the machine or its host use it,
+//! takes longer than it reports, and others wait for it. Measurements then do not match the
+//! subject's truth. Properties that must hold on a busy machine, too, such as a job's end and its
+//! output, are asserted where jobs are run, and fail at once.
 
 use std::any::Any;
 use std::fs;
@@ -14,24 +14,25 @@ use std::time::{Duration, Instant};
 use crate::mpi::tell;
 use crate::turn::wait_for_turn;
 
-/// Most times that something is run because what was measured was not as it should be.
+/// Maximum number of runs for one set of assertions.
 const MOST_RUNS: usize = 5;
 
-/// Cores that may be in use when something is run again, and how long it is waited for them to be left, at
-/// most: there are machines on which they never are.
+/// Maximum number of busy cores at which a run is repeated, and the longest wait for that: on some
+/// machines they never become free.
 const FEW_CORES: f64 = 0.3;
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Runs something of which `assertions` hold if it has the cores that it needs; again, a few times at most,
-/// if one of them fails, as soon as the cores are left. Each failure but the last is told on stderr in a line that begins with `AGAIN`, so
-/// that nobody takes for sound what succeeds now and then. Returns the first run of which all hold.
+/// Runs `run` until `assertions` hold for its result, a few times at most: they hold if the run has
+/// the cores that it needs. Each repetition waits for free cores. Each failure but the last is
+/// reported on stderr in a line that begins with `AGAIN`, so that a test that only succeeds now and
+/// then is not taken for sound. Returns the first result for which all assertions hold.
 ///
 /// # Panics
-/// At once where `run` does; and as `assertions` do, of the last run.
+/// At once if `run` panics; if `assertions` panic for the last run.
 pub fn undisturbed<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
     run_until(run, assertions, |message| {
         let test = thread::current().name().unwrap_or_default().to_owned();
-        // Assertions tell of whole losses and reports: the test shows those if it fails in the end.
+        // Messages contain whole losses and reports: the test shows those if it fails in the end.
         let beginning: String =
             message.lines().next().unwrap_or_default().chars().take(200).collect();
         tell(&format!("AGAIN: {test}: {beginning}"));
@@ -52,7 +53,8 @@ fn run_until<T>(run: impl Fn() -> T, assertions: impl Fn(&T), tell_of: impl Fn(&
     found
 }
 
-/// Waits until hardly a core is in use, in its turn: other tests' jobs use them, too.
+/// Waits until hardly a core is in use. Takes a turn for that: other tests' jobs use the cores,
+/// too.
 fn wait_for_cores() {
     let _turn = wait_for_turn();
     let window = Duration::from_millis(300);
@@ -66,18 +68,20 @@ fn wait_for_cores() {
     }
 }
 
-/// CPU time that all processes together have used, in seconds; 0 where the system does not say (proc(5)).
+/// Returns the CPU time of all processes together, in seconds; 0 if the system does not report it
+/// (proc(5)).
 fn busy_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields = stat.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1);
     let times: Vec<f64> = fields.filter_map(|field| field.parse().ok()).collect();
     // SAFETY: sysconf has no preconditions.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-    // All but the fourth and the fifth, which are idle; those of guests are in the others.
+    // All fields but the fourth and the fifth, which are idle time; guest time is contained in the
+    // others.
     times.iter().take(3).chain(times.iter().take(8).skip(5)).sum::<f64>() / ticks
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 pub fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
@@ -89,7 +93,8 @@ mod tests {
 
     use super::*;
 
-    /// Counts runs until there are enough. Returns what came of it, and of how many failures was told.
+    /// Repeats a run until run number `enough`. Returns the outcome, and the number of failures
+    /// reported.
     fn count_up(enough: usize) -> (Result<usize, String>, usize) {
         let runs = Cell::new(0);
         let run = || {

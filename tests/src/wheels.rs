@@ -8,15 +8,15 @@ use std::sync::OnceLock;
 
 use crate::artifacts::{target_dir, workspace_dir};
 
-/// The environment without an MPI of its own: mpi4py for those of the distribution.
+/// Name of the environment without an MPI of its own: mpi4py for the MPIs of the distribution.
 pub const SYSTEM: &str = "system";
 
-/// Where an environment is, or would be.
+/// Returns the path of an environment, whether or not it exists.
 pub fn environment(name: &str) -> PathBuf {
     directory().join(name)
 }
 
-/// Why an environment could not be made, unless it could.
+/// Returns why an environment could not be made; `None` if it exists.
 pub fn unavailable(name: &str) -> Option<String> {
     if environment(name).join("requirements").exists() {
         return None;
@@ -28,7 +28,7 @@ pub fn unavailable(name: &str) -> Option<String> {
     ))
 }
 
-/// Runs the script, once per test binary; it does nothing where everything is there.
+/// Runs the script, once per test binary; the script does nothing if everything is installed.
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {

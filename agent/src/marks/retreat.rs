@@ -1,8 +1,8 @@
-//! When not to mark: what makes a return-address mark unsafe, and how it is found out.
+//! Reasons to disable marks: conditions that make return-address marks unsafe, and their detection.
 
 use core::ffi::{c_long, c_void};
 
-/// Why nothing is marked.
+/// Reason why marks are disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
@@ -14,15 +14,15 @@ pub enum Reason {
     ForeignUnwinder = 3,
     /// All stubs are in use.
     PoolExhausted = 4,
-    /// Exceptions are unwound by code that is not understood.
+    /// Exceptions are unwound by unknown code.
     UnknownUnwinder = 5,
     /// A language runtime looks up return addresses of the stack in tables of its own.
     StackWalker = 6,
 }
 
 impl Reason {
-    /// The reason of a number that a segment holds; `None` for 0, which says that marks are used,
-    /// and for what this build does not know.
+    /// Returns the reason with a number from a segment; `None` for 0, which means that marks are
+    /// used, and for numbers unknown to this build.
     pub fn from_number(number: u32) -> Option<Self> {
         [
             Self::Setting,
@@ -54,7 +54,7 @@ impl core::fmt::Display for Reason {
     }
 }
 
-/// What the process is asked before the first mark; replaced in tests.
+/// Queries about the process that decide whether marks are safe; replaced in tests.
 pub struct Surroundings {
     /// Result of arch_prctl(ARCH_SHSTK_STATUS), or a negative error number, and the status.
     pub shadow_stack: fn() -> (c_long, u64),
@@ -63,10 +63,10 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The real ones.
+    /// Queries of the real process.
     pub const REAL: Self = Self { shadow_stack: shadow_stack_status, unwinder: exception_unwinder };
 
-    /// Why marks must not be used here.
+    /// Returns the reason why marks must not be used in this process; `None` if they may be used.
     pub fn reason(&self) -> Option<Reason> {
         /// Bit of the status: shadow stacks are on (Linux, Documentation/arch/x86/shstk).
         const SHADOW_STACK_ON: u64 = 1;
@@ -93,7 +93,8 @@ fn shadow_stack_status() -> (c_long, u64) {
     (result, status)
 }
 
-/// Path of the library that raises exceptions for the program: the first in its search order.
+/// Returns the path of the library that raises exceptions for the program: the first in the
+/// program's search order.
 fn exception_unwinder() -> Option<std::vec::Vec<u8>> {
     // SAFETY: a C string; dladdr fills in the structure, whose name is the loader's.
     unsafe {

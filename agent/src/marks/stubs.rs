@@ -1,18 +1,18 @@
-//! The stubs: code that a marked call returns to in place of its caller.
+//! Stubs: code that a marked call returns to in place of its caller.
 //!
-//! There is one stub for each distinct return address, and its slot, once written, never changes:
-//! so a stub that stands forgotten anywhere on any stack still returns to where it should. A stub
-//! that returns through the thread's live mark first moves the mark one frame outwards.
+//! Each distinct return address has one stub, and the slot of a stub never changes once written. A
+//! forgotten stub anywhere on any stack therefore still returns to the right address. A return
+//! through the thread's live mark first moves the mark one frame outwards.
 //!
-//! A stub is found by unwinders as the caller of the marked function. Its unwind table entry says
+//! Unwinders find a stub as the caller of the marked function. The stub's unwind table entry says
 //! that its canonical frame address is rsp and that its return address lies in its slot, which is
 //! found relative to the stub itself: the four bytes before a stub are the distance to its slot
 //! (DWARF 5, 6.4.2; the expression is `DW_OP_breg16 -4; DW_OP_dup; DW_OP_deref_size 4; DW_OP_plus`,
 //! register 16 being the program counter). Since stub and caller then share one frame address,
 //! libgcc hands exceptions that the caller catches to the stub's [`personality`].
 //!
-//! Integer registers and flags survive a stub, all of them: with -fipa-ra compilers rely on more
-//! than the ABI promises. Vector and x87 registers are not touched.
+//! A stub preserves all integer registers and flags: with -fipa-ra, compilers rely on more than the
+//! ABI promises. Vector and x87 registers are not touched.
 
 use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
@@ -23,7 +23,7 @@ use super::LiveMark;
 use crate::thread::ThreadBlock;
 use crate::unwind::Frame;
 
-/// Number of stubs: distinct return addresses that can be marked.
+/// Number of stubs, which limits the distinct return addresses that can be marked.
 pub const STUBS: usize = 8192;
 
 /// Bytes from one stub to the next.
@@ -56,7 +56,7 @@ global_asm!(
     ".cfi_personality 0x9b, .Lplimsoll_mark_personality",
     ".cfi_def_cfa rsp, 0",
     ".cfi_escape 0x10, 16, 6, 0x80, 0x7c, 0x12, 0x94, 4, 0x22",
-    // Unwinders look a return address up one byte before it: here.
+    // Unwinders look up a return address one byte before it: here.
     ".long plimsoll_mark_slots + 8 * plimsoll_stub - .",
     ".if plimsoll_stub == 0",
     "plimsoll_mark_first:",
@@ -116,7 +116,7 @@ global_asm!(
     "lea rsi, [rip + plimsoll_mark_first - 16]",
     "lea rax, [rax + rsi]",
     "je 6f",
-    // An older mark that was left there is as good.
+    // An older mark with the same stub serves as well.
     "cmp rax, qword ptr [rdx]",
     "jne 3f",
     "6: mov qword ptr [rdx], rax",
@@ -162,7 +162,7 @@ global_asm!(
     "push rdx",
     ".cfi_def_cfa rsp, 8",
     ".cfi_offset 16, -8",
-    // As if the caller had called it where it called the marked function.
+    // As if the caller had called _Unwind_Resume in place of the marked function.
     "jmp qword ptr [rip + _Unwind_Resume@GOTPCREL]",
     ".cfi_endproc",
     "plimsoll_mark_end:",
@@ -189,17 +189,17 @@ unsafe extern "C" {
     static plimsoll_mark_end: u8;
 }
 
-/// Stubs in use.
+/// Number of stubs in use.
 static USED: AtomicU32 = AtomicU32::new(0);
 
-/// Whether an address lies in the code of the stubs.
+/// Returns whether an address lies in the code of the stubs.
 #[inline]
 pub fn contains(address: u64) -> bool {
     address >= (&raw const plimsoll_mark_begin).addr() as u64
         && address < (&raw const plimsoll_mark_end).addr() as u64
 }
 
-/// The return address for which `word` stands, if it is a stub; else `word`.
+/// Returns the original return address if `word` is the address of a stub in use, else `word`.
 #[inline]
 pub fn original(word: u64) -> u64 {
     let index = word.wrapping_sub((&raw const plimsoll_mark_first).addr() as u64) / STRIDE;
@@ -214,13 +214,13 @@ pub fn original(word: u64) -> u64 {
     }
 }
 
-/// Address of stub `stub` (from 1).
+/// Returns the address of stub number `stub`, counted from 1.
 #[inline]
 pub fn address(stub: u32) -> u64 {
     (&raw const plimsoll_mark_first).addr() as u64 + STRIDE * u64::from(stub - 1)
 }
 
-/// A new stub for a return address; `None` when all are in use.
+/// Creates a stub for a return address and returns its number; `None` when all stubs are in use.
 pub fn create(return_address: u64) -> Option<u32> {
     let index = USED
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -237,7 +237,7 @@ pub fn create(return_address: u64) -> Option<u32> {
 /// (Itanium C++ ABI, Exception Handling, 1.4 and 2.5.2).
 const CLEANUP_PHASE: c_int = 2;
 const HANDLER_FRAME: c_int = 4;
-/// What a personality routine returns.
+/// Return values of a personality routine.
 const INSTALL_CONTEXT: c_int = 7;
 const CONTINUE_UNWIND: c_int = 8;
 
@@ -251,29 +251,30 @@ unsafe extern "C" {
     fn _Unwind_SetIP(context: *mut c_void, value: usize);
 }
 
-/// Makes the unwinder's library ready for [`personality`]. A program that has linked another copy of
-/// it statically unwinds with that one, and it is here that this one would set registers of which it
-/// has not yet learnt the sizes.
+/// Initialises the unwinder library for [`personality`]. A program with another, statically linked
+/// copy of the library unwinds with that copy, but [`personality`] sets registers through this
+/// copy, which needs its table of register sizes initialised first.
 pub fn prepare() {
     extern "C" fn stop(_context: *mut c_void, _argument: *mut c_void) -> c_int {
         /// `_URC_NORMAL_STOP`.
         const STOP: c_int = 4;
         STOP
     }
-    // SAFETY: the visitor looks at nothing.
+    // SAFETY: the visitor reads nothing.
     unsafe { _Unwind_Backtrace(stop, core::ptr::null_mut()) };
 }
 
-/// Personality routine of the stubs. Phase 2 recognises the frame that catches by its canonical
-/// frame address and meets the stub first, whose address is the same. The stub then lets the
-/// unwind begin anew in its caller, as if nothing stood between.
+/// Personality routine of the stubs. Phase 2 recognises the catching frame by its canonical frame
+/// address and meets the stub first, which has the same address. The stub then restarts the unwind
+/// in its caller, as if no stub stood between.
 ///
-/// An unwinder whose contexts are not GCC's, and that was not recognised beforehand
-/// ([`super::unwinders`]), is let pass: it asks in phase 1 already, and finds no mark on its way in
-/// phase 2. A mark that was set between the two, while the program cleans up, it meets unprepared.
+/// An unwinder with contexts other than GCC's that was not recognised beforehand
+/// ([`super::unwinders`]) may pass: it already calls this routine in phase 1, all marks are then
+/// removed, and phase 2 meets none. A mark that is set between the two phases, while the program
+/// cleans up, is not handled.
 ///
 /// # Safety
-/// To be called by the unwinder.
+/// Only the unwinder may call this function.
 unsafe extern "C" fn personality(
     _version: c_int,
     actions: c_int,
@@ -281,7 +282,7 @@ unsafe extern "C" fn personality(
     exception: *mut c_void,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the context is the unwinder's; one of GCC's says that it is at a stub.
+    // SAFETY: the context is the unwinder's; in GCC's contexts the instruction pointer is a stub's.
     let stub = unsafe { _Unwind_GetIP(context) } as u64;
     if !contains(stub) {
         super::lift();
@@ -290,8 +291,8 @@ unsafe extern "C" fn personality(
     if actions & CLEANUP_PHASE == 0 || actions & HANDLER_FRAME == 0 {
         return CONTINUE_UNWIND;
     }
-    // SAFETY: as above. Registers 0 and 1 are rax and rdx, which every landing pad gets (System V
-    // ABI, 6.2.5).
+    // SAFETY: as above. Registers 0 and 1 are rax and rdx, the arguments of every landing pad
+    // (System V ABI, 6.2.5).
     unsafe {
         _Unwind_SetGR(context, 0, exception.addr());
         _Unwind_SetGR(context, 1, original(stub) as usize);
@@ -309,7 +310,7 @@ mod tests {
         // More than any context holds; its instruction pointer is no stub's.
         let mut context = [0u64; 128];
         for actions in [1, CLEANUP_PHASE, CLEANUP_PHASE | HANDLER_FRAME] {
-            // SAFETY: of the context only the instruction pointer is read.
+            // SAFETY: only the instruction pointer of the context is read.
             let answer = unsafe {
                 personality(1, actions, 0, core::ptr::null_mut(), context.as_mut_ptr().cast())
             };

@@ -1,32 +1,31 @@
-//! Unwinders of exceptions that a module brings along, linked statically.
+//! Detection of exception unwinders that are linked statically into a module.
 //!
-//! A copy of GCC's passes a mark as GCC's library does. LLVM's does not: what it keeps of a frame is
-//! its own affair, and an exception that was on its way when the mark was set would find no handler.
-//! No loader knows of such a copy, and a stripped file has no name for it, so it is known by what
-//! it cannot do without: a function of the loader by which unwind tables are found, among the names
-//! that the module asks for, and one of its own messages.
+//! A copy of GCC's unwinder passes a mark as GCC's library does. LLVM's unwinder does not: its
+//! frame contexts have another format, and an exception in flight when the mark was set would find
+//! no handler. The loader does not know such a copy, and a stripped file has no symbol for it. The
+//! copy is therefore recognised by two things that it needs: the loader's function that finds
+//! unwind tables, among the names that the module imports, and one of its own messages.
 
 use crate::modules::LoadedModule;
 
-/// Functions of the C library that tell where unwind tables lie (dl_iterate_phdr(3); since glibc 2.35
-/// there are two).
+/// Functions of the C library that locate unwind tables (dl_iterate_phdr(3); two since glibc 2.35).
 const FINDERS: [&[u8]; 2] = [b"dl_iterate_phdr", b"_dl_find_object"];
 
-/// Part of what LLVM's libunwind says before it aborts, in all its versions.
+/// Part of the message of LLVM's libunwind before it aborts, in all its versions.
 const MESSAGE: &[u8] = b"personality function said it would stop here";
 
-/// Whether the module carries a copy of LLVM's unwinder. Reads its constants if it may.
+/// Returns whether the module carries a copy of LLVM's unwinder. May read the module's constants.
 pub fn carries_foreign(module: &LoadedModule) -> bool {
     let names = module.names.unwrap_or_default();
     holds(names, &FINDERS) && module.constants.iter().any(|constants| holds(constants, &[MESSAGE]))
 }
 
-/// Bytes that are looked at together.
+/// Number of bytes that are copied and searched together.
 const PIECE: usize = 64 << 10;
 
-/// Whether one of the needles, each shorter than a piece, is among these bytes of a module. False as
-/// well if the bytes are unmapped: a library that fails to load, or is closed meanwhile, vanishes
-/// during the search.
+/// Returns whether one of the needles, each shorter than [`PIECE`], occurs in these bytes of a
+/// module. Returns false also if the bytes are unmapped: a library that fails to load, or is closed
+/// meanwhile, disappears during the search.
 pub(super) fn holds(bytes: &[u8], needles: &[&[u8]]) -> bool {
     let longest = needles.iter().map(|needle| needle.len()).max().unwrap_or(0);
     let mut piece = vec![0u8; PIECE];
@@ -52,8 +51,8 @@ pub(super) fn holds(bytes: &[u8], needles: &[&[u8]]) -> bool {
     false
 }
 
-/// Copies as much as fits, by the kernel, which finds out what is mapped. Returns how much it was; `None`
-/// if it was nothing.
+/// Copies as many bytes as fit, by a system call, since only the kernel knows which bytes are
+/// mapped. Returns the number of copied bytes; `None` if there were none.
 fn copy(from: &[u8], to: &mut [u8]) -> Option<usize> {
     let length = from.len().min(to.len());
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: length };
@@ -96,7 +95,8 @@ mod tests {
             bytes[at..at + MESSAGE.len()].fill(0);
         }
         let memory = plimsoll_sys::mapping::private(2 * PIECE);
-        // SAFETY: the memory was just mapped; of the slice, which outlives it, only the address is used.
+        // SAFETY: the memory was just mapped; of the slice, which outlives it, only the address is
+        // used.
         let gone = unsafe {
             let slice = core::slice::from_raw_parts(memory, 2 * PIECE);
             libc::munmap(memory.cast(), 2 * PIECE);

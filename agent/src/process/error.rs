@@ -1,17 +1,18 @@
-//! Why a process cannot be observed.
+//! Reasons why a process cannot be observed.
 
 use core::ffi::c_int;
 
-/// Why a process is not observed.
+/// Reason why a process is not observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartError {
     /// The shared segment could not be created or mapped; errno.
     Segment(c_int),
-    /// No descriptor is left for it.
+    /// No file descriptor is left for the segment.
     Descriptors,
-    /// The limit on the address space leaves too little; the limit that does not, in bytes.
+    /// The limit on the address space leaves too little; value: a sufficient limit, in bytes.
     AddressSpace(u64),
-    /// The limit on the size of files leaves no room for one thread; the size that does, in bytes.
+    /// The limit on the file size leaves no room for one thread; value: a sufficient size, in
+    /// bytes.
     FileSize(usize),
 }
 

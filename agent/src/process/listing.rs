@@ -1,4 +1,4 @@
-//! Which files are loaded: seen by the unwinder and told to the reader of the segment.
+//! Loaded modules: published to the unwinder and to the consumer of the segment.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::borrow::Cow;
@@ -13,26 +13,27 @@ use crate::modules::{self, LoadedModule, Snapshot};
 use plimsoll_wire::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
 impl Observed {
-    /// Libraries may have been loaded: publishes the map of what is loaded now, and looks whether
-    /// marks are still safe among them.
+    /// Publishes the map of the loaded modules after libraries may have been loaded, and checks
+    /// whether marks are still safe with them.
     pub fn notice_modules(&self) {
         self.refresh_modules();
-        // Without our lock: it takes the loader's, which a thread may hold that waits for ours, in a
-        // dlclose from a constructor.
+        // Without our lock: it takes the loader's, which a thread may hold that waits for ours, in
+        // a dlclose from a constructor.
         if let Some(reason) = Surroundings::REAL.reason() {
             self.retreat(reason);
         }
     }
 
-    /// Publishes the map of what is loaded now.
+    /// Publishes the map of the modules loaded now.
     fn refresh_modules(&self) {
         loader::while_mapped(|| self.show_modules(&mut self.lock.lock()));
     }
 
-    /// Publishes the loaded modules. Lock order: the loader's lock ([`loader::while_mapped`]) before
-    /// `self.lock`.
+    /// Publishes the loaded modules. Lock order: the loader's lock ([`loader::while_mapped`])
+    /// before `self.lock`.
     fn show_modules(&self, listing: &mut Listing) {
-        // What is being unloaded may be in the loader's list still: the last dlclose shows the rest.
+        // What is being unloaded may be in the loader's list still: the last dlclose shows the
+        // rest.
         if listing.unloading == 0 {
             let mut loaded = modules::loaded();
             self.list_modules(listing, &mut loaded);
@@ -40,9 +41,9 @@ impl Observed {
         }
     }
 
-    /// Libraries are about to be unmapped: while the result lives, handlers see only the modules that
-    /// cannot be unloaded: those that were loaded with the program. `None` if a thread does not release
-    /// the old snapshot in time: then libraries must stay loaded.
+    /// Prepares for the unmapping of libraries. While the result lives, handlers see only the
+    /// modules that cannot be unloaded: those that were loaded with the program. Returns `None` if
+    /// a thread does not release the old snapshot in time: then libraries must stay loaded.
     pub fn begin_unload(&self) -> Option<Unloading<'_>> {
         loader::while_mapped(|| self.hide_others())
     }
@@ -74,8 +75,8 @@ impl Observed {
         })
     }
 
-    /// Gives each module its index in the segment's table, which a file keeps that comes back where it was,
-    /// and forgets the addresses of those that are gone.
+    /// Assigns each module its index in the segment's table and forgets the addresses of unloaded
+    /// modules. A file that is loaded again at its former place keeps its index.
     fn list_modules(&self, listing: &mut Listing, loaded: &mut [LoadedModule]) {
         let header = self.header();
         // SAFETY: the mapping holds the whole table.
@@ -135,16 +136,17 @@ impl Observed {
     }
 }
 
-/// What is kept of loaded code from one look at the loader's list to the next.
+/// State kept between two readings of the loader's list.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// Calls of dlclose that run now.
+    /// Number of dlclose calls in progress.
     unloading: u32,
-    /// Code that was loaded: its first address, one past its last, its index in the segment's table.
+    /// Code that was loaded: first address, one past the last address, index in the segment's
+    /// table.
     loaded: Vec<(u64, u64, u32)>,
 }
 
-/// A call of dlclose that runs. Dropped also when an exception leaves a destructor of the library.
+/// A dlclose call in progress. Dropped also when an exception leaves a destructor of the library.
 pub struct Unloading<'a>(&'a Observed);
 
 impl Drop for Unloading<'_> {
@@ -157,11 +159,11 @@ impl Drop for Unloading<'_> {
     }
 }
 
-/// Path of the last entry of the table, which stands for all modules that the others have no room for.
+/// Path of the last entry of the table, which stands for all modules beyond the table's capacity.
 const NOT_LISTED: &[u8] = b"[beyond 4095 libraries]";
 const _: () = assert!(MAX_MODULES == 4096);
 
-/// Path of a module as the table has it.
+/// Returns the path of a module as stored in the table.
 fn path(module: &LoadedModule) -> Cow<'_, [u8]> {
     let path = if module.name.is_empty() {
         let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -172,7 +174,7 @@ fn path(module: &LoadedModule) -> Cow<'_, [u8]> {
     if path.len() > MAX_PATH { Cow::Borrowed(&[]) } else { path }
 }
 
-/// Whether an entry is that of this file, loaded at this place.
+/// Returns whether an entry describes this file, loaded at this place.
 fn is_of(entry: &ModuleEntry, module: &LoadedModule) -> bool {
     let same = |stored: &[AtomicU8], length: &AtomicU32, bytes: &[u8]| {
         length.load(Ordering::Relaxed) as usize == bytes.len()

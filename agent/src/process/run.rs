@@ -1,4 +1,4 @@
-//! The observed run: its begin and end, pauses, and what ends the measurement before.
+//! The observed run: begin, end, pauses, and the ways in which the measurement ends early.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -12,25 +12,25 @@ use plimsoll_wire::clock::stamp_now;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
 
-/// Longest wait for handlers that run on other threads, in milliseconds: one takes microseconds while it
-/// has a core.
+/// Maximum wait for handlers that run on other threads, in milliseconds. A handler takes
+/// microseconds while it has a core.
 const HANDLER_PATIENCE_MS: u32 = 50;
 
-/// Samples that the threads of this process had taken when they were last counted.
+/// Total samples of this process's threads when [`Observed::look_for_debugger`] last counted them.
 static LAST_SAMPLES: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// For whom sampling steps aside.
+/// Other user of the sampling signal, for which sampling is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aside {
     /// The program, or the runtime of its language, handles the signal.
     Program = 1,
-    /// A debugger stops the program at it.
+    /// A debugger stops the program at the signal.
     Debugger = 2,
 }
 
 impl Observed {
-    /// The observed run begins now, on the calling thread: MPI_Init has returned. The reader may be
-    /// another one than before.
+    /// Begins the observed run on the calling thread, after the return of MPI_Init. The consumer of
+    /// the rings may have changed, so that every thread describes its stack and slots anew.
     pub fn begin(&self) {
         self.header().reader.fetch_add(1, Ordering::Release);
         self.header().begin_stamp.store(stamp_now(), Ordering::Release);
@@ -44,11 +44,11 @@ impl Observed {
         });
     }
 
-    /// The observed run ends now: writes what the calling thread has not yet written, and measures
-    /// it no more.
+    /// Ends the observed run: flushes the calling thread's counters and stops measuring that
+    /// thread.
     ///
-    /// `at_last_record`: the run ended with the calling thread's last record, and nothing is to be
-    /// said of what followed it.
+    /// With `at_last_record` the run ended with the calling thread's last record, and counters
+    /// since then are not written.
     pub fn end(&self, at_last_record: bool) {
         let last = self.with_thread(|state| {
             if !at_last_record {
@@ -62,7 +62,7 @@ impl Observed {
         self.header().end_stamp.store(end, Ordering::Release);
     }
 
-    /// Stops sampling the calling thread and lets no further thread be attached: the run is over.
+    /// Stops sampling the calling thread and refuses to attach further threads: the run is over.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.look_after_timers(true);
@@ -104,39 +104,39 @@ impl Observed {
         });
     }
 
-    /// Holds this thread's interruptions back around an exec, or lets them go on after one that
-    /// failed: a pending signal would kill the new program.
+    /// Disables the calling thread's timer before an exec, or enables the timer again after a
+    /// failed one: a pending sampling signal would kill the new program.
     pub fn hold(&self, hold: bool) {
         self.with_thread(|state| self.enable_timer(!hold && !state.paused));
     }
 
-    /// Code of ours failed: samples no more, on any thread, and attaches no further one. What was
-    /// measured is not to be trusted.
+    /// Stops sampling on all threads and refuses to attach further ones, after the agent's code
+    /// failed. The measurement is then not to be trusted.
     pub fn break_off(&self) {
         self.header().failed.store(1, Ordering::SeqCst);
         self.stopped.store(true, Ordering::Relaxed);
-        // Where the lock is taken, perhaps by what this thread has interrupted, samples go on until
-        // the end, in vain.
+        // If the lock is taken, perhaps by the code that this thread has interrupted, useless
+        // samples continue until the end.
         if let Some(_guard) = self.lock.try_lock() {
             self.silence();
         }
     }
 
-    /// The application, or the runtime of its language, uses the sampling signal itself: samples no more,
-    /// on any thread.
+    /// Stops sampling on all threads because the application, or the runtime of its language, uses
+    /// the sampling signal itself.
     pub fn step_aside(&self) {
         self.step_aside_for(Aside::Program);
     }
 
-    /// Samples no more, on any thread, since others have to do with the sampling signal.
+    /// Stops sampling on all threads in favour of another user of the sampling signal.
     pub(super) fn step_aside_for(&self, whom: Aside) {
         self.header().stepped_aside.store(whom as u32, Ordering::SeqCst);
         let _guard = self.lock.lock();
         self.silence();
     }
 
-    /// The process is about to forbid itself system calls: no thread of it is interrupted any more, and from
-    /// here on it is none that is observed.
+    /// Ends the observation of the process, which is about to forbid system calls to itself
+    /// (seccomp): no thread is interrupted from here on.
     pub fn withdraw(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         {
@@ -148,7 +148,8 @@ impl Observed {
         ALIVE.store(null_mut(), Ordering::Release);
     }
 
-    /// Waits, for a bounded time, until our code runs on no other thread. The lock is held.
+    /// Waits until the agent's code runs on no other thread, at most [`HANDLER_PATIENCE_MS`]. The
+    /// caller holds the lock.
     fn await_handlers(&self) {
         let own = tls::get();
         let runs = |block: &AtomicPtr<ThreadBlock>| {
@@ -157,8 +158,8 @@ impl Observed {
             block != own && unsafe { block.as_ref() }.is_some_and(ThreadBlock::runs)
         };
         for _ in 0..HANDLER_PATIENCE_MS {
-            // What is on its way when the timers stop begins within this time, and a handler that has said
-            // that it is over returns.
+            // Within this time, handlers of signals that were pending when the timers stopped
+            // begin, and handlers that have cleared `busy` return.
             std::thread::sleep(Duration::from_millis(1));
             if !self.blocks.iter().any(runs) {
                 return;
@@ -166,7 +167,7 @@ impl Observed {
         }
     }
 
-    /// Lets no timer interrupt any more. The lock is held.
+    /// Silences the timers of all threads. The caller holds the lock.
     fn silence(&self) {
         for block in &self.blocks {
             // SAFETY: blocks are unlisted under the lock before they are unmapped.
@@ -176,8 +177,8 @@ impl Observed {
         }
     }
 
-    /// Finds threads whose perf event the application has closed. They are sampled by a POSIX timer from
-    /// here on. At the end of the run (`ends`), such threads are only counted.
+    /// Finds threads with a perf event that the application has closed, and samples them by a POSIX
+    /// timer from here on. At the end of the run (`ends`), such threads are only counted.
     pub fn look_after_timers(&self, ends: bool) {
         let _guard = self.lock.lock();
         for block in &self.blocks {
@@ -194,15 +195,16 @@ impl Observed {
         }
     }
 
-    /// A timer of CPU time has taken the place of a perf event.
+    /// Notes in the header that a CPU-time timer has replaced a perf event.
     pub(super) fn note_fallback(&self) {
         let header = self.header();
         header.kept_period_stamps.store(self.ticked_stamps, Ordering::Relaxed);
         header.clock.store(ClockKind::Timer as u32, Ordering::Relaxed);
     }
 
-    /// Steps aside for a debugger that was attached to the process. One that stops at our signals lets none of
-    /// them through: it is looked for where no samples come.
+    /// Stops sampling if a debugger was attached to the process. A debugger that stops at the
+    /// sampling signal delivers none of the signals, so the check is made only if no samples were
+    /// taken since the last call.
     pub fn look_for_debugger(&self) {
         let samples = |block: &AtomicPtr<ThreadBlock>| {
             // SAFETY: blocks are unlisted under the lock before they are unmapped.
@@ -220,7 +222,8 @@ impl Observed {
         }
     }
 
-    /// For whom sampling has stepped aside.
+    /// Returns the user of the sampling signal for which sampling was disabled; `None` if it was
+    /// not.
     pub fn aside(&self) -> Option<Aside> {
         match self.header().stepped_aside.load(Ordering::Relaxed) {
             0 => None,
@@ -229,14 +232,14 @@ impl Observed {
         }
     }
 
-    /// Whether sampling has stepped aside.
+    /// Returns whether sampling was disabled in favour of another user of the sampling signal.
     #[inline]
     pub fn has_stepped_aside(&self) -> bool {
         self.header().stepped_aside.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the sampling signal still is ours; steps aside if it is not. Not every runtime goes through
-    /// the C library to take it.
+    /// Returns whether the sampling signal still belongs to the agent, and stops sampling if not.
+    /// Some runtimes install their handler without the C library.
     pub fn may_sample(&self) -> bool {
         if !self.has_stepped_aside() && !sampler::is_installed() {
             self.step_aside();

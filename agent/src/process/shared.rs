@@ -1,4 +1,4 @@
-//! The segment of the observed process: made at its start, mapped part by part.
+//! Segment of the observed process: created at its start, mapped part by part.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -15,10 +15,11 @@ use plimsoll_wire::segment::{
     thread_offset,
 };
 
-/// The memory file of this process. Header and tables stay mapped as long as the process lives.
+/// Memory file of this process. Header and tables stay mapped until the process ends.
 pub(super) struct Shared {
     start: *mut u8,
-    /// The application may close it: then [`mapping::shared_again`] does without.
+    /// Descriptor of the file. If the application closes it, [`mapping::shared_again`] maps without
+    /// it.
     descriptor: Known,
     ring_bytes: usize,
     areas: usize,
@@ -61,39 +62,39 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The header.
+    /// Returns the header.
     pub(super) fn header(&self) -> &Process {
         // SAFETY: the mapping is at least as long as the header and never unmapped; all fields are
         // atomics.
         unsafe { &*self.start.cast::<Process>() }
     }
 
-    /// Header and tables, [`THREADS_OFFSET`] bytes.
+    /// Returns the start of header and tables, [`THREADS_OFFSET`] bytes.
     pub(super) fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// The number of its descriptor.
+    /// Returns the number of the segment's file descriptor.
     pub(super) fn number(&self) -> c_int {
         self.descriptor.number()
     }
 
-    /// Bytes of each thread's ring.
+    /// Returns the size of each thread's ring in bytes.
     pub(super) fn ring_bytes(&self) -> usize {
         self.ring_bytes
     }
 
-    /// Number of thread areas.
+    /// Returns the number of thread areas.
     pub(super) fn areas(&self) -> usize {
         self.areas
     }
 
-    /// Its size in bytes.
+    /// Returns the size of the segment in bytes.
     pub(super) fn size(&self) -> usize {
         thread_offset(self.areas, self.ring_bytes)
     }
 
-    /// Maps a part once more.
+    /// Maps a range of the segment once more; `None` on failure.
     pub(super) fn map(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
         let memory = match self.descriptor.get() {
             Some(descriptor) => mapping::shared(descriptor, offset, bytes),
@@ -107,7 +108,7 @@ impl Shared {
         Some(memory)
     }
 
-    /// A thread area, mapped if it was not yet. To be called by one thread at a time.
+    /// Returns a thread area, mapped on first use. Callers must serialise their calls.
     pub(super) fn area(&self, index: usize) -> Option<*const ThreadArea> {
         let mapped = self.mapped[index].load(Ordering::Acquire);
         if !mapped.is_null() {
@@ -120,14 +121,14 @@ impl Shared {
     }
 }
 
-/// Forked children do not inherit the mapping.
+/// Keeps forked children from inheriting the mapping.
 fn keep_from_children(memory: *mut u8, bytes: usize) {
     // SAFETY: the mapping was just made.
     unsafe { mapping::advise(memory, bytes, libc::MADV_DONTFORK) };
 }
 
-/// Address space, in bytes, that must be left where it is limited. The measurement takes about a third
-/// of it in a small program, and without memory neither it nor the program could go on.
+/// Address space, in bytes, that must be left where it is limited. The measurement takes about a
+/// third of it in a small program, and without memory neither it nor the program could go on.
 const LEAST_ADDRESS_SPACE: u64 = 256 << 20;
 
 /// Refuses to observe where the limit on the address space (RLIMIT_AS) leaves too little of it.
@@ -140,14 +141,14 @@ fn check_address_space() -> Result<(), StartError> {
     if limit < needed { Err(StartError::AddressSpace(needed)) } else { Ok(()) }
 }
 
-/// Bytes of address space in use (proc_pid_statm(5)); 0 if that cannot be read.
+/// Returns the bytes of address space in use (proc_pid_statm(5)); 0 if that cannot be read.
 fn size_of_process() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
     pages * 4096
 }
 
-/// The soft limit of this kind.
+/// Returns the soft resource limit of this kind.
 fn limit(kind: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the pointer is valid for the call.

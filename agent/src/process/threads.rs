@@ -1,4 +1,4 @@
-//! Threads of the process: each gets an area of the segment, a clock and a block of its own.
+//! Threads of the process: each gets its own area of the segment, timer and block.
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
@@ -19,13 +19,14 @@ use plimsoll_wire::record::Record;
 use plimsoll_wire::ring::Producer;
 use plimsoll_wire::segment::{ThreadArea, ThreadState};
 
-/// The doorbell rings when more than 1/4 of the thread areas are in use: the collector then frees the
-/// areas of ended threads. Its own polls are rare.
+/// The doorbell rings when more than 1/4 of the thread areas are in use: the collector then frees
+/// the areas of ended threads. Its own polls are rare.
 const FEW_AREAS: usize = 4;
 
 impl Observed {
-    /// Begins to observe the calling thread. `start_routine`: where it began, 0 for the initial
-    /// thread. Does nothing if it is observed already; counts it if there is no room.
+    /// Starts the observation of the calling thread. `start_routine` is the address of the thread's
+    /// start routine, 0 for the initial thread. Does nothing if the thread is already observed;
+    /// counts the thread as unsampled if there is no room.
     pub fn attach_thread(&self, start_routine: u64) {
         if !tls::get().is_null() || self.stopped.load(Ordering::Relaxed) {
             return;
@@ -50,13 +51,13 @@ impl Observed {
             with_room_on(bounds, top & !15, || self.set_up(block, bounds, start_routine))
         };
         if done.is_none() {
-            // SAFETY: nobody knows the mapping, and its stack is left.
+            // SAFETY: nothing refers to the mapping, and its stack is no longer in use.
             unsafe { mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
         }
         done
     }
 
-    /// Fills the block, which is new and zeroed, and begins to sample the calling thread.
+    /// Initialises a new, zeroed block and starts sampling the calling thread.
     fn set_up(
         &self,
         block: *mut ThreadBlock,
@@ -73,9 +74,9 @@ impl Observed {
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
         thread.tid.store(tid as u32, Ordering::Relaxed);
         thread.last_stamp.store(now, Ordering::Relaxed);
-        // SAFETY: the block is ours alone and zeroed; the parts of the state that zeros do not
-        // initialise are written in place, since it is too large for the stack. The ring follows
-        // its area, and both stay mapped.
+        // SAFETY: nothing else uses the block, which is zeroed. The parts of the state that zeros
+        // do not initialise are written in place, since the state is too large for the stack. The
+        // ring follows its area, and both stay mapped.
         let state = unsafe {
             mapping::advise(
                 block.cast(),
@@ -116,7 +117,7 @@ impl Observed {
         self.blocks[index].store(block, Ordering::Release);
         drop(guard);
         if start_routine == 0 {
-            // It has begun long ago, perhaps.
+            // The initial thread may have begun long ago.
             state.off_cpu.read(&self.descriptors);
         } else {
             thread.start_routine.store(self.intern(state, start_routine), Ordering::Relaxed);
@@ -138,7 +139,8 @@ impl Observed {
         Some(())
     }
 
-    /// Takes a free thread area, and maps it if it has not been used before. The lock is held.
+    /// Claims a free thread area and maps it on first use. Returns its index and address; `None` if
+    /// no area is free. The caller holds the lock.
     fn claim_area(&self) -> Option<(usize, *const ThreadArea)> {
         for index in 0..self.segment.areas() {
             if !self.blocks[index].load(Ordering::Acquire).is_null() {
@@ -148,12 +150,12 @@ impl Observed {
             // SAFETY: areas stay mapped.
             if unsafe { (*area).thread.state.load(Ordering::Acquire) } == ThreadState::Free as u32 {
                 if index >= self.segment.areas() / FEW_AREAS {
-                    // Those of threads that have ended are free when the collector has read them.
+                    // The collector frees the areas of ended threads after draining their rings.
                     self.header().bell.ring();
                 }
                 return Some((index, area));
             }
-            // Else it is still being read by the collector.
+            // Otherwise the collector is still draining the ring.
         }
         None
     }
@@ -184,7 +186,7 @@ impl Observed {
         tls::set(null_mut());
         let _guard = self.lock.lock();
         self.blocks[index as usize].store(null_mut(), Ordering::Release);
-        // SAFETY: the thread's handler and wrappers do not run any more, and the block is unlisted.
+        // SAFETY: the thread's handler and wrappers no longer run, and the block is unlisted.
         unsafe {
             let state = (*block).state.get().cast::<State>();
             core::ptr::drop_in_place(&raw mut (*state).cache);

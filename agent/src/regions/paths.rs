@@ -1,5 +1,5 @@
-//! Which slot a wrapped call belongs to: the one whose path still stands on the stack, or else the
-//! one that its path is unwound into.
+//! Lookup of the slot for a wrapped call: the slot with a path that still stands on the stack, or a
+//! slot into which the call path is unwound.
 
 use framehop::x86_64::UnwindRegsX86_64;
 
@@ -14,23 +14,23 @@ use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::segment::MAX_SLOTS;
 
-/// Frames that a thread's paths may have together: with all slots in use, 64 each.
+/// Maximum number of frames of all paths of a thread together: 64 per slot with all slots in use.
 const MAX_FRAMES: usize = MAX_SLOTS * 64;
 const _: () = assert!(MAX_FRAMES >= MAX_DEPTH, "any path must have room");
 
-/// The paths of a thread's slots, one behind the other, so that they take few pages. When there is no room
-/// for another, all are given up.
+/// Call paths of a thread's slots, stored one behind the other, so that they take few pages. When
+/// there is no room for another path, all paths are evicted.
 pub(super) struct Paths {
     frames: [Frame; MAX_FRAMES],
     used: usize,
 }
 
-/// Where a path stands among them.
+/// Position of a path in [`Paths`].
 #[derive(Clone, Copy)]
 pub(super) struct Kept {
     from: u32,
     length: u32,
-    /// Frames that there is room for.
+    /// Capacity of the position, in frames.
     room: u32,
 }
 
@@ -45,12 +45,13 @@ impl Paths {
         &self.frames[from..from + kept.length as usize]
     }
 
-    /// Whether a path of `frames` frames fits, in the place of its slot or behind all paths.
+    /// Returns whether a path of `frames` frames fits, at the position of its slot or behind all
+    /// paths.
     fn has_room(&self, place: Kept, frames: usize) -> bool {
         frames <= place.room as usize || frames <= MAX_FRAMES - self.used
     }
 
-    /// Keeps a path that there is room for.
+    /// Stores a path that fits and returns its position.
     fn keep(&mut self, mut place: Kept, path: &[Frame]) -> Kept {
         if path.len() > place.room as usize {
             place = Kept { from: self.used as u32, length: 0, room: path.len() as u32 };
@@ -63,10 +64,10 @@ impl Paths {
     }
 }
 
-/// Slots that a call may use: its hash and the next ones.
+/// Number of candidate slots of a call: the one at its hash and the next ones.
 const PROBES: usize = 4;
 
-/// Where the slots for a call begin.
+/// Returns the hash of a call; its first candidate slot is the hash modulo [`MAX_SLOTS`].
 fn first_slot(entry: &Entry) -> usize {
     let mixed =
         (entry.place ^ entry.return_address.rotate_left(20)).wrapping_add(u64::from(entry.call));
@@ -78,7 +79,7 @@ fn candidates(entry: &Entry) -> impl Iterator<Item = usize> + use<> {
     (first..first + PROBES).map(|at| at % MAX_SLOTS)
 }
 
-/// The slot whose call path is still on the stack, word by word.
+/// Returns the candidate slot with a call path that is still on the stack, compared word by word.
 #[inline]
 pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
     if entry.place < state.stack_bounds.0 || entry.place >= state.stack_bounds.1 {
@@ -99,8 +100,8 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
     })
 }
 
-/// As [`find`], on another stack than the thread's own: the places of an old path may be gone, so the
-/// kernel is asked for each page.
+/// Like [`find`], for a stack other than the thread's own: the places of an old path may be
+/// unmapped, so each page is checked by a system call before it is read.
 #[cold]
 #[inline(never)]
 fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
@@ -119,11 +120,12 @@ fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
     })
 }
 
-/// Unwinds the call's path into a slot.
+/// Unwinds the call path and returns the slot for it: an existing one with the same path, or a new
+/// one. Returns `None` for the agent's own calls and if no path is found.
 #[cold]
 #[inline(never)]
 pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> Option<usize> {
-    // Our own reads and writes are no part of the application.
+    // The agent's own reads and writes are no part of the application.
     if observed.is_own(entry.return_address) {
         return None;
     }
@@ -164,7 +166,8 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     let at = match candidates(entry).find(|at| state.regions.slots[*at].call == 0) {
         Some(at) => at,
         None => {
-            // All taken: give up the oldest of them by turns. Its counts must not be lost.
+            // All candidates are taken: evict them round-robin. Flush first, so that no counts are
+            // lost.
             flush_tallies(state);
             flush_partners(state);
             state.regions.turn = state.regions.turn.wrapping_add(1);
@@ -173,7 +176,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     };
     let frames = state.found.as_slice().len();
     if !state.regions.paths.has_room(state.regions.slots[at].path, frames) {
-        // No call is open here, which would need its slot.
+        // No call is open here, so that no slot is in use.
         flush_tallies(state);
         flush_partners(state);
         state.regions.slots.iter_mut().for_each(|slot| (slot.call, slot.path) = (0, Kept::NOTHING));
@@ -190,7 +193,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     Some(at)
 }
 
-/// Whether a descriptor is a socket, a pipe or a terminal. Leaves errno alone.
+/// Returns whether a file descriptor is a socket, a pipe or a terminal. Preserves errno.
 fn is_stream(descriptor: libc::c_int) -> bool {
     if descriptor < 0 {
         return false;
@@ -221,7 +224,7 @@ mod tests {
         let first = paths.keep(Kept::NOTHING, &path(10));
         let second = paths.keep(Kept::NOTHING, &path(20));
         assert_eq!(paths.get(first), path(10));
-        // In the same place where it fits, elsewhere where it does not.
+        // A path that fits keeps its position; a longer one moves.
         let shorter = paths.keep(first, &path(7));
         assert_eq!((shorter.from, paths.get(shorter)), (first.from, &path(7)[..]));
         let longest = paths.keep(shorter, &path(10));

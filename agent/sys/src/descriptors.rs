@@ -1,20 +1,20 @@
-//! File descriptors that the application does not notice: high numbers, close-on-exec, few.
+//! Plimsoll's file descriptors, hidden from the application: high numbers, close-on-exec, few.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Descriptors that are moved up start at this number if the limit allows: beyond what select()
-/// can name, low enough that the kernel's table stays small.
+/// Lowest number of hidden descriptors, if the limit allows it: beyond the range of select(), and
+/// low enough that the kernel's table stays small.
 const HIGH_NUMBER: libc::rlim_t = 4000;
 
-/// At most one in this many of the process's descriptors is ours.
+/// Divisor of the process's descriptor limit: at most one in this many descriptors is Plimsoll's.
 const MIN_LIMIT_PER_OWN: libc::rlim_t = 8;
 
-/// Most descriptors of ours, whatever the limit.
+/// Maximum number of Plimsoll's descriptors, whatever the limit.
 const MAX_OWN: libc::rlim_t = 256;
 
-/// Moves an open file out of the application's sight: it gets a high number that closes on exec.
-/// Where that is not possible the file stays where it is.
+/// Moves an open file out of the application's sight, to a high number that closes on exec. If that
+/// is not possible, the file keeps its number.
 pub fn hide(file: OwnedFd) -> OwnedFd {
     let lowest = Descriptors::new().lowest;
     // SAFETY: duplicates an open descriptor.
@@ -23,18 +23,19 @@ pub fn hide(file: OwnedFd) -> OwnedFd {
     if high < 0 {
         return file;
     }
-    // SAFETY: the duplicate is nobody else's; the original closes with `file`.
+    // SAFETY: the duplicate has no other owner; the original closes with `file`.
     unsafe { OwnedFd::from_raw_fd(high as libc::c_int) }
 }
 
-/// Counts our descriptors against a cap: the application must never run out because of us.
+/// Counts Plimsoll's descriptors against a cap, so that the application never runs out of
+/// descriptors because of them.
 pub struct Descriptors {
     left: AtomicI32,
     lowest: libc::c_int,
 }
 
 impl Descriptors {
-    /// A cap derived from the process's soft limit.
+    /// Creates a counter with a cap derived from the process's soft limit.
     pub fn new() -> Self {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the pointer is valid for the call.
@@ -44,8 +45,8 @@ impl Descriptors {
         Self { left: AtomicI32::new(cap as i32), lowest: lowest as libc::c_int }
     }
 
-    /// Moves `descriptor` (which is closed) to a high number with close-on-exec. `None` when the
-    /// cap is reached or the kernel refuses; `descriptor` is closed then too.
+    /// Moves `descriptor` to a high number with close-on-exec, and closes the original. Returns
+    /// `None` if the cap is reached or the kernel refuses; `descriptor` is closed then too.
     pub fn adopt(&self, descriptor: libc::c_int) -> Option<libc::c_int> {
         if descriptor < 0 {
             return None;
@@ -61,7 +62,7 @@ impl Descriptors {
         } else {
             -1
         };
-        // SAFETY: the caller gave the descriptor away.
+        // SAFETY: the caller has passed on the ownership of the descriptor.
         unsafe { libc::syscall(libc::SYS_close, descriptor) };
         if high < 0 {
             self.left.fetch_add(1, Ordering::Relaxed);
@@ -70,12 +71,12 @@ impl Descriptors {
         Some(high)
     }
 
-    /// Closes an adopted descriptor. `is_ours`: the application has not closed it and opened something
-    /// else under its number.
+    /// Releases an adopted descriptor, and closes it if `is_ours`: the application has not closed
+    /// it and opened another file under its number.
     pub fn release(&self, descriptor: libc::c_int, is_ours: bool) {
         self.left.fetch_add(1, Ordering::Relaxed);
         if is_ours {
-            // SAFETY: the descriptor is ours.
+            // SAFETY: the descriptor belongs to Plimsoll.
             unsafe { libc::syscall(libc::SYS_close, descriptor) };
         }
     }

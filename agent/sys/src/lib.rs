@@ -1,4 +1,4 @@
-//! System interfaces for code that runs inside somebody else's process.
+//! System interfaces for code that runs inside the application's process.
 //!
 //! Each module wraps one kind of resource: [`syscalls`] and [`clocks`] make system calls, [`own`]
 //! and [`descriptors`] hold file descriptors, [`own_files`] opens and creates files, [`mapping`]

@@ -1,4 +1,4 @@
-//! What the library's own memory is taken for: each thread says what it works on, and the heap counts
+//! Kinds of the library's own memory: each thread sets the kind of its work, and the heap counts
 //! every block by the kind of work that allocated it.
 
 use core::arch::{asm, global_asm};
@@ -19,11 +19,12 @@ global_asm!(
     ".popsection",
 );
 
-/// What a block of the heap was allocated for.
+/// Purpose of a block of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemoryKind {
-    /// Sampling and everything without a kind of its own: loaded modules, frame rules, the job's settings.
+    /// Sampling and everything without a kind of its own: loaded modules, frame rules, the job's
+    /// settings.
     Sampling = 0,
     /// Calling contexts, their values by phase, addresses and their names.
     Contexts = 1,
@@ -39,41 +40,43 @@ pub enum MemoryKind {
     DebugInfo = 6,
 }
 
-/// Number of kinds.
+/// Number of values of [`MemoryKind`].
 pub const MEMORY_KINDS: usize = 7;
 
-/// Bytes that the heap has mapped; 0 where the allocator does not count them.
+/// Bytes that the heap has mapped; 0 if the allocator does not count them.
 pub static HEAP_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that the heap has mapped now, with what is free in it; 0 where the allocator does not count.
+/// Returns the bytes that the heap has mapped now, including free blocks; 0 if the allocator does
+/// not count them.
 pub fn heap_bytes() -> u64 {
     HEAP_BYTES.load(Ordering::Relaxed)
 }
 
-/// Much was given back, so that whole mappings of the heap may be free.
+/// Whether much memory was freed, so that whole mappings of the heap may be free.
 static IS_TRIM_DUE: AtomicBool = AtomicBool::new(false);
 
-/// Has the heap give its free mappings back to the system, with the next block that is given back to it.
+/// Requests that the heap return its free mappings to the system when the next block is freed.
 pub fn request_trim() {
     IS_TRIM_DUE.store(true, Ordering::Relaxed);
 }
 
-/// Whether that was asked for since the last time.
+/// Whether a trim was requested since the last call.
 #[inline]
 pub fn take_trim_request() -> bool {
     IS_TRIM_DUE.load(Ordering::Relaxed) && IS_TRIM_DUE.swap(false, Ordering::Relaxed)
 }
 
-/// Index of the kind for which the calling thread allocates, less than [`MEMORY_KINDS`].
+/// Returns the index of the kind for which the calling thread allocates, less than
+/// [`MEMORY_KINDS`].
 #[inline]
 pub fn current() -> usize {
     word() as usize % MEMORY_KINDS
 }
 
-/// Runs `work`; what it allocates on this thread is counted as `kind`. Scopes may be nested.
+/// Runs `work` and counts its allocations on this thread as `kind`. Scopes may be nested.
 #[inline]
 pub fn count_as<R>(kind: MemoryKind, work: impl FnOnce() -> R) -> R {
-    /// Brings the kind of the outer scope back, also after a panic.
+    /// Restores the kind of the outer scope, also after a panic.
     struct Outer(u64);
     impl Drop for Outer {
         fn drop(&mut self) {
@@ -85,11 +88,11 @@ pub fn count_as<R>(kind: MemoryKind, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// The calling thread's [`MemoryKind`] as a number.
+/// Returns the calling thread's [`MemoryKind`] as a number.
 #[inline(always)]
 fn word() -> u64 {
     let kind: u64;
-    // SAFETY: reads the calling thread's own TLS word, which exists since the thread does.
+    // SAFETY: reads the calling thread's own TLS word, which lives as long as the thread.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + plimsoll_memory_kind@GOTTPOFF]",

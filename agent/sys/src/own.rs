@@ -1,10 +1,9 @@
-//! Descriptors of ours in a process that is the application's.
+//! File descriptors of Plimsoll in the application's process.
 //!
-//! The application may close any descriptor, as daemons do with closefrom(3), and the next file that
-//! it opens may get the number. So each use of a number asks first whether the number still stands
-//! for the file that it was opened for. Between that question and the use lie microseconds, in which
-//! another thread of the application may close the descriptor and open a file: this is the danger
-//! that remains.
+//! The application may close any descriptor, as daemons do with closefrom(3), and the next file
+//! that it opens may get the number. So each use of a number first checks that it still refers to
+//! the file that it was opened for. Between the check and the use lie microseconds, in which
+//! another thread of the application may close the descriptor and open a file: this danger remains.
 
 use core::ffi::c_int;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -16,26 +15,27 @@ use crate::descriptors::hide;
 use crate::quiet::quietly;
 use crate::syscalls::syscall;
 
-/// What a descriptor stands for: the same for every descriptor of one file, pipe, socket or terminal,
-/// and another for each other one. All anonymous inodes (perf events, epoll(7)) have one in common.
+/// Identity of the file behind a descriptor: equal for all descriptors of one file, pipe, socket or
+/// terminal, and different for any other. All anonymous inodes (perf events, epoll(7)) share one
+/// identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Device that the inode is on.
+    /// Device number of the file system that holds the inode.
     pub device: u64,
-    /// Number of the inode.
+    /// Inode number, unique on its device.
     pub inode: u64,
-    /// Device that a special file is.
+    /// Device number of a special file.
     special: u64,
     /// Kind of the file, as in `st_mode` (inode(7)).
     kind: u32,
 }
 
 impl Identity {
-    /// Identity of an open descriptor; `None` if it is closed. Async-signal-safe, and leaves errno
-    /// alone.
+    /// Returns the identity of an open descriptor; `None` if it is closed. Async-signal-safe, and
+    /// leaves errno alone.
     pub fn of(descriptor: c_int) -> Option<Self> {
         let mut stat = MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: the kernel fills the structure where it returns no error.
+        // SAFETY: the kernel fills in the structure if it returns no error.
         let stat = unsafe {
             syscall!(libc::SYS_fstat, descriptor, stat.as_mut_ptr()).ok()?;
             stat.assume_init()
@@ -49,7 +49,7 @@ impl Identity {
     }
 }
 
-/// A number of a descriptor, and what it stood for when it was opened.
+/// A descriptor's number and the identity of its file when it was opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     number: c_int,
@@ -57,45 +57,46 @@ pub struct Known {
 }
 
 impl Known {
-    /// An open descriptor; `None` if it is closed.
+    /// Records an open descriptor; `None` if it is closed.
     pub fn new(number: c_int) -> Option<Self> {
         Some(Self { number, identity: Identity::of(number)? })
     }
 
-    /// The number, as long as it stands for the same file.
+    /// Returns the number; `None` if it no longer refers to the same file.
     pub fn get(&self) -> Option<c_int> {
         self.is_ours().then_some(self.number)
     }
 
-    /// Whether the number still stands for the same file.
+    /// Whether the number still refers to the same file.
     pub fn is_ours(&self) -> bool {
         Identity::of(self.number) == Some(self.identity)
     }
 
-    /// Writes to it as long as it is ours, and raises no signal in the application. What cannot be
-    /// written is lost. Async-signal-safe, and leaves errno alone.
+    /// Writes to the descriptor if it still refers to the same file, and raises no signal in the
+    /// application. Bytes that cannot be written are lost. Async-signal-safe, and leaves errno
+    /// alone.
     pub fn write(&self, bytes: &[u8]) {
         if self.is_ours() {
             quietly(|| {
-                // SAFETY: the bytes are as many as said.
+                // SAFETY: the length is that of the bytes.
                 let _ =
                     unsafe { syscall!(libc::SYS_write, self.number, bytes.as_ptr(), bytes.len()) };
             });
         }
     }
 
-    /// The number, whatever it stands for now.
+    /// Returns the number, whatever file it refers to now.
     pub fn number(&self) -> c_int {
         self.number
     }
 
-    /// What the number stood for when it was opened.
+    /// Returns the identity of the file that the number was opened for.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 }
 
-/// An open file or socket of ours, which is used and closed only as long as its number stands for it.
+/// An open file or socket of Plimsoll, used and closed only while its number refers to it.
 #[derive(Debug)]
 pub struct Own<T: AsRawFd> {
     open: ManuallyDrop<T>,
@@ -103,41 +104,41 @@ pub struct Own<T: AsRawFd> {
 }
 
 impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> Own<T> {
-    /// Moves an open file out of the application's sight: it gets a high number that closes on exec.
-    /// Where that is not possible, the file stays where it is.
+    /// Moves an open file out of the application's sight, to a high number that closes on exec. If
+    /// that is not possible, the file keeps its number.
     ///
     /// # Errors
-    /// Where the descriptor is closed already.
+    /// If the descriptor is closed already.
     pub fn hidden(open: T) -> io::Result<Self> {
         Self::new(hide(open.into()).into())
     }
 }
 
 impl<T: AsRawFd> Own<T> {
-    /// An open file that stays where it is.
+    /// Takes an open file, which keeps its number.
     ///
     /// # Errors
-    /// Where the descriptor is closed already.
+    /// If the descriptor is closed already.
     pub fn new(open: T) -> io::Result<Self> {
         let open = ManuallyDrop::new(open);
         let known = Known::new(open.as_raw_fd()).ok_or_else(gone)?;
         Ok(Self { open, known })
     }
 
-    /// The file.
+    /// Returns the file.
     ///
     /// # Errors
-    /// Where the application has closed it.
+    /// If the application has closed its descriptor.
     pub fn get(&self) -> io::Result<&T> {
         if self.is_ours() { Ok(&self.open) } else { Err(gone()) }
     }
 
-    /// Whether the application has left it alone.
+    /// Whether the application has left the descriptor alone.
     pub fn is_ours(&self) -> bool {
         self.known.is_ours()
     }
 
-    /// What it was opened for.
+    /// Returns the identity of the file.
     pub fn identity(&self) -> Identity {
         self.known.identity
     }
@@ -197,7 +198,7 @@ mod tests {
         let mut own = Own::hidden(ours).unwrap();
         own.write_all(b"one").unwrap();
         let number = own.get().unwrap().as_raw_fd();
-        // SAFETY: the descriptors are open; what was open under the number is closed.
+        // SAFETY: the descriptors are open; dup2 closes the file behind `number`.
         assert_eq!(unsafe { libc::dup2(theirs.as_raw_fd(), number) }, number);
         assert!(own.write_all(b"two").is_err());
         assert!(own.read(&mut [0; 4]).is_err());

@@ -1,5 +1,5 @@
 //! Files and folders that other users of the machine cannot turn against the user: opened without
-//! waiting for anybody, created without following a planted link.
+//! waiting for another process, created without following a planted link.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
@@ -11,15 +11,16 @@ use crate::own::Own;
 /// Permission bits that let others change a file or a folder.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Opens a regular file to read it. Anything else is an error: opening a pipe waits for its writer,
-/// and opening a device may do anything.
+/// Opens a regular file for reading. Any other kind of file is an error: opening a pipe waits for
+/// its writer, and opening a device may have any effect.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Looked at before it is opened, for the device's sake, and after, for it may have changed.
+    // The path is checked before the open, because opening a device may have effects, and the file
+    // after the open, because the path may have changed.
     regular(path.metadata()?.is_file())?;
     open(path, 0)
 }
 
-/// Opens a regular file that belongs to this user and that others cannot write. Follows no link.
+/// Opens a regular file that belongs to this user and is not writable for others. Follows no link.
 pub fn open_own(path: &Path) -> io::Result<Own<File>> {
     regular(path.symlink_metadata()?.is_file())?;
     let file = open(path, libc::O_NOFOLLOW)?;
@@ -31,18 +32,18 @@ pub fn open_own(path: &Path) -> io::Result<Own<File>> {
     Own::hidden(file)
 }
 
-/// Creates a file that was not there and that only this user can read. Follows no link.
+/// Creates a new file that only this user can read; fails if the path exists. Follows no link.
 pub fn create(path: &Path) -> io::Result<Own<File>> {
     let mut options = File::options();
     options.append(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     Own::hidden(options.open(path)?)
 }
 
-/// Creates a folder that only this user can enter. One that is there must be this user's; others
-/// then lose the right to write in it.
+/// Creates a folder that only this user can enter. An existing folder must belong to this user;
+/// others then lose write access to it.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] where the folder is somebody else's.
+/// [`io::ErrorKind::PermissionDenied`] if the folder belongs to another user.
 pub fn create_own_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -59,7 +60,7 @@ pub fn create_own_folder(path: &Path) -> io::Result<()> {
 }
 
 fn open(path: &Path, flags: i32) -> io::Result<File> {
-    // A pipe that took the file's place meanwhile is opened without its writer.
+    // O_NONBLOCK: a pipe that has replaced the file meanwhile is opened without its writer.
     let file = File::options().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path)?;
     regular(file.metadata()?.is_file())?;
     Ok(file)
@@ -115,7 +116,7 @@ mod tests {
         open_regular(&link).unwrap();
         assert!(open_own(&link).is_err() && open_own(&pipe).is_err());
         open_own(&folder.path().join("file")).unwrap();
-        // Even if it takes the file's place after the first look.
+        // Also if the pipe replaces the file after the first check.
         assert_eq!(open(&pipe, 0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 

@@ -1,27 +1,27 @@
-//! Work that raises no signal in the application.
+//! Work inside the application's process that raises no signal there.
 //!
 //! A write to a pipe without a reader raises SIGPIPE, and a write or a new size beyond RLIMIT_FSIZE
-//! raises SIGXFSZ (write(2), setrlimit(2)). Both are sent to the thread that makes the system call, so
-//! it is enough to block them there, and to take away what the work has raised before they are
-//! unblocked.
+//! raises SIGXFSZ (write(2), setrlimit(2)). Both are sent to the thread that makes the system call,
+//! so it is enough to block them on that thread, and to take the signals that the work has raised
+//! before unblocking.
 
 use crate::syscalls::syscall;
 
-/// The signals, as the kernel's masks have them: bit 0 is signal 1.
+/// Mask of both signals in the kernel's format: bit 0 is signal 1.
 const RAISED: u64 = bit(libc::SIGPIPE) | bit(libc::SIGXFSZ);
 
 const fn bit(signal: libc::c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// Runs `work`. A signal that a write of it raises is not delivered: the write fails, and its error
-/// is all that comes of it. Async-signal-safe if `work` is, and leaves errno alone.
+/// Runs `work`. A signal raised by a write in `work` is not delivered; the write only returns its
+/// error. Async-signal-safe if `work` is, and leaves errno alone.
 pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
     let _quiet = Quiet::begin();
     work()
 }
 
-/// While this value lives, the signals are blocked on the calling thread.
+/// Blocks the signals on the calling thread while this value lives.
 struct Quiet {
     before: u64,
     pending: u64,
@@ -37,7 +37,7 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        // What was pending before is the application's.
+        // A signal that was pending before belongs to the application.
         let raised = pending() & RAISED & !self.pending;
         if raised != 0 {
             take(raised);
@@ -48,24 +48,25 @@ impl Drop for Quiet {
 
 fn mask(how: libc::c_int, signals: u64, before: &mut u64) {
     let (new, old) = (&raw const signals, &raw mut *before);
-    // SAFETY: both masks are valid for the call, and as long as said.
+    // SAFETY: both masks are valid for the call and have the given size.
     let _ = unsafe { syscall!(libc::SYS_rt_sigprocmask, how, new, old, size_of::<u64>()) };
 }
 
 fn pending() -> u64 {
     let mut pending = 0u64;
-    // SAFETY: the mask is valid for the call, and as long as said.
+    // SAFETY: the mask is valid for the call and has the given size.
     let _ = unsafe { syscall!(libc::SYS_rt_sigpending, &raw mut pending, size_of::<u64>()) };
     pending
 }
 
-/// Takes pending signals, each once: the kernel gives those that were sent to the thread first. One
-/// that another process has sent meanwhile is sent on.
+/// Takes pending signals, each once: the kernel returns signals sent to the thread first. A signal
+/// that another process has sent meanwhile is sent again.
 fn take(mut signals: u64) {
     // SAFETY: no preconditions.
     let pid = unsafe { syscall!(libc::SYS_getpid) }.unwrap_or(0);
     while signals != 0 {
-        // SAFETY: all zeros are a valid siginfo_t and timespec; the pointers are valid for the calls.
+        // SAFETY: all zeros are a valid siginfo_t and timespec; the pointers are valid for the
+        // calls.
         unsafe {
             let mut info: libc::siginfo_t = core::mem::zeroed();
             let now: libc::timespec = core::mem::zeroed();

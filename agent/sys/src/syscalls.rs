@@ -1,18 +1,18 @@
 //! System calls that leave errno alone (System V ABI for x86-64, A.2.1).
 //!
-//! Our code runs between two instructions of the application, or inside a call of its own that
-//! succeeds: what errno holds is the application's. The C library's `syscall` writes errno wherever
-//! the kernel refuses.
+//! Plimsoll's code runs between two instructions of the application, or inside one of its calls
+//! that succeeds: errno belongs to the application. The C library's `syscall` writes errno whenever
+//! the kernel returns an error.
 
 use core::arch::asm;
 
 /// Largest error number that the kernel returns.
 const MAX_ERRNO: isize = 4095;
 
-/// Makes a system call. Returns the kernel's result, or the error number that it refused with.
+/// Makes a system call. Returns the kernel's result, or its error number.
 ///
 /// # Safety
-/// The arguments are what the system call of this number expects.
+/// The arguments are valid for the system call of this number.
 #[inline]
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, libc::c_int> {
     let result: isize;

@@ -1,11 +1,11 @@
-//! The kernel's code in every process (vdso(7)), which belongs to no file.
+//! The vDSO: code that the kernel maps into every process and that belongs to no file (vdso(7)).
 
-/// Path that stands for the vDSO in tables of modules, as in /proc/pid/maps.
+/// Path of the vDSO in tables of modules, as in /proc/pid/maps.
 pub const VDSO: &str = "[vdso]";
 
-/// ELF image of the vDSO in this process, or `None` where the kernel maps none.
+/// Returns the ELF image of the vDSO in this process; `None` if the kernel maps none.
 ///
-/// The image of another process of the node is the same if its build-id is.
+/// The image in another process of the node is equal if its build-id is equal.
 pub fn image() -> Option<&'static [u8]> {
     // SAFETY: getauxval has no preconditions.
     let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };

@@ -2,27 +2,27 @@
 //!
 //! Stamps are taken with `rdtsc` (8 ns here against 18 ns for a clock_gettime). The invariant TSC
 //! runs at one rate on all cores of a node; its rate is measured against CLOCK_MONOTONIC, coarsely
-//! when the process starts and exactly by whoever reads the records later. The anchor is taken in
+//! when the process starts and exactly by the consumer of the records later. The anchor is taken in
 //! each process, because a time namespace shifts CLOCK_MONOTONIC but not the counter.
 
 use plimsoll_sys::clocks::clock_ns;
 
 use crate::record::STAMP_SHIFT;
 
-/// The time stamp counter now.
+/// Returns the time stamp counter.
 #[inline(always)]
 pub fn ticks() -> u64 {
     // SAFETY: rdtsc is available on every x86-64 processor in user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The stamp of a counter value.
+/// Returns the stamp of a counter value.
 #[inline(always)]
 pub const fn stamp(ticks: u64) -> u64 {
     ticks >> STAMP_SHIFT
 }
 
-/// The stamp now.
+/// Returns the current stamp.
 #[inline(always)]
 pub fn stamp_now() -> u64 {
     stamp(ticks())
@@ -54,8 +54,8 @@ impl Anchor {
         best.1
     }
 
-    /// Nanoseconds per 2^32 ticks between an earlier anchor and this one; waits until they are at
-    /// least a millisecond apart.
+    /// Returns the nanoseconds per 2^32 ticks between an earlier anchor and now. Waits until the
+    /// two are at least a millisecond apart.
     pub fn rate_since(earlier: Self) -> u64 {
         loop {
             let now = Self::now();
@@ -68,7 +68,7 @@ impl Anchor {
     }
 }
 
-/// Ticks in a duration, at a rate of nanoseconds per 2^32 ticks.
+/// Returns the ticks in a duration, at a rate given in nanoseconds per 2^32 ticks.
 pub const fn ticks_in(ns: u64, ns_per_ticks_q32: u64) -> u64 {
     if ns_per_ticks_q32 == 0 {
         return u64::MAX;

@@ -1,20 +1,21 @@
-//! A word that threads sleep on, of this process or of any that share its memory: safe to ring in a
-//! signal handler. See futex(2).
+//! Doorbell: a futex word on which threads of all processes that share the memory can sleep.
+//! Ringing is async-signal-safe. See futex(2).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use plimsoll_sys::syscalls::syscall;
 
-/// Counts the rings.
+/// Doorbell; holds the number of rings.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Doorbell(AtomicU32);
 
-/// Most bells that can be listened to at a time (FUTEX_WAITV_MAX).
+/// Maximum number of doorbells that one wait can cover (FUTEX_WAITV_MAX).
 const MAX_BELLS: usize = 128;
 
-/// How long the others may ring unheard where only the first bell can be listened to.
+/// Maximum sleep when the wait covers only the first doorbell, so that the others may ring
+/// unnoticed.
 const MAX_UNHEARD: Duration = Duration::from_millis(200);
 
 /// As in linux/futex.h; since Linux 5.16.
@@ -30,25 +31,25 @@ struct Waiter {
 const WORD: u32 = 2;
 
 impl Doorbell {
-    /// A bell that has not been rung.
+    /// Creates a doorbell with zero rings.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// How often it has been rung.
+    /// Returns the number of rings so far.
     pub fn rings(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Rings, and wakes all who wait.
+    /// Rings the doorbell and wakes all waiting threads.
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
-        // SAFETY: wakes who sleeps on a word of ours.
+        // SAFETY: wakes the threads that sleep on this word.
         let _ = unsafe { syscall!(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// Sleeps until it has been rung more than `seen` times, or `milliseconds` have passed; may
-    /// wake early. Returns how often it has been rung.
+    /// Sleeps until the doorbell has been rung more than `seen` times, or `milliseconds` have
+    /// passed; may wake early. Returns the number of rings.
     pub fn wait(&self, seen: u32, milliseconds: u64) -> u32 {
         self.sleep(seen, Duration::from_millis(milliseconds));
         self.rings()
@@ -63,9 +64,10 @@ impl Doorbell {
     }
 }
 
-/// Sleeps until one of several bells has been rung more often than was seen, or `most` has passed; may wake
-/// early. Where not all of them can be listened to (on kernels before Linux 5.16, or with too many of
-/// them), it is woken by the first one alone, and sleeps 200 ms at most.
+/// Sleeps until one of several doorbells has been rung more often than its given count, or `most`
+/// has passed; may wake early. If one wait cannot cover all doorbells (on kernels before Linux
+/// 5.16, or with more than `MAX_BELLS`), only the first one wakes the thread, and the sleep is
+/// limited to 200 ms.
 pub fn wait_any(bells: &[(&Doorbell, u32)], most: Duration) {
     let Some((first, seen)) = bells.first() else { return };
     if bells.len() > MAX_BELLS || !sleep_by_all(bells, most) {
@@ -73,7 +75,7 @@ pub fn wait_any(bells: &[(&Doorbell, u32)], most: Duration) {
     }
 }
 
-/// Whether it could.
+/// Sleeps on all doorbells at once. Returns false if the kernel cannot do that.
 fn sleep_by_all(bells: &[(&Doorbell, u32)], most: Duration) -> bool {
     let waiter = |(bell, seen): &(&Doorbell, u32)| Waiter {
         value: u64::from(*seen),
@@ -97,7 +99,7 @@ fn sleep_by_all(bells: &[(&Doorbell, u32)], most: Duration) -> bool {
         )
     };
     let error = std::io::Error::last_os_error().raw_os_error();
-    // Rung meanwhile, time is up, a signal: all of it is a reason to look.
+    // A ring meanwhile, a timeout, a signal: each is a valid reason to wake.
     outcome >= 0 || matches!(error, Some(libc::EAGAIN | libc::ETIMEDOUT | libc::EINTR))
 }
 
@@ -116,7 +118,7 @@ mod tests {
 
     const FOREVER: Duration = Duration::from_secs(600);
 
-    /// Sleeps by all bells but for so long only that a wait that hears nothing ends the test.
+    /// Checks that doorbell `which` wakes a wait for three. A missed ring fails after [`FOREVER`].
     fn hears(which: usize) {
         let bells = [const { Doorbell::new() }; 3];
         let listened: Vec<_> = bells.iter().map(|bell| (bell, bell.rings())).collect();

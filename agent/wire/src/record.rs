@@ -5,18 +5,18 @@
 //! [`STAMP_SHIFT`]. A *timed* record closes the interval since the thread's previous timed record,
 //! so that the intervals partition the thread's life and no second is counted twice.
 //!
-//! Most samples come one period after the one before, with a few new frames: a *tick* says so in its
-//! tag, one byte for how much later it came, and the frames.
+//! Most samples follow the previous one after one period, with a few new frames. A *tick* encodes
+//! such a sample in its tag, one byte of delay, and the new frames.
 //!
-//! Stacks are lists of address ids, outermost first, and travel as differences: how many of the
-//! innermost frames of the previous stack are gone, how many are new (both in one byte where they
-//! are few), then the new ones. A frame that was not
-//! dropped is the same call still running, not merely the same function (PPoPP20, 3: the LCA).
+//! Stacks are lists of address ids, outermost first, and are encoded as differences: the number of
+//! innermost frames of the previous stack that are gone, the number of new frames (both numbers
+//! share one byte where they are small), then the new frames. A frame that was not dropped is the
+//! same call still running, not merely the same function (PPoPP20, 3: the LCA).
 //! Ids are interned per process ([`crate::segment::Address`]); an address below
 //! `plimsoll_calls::FIRST_CODE_ADDRESS` is a wrapped call.
 //!
-//! A stream begins with an empty stack and no slots, and is thrown back to that by [`Record::Lost`].
-//! The first timed record after either is a resynchronisation: its stamp is absolute.
+//! A stream begins with an empty stack and no slots, and [`Record::Lost`] resets it to that state.
+//! The first timed record after the begin or a reset is a resynchronisation: its stamp is absolute.
 
 mod decoder;
 mod encoder;
@@ -31,10 +31,11 @@ use crate::sync::Sync;
 /// Version of the format and of the segment that carries it.
 pub const VERSION: u32 = 5;
 
-/// Stamps are time stamp counter ticks shifted right by this: about 20 ns.
+/// Right shift from time stamp counter ticks to stamps: a stamp is about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
 
-/// Deepest stack that is recorded; outer frames beyond it are cut and counted as truncated.
+/// Maximum number of recorded frames per stack. Outer frames beyond it are left out, and the stack
+/// counts as truncated.
 pub const MAX_DEPTH: usize = 512;
 
 /// Largest encoded record, in bytes.
@@ -48,22 +49,23 @@ const PAUSE: u8 = 5;
 const RESUME: u8 = 6;
 const END: u8 = 7;
 const LOST: u8 = 8;
-/// From here on: ticks, the numbers of whose frames share the rest of the tag.
+/// First tag value of ticks. The rest of the tag holds the numbers of dropped and added frames.
 const TICK: u8 = 9;
 
-/// Units of a tick's delay in a sampling period, or up to twice as many: what is finer is noise of the
-/// timer, which no later stamp adds to.
+/// Resolution of a tick's delay: a sampling period has 2^7 to 2^8 units. Finer differences are
+/// timer noise, and the rounding errors of successive stamps do not add up.
 const DELAY_BITS: u32 = 7;
 
-/// From this number of dropped and of added frames on, the rest follows a tick's tag.
+/// From this number of dropped or added frames on, the remainder follows a tick's tag.
 const TICK_DROPPED: u32 = 7;
 const TICK_ADDED: u32 = 13;
 const _: () = assert!((TICK_DROPPED + 1) * (TICK_ADDED + 1) <= (16 - TICK as u32) * 16);
 
-/// Two small numbers of frames share a byte; from this one on, the rest of it follows.
+/// Two small numbers of frames share a byte; from this value on, the remainder of a number follows.
 const COUNT_ESCAPE: u32 = 15;
 
-/// Parts of an interval travel as nanoseconds shifted right by this: reading them takes longer.
+/// Right shift of encoded CPU times and delays, in nanoseconds: a reading of the clock takes longer
+/// than one unit (64 ns).
 const OFF_CPU_SHIFT: u32 = 6;
 
 /// Flags shared by timed records.
@@ -78,30 +80,30 @@ const BYTES: u8 = 0x10;
 /// Flag of a slot's tag: messages of a partner, not a call path.
 const PARTNER: u8 = 0x10;
 
-/// Where the time since the thread's previous reading of its CPU clock went; the rest of the
-/// interval the thread was blocked.
+/// CPU time and run-queue delay since the thread's previous reading of its CPU clock. In the rest
+/// of the interval the thread was blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OffCpu {
-    /// On a core, user and kernel, in nanoseconds.
+    /// Time on a core, user and kernel, in nanoseconds.
     pub cpu_ns: u64,
-    /// Ready to run, waiting for a core (in a virtual machine, also its core for a real one), in
-    /// nanoseconds.
+    /// Time ready to run and waiting for a core, in nanoseconds. In a virtual machine, includes the
+    /// wait of the virtual core for a real one.
     pub run_delay_ns: u64,
 }
 
-/// A partner that is not known: the status that names the sender was ignored.
+/// Rank of an unknown partner: the application ignored the status that names the sender.
 pub const UNKNOWN_PARTNER: u32 = u32::MAX;
-/// Partners that are not told apart: there were too many.
+/// Rank that stands for all partners beyond the capacity for distinct partners.
 pub const OTHER_PARTNERS: u32 = u32::MAX - 1;
 
-/// Messages between a rank and a partner of its.
+/// Messages between a rank and one of its partners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartnerMessages {
     /// Rank of the partner among all ranks, [`UNKNOWN_PARTNER`] or [`OTHER_PARTNERS`].
     pub partner: u32,
     /// Messages sent to the partner.
     pub sent: u64,
-    /// Bytes of these messages.
+    /// Bytes of the messages sent.
     pub bytes: u64,
     /// Messages received from the partner.
     pub received: u64,
@@ -110,7 +112,7 @@ pub struct PartnerMessages {
 }
 
 impl PartnerMessages {
-    /// Adds messages of the same partner.
+    /// Adds messages of the same partner, saturating.
     pub fn add(&mut self, other: &Self) {
         self.sent = self.sent.saturating_add(other.sent);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -122,7 +124,7 @@ impl PartnerMessages {
 /// A stack as a difference to the thread's current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta<'a> {
-    /// Innermost frames of the current stack that are gone.
+    /// Number of innermost frames of the current stack that are gone.
     pub dropped: u32,
     /// Address ids of the new frames, outermost first.
     pub added: &'a [u32],
@@ -131,9 +133,9 @@ pub struct Delta<'a> {
 /// Stamp of a timed record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
-    /// Since the previous timed record.
+    /// Stamps since the previous timed record.
     Delta(u64),
-    /// Absolute: the first record of a thread, and the first after a loss.
+    /// Absolute stamp: in the first timed record of a thread, and in the first after a loss.
     Resync(u64),
 }
 
@@ -146,23 +148,25 @@ pub enum Record<'a> {
         stamp: Stamp,
         /// The stack.
         stack: Delta<'a>,
-        /// Stamps since the open wrapped call was entered, if one is open. Its frame is in the stack.
+        /// Stamps since the open wrapped call was entered, if one is open. Its frame is in the
+        /// stack.
         entered: Option<u64>,
-        /// Where the interval went, if it is long; inside a wrapped call: the part of it that lies
-        /// before the call.
+        /// CPU time and run-queue delay of the interval, if the interval is long. Inside a wrapped
+        /// call: of the part of the interval before the call.
         off_cpu: Option<OffCpu>,
-        /// Outer frames are missing.
+        /// Whether outer frames are missing.
         truncated: bool,
     },
-    /// The thread was seen in this stack, outside all wrapped calls, a sampling period after its
-    /// previous timed record and a little more.
+    /// The thread was seen in this stack, outside all wrapped calls, about one sampling period
+    /// after its previous timed record.
     Tick {
-        /// How much more (or less), in stamps shifted right by [`delay_shift`].
+        /// Deviation from one period, positive if later, in stamps shifted right by
+        /// [`delay_shift`].
         delay: i8,
         /// The stack.
         stack: Delta<'a>,
     },
-    /// Slot `slot` of the region table now stands for this stack (whose last frame is the call).
+    /// Slot `slot` of the region table now stands for this stack, with the call as the last frame.
     /// The current stack does not change.
     Slot {
         /// Index into the thread's region table.
@@ -170,8 +174,8 @@ pub enum Record<'a> {
         /// The call path, as a difference to the current stack.
         stack: Delta<'a>,
     },
-    /// Calls through a slot that were too short to be recorded alone, since its last tally. Their
-    /// time lies in the interval that the next timed record closes.
+    /// Calls through a slot since its last tally that were too short for records of their own.
+    /// Their time lies in the interval that the next timed record closes.
     Tally {
         /// Index into the thread's region table.
         slot: u32,
@@ -179,33 +183,35 @@ pub enum Record<'a> {
         count: u64,
         /// Sum of their durations, in stamps.
         sum: u64,
-        /// Bytes sent, received, read or written, where the arguments tell.
+        /// Bytes sent, received, read or written, where the arguments give them.
         bytes: u64,
     },
-    /// Messages between the thread's rank and another one in calls through a slot, since the last such
-    /// record of the two.
+    /// Messages between the thread's rank and a partner in calls through a slot, since the previous
+    /// such record for the same slot and partner.
     Partner {
         /// Index into the thread's region table.
         slot: u32,
-        /// What the calls add up to.
+        /// Totals of the messages.
         messages: PartnerMessages,
     },
-    /// A wrapped call returned: it lasted a period or more, was sampled, or synchronised ranks. Its
-    /// path becomes the current stack.
+    /// A wrapped call returned that lasted a period or more, was sampled, or synchronised ranks.
+    /// The path of the call becomes the current stack.
     Exit {
         /// When it returned.
         stamp: Stamp,
         /// Index into the thread's region table.
         slot: u32,
-        /// How many frames of the current stack are the same calls as in the slot's path.
+        /// Number of outermost frames of the current stack that are the same calls as in the slot's
+        /// path.
         kept: u32,
-        /// From entry to return, in stamps.
+        /// Duration from entry to return, in stamps.
         duration: u64,
-        /// Bytes moved, where the arguments tell.
+        /// Bytes moved, where the arguments give them.
         bytes: u64,
-        /// The synchronisation that it was.
+        /// The synchronisation that the call performed; `None` if none is to be recorded.
         sync: Option<Sync>,
-        /// Where the part of the interval before the call went, if that is long.
+        /// CPU time and run-queue delay of the part of the interval before the call, if that part
+        /// is long.
         off_cpu: Option<OffCpu>,
     },
     /// The application paused the measurement (MPI_Pcontrol(0)).
@@ -213,7 +219,8 @@ pub enum Record<'a> {
         /// When.
         stamp: Stamp,
     },
-    /// The application resumed it: the interval that this closes is not counted.
+    /// The application resumed the measurement: the interval that this record closes is not
+    /// counted.
     Resume {
         /// When.
         stamp: Stamp,
@@ -223,29 +230,29 @@ pub enum Record<'a> {
         /// When.
         stamp: Stamp,
     },
-    /// So many records did not fit into the ring and are lost: the current stack is empty again,
-    /// and all slots are unknown until they are announced again.
+    /// Records did not fit into the ring and are lost: the current stack is empty again, and all
+    /// slots are unknown until they are announced again.
     Lost {
-        /// Number of records.
+        /// Number of lost records; may be 0 when the stream only begins anew.
         records: u64,
     },
 }
 
-/// By how much the stamps of a tick's delay are shifted, with a sampling period of `period` stamps: a
-/// unit is a hundredth of it or a little less.
+/// Returns the right shift from stamps to units of a tick's delay, for a sampling period of
+/// `period` stamps. A unit is about a hundredth of the period or a little less.
 #[inline]
 pub fn delay_shift(period: u64) -> u32 {
     period.checked_ilog2().unwrap_or(0).saturating_sub(DELAY_BITS)
 }
 
-/// Stamp of a tick: the last timed record's, `period` stamps, and the delay. `None` if there is no
-/// such stamp.
+/// Returns the stamp of a tick: the sum of the last timed record's stamp, `period`, and the delay.
+/// Returns `None` on overflow.
 pub fn tick_stamp(last: u64, period: u64, delay: i8) -> Option<u64> {
     last.checked_add(period)?.checked_add_signed(i64::from(delay) << delay_shift(period))
 }
 
 impl Record<'_> {
-    /// Whether the record closes an interval.
+    /// Returns whether the record is timed, that is, closes an interval.
     pub fn is_timed(&self) -> bool {
         !matches!(
             self,

@@ -1,15 +1,16 @@
-//! The producer's end of a thread's ring.
+//! Producer's end of a thread's ring.
 //!
-//! Single producer, single consumer, bytes. The producer is the owning thread, in its handler or
-//! its wrappers, never both at once (`plimsoll_agent::thread::ThreadBlock::busy`). A record is written
-//! whole or not at all: what does not fit is dropped and counted, and the next record that fits is
-//! preceded by the count and resynchronises the stream.
+//! A ring is a byte queue with a single producer and a single consumer. The producer is the owning
+//! thread, in its handler or its wrappers, never both at once
+//! (`plimsoll_agent::thread::ThreadBlock::busy`). A record is written whole or not at all: a record
+//! that does not fit is lost and counted, and the next record that fits is preceded by the count
+//! and resynchronises the stream.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::doorbell::Doorbell;
 
-/// The writing end.
+/// Writing end of a ring.
 pub struct Producer {
     bytes: *mut u8,
     mask: u64,
@@ -20,7 +21,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// A producer over `size` bytes (a power of two) at `bytes`.
+    /// Creates a producer over `size` bytes (a power of two) at `bytes`.
     ///
     /// # Safety
     /// All pointers stay valid, and no other producer writes, as long as this one lives.
@@ -35,7 +36,8 @@ impl Producer {
         Self { bytes, mask: size as u64 - 1, head, tail, bell }
     }
 
-    /// Writes `record` and publishes it; false, and nothing written, if it does not fit.
+    /// Writes `record` and publishes it. Returns false, and writes nothing, if the record does not
+    /// fit.
     pub fn push(&mut self, record: &[u8]) -> bool {
         // SAFETY: `new` promises that the counters live as long as this producer.
         let (head, tail) = unsafe { (&*self.head, &*self.tail) };
@@ -48,8 +50,8 @@ impl Producer {
         }
         let start = (at & self.mask) as usize;
         let first = record.len().min(size as usize - start);
-        // SAFETY: the ring has `size` bytes, and the consumer reads them atomically, too: a consumer
-        // that takes over may read bytes that this overwrites.
+        // SAFETY: the ring has `size` bytes, and the consumer reads them atomically, too: a
+        // consumer that takes over may read bytes that this overwrites.
         let ring = unsafe {
             core::slice::from_raw_parts(self.bytes.cast::<AtomicU8>().cast_const(), size as usize)
         };

@@ -1,16 +1,17 @@
-//! The memory that a process shares with its node's collector: one memfd per process.
+//! Segment: the memory that a process shares with its node's collector, one memfd per process.
 //!
 //! ```text
-//! 0                Process          header: identity, clock anchor, settings that readers need
-//! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved; a file that comes back to its place has its entry again
+//! 0                Process          header: identity, clock anchor, settings for consumers
+//! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved; a file that is loaded
+//!                                   at its former place gets its former entry
 //! ADDRESSES_OFFSET [Address]        interned addresses by id
 //! THREADS_OFFSET   [ThreadArea]     one per application thread: header, region slots, ring
 //! ```
 //!
-//! The file is sparse: what is never written costs no memory. Writers are the process's threads,
-//! each in its own area; the reader is one collector thread, here or in another process. Every
-//! field that both sides touch is atomic. Readers must treat the content as hostile: a process may
-//! die in mid-write.
+//! The file is sparse: pages that are never written cost no memory. The producers are the process's
+//! threads, each in its own area; the consumer is one collector thread, in this or in another
+//! process. Every field that both sides access is atomic. Consumers must treat the content as
+//! hostile: a process may die in mid-write.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -19,18 +20,19 @@ use crate::doorbell::Doorbell;
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
 
-/// Most modules that a process can load during its life: files, each with its places. The last entry stands
-/// for all that come later.
+/// Maximum number of modules that a process can load during its life, counted per file and place.
+/// The last entry stands for all later modules.
 pub const MAX_MODULES: usize = 4096;
-/// Most distinct addresses that a process can intern; beyond it stacks are cut and counted.
+/// Maximum number of distinct addresses that a process can intern. Beyond it stacks are truncated
+/// and counted.
 pub const MAX_ADDRESSES: usize = 1 << 19;
-/// Most application threads at a time; threads beyond it are not sampled, and counted.
+/// Maximum number of application threads at a time. Further threads are not sampled but counted.
 pub const MAX_THREADS: usize = 512;
-/// Entries of a thread's region table.
+/// Number of entries of a thread's region table.
 pub const MAX_SLOTS: usize = 256;
-/// Entries of a thread's partner table. A power of two.
+/// Number of entries of a thread's partner table. A power of two.
 pub const MAX_PARTNERS: usize = 512;
-/// Longest module path, in bytes.
+/// Maximum length of a module path, in bytes.
 pub const MAX_PATH: usize = 976;
 
 /// Offset of the module table, in bytes.
@@ -41,7 +43,7 @@ pub const ADDRESSES_OFFSET: usize = MODULES_OFFSET + MAX_MODULES * size_of::<Mod
 pub const THREADS_OFFSET: usize =
     (ADDRESSES_OFFSET + MAX_ADDRESSES * size_of::<Address>()).next_multiple_of(1 << 12);
 
-/// What drives the samples.
+/// Clock that triggers the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ClockKind {
@@ -54,7 +56,7 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
-    /// The kind with this number, or the default for an unknown one.
+    /// Returns the kind with this number; [`ClockKind::Cpu`] for an unknown number.
     pub fn from_u32(value: u32) -> Self {
         match value {
             1 => Self::Timer,
@@ -80,7 +82,8 @@ pub struct Process {
     pub period_ns: AtomicU64,
     /// Sampling period in stamps.
     pub period_stamps: AtomicU64,
-    /// The period that the timers in use can keep, in stamps: that one, or the kernel's tick if it is longer.
+    /// Period that the timers in use can keep, in stamps: the sampling period, or the kernel's tick
+    /// if that is longer.
     pub kept_period_stamps: AtomicU64,
     /// A [`ClockKind`].
     pub clock: AtomicU32,
@@ -96,49 +99,52 @@ pub struct Process {
     pub ns_per_ticks_q32: AtomicU64,
     /// Stamp at which the observed run begins: return of MPI_Init, or the process's own start.
     pub begin_stamp: AtomicU64,
-    /// Stamp at which it ends (entry of MPI_Finalize, or the end of the process); 0 until then.
+    /// Stamp at which the observed run ends (entry of MPI_Finalize, or the end of the process); 0
+    /// until then.
     pub end_stamp: AtomicU64,
-    /// Entries used in the module table.
+    /// Number of entries used in the module table.
     pub modules: AtomicU32,
-    /// Entries used in the address table; id 0 is never used.
+    /// Number of entries used in the address table, including the reserved id 0.
     pub addresses: AtomicU32,
-    /// Thread areas ever used.
+    /// Number of thread areas ever used.
     pub threads: AtomicU32,
-    /// Application threads that are not sampled, or not to their end.
+    /// Number of application threads that are not sampled, or not to their end.
     pub unsampled_threads: AtomicU32,
-    /// Why return addresses are not marked, the number of a `plimsoll_agent::marks::retreat::Reason`; 0 where they are.
+    /// Reason why marks are disabled, the number of a `plimsoll_agent::marks::retreat::Reason`; 0
+    /// while marks are enabled.
     pub marks_off: AtomicU32,
-    /// For whom sampling stepped aside, the number of a `plimsoll_agent::process::Aside`; 0 where it did not.
+    /// User of the sampling signal for which sampling was disabled, the number of a
+    /// `plimsoll_agent::process::Aside`; 0 if none.
     pub stepped_aside: AtomicU32,
-    /// Set when code of ours failed and nothing was measured from then on.
+    /// Nonzero after the agent's code failed; nothing is measured from then on.
     pub failed: AtomicU32,
-    /// Counts the readers that have taken over: when it changes, every thread says everything again,
-    /// beginning with [`crate::record::Record::Lost`].
+    /// Number of changes of the consumer. After each change, every thread describes its stack and
+    /// slots anew, beginning with [`crate::record::Record::Lost`].
     pub reader: AtomicU32,
-    /// Not 0: the process is about to end without MPI_Finalize, and waits for a report. The code is
-    /// the hooks' own.
+    /// Nonzero: the process is about to end without MPI_Finalize and waits for a report. The value
+    /// is a code defined by the hooks.
     pub ending: AtomicU32,
-    /// Steps that the collector has made towards the report of this process's end, in steps of 2;
-    /// odd when it has reported.
+    /// Progress of the collector towards the report of this process's end: increases by 2 per step,
+    /// odd after the report.
     pub reported: AtomicU32,
-    /// Not 0: that report ended the run, but the process that announced its end lives on, and comes to
-    /// MPI_Finalize. Set before `reported` says so.
+    /// Nonzero: the report ended the run, but the process that announced its end still runs and
+    /// reaches MPI_Finalize. Set before `reported` becomes odd.
     pub outlived: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
-    /// Nothing is known but samples: the application's calls are not measured.
+    /// Nonzero in sampling-only mode: the application's calls are not measured.
     pub only_samples: AtomicU32,
-    /// Device and inode of the memory's own file: a number that stands for another file now is not the
-    /// segment's, whatever that file holds.
+    /// Device of the segment's file. With `inode` the file's identity: a file descriptor number
+    /// that now refers to another file is not the segment's, whatever that file holds.
     pub device: AtomicU64,
-    /// As above.
+    /// Inode of the segment's file.
     pub inode: AtomicU64,
-    /// Rung where the collector has something to do before its next look: a ring fills, thread areas run
+    /// Doorbell that wakes the collector before its next poll: a ring fills, thread areas run
     /// short, or the process is about to end.
     pub bell: Doorbell,
-    /// Those of `unsampled_threads` that have no area, because all were in use.
+    /// Number of the `unsampled_threads` without an area, because all areas were in use.
     pub unseen_threads: AtomicU32,
-    /// What is not followed: bits of [`crate::sync::unfollowed`].
+    /// Bits of [`crate::sync::unfollowed`] for what the process does not follow.
     pub unfollowed: AtomicU32,
 }
 
@@ -147,9 +153,9 @@ pub struct Process {
 pub struct ModuleEntry {
     /// Load bias: runtime address minus address in the file.
     pub bias: AtomicU64,
-    /// Runtime addresses of its executable segments: first.
+    /// First runtime address of the executable segments.
     pub start: AtomicU64,
-    /// One past the last.
+    /// One past the last runtime address of the executable segments.
     pub end: AtomicU64,
     /// Bytes used in `path`.
     pub path_bytes: AtomicU32,
@@ -158,7 +164,7 @@ pub struct ModuleEntry {
     pad: [AtomicU32; 2],
     /// GNU build-id.
     pub build_id: [AtomicU8; 20],
-    /// Path as the loader knows it; the main program's is resolved. Not UTF-8 by promise.
+    /// Path as the loader knows it; the main program's path is resolved. Not necessarily UTF-8.
     pub path: [AtomicU8; MAX_PATH],
 }
 
@@ -173,22 +179,23 @@ pub struct Address {
     pub flags: AtomicU32,
 }
 
-/// The address was a program counter: symbols are looked up at it, not before it.
+/// Flag of an address that was a program counter: symbols are looked up at the address, not one
+/// byte before it.
 pub const ADDRESS_IS_LEAF: u32 = 1;
 
-/// Life of a thread area.
+/// Life cycle of a thread area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ThreadState {
-    /// Never used, or given back by the collector.
+    /// The area was never used, or the collector has freed it.
     Free = 0,
-    /// A thread writes here.
+    /// A live thread writes into the area.
     Live = 1,
     /// The thread has ended; the collector reads the rest and then frees the area.
     Ended = 2,
 }
 
-/// Counters and clear state of one thread.
+/// Counters and public state of one thread.
 #[repr(C)]
 pub struct Thread {
     /// A [`ThreadState`].
@@ -197,52 +204,52 @@ pub struct Thread {
     pub tid: AtomicU32,
     /// Address id of the thread's start routine; 0 for the initial thread.
     pub start_routine: AtomicU32,
-    /// Counts the lives of this area, so that a reader notices a new thread in it.
+    /// Number of threads that have used this area, so that the consumer notices a new thread.
     pub generation: AtomicU32,
-    /// Bytes ever written into the ring.
+    /// Total bytes written into the ring.
     pub head: AtomicU64,
-    /// Bytes ever read from it; owned by the collector.
+    /// Total bytes read from the ring; written by the collector only.
     pub tail: AtomicU64,
-    /// Slot of the wrapped call that is open, plus one; 0 if none is.
+    /// Slot of the open wrapped call, plus one; 0 if no call is open.
     pub open_slot: AtomicU32,
     /// The `plimsoll_calls::CallId` of the open call.
     pub open_call: AtomicU32,
-    /// Stamp of its entry.
+    /// Stamp of the open call's entry.
     pub open_stamp: AtomicU64,
-    /// Samples taken.
+    /// Number of samples taken.
     pub samples: AtomicU64,
-    /// Records dropped because the ring was full.
+    /// Number of records lost because the ring was full.
     pub lost: AtomicU64,
-    /// Samples whose outer frames are missing.
+    /// Number of truncated stacks, without their outer frames.
     pub truncated: AtomicU64,
-    /// Return addresses marked.
+    /// Number of return addresses marked.
     pub marks_planted: AtomicU64,
-    /// Samples that found the mark where it was to be.
+    /// Number of unwinds that reached the mark.
     pub marks_hit: AtomicU64,
-    /// Samples that did not.
+    /// Number of unwinds that missed the mark and reached the outermost frame.
     pub marks_stale: AtomicU64,
-    /// Shortened stacks that were held against the whole one.
+    /// Number of shortened stacks that were compared with the whole stack.
     pub marks_verified: AtomicU64,
-    /// Of these, the ones that differed.
+    /// Number of `marks_verified` stacks that differed.
     pub marks_mismatched: AtomicU64,
-    /// Wrapped calls that returned.
+    /// Number of wrapped calls that returned.
     pub calls: AtomicU64,
-    /// Of these, calls of MPI.
+    /// Number of MPI calls among `calls`.
     pub mpi_calls: AtomicU64,
-    /// Time stamp counter ticks spent in our signal handler, on the CPU.
+    /// Time stamp counter ticks spent on the CPU in the agent's signal handler.
     pub handler_ticks: AtomicU64,
-    /// Stamp of the last timed record: what the thread did since is not yet in the ring.
+    /// Stamp of the last timed record. The ring does not yet cover the time since then.
     pub last_stamp: AtomicU64,
-    /// Number of global synchronisations that have an index: the next one's.
+    /// Number of synchronisations of all ranks that have an index; equals the next index.
     pub syncs: AtomicU64,
-    /// The most recent one's index that was recorded, plus one.
+    /// Index of the last recorded synchronisation of all ranks, plus one.
     pub synced: AtomicU64,
-    /// Entries of the partner table that are in use.
+    /// Number of entries of the partner table in use.
     pub partners: AtomicU32,
 }
 
 impl Thread {
-    /// Sets to zero what is counted over a run.
+    /// Resets the counters of a run to zero.
     pub fn clear_counters(&self) {
         for counter in [
             &self.samples,
@@ -262,23 +269,23 @@ impl Thread {
     }
 }
 
-/// One entry of a region table: calls of one wrapped call from one call path, since the last
-/// tally or exit record. Durations in time stamp counter ticks.
+/// One entry of a region table: totals of a wrapped call from one call path, since the slot's last
+/// tally record. Durations are in time stamp counter ticks.
 #[repr(C)]
 pub struct SlotCounters {
-    /// Calls.
+    /// Number of calls.
     pub count: AtomicU64,
-    /// Sum of durations.
+    /// Sum of durations, in time stamp counter ticks.
     pub sum: AtomicU64,
     /// Bytes moved.
     pub bytes: AtomicU64,
 }
 
-/// One entry of a partner table: messages between the thread's rank and another one in calls from one
+/// One entry of a partner table: messages between the thread's rank and a partner in calls from one
 /// call path, since the last partner record. See [`crate::partner_table`].
 #[repr(C)]
 pub struct PartnerCounters {
-    /// Slot of the call path plus one, above; the partner, below. 0: unused.
+    /// Slot of the call path plus one in the upper half, partner in the lower half. 0: unused.
     pub key: AtomicU64,
     /// Messages sent to the partner.
     pub sent: AtomicU64,
@@ -290,7 +297,7 @@ pub struct PartnerCounters {
     pub waited: AtomicU64,
 }
 
-/// A thread's part of the segment; its ring follows directly.
+/// A thread's area in the segment; the thread's ring follows directly.
 #[repr(C, align(4096))]
 pub struct ThreadArea {
     /// Counters and state.
@@ -301,29 +308,29 @@ pub struct ThreadArea {
     pub partners: [PartnerCounters; MAX_PARTNERS],
 }
 
-/// Bytes of a thread area with its ring.
+/// Returns the size of a thread area with its ring, in bytes.
 pub const fn thread_area_bytes(ring_bytes: usize) -> usize {
     size_of::<ThreadArea>() + ring_bytes
 }
 
-/// Offset of a thread's area in the segment.
+/// Returns the offset of a thread's area in the segment, in bytes.
 pub const fn thread_offset(index: usize, ring_bytes: usize) -> usize {
     THREADS_OFFSET + index * thread_area_bytes(ring_bytes)
 }
 
-/// Bytes of a segment with all thread areas.
+/// Returns the size of a segment with all thread areas, in bytes.
 pub const fn segment_bytes(ring_bytes: usize) -> usize {
     thread_offset(MAX_THREADS, ring_bytes)
 }
 
-/// Number of whole thread areas in a segment of `bytes` bytes.
+/// Returns the number of whole thread areas in a segment of `bytes` bytes, at most [`MAX_THREADS`].
 pub const fn areas_in(bytes: u64, ring_bytes: usize) -> usize {
     let areas = bytes.saturating_sub(THREADS_OFFSET as u64) / thread_area_bytes(ring_bytes) as u64;
     if areas < MAX_THREADS as u64 { areas as usize } else { MAX_THREADS }
 }
 
-/// Ring size for a sampling period: room for about 30 s of samples of 32 bytes, at least 256 KiB,
-/// at most 8 MiB.
+/// Returns the ring size in bytes for a sampling period: room for about 30 s of samples of 32
+/// bytes, at least 256 KiB, at most 8 MiB.
 pub const fn ring_bytes_for(period_ns: u64) -> usize {
     let samples = 30_000_000_000 / if period_ns == 0 { 1 } else { period_ns };
     let wanted = samples.saturating_mul(32);

@@ -1,52 +1,54 @@
-//! Synchronisations of ranks, as records name them.
+//! Synchronisations (collectives that release all their ranks together), as records name them.
 
-/// Ranks that synchronised.
+/// Identity of a synchronisation: its ranks and its index among theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sync {
-    /// Which ranks; `None`: all of them.
+    /// Subgroup of ranks that synchronised; `None`: all ranks of the job.
     pub part: Option<Part>,
-    /// How many synchronisations of these ranks came before: the same on each of them.
+    /// Number of earlier synchronisations of these ranks. All of the ranks agree on the number.
     pub index: u64,
 }
 
-/// Some of the ranks: the members of a communicator that is not the world's.
+/// Subgroup of ranks: the members of a communicator other than the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Part {
-    /// What its members call it: a hash of their ranks.
+    /// Name that all members use: a hash of their ranks.
     pub name: u32,
-    /// How many they are: one at least.
+    /// Number of members, at least 1.
     pub ranks: u32,
 }
 
-/// The ranks that a call has synchronised.
+/// Ranks that a wrapped call has synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
-    /// All of them.
+    /// All ranks; the index is assigned when the call is recorded.
     All,
-    /// All of them, in a collective that was started when it was its turn to get this index.
+    /// All ranks, in a collective that took this index when it was started.
     AllSince(u64),
-    /// Some, and how many synchronisations of theirs came before.
+    /// Members of a subgroup, and the number of their earlier synchronisations.
     Part(Part, u64),
 }
 
-/// Number of groups of ranks whose synchronisations a process follows; further groups are left out.
+/// Maximum number of subgroups per process with synchronisations that are followed; those of
+/// further subgroups are left out.
 pub const MAX_PARTS: usize = 1024;
 
-/// Number of threads of a process that may live at the same time with their course followed.
+/// Maximum number of simultaneously live threads of a process with a temporal context tree.
 pub const MAX_COURSES: usize = 64;
 
-/// What is not followed, as bits.
+/// Bits for what a process does not follow.
 pub mod unfollowed {
-    /// Synchronisations of further parts of the ranks: there are too many.
+    /// Synchronisations of further subgroups, beyond [`MAX_PARTS`](super::MAX_PARTS).
     pub const PARTS: u32 = 1;
-    /// Those by other threads than the one that called MPI_Init.
+    /// Synchronisations by threads other than the one that called MPI_Init.
     pub const OTHER_THREADS: u32 = 2;
-    /// What further threads did: too many live at the same time.
+    /// Temporal context trees of further threads, beyond [`MAX_COURSES`](super::MAX_COURSES) live
+    /// at the same time.
     pub const COURSES: u32 = 4;
 }
 
-/// The level of a synchronisation: level l holds one in 2^l, spread by a hash, so that no rhythm of
-/// the program decides which are kept.
+/// Returns the level of a synchronisation. A fraction 1/2^l of all indices has level l or higher,
+/// chosen by a hash, so that no periodicity of the program decides which of them are kept.
 pub fn level(index: u64) -> u32 {
     let mut hash = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,23 +56,25 @@ pub fn level(index: u64) -> u32 {
     (hash ^ (hash >> 31)).trailing_zeros()
 }
 
-/// So many synchronisations of a part are followed one by one; of as many more, then of each number twice
-/// as large, so many again.
+/// Number of synchronisations of a subgroup that are followed per block. The first 4096 are all
+/// followed; each later block is twice as long as the one before and contributes about 4096 more.
 const FOLLOWED_PER_BLOCK: u64 = 4096;
 
-/// The least level of the synchronisations of a part that are followed where this one is: solvers
-/// synchronise rows and columns of ranks a million times, and a record of each would cost more than it
-/// says. The same on all members, since it is by the index alone.
+/// Returns the minimum [`level`] at which a subgroup's synchronisation with this index is followed.
+/// Solvers synchronise rows and columns of ranks a million times, and a record of each would cost
+/// more than it is worth. All members agree, since the level depends on the index alone.
 pub fn least_level(index: u64) -> u32 {
     (index / FOLLOWED_PER_BLOCK + 1).ilog2()
 }
 
-/// Whether a synchronisation of a part is followed, so that all of its members can be compared.
+/// Returns whether a subgroup's synchronisation is followed. All members follow the same ones, so
+/// that they can be compared.
 pub fn is_followed(index: u64) -> bool {
     level(index) >= least_level(index)
 }
 
-/// Whether it is recorded: it is followed, or what is followed begins after it.
+/// Returns whether a subgroup's synchronisation is recorded: if it is followed itself, or if the
+/// next one is, because the interval of the next one begins here.
 pub fn is_recorded(index: u64) -> bool {
     is_followed(index) || is_followed(index + 1)
 }

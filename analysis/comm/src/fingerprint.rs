@@ -1,7 +1,7 @@
-//! Hashes that are the same on every machine and in every build, so that processes can compare what
-//! they have without sending it: FNV-1a of 64 bits, by Fowler, Noll and Vo.
+//! Hashes that are equal on every machine and in every build, so that processes can compare values
+//! without sending them: FNV-1a of 64 bits, by Fowler, Noll and Vo.
 
-/// The hash of no bytes, with which every hash begins.
+/// Hash of the empty text, with which every hash begins.
 pub const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Extends a hash by further bytes.

@@ -1,4 +1,4 @@
-//! How the processes of a job exchange values.
+//! Exchange of values between the processes of a job.
 //!
 //! A [`communicator::Communicator`] sends and receives bytes; broadcast, reduction and gathering
 //! stand on top of it. [`mpi::MpiCommunicator`] is the job's own MPI, found at run time;

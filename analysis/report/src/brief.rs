@@ -1,4 +1,4 @@
-//! What is said on stderr when the job ends.
+//! The brief summary on stderr at the end of the job.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use super::{WIDTH, tree};
 use plimsoll_summary::Summary;
 use plimsoll_summary::printable::whole_path;
 
-/// Most lines that a job may find in its stderr, warnings at its start included.
+/// Maximum number of lines in the job's stderr, warnings at its start included.
 pub const BRIEF_LINES: usize = 20;
-/// What each line begins with.
+/// Prefix of each line.
 const PREFIX: &str = "plimsoll: ";
-/// Losses that are told; all of them are in the report.
+/// Maximum number of losses shown; all losses are in the report.
 const MAX_LOSSES: usize = 4;
-/// Notes that are told.
+/// Maximum number of notes shown.
 const MAX_NOTES: usize = 2;
-/// Lines of the tree of a process without MPI.
+/// Maximum number of lines of the tree of a process without MPI.
 const TREE_LINES: usize = 10;
 
-/// The brief summary in at most `lines` lines (at least one), each with prefix and line end; the
-/// last names the report.
+/// Returns the brief summary in at most `lines` lines (at least one), each with prefix and line
+/// end. The last line names the report.
 pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
     let mut page = Page::new(WIDTH - PREFIX.len());
     page.paragraph("", &headline(summary), 2);

@@ -13,7 +13,7 @@ const TEXT: &str = "txt";
 const JSON: &str = "json";
 const HTML: &str = "html";
 
-/// The reports of a summary.
+/// Reports of a summary.
 pub struct Files<'s> {
     summary: &'s mut Summary,
     extensions: Vec<&'static str>,
@@ -22,7 +22,7 @@ pub struct Files<'s> {
 }
 
 impl<'s> Files<'s> {
-    /// The reports in the formats that are wanted.
+    /// Builds the reports in the requested formats.
     pub fn of(summary: &'s mut Summary, formats: &Formats) -> Self {
         let wanted = [(TEXT, formats.text), (JSON, formats.json), (HTML, formats.html)];
         let extensions = wanted.into_iter().filter_map(|(it, is)| is.then_some(it)).collect();

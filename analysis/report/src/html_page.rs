@@ -1,9 +1,10 @@
 //! The page: one HTML file that shows a summary interactively, without any other file.
 //!
-//! The program of the page (TypeScript, `analysis/report/page/`) is built beforehand into one asset.
-//! A page is that asset with data blocks in the place of a marker. A data block is a `<script>` element
-//! of a type that browsers do not run; the element holds base64 of zlib-compressed bytes. Base64
-//! contains no `<`, so no name of the observed program can end the element.
+//! The program of the page (TypeScript, `analysis/report/page/`) is built beforehand into one
+//! asset. A page is that asset with data blocks in the place of a marker. A data block is a
+//! `<script>` element of a type that browsers do not run; the element holds base64 of
+//! zlib-compressed bytes. Base64 contains no `<`, so no name of the observed program can end the
+//! element.
 //!
 //! | block | content |
 //! |---|---|
@@ -31,24 +32,24 @@ use serde::Serialize;
 
 use plimsoll_summary::{SideFile, Summary};
 
-/// The page without data.
+/// Page without data.
 const SHELL: &str = include_str!("../page/dist/page.html");
-/// What the data blocks replace.
+/// Marker that the data blocks replace.
 const MARKER: &str = "<!--data-->";
 /// Compression level of zlib, 0 to 9: higher levels cost twice the time for a few percent.
 const LEVEL: u32 = 4;
-/// Bytes that are compressed at once.
+/// Number of bytes that are compressed at once.
 const PIECE_BYTES: usize = 32 << 10;
-/// Maximum size of a timeline's file that a page takes in.
+/// Maximum size of a timeline's file that a page includes, in bytes.
 const MAX_TIMELINE_BYTES: u64 = 32 << 20;
-/// How the file of a timeline begins, within its first bytes.
+/// Text near the begin of a timeline's file.
 const TIMELINE_SCHEMA: &[u8] = b"\"plimsoll-timeline/";
 
-/// Writes the page of a summary. `beside` is the directory of the summary's file, in which the files
-/// stand that the summary names; `None` where there is no such directory.
+/// Writes the page of a summary. `beside` is the directory of the summary's file, with the files
+/// that the summary names; `None` without such a directory.
 ///
 /// # Errors
-/// Those of `to`. A file that is missing or damaged is no error: the page says so.
+/// Errors of `to`. A missing or damaged file is no error: the page says so.
 pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
     let (head, tail) = SHELL.split_once(MARKER).unwrap_or((SHELL, ""));
     to.write_all(head.as_bytes())?;
@@ -95,8 +96,8 @@ fn json(to: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     Ok(serde_json::to_writer(to, value)?)
 }
 
-/// Opens a file that a summary names. The name must be one of the summary's own directory: a summary
-/// from elsewhere must not bring other files of the user into a page.
+/// Opens a file that a summary names. The name must be one of the summary's own directory: a
+/// summary from elsewhere must not bring other files of the user into a page.
 fn side(named: &SideFile, beside: Option<&Path>) -> io::Result<File> {
     let other = |reason: &str| io::Error::other(reason.to_owned());
     let name = named.file.as_deref().ok_or_else(|| other("The run wrote no such file."))?;

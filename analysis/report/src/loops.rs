@@ -12,7 +12,7 @@ const MAX_CLUSTERS: usize = 3;
 /// Maximum length of a list of iterations, in characters.
 const MAX_LIST_CHARS: usize = 40;
 
-/// The loops that take most of the run, one sentence for each.
+/// Returns one sentence for each of the loops that take most of the run.
 pub fn hottest(summary: &Summary) -> Vec<String> {
     let is_shown = |it: &&Loop| it.iterations.accepted > 1 && it.fraction >= MIN_LOOP_FRACTION;
     summary.loops.iter().filter(is_shown).take(MAX_LOOPS).map(sentence).collect()

@@ -1,4 +1,5 @@
-//! Where reports go: names, and files that appear whole or not at all and never replace another.
+//! Output of reports: file names, and files that appear whole or not at all and never replace
+//! another.
 
 mod draft;
 mod place;

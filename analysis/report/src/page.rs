@@ -1,4 +1,4 @@
-//! Lines of bounded width that hold nothing but printable ASCII.
+//! Lines of bounded width that contain only printable ASCII.
 
 pub use plimsoll_summary::phrase::TIED;
 
@@ -10,7 +10,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page of this many columns.
+    /// Builds an empty page with this number of columns.
     pub fn new(width: usize) -> Self {
         Self { width, lines: Vec::new() }
     }
@@ -25,8 +25,8 @@ impl Page {
         self.lines.push(line.trim_end().to_owned());
     }
 
-    /// Appends a paragraph behind a label, broken between words, the further lines indented like
-    /// the first word. At most `most` lines, the last then ends in `...`.
+    /// Appends a paragraph after a label, broken between words, with further lines indented like
+    /// the first word. Uses at most `most` lines; if the text is cut, the last line ends in `...`.
     pub fn paragraph(&mut self, label: &str, text: &str, most: usize) {
         let indent = label.len();
         let room = self.width.saturating_sub(indent);
@@ -58,23 +58,24 @@ impl Page {
         self.lines.append(&mut other.lines);
     }
 
-    /// Keeps the first lines.
+    /// Keeps the first `lines` lines.
     pub fn truncate(&mut self, lines: usize) {
         self.lines.truncate(lines);
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// All lines, each behind a prefix.
+    /// Returns all lines, each after a prefix.
     pub fn text(&self, prefix: &str) -> String {
         self.lines.iter().map(|line| format!("{prefix}{line}\n")).collect()
     }
 }
 
-/// What a terminal must not interpret becomes `?`: names come from binaries, arguments and files.
+/// Replaces characters that a terminal must not interpret by `?`: names come from binaries,
+/// arguments and files.
 fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         ' '..='~' | TIED => c,

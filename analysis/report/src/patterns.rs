@@ -1,14 +1,15 @@
-//! Biclusters in sentences: which ranks differ from the others, in which contexts.
+//! Biclusters in sentences: ranks that differ from the others, and the contexts in which they
+//! differ.
 
 use plimsoll_summary::phrase::{counted, end_of, percent, ranks};
 use plimsoll_summary::{Bicluster, Summary};
 
-/// Most biclusters that are shown.
+/// Maximum number of biclusters shown.
 const MAX_BICLUSTERS: usize = 2;
-/// Most contexts of one that are named.
+/// Maximum number of contexts named per bicluster.
 const MAX_NAMES: usize = 2;
 
-/// A sentence for each of the biclusters that explain most.
+/// Returns a sentence for each of the biclusters that explain most.
 pub fn patterns(summary: &Summary) -> Vec<String> {
     summary.biclusters.iter().take(MAX_BICLUSTERS).map(|it| pattern(summary, it)).collect()
 }

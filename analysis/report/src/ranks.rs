@@ -8,7 +8,8 @@ const MAX_CLUSTERS: usize = 4;
 /// Maximum length of a list of ranks, in characters.
 const MAX_LIST_CHARS: usize = 40;
 
-/// The clusters of ranks, largest first; `None` if all ranks behave alike or nothing is known.
+/// Returns the clusters of ranks, largest first; `None` if all ranks behave alike or nothing is
+/// known.
 pub fn rank_clusters(summary: &Summary) -> Option<String> {
     let clusters = &summary.clusters;
     if clusters.len() < 2 {
@@ -33,7 +34,7 @@ fn rank_cluster(cluster: &RankCluster) -> String {
     }
 }
 
-/// The clusters of threads that do not communicate; `None` if there is no such thread.
+/// Returns the clusters of threads that do not communicate; `None` if there is no such thread.
 pub fn thread_clusters(summary: &Summary) -> Option<String> {
     let clusters = &summary.thread_clusters;
     if clusters.is_empty() {

@@ -1,11 +1,11 @@
-//! A loss in sentences: where it shows and what brings it about.
+//! A loss in sentences: its symptom and its causes.
 
 use plimsoll_summary::phrase::{
     bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
 };
 use plimsoll_summary::{Cause, FrameKind, Label, Loss, LossKind, Summary, WhenKind};
 
-/// The whole loss in one sentence.
+/// Returns the whole loss in one sentence.
 pub fn gist(summary: &Summary, loss: &Loss) -> String {
     let of = summary.run.ranks;
     let (slow, waiting) = (ranks(&loss.slow_ranks, of), waiting(&loss.waiting_ranks, of));
@@ -33,7 +33,7 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
     }
 }
 
-/// When the loss happens; `None` for a steady loss.
+/// Returns when the loss occurs; `None` for a steady loss.
 pub fn happens(loss: &Loss) -> Option<String> {
     let when = loss.when?;
     let (from, to) = (seconds(when.from_s), seconds(when.to_s));
@@ -46,7 +46,7 @@ pub fn happens(loss: &Loss) -> Option<String> {
     }
 }
 
-/// Where it shows.
+/// Returns where the loss shows.
 pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
     let (of, list) = (summary.run.ranks, &loss.waiting_ranks);
     let (waiters, waiting) = (ranks(list, of), waiting(list, of));
@@ -74,7 +74,8 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
     }
 }
 
-/// Which ranks are waited for: `ranks 0-2 wait for rank 3 (87 %)`; `None` where no partner is known.
+/// Returns the ranks that are waited for: `ranks 0-2 wait for rank 3 (87 %)`; `None` if no partner
+/// is known.
 pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
     let of = summary.run.ranks;
@@ -91,7 +92,7 @@ pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
     Some(format!("{} for {}{more}", waiting(&loss.waiting_ranks, of), named.join(", ")))
 }
 
-/// What brings it about; `None` where that is not known.
+/// Returns the main cause; `None` if unknown.
 pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     if loss.kind == LossKind::Oversubscription {
         return Some(crowded(summary));
@@ -115,23 +116,23 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     })
 }
 
-/// The further causes, one after the other; `None` if there are none.
+/// Returns the further causes, one after the other; `None` if there are none.
 pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
     let others = loss.causes.get(1..).filter(|others| !others.is_empty())?;
     let name = |cause: &Cause| {
-        // A function's name says enough; that of what holds a loop does not.
+        // A function is identified by its name, a loop is not.
         let name = match cause.path.last() {
             Some(end) if end.kind == FrameKind::Function => frame(end),
             _ => end_of(&cause.path),
         };
         let phase = summary.phases.get(loss.phase as usize);
-        // Groups have functions of the same name for tasks of their own.
+        // Groups with separate tasks have functions of the same name.
         let group = cause.group.filter(|group| loss.group != Some(*group));
         let group = group.and_then(|group| phase?.groups.get(group as usize));
         let place = group.map(|group| format!(" on {}", ranks(&group.ranks, summary.run.ranks)));
         let place = place.unwrap_or_default();
-        // Parts of what is evened out add up to more than the loss.
+        // Causes that even each other out add up to more than the loss.
         match loss.evened_out {
             true => format!("{name}{place} ({} uneven)", seconds(cause.seconds)),
             false => format!("{name}{place} ({} of the loss)", percent(cause.share)),
@@ -148,7 +149,7 @@ pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
     Some(sentence)
 }
 
-/// `48,000 calls of MPI_Sendrecv, 1.4 ms and 8.0 KiB each`.
+/// Returns the calls of a symptom: `48,000 calls of MPI_Sendrecv, 1.4 ms and 8.0 KiB each`.
 fn calls(loss: &Loss) -> String {
     let symptom = &loss.symptom;
     let place = end_of(&symptom.path);
@@ -171,19 +172,20 @@ fn calls(loss: &Loss) -> String {
     sentence
 }
 
-/// What a symptom's time is mostly made of, if the breakdown says more than its label does.
+/// Returns the label with most of a symptom's time, if it is more specific than the symptom's
+/// label.
 fn dominant(loss: &Loss) -> Option<(Label, f64)> {
     let parts = loss.symptom.breakdown.iter().filter(|(label, _)| **label != loss.label);
     let (label, fraction) = parts.max_by(|a, b| a.1.total_cmp(b.1))?;
     (*fraction > 0.2).then_some((*label, *fraction))
 }
 
-/// A label in words.
+/// Returns a label in words.
 pub fn words(label: Label) -> String {
     label.name().replace('_', " ")
 }
 
-/// The most crowded node: `8 ranks share 2 cores of laptop`.
+/// Returns the most crowded node: `8 ranks share 2 cores of laptop`.
 fn crowded(summary: &Summary) -> String {
     let run = &summary.run;
     let load = |ranks: &str, cores: u32| rank_count(ranks) as f64 / f64::from(cores.max(1));

@@ -1,4 +1,4 @@
-//! The text summary: the verdict first, all of it on one screen.
+//! The text summary: the verdict first, the whole summary on one screen.
 
 use super::loops::hottest;
 use super::page::{Page, TIED};
@@ -10,19 +10,20 @@ use plimsoll_summary::KILLED;
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
 use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
 
-/// Most lines of a text summary.
+/// Maximum number of lines of a text summary.
 pub const TEXT_LINES: usize = 40;
-/// Lines of the tree in the summary of a run without losses.
+/// Maximum number of lines of the tree in the summary of a run without losses.
 const TREE_LINES: usize = 14;
-/// Most notes that are shown.
+/// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
-/// Lines of what is never cut off: more than the longest advice has.
+/// Line limit of paragraphs that are never cut off: more than the longest advice has.
 const WHOLE: usize = 12;
 
-/// The text summary.
+/// Returns the text summary.
 pub fn text(summary: &Summary) -> String {
     let mut page = head(summary);
-    // The end is longest with all losses in it; then those that are shown are known.
+    // The end is longest with all losses in it. After this first layout the number of shown losses
+    // is known.
     let room = TEXT_LINES - tail(summary, summary.losses.len()).len() - 1;
     let mut shown = 0;
     if !summary.losses.is_empty() {
@@ -38,18 +39,18 @@ pub fn text(summary: &Summary) -> String {
     page.text("")
 }
 
-/// Whether the program used MPI.
+/// Returns whether the program used MPI.
 pub fn has_mpi(summary: &Summary) -> bool {
     summary.run.mpi.abi != MpiAbi::None
 }
 
-/// The program's name without its directories.
+/// Returns the program's name without its directories.
 pub fn program(summary: &Summary) -> &str {
     let executable = summary.run.executable.as_str();
     executable.rsplit('/').next().unwrap_or(executable)
 }
 
-/// Job, ranks, nodes, time, efficiency.
+/// Returns job, ranks, nodes, time and efficiency.
 pub fn headline(summary: &Summary) -> String {
     let run = &summary.run;
     let elapsed = seconds(run.elapsed_s);
@@ -76,7 +77,7 @@ pub fn headline(summary: &Summary) -> String {
     )
 }
 
-/// What the run's end was, if it was not the regular one.
+/// Returns how the run ended, if it did not end regularly.
 pub fn irregular_end(summary: &Summary) -> Option<String> {
     let run = &summary.run;
     (!run.complete).then(|| {
@@ -89,7 +90,7 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
     })
 }
 
-/// The verdict in a sentence.
+/// Returns the verdict in a sentence.
 pub fn verdict(summary: &Summary) -> String {
     let elapsed_s = summary.run.elapsed_s;
     let Some(first) = summary.losses.first() else {
@@ -127,8 +128,8 @@ pub fn verdict(summary: &Summary) -> String {
     }
 }
 
-/// The smallest loss that would have been reported: `1.0 % of the run time`; communication by itself where
-/// its threshold is higher.
+/// Returns the smallest loss that would have been reported: `1.0 % of the run time`; communication
+/// separately if its threshold is higher.
 fn smallest_loss(summary: &Summary) -> String {
     let of_run = |name| {
         let loss_s = summary.threshold(name).filter(|_| summary.run.elapsed_s > 0.0)?;
@@ -139,7 +140,7 @@ fn smallest_loss(summary: &Summary) -> String {
             format!("{loss} ({communication} for communication) of the run time")
         }
         (Some(loss), _) => format!("{loss} of the run time"),
-        // Files of earlier versions do not say what was asked of a loss.
+        // Files of earlier versions do not contain the minimum loss.
         (None, _) => "a small part of the run time".into(),
     }
 }
@@ -176,12 +177,12 @@ fn head(summary: &Summary) -> Page {
     page
 }
 
-/// Appends as many losses as fit, the largest whatever its length, and returns their number.
+/// Appends as many losses as fit, the largest regardless of its length. Returns their number.
 fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
     for (index, loss) in summary.losses.iter().enumerate() {
         let block = block(summary, index + 1, loss);
         let left = summary.losses.len() - index;
-        // One line is kept for the number of those that do not fit.
+        // One line is reserved for the number of losses that do not fit.
         let needed = block.len() + if left > 1 { 2 } else { 0 };
         if index > 0 && page.len() + needed > room {
             let rest: f64 = summary.losses[index..].iter().map(|loss| loss.seconds).sum();
@@ -312,7 +313,7 @@ fn measured(summary: &Summary) -> String {
     sentence
 }
 
-/// A loss on one line or two, for [`super::brief`].
+/// Returns a loss on one line or two, for [`super::brief`].
 pub fn in_brief(summary: &Summary, loss: &Loss) -> String {
     let (cost, part) = (seconds(loss.seconds), percent(loss.severity));
     format!("{}, {cost} ({part}): {}", loss.kind, gist(summary, loss))

@@ -6,14 +6,15 @@ use super::{WIDTH, text::headline};
 use plimsoll_summary::phrase::{frame, frame_with_place};
 use plimsoll_summary::{FrameKind, Label, Summary, Tree, TreeNode};
 
-/// Contexts below this fraction of the whole time are not shown.
+/// Minimum time of a shown context, as a fraction of the total time.
 const LEAST_FRACTION: f64 = 0.005;
-/// A context with this part of its caller's time, alone in it, stands on its caller's line.
+/// Minimum time of an only callee, as a fraction of its caller's time, to be drawn on its caller's
+/// line.
 const SAME_FRACTION: f64 = 0.995;
-/// Indentation ends here: deeper contexts stand below each other.
+/// Maximum indentation: deeper contexts are drawn below each other.
 const MAX_INDENT: usize = 48;
 
-/// The whole tree, but for contexts below half a percent.
+/// Returns the whole tree, without contexts below half a percent.
 pub fn tree(summary: &Summary) -> String {
     let mut page = Page::new(WIDTH);
     page.paragraph("", &headline(summary), 2);
@@ -22,10 +23,11 @@ pub fn tree(summary: &Summary) -> String {
     page.text("")
 }
 
-/// The hottest contexts, on at most so many lines with the heading.
+/// Returns the hottest contexts, on at most `lines` lines with the heading.
 pub fn view(tree: &Tree, lines: usize) -> Page {
     let total_s: f64 = roots(tree).map(|root| root.inclusive.mean_s).sum();
-    // A parent's index is smaller and its time is not: so with each context come its callers.
+    // The index of a parent is smaller and its time is not, so each context is preceded by its
+    // callers.
     let mut hottest: Vec<usize> = (0..tree.nodes.len())
         .filter(|index| {
             let time_s = tree.nodes[*index].inclusive.mean_s;
@@ -36,7 +38,8 @@ pub fn view(tree: &Tree, lines: usize) -> Page {
         let time_s = |index: &usize| tree.nodes[*index].inclusive.mean_s;
         time_s(b).total_cmp(&time_s(a)).then(a.cmp(b))
     });
-    // Chains share a line, so more contexts than lines may fit: take the most that do.
+    // Chains share a line, so more contexts than lines may fit: search the largest number that
+    // does.
     let (mut fits, mut most) = (lines.min(hottest.len()), hottest.len());
     while fits < most {
         let middle = (fits + most).div_ceil(2);
@@ -55,7 +58,7 @@ fn roots(tree: &Tree) -> impl Iterator<Item = &TreeNode> {
     tree.nodes.iter().filter(|node| node.parent.is_none())
 }
 
-/// Draws these contexts, which come hottest first and with all their callers.
+/// Draws these contexts, which must be sorted by falling time and include all their callers.
 fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); tree.nodes.len()];
     let mut open: Vec<(usize, usize)> = Vec::new();
@@ -67,7 +70,8 @@ fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
     }
     let mut page = Page::new(WIDTH);
     page.line("   seconds       %  calling context (mean over ranks, with all that it calls)");
-    // The next to draw is the last: an own stack, because trees can be deeper than ours.
+    // The stack ends with the next context to draw. An explicit stack, because trees can be deeper
+    // than the call stack allows.
     open.reverse();
     while let Some((mut index, depth)) = open.pop() {
         let time_s = tree.nodes[index].inclusive.mean_s;
@@ -95,7 +99,7 @@ fn name(tree: &Tree, index: usize) -> String {
     let name = if it.kind == FrameKind::Loop { frame(it) } else { frame_with_place(it) };
     match node.label {
         Label::Computation => name,
-        // The name of an MPI call says it already.
+        // The name of an MPI call shows its kind already.
         _ if it.kind == FrameKind::Mpi => name,
         label => format!("{name} [{}]", words(label)),
     }

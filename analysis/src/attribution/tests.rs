@@ -1,4 +1,4 @@
-//! The worked examples of ICS18 and SC10, on trees of our own with the numbers of the papers' kind.
+//! Worked examples of ICS18 and SC10, on small trees with similar numbers.
 
 use plimsoll_collector::profile::{Frame, FrameKind, Node};
 
@@ -31,21 +31,22 @@ fn tree(parents: &[Option<NodeId>]) -> ContextTree {
     ContextTree { frames: vec![frame], nodes: parents.iter().map(node).collect() }
 }
 
-/// ICS18, Figure 9: uneven work is waited for in a synchronisation; to even it out saves the same as
-/// the work is uneven, 4 s, and what is left of the wait is the least of the ranks.
+/// ICS18, Figure 9: ranks wait in a synchronisation for uneven work. Evening out the work saves its
+/// imbalance, 4 s; the remaining wait is the minimum over ranks.
 #[test]
 fn evening_out_work_saves_what_the_synchronisation_shows() {
-    // 4, 6 and 11 s of work, of which the mean is 7; all leave the synchronisation after 13.
+    // 4, 6 and 11 s of work, 7 s on average; all ranks leave the synchronisation after 13 s.
     let work = inefficiency(Category::Computation, &time(&[4, 6, 11]), 3);
     assert_eq!(seconds(work), (4.0, 0.0));
     let sync = inefficiency(Category::Synchronisation, &time(&[9, 7, 2]), 3);
     assert_eq!(seconds(sync), (4.0, 2.0), "the one causes what shows in the other");
-    // Waiting that is left out altogether saves its longest.
+    // Imbalance and wait add up to the longest waiting: removing the waiting saves that.
     let wait = inefficiency(Category::Wait, &time(&[1, 2, 6]), 3);
     assert_eq!(seconds(wait), (3.0, 3.0));
 }
 
-/// ICS18, 4.3.1: what threads leave together is synchronisation, what one of them waits for alone is wait.
+/// ICS18, 4.3.1: barriers that threads leave together are synchronisation; waiting of a single
+/// thread is wait.
 #[test]
 fn barriers_of_threads_synchronise_and_locks_and_joins_wait() {
     let mut contexts = Contexts::default();
@@ -78,7 +79,7 @@ fn barriers_of_threads_synchronise_and_locks_and_joins_wait() {
     assert!(meanings[runtime].in_runtime && works[runtime], "its inclusive time is the program's");
 }
 
-/// ICS18, Figure 10: parts whose imbalance evens out have a sum above that of the whole.
+/// ICS18, Figure 10: parts with imbalances that cancel each other have a larger sum than the whole.
 #[test]
 fn sums_of_parts_that_even_out_exceed_the_whole() {
     // A calls X, Y and Z.
@@ -93,8 +94,8 @@ fn sums_of_parts_that_even_out_exceed_the_whole() {
     assert_eq!(seconds(sums[1]), (4.0, 0.0));
 }
 
-/// ICS18, Figure 11: the depth where imbalance arises is that of the caller if its callees share it,
-/// and that of the callees if they even each other out.
+/// ICS18, Figure 11: imbalance arises at the caller if its callees share it, and at the callees if
+/// they cancel each other.
 #[test]
 fn call_paths_are_chosen_at_the_depth_where_imbalance_arises() {
     // 0 calls 1 and 4; 1 calls 2 and 3, which share its imbalance; 4 calls 5 and 6, which differ.
@@ -105,7 +106,7 @@ fn call_paths_are_chosen_at_the_depth_where_imbalance_arises() {
     assert_eq!(found, [1, 5], "neither what is shared, nor what is insignificant, nor the root");
 }
 
-/// Of work alone the callers of one uneven function are as uneven as it is.
+/// With work alone, all callers of one uneven function are as uneven as that function.
 #[test]
 fn call_paths_go_inwards_as_far_as_one_callee_explains_them() {
     // 0 calls 1, which calls 2 and 4; 2 calls 3.
@@ -115,7 +116,7 @@ fn call_paths_go_inwards_as_far_as_one_callee_explains_them() {
     assert_eq!(found([8.0, 8.0, 6.0, 6.0, 2.0]), [3], "seven of ten parts explain it");
     assert_eq!(found([8.0, 8.0, 5.5, 5.5, 2.5]), [1], "and fewer do not");
     assert_eq!(found([8.0, 8.0, 6.0, 4.0, 2.0]), [2]);
-    // Unless it is the outermost function, which calls 1 and 2.
+    // The outermost function, which calls 1 and 2 here, is an exception.
     let parents = [None, Some(0), Some(0)];
     let found = |percent: [f64; 3]| significant(&parents, |id| (percent[id], percent[id]), 100.0);
     assert_eq!(found([8.0, 4.0, 4.0]), [1, 2]);
@@ -124,11 +125,11 @@ fn call_paths_go_inwards_as_far_as_one_callee_explains_them() {
     assert!(found([0.09, 0.0, 0.0]).is_empty(), "a thousandth of the run is asked");
 }
 
-/// SC10, Figure 2: a function that is uneven may be evened out by another one in its caller, so that the
-/// caller is to blame for idleness, and not the outermost function.
+/// SC10, Figure 2: an uneven function may be evened out by another function of its caller. The
+/// caller is then to blame for idleness, not the outermost function.
 #[test]
 fn blame_goes_to_the_deepest_balanced_caller() {
-    // main calls solve and write; solve calls x, which waits, and y, which does too.
+    // main calls solve and write; solve calls x and y, which both wait.
     let parents = [None, Some(0), Some(1), Some(2), Some(1), Some(4), Some(0), Some(6)];
     let balanced = [true, true, false, false, false, false, true, false];
     let frontier = [3, 5, 7];
@@ -144,7 +145,8 @@ fn blame_goes_to_the_deepest_balanced_caller() {
     assert!(blames[2..6].iter().all(|blame| *blame == (0.0, 0.0)));
 }
 
-/// SC10, footnote 3 and II-C: a procedure answers for its loops, and blame is also a part of the whole.
+/// SC10, footnote 3 and II-C: a procedure's blame includes its loops, and is also given as a
+/// fraction of all blame.
 #[test]
 fn a_procedure_is_blamed_with_its_loops() {
     let mut contexts = Contexts::default();

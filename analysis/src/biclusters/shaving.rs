@@ -2,71 +2,73 @@
 //! with similar expression patterns*, Genome Biology 1(2), 2000), as Fowler's slides apply it to
 //! profiles: rows are contexts, columns are ranks.
 //!
-//! Rows are centred and scaled to unit variance, so that rows vary together whatever their size. A
-//! block is shaved: the tenth of the rows that has least of the leading principal component goes,
-//! again and again, and the size with the largest gap to permuted rows is kept. Where we differ
-//! from the paper:
+//! Rows are centred and scaled to unit variance, so that rows vary together independently of their
+//! magnitude. A block is shaved: the tenth of the rows with the smallest part of the leading
+//! principal component is removed, repeatedly, and the size with the largest gap to permuted rows
+//! is kept. Differences from the paper:
 //!
 //! - The columns of a block are those on the smaller side of the best split of its profile, the
-//!   median of its rows: the ranks that are different from the others. Rows and columns are then
-//!   fitted to each other until they stay the same, since a row that belongs to two blocks has
-//!   little of either component.
-//! - Only the rows of a block are made orthogonal to it, so that another block with some of its
-//!   ranks stays as it is. At the end each block's rows are chosen again, without what the other
-//!   blocks explain.
-//! - The search ends when the leading eigenvalue is one that permuted rows also have.
+//!   median of its rows: the ranks that differ from the others. Rows and columns are then fitted to
+//!   each other until they no longer change, since a row that belongs to two blocks has only a
+//!   small part of either component.
+//! - Only the rows of a block are made orthogonal to the block, so that another block with some of
+//!   the same ranks stays unchanged. At the end each block's rows are chosen again, without the
+//!   parts that the other blocks explain.
+//! - The search ends when the leading eigenvalue is no larger than that of permuted rows.
 
-/// Most blocks that are looked for.
+/// Maximum number of blocks.
 const MAX_BLOCKS: usize = 8;
-/// Fewest rows in which a block can be told from chance.
+/// Minimum number of rows in which a block can be distinguished from chance.
 pub const MIN_ROWS: usize = 4;
-/// Fewest columns in which a block can be told from chance.
+/// Minimum number of columns in which a block can be distinguished from chance.
 pub const MIN_COLUMNS: usize = 6;
-/// Fewest rows of a block: a row by itself varies with no other one.
+/// Minimum number of rows of a block: a single row varies together with no other row.
 const MIN_BLOCK_ROWS: usize = 2;
-/// Part of the rows that is shaved off at a time.
+/// Fraction of the rows that is removed in each step.
 const SHAVED_FRACTION: f64 = 0.1;
-/// Permutations against which the size of a block is chosen.
+/// Number of permutations that the size of a block is compared with.
 const GAP_PERMUTATIONS: usize = 5;
-/// Permutations against which the leading eigenvalue is held.
+/// Number of permutations that the leading eigenvalue is compared with.
 const NOISE_PERMUTATIONS: usize = 24;
-/// How many standard deviations above those of permuted rows the leading eigenvalue is at least.
+/// Minimum distance of the leading eigenvalue above the mean of permuted rows, in standard
+/// deviations.
 const NOISE_DEVIATIONS: f64 = 4.0;
-/// Least t statistic of a row of a block: the difference between its columns and the others.
+/// Minimum t statistic of a block's row: the difference between the block's columns and the others.
 const MIN_T: f64 = 4.5;
-/// Least part of a row's variance that its block explains.
+/// Minimum fraction of a row's variance that its block explains.
 const MIN_EXPLAINED: f64 = 0.25;
-/// Least part of the variance of all rows that a block explains.
+/// Minimum fraction of the variance of all rows that a block explains.
 const MIN_VARIANCE_SHARE: f64 = 0.01;
-/// Variances below this part of the largest are rounding.
+/// Variances below this fraction of the largest are rounding errors.
 const MIN_RELATIVE_VARIANCE: f64 = 1e-9;
-/// Most steps of the power iteration, and the relative growth of the eigenvalue at which it ends.
+/// Maximum number of steps of the power iteration, and the relative growth of the eigenvalue at
+/// which the iteration ends.
 const MAX_POWER_ITERATIONS: usize = 30;
 const POWER_TOLERANCE: f64 = 1e-3;
 const REFINEMENTS: usize = 10;
 
-/// A matrix by rows.
+/// Matrix, stored by rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
     columns: usize,
     values: Vec<f64>,
 }
 
-/// Rows and columns that are different from the rest together.
+/// Rows and columns that together differ from the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// Indices of rows, ascending.
     pub rows: Vec<usize>,
-    /// Indices of columns, ascending: fewer than half of all, or half.
+    /// Indices of columns, ascending: at most half of all.
     pub columns: Vec<usize>,
-    /// Whether the columns have more than the others in these rows; else less.
+    /// Whether the columns have larger values than the others in these rows; otherwise smaller.
     pub more: bool,
-    /// Part of the variance of all rows that the block explains, 0 to 1.
+    /// Fraction of the variance of all rows that the block explains, 0 to 1.
     pub variance_share: f64,
 }
 
 impl Matrix {
-    /// A matrix from its rows, which are equally long.
+    /// Returns the matrix with these rows, which must be of equal length.
     pub fn new(columns: usize, rows: impl IntoIterator<Item = Vec<f64>>) -> Self {
         let values: Vec<f64> = rows.into_iter().flatten().collect();
         debug_assert!(columns > 0 && values.len().is_multiple_of(columns));
@@ -81,22 +83,22 @@ impl Matrix {
         self.values.chunks_exact_mut(self.columns.max(1))
     }
 
-    /// A row.
+    /// Returns a row.
     pub fn row(&self, row: usize) -> &[f64] {
         &self.values[row * self.columns..(row + 1) * self.columns]
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub const fn width(&self) -> usize {
         self.columns
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn height(&self) -> usize {
         self.values.len() / self.columns.max(1)
     }
 
-    /// The matrix with mean 0 and variance 1 in each row; rows that do not vary are 0.
+    /// Returns the matrix with mean 0 and variance 1 in each row; rows without variance are 0.
     fn standardised(&self, least_variance: f64) -> Self {
         let mut matrix = self.clone();
         for row in matrix.rows_mut() {
@@ -107,7 +109,7 @@ impl Matrix {
         matrix
     }
 
-    /// The matrix with the values of each row in a random order.
+    /// Returns the matrix with the values of each row in random order.
     fn permuted(&self, random: &mut Random) -> Self {
         let mut matrix = self.clone();
         matrix.rows_mut().for_each(|row| random.shuffle(row));
@@ -115,7 +117,7 @@ impl Matrix {
     }
 }
 
-/// Finds the blocks of a matrix, those that explain most first.
+/// Returns the blocks of a matrix, largest explained variance first.
 pub fn blocks(matrix: &Matrix) -> Vec<Block> {
     if matrix.height() < MIN_ROWS || matrix.columns < MIN_COLUMNS {
         return Vec::new();
@@ -135,7 +137,7 @@ pub fn blocks(matrix: &Matrix) -> Vec<Block> {
         found.take_from(&mut rest);
         fits.push(found);
     }
-    // A row of two blocks shows the second one only when the first one is taken out.
+    // A row of two blocks shows the second block only after the first is subtracted.
     for fit in &mut fits {
         fit.give_back(&mut rest);
         let within = (0..rest.height()).filter(|row| fit.includes(rest.row(*row)));
@@ -152,7 +154,7 @@ pub fn blocks(matrix: &Matrix) -> Vec<Block> {
     blocks
 }
 
-/// Whether the leading eigenvalue is larger than those of rows without relation.
+/// Returns whether the leading eigenvalue is larger than those of unrelated rows.
 fn stands_out(standard: &Matrix, random: &mut Random) -> bool {
     let all: Vec<usize> = (0..standard.height()).collect();
     let value = |matrix: &Matrix| component(matrix, &all).iter().map(|it| it * it).sum::<f64>();
@@ -164,11 +166,11 @@ fn stands_out(standard: &Matrix, random: &mut Random) -> bool {
     found > most && found > mean + NOISE_DEVIATIONS * variance.sqrt()
 }
 
-/// What each of some rows has of their leading principal component, found by power iteration.
+/// Returns the loading of each row on the rows' leading principal component, by power iteration.
 fn component(matrix: &Matrix, rows: &[usize]) -> Vec<f64> {
     let mut loadings = vec![0.0; rows.len()];
-    // A start that no row is orthogonal to by construction: the row that has most in common with
-    // all.
+    // Start with the row of the largest norm, slightly perturbed, so that no row is orthogonal to
+    // the start by construction.
     let mut direction: Vec<f64> = matrix.row(rows[0]).to_vec();
     let start = rows.iter().map(|row| (squares(matrix.row(*row)), *row));
     if let Some((_, row)) = start.max_by(|a, b| a.0.total_cmp(&b.0)) {
@@ -201,10 +203,10 @@ fn component(matrix: &Matrix, rows: &[usize]) -> Vec<f64> {
     loadings
 }
 
-/// A set of rows with their signs.
+/// Rows with their signs.
 type Signed = Vec<(usize, f64)>;
 
-/// The rows that are left at each size, from all down to one.
+/// Returns the remaining rows after each shaving step, from all rows down to one.
 fn nested(standard: &Matrix) -> Vec<Signed> {
     let mut rows: Vec<usize> = (0..standard.height()).collect();
     let mut sets = Vec::new();
@@ -222,7 +224,7 @@ fn nested(standard: &Matrix) -> Vec<Signed> {
     }
 }
 
-/// The part of the variance of signed rows that their mean explains.
+/// Returns the fraction of the variance of signed rows that their mean explains.
 fn agreement(standard: &Matrix, rows: &Signed) -> f64 {
     let count = rows.len() as f64;
     let mut mean = vec![0.0; standard.columns];
@@ -240,7 +242,7 @@ fn agreement(standard: &Matrix, rows: &Signed) -> f64 {
     if between + within > 0.0 { between / (between + within) } else { 0.0 }
 }
 
-/// Shaves rows off, and returns those of the size with the largest gap.
+/// Shaves rows off; returns the rows of the size with the largest gap.
 fn shave(standard: &Matrix, random: &mut Random) -> Signed {
     let mut sets = nested(standard);
     let mut gaps: Vec<f64> = sets.iter().map(|set| agreement(standard, set)).collect();
@@ -254,8 +256,8 @@ fn shave(standard: &Matrix, random: &mut Random) -> Signed {
     sets.swap_remove(best)
 }
 
-/// Columns, and the rows in which they differ from the others, each with the difference or its
-/// sign.
+/// Columns, and the rows in which they differ from the other columns; each row with the difference
+/// or its sign.
 struct Fit {
     inside: Vec<bool>,
     rows: Signed,
@@ -266,7 +268,7 @@ impl Fit {
         (0..self.inside.len()).filter(|column| self.inside[*column]).collect()
     }
 
-    /// By how much a row is larger, on average, in the columns than in the others.
+    /// Returns the mean of a row in the fit's columns minus its mean in the others.
     fn difference(&self, row: &[f64]) -> f64 {
         let (inside, outside) = self.halves(row);
         moments(&inside).0 - moments(&outside).0
@@ -279,13 +281,13 @@ impl Fit {
         (values(inside), values(outside))
     }
 
-    /// Variance of a row that a difference explains.
+    /// Returns the part of a row's variance that a difference explains.
     fn explained(&self, difference: f64) -> f64 {
         let part = self.columns().len() as f64 / self.inside.len() as f64;
         difference.powi(2) * part * (1.0 - part)
     }
 
-    /// Takes the difference out of each of the rows, and keeps it.
+    /// Subtracts the columns' difference from each row, and stores it.
     fn take_from(&mut self, matrix: &mut Matrix) {
         let differences: Vec<f64> =
             self.rows.iter().map(|(row, _)| self.difference(matrix.row(*row))).collect();
@@ -295,7 +297,7 @@ impl Fit {
         self.add(matrix, -1.0);
     }
 
-    /// Puts the differences back into the rows.
+    /// Adds the stored differences back to the rows.
     fn give_back(&self, matrix: &mut Matrix) {
         self.add(matrix, 1.0);
     }
@@ -308,7 +310,8 @@ impl Fit {
         }
     }
 
-    /// The rows in which the columns have more, or less. `whole` is the variance of all rows.
+    /// Returns the rows in which the columns have larger values, or smaller ones. `whole` is the
+    /// variance of all rows.
     fn block(&self, more: bool, whole: f64) -> Block {
         let rows = self.rows.iter().filter(|(_, difference)| (*difference > 0.0) == more);
         let explained: f64 = rows.clone().map(|(_, difference)| self.explained(*difference)).sum();
@@ -320,7 +323,7 @@ impl Fit {
         }
     }
 
-    /// Whether a row differs by more than chance.
+    /// Returns whether a row differs by more than chance.
     fn includes(&self, row: &[f64]) -> bool {
         let (inside, outside) = self.halves(row);
         let (n, m) = (inside.len() as f64, outside.len() as f64);
@@ -331,7 +334,7 @@ impl Fit {
     }
 }
 
-/// Fits columns to rows and rows to columns until both stay the same; `None` if nothing is left.
+/// Fits columns to rows and rows to columns until neither changes; `None` if none remain.
 fn fit(standard: &Matrix, mut rows: Signed) -> Option<Fit> {
     let mut last = None;
     for _ in 0..REFINEMENTS {
@@ -364,7 +367,7 @@ fn fit(standard: &Matrix, mut rows: Signed) -> Option<Fit> {
     last.filter(|fit| fit.rows.len() >= MIN_BLOCK_ROWS)
 }
 
-/// The median of signed rows in each column.
+/// Returns the median of signed rows in each column.
 fn profile(standard: &Matrix, rows: &Signed) -> Vec<f64> {
     let mut values = Vec::with_capacity(rows.len());
     (0..standard.columns)
@@ -381,8 +384,8 @@ fn profile(standard: &Matrix, rows: &Signed) -> Vec<f64> {
         .collect()
 }
 
-/// Splits numbers in two so that they vary least within each part (Otsu): whether each is in the
-/// upper one.
+/// Splits numbers into two parts with minimum variance within the parts (Otsu); returns for each
+/// number whether it is in the upper part.
 fn split(numbers: &[f64]) -> Vec<bool> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -400,7 +403,7 @@ fn split(numbers: &[f64]) -> Vec<bool> {
     numbers.iter().map(|number| *number >= best.1).collect()
 }
 
-/// Mean and variance; 0 of no values.
+/// Returns mean and variance; 0 for an empty slice.
 pub fn moments(values: &[f64]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -411,8 +414,7 @@ fn squares(values: &[f64]) -> f64 {
     values.iter().map(|value| value * value).sum()
 }
 
-/// Random numbers that are the same in each run (splitmix64), so that equal runs have equal
-/// summaries.
+/// Pseudo-random numbers (splitmix64) with a fixed seed, so that equal runs have equal summaries.
 struct Random(u64);
 
 impl Random {
@@ -435,12 +437,12 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// Sums of uniform numbers: near enough to the normal distribution, variance 1.
+    /// Sum of uniform numbers: approximately normal with variance 1.
     fn normal(random: &mut Random) -> f64 {
         (0..12).map(|_| (random.next() >> 11) as f64 / (1u64 << 53) as f64).sum::<f64>() - 6.0
     }
 
-    /// Rows with values around 10 that vary by 1, of very different size.
+    /// Rows of normal values with mean 10 and variance 1.
     fn noise(rows: usize, columns: usize, random: &mut Random) -> Vec<Vec<f64>> {
         (0..rows).map(|_| (0..columns).map(|_| 10.0 + normal(random)).collect()).collect()
     }
@@ -451,7 +453,7 @@ mod tests {
         }
     }
 
-    /// Rows times a size of their own: contexts take from microseconds to seconds.
+    /// Scales each row differently: contexts take from microseconds to seconds.
     fn scaled(mut matrix: Vec<Vec<f64>>, columns: usize) -> Matrix {
         for (index, row) in matrix.iter_mut().enumerate() {
             let size = [1.0, 3.0, 0.5][index % 3];
@@ -460,7 +462,8 @@ mod tests {
         Matrix::new(columns, matrix)
     }
 
-    /// Cells that a block shares with the planted ones, of all that it has.
+    /// Returns precision and recall: the cells that a block shares with the planted block, as
+    /// fractions of the found and of the planted cells.
     fn overlap(block: &Block, rows: &[usize], columns: &[usize]) -> (f64, f64) {
         let shared = |found: &[usize], truth: &[usize]| {
             found.iter().filter(|it| truth.contains(it)).count() as f64

@@ -1,8 +1,8 @@
-//! How clocks stand to each other by messages sent back and forth, where synchronisations do not tell;
-//! and to check what these tell.
+//! Compares clocks by messages sent back and forth: for clocks with too few synchronisations, and
+//! as a check of the fits to synchronisations.
 //!
-//! Each process measures against the one above it in the binary tree, and is told how that one stands
-//! to the first: as many steps as the tree has levels, whatever the number of processes.
+//! Each process measures its clock against that of its parent in the binary tree, and receives the
+//! parent's lead over process 0. The number of steps is the number of levels of the tree.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,18 @@ use plimsoll_sys::clocks::clock_ns;
 use crate::communicator::{Communicator, CommunicatorError};
 use crate::input::Exchange;
 
-/// Most questions that a process asks: the shortest way counts, and what delays one delays few of
-/// its neighbours.
+/// Maximum number of questions of a process. The shortest round trip is used; few successive
+/// questions are delayed by the same disturbance.
 const QUESTIONS: u32 = 10;
-/// How long it asks, where messages take long: as a rule because the cores are taken.
+/// Maximum time that a process spends on questions if messages are slow, mostly because cores are
+/// oversubscribed.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What a process asks of the one above it.
+/// Messages to the parent process: ask for its clock, or end the questions.
 const ASK: u8 = 1;
 const ENOUGH: u8 = 0;
 
-/// Measures the clocks of all processes against process 0's. Collective.
+/// Measures the clocks of all processes against process 0's clock. Collective.
 pub fn exchange(comm: &dyn Communicator) -> Result<Exchange, CommunicatorError> {
     exchange_by(comm, &|| clock_ns(libc::CLOCK_MONOTONIC) as i64)
 }
@@ -46,14 +47,14 @@ fn exchange_by(
     Ok(ours)
 }
 
-/// Asks the process above what its clock says.
+/// Asks the parent process for the reading of its clock.
 fn ask(
     comm: &dyn Communicator,
     above: u32,
     clock: &dyn Fn() -> i64,
 ) -> Result<Exchange, CommunicatorError> {
     let begun = Instant::now();
-    // Round trip, our clock in the middle of it, and theirs.
+    // Round-trip time, our clock in the middle of the round trip, and the parent's clock.
     let mut best: Option<(i64, i64, i64)> = None;
     for question in 0..QUESTIONS {
         if question > 0 && begun.elapsed() > PATIENCE {
@@ -78,7 +79,7 @@ fn ask(
     })
 }
 
-/// Answers a process below.
+/// Answers a child process until it has asked enough.
 fn answer(
     comm: &dyn Communicator,
     below: u32,
@@ -120,7 +121,7 @@ mod tests {
                 let wrong_ns = found.ahead_ns.abs_diff(apart_ns(rank));
                 assert!(wrong_ns <= found.error_ns, "{rank} of {size}: {found:?}");
                 assert!(found.error_ns < 1_000_000_000, "{found:?}");
-                // Told on the first one's clock, whose own reading begins the run.
+                // `at_ns` is on process 0's clock, which is the test's own clock.
                 assert!((0..10_000_000_000).contains(&(now_ns - found.at_ns)), "{found:?}");
             }
         }

@@ -1,65 +1,69 @@
-//! One clock held against another: a line through the gaps between their ranks' returns from the same
+//! Fits one clock to another: a line through the gaps between two ranks' returns from the same
 //! synchronisations (PPoPP20, 4.1).
 //!
-//! Nobody returns from a synchronisation before the last rank has entered it, but anybody may return
-//! later: a rank without a core by a time slice, and more often on one side than on the other. The gaps
-//! are therefore not spread around the truth. A mean follows every delay, a median and a median of
-//! pairwise slopes say who is delayed more as soon as that is one rank in every second or third
-//! synchronisation. What prompt returns have in common, and delays have not, is that they agree: the line
-//! sought is the one along which a third of the gaps lies within the narrowest band (Rousseeuw's least
-//! quantile of squares, 1984), made precise by least squares over what lies in that band.
+//! No rank returns from a synchronisation before the last rank has entered it, but any rank may
+//! return later: a rank without a core by a whole time slice, and on one side more often than on
+//! the other. Gaps are therefore not distributed symmetrically around the true offset. A mean
+//! follows every delay; a median and a median of pairwise slopes are biased towards the rank that
+//! is delayed more as soon as that rank is delayed in every second or third synchronisation. Prompt
+//! returns agree with each other, delayed returns do not. The fit therefore searches the line along
+//! which a third of the gaps lies within the narrowest band (Rousseeuw's least quantile of squares,
+//! 1984) and refines it by least squares over the gaps within that band.
 //!
-//! PPoPP20 infers a constant, because samples know no better than a period. Here the ends are known to less
-//! than a microsecond, and a clock that runs 1 ppm fast is a period off after an hour: so a drift is told,
-//! but only one that shows above the noise within the run.
+//! PPoPP20 infers a constant offset, because samples are precise to a period only. Here the ends of
+//! synchronisations are known to less than a microsecond, and a clock that runs 1 ppm fast is off
+//! by a period after an hour. A drift is therefore fitted too, but only reported if it exceeds the
+//! noise within the run.
 
 use serde::{Deserialize, Serialize};
 
-/// Fewest common synchronisations that tell how clocks stand.
+/// Minimum number of common synchronisations for a fit.
 pub const FEWEST: usize = 3;
-/// Fewest that tell of a drift: any two gaps lie on some line.
+/// Minimum number of gaps for a drift: any two gaps lie on some line.
 const FEWEST_FOR_DRIFT: usize = 10;
-/// Largest drift that is believed: crystals are good to 100 ppm, and NTP corrects by 500 at most.
+/// Largest plausible drift: crystals are accurate to 100 ppm, and NTP corrects by at most 500 ppm.
 const MOST_DRIFT: f64 = 1e-3;
-/// Points over which drifts are tried out.
+/// Maximum number of points from which candidate drifts are derived.
 const TRIED_POINTS: usize = 96;
-/// Half the width of a band that is narrow enough, in nanoseconds: what anchors and their rates are
-/// good for.
+/// Minimum half width of a band, in nanoseconds: the accuracy of anchors and their rates.
 const EXACT_NS: f64 = 500.0;
-/// By how much a drift must make the band narrower to be told, of so many gaps at least. Along the best of
-/// many slopes noise alone has a narrower one, too: of 50 gaps hardly ever half as wide, of fewer more and
-/// more often. These must then be the narrower the fewer they are.
+/// Minimum ratio of the band widths without and with drift, for at least [`MANY`] gaps. Noise alone
+/// also gives a narrower band along the best of many slopes: with 50 gaps hardly ever half as wide,
+/// with fewer gaps more and more often. The required ratio therefore grows as the number of gaps
+/// falls below [`MANY`].
 const NARROWER: f64 = 2.0;
 const MANY: usize = 50;
-/// Bands that it must cross within the run, and standard errors that it must exceed.
+/// Number of band widths that a drift must exceed within the run, and number of standard errors
+/// that its slope must exceed.
 const CROSSED_BANDS: f64 = 2.0;
 const STANDARD_ERRORS: f64 = 5.0;
-/// Rounds in which a line and the points near it find each other; mostly two are enough.
+/// Maximum number of refinements of a line by the points near it; two mostly suffice.
 const ROUNDS: usize = 10;
 
-/// How a clock stands to the reference, in integers, so that the same gaps give the same summary
-/// wherever they are added up.
+/// Offset and drift of a clock relative to the reference clock. Integers, so that equal gaps give
+/// equal summaries wherever they are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fit {
-    /// By how much it is ahead in the middle of the run, in nanoseconds: there, unlike at the begin, an
-    /// error of the drift does no harm.
+    /// Offset in the middle of the run, in nanoseconds; positive if the clock is ahead. In the
+    /// middle, unlike at the begin, an error of the drift does not affect the offset.
     pub middle_ns: i64,
-    /// By how much it runs faster, in parts per 10^12; 0 if that cannot be told from noise.
+    /// Drift in parts per 10^12; positive if the clock is faster, 0 if the drift is within the
+    /// noise.
     pub drift_ppt: i64,
-    /// Median distance of the gaps from that line, in nanoseconds.
+    /// Median distance of the gaps from the line, in nanoseconds.
     pub spread_ns: u64,
 }
 
-/// Fits gaps: by how many nanoseconds a clock was ahead at moments of the reference's, in nanoseconds
-/// since the begin of the run, in the order of time. `middle_ns` is the middle of the run. `None` if
-/// they are fewer than [`FEWEST`].
+/// Fits the gaps of a clock. Each gap is a pair: a time on the reference clock (nanoseconds since
+/// the begin of the run) and the clock's lead at that time (nanoseconds); gaps are sorted by time.
+/// `middle_ns` is the middle of the run. Returns `None` for fewer than [`FEWEST`] gaps.
 pub fn fit(gaps: &[(i64, i64)], middle_ns: i64) -> Option<Fit> {
     if gaps.len() < FEWEST {
         return None;
     }
     let mut sorted: Vec<i64> = gaps.iter().map(|(_, gap)| *gap).collect();
     sorted.sort_unstable();
-    // Clocks may stand years apart, which leaves a float no room for nanoseconds.
+    // Clocks may differ by years, which exceeds the precision of a float in nanoseconds.
     let base = sorted[sorted.len() / 2];
     let apart = |a: i64, b: i64| (i128::from(a) - i128::from(b)) as f64;
     let point = |(at, gap): &(i64, i64)| (apart(*at, middle_ns), apart(*gap, base));
@@ -77,7 +81,7 @@ pub fn fit(gaps: &[(i64, i64)], middle_ns: i64) -> Option<Fit> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     slope: f64,
-    /// Where it is in the middle of the run.
+    /// Value in the middle of the run.
     height: f64,
 }
 
@@ -87,18 +91,18 @@ impl Line {
     }
 }
 
-/// The narrowest stretch of some values that holds a number of them.
+/// Narrowest interval that contains a given number of values.
 struct Band {
     centre: f64,
     half: f64,
 }
 
-/// How many of so many gaps must agree: more than half of a few, a third of many.
+/// Returns how many of `points` gaps must agree: more than half of a few, a third of many.
 fn share(points: usize) -> usize {
     (points / 2 + 1).min(5).max(points.div_ceil(3))
 }
 
-/// Sorts the values.
+/// Returns the narrowest band; sorts the values.
 fn narrowest(values: &mut [f64]) -> Band {
     values.sort_unstable_by(f64::total_cmp);
     let share = share(values.len()).min(values.len());
@@ -108,12 +112,12 @@ fn narrowest(values: &mut [f64]) -> Band {
     Band { centre: first + width / 2.0, half: (width / 2.0).max(EXACT_NS) }
 }
 
-/// The points no further from a line than the band is wide.
+/// Returns the points within one band width of a line.
 fn near(points: &[(f64, f64)], line: Line, half: f64) -> Vec<(f64, f64)> {
     points.iter().copied().filter(|point| line.misses(*point).abs() <= 2.0 * half).collect()
 }
 
-/// Makes a line precise by what is near it.
+/// Refines a line by the points near it until it no longer changes, at most [`ROUNDS`] times.
 fn settled(
     points: &[(f64, f64)],
     mut line: Line,
@@ -137,7 +141,7 @@ fn level(points: &[(f64, f64)]) -> Line {
     settled(points, Line { slope: 0.0, height: band.centre }, band.half, mean)
 }
 
-/// The line with a drift, if there is one to tell.
+/// Returns the line with a drift; `None` if the drift is within the noise.
 fn drifting(points: &[(f64, f64)]) -> Option<Line> {
     if points.len() < FEWEST_FOR_DRIFT {
         return None;
@@ -150,7 +154,8 @@ fn drifting(points: &[(f64, f64)]) -> Option<Line> {
         values.extend(points.iter().map(|(at, gap)| gap - slope * at));
         narrowest(&mut values)
     };
-    // The narrowest band runs along two points of it; far ones, for what is near tells no slope.
+    // The narrowest band runs along two of its points. Only distant pairs are tried: the slope
+    // between near points is mostly noise.
     let count = tried.len();
     let pairs = [count / 3, count / 2, count * 3 / 4]
         .into_iter()
@@ -175,7 +180,7 @@ fn means(points: &[(f64, f64)]) -> (f64, f64) {
     (sums.0 / count, sums.1 / count)
 }
 
-/// Sum of squared distances in time from the mean of it.
+/// Sum of squared distances of the times from their mean.
 fn breadth(points: &[(f64, f64)]) -> f64 {
     let (mean, _) = means(points);
     points.iter().map(|(at, _)| (at - mean).powi(2)).sum()
@@ -189,7 +194,7 @@ fn least_squares(points: &[(f64, f64)]) -> Line {
     Line { slope, height: gap - slope * at }
 }
 
-/// Whether a line's slope is more than noise, of the points that it is drawn from.
+/// Returns whether a line's slope exceeds the noise of the points that it was fitted to.
 fn shows(points: &[(f64, f64)], line: Line, half: f64) -> bool {
     let slope = line.slope.abs();
     let times = points.iter().map(|(at, _)| *at);

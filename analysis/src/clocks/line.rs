@@ -1,4 +1,5 @@
-//! How a clock stands to the reference over the run, from what its ranks or its messages tell.
+//! Line of a clock relative to the reference clock over the run, from the fits of its ranks or from
+//! messages.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +7,25 @@ use super::Reference;
 use super::fit::Fit;
 use crate::input::Exchange;
 
-/// Parts of a drift's unit in one.
+/// Drift units (parts per 10^12) in a ratio of one.
 const PPT: f64 = 1e12;
 
-/// A clock against the reference's.
+/// Lead of a clock over the reference clock as a line over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
-    /// By how much it is ahead at the begin of the reference's run, in nanoseconds.
+    /// Lead at the begin of the reference's run, in nanoseconds.
     pub(super) begin_ns: i64,
-    /// By how much it runs faster, in parts per 10^12.
+    /// Drift in parts per 10^12; positive if the clock is faster.
     pub(super) drift_ppt: i64,
-    /// What the line leaves unexplained, in nanoseconds.
+    /// Residual error of the line, in nanoseconds.
     pub(super) error_ns: u64,
-    /// A moment since the begin at which it is known best.
+    /// Time since the begin at which the line is most precise, in nanoseconds.
     best_ns: i64,
 }
 
 impl Line {
-    /// From the fits of the ranks that read the clock: a drift only if most of them tell one.
+    /// Returns the line from the fits of the ranks that read the clock. The line has a drift only
+    /// if most fits have one.
     pub(super) fn of_fits(fits: &BTreeMap<u32, Fit>, reference: &Reference) -> Option<Self> {
         let (_, best_ns) = reference.run()?;
         let middle_ns = median(fits.values().map(|fit| fit.middle_ns))?;
@@ -38,8 +40,8 @@ impl Line {
         })
     }
 
-    /// From what messages told of the clock and of the reference, at the same times: a drift if it is
-    /// larger than what the messages may be wrong by.
+    /// Returns the line from messages about this clock and about the reference clock at the same
+    /// times. The line has a drift only if the drift exceeds the error of the messages.
     pub(super) fn of_exchanges(
         ours: &[Exchange],
         home: &[Exchange],
@@ -50,7 +52,7 @@ impl Line {
         };
         let mut gaps = ours.iter().zip(home).map(gap);
         let (first_at, first_ns, first_error_ns) = gaps.next()?;
-        // Times are process 0's: begin is that of the reference on its clock.
+        // Times are on process 0's clock: the begin is converted from the reference clock.
         let (begin_ns, _) = reference.run()?;
         let begin_ns = super::signed(begin_ns, 0).saturating_sub(home[0].ahead_ns);
         let Some((last_at, last_ns, last_error_ns)) = gaps.next_back() else {
@@ -67,7 +69,7 @@ impl Line {
         let best_ns = last_at.saturating_sub(begin_ns);
         let worst_ns = first_error_ns.max(last_error_ns);
         if span_ns <= 0 || more_ns.unsigned_abs() <= first_error_ns.saturating_add(last_error_ns) {
-            // The shorter way tells more exactly.
+            // The shorter round trip is more precise.
             let better = if first_error_ns < last_error_ns { first_ns } else { last_ns };
             let error_ns = first_error_ns.min(last_error_ns);
             return Some(Self { begin_ns: better, drift_ppt: 0, error_ns, best_ns });
@@ -78,7 +80,8 @@ impl Line {
         Some(Self { begin_ns, drift_ppt, error_ns: worst_ns, best_ns })
     }
 
-    /// How far another line is from this one where that one is known best.
+    /// Returns the distance, in nanoseconds, to another line at the time at which that line is most
+    /// precise.
     pub(super) fn apart_ns(&self, other: &Self) -> u64 {
         self.at(other.best_ns).abs_diff(other.at(other.best_ns))
     }
@@ -88,7 +91,8 @@ impl Line {
     }
 }
 
-/// What the typical rank of a clock that is ahead by so much saw else.
+/// Returns the median deviation of the ranks' gaps on a clock with the lead `middle_ns`, in
+/// nanoseconds.
 pub(super) fn spread(fits: &BTreeMap<u32, Fit>, middle_ns: i64) -> Option<u64> {
     let spread = |fit: &Fit| fit.spread_ns.saturating_add(fit.middle_ns.abs_diff(middle_ns));
     median(fits.values().map(spread))
@@ -98,12 +102,12 @@ fn error(ours: &Exchange, home: &Exchange) -> u64 {
     ours.error_ns.saturating_add(home.error_ns)
 }
 
-/// What a drift comes to over some time.
+/// Returns the lead that a drift accumulates over some time, in nanoseconds.
 pub(super) fn drifted_ns(drift_ppt: i64, over_ns: i64) -> i64 {
     (drift_ppt as f64 / PPT * over_ns as f64).round() as i64
 }
 
-/// The lower one of two in the middle.
+/// Returns the median; of two middle values the lower one.
 fn median<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut values: Vec<T> = values.collect();
     values.sort_unstable();

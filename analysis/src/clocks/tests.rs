@@ -5,7 +5,7 @@ use crate::summary::Summary;
 use crate::threads::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
-/// What the truth and the summary may differ by: a few roundings.
+/// Tolerance between the truth and the summary, in microseconds: a few roundings.
 const NEAR_US: f64 = 0.01;
 
 /// Steps of 10 ms; the last rank works twice as long.
@@ -19,7 +19,8 @@ fn uneven(ranks: u32, steps: u32) -> Subject {
     subject
 }
 
-/// The ranks of two nodes, of which the second one's clock is ahead by so much.
+/// Puts the ranks on two nodes; the second node's clock is ahead by `ahead_ns` and drifts by
+/// `drift_ppm`.
 fn two_nodes(subject: &mut Subject, ahead_ns: i64, drift_ppm: f64) {
     let half = subject.ranks as usize / 2;
     for clock in &mut subject.clocks[half..] {
@@ -60,7 +61,7 @@ fn skewed_nodes_are_aligned_whoever_holds_the_ranks() {
         });
         assert_eq!(summaries[0].as_ref(), Some(&one), "{processes} processes");
     }
-    // What the diagnosis says but of clocks is what it says where they are not apart.
+    // Except for clocks, the diagnosis equals that of a run with aligned clocks.
     let plain = alone(&uneven(6, 40));
     assert_eq!(Summary { clocks: plain.clocks.clone(), ..one }, plain);
 }
@@ -81,7 +82,7 @@ fn a_clock_that_drifts_is_told_with_its_offset_at_the_begin() {
 fn a_rank_that_is_ever_later_is_no_clock_that_drifts() {
     let mut subject = uneven(8, 1000);
     two_nodes(&mut subject, -250_000_000, 0.0);
-    // The rank alone would be taken for a clock 50 ppm fast: 20 s of steps make a millisecond.
+    // Taken alone, the rank's delays look like a clock 50 ppm fast: 1 ms over 20 s of steps.
     subject.clocks[6].late_ns = |index| index * 1000;
     let clocks = alone(&subject).clocks;
     assert_near(&clocks.offsets_us[4..], &[-250_000.0; 4]);
@@ -92,7 +93,7 @@ fn a_rank_that_is_ever_later_is_no_clock_that_drifts() {
 fn the_first_to_return_tells_for_its_clock() {
     let mut subject = uneven(8, 100);
     two_nodes(&mut subject, 3_700_000_000, 0.0);
-    // On the reference's node each rank is late in most synchronisations, but not in the same ones.
+    // On the reference's node each rank is late in most synchronisations, but in different ones.
     for (rank, clock) in subject.clocks[..4].iter_mut().enumerate() {
         clock.late_ns = match rank {
             0 => |index| if index % 4 == 0 { 0 } else { (1 + index % 7) * MS },
@@ -101,12 +102,12 @@ fn the_first_to_return_tells_for_its_clock() {
             _ => |index| if index % 4 == 3 { 0 } else { (1 + index % 6) * MS },
         };
     }
-    // On the other node one rank never returns in time.
+    // On the other node one rank never returns promptly.
     subject.clocks[5].late_ns = |index| (3 + index % 3) * MS;
     let clocks = alone(&subject).clocks;
     assert_near(&clocks.offsets_us[..4], &[0.0; 4]);
     assert_near(&clocks.offsets_us[4..], &[3_700_000.0; 4]);
-    // The ranks of the first node know that they are together, and were still late.
+    // The ranks of the first node share a clock, so their delays show in the residual.
     assert!(clocks.residual_us.is_some_and(|us| (1000.0..4000.0).contains(&us)), "{clocks:?}");
 }
 
@@ -115,7 +116,7 @@ fn ranks_of_one_clock_are_together_without_synchronisations() {
     let clocks = alone(&uneven(3, 2)).clocks;
     assert_eq!((clocks.offsets_us, clocks.method), (vec![0.0; 3], ClockMethod::None));
     assert_eq!(clocks.residual_us, None);
-    // Of ranks whose clocks are not known, nobody can say that.
+    // Ranks with unknown clocks cannot be aligned.
     let mut subject = uneven(3, 2);
     subject.clocks.iter_mut().for_each(|clock| clock.known.id.clear());
     assert_eq!(alone(&subject).clocks.offsets_us, [0.0; 0]);
@@ -124,7 +125,7 @@ fn ranks_of_one_clock_are_together_without_synchronisations() {
     assert_eq!(alone(&subject).clocks.method, ClockMethod::Regions);
 }
 
-/// What two processes told each other a second after the begin and 101 s after it.
+/// Sets the exchanges of two processes 1 s and 101 s after the begin.
 fn tell(subject: &mut Subject, gaps_ns: [i64; 2], error_ns: u64) {
     for clock in &mut subject.clocks {
         let ahead = |gap: i64| if clock.known.id == "other" { gap } else { 0 };
@@ -147,10 +148,11 @@ fn messages_stand_in_where_synchronisations_are_few() {
     assert_near(&clocks.offsets_us, &[0.0, 0.0, 5000.0, 5000.0]);
     assert_near(&clocks.drift_ppm, &[0.0, 0.0, 1.0, 1.0]);
     assert_eq!(clocks.residual_us, Some(8.0));
-    // A drift within what the messages may be wrong by is none.
+    // A drift within the error of the messages is reported as none.
     tell(&mut subject, [5_001_000, 5_011_000], 4000);
     assert_eq!(alone(&subject).clocks.drift_ppm, [0.0; 4]);
-    // Who was not there at the end tells what it has; who was never there, nothing.
+    // Clocks without an exchange at the end keep the offset of the first one; without any exchange
+    // there is no result.
     for clock in &mut subject.clocks {
         clock.known.exchanges.truncate(1);
     }
@@ -172,19 +174,19 @@ fn messages_are_believed_where_all_are_late_from_all_synchronisations() {
     let clocks = alone(&subject).clocks;
     assert_eq!((clocks.method, clocks.residual_us), (ClockMethod::PingPong, Some(2.0)));
     assert!(clocks.offsets_us[3] >= 3_700_000.0 && clocks.offsets_us[3] <= 3_700_000.5);
-    // Late by more and less, so that the typical rank is off the line by more than the line is wrong.
+    // Delays vary, so that the median rank is further off the line than the line's error.
     for clock in &mut subject.clocks[2..] {
         clock.late_ns = |index| (5 + index * 7 % 20) * MS;
     }
     assert_eq!(alone(&subject).clocks.method, ClockMethod::PingPong);
-    // What samples do not show is no contradiction.
+    // Differences below the precision of samples are no contradiction.
     for clock in &mut subject.clocks[2..] {
         clock.late_ns = |_| 3 * MS;
     }
     let clocks = alone(&subject).clocks;
     assert_eq!(clocks.method, ClockMethod::Regions);
     assert_near(&clocks.offsets_us, &[0.0, 0.0, 3_703_000.0, 3_703_000.0]);
-    // Nor is what the messages may be wrong by.
+    // Differences within the error of the messages are none either.
     for clock in &mut subject.clocks[2..] {
         clock.late_ns = |index| (15 + index % 3) * MS;
     }

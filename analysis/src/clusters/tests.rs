@@ -9,10 +9,10 @@ use crate::totals::Totals;
 
 const BARRIER: &str = "main/MPI_Barrier";
 
-/// Ranks of three kinds: the first writes, the next `slow` relax for longer.
+/// Returns ranks of three kinds: the first writes, the next `slow` relax for longer.
 fn planted(ranks: u32, slow: u32) -> Subject {
     let mut subject = Subject::new(ranks);
-    // As on a node, whatever the number of ranks.
+    // 64 cores, as on a node, independent of the number of ranks.
     subject.cores = (0..64).collect();
     for _ in 0..4 {
         subject.step(BARRIER, |rank| behaviour(rank, slow));
@@ -46,7 +46,7 @@ fn each_rank(subject: &Subject) -> Vec<Totals> {
     totals.collect()
 }
 
-/// Combines neighbours, and these with their neighbours.
+/// Combines neighbours pairwise, then the results pairwise, as a reduction does.
 fn in_pairs(mut all: Vec<Totals>) -> Totals {
     while all.len() > 1 {
         let mut rest = all.into_iter();
@@ -61,7 +61,8 @@ fn in_pairs(mut all: Vec<Totals>) -> Totals {
     all.pop().unwrap()
 }
 
-/// Members of each cluster, what is known of all contexts, and the courses.
+/// Returns the members of each cluster, the totals of all contexts as text, and the clusters with
+/// their trees.
 fn told(totals: Totals) -> (Vec<String>, String, Vec<Cluster<MemberRanks>>) {
     let totals = ordered(totals);
     let finished = totals.clusters.finished();
@@ -87,7 +88,7 @@ fn the_shape_of_the_reduction_changes_nothing() {
     assert_eq!(truth.0, ["0", "1-100", "101-499"]);
     let one_by_one = all.clone().into_iter().reduce(Totals::combine).unwrap();
     assert!(told(one_by_one) == truth, "one by one");
-    // Ranks go round nodes, and the nodes come together from the last on.
+    // Ranks are placed round-robin on nodes, and nodes are combined starting with the last.
     let nodes = (0..48).map(|node| in_pairs(all.iter().skip(node).step_by(48).cloned().collect()));
     let from_last = nodes.rev().reduce(Totals::combine).unwrap();
     assert!(told(from_last) == truth, "round nodes");
@@ -116,7 +117,7 @@ fn the_rank_nearest_to_the_mean_represents_a_cluster() {
     let clusters = summaries.into_iter().next().flatten().unwrap().clusters;
     let ranks: Vec<&str> = clusters.iter().map(|cluster| cluster.ranks.as_str()).collect();
     assert_eq!(ranks, ["0", "1-7"]);
-    // They relax for 21, 22, 20, 21, 22, 20 and 21 ms in each step: 21 on average.
+    // Members relax for 21, 22, 20, 21, 22, 20 and 21 ms in each step: 21 on average.
     assert_eq!(clusters[1].representative, 1);
     assert!(clusters.iter().all(|cluster| cluster.distance > Some(RATIO_MIN)));
 }

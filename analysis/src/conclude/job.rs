@@ -1,4 +1,4 @@
-//! What the summary says of the job as a whole, and of how it was measured.
+//! Job-wide parts of the summary, and the data on how the job was measured.
 
 use std::cmp::Reverse;
 
@@ -48,7 +48,8 @@ pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
     }
 }
 
-/// Why the summary is not of the whole run, where how that ended does not tell.
+/// Returns the reason why the summary does not cover the whole run, unless the end of the run
+/// explains that.
 fn incomplete(totals: &JobTotals, job: &JobInfo) -> Option<String> {
     let mut left_out = totals.left_out.values().cloned();
     let left_out = left_out.next().map(|first| left_out.fold(first, |all, more| all.union(&more)));
@@ -73,7 +74,7 @@ pub(super) fn collection(totals: &JobTotals) -> Collection {
         late_structure_cpu_s: counts.structure_cpu_ns.1 as f64 / NS_PER_S,
         late_functions: counts.late_functions,
         late_samples: counts.late_samples,
-        // Known only when this analysis is over.
+        // Known only after this analysis.
         finalize_s: None,
         memory_bytes: counts.memory_bytes,
         memory: counts.memory,
@@ -93,7 +94,7 @@ fn marks(totals: &JobTotals) -> Marks {
     Marks { planted, hit, stale, verified, mismatched, off_reason }
 }
 
-/// POP's efficiencies: parallel = load balance x communication.
+/// Returns POP's efficiencies: parallel = load balance x communication.
 pub(super) fn efficiency(
     totals: &JobTotals,
     over_time: &Option<(Plan, Course)>,
@@ -115,8 +116,8 @@ pub(super) fn efficiency(
     }
 }
 
-/// What was not looked up by the deadline. Each node gives up functions of its own, so that together there
-/// may be more of them than on any rank.
+/// Returns the note on functions that were not looked up by the deadline. Each node gives up
+/// different functions, so their total may exceed the number on any rank.
 fn late(totals: &JobTotals) -> Option<String> {
     let (counts, late) = (&totals.counts, &totals.late);
     let functions = match counts.late_functions.max(late.len() as u64) {

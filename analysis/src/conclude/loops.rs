@@ -1,4 +1,4 @@
-//! Loops in the words of the summary.
+//! Converts loops to the summary's form.
 
 use plimsoll_trees::Members;
 
@@ -8,10 +8,11 @@ use crate::summary::{self, IterationCluster, Iterations};
 use crate::summary_tree::shown_path;
 use crate::totals::Totals;
 
-/// Most durations of iterations in a summary.
+/// Maximum number of iteration durations in a summary.
 const MOST_DURATIONS: usize = 200;
 
-/// The loops for a reader, the longest first; `places` are the contexts' numbers in the summary's tree.
+/// Returns the loops for the summary, longest first; `places` are the contexts' numbers in the
+/// summary's tree.
 pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
     let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
     let shown = totals.loops.longest_first().into_iter().filter_map(|(node, it)| {
@@ -20,7 +21,8 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
         let accepted = each(longest.accepted);
         let calls_seen = longest.calls.map(each);
         let mean_ns = it.duration_ns as f64 / it.executions.max(1) as f64;
-        // Where samples do not tell its iterations apart on some ranks, its contexts still have its time.
+        // If samples do not distinguish iterations on some ranks, the loop's contexts still contain
+        // the time of these ranks.
         let in_contexts_ns = totals.nodes[node as usize].inclusive.sum as f64;
         let whole_ns = in_contexts_ns.max(it.duration_ns as f64) / f64::from(ranks.max(1));
         let rejected = each(longest.rejected);

@@ -1,4 +1,4 @@
-//! A loss in the words of the summary: where it shows, what causes it, what to do.
+//! Converts a loss to the summary's form: symptom, causes and advice.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(super) fn loss(
     let cause = |cause: &Cause| {
         let (phase, ranks) = of_group(cause.group.or(finding.group));
         let time = match finding.kind {
-            // To blame for calls, not for work.
+            // These causes are blamed for their calls, not for their work.
             LossKind::FrequentCommunication
             | LossKind::LargeMessage
             | LossKind::LargeIo
@@ -93,8 +93,8 @@ pub(super) fn loss(
     }
 }
 
-/// The phase of a loss, and the number of ranks that it is measured over: those of `group`, or all ranks in a
-/// group imbalance and where no group is named.
+/// Returns the phase of a loss and the number of ranks that its values are averaged over: the ranks
+/// of `group`, or all ranks in a group imbalance and if no group is named.
 fn phase_of_group<'a>(
     conclusion: &'a Conclusion,
     finding: &Finding,
@@ -108,7 +108,7 @@ fn phase_of_group<'a>(
     }
 }
 
-/// The symptom of ranks that wait for each other, in a synchronisation or in another call.
+/// Returns the symptom of ranks that wait for each other, in a synchronisation or in another call.
 fn synchronising(
     totals: &Totals,
     finding: &Finding,
@@ -130,9 +130,9 @@ fn synchronising(
     }
 }
 
-/// What a call takes its time for. Of what the library does not tell by the names of its functions, the
-/// time in which the fastest call of the run would have moved its bytes is a message's; the rest is
-/// waiting for the partner.
+/// Returns the fractions of a call's time by label. The part that no function name of the MPI
+/// library explains is divided: the time in which the run's bandwidth estimate moves the call's
+/// bytes is message transfer, the remainder is waiting for the partner.
 fn transfer(totals: &Totals, call: &SyncTotals) -> BTreeMap<Label, f64> {
     let fraction = |ns: u64| ns as f64 / call.time.sum as f64;
     let mut breakdown: BTreeMap<Label, f64> =
@@ -149,7 +149,7 @@ fn transfer(totals: &Totals, call: &SyncTotals) -> BTreeMap<Label, f64> {
     breakdown
 }
 
-/// The symptom of threads that wait for locks, in the whole run.
+/// Returns the symptom of threads that wait for locks, over the whole run.
 fn locking(totals: &Totals, finding: &Finding, meaning: Meaning) -> Symptom {
     let node = &totals.nodes[finding.symptom as usize];
     let time_s = node.inclusive.sum as f64 / NS_PER_S;
@@ -162,7 +162,8 @@ fn locking(totals: &Totals, finding: &Finding, meaning: Meaning) -> Symptom {
     }
 }
 
-/// The symptom of ranks that wait for a core: how long they do so in the context where it is most.
+/// Returns the symptom of ranks that wait for a core: the waiting in the context that has most of
+/// it.
 fn delayed(totals: &Totals, finding: &Finding, phase: &PhaseTotals, meaning: Meaning) -> Symptom {
     let node = phase.nodes.get(&finding.symptom).copied().unwrap_or_default();
     Symptom {

@@ -1,4 +1,4 @@
-//! The diagnosis of runs with a known truth.
+//! Tests of the diagnosis on runs with a known truth.
 
 mod calls;
 mod cores;
@@ -40,7 +40,7 @@ fn causes(loss: &Loss) -> Vec<(String, f64)> {
     loss.causes.iter().map(|cause: &Cause| (path(&cause.path), rounded(cause.seconds))).collect()
 }
 
-/// To microseconds: the truth is written in decimal, the summary divides.
+/// Rounds to microseconds: the truth is written in decimal, the summary divides.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
@@ -50,7 +50,7 @@ fn only_loss(summary: &Summary) -> &Loss {
     &summary.losses[0]
 }
 
-/// Ten steps of `ranks` ranks, after a barrier and each ended by one.
+/// Ten steps of `ranks` ranks after a barrier; each step ends in a barrier.
 fn ten_steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
     let mut subject = Subject::new(ranks);
     subject.step(BARRIER, |_| vec![]);
@@ -60,8 +60,8 @@ fn ten_steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Su
     subject
 }
 
-/// Ten steps, after a barrier, of an even function of 30 ms and one of 40 ms, on the last two of
-/// eight ranks 80 ms.
+/// Ten steps after a barrier: an even function of 30 ms and one of 40 ms, which takes 80 ms on the
+/// last two of eight ranks.
 fn uneven(slow: &'static str) -> Subject {
     let mut subject = ten_steps(8, |rank| {
         let slow_ms = if rank >= 6 { 80 } else { 40 };

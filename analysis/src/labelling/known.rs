@@ -1,18 +1,18 @@
-//! Functions inside of communication and threading libraries whose purpose is known by their names
-//! (PPoPP20, 5.2, Table 1).
+//! Functions inside of communication and threading libraries with a purpose that is known from
+//! their names (PPoPP20, 5.2, Table 1).
 //!
-//! The names are those that the libraries export, or keep in their symbol tables: of Open MPI 4.1 and
-//! 5.0, UCX 1.13, libfabric 1.17 and GNU OpenMP 12 as Debian builds them or the Python wheels carry them,
-//! of Intel MPI 2021 (which keeps its whole table, and whose internals are MPICH 4's), and of glibc
-//! 2.36; those of MPICH's channel ch3, PSM2, CUDA, HIP and LLVM's OpenMP are from their sources and
-//! headers. A name is here only if what lies below it is not better known otherwise: inside a wrapped
-//! call everything has that call's label.
+//! The names are those that the libraries export or keep in their symbol tables: Open MPI 4.1 and
+//! 5.0, UCX 1.13, libfabric 1.17 and GNU OpenMP 12 as built by Debian or contained in Python
+//! wheels, Intel MPI 2021 (with its whole symbol table and the internals of MPICH 4), and glibc
+//! 2.36. The names of MPICH's channel ch3, PSM2, CUDA, HIP and LLVM's OpenMP come from their
+//! sources and headers. A name is listed only if contexts below it are not labelled better
+//! otherwise: inside a wrapped call every context has that call's label.
 
 use plimsoll_collector::profile::Frame;
 
 use crate::label::Label;
 
-/// By the beginning of their names; the first that fits counts.
+/// Labels by the beginning of function names; the first match counts.
 const BEGINNINGS: &[(&str, Label)] = &[
     // Open MPI: waiting
     ("opal_progress", Label::WaitPartner),
@@ -62,7 +62,7 @@ const BEGINNINGS: &[(&str, Label)] = &[
     ("cudaMemcpy", Label::Device),
     ("cuMemcpy", Label::Device),
     ("hipMemcpy", Label::Device),
-    // OpenMP: GNU. Threads that wait for others run the program's tasks meanwhile.
+    // OpenMP: GNU. Waiting threads meanwhile run tasks of the program.
     ("gomp_barrier_handle_tasks", Label::Computation),
     ("gomp_mutex_lock", Label::WaitLock),
     ("GOMP_critical_start", Label::WaitLock),
@@ -91,12 +91,13 @@ const BEGINNINGS: &[(&str, Label)] = &[
     ("__lll_lock_wait", Label::WaitLock),
 ];
 
-/// By their whole names: a user's own `do_wait_for_input` must not be taken for GNU OpenMP's.
+/// Labels by whole function names: a user's own `do_wait_for_input` must not be taken for a
+/// function of GNU OpenMP.
 const WHOLE: &[(&str, Label)] =
     &[("do_wait", Label::WaitPartner), ("futex_wait", Label::WaitPartner)];
 
-/// Functions that copy memory: a transfer when what communicates calls them, else the program's own
-/// work.
+/// Functions that copy memory: a transfer if called by communication, otherwise work of the
+/// program.
 const COPIES: &[&str] = &[
     "memcpy",
     "memmove",
@@ -123,12 +124,12 @@ const COPIES: &[&str] = &[
     "ucs_x86_memcpy",
 ];
 
-/// Runtimes that start the program's threads and have them wait for each other, by the beginning of their
-/// file's name: GNU, LLVM and Intel OpenMP. Distributions strip them of the names above.
+/// Runtimes that start the program's threads and let them wait for each other, by the beginning of
+/// the file name: GNU, LLVM and Intel OpenMP. Distributions strip them of the names above.
 const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp5", "libiomp5.so"];
 
-/// Where the threads of a team wait until all have come, by the beginning of the name: POSIX threads, and GNU,
-/// LLVM and Intel OpenMP.
+/// Functions in which the threads of a team wait for each other, by the beginning of the name:
+/// POSIX threads, and GNU, LLVM and Intel OpenMP.
 const THREAD_BARRIERS: &[&str] = &[
     "pthread_barrier_wait",
     "gomp_barrier_wait",
@@ -139,23 +140,23 @@ const THREAD_BARRIERS: &[&str] = &[
     "__kmp_hyper_barrier",
 ];
 
-/// Whether threads leave a function together. Of a runtime without names that is assumed: most that it waits
-/// for is the end of parallel regions and loops.
+/// Returns whether threads leave a function together. Assumed for a runtime without names: it
+/// mostly waits for the end of parallel regions and loops.
 pub fn is_thread_barrier(frame: &Frame) -> bool {
     THREAD_BARRIERS.iter().any(|beginning| frame.function.starts_with(beginning))
         || is_thread_runtime(frame)
 }
 
-/// Whether code without a name belongs to a runtime of threads: what it does itself is waiting, what it
-/// calls is the program's.
+/// Returns whether a frame is unnamed code of a thread runtime. Its own time is waiting; functions
+/// called by it belong to the program.
 pub(super) fn is_thread_runtime(frame: &Frame) -> bool {
     let is_nameless =
         frame.function.strip_prefix(&frame.module).is_some_and(|it| it.starts_with('+'));
     is_nameless && THREAD_RUNTIMES.iter().any(|beginning| frame.module.starts_with(beginning))
 }
 
-/// The label of a function that is known by its name; `communicates`: something that communicates
-/// calls it.
+/// Returns the label of a function known by its name. `communicates` is whether its caller
+/// communicates.
 pub(super) fn label(name: &str, communicates: bool) -> Option<Label> {
     if communicates && COPIES.iter().any(|beginning| name.starts_with(beginning)) {
         return Some(Label::MemoryCopy);
@@ -169,7 +170,7 @@ pub(super) fn label(name: &str, communicates: bool) -> Option<Label> {
 mod tests {
     use super::*;
 
-    /// A beginning behind a shorter one would never count.
+    /// A beginning listed after a shorter one would never match.
     #[test]
     fn every_name_counts() {
         for (known, truth) in BEGINNINGS.iter().chain(WHOLE) {

@@ -1,14 +1,14 @@
-//! Loops that poll. What a loop that looks for messages spends between its looks is waiting, and no work:
-//! the test of its condition, a look at the clock, a short sleep. Else the rank that waits would be
-//! the one that works.
+//! Polling loops. The time that a polling loop spends between its polls is wait time, not work: the
+//! test of its condition, a look at the clock, a short sleep. Otherwise the waiting rank would
+//! count as the working one.
 //!
-//! A program may also poll now and then while it computes, so that messages get on. So little must
-//! lie between two looks that nothing can be computed there. What a function does that the loop calls
-//! is work: there a message that has come is dealt with. A thin one, which does nothing but look in its turn,
-//! as layers over MPI have them, belongs to the loop.
+//! A program may also poll now and then while it computes, so that messages make progress. In a
+//! polling loop the time between two polls must therefore be too short for any computation.
+//! Functions called by the loop are work: they handle messages that have arrived. A thin function
+//! that only polls, as in layers over MPI, belongs to the loop.
 //!
-//! Where calls are not measured, samples see few of them. Then the time in the looks tells how many there were:
-//! each takes a good part of a microsecond.
+//! Without measured calls, samples see few of them. The number of polls is then estimated from the
+//! time in them: each takes a good part of a microsecond.
 
 use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
@@ -17,15 +17,17 @@ use super::Meaning;
 use crate::frames::is_system;
 use crate::label::Label;
 
-/// Most time between two calls in a loop that does nothing but look.
+/// Maximum mean time between two calls in a loop that only polls, in nanoseconds.
 const MOST_BETWEEN_NS: u64 = 5_000;
-/// Most time that it may sleep in between: a rank that sleeps longer does so for its own ends.
+/// Maximum mean sleep between two calls, in nanoseconds: a rank that sleeps longer does not sleep
+/// for the sake of polling.
 const MOST_ASLEEP_NS: u64 = 2_000_000;
-/// Most time between calls that are not counted, by the time in them.
+/// Maximum time between calls that are not counted, as a multiple of the time in them.
 const MOST_BESIDE: u64 = 4;
 
-/// Marks what loops that poll spend between their looks, from the time in each context itself and its
-/// calls; `counted`: these are all calls, and not only those that samples have seen.
+/// Marks the time between the polls of polling loops as waiting. `own` returns the exclusive time
+/// in nanoseconds and the calls of a context. `counted` is whether these are all calls, rather than
+/// only those seen by samples.
 pub fn mark(
     tree: &ContextTree,
     meanings: &mut [Meaning],
@@ -34,7 +36,7 @@ pub fn mark(
 ) {
     let inside = inside(tree, meanings, &own);
     let is_thin = |id: usize| inside[id].loops == 0 && inside[id].between.is_waiting(counted);
-    // Of each context the loop that it is a part of, or a helper of.
+    // The loop that each context is a part of, or a helper of.
     let mut loops: Vec<Option<NodeId>> = Vec::with_capacity(tree.nodes.len());
     let mut found: Vec<Between> = vec![Between::default(); tree.nodes.len()];
     for (id, node) in tree.nodes.iter().enumerate() {
@@ -42,7 +44,7 @@ pub fn mark(
         let outer = node.parent.and_then(|parent| loops[parent as usize]);
         let class = frame.call.and_then(calls::class);
         let of = match (frame.kind, class) {
-            // Whatever it is like inside.
+            // Functions of the system belong to the loop, no matter what is inside.
             (_, None) if is_system(frame) => outer,
             (FrameKind::Loop, _) => Some(id as NodeId),
             (FrameKind::Inlined | FrameKind::Line, _) => outer,
@@ -68,7 +70,7 @@ pub fn mark(
     }
 }
 
-/// What a context holds with all that it calls.
+/// Values of a context, callees included.
 #[derive(Clone, Copy, Default)]
 struct Inside {
     between: Between,
@@ -106,7 +108,7 @@ fn inside(
     inside
 }
 
-/// What a loop does that is no call of MPI, and how often and for how long it calls MPI.
+/// Time of a loop outside of MPI calls, and number and time of its MPI calls.
 #[derive(Clone, Copy, Default)]
 struct Between {
     looks: bool,
@@ -147,7 +149,8 @@ mod tests {
     use crate::rules::Rules;
     use crate::subject::{Contexts, MS};
 
-    /// Whether the time in a loop itself is work, with what it calls and for how long.
+    /// Returns whether the exclusive time of a loop is work; `children` are its callees with time
+    /// and number of calls.
     fn works(children: &[(&str, u64, u64)], loop_ns: u64) -> bool {
         works_where(true, children, loop_ns)
     }
@@ -199,7 +202,7 @@ mod tests {
         let looks = ("layer_Test/MPI_Test", MS, 10_000);
         assert!(!works(&[looks, ("layer_Test", 10 * MS, 0)], 2 * MS));
         assert!(!works(&[("outer/layer_Test/MPI_Test", MS, 10_000)], 2 * MS), "layer over layer");
-        // 5 us between two looks are the most, wherever they are spent.
+        // At most 5 us may lie between two polls, no matter where they are spent.
         assert!(!works(&[looks, ("layer_Test", 40 * MS, 0)], 10 * MS));
         assert!(works(&[looks, ("layer_Test", 40 * MS, 0)], 11 * MS));
         assert!(works(&[looks, ("layer_Test", 51 * MS, 0)], 2 * MS), "it is not thin");

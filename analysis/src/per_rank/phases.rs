@@ -1,5 +1,5 @@
-//! What ranks spend in each phase, in the same table as the times of single ranks: the metrics of PPoPP20,
-//! 5.3, of each context.
+//! Times of ranks in each phase, in the table of single ranks: the metrics of PPoPP20, 5.3, for
+//! each context.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,22 +10,23 @@ use crate::imbalance::PhaseImbalance;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::totals::{PhaseTotals, Totals};
 
-/// Of each context in a phase, over all ranks: mean, least and most of its time in all instances; and the
-/// sum over instances of the slowest rank's. An absent rank has 0.
+/// Values of each context in a phase, over all ranks, in seconds: mean, minimum and maximum of the
+/// time in all instances; and the sum over instances of the slowest rank's time. An absent rank has
+/// 0.
 pub const QUANTITIES: [&str; 4] = ["mean_s", "min_s", "max_s", "longest_s"];
 
-/// The rows of a table.
+/// Phase rows of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseRows {
-    /// The phases, as the summary numbers them, ascending.
+    /// Numbers of the phases in the summary, ascending.
     pub phases: Vec<u32>,
-    /// For each of them, for each of [`QUANTITIES`], a number for each context.
+    /// For each phase, for each of [`QUANTITIES`], one number for each context.
     pub numbers: Vec<f32>,
 }
 
 impl PhaseRows {
-    /// The rows for some contexts: of all phases, or, where that is more than `most_bytes`, of those that
-    /// last longest.
+    /// Builds the rows for some contexts: of all phases, or, if these exceed `most_bytes`, of the
+    /// longest ones.
     pub fn of(
         totals: &Totals,
         imbalances: &BTreeMap<u64, PhaseImbalance>,
@@ -54,8 +55,8 @@ impl PhaseRows {
     }
 }
 
-/// Work of a context, net of waiting for a core, or time in a call: in nanoseconds. How long the slowest took
-/// in each single instance is known of work only; of a call it is no number.
+/// Returns the work of a context, net of waiting for a core, or the time in a call, in nanoseconds.
+/// The time of the slowest rank in each instance is known only for work; for calls it is NaN.
 fn of_context(
     phase: &PhaseTotals,
     imbalance: Option<&PhaseImbalance>,

@@ -1,4 +1,4 @@
-//! Tables are held against what the ranks did, and against the summary beside them.
+//! Compares tables with what the ranks did, and with the summary beside them.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::threads::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
 
-/// A table in memory, with room for so many bytes.
+/// A table in memory of bounded size.
 #[derive(Debug, PartialEq)]
 struct Memory {
     bytes: Vec<u8>,
@@ -86,7 +86,7 @@ impl Read {
         self.header[key].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
     }
 
-    /// All ranks' values of a quantity in the node of that column.
+    /// Returns the values of all ranks of a quantity in the node of this column.
     fn column(&self, quantity: usize, column: usize) -> Vec<f64> {
         let width = self.numbers_of("nodes").len();
         let rows = self.numbers.chunks_exact(QUANTITIES.len() * width);
@@ -94,7 +94,8 @@ impl Read {
     }
 }
 
-/// Two functions that take longer on higher ranks, one that only odd ranks have, another thread.
+/// Builds two functions that take longer on higher ranks, one that only odd ranks have, and another
+/// thread.
 fn subject(ranks: u32) -> Subject {
     let mut subject = Subject::new(ranks);
     subject.others = vec![doing("worker/main/help", 7 * MS)];
@@ -109,8 +110,8 @@ fn subject(ranks: u32) -> Subject {
     subject
 }
 
-/// The summary and the table that so many processes make of the subject, whose ranks are where `home`
-/// says.
+/// Returns the summary and the table made by several processes; `home` returns the process of a
+/// rank.
 fn made(
     subject: &Subject,
     processes: u32,
@@ -166,7 +167,7 @@ fn a_table_holds_what_each_rank_did() {
         [0u32, 1, 2, 3, 4].map(|rank| f64::from((f64::from(rank) * 0.003 + 0.030_000_003) as f32));
     assert_eq!(of(&["main", "step"], 0), step);
     assert_eq!(of(&["main", "step"], 1), [f64::from(0.03f32); 5]);
-    // Another thread's context is not the main thread's of the same name.
+    // A context of another thread differs from the main thread's context of the same name.
     assert_eq!(of(&["worker", "main", "help"], 1), [f64::from(0.007f32); 5]);
 }
 
@@ -193,7 +194,7 @@ fn a_table_holds_what_each_phase_took() {
         let rows = read.phases[4 * width * phase..].chunks_exact(width).take(4);
         rows.map(|row| row[at]).collect::<Vec<f32>>()
     };
-    // Each rank is slow once: 80 ms each, and 50 ms in each of the four instances.
+    // Each rank is slow once: 80 ms on each, and 50 ms in each of the four instances.
     assert_eq!(of(1, &["main", "step", "relax"]), [0.08, 0.08, 0.08, 0.2]);
     assert_eq!(of(0, &["main", "step", "relax"]), [0.0; 4]);
     assert_eq!(of(0, &["main", "first"]), [0.01; 4]);
@@ -237,7 +238,7 @@ fn without_other_ranks_there_is_none() {
     let (summary, table) = made(&subject(1), 3, usize::MAX, |_| 2);
     assert_eq!(table, Memory::new(usize::MAX));
     assert!(summary.notes.is_empty());
-    // Nor where nobody wants one.
+    // No table is made if none is requested.
     let two = subject(2);
     let summaries = run(2, |comm| diagnose(comm, vec![two.input(comm.rank())], &job()).unwrap());
     assert!(summaries[0].as_ref().is_some_and(|summary| summary.notes.is_empty()));
@@ -300,7 +301,7 @@ fn a_bounded_table_keeps_what_differs_most() {
     };
     let whole = Sheet::of(&totals, &imbalances, MOST_BYTES).unwrap();
     assert_eq!(whole.nodes.len(), 8, "{:?}", names(&whole));
-    // Work differs by 21 ms, waiting by 36 ms: 7 x 3 and an odd function of 15.
+    // Work differs by 21 ms, wait time by 36 ms: 7 x 3 and an odd function of 15.
     let some = Sheet::of(&totals, &imbalances, 3 * 8 * 8).unwrap();
     assert_eq!(names(&some), ["step", "relax", "MPI_Barrier"]);
     assert!(some.nodes.is_sorted() && some.contexts.is_sorted());

@@ -1,4 +1,4 @@
-//! What one rank spends in calls: those that are no work, and those that are work on files or locks.
+//! Time of one rank in calls: calls outside of work, and calls that are work on files or locks.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::canonical::below;
 use crate::label::Label;
 use crate::labelling::Meaning;
 
-/// What one rank spent in a call outside its work, such as the synchronisation that ends a phase.
+/// Time of one rank in a call outside of its work, such as the synchronisation that ends a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sync {
-    /// Wall time.
+    /// Wall time, in nanoseconds.
     pub time_ns: u64,
-    /// Calls of it.
+    /// Number of calls.
     pub calls: u64,
-    /// Bytes that it moved.
+    /// Bytes moved by the call.
     pub bytes: u64,
-    /// Bytes whose transfer it waited for, or made itself; of calls before the ending synchronisation
-    /// [`super::transfers`] says it.
+    /// Bytes with a transfer that the call made itself or waited for; for calls before the ending
+    /// synchronisation set by [`super::transfers`].
     pub moved: u64,
-    /// Time in those of its calls that took long by themselves.
+    /// Time in calls that took long individually, in nanoseconds.
     pub long_ns: u64,
-    /// Its time by label, in the order of [`Label::ALL`].
+    /// Time by label, in nanoseconds, in the order of [`Label::ALL`].
     pub by_label: [u64; Label::ALL.len()],
 }
 
@@ -40,7 +40,8 @@ impl Sync {
 }
 
 impl Rank<'_> {
-    /// The part of a phase's work that needs no core: sleeping, and waiting for locks and threads.
+    /// Returns the part of a phase's work that needs no core, in nanoseconds: sleeping, and waiting
+    /// for locks and threads.
     pub fn off_core_ns(&self, phase: &PhaseProfile) -> u64 {
         let tree = &self.input.profile.tree;
         let is_off = |node: NodeId| {
@@ -52,11 +53,12 @@ impl Rank<'_> {
         off.map(|(_, value)| value.net_ns()).sum()
     }
 
-    /// Where a phase spends time outside work, by the outermost such context; the synchronisation
-    /// that ends it is left to [`Rank::sync`].
+    /// Returns the time that a phase spends outside of work, by the outermost such context; without
+    /// the ending synchronisation, which [`Rank::sync`] returns.
     pub fn waits(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
         let mut waits: BTreeMap<NodeId, Sync> = BTreeMap::new();
-        // It may lie within a function of the user's that is no work either.
+        // The ending synchronisation may lie within a function that a user's rule puts outside of
+        // work.
         let ending = below(&self.input.profile.tree, phase.ends_in);
         for (node, value) in phase.values.iter().filter(|(node, _)| !ending[*node as usize]) {
             let Some(top) = self.owners.wait[*node as usize] else { continue };
@@ -65,19 +67,20 @@ impl Rank<'_> {
         waits
     }
 
-    /// Whether its threads can wait for each other.
+    /// Returns whether the rank has several threads that can wait for each other.
     pub fn is_multithreaded(&self) -> bool {
         let profile = &self.input.profile;
         profile.threads > 1 || profile.collection.unseen_threads > 0
     }
 
-    /// Whether a call is work on files or waits for a lock. A single thread waits for other processes, also
-    /// in the calls of locks, as in those of a semaphore that processes share.
+    /// Returns whether a call is work on files or waits for a lock of the process. A single thread
+    /// waits for other processes even in lock calls, such as those of a semaphore shared by
+    /// processes.
     fn takes_resource(&self, call: NodeId) -> bool {
         self.is_multithreaded() || !self.meanings[call as usize].label.is_a(Label::WaitLock)
     }
 
-    /// Calls of a phase that are work on files or wait for locks.
+    /// Returns the calls of a phase that are work on files or wait for locks.
     pub fn resources(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
         let mut resources: BTreeMap<NodeId, Sync> = BTreeMap::new();
         for (node, value) in &phase.values {
@@ -89,7 +92,7 @@ impl Rank<'_> {
         resources
     }
 
-    /// How long its threads waited for locks, in the whole run.
+    /// Returns the time that the rank's threads waited for locks in the whole run, in nanoseconds.
     pub fn locked_ns(&self) -> u64 {
         if !self.is_multithreaded() {
             return 0;
@@ -102,7 +105,7 @@ impl Rank<'_> {
         locked.map(|(_, value)| value.exclusive_ns).sum()
     }
 
-    /// The synchronisation that ends a phase: its time and all that was counted in it.
+    /// Returns time and counts of the synchronisation that ends a phase.
     pub fn sync(&self, phase: &PhaseProfile) -> Sync {
         let inside = below(&self.input.profile.tree, phase.ends_in);
         let mut sync = Sync::default();

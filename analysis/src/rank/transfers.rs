@@ -1,10 +1,11 @@
-//! Which calls of one rank moved how many bytes, and how fast.
+//! Bytes moved by each call of one rank, and the bandwidth.
 //!
-//! What a nonblocking call has started, the call that completes it brings to an end, often in another function,
-//! and in another phase where a synchronisation lies between. No record says which one: it is looked for from
-//! the function of the start outwards, and the first function with a call below that can complete it has it.
-//! Bytes are shared out by time between the start and all such calls there. Both directions of an exchange go
-//! at the same time, so that the larger one counts.
+//! A transfer started by a nonblocking call is completed by another call, often in another
+//! function, and in another phase if a synchronisation lies between them. No record links the two
+//! calls: the completion is searched from the function of the start outwards, and the first
+//! function with a call below it that can complete the transfer is taken. Bytes are divided by time
+//! between the start and all such calls there. Both directions of an exchange run at the same time,
+//! so the larger one counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +17,20 @@ use crate::bandwidth::Bandwidths;
 use crate::canonical::below;
 use crate::owners::function_around;
 
-/// Calls of a phase outside work.
+/// Calls of a phase outside of work.
 type Waits = BTreeMap<NodeId, Sync>;
 
-/// A function that exchanges messages does little else if its calls take this part of its time: then their data
-/// travels from the first of them to the last.
+/// Minimum percentage of a function's time in the calls that exchange messages for the function to
+/// do little else: its data then travels from the first of these calls to the last.
 const EXCHANGE_PERCENT: u64 = 50;
 
-/// What a call of MPI has to do with data that travels by itself.
+/// Role of an MPI call in transfers that proceed in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
-    /// Sends, or takes part in a collective; a request, or the synchronisation of a window, completes it.
+    /// Sends, or takes part in a collective; completed by a request or by the synchronisation of a
+    /// window.
     Sends,
-    /// Posts a buffer that is at least as large as the message.
+    /// Posts a receive buffer, at least as large as the message.
     Receives,
     /// Accesses a window.
     Accesses,
@@ -36,9 +38,10 @@ enum Part {
     CompletesRequests,
     /// Completes accesses to a window.
     CompletesAccesses,
-    /// Moves its data itself, and returns when all has left.
+    /// Moves its data itself, and returns when all data has left.
     Moves,
-    /// Has bytes that tell no bandwidth: a receive's, a file's, those of a copy to be sent later.
+    /// Has bytes that give no bandwidth: those of a receive, of a file, or of a copy to be sent
+    /// later.
     Other,
 }
 
@@ -72,8 +75,8 @@ fn part(tree: &ContextTree, node: NodeId) -> Part {
     }
 }
 
-/// Notes what the calls of all phases moved, and returns how fast: `waits` are those of each phase before its
-/// ending synchronisation.
+/// Sets the bytes moved by the calls of all phases, and returns the bandwidths. `waits` holds the
+/// calls of each phase before its ending synchronisation.
 pub fn settle(tree: &ContextTree, phases: &[PhaseProfile], waits: &mut [Waits]) -> Bandwidths {
     let mut seen = Bandwidths::default();
     let mut open = Vec::new();
@@ -106,8 +109,9 @@ pub fn settle(tree: &ContextTree, phases: &[PhaseProfile], waits: &mut [Waits]) 
     seen
 }
 
-/// What phases started without completing it, others complete that have started nothing of the kind. What
-/// nothing completes is the start's own.
+/// Assigns transfers that a phase started and did not complete to completing calls of other phases
+/// that have started nothing of that kind. A transfer without any completing call belongs to its
+/// start.
 fn settle_across_phases(tree: &ContextTree, open: Vec<(usize, NodeId)>, waits: &mut [Waits]) {
     let mut exchanges = Exchanges::default();
     let is_idle =
@@ -133,14 +137,14 @@ fn settle_across_phases(tree: &ContextTree, open: Vec<(usize, NodeId)>, waits: &
     }
 }
 
-/// Where data is exchanged: the innermost function around its start and its completion, and which of the two
-/// kinds of completion that is.
+/// Place of an exchange: the innermost function around its start and its completion, and the kind
+/// of completion.
 type Place = (Option<NodeId>, Part);
 
 /// Calls that exchange data together, by the innermost function around them.
 #[derive(Default)]
 struct Exchanges {
-    /// All completing calls below a function.
+    /// Time and number of all completing calls below a function.
     completions: BTreeMap<Place, Completions>,
     granted: BTreeMap<Place, Granted>,
 }
@@ -151,12 +155,12 @@ struct Completions {
     time_ns: u64,
 }
 
-/// What the completing calls below a function bring to an end.
+/// Transfers that the completing calls below a function complete, in bytes.
 #[derive(Clone, Copy, Default)]
 struct Granted {
     sent: u64,
     received: u64,
-    /// Time in the calls that started it.
+    /// Time in the calls that started the transfers, in nanoseconds.
     starting_ns: u64,
 }
 
@@ -166,7 +170,8 @@ impl Granted {
     }
 }
 
-/// The functions around a context, innermost first, and what lies outside of all.
+/// Returns the functions around a context, innermost first, and then `None` for the code outside of
+/// all functions.
 fn functions(tree: &ContextTree, node: NodeId) -> impl Iterator<Item = Option<NodeId>> {
     let outwards = |function: &Option<NodeId>| function.map(|it| function_around(tree, it));
     std::iter::successors(Some(function_around(tree, node)), outwards)
@@ -182,10 +187,11 @@ impl Exchanges {
         }
     }
 
-    /// Hands on what a call has started; false where nothing completes it.
+    /// Assigns the bytes started by a call to their completion; returns false if no call completes
+    /// them.
     fn add_start(&mut self, tree: &ContextTree, node: NodeId, wait: &mut Sync) -> bool {
         let part = part(tree, node);
-        // An access that has a request may also be completed with its window.
+        // An access with a request may also be completed with its window.
         let kinds = match part {
             Part::Accesses => &[Part::CompletesAccesses][..],
             _ => &[Part::CompletesRequests, Part::CompletesAccesses],
@@ -209,7 +215,7 @@ impl Exchanges {
         true
     }
 
-    /// What a completing call brings to an end of all that was started.
+    /// Returns the bytes that a completing call completes.
     fn part_of(&self, tree: &ContextTree, node: NodeId, time_ns: u64) -> u64 {
         let part = part(tree, node);
         let of_place = |function: Option<NodeId>| {
@@ -219,7 +225,8 @@ impl Exchanges {
         functions(tree, node).filter_map(of_place).sum()
     }
 
-    /// Where functions do little but exchange, the time that they take is the time of what they move.
+    /// Adds the bandwidths of functions that do little but exchange: their time is the time of the
+    /// transfer.
     fn observe(&self, tree: &ContextTree, phase: &PhaseProfile, seen: &mut Bandwidths) {
         for ((function, kind), granted) in &self.granted {
             let inside = below(tree, *function);

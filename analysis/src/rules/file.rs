@@ -1,4 +1,4 @@
-//! Reading the file of the user's rules, and the one sentence that tells what is wrong with it.
+//! Reading of the file of the user's rules, and the sentence that describes the errors in the file.
 
 use std::fmt;
 use std::fs;
@@ -12,36 +12,38 @@ use crate::error::reason;
 use crate::label::Label;
 use crate::printable::{Printable, cut};
 
-/// Largest file: thousands of rules. They go to all nodes and into each of their spools.
+/// Maximum file size in bytes: thousands of rules. The rules go to all nodes and into each of their
+/// spools.
 pub const MAX_BYTES: u64 = 64 << 10;
-/// Longest piece of a bad line that is shown, in characters.
+/// Maximum length of the shown part of a bad line, in characters.
 const SHOWN: usize = 60;
-/// Bad lines that are named by number after the first.
+/// Maximum number of further bad lines listed by number.
 const NUMBERS: usize = 5;
 
-/// What is wrong with a file of rules. The sentence does not name the file.
+/// Error in a file of rules. The sentence does not name the file.
 #[derive(Debug)]
 pub enum Trouble {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
-    /// It is a directory, a pipe or a device: reading could wait for ever.
+    /// The path is a directory, a pipe or a device: reading could block for ever.
     NoFile,
-    /// It is larger than [`MAX_BYTES`].
+    /// The file is larger than [`MAX_BYTES`].
     TooLarge,
-    /// There are zero bytes in it.
+    /// The file contains zero bytes.
     Binary,
-    /// The first line that is no rule, and the numbers of the others. The other lines hold.
+    /// The first line that is not a rule, and the numbers of the others. All other lines are valid
+    /// rules.
     BadLines(BadLine, Vec<usize>),
 }
 
 impl Trouble {
-    /// Whether nothing of the file holds.
+    /// Returns whether no rule of the file is used.
     pub fn is_of_all(&self) -> bool {
         !matches!(self, Self::BadLines(..))
     }
 }
 
-/// Reads a file: the rules that hold, and what is wrong with it.
+/// Reads a file. Returns the valid rules, and the error if there is one.
 pub fn read(path: &Path) -> (Rules, Option<Trouble>) {
     let bytes = match contents(path) {
         Ok(bytes) => bytes,
@@ -55,7 +57,7 @@ pub fn read(path: &Path) -> (Rules, Option<Trouble>) {
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, Trouble> {
-    // Asked before it is opened: opening a pipe would wait for its writer.
+    // Checked before opening, because opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(Trouble::Unreadable)?.is_file() {
         return Err(Trouble::NoFile);
     }
@@ -106,7 +108,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Completes "is ignored: ...".
+/// Formats the fault as the end of "is ignored: ...".
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -126,7 +128,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The beginning of a text, fit for a terminal.
+/// Returns the beginning of a text, safe to print on a terminal.
 fn excerpt(text: &str) -> Printable<'_> {
     cut(text, SHOWN)
 }

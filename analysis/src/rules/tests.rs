@@ -132,8 +132,8 @@ proptest! {
         Rules::parse(&bytes);
     }
 
-    /// What looks like rules: every line that is not empty or a comment is a rule or a bad line, and
-    /// what was read is read the same again.
+    /// Texts that resemble rules: every line that is not empty or a comment is a rule or a bad
+    /// line, and reading the written form again gives the same rules.
     #[test]
     fn no_line_is_lost(text in "([a:=#*? \\[\\]é\r\n]|io|wait){0,40}", name in "[a:=*\\[\\]é]{0,6}") {
         let (rules, bad) = Rules::parse(text.as_bytes());

@@ -1,41 +1,43 @@
-//! How another clock stands to the reference's, as far as is needed to know which of a rank's ends is
-//! which of the reference's (PPoPP20, 4.1).
+//! Offset of another clock from the reference's, to the precision needed to match a rank's ends
+//! with the reference's (PPoPP20, 4.1).
 //!
-//! PPoPP20 compares the ends of a site by the number of the iteration that they are in, and takes the
-//! site if the gap is the same in all. An iteration that no sample told from the next shifts all after it.
-//! So here every pair of ends votes: the two are one if the clocks are apart by what both samples allow, an
-//! interval of two periods. The truth is where most intervals overlap (Marzullo 1984, which also is how
-//! NTP finds the clocks that agree). A loop whose iterations are equally long allows to be shifted by
-//! some of them, which costs few votes: of gaps with nearly as many votes, the one nearest to what begin
-//! and end of the run tell is taken, where MPI let all ranks go.
+//! PPoPP20 compares the ends of a site by iteration number, and accepts the site if the gap is
+//! equal in all iterations. An iteration that the samples do not separate from the next shifts all
+//! later ones. Here every pair of ends votes instead: the two ends are one if the clocks differ by
+//! an amount that both samples allow, an interval of two periods. The truth is where most intervals
+//! overlap (Marzullo 1984, also the method by which NTP finds the clocks that agree). A loop with
+//! iterations of equal length can be shifted by a few of them at the cost of few votes: among gaps
+//! with nearly as many votes, the one nearest to the gap at the begin and end of the run is taken,
+//! where MPI released all ranks.
 //!
-//! A clock that drifts is followed from block to block of ends. The gap is then made precise, and a drift
-//! told, by the code that does so for ends that were measured ([`crate::clocks`]).
+//! A drifting clock is followed from block to block of ends. The precise gap and the drift come
+//! from the code that also serves measured ends ([`crate::clocks`]).
 
 use super::ends::{End, Sites};
 
-/// Ends over which the first gap is looked for, and over which it is followed.
+/// Number of ends over which the first gap is searched, and over which it is followed.
 const FIRST_BLOCK: usize = 256;
 const BLOCK: usize = 64;
-/// By how much begin and end of the run may mislead, in nanoseconds.
+/// Maximum error of the gap at the begin and end of the run, in nanoseconds.
 const MOST_WRONG_NS: i64 = 2_000_000_000;
-/// How far a clock may stray from block to block, in periods.
+/// Maximum change of a clock's gap from block to block, in periods.
 const MOST_STRAYED: i64 = 5;
-/// One end in so many may be missing.
+/// One of this number of ends may be missing.
 const MISSING: u64 = 10;
-/// Of the most votes, so many are nearly as many.
+/// Fraction of the most votes above which a gap has nearly as many.
 const NEARLY: f64 = 0.9;
 
-/// How far a clock is ahead, by the moments of the reference's at which that was found out.
+/// Times by which a clock is ahead, by the moments on the reference's clock at which they were
+/// determined.
 pub(super) struct Gaps(Vec<(i64, i64)>);
 
 impl Gaps {
-    /// A clock that is the reference's.
+    /// Builds the gaps of a rank that reads the reference's clock.
     pub(super) fn none() -> Self {
         Self(vec![(0, 0)])
     }
 
-    /// How far it is ahead at a moment.
+    /// Returns the time by which the clock is ahead at a moment.
     pub(super) fn at(&self, moment: i64) -> i64 {
         let next = self.0.partition_point(|(known, _)| *known < moment);
         let (before, after) = (next.checked_sub(1).and_then(|at| self.0.get(at)), self.0.get(next));
@@ -50,15 +52,15 @@ impl Gaps {
     }
 }
 
-/// Sites of the reference and of a rank that may be the same synchronisation: equal ones, and of a rank
-/// that runs other code those of the same call with as many ends (PPoPP20, 4.1.1), or nearly: one that no
-/// sample shows and no control flow tells is missing.
+/// Pairs of sites of the reference and of a rank that may be the same synchronisation: equal sites;
+/// and, for a rank that runs other code, sites of the same call with equally many ends (PPoPP20,
+/// 4.1.1), or nearly so: ends shown by no sample and no control flow are missing.
 pub(super) struct Pairs {
     pairs: Vec<(u32, u32)>,
 }
 
 impl Pairs {
-    /// Of the ends of both.
+    /// Builds the pairs for the ends of both ranks.
     pub(super) fn new(reference: &[End], ours: &[End], sites: &Sites) -> Self {
         let count = |ends: &[End]| {
             let mut counts = vec![0u64; sites.len()];
@@ -87,7 +89,7 @@ impl Pairs {
         Self { pairs }
     }
 
-    /// Whether two ends may be one.
+    /// Returns whether two ends may be one.
     pub(super) fn hold(&self, reference: &End, ours: &End) -> bool {
         let may_be = |(one, other): &(u32, u32)| {
             reference.sites.binary_search(one).is_ok() && ours.sites.binary_search(other).is_ok()
@@ -96,8 +98,8 @@ impl Pairs {
     }
 }
 
-/// Finds how far ahead the clock of `ours` is. `hints`: what begin and end of the run tell. `None` if the
-/// ends do not tell.
+/// Finds the time by which the clock of `ours` is ahead. `hints` holds the gaps at the begin and
+/// end of the run. Returns `None` if the ends do not determine it.
 pub(super) fn align(
     reference: &[End],
     ours: &[End],
@@ -124,7 +126,7 @@ pub(super) fn align(
     Some(Gaps(found)).filter(|gaps| !gaps.0.is_empty())
 }
 
-/// The gap within a window that most pairs of ends allow; of several, the nearest.
+/// Returns the gap within a window that most pairs of ends allow; of several, the nearest.
 fn most_votes(
     reference: &[End],
     ours: &[End],
@@ -141,7 +143,7 @@ fn most_votes(
             bounds.push((it.latest - end.earliest, -1));
         }
     }
-    // What only touches overlaps, too.
+    // Intervals that only touch also overlap.
     bounds.sort_unstable_by_key(|(bound, step)| (*bound, -step));
     let mut stretches: Vec<(i32, i64)> = Vec::new();
     let mut votes = 0;
@@ -153,7 +155,7 @@ fn most_votes(
     let enough = (f64::from(most) * NEARLY).ceil() as i32;
     let best = stretches.iter().filter(|(votes, _)| *votes >= enough);
     let nearest = best.min_by_key(|(_, gap)| distance(*gap))?.1;
-    // Around it, where the votes are the most.
+    // The gaps around it with the most votes.
     let around = |(votes, gap): &&(i32, i64)| {
         *votes >= enough && gap.abs_diff(nearest) <= width(reference).unsigned_abs()
     };
@@ -163,7 +165,7 @@ fn most_votes(
     top.get(top.len() / 2).copied()
 }
 
-/// How long the reference's ends are unknown, typically.
+/// Returns the typical uncertainty of the reference's ends.
 fn width(reference: &[End]) -> i64 {
     let mut widths: Vec<i64> = reference.iter().map(|end| end.latest - end.earliest).collect();
     widths.sort_unstable();

@@ -1,5 +1,5 @@
-//! A rank's samples, cut where all ranks were let go: the same phases, instances and releases that
-//! a collector makes of synchronisations that were measured.
+//! Cuts a rank's samples at the releases of all ranks: into the phases, instances and releases that
+//! a collector makes of measured synchronisations.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,18 +10,18 @@ use plimsoll_collector::profile::{
 
 use super::ends::{End, Site};
 
-/// Most instances that are kept whole.
+/// Maximum number of instances that are kept.
 const MOST_ROWS: usize = 1024;
 
-/// Where a run is cut.
+/// Position at which a run is cut.
 pub(super) struct Cut<'a> {
-    /// The end that was found here.
+    /// End that was found at this position.
     pub(super) end: &'a End,
-    /// What ended.
+    /// Site of the synchronisation that ended.
     pub(super) site: &'a Site,
 }
 
-/// Cuts a run. Its last instance ends as the run did.
+/// Cuts a run. The last instance keeps the ending of the run.
 pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>]) {
     let ends_in = profile.phases.last().and_then(|phase| phase.ends_in);
     let mut known: BTreeMap<&Site, NodeId> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>
     let elapsed_ns = profile.elapsed_ns;
     let begin_of = |sight: usize| {
         let at = series.sights.get(sight).map_or(elapsed_ns, |sight| sight.at_ns);
-        // Time before the first sample belongs to it.
+        // Time before the first sample belongs to the first instance.
         if sight == 0 { 0 } else { at.min(elapsed_ns) }
     };
     let ends = cuts.iter().zip(&sites).map(|(cut, site)| (cut.end.sight, Some(*site)));
@@ -50,7 +50,7 @@ pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>
     run.complete(&profile.phases);
     let count = cuts.len() as u64;
     if let Some(releases) = &mut profile.releases {
-        // What was measured all the same is the end of the run.
+        // The only measured synchronisation is the one at the end of the run.
         let measured = std::mem::take(&mut releases.ends);
         let found = (0..).zip(cuts).map(|(index, cut)| (index, cut.end.at.max(0) as u64));
         let last = measured.last().filter(|_| ends_in.is_some());
@@ -61,7 +61,7 @@ pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>
     profile.rows = run.rows;
 }
 
-/// The context of a site: made where this rank was never seen in it.
+/// Returns the context of a site; adds the context if this rank was never seen in it.
 fn node(profile: &mut ProcessProfile, site: &Site) -> NodeId {
     let tree = &mut profile.tree;
     let mut at: Option<NodeId> = None;
@@ -81,7 +81,7 @@ fn node(profile: &mut ProcessProfile, site: &Site) -> NodeId {
     at.unwrap_or_default()
 }
 
-/// What happened in one instance.
+/// Values of one instance.
 #[derive(Default)]
 struct Instance {
     duration_ns: u64,
@@ -104,7 +104,7 @@ impl Instance {
     }
 }
 
-/// The phases so far.
+/// Phases found so far.
 #[derive(Default)]
 struct Run {
     phases: Vec<(PhaseProfile, BTreeMap<NodeId, NodeValue>)>,
@@ -166,7 +166,8 @@ impl Run {
         }
     }
 
-    /// What the whole run counts and no sight tells happened when it ended: calls that were measured.
+    /// Adds the values of the whole run that no sample shows, which are those of measured calls at
+    /// its end.
     fn complete(&mut self, whole: &[PhaseProfile]) {
         let mut missing: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
         for (node, value) in whole.iter().flat_map(|phase| &phase.values) {

@@ -1,8 +1,9 @@
-//! When synchronisations may have let a rank go, as its samples show it.
+//! Times at which synchronisations may have released a rank, from its samples.
 //!
-//! A sample inside MPI shows a call that others are waited for in; the call has returned between the last
-//! such sample and the next one. A call that was too short for a sample leaves two samples of its caller
-//! between which the control flow leads through it (PPoPP20, 4.2). Both are known to within a period.
+//! A sample inside MPI shows a call that waits for other ranks; the call returned between the last
+//! such sample and the next one. A call that was too short for a sample leaves two samples of its
+//! caller between which the control flow leads through the call (PPoPP20, 4.2). Both times are
+//! known to within a period.
 
 use std::collections::BTreeSet;
 
@@ -11,40 +12,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, path};
 
-/// Longest instruction that calls, in bytes.
+/// Maximum length of a call instruction, in bytes.
 const LONGEST_CALL: u64 = 8;
 
-/// A place from which MPI is called to synchronise, the same on all ranks.
+/// A place that calls MPI to synchronise, equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Site {
     /// Return addresses from main on.
     chain: Vec<u64>,
-    /// The call of MPI.
+    /// Id of the MPI call.
     pub(super) call: u16,
-    /// Frames of its context, each with what tells it from others.
+    /// Frames of its context, each with the values that distinguish it from others.
     pub(super) path: Vec<Step>,
 }
 
-/// A synchronisation that may have ended. Times are nanoseconds on a clock that the rank reads.
+/// A possible end of a synchronisation. Times are in nanoseconds on a clock that the rank reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
-    /// Since when the rank may have waited in it.
+    /// Earliest time at which the rank may have started to wait in it.
     pub(super) since: i64,
-    /// When it returned at the earliest.
+    /// Earliest time of its return.
     pub(super) earliest: i64,
-    /// When the time of what follows begins to count.
+    /// Time from which on the following code is charged.
     pub(super) at: i64,
-    /// When it had returned.
+    /// Latest time of its return.
     pub(super) latest: i64,
-    /// Which of them it may be, ascending.
+    /// Numbers of the possible sites, ascending.
     pub(super) sites: Vec<u32>,
-    /// A sample saw it; else there may have been none at all.
+    /// Whether a sample saw the synchronisation; otherwise there may have been none.
     pub(super) is_sampled: bool,
-    /// The first sight after it.
+    /// Index of the first sample after it.
     pub(super) sight: usize,
 }
 
-/// The sites that a rank was seen at, in the terms of all ranks.
+/// Returns the sites at which a rank was seen, in a form that is equal on all ranks.
 pub(super) fn sites(series: &Series, tree: &ContextTree) -> Vec<Site> {
     let site = |site: &plimsoll_collector::profile::SyncSite| Site {
         chain: site.chain.clone(),
@@ -54,10 +55,10 @@ pub(super) fn sites(series: &Series, tree: &ContextTree) -> Vec<Site> {
     series.sites.iter().map(site).collect()
 }
 
-/// The sites of all ranks, in the order of their numbers.
+/// Sites of all ranks, in the order of their numbers.
 pub(super) type Sites = BTreeSet<Site>;
 
-/// All ends that a rank's samples allow, by time. The run begins at `begin_ns`.
+/// Returns all ends that a rank's samples allow, sorted by time. The run begins at `begin_ns`.
 pub(super) fn ends(
     series: &Series,
     tree: &ContextTree,
@@ -90,7 +91,7 @@ pub(super) fn ends(
         if !std::mem::replace(&mut goes_on, false) {
             since = last.earliest_ns;
         }
-        // Nothing that samples could show lies between two calls of one site so close to each other.
+        // Between two calls of one site at this distance there is nothing that samples could show.
         let is_close = next.latest_ns - next.earliest_ns < period_ns / 2;
         goes_on = last.inside.is_some() && last.inside == next.inside && (next.goes_on || is_close);
         let left = last.inside.filter(|_| !goes_on);
@@ -118,7 +119,8 @@ pub(super) fn ends(
     ends
 }
 
-/// Whether the procedure that the calls `outer` lead to has passed the call that leads to a site.
+/// Returns whether the procedure reached by the calls `outer` has passed the call that leads to a
+/// site.
 fn passes(outer: &[u64], calls: &[u64], chain: &[u64]) -> bool {
     let Some([returns_to, ..]) = chain.strip_prefix(outer) else { return false };
     let before = calls.partition_point(|call| call < returns_to);

@@ -12,33 +12,34 @@ use crate::summary::{ClockMethod, Summary};
 use crate::threads::run;
 
 const PERIOD: u64 = 4 * MS;
-/// What a rank does in a synchronisation that it does not wait in.
+/// Duration of a synchronisation in which a rank does not wait, in nanoseconds.
 const INSTANT: u64 = MS / 100;
 
-/// What a rank does before a synchronisation, and at which site it then calls MPI.
+/// Work of a rank before a synchronisation, and the site at which it then calls MPI.
 struct Step {
     work: Vec<(&'static str, u64)>,
     site: &'static str,
 }
 
-/// When it ends, where the rank is, and the number of the site that it waits at, with that call's.
+/// End of a time span, context of the rank in it, and, if it waits, the number of the site and of
+/// its call.
 type Stretch = (u64, NodeId, Option<(u32, usize)>);
 
-/// Ranks of which only samples are known.
+/// Ranks known from samples only.
 struct Sampled {
-    /// Steps of each rank; all meet at the end of each.
+    /// Steps of each rank; all ranks meet at the end of each step.
     ranks: Vec<Vec<Step>>,
-    /// By how many nanoseconds each one's clock is ahead at the begin, and by how many ppm it is fast.
+    /// Nanoseconds by which each rank's clock is ahead at the begin, and its drift in ppm.
     clocks: Vec<(i64, f64)>,
 }
 
-/// Where each site's call stands in the code.
+/// Returns the address of a site's call in the code.
 fn address(site: &str) -> u64 {
     site.bytes().fold(1, |sum, byte| (sum * 31 + u64::from(byte)) & 0xffff) << 8
 }
 
 impl Sampled {
-    /// Start-up, `steps` steps with two synchronisations each, output, and an end.
+    /// Builds a start-up, `steps` steps with two synchronisations each, output, and an end.
     fn stages(ranks: u32, steps: u32) -> Self {
         let step = |work: &[(&'static str, u64)], site| Step { work: work.to_vec(), site };
         let of_rank = |rank: u32| {
@@ -47,7 +48,7 @@ impl Sampled {
             let mut run =
                 vec![step(&[("main/start_up", (30 + 20 * is_first) * MS)], "main/MPI_Barrier@1")];
             for at in 0..u64::from(steps) {
-                // No step is as long as another.
+                // All steps have different lengths.
                 let long = (10 + 20 * is_last) * MS + at * 17 % 5 * MS / 10;
                 run.push(step(&[("main/assemble", long)], "main/MPI_Allreduce@2"));
                 run.push(step(&[("main/solve", (10 + 5 * is_first) * MS)], "main/MPI_Barrier@3"));
@@ -60,7 +61,7 @@ impl Sampled {
         Self { ranks: (0..ranks).map(of_rank).collect(), clocks }
     }
 
-    /// When all are let go, since the begin.
+    /// Returns the times at which all ranks are released, since the begin.
     fn releases(&self) -> Vec<u64> {
         let mut now = 0;
         let steps = self.ranks[0].len();
@@ -89,7 +90,8 @@ impl Sampled {
         }
     }
 
-    /// What the rank's samples show. They come every period, later by some of it on every rank.
+    /// Returns the samples of a rank. They come once per period, with a different delay on every
+    /// rank.
     fn profile(&self, rank: u32, clock: impl Fn(u64) -> u64, ahead: i64) -> ProcessProfile {
         let mut contexts = Contexts::default();
         contexts.node("main");
@@ -132,7 +134,7 @@ impl Sampled {
             let (_, node, inside) = stretches[at];
             let before = last.map_or(0, |(before, _)| before);
             let from = last.map_or(0, |(_, from)| from);
-            // Every call between two samples, and not that of the first.
+            // All calls between two samples, without the call of the first sample.
             let calls = stretches[from..at].iter().skip(usize::from(at > from));
             let mut calls: Vec<u64> = calls
                 .filter_map(|(.., site)| Some(sites[site.as_ref()?.0 as usize].chain[0] - 5))
@@ -203,7 +205,7 @@ impl Sampled {
         }
     }
 
-    /// A rank that no sample shows at a site does not know it.
+    /// Removes the sites at which no sample shows the rank.
     fn hide_unseen(&self, series: &mut Series, seen: &[bool]) {
         let numbers: BTreeMap<u32, u32> =
             (0..).zip(seen).filter(|(_, seen)| **seen).map(|(at, _)| at).zip(0..).collect();
@@ -251,13 +253,13 @@ fn a_run_of_known_structure_has_exactly_its_phases() {
     let one = diagnose_alone(subject.inputs(), &job()).unwrap();
     assert_eq!(instances(&one), stages_of(30));
     assert_eq!(one.notes, Vec::<String>::new());
-    // All that was measured is in a phase.
+    // All measured time is in a phase.
     let whole_s: f64 = one.phases.iter().map(|phase| phase.duration_s).sum();
     assert!((whole_s - one.run.elapsed_s).abs() < 1e-6, "{whole_s} of {}", one.run.elapsed_s);
-    // 20 ms less the mean over the ranks, 29 times.
+    // 20 ms minus the mean over the ranks, 29 times.
     let loss = &one.losses[0];
     assert!((loss.seconds - 0.015 * 29.0).abs() < 0.03, "{loss:?}");
-    // Whoever holds the ranks.
+    // The result does not depend on the placement of ranks on processes.
     for processes in [2, 3] {
         let summaries = run(processes, |comm| {
             let ours = |input: &RankInput| (input.rank + 1) % processes == comm.rank();
@@ -268,7 +270,7 @@ fn a_run_of_known_structure_has_exactly_its_phases() {
     }
 }
 
-/// Holds offsets, in microseconds at the begin, and phases against the truth.
+/// Compares offsets, in microseconds at the begin, and phases with the truth.
 #[track_caller]
 fn assert_aligned(subject: &Sampled, steps: u64) {
     let summary = diagnose_alone(subject.inputs(), &job()).unwrap();
@@ -290,14 +292,14 @@ fn clocks_that_are_apart_are_aligned_by_samples_alone() {
     subject.clocks =
         vec![(0, 0.0), (3_700_000_000, 0.0), (-250_000_000, 0.0), (3_700_000_000, 0.0)];
     assert_aligned(&subject, 30);
-    // The reference is the one that no sample shows waiting.
+    // The reference is the rank that no sample shows waiting.
     subject.ranks.rotate_right(1);
     assert_aligned(&subject, 30);
 }
 
 #[test]
 fn a_clock_that_drifts_is_followed() {
-    // Two minutes: 100 ppm of that are three periods.
+    // Two minutes: a drift of 100 ppm adds up to three periods.
     let mut subject = Sampled::stages(3, 3000);
     subject.clocks = vec![(0, 0.0), (-250_000_000, 100.0), (3_700_000_000, -60.0)];
     assert_aligned(&subject, 3000);
@@ -308,7 +310,7 @@ fn programs_that_differ_meet_at_sites_of_their_own() {
     let mut subject = Sampled::stages(4, 30);
     subject.clocks[3] = (1_000_000_000, 0.0);
     for (number, step) in subject.ranks[3].iter_mut().enumerate() {
-        // It is late in every second step only, so that it is seen to wait, too.
+        // The rank is late in every second step only, so that samples also show it waiting.
         if step.site == "main/MPI_Allreduce@2" {
             step.site = "main/ocean/MPI_Allreduce@9";
             step.work[0].1 = if number % 4 == 1 { 2 * MS } else { 40 * MS };
@@ -322,7 +324,7 @@ fn programs_that_differ_meet_at_sites_of_their_own() {
 
 #[test]
 fn what_some_ranks_leave_is_no_synchronisation_of_all() {
-    // Ranks 2 and 3 are let go later from what they call between: each half has its own.
+    // Ranks 2 and 3 are released later from the calls in between: each half has its own.
     let mut subject = Sampled::stages(4, 30);
     for rank in &mut subject.ranks {
         rank.retain(|step| step.site != "main/MPI_Barrier@3");
@@ -332,7 +334,7 @@ fn what_some_ranks_leave_is_no_synchronisation_of_all() {
     for input in &mut inputs[2..] {
         let series = input.profile.series.as_mut().unwrap();
         let first = series.sights.iter().position(|sight| sight.at_ns > 60 * MS).unwrap();
-        // From there on all that they do comes 13 ms later.
+        // From there on all activity of the rank is 13 ms later.
         for sight in &mut series.sights[first..] {
             for ns in
                 [&mut sight.earliest_ns, &mut sight.at_ns, &mut sight.latest_ns, &mut sight.last_ns]

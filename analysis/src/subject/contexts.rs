@@ -2,15 +2,16 @@
 
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 
-/// Contexts named by paths like `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7, and `loop` a loop.
+/// Contexts named by paths such as `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7, and
+/// `loop` a loop.
 #[derive(Clone, Default)]
 pub struct Contexts {
     pub tree: ContextTree,
 }
 
 impl Contexts {
-    /// The node of a path; made where it does not exist. Names that begin with `loop` are loops, those in
-    /// parentheses inlined functions.
+    /// Returns the node of a path; adds the node if it does not exist. Names that begin with `loop`
+    /// are loops, names in parentheses inlined functions.
     pub fn node(&mut self, path: &str) -> NodeId {
         let mut at = None;
         for name in path.split('/') {
@@ -32,7 +33,7 @@ impl Contexts {
         let module = match (call, name.split_once('+')) {
             (Some(_), _) if mpi => "libmpi.so.40",
             (Some(_), _) => "libc.so.6",
-            // As code without a name is told.
+            // Named like code without a symbol.
             (None, Some((module, _))) => module,
             (None, None) => "app",
         };

@@ -1,26 +1,27 @@
-//! Cells of a timeline: which call path took most of a stretch of time on some ranks.
+//! Cells of a timeline: the call path with the most time in a time span, on some ranks.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Call paths that a cell of several ranks keeps apart; the time of others counts as nobody's.
+/// Maximum number of call paths in a cell of several ranks; time in other paths is assigned to
+/// none.
 const CELL_PATHS: usize = 4;
 
 /// Time in one call path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Its index among the chosen ones; `None` if no chosen one is known.
+    /// Index among the chosen call paths; `None` if no chosen one is known.
     pub(super) shown: Option<u16>,
     pub(super) ns: u64,
-    /// It is communication or waiting.
+    /// Whether the time is communication or waiting.
     pub(super) is_wait: bool,
 }
 
-/// A cell.
+/// One cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cell {
-    /// Time by chosen call path, each once.
+    /// Time by chosen call path, without duplicates.
     paths: Vec<(u16, u64)>,
     total_ns: u64,
     wait_ns: u64,
@@ -55,34 +56,34 @@ impl Cell {
         self.paths.truncate(most);
     }
 
-    /// The call path that took most.
+    /// Returns the call path with the most time.
     pub(super) fn most(&self) -> Option<u16> {
         let most = self.paths.iter().max_by_key(|(shown, ns)| (*ns, std::cmp::Reverse(*shown)));
         most.map(|(shown, _)| *shown)
     }
 
-    /// The fraction that was communication or waiting, in parts of 255.
+    /// Returns the fraction of communication and waiting, in units of 1/255.
     pub(super) fn wait(&self) -> u8 {
         let (wait, total) = (u128::from(self.wait_ns), u128::from(self.total_ns.max(1)));
         ((wait * 255 + total / 2) / total) as u8
     }
 }
 
-/// Rows of cells, those of some ranks.
+/// Rows of cells of some ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cells {
     rows: BTreeMap<u32, Vec<Cell>>,
 }
 
 impl Cells {
-    /// The cells of one rank in its row.
+    /// Builds the cells of one rank in its row.
     pub(super) fn of_row(row: Option<(u32, Vec<Cell>)>) -> Self {
         let mut rows = BTreeMap::from_iter(row);
         rows.values_mut().flatten().for_each(|cell| cell.keep(CELL_PATHS));
         Self { rows }
     }
 
-    /// Takes in those of other ranks.
+    /// Adds the cells of other ranks.
     pub(super) fn combine(&mut self, other: Self) {
         for (row, theirs) in other.rows {
             match self.rows.get_mut(&row) {
@@ -96,7 +97,7 @@ impl Cells {
         }
     }
 
-    /// The cells of a row of `columns`.
+    /// Returns the cells of a row with `columns` columns.
     pub(super) fn row(&self, row: u32, columns: usize) -> impl Iterator<Item = Cell> {
         let cells = self.rows.get(&row).map(Vec::as_slice).unwrap_or_default();
         (0..columns).map(|at| cells.get(at).cloned().unwrap_or_default())

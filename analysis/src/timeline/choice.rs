@@ -1,4 +1,4 @@
-//! Which call paths a timeline shows.
+//! Choice of the call paths that a timeline shows.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use crate::finding::Finding;
 use crate::labelling::Meaning;
 use crate::totals::Totals;
 
-/// Time of a call path, without the shown ones below it, from which on it is shown, as a fraction of
-/// the time of all ranks.
+/// Minimum time of a shown call path, without the shown paths below it, as a fraction of the time
+/// of all ranks.
 const MIN_SHOWN_FRACTION: f64 = 0.01;
-/// Most symptoms of losses whose time is followed.
+/// Maximum number of loss symptoms followed over time.
 const MAX_SYMPTOMS: usize = 32;
-/// Most call paths.
+/// Maximum number of call paths.
 const MAX_SHOWN: usize = u16::MAX as usize;
 
-/// The call paths that cells show, ascending: symptoms and causes of losses; where the time went
-/// otherwise, as far inward as it takes [`MIN_SHOWN_FRACTION`]; and the outermost.
+/// Returns the call paths that cells show, ascending: symptoms and causes of losses; other paths
+/// with much time, as far inward as they hold [`MIN_SHOWN_FRACTION`]; and the outermost path.
 ///
-/// Depths differ, so that losses are visible side by side (PPoPP20, Figure 10): below a symptom or a
-/// cause nothing is shown but further symptoms and causes, and below a call of MPI nothing.
+/// Depths differ, so that losses are visible side by side (PPoPP20, Figure 10): below a symptom or
+/// a cause only further symptoms and causes are shown, and below an MPI call nothing.
 pub fn chosen(totals: &Totals, meanings: &[Meaning], findings: &[Finding]) -> Vec<NodeId> {
     let contexts = &totals.tree.contexts.nodes;
     let count = contexts.len();
@@ -65,7 +65,7 @@ pub fn chosen(totals: &Totals, meanings: &[Meaning], findings: &[Finding]) -> Ve
     shown.into_iter().collect()
 }
 
-/// The symptoms of the largest losses, each once.
+/// Returns the symptoms of the largest losses, without duplicates.
 pub fn symptoms(findings: &[Finding]) -> Vec<NodeId> {
     let mut symptoms: Vec<NodeId> = Vec::new();
     for finding in findings {

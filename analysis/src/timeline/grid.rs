@@ -1,43 +1,43 @@
-//! Equal stretches of the run.
+//! Division of the run into equal time spans.
 
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cell;
 
-/// Equal stretches of the run, from its begin on the reference's clock.
+/// Equal time spans of the run, from its begin on the reference's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Grid {
-    /// Length of each; not 0.
+    /// Length of each span, in nanoseconds; not 0.
     pub(super) width_ns: u64,
-    /// How many there are.
+    /// Number of spans.
     pub(super) count: u64,
 }
 
 impl Grid {
-    /// The same run in stretches of whole ones of these, at most `most`.
+    /// Returns a grid of at most `most` spans, each made of whole spans of this one.
     pub(super) fn with_at_most(self, most: u64) -> Self {
         let each = self.count.div_ceil(most).max(1);
         Self { width_ns: self.width_ns * each, count: self.count.div_ceil(each) }
     }
 
-    /// End of the last one.
+    /// Returns the end of the last span, in nanoseconds.
     pub(super) fn end_ns(self) -> u64 {
         self.width_ns.saturating_mul(self.count)
     }
 
-    /// Begin and end of one, where the run ends at `end_ns`.
+    /// Returns begin and end of a span in nanoseconds; the run ends at `end_ns`.
     pub(super) fn window(self, at: u64, end_ns: u64) -> (u64, u64) {
         let end = |at: u64| self.width_ns.saturating_mul(at).min(end_ns);
         (end(at), end(at + 1))
     }
 
-    /// An empty row of cells.
+    /// Returns an empty row of cells.
     pub(super) fn row(self) -> Vec<Cell> {
         vec![Cell::default(); self.count as usize]
     }
 
-    /// Spreads `ns` evenly over a span of time: calls `add` with each stretch and its part. What lies
-    /// before the first or behind the last one is dropped.
+    /// Spreads `ns` evenly over a span of time: calls `add` with each grid span and its share. The
+    /// share before the first or after the last grid span is dropped.
     pub(super) fn spread(
         self,
         begin_ns: i64,
@@ -56,7 +56,7 @@ impl Grid {
             let at = at_ns / self.width_ns;
             let next_ns = ((at + 1) * self.width_ns).min(last_ns);
             let share = u128::from(ns) * u128::from(next_ns - at_ns);
-            // Rounded, so that nothing is lost systematically.
+            // Rounded, so that no time is lost systematically.
             add(at as usize, ((share + u128::from(length / 2)) / u128::from(length)) as u64);
             at_ns = next_ns;
         }

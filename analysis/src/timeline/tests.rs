@@ -1,4 +1,4 @@
-//! Timelines and windows are held against what the ranks did.
+//! Compares timelines and windows with what the ranks did.
 
 use super::*;
 use crate::diagnose::{diagnose, diagnose_into};
@@ -10,7 +10,7 @@ use crate::threads::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
 
-/// Keeps the timeline.
+/// Table that keeps the timeline.
 #[derive(Default)]
 struct Beside {
     timeline: Option<Timeline>,
@@ -34,7 +34,7 @@ impl Table for Beside {
     }
 }
 
-/// The summary and the timeline that so many processes make together.
+/// Returns the summary and the timeline made by `processes` processes.
 fn told(subject: &Subject, processes: u32) -> (Summary, Timeline) {
     let inputs = subject.inputs();
     let outcomes = run(processes, |comm: &dyn Communicator| {
@@ -85,7 +85,7 @@ fn cells_show_what_the_ranks_did() {
     let cell = |rank: usize, ms: usize| rank * 200 + ms / 16;
     let at = |rank, ms| shown(&summary, &timeline, timeline.cells[cell(rank, ms)]);
     let waits = |rank, ms| timeline.wait[cell(rank, ms)];
-    // The cause is shown, and nothing below it; of another function what is innermost.
+    // The cause is shown, and nothing below it; of another function the innermost context is shown.
     for rank in [0, 7] {
         assert_eq!(at(rank, 600 + 8), "main/step/solve/kernel");
         assert_eq!(at(rank, 600 + 40), "main/step/assemble");

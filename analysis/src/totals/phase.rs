@@ -1,4 +1,4 @@
-//! What ranks add up to in their phases.
+//! Totals of ranks in their phases.
 
 use std::collections::BTreeMap;
 
@@ -16,61 +16,61 @@ use crate::rank::{Rank, Sync, transfers};
 /// Work of one context in one phase, net of waiting for a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseNode {
-    /// With that of the contexts that it calls.
+    /// Work of the context, callees included, in nanoseconds.
     pub inclusive: Accumulator,
-    /// That for which it answers itself.
+    /// Work that the context itself is responsible for, in nanoseconds.
     pub own: Accumulator,
-    /// Waiting for a core in what it answers for.
+    /// Time of waiting for a core in work that the context is responsible for, in nanoseconds.
     pub run_delay: Accumulator,
 }
 
 /// One phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTotals {
-    /// The lowest rank that has the phase; the contexts of this rank name it.
+    /// Lowest rank that has the phase; `begins_after` and `ends_in` are contexts of this rank.
     pub named_by: u32,
-    /// The synchronisation after which it begins there.
+    /// Synchronisation after which the phase begins on that rank.
     pub begins_after: Option<NodeId>,
-    /// The one in which it ends there.
+    /// Synchronisation in which the phase ends on that rank.
     pub ends_in: Option<NodeId>,
-    /// Number of instances: the same on every rank.
+    /// Number of instances, equal on every rank.
     pub instances: u64,
-    /// Begin of the first instance.
+    /// Begin of the first instance, in nanoseconds.
     pub begin: Accumulator,
-    /// Wall time of all instances.
+    /// Wall time of all instances, in nanoseconds.
     pub duration: Accumulator,
-    /// All work, net of waiting for a core.
+    /// All work, net of waiting for a core, in nanoseconds.
     pub work: Accumulator,
-    /// The part of it that needs no core.
+    /// Part of the work that needs no core, in nanoseconds.
     pub off_core: Accumulator,
-    /// Waiting for a core during work.
+    /// Time of waiting for a core during work, in nanoseconds.
     pub run_delay: Accumulator,
-    /// The ending synchronisation.
+    /// Totals of the ending synchronisation.
     pub sync: SyncTotals,
-    /// All time outside work but for that synchronisation.
+    /// Time outside of work, without the ending synchronisation, in nanoseconds.
     pub waited: Accumulator,
-    /// Other calls outside work, by context.
+    /// Other calls outside of work, by context.
     pub waits: BTreeMap<NodeId, SyncTotals>,
     /// Calls that are work on files or wait for locks, by context.
     pub resources: BTreeMap<NodeId, SyncTotals>,
-    /// Contexts that answer for work.
+    /// Contexts that are responsible for work.
     pub nodes: BTreeMap<NodeId, PhaseNode>,
 }
 
-/// What ranks add up to in their phases: all of them, or a group.
+/// Totals in the phases of all ranks or of a group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PhaseSums {
     /// Phases by first index.
     pub phases: BTreeMap<u64, PhaseTotals>,
     /// Instances that all ranks kept, by index.
     pub instances: Instances,
-    /// What parts of the ranks lose between their synchronisations.
+    /// Losses of subgroups between their synchronisations.
     pub divisions: Divisions,
 }
 
 impl PhaseSums {
-    /// Takes in those phases of a rank that `chosen` names by their first index; `places` are its contexts'
-    /// canonical nodes. Returns how fast data went.
+    /// Adds the phases of a rank that `chosen` selects by first index. `places` holds the canonical
+    /// node of each of the rank's contexts. Returns the bandwidths of the rank's transfers.
     pub fn add_rank(
         &mut self,
         rank: &Rank<'_>,
@@ -96,7 +96,7 @@ impl PhaseSums {
         bandwidths
     }
 
-    /// Takes in other ranks; `places` are their nodes in our tree.
+    /// Adds the sums of other ranks. `places` maps their nodes to nodes of our tree.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         for (index, mut phase) in other.phases {
             phase.move_to(places);
@@ -163,7 +163,8 @@ fn phase_of_rank(
 }
 
 impl PhaseTotals {
-    /// Time in a call: the ending synchronisation, another one outside work, or one on a file or lock.
+    /// Returns the totals of a call: the ending synchronisation, another call outside of work, or a
+    /// call on a file or lock.
     pub fn wait(&self, call: NodeId) -> Option<&SyncTotals> {
         if Some(call) == self.ends_in {
             return Some(&self.sync);
@@ -171,7 +172,7 @@ impl PhaseTotals {
         self.waits.get(&call).or_else(|| self.resources.get(&call))
     }
 
-    /// The call before the ending synchronisation in which ranks wait most unevenly.
+    /// Returns the call before the ending synchronisation with the most uneven wait time.
     pub fn waits_most(&self, ranks: u32) -> Option<(NodeId, &SyncTotals)> {
         let waits = self.waits.iter().map(|(node, wait)| (*node, wait));
         waits.max_by(|a, b| {
@@ -192,7 +193,7 @@ impl PhaseTotals {
             resources.into_iter().map(|(node, totals)| (place(node), totals)).collect();
     }
 
-    /// Takes in the same phase of other ranks, its contexts already those of this tree.
+    /// Adds the totals of this phase on other ranks, with contexts of this tree.
     fn combine(&mut self, other: Self) {
         if other.named_by < self.named_by {
             self.named_by = other.named_by;

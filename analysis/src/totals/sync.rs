@@ -1,4 +1,4 @@
-//! What calls outside work add up to over ranks.
+//! Totals over ranks of calls outside of work.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,26 @@ use crate::label::Label;
 use crate::metrics::Accumulator;
 use crate::rank::Sync;
 
-/// The synchronisation that ends a phase, each rank's own; or another call outside work.
+/// Totals of the synchronisation that ends a phase, each rank's own, or of another call outside of
+/// work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncTotals {
-    /// Wall time.
+    /// Wall time, in nanoseconds.
     pub time: Accumulator,
-    /// Calls, over ranks.
+    /// Number of calls, summed over ranks.
     pub calls: u64,
-    /// Bytes, over ranks.
+    /// Bytes, summed over ranks.
     pub bytes: u64,
-    /// Bytes whose transfer it waited for, or made itself, over ranks.
+    /// Bytes with a transfer that the call made itself or waited for, summed over ranks.
     pub moved: u64,
-    /// Time in those of its calls that took long by themselves, over ranks, in nanoseconds.
+    /// Time in calls that took long individually, summed over ranks, in nanoseconds.
     pub long_ns: u64,
-    /// Nanoseconds by label, over ranks.
+    /// Time by label, summed over ranks, in nanoseconds.
     pub by_label: BTreeMap<Label, u64>,
 }
 
 impl SyncTotals {
-    /// Those of one rank.
+    /// Builds the totals of one rank.
     pub(super) fn of_rank(sync: &Sync) -> Self {
         let by_label = Label::ALL.into_iter().zip(sync.by_label);
         Self {
@@ -39,7 +40,7 @@ impl SyncTotals {
         }
     }
 
-    /// Takes in those of other ranks.
+    /// Adds the totals of other ranks.
     pub(super) fn combine(&mut self, other: &Self) {
         self.time.combine(&other.time);
         self.calls += other.calls;
@@ -52,7 +53,7 @@ impl SyncTotals {
     }
 }
 
-/// Mean less minimum of the time in a call, in nanoseconds.
+/// Returns mean minus minimum of the time in a call, in nanoseconds.
 pub fn uneven_ns(wait: &SyncTotals, ranks: u32) -> f64 {
     wait.time.mean(ranks) - wait.time.min(ranks) as f64
 }

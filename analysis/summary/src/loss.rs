@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Frame, Label, Origin, WaitsFor};
 
-/// What kind of loss it is (PPoPP20, Table 2, and beyond).
+/// Kind of a loss (PPoPP20, Table 2, and further kinds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
@@ -17,9 +17,9 @@ pub enum LossKind {
     Serialization,
     /// Many short communication calls.
     FrequentCommunication,
-    /// Communication that waits for its partner.
+    /// Communication calls that wait for their partner.
     WaitForPartner,
-    /// Communication that moves much data.
+    /// Communication calls that move much data.
     LargeMessage,
     /// File operations that move much data.
     LargeIo,
@@ -66,17 +66,17 @@ impl fmt::Display for LossKind {
 /// One loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Its kind.
+    /// Kind of the loss.
     pub kind: LossKind,
-    /// Fraction of the elapsed time that it costs: `seconds` / elapsed.
+    /// Fraction of the elapsed time lost: `seconds` / elapsed.
     pub severity: f64,
-    /// What the run would be shorter by without it: the sum over instances of the loss of each.
+    /// Run time saved without this loss, in seconds: the sum over instances of the loss in each.
     pub seconds: f64,
-    /// The run time without this loss alone.
+    /// Run time without this loss alone, in seconds.
     pub elapsed_without_s: f64,
-    /// Id of the phase in which it happens ([`super::Phase::id`]).
+    /// Id of the phase in which the loss occurs ([`super::Phase::id`]).
     pub phase: u32,
-    /// Index into the phase's groups, where it concerns one of them alone.
+    /// Index into the phase's groups; `None` unless the loss concerns one group only.
     pub group: Option<u32>,
     /// Label of the symptom.
     pub label: Label,
@@ -84,98 +84,101 @@ pub struct Loss {
     pub polling: bool,
     /// Whether several causes lie on different ranks and partly even each other out.
     pub evened_out: bool,
-    /// Whether another rank is slow each time, so that over the run none is slower by as much as is lost.
+    /// Whether a different rank is slow each time, so that over the whole run no rank is slower by
+    /// as much time as is lost.
     #[serde(default)]
     pub by_turns: bool,
-    /// Rank list: those whose time in the first cause is at least mean + (max - mean) / 2.
+    /// Rank list: ranks with a time in the first cause of at least mean + (max - mean) / 2.
     pub slow_ranks: String,
-    /// Rank list: those whose wait is at least half of the largest.
+    /// Rank list: ranks with a wait time of at least half of the largest.
     pub waiting_ranks: String,
-    /// What the user can do.
+    /// Advice for the user.
     pub advice: String,
-    /// When it happens; `None` where that is not known, or it comes and goes otherwise.
+    /// Time at which the loss occurs; `None` if unknown, or if the loss fits no [`WhenKind`].
     #[serde(default)]
     pub when: Option<When>,
-    /// Where it shows.
+    /// Context in which the loss shows.
     pub symptom: Symptom,
-    /// What brings it about, by falling share.
+    /// Causes of the loss, by falling share.
     pub causes: Vec<Cause>,
-    /// Which ranks are waited for in point-to-point calls of the symptom, by falling share; those with little
-    /// come last, together. Empty where no partner is known.
+    /// Ranks that point-to-point calls of the symptom wait for, by falling share; ranks with small
+    /// shares come last as one entry. Empty if no partner is known.
     #[serde(default)]
     pub waits_for: Vec<WaitsFor>,
-    /// Where the chain of waiting ranks begins, of a wait for partners; `None` where that is not known.
+    /// Rank at the begin of the chain of waiting ranks, for a wait for partners; `None` if unknown.
     #[serde(default)]
     pub origin: Option<Origin>,
 }
 
-/// How a loss is spread over the run.
+/// Distribution of a loss over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenKind {
-    /// About as much all the time.
+    /// The loss is about equal all the time.
     Steady,
-    /// More and more.
+    /// The loss grows over the run.
     Growing,
-    /// Most of it in a short part of the run.
+    /// Most of the loss lies in a short part of the run.
     Confined,
 }
 
-/// When a loss happens.
+/// Time at which a loss occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct When {
-    /// How it is spread.
+    /// Distribution of the loss over the run.
     pub kind: WhenKind,
-    /// Begin of the part of the run in which it happens, in seconds since the begin of the run.
+    /// Begin of the part of the run in which the loss occurs, in seconds since the begin of the
+    /// run.
     pub from_s: f64,
-    /// End of that part.
+    /// End of that part, in seconds since the begin of the run.
     pub to_s: f64,
-    /// The fraction of the loss that lies in that part.
+    /// Fraction of the loss that lies in that part.
     pub share: f64,
 }
 
-/// Where a loss shows: the context in which ranks lose the time. Of a loss of one group, its ranks count; of a
-/// group imbalance all do.
+/// Context in which ranks lose the time. Values are over the ranks of the group if the loss
+/// concerns one group, and over all ranks otherwise and for a group imbalance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Symptom {
     /// Call path from the outermost to the innermost frame.
     pub path: Vec<Frame>,
-    /// Index into the tree's nodes.
+    /// Index of the context in the tree's nodes.
     pub node: u32,
-    /// Time in it, mean over ranks.
+    /// Time in the context, mean over ranks, in seconds.
     pub mean_s: f64,
-    /// Least of the ranks.
+    /// Time in the context, minimum over ranks, in seconds.
     pub min_s: f64,
-    /// Most of the ranks.
+    /// Time in the context, maximum over ranks, in seconds.
     pub max_s: f64,
-    /// Calls, the sum over ranks.
+    /// Number of calls, summed over ranks.
     pub calls: u64,
-    /// Whether `calls` was counted; else it is a lower bound from samples.
+    /// Whether `calls` was counted; otherwise it is a lower bound from samples.
     pub calls_exact: bool,
-    /// Mean duration of a call; `None` without calls.
+    /// Mean duration of a call, in seconds; `None` without calls.
     pub per_call_s: Option<f64>,
-    /// Bytes moved, the sum over ranks, where the calls tell.
+    /// Bytes moved, summed over ranks; `None` if the calls do not tell.
     pub bytes: Option<u64>,
-    /// What its time is made of: the fraction of each label.
+    /// Fraction of the context's time with each label.
     pub breakdown: BTreeMap<Label, f64>,
 }
 
-/// What brings a loss about. Its times are of the group that it lies in; of a group imbalance, of all ranks.
+/// A cause of a loss. Times are over the ranks of the group that holds the cause; for a group
+/// imbalance, over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
     /// Call path from the outermost to the innermost frame.
     pub path: Vec<Frame>,
-    /// Index into the tree's nodes.
+    /// Index of the context in the tree's nodes.
     pub node: u32,
-    /// Index into the phase's groups, where the cause lies in one of them.
+    /// Index into the phase's groups; `None` unless the cause lies in one group.
     pub group: Option<u32>,
-    /// The part of the loss that it explains.
+    /// Part of the loss that the cause explains, in seconds.
     pub seconds: f64,
-    /// The same as a fraction of the loss.
+    /// Part of the loss that the cause explains, as a fraction of the loss.
     pub share: f64,
-    /// Time in it, mean over ranks.
+    /// Time in the context, mean over ranks, in seconds.
     pub mean_s: f64,
-    /// Most of the ranks.
+    /// Time in the context, maximum over ranks, in seconds.
     pub max_s: f64,
 }
 
@@ -184,15 +187,15 @@ pub struct Cause {
 pub struct Segment {
     /// Id of its phase.
     pub phase: u32,
-    /// Imbalance of the synchronisation that ends it.
+    /// Imbalance of the synchronisation that ends the segment, in seconds.
     pub imb_sync_s: f64,
-    /// Sum of the imbalances of its other significant contexts.
+    /// Sum of the imbalances of its other significant contexts, in seconds.
     pub sum_imb_s: f64,
-    /// Sum of their waits.
+    /// Sum of the wait times of its other significant contexts, in seconds.
     pub sum_wait_s: f64,
-    /// Row of ICS18's Table 2 (1 to 5) that applies, if one does.
+    /// Row of ICS18's Table 2 (1 to 5) that applies; `None` if no row does.
     pub row: Option<u8>,
-    /// Its significant contexts: indices into the tree's nodes.
+    /// Significant contexts of the segment: indices into the tree's nodes.
     pub nodes: Vec<u32>,
 }
 

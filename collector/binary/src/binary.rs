@@ -1,4 +1,4 @@
-//! A module's file, open for analysis: its bytes by address, its symbols, its unwind tables.
+//! A module's file, open for analysis: bytes by address, symbols, and unwind tables.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -16,19 +16,20 @@ use super::headers::{Headers, Load};
 
 use crate::symbols::{Found, Names, Source, Table, never_returns};
 
-/// Largest function that is looked into to know whether it returns: what ends a program is short.
+/// Maximum size in bytes of a callee that is decoded to know whether it returns: functions that end
+/// the program are short.
 const MAX_CALLEE_BYTES: u64 = 1024;
 
-/// How many calls deep that is done.
+/// Maximum depth of calls to which callees are decoded for that.
 const MAX_CALLEE_DEPTH: u32 = 2;
 
-/// Most bytes of a part that was split off that are searched for jumps back.
+/// Maximum number of bytes of a split-off part that are searched for jumps back.
 const MAX_PART_BYTES: u64 = 1 << 16;
 
-/// Most functions that are looked into to find which one a part was split off from.
+/// Maximum number of functions that are recovered to find the one a part was split off from.
 pub(super) const MAX_OWNERS: usize = 8;
 
-/// A module's file.
+/// A module's file with its symbols and unwind tables.
 pub(super) struct Binary {
     pub(super) source: Arc<Source>,
     loads: Vec<Load>,
@@ -39,25 +40,25 @@ pub(super) struct Binary {
     depth: Cell<u32>,
 }
 
-/// Where the loader puts addresses of functions that do not return, once that was asked for. Few, but to
-/// find them all relocations are read: they outlive what is open.
+/// Slots that the loader fills with addresses of functions that do not return; empty until first
+/// needed. The set is small, but all relocations are read for it: it outlives the open file.
 pub(super) type DeadSlots = Arc<OnceLock<HashSet<u64>>>;
 
-/// What a module's file says of itself.
+/// Build-id of a module's file, and whether it has full symbols.
 pub(super) struct Facts {
-    /// Its build-id; empty if it has none.
+    /// Build-id; empty if the file has none.
     pub(super) build_id: Vec<u8>,
-    /// Whether it has symbols beyond those that are for linking.
+    /// Whether the file has symbols beyond those for dynamic linking (`.symtab`).
     pub(super) has_symbols: bool,
 }
 
-/// What a file says of itself; `None` if it is no 64-bit ELF file of this machine.
+/// Reads a file's facts; `None` if the file is not a 64-bit ELF file of this machine.
 pub(super) fn facts(source: &Arc<Source>) -> Option<Facts> {
     let cache = source.cache();
     facts_of(&Headers::parse(&cache)?)
 }
 
-/// The same of a file whose headers have been read.
+/// Returns the facts of a file from its parsed headers; `None` as for [`facts`].
 pub(super) fn facts_of<'d, R: ReadRef<'d>>(headers: &Headers<'d, R>) -> Option<Facts> {
     let facts =
         || Facts { build_id: headers.build_id().to_vec(), has_symbols: headers.has(".symtab") };
@@ -65,7 +66,8 @@ pub(super) fn facts_of<'d, R: ReadRef<'d>>(headers: &Headers<'d, R>) -> Option<F
 }
 
 impl Binary {
-    /// Prepares a file for analysis. `table` holds its symbols, `dead_slots` what was found out before.
+    /// Prepares a file for analysis. `table` holds its symbols, `dead_slots` the result of an
+    /// earlier search.
     pub(super) fn new<'d, R: ReadRef<'d>>(
         headers: &Headers<'d, R>,
         source: Arc<Source>,
@@ -86,7 +88,8 @@ impl Binary {
         }
     }
 
-    /// The function, or part of one, that holds an address, and its symbol.
+    /// Returns the extent of the function, or the split-off part, that holds an address, and its
+    /// symbol. Without a symbol, the extent comes from the unwind table.
     pub(super) fn function(&self, address: u64) -> Option<(Extent, Option<Found<'_>>)> {
         let frame = || self.frames.as_ref()?.range(address);
         match self.table.function(address) {
@@ -102,14 +105,14 @@ impl Binary {
         }
     }
 
-    /// The addresses around this one of which [`Binary::function`] says the same as of it: that which
-    /// it says is `extent`.
+    /// Returns the addresses around this one for which [`Binary::function`] has the same answer.
+    /// `extent` is its answer for `address`.
     pub(super) fn alike(&self, address: u64, extent: &Extent) -> Range<u64> {
         let alike = self.table.alike(address);
         alike.start.max(extent.range.start)..alike.end.min(extent.range.end)
     }
 
-    /// Where a part of a function jumps to outside itself, each address once.
+    /// Returns the targets of a part's jumps out of itself, each once, at most [`MAX_OWNERS`].
     pub(super) fn jumps_out_of(&self, part: &Range<u64>) -> Vec<u64> {
         let size = part.end.saturating_sub(part.start).min(MAX_PART_BYTES);
         let mut bytes = vec![0; size as usize];
@@ -133,12 +136,12 @@ impl Binary {
         found
     }
 
-    /// Where the function of this plain name begins.
+    /// Returns the extents of the functions with this plain name.
     pub(super) fn named(&self, name: &str) -> Vec<Range<u64>> {
         self.table.named(name).map(|found| found.range()).collect()
     }
 
-    /// Addresses and symbols of all functions that have one.
+    /// Returns addresses and symbols of all functions that have a symbol.
     #[cfg(test)]
     pub(super) fn functions(&self) -> impl Iterator<Item = (Range<u64>, String)> {
         self.table.named_functions()
@@ -148,7 +151,7 @@ impl Binary {
         self.dead_slots.get_or_init(|| read_dead_slots(&self.source).unwrap_or_default())
     }
 
-    /// The slot through which a stub of the linker jumps.
+    /// Returns the slot through which a stub of the linker jumps.
     fn slot_of_stub(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 16];
         if !self.read(address, &mut bytes) {
@@ -166,7 +169,7 @@ impl Binary {
         None
     }
 
-    /// `None` if that was not looked into, since too many calls lead here.
+    /// Returns whether a function returns; `None` if the limit on the depth of calls is reached.
     fn look_whether_it_returns(&self, function: u64) -> Option<bool> {
         if let Some(found) = self.table.function(function)
             && found.range().start == function
@@ -208,7 +211,7 @@ impl Code for Binary {
         if let Some(known) = self.returns.borrow().get(&function) {
             return *known;
         }
-        // Of a function that calls itself the other ways decide.
+        // A recursive call counts as returning: the other paths decide.
         self.returns.borrow_mut().insert(function, true);
         let found = self.look_whether_it_returns(function);
         let mut known = self.returns.borrow_mut();
@@ -228,14 +231,15 @@ impl Code for Binary {
     }
 }
 
-/// The slots that the loader fills with functions that do not return. A large library has tens of thousands
-/// of relocations and nearly as many symbols: each is looked at in its table, and each name once.
+/// Reads the slots that the loader fills with functions that do not return. A large library has
+/// tens of thousands of relocations and nearly as many symbols: each symbol is read from its table
+/// in place, and each name is compared once.
 fn read_dead_slots(source: &Arc<Source>) -> Option<HashSet<u64>> {
     let cache = source.cache();
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
     let (endian, symbols) = (elf.endian(), elf.elf_dynamic_symbol_table());
     let names = Names::of(&elf, symbols);
-    // By symbol; the first one stands for none.
+    // By symbol index; index 0 means no symbol.
     let mut is_dead = vec![None; symbols.len()];
     let mut slots = HashSet::new();
     for section in elf.elf_section_table().iter() {

@@ -1,4 +1,4 @@
-//! Sections for `gimli`: whole, or page by page as they are looked at.
+//! Sections for `gimli`: whole, or read page by page on demand.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::symbols::Source;
 
 const PAGE: u64 = 4096;
 
-/// A section, whole or page by page as it is looked at.
+/// A section, whole or read page by page on demand.
 #[derive(Debug)]
 enum Store {
     Whole(Vec<u8>),
@@ -20,7 +20,7 @@ enum Store {
 }
 
 impl Store {
-    /// Bytes from a place on, at least one, as far as they lie together.
+    /// Returns the contiguous bytes from a position on, at least one.
     fn at(&self, position: u64) -> &[u8] {
         match self {
             Self::Whole(bytes) => &bytes[position as usize..],
@@ -29,7 +29,8 @@ impl Store {
                 let bytes = pages[page as usize].get_or_init(|| {
                     let size = (len - page * PAGE).min(PAGE);
                     let mut bytes = count_as(MemoryKind::DebugInfo, || vec![0; size as usize]);
-                    // Of a file that has shrunk, zeros: they end every list and are no valid entry.
+                    // A file that has shrunk yields zeros: they end every list and are no valid
+                    // entry.
                     source.read(offset + page * PAGE, &mut bytes);
                     source.hold(size);
                     bytes.into()
@@ -46,7 +47,7 @@ struct Section {
     limit: Limit,
 }
 
-/// A part of a section; what `gimli` reads from. After the deadline of its limit, reads fail.
+/// A part of a section, read by `gimli`. After the deadline of its limit, reads fail.
 #[derive(Clone, Debug)]
 pub(super) struct Bytes {
     section: Arc<Section>,
@@ -61,7 +62,7 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    /// Bytes in memory.
+    /// Creates a reader of bytes in memory.
     pub(super) fn whole(bytes: Vec<u8>, limit: &Limit) -> Self {
         let len = bytes.len() as u64;
         Self::all(Store::Whole(bytes), len, limit)
@@ -71,7 +72,7 @@ impl Bytes {
         Self { section: Arc::new(Section { store, limit: limit.clone() }), start: 0, len }
     }
 
-    /// A range of a file.
+    /// Creates a reader of a range of a file.
     pub(super) fn paged(source: &Arc<Source>, range: Range<u64>, limit: &Limit) -> Option<Self> {
         let len = range.end.checked_sub(range.start)?;
         if range.end > source.len() {
@@ -82,7 +83,7 @@ impl Bytes {
         Some(Self::all(store, len, limit))
     }
 
-    /// Calls `with` for all bytes, piece by piece, until it has found something.
+    /// Calls `with` for all bytes, piece by piece, until it returns a result.
     fn pieces<T>(&self, mut with: impl FnMut(u64, &[u8]) -> Option<T>) -> Option<T> {
         let mut done = 0;
         while done < self.len {

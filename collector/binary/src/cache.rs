@@ -1,12 +1,13 @@
-//! What is known of a module, kept on disk for the next job: a file for each build-id.
+//! On-disk cache of what is known of a module, for later jobs: one file per build-id.
 //!
 //! ```text
-//! magic "PLST", version, CRC-32 of the rest, length of the rest unpacked; the rest: postcard, packed by zstd
+//! magic "PLST", version, CRC-32 of the rest, length of the rest unpacked;
+//! the rest: postcard, packed by zstd
 //! ```
 //!
-//! Files appear whole, by a rename, so jobs that write the same one at a time do no harm: the last one
-//! stays. What cannot be read, is of another version, or was made with other debug information, is as good
-//! as none and is written anew.
+//! Files appear complete, by a rename, so concurrent writers of one file do no harm: the last one
+//! stays. A file that cannot be read, is of another version, or was made with other debug
+//! information counts as missing and is written anew.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, DirEntry, File};
@@ -29,28 +30,30 @@ use super::names::Symbols;
 use super::recovered::Recovered;
 use plimsoll_sys::own_files;
 
-/// To be raised whenever the format changes, or what is found out about the same code.
+/// Version of the format; to be raised whenever the format changes, or the results for the same
+/// code.
 const VERSION: u32 = 4;
 
 const MAGIC: &[u8; 4] = b"PLST";
 const HEADER_BYTES: usize = 16;
 
-/// Most bytes of one file, unpacked. What is kept of a module is read as a whole, so this bounds the
-/// memory that it takes.
+/// Maximum size in bytes of one file, uncompressed. A module's file is read as a whole, so this
+/// bounds the memory for it.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Most bytes of all files; the oldest are removed beyond it.
+/// Maximum size in bytes of all files; the oldest are removed beyond it.
 const MAX_FOLDER_BYTES: u64 = 256 << 20;
 
-/// A file that is being written for longer than this was left by a job that has died.
+/// Age from which an unfinished file counts as left by a job that has died.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 const UNFINISHED: &str = "unfinished";
 
-/// Where the files are in a cache folder.
+/// Subfolder of the cache folder that holds the files.
 const STRUCTURE: &str = "structure";
 
-/// The user's cache: `$XDG_CACHE_HOME/plimsoll`, else `~/.cache/plimsoll`; `None` without a home.
+/// Returns the user's cache folder: `$XDG_CACHE_HOME/plimsoll`, else `~/.cache/plimsoll`; `None`
+/// without a home.
 pub fn default_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
@@ -69,13 +72,13 @@ struct KeptLines {
 struct KeptFunction {
     name: Option<u32>,
     code: Recovered,
-    /// Lines and original of each loop, if they were looked up.
+    /// Lines and original of each loop; `None` if not looked up.
     sources: Option<Vec<(KeptLines, u32)>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
-    /// What debug information it was made with.
+    /// Identity of the debug information in use ([`super::debug_file::DebugFile::identity`]).
     debug: String,
     strings: Vec<String>,
     functions: Vec<KeptFunction>,
@@ -91,7 +94,7 @@ struct KeptSymbol {
     entry: u64,
 }
 
-/// What is known of a module.
+/// All results for a module.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) functions: Vec<Arc<Function>>,
@@ -99,12 +102,12 @@ pub(super) struct Known {
     pub(super) symbols: Symbols,
 }
 
-/// The file of one build in a cache folder.
+/// Returns the path of a build's file in a cache folder.
 pub(super) fn path(folder: &Path, build_id: &[u8]) -> PathBuf {
     folder.join(STRUCTURE).join(hexadecimal(build_id))
 }
 
-/// Reads what is known of a module; nothing if there is no file, or not a right one.
+/// Reads the results for a module; empty if there is no valid file.
 pub(super) fn read(path: &Path, debug: &str, strings: &mut Strings) -> Known {
     let kept = read_kept(path).filter(|kept| kept.debug == debug);
     kept.and_then(|kept| kept.restore(strings)).unwrap_or_default()
@@ -133,7 +136,7 @@ fn read_kept(path: &Path) -> Option<Kept> {
     postcard::from_bytes(&zstd::bulk::decompress(packed, size).ok()?).ok()
 }
 
-/// Writes what is known of a module, with what another job has written meanwhile.
+/// Writes the results for a module, merged with those that another job has written meanwhile.
 pub(super) fn write(path: &Path, debug: &str, known: &Known) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     if let Some(base) = folder.parent() {
@@ -142,7 +145,8 @@ pub(super) fn write(path: &Path, debug: &str, known: &Known) -> io::Result<()> {
     own_files::create_own_folder(folder)?;
     let mut bytes = pack(debug, &[known, &read(path, debug, &mut Strings::default())])?;
     if bytes.len() > MAX_BYTES {
-        // So much for other jobs: a file that only grows would come to cost more than it saves.
+        // Drop the other jobs' results: a file that only grows would come to cost more than it
+        // saves.
         bytes = pack(debug, &[known])?;
     }
     if bytes.len() > MAX_BYTES {
@@ -168,11 +172,11 @@ fn pack(debug: &str, known: &[&Known]) -> io::Result<Vec<u8>> {
     postcard::to_allocvec(&writer.kept).map_err(io::Error::other)
 }
 
-/// Lets a file appear whole in place of another.
+/// Replaces a file by a complete new one.
 fn replace(path: &Path, write: impl FnOnce(&mut Own<File>) -> io::Result<()>) -> io::Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Processes of several nodes may share the folder and have the same number.
+    // Processes on several nodes may share the folder and have the same process number.
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
     let name = format!("{}-{number}-{now:x}.{UNFINISHED}", std::process::id());
     let unfinished = path.with_file_name(name);
@@ -184,7 +188,8 @@ fn replace(path: &Path, write: impl FnOnce(&mut Own<File>) -> io::Result<()>) ->
     written
 }
 
-/// Removes what dead jobs have left in a cache folder, and the oldest files where there are too many.
+/// Removes unfinished files of dead jobs from a cache folder, and the oldest files beyond
+/// [`MAX_FOLDER_BYTES`].
 pub(super) fn tidy(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder.join(STRUCTURE)) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
@@ -211,7 +216,7 @@ pub(super) fn tidy(folder: &Path) {
     }
 }
 
-/// Puts together what is kept, each function and address once.
+/// Collects the results to write, each function and address once.
 #[derive(Default)]
 struct Writer {
     kept: Kept,
@@ -261,7 +266,7 @@ impl Writer {
     }
 
     fn function(&mut self, function: &Function) {
-        // What has no structure is found out again: another build of Plimsoll may know more.
+        // Functions without structure are recovered again: another build of Plimsoll may succeed.
         let Some(code) = Recovered::of(function) else { return };
         if !self.seen_functions.insert(function.entry) {
             return;
@@ -278,7 +283,8 @@ impl Writer {
 }
 
 impl Kept {
-    /// `None` if anything points outside: a right checksum is no proof of a right writer.
+    /// Restores the results; `None` if any index is out of range: a valid checksum does not prove a
+    /// valid writer.
     fn restore(self, strings: &mut Strings) -> Option<Known> {
         let texts: Vec<Arc<str>> = self.strings.iter().map(|text| strings.intern(text)).collect();
         let functions: Option<Vec<_>> =

@@ -1,39 +1,42 @@
-//! What the recovery of a function's structure needs to know of the module around it.
+//! The view of a module that the recovery of a function's structure needs.
 
 use std::ops::Range;
 
-/// A stretch of code that belongs together: a function, or a part that was split off from one.
+/// Contiguous code of a function, or of a part that the compiler split off from a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Its addresses.
+    /// Addresses in the module's file.
     pub range: Range<u64>,
-    /// Whether it is no function of its own but a part of one, which jumps to it (`.cold`).
+    /// Whether the code is a split-off part (`.cold`), which its function jumps to, and not a
+    /// function.
     pub is_part: bool,
 }
 
-/// Calls whose exceptions are caught or cleaned up after at one place.
+/// Calls with a common landing pad, which catches their exceptions or cleans up after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LandingPad {
     /// Addresses of the calls.
     pub calls: Range<u64>,
-    /// Where the unwinder lands.
+    /// Address at which the unwinder resumes.
     pub pad: u64,
 }
 
-/// A module, as the search for a function's structure sees it. Addresses are those in the file.
+/// A module, as the recovery of a function's structure sees it. Addresses are those in the file.
 pub trait Code {
-    /// Fills `into` with the bytes at an address; false if the file does not have them all.
+    /// Fills `into` with the bytes at an address; returns false if the file does not have all of
+    /// them.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 
-    /// The function, or part of one, that holds an address.
+    /// Returns the extent of the function, or the split-off part, that holds an address.
     fn extent(&self, address: u64) -> Option<Extent>;
 
-    /// Whether the function at an address returns. True where that is unknown.
+    /// Returns whether the function at an address returns; true if that is unknown.
     fn returns(&self, function: u64) -> bool;
 
-    /// Whether the function returns whose address the loader puts at `slot`. True where that is unknown.
+    /// Returns whether the function returns that the loader binds to `slot`; true if that is
+    /// unknown.
     fn slot_returns(&self, slot: u64) -> bool;
 
-    /// Where exceptions of a stretch of code land.
+    /// Returns the landing pads of the calls within a range of code.
     fn landing_pads(&self, within: &Range<u64>) -> Vec<LandingPad>;
 }

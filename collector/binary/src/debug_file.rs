@@ -1,4 +1,4 @@
-//! Where a module's debug information is: in the module, or in a file of its own.
+//! Location of a module's debug information: in the module, or in a separate file.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use super::headers::Headers;
 use super::limit::Limit;
 use crate::symbols::Source;
 
-/// Most bytes that a compressed section may take in memory: it is needed whole.
+/// Maximum size in bytes of an uncompressed section, which is needed as a whole.
 const MAX_SECTION_BYTES: u64 = 512 << 20;
 
-/// Where distributions install debug files.
+/// Folder in which distributions install debug files.
 pub const SYSTEM_DEBUG_FOLDER: &str = "/usr/lib/debug";
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
@@ -32,7 +32,7 @@ pub(super) struct DebugFile {
 }
 
 impl DebugFile {
-    /// Tells one state of one file from others.
+    /// Returns a text that identifies one state of one file: path, size and time of modification.
     pub(super) fn identity(&self) -> String {
         let modified = self.path.metadata().and_then(|metadata| metadata.modified()).ok();
         let modified = modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -41,8 +41,8 @@ impl DebugFile {
     }
 }
 
-/// Finds the debug information of a module, in this order: the module itself, a file by its build-id in
-/// one of `folders`, one by its `.gnu_debuglink` beside it or in `folders`.
+/// Finds the debug information of a module, in this order: the module itself, a file by its
+/// build-id in one of `folders`, one by its `.gnu_debuglink` beside it or in `folders`.
 pub(super) fn find<'d, R: ReadRef<'d>>(
     headers: &Headers<'d, R>,
     path: &Path,
@@ -76,7 +76,8 @@ pub(super) fn find<'d, R: ReadRef<'d>>(
     })
 }
 
-/// Whether a debug file was split off from the module: by build-id, by checksum where it has none.
+/// Returns whether a debug file was split off from the module: by build-id, or by checksum if there
+/// is no build-id.
 fn belongs(source: &Arc<Source>, build_id: &[u8], checksum: Option<u32>) -> bool {
     let Some(facts) = binary::facts(source) else { return false };
     if !build_id.is_empty() || !facts.build_id.is_empty() {
@@ -96,7 +97,7 @@ fn belongs(source: &Arc<Source>, build_id: &[u8], checksum: Option<u32>) -> bool
     checksum == Some(hasher.finalize())
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -104,7 +105,7 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// One section of a file, without its compression; empty if it has none.
+/// Reads one section of a file, decompressed; empty if the file has none.
 pub(super) fn section<'d, R: ReadRef<'d>>(
     elf: &Elf<'d, R>,
     source: &Arc<Source>,
@@ -116,7 +117,7 @@ pub(super) fn section<'d, R: ReadRef<'d>>(
         let range = section.compressed_file_range().ok()?;
         let end = range.offset.checked_add(range.compressed_size)?;
         let compressed = |most: u64| {
-            // To unpack a section takes long, and nothing ends it halfway.
+            // Decompression is slow and cannot be interrupted.
             if range.uncompressed_size > most || end > source.len() || limit.interrupts_now() {
                 return None;
             }
@@ -141,7 +142,8 @@ pub(super) fn section<'d, R: ReadRef<'d>>(
     load().unwrap_or_default()
 }
 
-/// All DWARF sections of a file: by their names in a module, or in a file of split debug information.
+/// Reads all DWARF sections of a file: by their names in a module, or in a file of split debug
+/// information.
 pub(super) fn dwarf(
     source: &Arc<Source>,
     is_split: bool,
@@ -157,7 +159,7 @@ pub(super) fn dwarf(
     .ok()
 }
 
-/// A package of split debug information.
+/// Reads a package of split debug information.
 pub(super) fn package(source: &Arc<Source>, limit: &Limit) -> Option<gimli::DwarfPackage<Bytes>> {
     let cache = source.cache();
     let elf = Elf::parse(&cache).ok()?;
@@ -171,7 +173,7 @@ pub(super) fn package(source: &Arc<Source>, limit: &Limit) -> Option<gimli::Dwar
     .ok()
 }
 
-/// What was taken out of several files' debug information into one that they share (dwz).
+/// Reads the debug information that several files share (dwz).
 pub(super) fn supplement(
     debug: &DebugFile,
     folders: &[PathBuf],

@@ -1,4 +1,4 @@
-//! From the bytes of a function to its basic blocks: decodes along all ways that lead on from its entry.
+//! From the bytes of a function to its basic blocks: decodes along all paths from its entry.
 
 use std::ops::Range;
 
@@ -10,48 +10,48 @@ use super::parts::{CALL, END, LEADER, MAX_CODE_BYTES, Parts, decoder};
 use super::switches;
 use rustc_hash::FxHashMap;
 
-/// Most instructions that a function may have to be looked into.
+/// Maximum number of instructions of a function that is recovered.
 pub const MAX_INSTRUCTIONS: usize = 1_000_000;
 
-/// Most rounds of looking for the targets of indirect jumps: those within a case of a switch are found
-/// only after that switch.
+/// Maximum number of rounds that resolve indirect jumps: a jump within a case of a switch is found
+/// only once that switch is resolved.
 const MAX_ROUNDS: usize = 32;
 
-/// Most work that goes into indirect jumps of one function, in instructions and table entries.
+/// Maximum work on the indirect jumps of one function, in instructions and table entries.
 const MAX_JUMP_STEPS: usize = 1_000_000;
 
-/// Where a block leads.
+/// Successors of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exit {
     /// Jump targets within the function.
     pub(super) targets: Vec<u64>,
-    /// Whether the next instruction may follow.
+    /// Whether control may continue at the next instruction.
     pub(super) falls_through: bool,
 }
 
-/// A function's blocks, as far as its code tells.
+/// A function's blocks, as far as its code shows them.
 pub(super) struct Explored {
     pub(super) graph: Graph,
-    /// All stretches of the function, by ascending address.
+    /// Address ranges of the function, ascending.
     pub(super) parts: Vec<Range<u64>>,
-    /// Addresses of the calls that return here, ascending.
+    /// Addresses of the calls, ascending, without tail calls.
     pub(super) calls: Vec<u64>,
     /// Whether the targets of all indirect jumps are known.
     pub(super) is_complete: bool,
-    /// Whether a way leads to a return, or out of the function by a jump.
+    /// Whether a path leads to a return, or out of the function by a jump.
     pub(super) returns: bool,
 }
 
-/// Why a function cannot be looked into.
+/// Why a function cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The file does not have its bytes.
+    /// The file does not have the function's bytes.
     Code,
     /// Too many bytes or instructions.
     Size,
 }
 
-/// Looks into the function that begins at `entry` and reaches over `range`.
+/// Decodes the function that begins at `entry` and extends over `range`.
 pub(super) fn explore(
     code: &dyn Code,
     entry: u64,
@@ -75,10 +75,10 @@ pub(super) struct Explorer<'c> {
     pub(super) code: &'c dyn Code,
     pub(super) parts: Parts,
     pub(super) exits: FxHashMap<u64, Exit>,
-    /// Indirect jumps whose targets are not known yet.
+    /// Indirect jumps with unknown targets.
     unresolved: Vec<u64>,
     work: Vec<u64>,
-    /// Calls and where their exceptions land.
+    /// Ranges of calls, and the landing pad of each.
     pads: Vec<(Range<u64>, u64)>,
     instructions: usize,
     jump_steps: usize,
@@ -109,7 +109,7 @@ impl<'c> Explorer<'c> {
         self.pads.sort_unstable_by_key(|(calls, pad)| (calls.start, calls.end, *pad));
     }
 
-    /// Decodes from an address along all ways.
+    /// Decodes along all paths from an address.
     fn follow(&mut self, from: u64) -> Result<(), Failure> {
         self.work.push(from);
         while let Some(leader) = self.work.pop() {
@@ -120,18 +120,18 @@ impl<'c> Explorer<'c> {
         Ok(())
     }
 
-    /// Decodes a block and what follows it without a jump.
+    /// Decodes a block and the code that follows it without a jump.
     fn decode(&mut self, leader: u64) -> Result<(), Failure> {
         self.parts.set(leader, LEADER);
         let mut at = leader;
         let mut instruction = Instruction::default();
-        // One decoder for all that follows in a part: to make one takes as long as an instruction.
+        // One decoder per part: creating one takes as long as decoding an instruction.
         while let Some(part) = self.parts.part(at) {
             let (bytes, end) = (part.bytes.clone(), part.end());
             let mut decoder = decoder(&bytes[(at - part.base) as usize..], at);
             while at < end {
                 if self.parts.length(at) != 0 {
-                    // Another way came here before: they join.
+                    // Another path was decoded from here on: both join.
                     self.parts.set(at, LEADER);
                     return Ok(());
                 }
@@ -160,31 +160,33 @@ impl<'c> Explorer<'c> {
         Ok(())
     }
 
-    /// Decodes the instruction at an address of the function; false if there is no whole one.
+    /// Decodes the instruction at an address of the function; false if there is no complete one.
     pub(super) fn decode_one(&self, at: u64, into: &mut Instruction) -> bool {
         let Some(part) = self.parts.part(at) else { return false };
         decoder(&part.bytes[(at - part.base) as usize..], at).decode_out(into);
         !into.is_invalid()
     }
 
-    /// The same for what looks for the targets of indirect jumps, as long as that does not get too long.
+    /// Decodes an instruction for the search for targets of indirect jumps; false also once the
+    /// budget for that search is spent ([`MAX_JUMP_STEPS`]).
     pub(super) fn decode_again(&mut self, at: u64, into: &mut Instruction) -> bool {
         self.afford(1) && self.decode_one(at, into)
     }
 
-    /// Counts work on indirect jumps; false when it has been too much.
+    /// Counts work on indirect jumps; returns false once it exceeds [`MAX_JUMP_STEPS`].
     pub(super) fn afford(&mut self, steps: usize) -> bool {
         self.jump_steps += steps;
         self.jump_steps <= MAX_JUMP_STEPS
     }
 
-    /// Where an instruction leads if it ends a block; `None` if the next one simply follows.
+    /// Returns the successors of an instruction that ends a block; `None` if control always
+    /// continues at the next instruction.
     fn exit(&mut self, instruction: &Instruction) -> Option<Exit> {
         match instruction.flow_control() {
             FlowControl::Next => (instruction.mnemonic() == Mnemonic::Hlt).then(Exit::default),
             FlowControl::UnconditionalBranch => Some(self.jump(instruction, false)),
             FlowControl::ConditionalBranch => Some(self.jump(instruction, true)),
-            // A transaction's abort handler is as good as a branch.
+            // The abort handler of a transaction is a branch target.
             FlowControl::XbeginXabortXend => matches!(instruction.mnemonic(), Mnemonic::Xbegin)
                 .then(|| self.jump(instruction, true)),
             FlowControl::IndirectBranch => {
@@ -207,7 +209,7 @@ impl<'c> Explorer<'c> {
     fn jump(&mut self, instruction: &Instruction, falls_through: bool) -> Exit {
         let target = instruction.near_branch_target();
         let within = self.admit(target);
-        // A jump out of the function is a call in place of a return.
+        // A jump out of the function is a tail call: the function returns if its target does.
         self.returns |= !within && self.code.returns(target);
         Exit { targets: if within { vec![target] } else { Vec::new() }, falls_through }
     }
@@ -232,7 +234,7 @@ impl<'c> Explorer<'c> {
         (!returns).then(Exit::default)
     }
 
-    /// Whether an address lies within the function; takes in a part that was split off.
+    /// Returns whether an address lies within the function; adds the split-off part that holds it.
     pub(super) fn admit(&mut self, target: u64) -> bool {
         if self.parts.contains(target) {
             return true;
@@ -249,7 +251,7 @@ impl<'c> Explorer<'c> {
         }
     }
 
-    /// Finds the targets of indirect jumps, and decodes from there, until there is nothing new.
+    /// Finds the targets of indirect jumps and decodes from there, until a round finds nothing new.
     fn resolve_jumps(&mut self, entry: u64) -> Result<(), Failure> {
         for _ in 0..MAX_ROUNDS {
             self.follow_pads()?;
@@ -284,7 +286,7 @@ impl<'c> Explorer<'c> {
         Ok(())
     }
 
-    /// Decodes the landing pads of calls that are reached.
+    /// Decodes the landing pads within the function.
     fn follow_pads(&mut self) -> Result<(), Failure> {
         let pads: Vec<u64> = self.pads.iter().map(|(_, pad)| *pad).collect();
         for pad in pads {
@@ -295,14 +297,14 @@ impl<'c> Explorer<'c> {
         Ok(())
     }
 
-    /// Decodes what no way leads to, so that its addresses are found. Without unknown jumps that is
-    /// padding and data.
+    /// Decodes the code that no known path reaches, so that its addresses have blocks. Without
+    /// unknown jumps, that is padding and data.
     fn fill_gaps(&mut self) -> Result<(), Failure> {
         let mut found = false;
         for gap in self.parts.gaps() {
             found |= self.fill_gap(gap)?;
         }
-        // An indirect jump that leaves no code unexplained is a tail call.
+        // If no code is left unreached, the unresolved indirect jumps are tail calls.
         if !self.unresolved.is_empty() {
             self.is_complete = !found;
             self.returns = true;
@@ -310,7 +312,7 @@ impl<'c> Explorer<'c> {
         Ok(())
     }
 
-    /// Decodes one gap; false if it is only padding.
+    /// Decodes one gap; returns false if it is only padding.
     fn fill_gap(&mut self, gap: Range<u64>) -> Result<bool, Failure> {
         let mut instruction = Instruction::default();
         let mut found = false;
@@ -337,7 +339,7 @@ impl<'c> Explorer<'c> {
         Ok(found)
     }
 
-    /// The blocks as they are known now.
+    /// Returns the blocks decoded so far.
     fn blocks(&self) -> Vec<Found> {
         let mut found = Vec::new();
         for start in self.parts.marked(LEADER) {
@@ -371,7 +373,7 @@ impl<'c> Explorer<'c> {
         found
     }
 
-    /// Whether a block makes a call at one of these addresses.
+    /// Returns whether a block makes a call at one of these addresses.
     fn calls_within(&self, block: &Block, calls: &Range<u64>) -> bool {
         let mut at = block.start;
         while at < block.end {

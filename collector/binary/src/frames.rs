@@ -1,5 +1,5 @@
-//! What a module's unwind tables tell of functions: where they begin and end, which are only parts
-//! split off from others, and where exceptions land.
+//! Facts about functions from a module's unwind tables: their extents, which of them are split-off
+//! parts, and their landing pads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,24 +16,25 @@ use super::headers::Headers;
 use super::limit::Limit;
 use crate::symbols::Source;
 
-/// Most call sites of one function whose landing pads are read.
+/// Maximum number of call sites read per function.
 const MAX_CALL_SITES: usize = 1 << 16;
 
-/// `.eh_frame` of a module, with the table that finds entries in it by address.
+/// `.eh_frame` of a module, with the table that finds its entries by address.
 pub(super) struct Frames {
     entries: EhFrame<Bytes>,
     table: Table,
     bases: BaseAddresses,
-    /// `.gcc_except_table` and its address: where the landing pads stand.
+    /// Address and bytes of `.gcc_except_table`, which holds the landing pads.
     exceptions: Option<(u64, Bytes)>,
-    /// The linker's stubs, which have one entry for many.
+    /// Address ranges of the linker's stubs, which share one entry.
     stubs: Vec<Range<u64>>,
 }
 
 type Entry = FrameDescriptionEntry<Bytes>;
 
-/// `.eh_frame_hdr`: pairs of a function's and its entry's address, sorted (LSB, "Exception Frames"). Only
-/// in the encoding that all linkers write. Not gimli's, whose search multiplies before it checks.
+/// `.eh_frame_hdr`: pairs of the address of a function and of its entry, sorted (LSB, "Exception
+/// Frames"). Only the encoding that all linkers write is read. gimli's own search is not used: it
+/// multiplies before it checks bounds.
 struct Table {
     address: u64,
     pairs: Bytes,
@@ -47,7 +48,7 @@ impl Table {
         let mut encodings = [0; 4];
         reader.read_slice(&mut encodings).ok()?;
         let [version, _, count_encoding, encoding] = encodings;
-        // The address of .eh_frame, which its section tells, too.
+        // The address of .eh_frame, which the section header has, too.
         reader.skip(4).ok()?;
         if version != 1 || count_encoding != 0x03 || encoding != RELATIVE_TO_TABLE {
             return None;
@@ -56,7 +57,7 @@ impl Table {
         Some(Self { address, pairs: reader, count })
     }
 
-    /// The addresses of a function and its entry.
+    /// Returns the addresses of a function and of its entry.
     fn pair(&self, index: usize) -> Option<(u64, u64)> {
         let mut reader = self.pairs.clone();
         reader.skip(8 * index).ok()?;
@@ -65,7 +66,7 @@ impl Table {
         Some((address()?, address()?))
     }
 
-    /// The address of the last entry that begins at or before an address.
+    /// Returns the address of the last entry that begins at or before an address.
     fn entry(&self, address: u64) -> Option<u64> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -81,7 +82,7 @@ impl Table {
 }
 
 impl Frames {
-    /// Finds the tables; `None` for a module that has none.
+    /// Finds the tables; `None` for a module without them.
     pub(super) fn of<'d, R: ReadRef<'d>>(
         headers: &Headers<'d, R>,
         source: &Arc<Source>,
@@ -119,7 +120,7 @@ impl Frames {
         self.entries.fde_from_offset(&self.bases, offset, cie).ok()
     }
 
-    /// The extent of the entry that holds an address.
+    /// Returns the extent of the entry that holds an address.
     pub(super) fn range(&self, address: u64) -> Option<Range<u64>> {
         let entry = self.entry(address)?;
         let start = entry.initial_address();
@@ -127,8 +128,8 @@ impl Frames {
         (start..end).contains(&address).then_some(start..end)
     }
 
-    /// Whether the stretch of code that begins at `start` does so with a frame already set up: then it is
-    /// a part of a function that jumps to it.
+    /// Returns whether the code at `start` begins with a frame already set up: the code is then a
+    /// part of a function that jumps to it.
     pub(super) fn begins_within_frame(&self, start: u64) -> bool {
         let Some(entry) = self.entry(start).filter(|entry| entry.initial_address() == start) else {
             return false;
@@ -139,16 +140,16 @@ impl Frames {
             CfaRule::RegisterAndOffset { register, offset } => {
                 (*register, *offset) != (X86_64::RSP, 8)
             }
-            // Assembly that describes itself by an expression.
+            // Assembly that describes its frame by an expression.
             CfaRule::Expression(_) => false,
         })
     }
 
-    /// Where exceptions land that pass through a stretch of code.
+    /// Returns the landing pads of the calls within a range of code.
     pub(super) fn landing_pads(&self, within: &Range<u64>) -> Vec<LandingPad> {
         let mut found = Vec::new();
         let mut at = within.start;
-        // A function that has one symbol may consist of several entries.
+        // A function with one symbol may consist of several entries.
         while let Some(entry) = self.entry(at) {
             let start = entry.initial_address();
             let Some(end) = start.checked_add(entry.len()) else { break };
@@ -166,8 +167,8 @@ impl Frames {
         found
     }
 
-    /// Reads a table of call sites: the "language-specific data area" of C++, Rust and others, after
-    /// libgcc's unwind-pe.h and libstdc++'s eh_personality.cc.
+    /// Reads a table of call sites: the "language-specific data area" of C++, Rust and others,
+    /// after libgcc's unwind-pe.h and libstdc++'s eh_personality.cc.
     fn call_sites(
         &self,
         table: u64,
@@ -205,7 +206,7 @@ impl Frames {
     }
 }
 
-/// A number in one of the encodings of exception tables.
+/// Reads a number in one of the encodings of exception tables.
 fn encoded(encoding: u8, reader: &mut Bytes) -> gimli::Result<u64> {
     Ok(match encoding & 0x0f {
         0x01 => reader.read_uleb128()?,

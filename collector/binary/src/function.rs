@@ -1,4 +1,4 @@
-//! The structure of one function, and the questions that it answers.
+//! The structure of one function, and queries on its control flow.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -12,83 +12,85 @@ use super::graph::Graph;
 use super::loops::Nest;
 use super::order::{Node, Reach, node_of};
 
-/// A loop of a function: a number that depends on nothing but the function's code.
+/// Index of a loop in its function; depends on the function's code alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LoopId(pub u32);
 
 /// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
-    /// The file, as the debug information names it: its path if that is known.
+    /// Path as the debug information has it, or the name alone if the path is not known.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
 /// A call that the compiler has replaced by the called function's body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Inlined {
-    /// The function that was called, demangled.
+    /// Name of the called function, demangled.
     pub function: Arc<str>,
-    /// Where it was called.
+    /// Source position of the call; `None` if the debug information has none.
     pub call: Option<Location>,
 }
 
-/// Where an address stands in the source: the inlined calls around it, outermost first, and its line in
-/// the innermost of them.
+/// Source position of an address: the inlined calls around it and its line in the innermost of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lines {
     /// Inlined calls, outermost first.
     pub inlined: Vec<Inlined>,
-    /// The line in the innermost function.
+    /// Line in the innermost function; `None` if the debug information has none.
     pub location: Option<Location>,
 }
 
 /// A loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
-    /// Address of its header: what its back edges lead to.
+    /// Address of the header, to which the back edges lead.
     pub header: u64,
-    /// The loop around it.
+    /// Loop directly around this one; `None` for an outermost loop.
     pub parent: Option<LoopId>,
-    /// How many loops are around it.
+    /// Number of loops around this one.
     pub depth: u32,
-    /// Whether it can also be entered other than at its header.
+    /// Whether control can also enter the loop other than at its header.
     pub is_irreducible: bool,
 }
 
-/// Where a loop stands in the source.
+/// Source position of a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopSource {
-    /// The inlined calls that the loop lies in, and its line in the innermost of them.
+    /// Inlined calls around the loop, and the loop's line in the innermost of them.
     pub lines: Lines,
-    /// The first of the loops that this one is a copy of: unrolling, versioning and vectorising make
-    /// several loops of one in the source. Loops are copies if they have the same line, the same inlined
-    /// calls around them, and loops around them that are copies. A loop without a line has no copies.
+    /// First of the loops that are copies of the same source loop: unrolling, versioning and
+    /// vectorising make several loops of one. Loops are copies if they have the same line, the same
+    /// inlined calls around them, and if the loops around them are copies. A loop without a line
+    /// has no copies.
     pub original: LoopId,
 }
 
 /// Why a function has no structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Absent {
-    /// The module's file is gone, is another build than was loaded, or is not for this machine.
+    /// The module's file is missing, is a build other than the loaded one, or is not for this
+    /// machine.
     Module,
-    /// Neither a symbol nor the unwind table tells which function holds the address.
+    /// Neither the symbols nor the unwind table have a function at the address.
     Function,
     /// The file does not have the function's bytes.
     Code,
     /// More code than [`super::MAX_CODE_BYTES`] or [`super::MAX_INSTRUCTIONS`].
     TooLarge,
-    /// Jumps into the middle of loops, too many to tell them apart.
+    /// Too many jumps into the middle of loops to separate the loops.
     TooIntricate,
     /// The deadline of the lookup has passed ([`super::Limit`]).
     Late,
 }
 
-/// What stands below a function or a loop.
+/// Child of a function or of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Child {
-    /// Code in no further loop, by its address: a call, or where a sample was taken.
+    /// Address of code in no inner loop: a call, or the program counter of a sample.
     Code(u64),
     /// A loop.
     Loop(LoopId),
@@ -109,15 +111,15 @@ pub(super) struct Body {
 pub struct Function {
     /// The function's name as the user knows it; `None` if there is no symbol.
     pub name: Option<Arc<str>>,
-    /// Where it begins.
+    /// Address of the first instruction.
     pub entry: u64,
-    /// Its addresses, ascending: the function and parts that were split off.
+    /// Address ranges, ascending: the function and the parts that were split off.
     pub parts: Vec<Range<u64>>,
     pub(super) body: Result<Body, Absent>,
-    /// Of each loop; looked up only when it is asked for, as debug information takes its time.
+    /// Source positions by loop; empty until needed, as debug information is slow to read.
     sources: OnceLock<Vec<LoopSource>>,
     reach: Mutex<Reach>,
-    /// Of each block, once a position is asked for.
+    /// Positions by block; empty until [`Function::position`] is called.
     places: OnceLock<Vec<u32>>,
 }
 
@@ -132,19 +134,19 @@ impl Function {
         Self { name, entry, parts, body, sources, reach, places }
     }
 
-    /// Where its loops stand in the source, one for each; the first who tells it counts.
+    /// Sets the source positions of the loops, one for each loop, unless they are set already.
     pub(super) fn locate(&self, sources: impl FnOnce() -> Vec<LoopSource>) {
         let found = self.sources.get_or_init(sources);
         debug_assert_eq!(found.len(), self.loops().len());
     }
 
-    /// Where its loops stand in the source, if that was looked up.
+    /// Returns the source positions of the loops; `None` before [`Function::locate`].
     pub(super) fn sources(&self) -> Option<&[LoopSource]> {
         self.sources.get().map(Vec::as_slice)
     }
 
-    /// Recovers a function's structure from its code; `range` is where its symbol or its entry in the
-    /// unwind table says that it is. Lines are not looked up.
+    /// Recovers a function's structure from its code; `range` is the extent according to its symbol
+    /// or its entry in the unwind table. Lines are not looked up.
     pub fn recover(
         code: &dyn Code,
         name: Option<Arc<str>>,
@@ -168,67 +170,67 @@ impl Function {
         Self::new(name, entry, parts, body)
     }
 
-    /// Why there are no blocks and loops, if there are none.
+    /// Returns why the function has no blocks and loops; `None` if it has them.
     pub fn absent(&self) -> Option<Absent> {
         self.body.as_ref().err().copied()
     }
 
-    /// Whether an address belongs to the function.
+    /// Returns whether an address belongs to the function.
     pub fn contains(&self, address: u64) -> bool {
         self.parts.iter().any(|part| part.contains(&address))
     }
 
-    /// Its control-flow graph.
+    /// Returns the control-flow graph.
     pub fn graph(&self) -> Option<&Graph> {
         self.body.as_ref().ok().map(|body| &body.graph)
     }
 
-    /// Addresses of its calls, ascending. Tail calls are none: they leave no frame.
+    /// Returns the addresses of the calls, ascending, without tail calls, which leave no frame.
     pub fn calls(&self) -> &[u64] {
         self.body.as_ref().map_or(&[], |body| &body.calls)
     }
 
-    /// Whether all its indirect jumps are understood. Otherwise loops may be missing.
+    /// Returns whether the targets of all indirect jumps are known. Otherwise loops may be missing.
     pub fn is_complete(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| body.is_complete)
     }
 
-    /// Its loops, outer ones first, by their numbers.
+    /// Returns the loops, outer ones first, indexed by [`LoopId`].
     pub fn loops(&self) -> &[Loop] {
         self.body.as_ref().map_or(&[], |body| &body.loops)
     }
 
-    /// A loop of this function.
+    /// Returns a loop of this function.
     ///
     /// # Panics
-    /// If `id` is of another function that has more loops.
+    /// If `id` belongs to another function and this one has fewer loops.
     pub fn loop_at(&self, id: LoopId) -> &Loop {
         &self.loops()[id.0 as usize]
     }
 
-    /// Where a loop of this function stands in the source; `None` before that was asked of its module
-    /// ([`super::Structures::place`]).
+    /// Returns the source position of a loop; `None` before [`super::Structures::place`] has looked
+    /// up the loops of this function.
     pub fn source_of(&self, id: LoopId) -> Option<&LoopSource> {
         self.sources()?.get(id.0 as usize)
     }
 
-    /// The innermost loop that holds an address.
+    /// Returns the innermost loop that holds an address.
     pub fn innermost_loop(&self, address: u64) -> Option<LoopId> {
         let body = self.body.as_ref().ok()?;
         body.nest.innermost(body.graph.block_at(address)?).map(LoopId)
     }
 
-    /// The loops around an address, from the innermost outwards.
+    /// Returns the loops around an address, from the innermost outwards.
     pub fn loops_around(&self, address: u64) -> impl Iterator<Item = LoopId> + '_ {
         std::iter::successors(self.innermost_loop(address), |id| self.loop_at(*id).parent)
     }
 
-    /// The innermost loop that holds both addresses.
+    /// Returns the innermost loop that holds both addresses.
     pub fn common_loop(&self, a: u64, b: u64) -> Option<LoopId> {
         self.loops_around(a).find(|around| self.loops_around(b).any(|other| other == *around))
     }
 
-    /// The child of a loop, or of the function, that holds an address; `None` if none does.
+    /// Returns the child of a loop, or of the function, that holds an address; `None` if none does.
     pub fn child(&self, parent: Option<LoopId>, address: u64) -> Option<Child> {
         match self.node(parent, Child::Code(address))? {
             Node::Block(_) => Some(Child::Code(address)),
@@ -252,17 +254,18 @@ impl Function {
         }
     }
 
-    /// Whether `b` can run after `a` without a back edge of the loop `parent`, or of none in the
-    /// function itself (`b` is in `successor[a]`: ICS18, Algorithm 1). False for `a` itself: to run
-    /// again it takes a back edge. Loops within `parent` count as one place each.
+    /// Returns whether `b` can run after `a` without a back edge of the loop `parent` (`b` is in
+    /// `successor[a]`: ICS18, Algorithm 1); without a parent, both are children of the function,
+    /// which has no back edges outside its loops. False for `a` itself, which runs again only after
+    /// a back edge. Loops within `parent` count as one node each.
     ///
-    /// `None` where that is unknown: one of them does not stand directly below `parent`, or its code is
-    /// behind an indirect jump that is not understood. Copies of a loop are told apart here: ask about
-    /// the loop that holds the address, not about its [original](LoopSource::original).
+    /// `None` if the answer is unknown: a child does not stand directly below `parent`, or its code
+    /// is behind an indirect jump with unknown targets. Copies of a loop are distinct here: ask
+    /// about the loop that holds the address, not about its [original](LoopSource::original).
     pub fn can_follow(&self, parent: Option<LoopId>, a: Child, b: Child) -> Option<bool> {
         let body = self.body.as_ref().ok()?;
         let (from, to) = (self.node(parent, a)?, self.node(parent, b)?);
-        // An address of an inner loop is no child; its loop is.
+        // An address within an inner loop is not a child; the loop is.
         let agree = |child, node| {
             matches!(
                 (child, node),
@@ -281,9 +284,10 @@ impl Function {
         Some(self.reach.lock().reaches(&body.graph, &body.nest, parent, from, to))
     }
 
-    /// A number of a child that grows along the control flow: what can run before another child of the
-    /// same loop without a back edge has a lower one, as long as no loop is irreducible. It depends on
-    /// nothing but the function's code. `None` for code that no known way leads to.
+    /// Returns a number that grows along the control flow: a child that can run before another
+    /// child of the same loop without a back edge has a lower number, as long as no loop is
+    /// irreducible. The number depends on the function's code alone. `None` for code that no known
+    /// path reaches.
     pub fn position(&self, child: Child) -> Option<u64> {
         let body = self.body.as_ref().ok()?;
         let (block, offset) = match child {
@@ -297,7 +301,7 @@ impl Function {
         body.graph.is_reached(block).then_some(u64::from(place) << 32 | offset & 0xffff_ffff)
     }
 
-    /// Memory in use, roughly; strings are shared and not counted.
+    /// Returns the approximate memory in use, in bytes, without the strings, which are shared.
     pub fn bytes(&self) -> usize {
         let body = self.body.as_ref().map_or(0, |body| {
             body.graph.bytes()
@@ -314,7 +318,7 @@ impl Function {
     }
 }
 
-/// The loops of a nest.
+/// Returns the loops of a nest, indexed as its cycles.
 pub(super) fn loops(graph: &Graph, nest: &Nest) -> Vec<Loop> {
     let mut loops: Vec<Loop> = Vec::with_capacity(nest.cycles.len());
     for cycle in &nest.cycles {

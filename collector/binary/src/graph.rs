@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Instructions that run one after the other: entered at the first, left after the last. A call
-/// that returns does not end a block.
+/// Basic block: instructions that run in sequence, entered at the first and left after the last. A
+/// call that returns does not end a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// Address of the first instruction.
@@ -16,20 +16,20 @@ pub struct Block {
 
 /// Blocks by ascending address, and the edges among them.
 ///
-/// Code that no known way leads to (behind an indirect jump whose targets are unknown) is there, so
-/// that addresses in it are found, but it is not [reached](Graph::is_reached).
+/// Code that no known path reaches (behind an indirect jump with unknown targets) is in the graph,
+/// so that its addresses have blocks, but is not [reached](Graph::is_reached).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     blocks: Vec<Block>,
-    /// Successors of all blocks, one block's after the other's.
+    /// Successors of all blocks, block after block.
     edges: Vec<u32>,
-    /// Where each block's successors end in `edges`; they begin where the block's before end.
+    /// End of each block's successors in `edges`; they begin at the end of the block before.
     ends: Vec<u32>,
     entry: u32,
     reached: Vec<bool>,
 }
 
-/// A block as it was found, with the addresses where its successors begin.
+/// A decoded block, with the start addresses of its successors.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) block: Block,
@@ -37,10 +37,11 @@ pub(super) struct Found {
 }
 
 impl Graph {
-    /// Puts blocks together, which come by ascending address; `None` if none begins at `entry`.
+    /// Builds the graph from blocks in ascending order of address; `None` if none begins at
+    /// `entry`.
     ///
-    /// Successors that are no block's start are left out, and so are edges from code that is not
-    /// reached into code that is: what is not known to run must not make a second entry of a loop.
+    /// Successors that are not the start of a block are left out, and so are edges from unreached
+    /// code into reached code: code that may never run must not make a second entry of a loop.
     pub(super) fn new(found: Vec<Found>, entry: u64) -> Option<Self> {
         let index = |start: u64| found.binary_search_by_key(&start, |f| f.block.start).ok();
         let entry = index(entry)?;
@@ -65,32 +66,32 @@ impl Graph {
         Some(graph)
     }
 
-    /// All blocks, by ascending address.
+    /// Returns all blocks, by ascending address.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// The block that the function begins with.
+    /// Returns the index of the block at the function's entry.
     pub fn entry(&self) -> u32 {
         self.entry
     }
 
-    /// The blocks that may run after a block.
+    /// Returns the indices of the blocks that may run directly after a block.
     pub fn successors(&self, block: u32) -> &[u32] {
         let block = block as usize;
         let start = if block == 0 { 0 } else { self.ends[block - 1] };
         &self.edges[start as usize..self.ends[block] as usize]
     }
 
-    /// Whether a known way leads from the entry to a block.
+    /// Returns whether a known path leads from the entry to a block.
     pub fn is_reached(&self, block: u32) -> bool {
         self.reached[block as usize]
     }
 
-    /// The block that holds an address.
+    /// Returns the index of the block that holds an address.
     pub fn block_at(&self, address: u64) -> Option<u32> {
         let after = self.blocks.partition_point(|block| block.start <= address);
-        // Blocks overlap where a jump leads past an instruction's prefix: the block before may be
+        // Blocks overlap where a jump leads past an instruction's prefix: the earlier block may be
         // the longer one.
         (after.saturating_sub(2)..after)
             .rev()
@@ -98,14 +99,14 @@ impl Graph {
             .map(|index| index as u32)
     }
 
-    /// The place of each block in a reverse postorder of the blocks that are reached: all its predecessors
-    /// but those of back edges come before a block (Hecht and Ullman: in a reducible graph these are the
-    /// back edges of every depth-first search).
+    /// Returns the position of each block in a reverse postorder of the reached blocks: all its
+    /// predecessors, except through back edges, come before a block (Hecht and Ullman: in a
+    /// reducible graph these are the back edges of every depth-first search).
     pub(super) fn places(&self) -> Vec<u32> {
         let mut places = vec![0; self.blocks.len()];
         let mut seen = vec![false; self.blocks.len()];
         let mut next = self.blocks.len() as u32;
-        // Blocks on the way, each with the number of its successors that are done.
+        // Blocks on the current path, each with the number of successors already visited.
         let mut way = vec![(self.entry, 0)];
         seen[self.entry as usize] = true;
         while let Some((block, done)) = way.last_mut() {
@@ -126,7 +127,7 @@ impl Graph {
         places
     }
 
-    /// Whether all indices lie within: what was read from a file may not.
+    /// Returns whether all indices are in range; damaged input may break that.
     pub(super) fn is_sound(&self) -> bool {
         let blocks = self.blocks.len();
         self.ends.len() == blocks
@@ -138,7 +139,7 @@ impl Graph {
             && self.blocks.is_sorted_by_key(|block| block.start)
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Block>()
             + 4 * (self.edges.capacity() + self.ends.capacity())

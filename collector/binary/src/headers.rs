@@ -1,4 +1,4 @@
-//! The headers of a module's file: what tells of it without its symbols, which can take megabytes.
+//! The headers of a module's file: its facts without the symbols, which can take megabytes.
 
 use object::elf::{
     ELF_NOTE_GNU, EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, ProgramHeader64, SectionHeader64,
@@ -17,7 +17,7 @@ pub(super) struct Headers<'d, R: ReadRef<'d>> {
     sections: SectionTable<'d, FileHeader64<Endianness>, R>,
 }
 
-/// A part of the file that is loaded.
+/// A loaded segment of the file.
 pub(super) struct Load {
     pub(super) address: u64,
     pub(super) offset: u64,
@@ -25,7 +25,7 @@ pub(super) struct Load {
 }
 
 impl<'d, R: ReadRef<'d>> Headers<'d, R> {
-    /// Reads them; `None` if it is no such file.
+    /// Reads the headers; `None` if the file is not a 64-bit ELF file.
     pub(super) fn parse(data: R) -> Option<Self> {
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -34,12 +34,12 @@ impl<'d, R: ReadRef<'d>> Headers<'d, R> {
         Some(Self { data, header, endian, segments, sections })
     }
 
-    /// Whether it is of this machine.
+    /// Returns whether the file is for this machine.
     pub(super) fn is_of_this_machine(&self) -> bool {
         self.header.e_machine(self.endian) == EM_X86_64
     }
 
-    /// Parts that are loaded.
+    /// Returns the loaded segments.
     pub(super) fn loads(&self) -> impl Iterator<Item = Load> {
         let loads = self.segments.iter().filter(|it| it.p_type(self.endian) == elf::PT_LOAD);
         loads.map(|it| Load {
@@ -49,11 +49,11 @@ impl<'d, R: ReadRef<'d>> Headers<'d, R> {
         })
     }
 
-    /// The build-id; empty if it has none.
+    /// Returns the build-id; empty if the file has none.
     pub(super) fn build_id(&self) -> &'d [u8] {
         let (endian, data) = (self.endian, self.data);
         let in_sections = self.sections.iter().filter_map(|it| it.notes(endian, data).ok()?);
-        // A file may have lost the headers of its sections.
+        // A file may have been stripped of its section headers.
         let segments = if self.sections.is_empty() { self.segments } else { &[] };
         let in_segments = segments.iter().filter_map(|it| it.notes(endian, data).ok()?);
         for mut notes in in_sections.chain(in_segments) {
@@ -66,20 +66,20 @@ impl<'d, R: ReadRef<'d>> Headers<'d, R> {
         &[]
     }
 
-    /// Whether there is a section of this name.
+    /// Returns whether there is a section of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.section(name).is_some()
     }
 
-    /// Address, and place and size in the file, of the section of this name; `None` if the file has no bytes
-    /// of it.
+    /// Returns the address, file offset and size of the section of this name; `None` if the file
+    /// has no bytes of it.
     pub(super) fn range(&self, name: &str) -> Option<(u64, u64, u64)> {
         let section = self.section(name)?;
         let (offset, size) = section.file_range(self.endian)?;
         Some((section.sh_addr(self.endian), offset, size))
     }
 
-    /// Addresses and sizes of all sections whose names begin like this.
+    /// Returns addresses and sizes of all sections with names that begin with `start`.
     pub(super) fn beginning(&self, start: &str) -> impl Iterator<Item = (u64, u64)> {
         let alike = self.sections.iter().filter(move |section| {
             let name = self.sections.section_name(self.endian, section);
@@ -88,7 +88,7 @@ impl<'d, R: ReadRef<'d>> Headers<'d, R> {
         alike.map(|section| (section.sh_addr(self.endian), section.sh_size(self.endian)))
     }
 
-    /// The name and the checksum of its file of debug information.
+    /// Returns the name and the checksum of the separate file of debug information.
     pub(super) fn debug_link(&self) -> Option<(&'d [u8], u32)> {
         let bytes = self.section(".gnu_debuglink")?.data(self.endian, self.data).ok()?;
         let length = bytes.iter().position(|byte| *byte == 0)?;

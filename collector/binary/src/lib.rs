@@ -1,11 +1,11 @@
 //! Functions, loops, inlined calls and source lines of ELF modules.
 //!
-//! [`Structures`] is the entry point: [`Structures::module`] registers a module by path and build-id,
-//! and [`Structures::place`] returns the [`Place`] of an [`Address`]: its [`Function`], the
-//! [steps](Step) inwards through loops and inlined calls, and the source line. Structure is recovered
-//! from machine code and debug information, one function at a time, when an address of it is asked
-//! for. A [`Function`] answers which loop two addresses have in common, and which address can follow
-//! which without a back edge (ICS18, Algorithm 1).
+//! [`Structures`] is the entry point: [`Structures::module`] registers a module by path and
+//! build-id, and [`Structures::place`] returns the [`Place`] of an [`Address`]: its [`Function`],
+//! the [steps](Step) inwards through loops and inlined calls, and the source line. Structure is
+//! recovered from machine code and debug information, one function at a time, on the first lookup
+//! of one of its addresses. A [`Function`] answers which loop two addresses have in common, and
+//! which address can follow which without a back edge (ICS18, Algorithm 1).
 //!
 //! ```text
 //! binary (headers, frames) -> explore (parts, switches, values) -> graph -> loops -> function
@@ -16,13 +16,14 @@
 //! All addresses are addresses in the module's file: the runtime address less the load bias.
 //!
 //! # Design constraints
-//! - No input makes the crate panic or exceed its bounds: files may be damaged, truncated or hostile.
-//!   What cannot be decoded is reported as unknown ([`Absent`], [`Function::is_complete`]).
+//! - No input makes the crate panic or exceed its bounds: files may be damaged, truncated or
+//!   hostile. Code and data that cannot be decoded are reported as unknown ([`Absent`],
+//!   [`Function::is_complete`]).
 //! - Files are read, never mapped: a file that shrinks would raise SIGBUS in the application.
 //! - Debug information is read unit by unit and dropped by [`Structures::release`]: its whole would
 //!   take more memory than the application grants.
-//! - A name is never guessed: an address that no symbol covers has none. A wrong name in a report is
-//!   worse than an address.
+//! - A name is never guessed: an address that no symbol covers has none. A wrong name in a report
+//!   is worse than an address.
 //! - Time is bounded by a deadline ([`Limit`]), since names are looked up while MPI_Finalize waits;
 //!   functions that were not looked up in time are counted, and their symbols stand for them.
 
@@ -77,11 +78,12 @@ use plimsoll_sys::clocks::thread_cpu_ns;
 use lines::Strings;
 use module::Module;
 
-/// Time beyond the deadline for lookups in what was read before it. Each takes microseconds, so it is
-/// there for a node of many processes, in which each has seen other addresses of one function.
+/// Time beyond the deadline for lookups in data read before it. Each lookup takes microseconds, so
+/// the grace time serves nodes of many processes, in which each has seen other addresses of one
+/// function.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Number of a registered module.
+/// Index of a registered module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(usize);
 
@@ -110,14 +112,14 @@ impl Address {
 pub struct Place {
     /// Function that contains the address.
     pub function: Result<Arc<Function>, Absent>,
-    /// Loops and inlined calls from the function inwards to the address, as they lie within each other.
+    /// Loops and inlined calls from the function inwards to the address, in their order of nesting.
     pub steps: Vec<Step>,
-    /// The line in the innermost function, inlined ones included.
+    /// Line in the innermost function, inlined ones included; `None` if unknown.
     pub location: Option<Location>,
 }
 
 impl Place {
-    /// The innermost loop that holds the address.
+    /// Returns the innermost loop that holds the address.
     pub fn innermost_loop(&self) -> Option<LoopId> {
         self.steps.iter().rev().find_map(|step| match step {
             Step::Loop(id) => Some(*id),
@@ -129,7 +131,7 @@ impl Place {
 /// Name of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name as the user knows it; `None` if there is no symbol.
+    /// Demangled name; `None` if there is no symbol.
     pub name: Option<Arc<str>>,
     /// First address of the function, or of a part that the compiler split off.
     pub entry: u64,
@@ -150,7 +152,7 @@ impl Default for Options {
     }
 }
 
-/// The structure of all modules of a node, as far as it was asked for.
+/// Structure of all modules of a node, as far as it was looked up.
 #[derive(Default)]
 pub struct Structures {
     options: Options,
@@ -164,19 +166,19 @@ pub struct Structures {
 }
 
 impl Structures {
-    /// Nothing known yet.
+    /// Creates an empty instance without a deadline.
     pub fn new(options: Options) -> Self {
         Self::with_limit(options, Limit::default())
     }
 
-    /// Nothing known yet; lookups end by the deadline of `limit`. What they do not come to is
-    /// [`Absent::Late`], and may be asked for again.
+    /// Creates an empty instance with a deadline: lookups that do not complete by it return
+    /// [`Absent::Late`] and may be repeated.
     pub fn with_limit(options: Options, limit: Limit) -> Self {
         Self { options, limit, ..Self::default() }
     }
 
-    /// A module by its path and its build-id, which is empty where that is unknown. Its file is not
-    /// touched before something is asked of it; `[vdso]` is the kernel's code in this process.
+    /// Registers a module by its path and its build-id, which is empty if unknown. The file is not
+    /// opened before the first lookup; `[vdso]` is the kernel's code in this process.
     pub fn module(&mut self, path: PathBuf, build_id: Vec<u8>) -> ModuleId {
         let Self { modules, limit, .. } = self;
         count_as(MemoryKind::Structure, || {
@@ -187,7 +189,8 @@ impl Structures {
         })
     }
 
-    /// Takes a function from who has its code; what was known of it before stays. Says whether it was sound.
+    /// Adds a function that another process has recovered, unless one is known at its entry.
+    /// Returns whether it was sound.
     pub fn give(&mut self, module: ModuleId, name: Option<&str>, code: Recovered) -> bool {
         let name = name.map(|name| self.strings.intern(name));
         let function = code.restore(name).map(Arc::new);
@@ -195,8 +198,8 @@ impl Structures {
         given.is_some()
     }
 
-    /// The function that holds an address. Where its loops stand in the source is not looked up:
-    /// [`Structures::place`] does, and that can take a hundred times as long.
+    /// Returns the function that holds an address. The source positions of its loops are not looked
+    /// up: [`Structures::place`] does that, and can take a hundred times as long.
     pub fn function(
         &mut self,
         module: ModuleId,
@@ -209,8 +212,8 @@ impl Structures {
         self.ask(module, |module, options, strings| module.function(at, options, strings))
     }
 
-    /// What the function is called that holds an address, for those who ask no more: hardly any code is
-    /// decoded, and no debug information is read.
+    /// Returns the symbol of the function that holds an address, for callers that need no
+    /// structure: hardly any code is decoded, and no debug information is read.
     pub fn symbol(&mut self, module: ModuleId, address: Address) -> Result<Symbol, Absent> {
         let at = address.instruction();
         if let Some(known) = self.modules[module.0].known_symbol(at) {
@@ -219,15 +222,17 @@ impl Structures {
         self.ask(module, |module, options, strings| module.symbol(at, options, strings))
     }
 
-    /// The unit of the debug information that describes an address, by a number; `None` if that is not
-    /// known. Addresses of one unit are best looked up one after another: the unit is read as a whole.
+    /// Returns the offset of the debug information's unit that describes an address; `None` if the
+    /// unit is unknown, or the lines of the address are known already. Addresses of one unit are
+    /// best looked up in sequence: the unit is read as a whole.
     pub fn unit(&mut self, module: ModuleId, address: Address) -> Option<u64> {
         let at = address.instruction();
         self.ask(module, |module, options, strings| module.unit(at, options, strings))
     }
 
-    /// Where an address stands in the source. Past the deadline all of it is absent, unless what it
-    /// takes has been read before: of one function, some addresses must not be told and others not.
+    /// Returns the position of an address in the source. Past the deadline all of it is absent,
+    /// unless the function and its unit have been read before: a function is reported for all of
+    /// its addresses or for none.
     pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
         let at = address.instruction();
         let late = || Place { function: Err(Absent::Late), steps: Vec::new(), location: None };
@@ -246,7 +251,7 @@ impl Structures {
 }
 
 impl Module {
-    /// Where an address stands in the source; `None` if the deadline has passed before that was known.
+    /// Returns the position of an address in the source; `None` if the deadline passed first.
     fn place(&mut self, at: u64, options: &Options, strings: &mut Strings) -> Option<Place> {
         let function = self.function(at, options, strings);
         if let Ok(function) = &function {
@@ -278,29 +283,29 @@ impl Structures {
         answer
     }
 
-    /// Notes that a function was not looked up by the deadline, so that it stands without structure in the
+    /// Notes that a function was not looked up by the deadline, so that it has no structure in the
     /// profiles of all processes.
     pub fn give_up(&mut self, function: (ModuleId, u64)) {
         self.given_up.insert(function);
     }
 
-    /// Whether a function was given up.
+    /// Returns whether a function was given up.
     pub fn is_given_up(&self, function: (ModuleId, u64)) -> bool {
         self.given_up.contains(&function)
     }
 
-    /// Takes functions up again that were given up: there is time again.
+    /// Makes all functions that were given up available again, once there is time.
     pub fn resume(&mut self) {
         self.given_up.clear();
     }
 
-    /// CPU time that questions have taken so far, in nanoseconds.
+    /// Returns the CPU time of all lookups so far, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.cpu_ns
     }
 
-    /// Keeps on disk what was found out since the last time, for each module that has a build-id; tells of
-    /// how many. Where that fails there is only less known the next time.
+    /// Writes new results to the on-disk cache, for each module with a build-id; returns the number
+    /// of modules written. A failed write only means that the next job has less in the cache.
     pub fn save(&mut self) -> usize {
         count_as(MemoryKind::Structure, || self.save_modules())
     }
@@ -315,18 +320,18 @@ impl Structures {
         saved
     }
 
-    /// Whether anything was found out since the last time that could be kept.
+    /// Returns whether there are results that the on-disk cache lacks.
     pub fn has_news(&self) -> bool {
         self.modules.iter().any(Module::has_news)
     }
 
-    /// Whether files are open.
+    /// Returns whether any file is open.
     pub fn is_open(&self) -> bool {
         self.modules.iter().any(Module::is_open)
     }
 
-    /// Closes all files and gives back the debug information that was read. What is known of functions
-    /// stays; what is asked anew opens files again.
+    /// Closes all files and frees the debug information. Recovered functions stay; later lookups
+    /// reopen the files.
     pub fn release(&mut self) {
         let Self { modules, strings, .. } = self;
         count_as(MemoryKind::Structure, || {
@@ -335,7 +340,8 @@ impl Structures {
         request_trim();
     }
 
-    /// Drops all modules, once no address will be looked up any more. The CPU time spent stays counted.
+    /// Drops all modules, once no address will be looked up any more. The CPU time spent stays
+    /// counted.
     pub fn forget(&mut self) {
         self.modules = Vec::new();
         self.ids = HashMap::new();
@@ -343,7 +349,7 @@ impl Structures {
         self.given_up = HashSet::new();
     }
 
-    /// Memory in use, roughly, without debug information.
+    /// Returns the approximate memory in use, in bytes, without debug information.
     pub fn bytes(&self) -> u64 {
         let modules: usize = self.modules.iter().map(Module::bytes).sum();
         (modules + self.strings.bytes()) as u64

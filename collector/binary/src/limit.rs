@@ -4,25 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Reads of debug information between two readings of the clock; a few microseconds.
+/// Number of reads of debug information between two readings of the clock; together they take a few
+/// microseconds.
 const READS: u32 = 64;
 
 const NEVER: u64 = u64::MAX;
 
-/// A deadline that all lookups of one [`super::Structures`] share. Any thread may set it, also while a
-/// lookup runs: reading debug information then fails, which ends the lookup within microseconds.
+/// A deadline shared by all lookups of one [`super::Structures`]. Any thread may set it, also while
+/// a lookup runs: reading debug information then fails, which ends the lookup within microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Limit(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     origin: Instant,
-    /// In nanoseconds since `origin`; [`NEVER`] without a deadline.
+    /// Nanoseconds since `origin`; [`NEVER`] without a deadline.
     deadline: AtomicU64,
     /// Time beyond the deadline that the current lookup may take, in nanoseconds.
     grace: AtomicU64,
     reads: AtomicU32,
-    /// A read has failed since [`Limit::take_interruption`] was called last.
+    /// Whether a read has failed since the last call of [`Limit::take_interruption`].
     was_interrupted: AtomicBool,
 }
 
@@ -46,12 +47,12 @@ impl Limit {
         self.0.deadline.store(deadline, Relaxed);
     }
 
-    /// Whether there is a deadline.
+    /// Returns whether there is a deadline.
     pub(super) fn is_set(&self) -> bool {
         self.0.deadline.load(Relaxed) != NEVER
     }
 
-    /// Whether the deadline has passed.
+    /// Returns whether the deadline has passed, including the grace time.
     pub fn is_over(&self) -> bool {
         let deadline = self.0.deadline.load(Relaxed);
         if deadline == NEVER {
@@ -61,18 +62,19 @@ impl Limit {
         now >= u128::from(deadline.saturating_add(self.0.grace.load(Relaxed)))
     }
 
-    /// Time beyond the deadline that is allowed from now on.
+    /// Sets the time beyond the deadline that lookups may take from now on.
     pub(super) fn set_grace(&self, grace: Duration) {
         self.0.grace.store(u64::try_from(grace.as_nanos()).unwrap_or(0), Relaxed);
     }
 
-    /// Whether a read has to fail. Reads the clock now and then, so it can be called for every byte.
+    /// Returns whether a read has to fail. The clock is read once in [`READS`] calls, so callers
+    /// may check before every byte.
     pub(super) fn interrupts(&self) -> bool {
         let shared = &*self.0;
         if shared.deadline.load(Relaxed) == NEVER {
             return false;
         }
-        // A count that is lost among threads does no harm.
+        // A lost update between threads does no harm.
         let reads = shared.reads.load(Relaxed).wrapping_add(1);
         shared.reads.store(reads, Relaxed);
         if reads.is_multiple_of(READS) && self.is_over() {
@@ -81,7 +83,8 @@ impl Limit {
         shared.was_interrupted.load(Relaxed)
     }
 
-    /// The same before a step that takes long.
+    /// Returns whether a read has to fail, with the clock read in every call: for use before a long
+    /// step.
     pub(super) fn interrupts_now(&self) -> bool {
         if self.is_over() {
             self.0.was_interrupted.store(true, Relaxed);
@@ -89,7 +92,7 @@ impl Limit {
         self.0.was_interrupted.load(Relaxed)
     }
 
-    /// Whether a read has failed since the last call.
+    /// Returns whether a read has failed since the last call.
     pub(super) fn take_interruption(&self) -> bool {
         self.0.was_interrupted.swap(false, Relaxed)
     }

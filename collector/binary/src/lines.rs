@@ -1,4 +1,4 @@
-//! Lines and inlined calls of addresses, from DWARF: unit by unit, as they are asked for.
+//! Source lines and inlined calls of addresses, from DWARF, read one unit at a time on demand.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
@@ -18,14 +18,15 @@ use super::limit::Limit;
 use super::units::Units;
 use crate::symbols::{Source, demangle};
 
-/// Most inlined calls around one address that are told; inner ones are left out.
+/// Maximum number of inlined calls reported around one address; inner ones are left out.
 const MAX_INLINED: usize = 64;
 
-/// Bytes of debug information after which it is closed, and opened anew for the next unit; what is made
-/// of them takes about as much again. A unit that is larger is still read once only.
+/// Number of bytes read after which the debug information is closed, and reopened for the next
+/// unit; the structures parsed from it take about the same again. A larger unit is still read only
+/// once.
 const MAX_HELD_BYTES: u64 = 8 << 20;
 
-/// Strings, each kept once.
+/// Interned strings, each stored once.
 #[derive(Default)]
 pub(super) struct Strings {
     known: HashSet<Arc<str>>,
@@ -43,28 +44,29 @@ impl Strings {
         new
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.known.capacity() * size_of::<Arc<str>>()
     }
 }
 
-/// The debug information of one module, open.
+/// Open debug information of one module.
 pub(super) struct Debug {
     context: Context<Bytes>,
-    /// Where a package of split debug information may be.
+    /// Paths at which a package of split debug information may be.
     packages: Vec<PathBuf>,
     package: OnceCell<Option<gimli::DwarfPackage<Bytes>>>,
-    /// Whether split debug information was not found.
+    /// Whether split debug information was missing in a lookup.
     is_partial: Cell<bool>,
     source: Arc<Source>,
-    /// What the file held when this was opened: to find the units takes a part of each.
+    /// Bytes of the file held right after opening: finding the units reads a part of each.
     held_at_first: u64,
     units: Units,
-    /// The units that were read, and the last of them.
+    /// Offsets of the units read so far, and of the one looked up last.
     read: RefCell<HashSet<u64>>,
     last: Cell<Option<u64>>,
-    /// A read has failed, which the unit that it was for remembers.
+    /// Whether the deadline has interrupted a read: the parsed unit stays incomplete until the
+    /// debug information is reopened.
     has_failed: bool,
     limit: Limit,
 }
@@ -103,20 +105,21 @@ impl Debug {
         })
     }
 
-    /// Whether anything that was asked for is in a file that is missing.
+    /// Returns whether a lookup needed a file that is missing.
     pub(super) fn is_partial(&self) -> bool {
         self.is_partial.get()
     }
 
-    /// Whether it should be opened anew for an address: of another unit than the last, after much was
-    /// read, or of a unit that was not read as a whole, after a read has failed.
+    /// Returns whether to reopen the debug information for an address: after more than
+    /// [`MAX_HELD_BYTES`], for a unit other than the last; after an interrupted read, for a unit
+    /// not read completely.
     pub(super) fn is_spent_for(&self, address: u64) -> bool {
         let is_swollen = self.source.held() - self.held_at_first > MAX_HELD_BYTES;
         is_swollen && self.units.unit(address) != self.last.get()
             || self.has_failed && !self.is_at_hand(address)
     }
 
-    /// The deadline has passed during the last lookup.
+    /// Notes that the deadline has passed during the last lookup.
     pub(super) fn note_failure(&mut self) {
         self.has_failed = true;
         if let Some(unit) = self.last.get() {
@@ -124,17 +127,18 @@ impl Debug {
         }
     }
 
-    /// The unit that describes an address, by its offset.
+    /// Returns the offset of the unit that describes an address.
     pub(super) fn unit(&self, address: u64) -> Option<u64> {
         self.units.unit(address)
     }
 
-    /// Whether the unit that describes an address was read, so that a lookup takes microseconds.
+    /// Returns whether the unit that describes an address was read: a lookup then takes
+    /// microseconds.
     pub(super) fn is_at_hand(&self, address: u64) -> bool {
         self.unit(address).is_some_and(|unit| self.read.borrow().contains(&unit))
     }
 
-    /// Where an address stands in the source.
+    /// Returns the source position of an address.
     pub(super) fn lines(&self, address: u64, strings: &mut Strings) -> Lines {
         let unit = self.unit(address);
         self.last.set(unit);
@@ -151,7 +155,7 @@ impl Debug {
         let frames = count_as(MemoryKind::DebugInfo, find)?;
         let mut lines = Lines::default();
         let mut frames = frames;
-        // Innermost first: each frame's place is where the one before was called.
+        // Frames come innermost first: the location of each is the call site of the frame before.
         let mut inner: Option<Arc<str>> = None;
         while let Ok(Some(frame)) = count_as(MemoryKind::DebugInfo, || frames.next()) {
             let location = frame.location.and_then(|location| {
@@ -171,7 +175,7 @@ impl Debug {
         Some(lines)
     }
 
-    /// Brings a lookup to its end, with split debug information where it needs that.
+    /// Completes a lookup, with split debug information where needed.
     fn complete<L: LookupContinuation<Buf = Bytes>>(
         &self,
         mut result: LookupResult<L>,
@@ -204,7 +208,7 @@ impl Debug {
         let path = folder.join(path_of(load.path.as_ref()?)?);
         let mut found = dwarf(&Source::open(&path)?, true, &self.limit)?;
         let header = found.units().next().ok()??;
-        // A file that was compiled again does not fit.
+        // A file that was compiled again since does not match.
         if found.unit(header).ok()?.dwo_id != Some(load.dwo_id) {
             return None;
         }

@@ -1,39 +1,39 @@
-//! Loops: which blocks form them, and how they nest.
+//! Loops: the blocks that form them, and their nesting.
 //!
 //! P. Havlak, *Nesting of Reducible and Irreducible Loops*, TOPLAS 19(4), 1997, after R. Tarjan's
-//! interval finding. In reducible code these are the natural loops, those of one header joined; what a
-//! jump enters past its header is a loop, too, and called irreducible.
+//! interval finding. In reducible code these are the natural loops, with those of one header
+//! merged; a cycle that a jump enters past its header is an irreducible loop.
 
 use serde::{Deserialize, Serialize};
 
 use super::graph::Graph;
 
-/// Most steps that the search for loops takes; jumps into many nested loops make it quadratic.
+/// Maximum number of steps of the search for loops; jumps into many nested loops make it quadratic.
 const MAX_STEPS: usize = 20_000_000;
 
 const NONE: u32 = u32::MAX;
 
-/// A loop, by blocks.
+/// A loop, in terms of block indices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cycle {
-    /// The block that its back edges lead to.
+    /// Block to which the back edges lead.
     pub(super) header: u32,
-    /// The loop around it.
+    /// Loop directly around this one; `None` for an outermost loop.
     pub(super) parent: Option<u32>,
-    /// Whether it can be entered other than at its header.
+    /// Whether control can also enter the loop other than at its header.
     pub(super) irreducible: bool,
 }
 
-/// The loops of a function: outer ones before those inside them, else by header.
+/// The loops of a function: outer ones before those inside them, otherwise by header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nest {
     pub(super) cycles: Vec<Cycle>,
-    /// The innermost loop of each block.
+    /// Innermost loop of each block; `None` outside all loops.
     innermost: Vec<Option<u32>>,
 }
 
 impl Nest {
-    /// Finds the loops of a graph; `None` if that takes too long.
+    /// Finds the loops of a graph; `None` if that takes more than [`MAX_STEPS`].
     pub(super) fn of(graph: &Graph) -> Option<Self> {
         let walk = Walk::of(graph);
         let mut search = Search::new(&walk);
@@ -41,17 +41,17 @@ impl Nest {
         Some(search.nest(graph))
     }
 
-    /// The innermost loop that holds a block; of a header, its own.
+    /// Returns the innermost loop that holds a block; for a header, the loop of that header.
     pub(super) fn innermost(&self, block: u32) -> Option<u32> {
         self.innermost[block as usize]
     }
 
-    /// A loop and those around it, outwards.
+    /// Returns a loop and the loops around it, from the inside outwards.
     pub(super) fn outwards(&self, from: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(from, |cycle| self.cycles[*cycle as usize].parent)
     }
 
-    /// Whether all indices lie within and every parent comes before its children.
+    /// Returns whether all indices are in range and every parent comes before its children.
     pub(super) fn is_sound(&self, blocks: usize) -> bool {
         let cycles = self.cycles.len();
         self.innermost.len() == blocks
@@ -62,19 +62,19 @@ impl Nest {
             })
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.cycles.capacity() * size_of::<Cycle>()
             + self.innermost.capacity() * size_of::<Option<u32>>()
     }
 }
 
-/// Blocks in the order in which a depth-first search comes to them. Numbers from here on are that order.
+/// Blocks in the order of a depth-first search. From here on, numbers are positions in that order.
 struct Walk {
     blocks: Vec<u32>,
-    /// The last number in the search's subtree below each.
+    /// Last number in the search's subtree below each block.
     last: Vec<u32>,
-    /// Where edges come from that go back to an ancestor, and others.
+    /// Sources of the edges into each block: back edges to an ancestor, and other edges.
     back: Vec<Vec<u32>>,
     other: Vec<Vec<u32>>,
 }
@@ -86,7 +86,7 @@ impl Walk {
         let mut walk =
             Self { blocks: Vec::with_capacity(count), last: vec![], back: vec![], other: vec![] };
         let mut path: Vec<(u32, usize)> = Vec::new();
-        // Code that is not reached may hold loops of its own.
+        // Unreached code may hold loops of its own.
         let roots = std::iter::once(graph.entry()).chain(0..count as u32);
         for root in roots {
             if number[root as usize] == NONE {
@@ -133,13 +133,13 @@ impl Walk {
 /// Havlak's search, from the innermost headers outwards.
 struct Search<'w> {
     walk: &'w Walk,
-    /// Union-find: bodies of loops that were found, each standing for itself by its header.
+    /// Union-find: the bodies of loops found so far, each represented by its header.
     union: Vec<u32>,
-    /// The header of the innermost loop around each number, its own not counted.
+    /// Header of the innermost loop around each number, not counting the loop of the number itself.
     around: Vec<u32>,
     is_header: Vec<bool>,
     irreducible: Vec<bool>,
-    /// Entries from outside a loop's subtree, found on the way: they count for the loops around, too.
+    /// Entries from outside a loop's subtree: they count for the loops around, too.
     entries: Vec<Vec<u32>>,
     steps: usize,
 }
@@ -210,7 +210,7 @@ impl<'w> Search<'w> {
         root
     }
 
-    /// Numbers the loops by their nesting and their headers' places.
+    /// Numbers the loops by nesting depth, and at equal depth by the position of their headers.
     fn nest(&self, graph: &Graph) -> Nest {
         let count = self.walk.blocks.len();
         // Parents have smaller numbers than their children, so depths are known in this order.

@@ -1,4 +1,4 @@
-//! One module: its functions and lines, as far as they were asked for.
+//! One module: the functions and lines looked up so far.
 
 mod fill;
 
@@ -19,10 +19,10 @@ use super::names::Symbols;
 use super::{Options, Symbol, place};
 use crate::symbols::{PART, Source, Table, demangle};
 
-/// Most addresses whose lines are kept; beyond it they are forgotten and looked up again.
+/// Maximum number of addresses with stored lines; beyond it all are dropped and looked up again.
 const MAX_LINES: usize = 1 << 16;
 
-/// Most bytes of a closed file that are held for when it is opened again.
+/// Maximum number of bytes of a closed file that stay in memory until the file is reopened.
 const MAX_HELD_BYTES: u64 = 1 << 17;
 
 /// A module.
@@ -32,29 +32,30 @@ pub(super) struct Module {
     table: Option<Option<Arc<Table>>>,
     dead_slots: DeadSlots,
     open: Option<Open>,
-    /// By where each part begins.
+    /// By the first address of each part.
     parts: BTreeMap<u64, Arc<Function>>,
     lines: HashMap<u64, Lines>,
-    /// Functions whose instructions all have their lines there, by where they begin.
+    /// First addresses of the functions with entries in `lines` for all their instructions.
     filled: HashSet<u64>,
     symbols: Symbols,
     kept: Kept,
-    /// Whether there is debug information, once that is known: where there is none, files need not be
+    /// Whether there is debug information; `None` until known. Where there is none, no file is
     /// opened to look for it.
     has_debug: Option<bool>,
     limit: Limit,
 }
 
-/// How what is known stands to what is kept on disk.
+/// State of the on-disk cache relative to what is known in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kept {
-    /// Not read yet.
+    /// The cache has not been read yet.
     Unread,
-    /// Nothing is kept: there is no folder, no build-id, or part of the debug information is missing.
+    /// Nothing is cached: there is no folder, no build-id, or part of the debug information is
+    /// missing.
     Not,
-    /// All that is known is kept.
+    /// The cache holds all that is known.
     Same { debug: String },
-    /// Something was found out since.
+    /// Results have been added since the cache was read or written.
     Older { debug: String },
 }
 
@@ -83,7 +84,7 @@ impl Module {
         }
     }
 
-    /// The function that holds an address.
+    /// Returns the function that holds an address, recovered if it is not known yet.
     pub(super) fn function(
         &mut self,
         address: u64,
@@ -116,7 +117,7 @@ impl Module {
         self.known(address).ok_or(Absent::Function)
     }
 
-    /// The symbol of the function that holds an address, and where that begins.
+    /// Returns the symbol of the function that holds an address, and the function's first address.
     pub(super) fn symbol(
         &mut self,
         address: u64,
@@ -130,7 +131,7 @@ impl Module {
         let binary = &self.open(options)?.binary;
         let (extent, symbol) = binary.function(address).ok_or(Absent::Function)?;
         if extent.is_part && symbol.is_none() {
-            // Which function it is a part of is seen from the code alone.
+            // Only the code shows which function the part belongs to.
             let whole = self.function(address, options, strings)?;
             return Ok(Symbol { name: whole.name.clone(), entry: whole.entry });
         }
@@ -144,7 +145,7 @@ impl Module {
         Ok(symbol)
     }
 
-    /// That symbol, if it is known already.
+    /// Returns the symbol for an address; `None` if it is not known yet.
     pub(super) fn known_symbol(&self, address: u64) -> Option<Symbol> {
         match self.known(address) {
             Some(known) => Some(Symbol { name: known.name.clone(), entry: known.entry }),
@@ -152,13 +153,13 @@ impl Module {
         }
     }
 
-    /// The function that holds an address, if it is known already.
+    /// Returns the function that holds an address; `None` if it is not known yet.
     pub(super) fn known(&self, address: u64) -> Option<Arc<Function>> {
         let (_, function) = self.parts.range(..=address).next_back()?;
         function.contains(address).then(|| function.clone())
     }
 
-    /// Recovers the function, or the part of one taken for itself, at an address.
+    /// Recovers the function at an address; a split-off part is recovered as a function of its own.
     fn recover(&mut self, address: u64, strings: &mut Strings) {
         if self.known(address).is_some() {
             return;
@@ -173,8 +174,8 @@ impl Module {
         self.note_news();
     }
 
-    /// Looks up where a function's loops stand in the source, unless that is known. `None` if the
-    /// deadline has passed before.
+    /// Looks up the source positions of a function's loops, unless they are known. `None` if the
+    /// deadline passed first.
     pub(super) fn locate(
         &mut self,
         function: &Function,
@@ -193,7 +194,8 @@ impl Module {
         Some(())
     }
 
-    /// `None` if a read has failed because of the deadline: what was found is not all then.
+    /// Returns `None` if the deadline has interrupted a read: the result of the lookup is
+    /// incomplete then.
     fn in_time(&mut self) -> Option<()> {
         if !self.limit.take_interruption() {
             return Some(());
@@ -206,7 +208,8 @@ impl Module {
         None
     }
 
-    /// Whether the function that holds an address is known, and its lines are or can be found quickly.
+    /// Returns whether the function that holds an address is known, and its lines are known or
+    /// quick to find.
     pub(super) fn is_at_hand(&self, address: u64) -> bool {
         let debug = self.open.as_ref().and_then(|open| open.debug.as_ref()?.as_ref());
         self.known(address).is_some()
@@ -215,7 +218,8 @@ impl Module {
                 || debug.is_some_and(|debug| debug.is_at_hand(address)))
     }
 
-    /// The unit that describes an address; `None` if all of it is known already.
+    /// Returns the unit of the debug information that describes an address; `None` if the lines of
+    /// the address are known, or the unit is not.
     pub(super) fn unit(
         &mut self,
         address: u64,
@@ -231,7 +235,7 @@ impl Module {
         unit
     }
 
-    /// Takes a function that someone else has recovered, unless one is known there.
+    /// Adds a function recovered elsewhere, unless one is known at its entry.
     pub(super) fn give(&mut self, function: Arc<Function>) {
         if self.known(function.entry).is_none() {
             self.add(function);
@@ -244,7 +248,7 @@ impl Module {
         }
     }
 
-    /// Reads what other jobs have found out, once.
+    /// Reads the results of other jobs from the on-disk cache, once.
     fn read_kept(&mut self, options: &Options, strings: &mut Strings) {
         if self.kept != Kept::Unread {
             return;
@@ -265,7 +269,7 @@ impl Module {
         self.kept = Kept::Same { debug };
     }
 
-    /// What is kept is no longer all that is known.
+    /// Notes that the on-disk cache is behind what is known in memory.
     fn note_news(&mut self) {
         let opened = self.open.as_ref().and_then(|open| open.debug.as_ref()?.as_ref());
         if opened.is_some_and(Debug::is_partial) {
@@ -275,12 +279,12 @@ impl Module {
         }
     }
 
-    /// Whether more is known than is kept.
+    /// Returns whether there are results that the on-disk cache lacks.
     pub(super) fn has_news(&self) -> bool {
         matches!(self.kept, Kept::Older { .. })
     }
 
-    /// Keeps what is known, if there is anything new; tells whether it did.
+    /// Writes new results to the on-disk cache; returns whether anything was written.
     pub(super) fn save(&mut self, options: &Options) -> bool {
         let (Kept::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
             return false;
@@ -298,7 +302,7 @@ impl Module {
         written
     }
 
-    /// Each function once.
+    /// Returns each function once.
     fn functions(&self) -> impl Iterator<Item = &Arc<Function>> {
         let is_first = |(start, function): &(&u64, &Arc<Function>)| {
             function.parts.first().is_some_and(|part| part.start == **start)
@@ -306,7 +310,7 @@ impl Module {
         self.parts.iter().filter(is_first).map(|(_, function)| function)
     }
 
-    /// Where an address stands in the source; `None` if the deadline has passed before that was found.
+    /// Returns the source position of an address; `None` if the deadline passed first.
     pub(super) fn lines(
         &mut self,
         address: u64,
@@ -333,7 +337,7 @@ impl Module {
         Some(lines)
     }
 
-    /// The debug information, for a lookup of an address.
+    /// Returns the debug information, opened for a lookup of an address.
     fn debug(&mut self, address: u64, options: &Options, strings: &mut Strings) -> Option<&Debug> {
         if self.has_debug == Some(false) {
             return None;
@@ -406,13 +410,14 @@ impl Module {
         Some(Open { binary, debug_file, debug: None })
     }
 
-    /// Whether any of its files is open.
+    /// Returns whether any of the module's files is open.
     pub(super) fn is_open(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.sources().any(|source| source.is_open()))
     }
 
-    /// Closes the module's files, and gives back what was read of them. Where things stand in them is
-    /// kept, if it is little: to find it takes longer than most questions.
+    /// Closes the module's files and drops the data read from them. The parsed file, without its
+    /// debug information, is kept if it holds at most [`MAX_HELD_BYTES`]: parsing takes longer than
+    /// most lookups.
     pub(super) fn release(&mut self, strings: &mut Strings) {
         self.fill(strings);
         let kept = self.open.take().filter(|it| it.binary.source.held() <= MAX_HELD_BYTES);
@@ -420,7 +425,7 @@ impl Module {
         self.open.iter().flat_map(Open::sources).for_each(|source| source.close());
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let functions: usize = self.functions().map(|function| function.bytes()).sum();
         let table = self.table.as_ref().and_then(Option::as_ref).map_or(0, |table| table.bytes());

@@ -1,5 +1,5 @@
-//! Symbols of those functions of a module of which no more is asked: code inside wrapped calls, mostly. A
-//! module's whole table takes long to read, and another job asks for the same few.
+//! Symbols of functions that only need a name: code inside wrapped calls, mostly. A module's whole
+//! table takes long to read, and other jobs need the same few symbols.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,28 +9,28 @@ use super::Symbol;
 /// Symbols by address.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
-    /// By the first address of each stretch: where it ends, and what holds for all of it.
+    /// By the first address of each range: its end, and the symbol for all of it.
     stretches: BTreeMap<u64, (u64, Symbol)>,
 }
 
 impl Symbols {
-    /// The symbol of an address.
+    /// Returns the symbol of an address.
     pub(super) fn get(&self, address: u64) -> Option<&Symbol> {
         let (_, (end, symbol)) = self.stretches.range(..=address).next_back()?;
         (address < *end).then_some(symbol)
     }
 
-    /// All addresses of a stretch have this symbol.
+    /// Sets the symbol of all addresses of a range.
     pub(super) fn add(&mut self, stretch: Range<u64>, symbol: Symbol) {
         self.stretches.insert(stretch.start, (stretch.end, symbol));
     }
 
-    /// All that is known, by ascending address.
+    /// Returns all ranges and their symbols, by ascending address.
     pub(super) fn stretches(&self) -> impl Iterator<Item = (Range<u64>, &Symbol)> {
         self.stretches.iter().map(|(start, (end, symbol))| (*start..*end, symbol))
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.stretches.len() * 2 * size_of::<(u64, u64, Symbol)>()
     }

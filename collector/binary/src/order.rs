@@ -1,23 +1,26 @@
-//! What can follow what without going around: the control flow among the children of a loop, or of
-//! the whole function, without the back edges of that loop (ICS18, Algorithm 1: `G'` and `successor`).
+//! Which code can follow which without a back edge: the control flow among the children of a loop,
+//! or of the whole function, without the back edges of that loop (ICS18, Algorithm 1: `G'` and
+//! `successor`).
 
 use std::collections::HashMap;
 
 use super::graph::Graph;
 use super::loops::Nest;
 
-/// Most memory that the answers of one function take; beyond it they are forgotten and found again.
+/// Maximum size in bytes of the stored results of one function; beyond it they are dropped and
+/// computed again.
 const MAX_BYTES: usize = 1 << 16;
 
-/// A node of the flow within one loop (or the function): a block of it that lies in no inner loop, or
-/// a whole inner loop.
+/// Node of the control flow within one loop (or the function): a block in no inner loop, or a whole
+/// inner loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Node {
     Block(u32),
     Loop(u32),
 }
 
-/// Answers so far: what is reached from a node, by blocks. Of an inner loop its header stands for all.
+/// Results so far: the blocks that each node reaches. The header of an inner loop stands for all of
+/// that loop.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     rows: HashMap<(Option<u32>, Node), Vec<u64>>,
@@ -25,13 +28,13 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.rows.capacity() * size_of::<((Option<u32>, Node), Vec<u64>)>()
     }
 
-    /// Whether `to` can run after `from` has, without a back edge of `parent`; both are nodes of it.
-    /// False if they are the same.
+    /// Returns whether `to` can run after `from` without a back edge of `parent`; both are nodes of
+    /// `parent`. False if both are equal.
     pub(super) fn reaches(
         &mut self,
         graph: &Graph,
@@ -61,7 +64,7 @@ impl Reach {
     }
 }
 
-/// The node of `parent` that holds a block; `None` if the block lies outside.
+/// Returns the node of `parent` that holds a block; `None` if the block lies outside.
 pub(super) fn node_of(nest: &Nest, parent: Option<u32>, block: u32) -> Option<Node> {
     let mut inner = None;
     for around in nest.outwards(nest.innermost(block)) {
@@ -73,14 +76,14 @@ pub(super) fn node_of(nest: &Nest, parent: Option<u32>, block: u32) -> Option<No
     parent.is_none().then(|| inner.map_or(Node::Block(block), Node::Loop))
 }
 
-/// All that is reached from a node.
+/// Returns the blocks that a node reaches, as a bit set.
 fn row(graph: &Graph, nest: &Nest, parent: Option<u32>, from: Node) -> Vec<u64> {
     let blocks = graph.blocks().len();
     let header = parent.map(|parent| nest.cycles[parent as usize].header);
     let mut seen = vec![0u64; blocks.div_ceil(64)];
     let mut work: Vec<u32> = match from {
         Node::Block(block) => graph.successors(block).to_vec(),
-        // Out of an inner loop leads whatever leaves any of its blocks.
+        // An inner loop is left by any edge out of any of its blocks.
         Node::Loop(inner) => (0..blocks as u32)
             .filter(|block| nest.outwards(nest.innermost(*block)).any(|around| around == inner))
             .flat_map(|block| graph.successors(block).iter().copied())
@@ -99,8 +102,8 @@ fn row(graph: &Graph, nest: &Nest, parent: Option<u32>, from: Node) -> Vec<u64> 
             continue;
         }
         *word |= bit;
-        // Blocks of an inner loop are walked through one by one, along its own back edges, too: at
-        // whichever it is entered, all of them are reached.
+        // Blocks of an inner loop are walked one by one, along the loop's own back edges, too: all
+        // of them are reached wherever control enters.
         if let Node::Loop(inner) = node {
             headers.push(nest.cycles[inner as usize].header);
         }

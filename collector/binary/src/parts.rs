@@ -1,4 +1,4 @@
-//! The bytes of a function, and what is known of each: where instructions begin, how long they are.
+//! The bytes of a function, and marks for where its instructions begin and how long they are.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -7,27 +7,27 @@ use iced_x86::{Decoder, DecoderOptions};
 
 use super::code::Code;
 
-/// Most bytes of code that a function may have to be looked into.
+/// Maximum number of code bytes of a function that is recovered.
 pub const MAX_CODE_BYTES: u64 = 4 << 20;
 
-/// Most stretches of code that one function may consist of.
+/// Maximum number of address ranges of one function.
 const MAX_PARTS: usize = 16;
 
-/// Low bits of a mark: the instruction's length.
+/// Mask of a mark: length of the instruction, in bytes.
 const LENGTH: u8 = 0x0f;
-/// A block begins here.
+/// Mark: a block begins at this instruction.
 pub(super) const LEADER: u8 = 0x10;
-/// A block ends with this instruction.
+/// Mark: a block ends with this instruction.
 pub(super) const END: u8 = 0x20;
-/// A call.
+/// Mark: the instruction is a call.
 pub(super) const CALL: u8 = 0x40;
 
-/// One stretch of a function.
+/// One contiguous address range of a function.
 pub(super) struct Part {
     pub(super) base: u64,
-    /// Held by who decodes them, too.
+    /// Code bytes; shared with the code that decodes them.
     pub(super) bytes: Rc<[u8]>,
-    /// A mark for each byte: 0 where no instruction begins.
+    /// Mark of each byte: 0 where no instruction begins.
     marks: Vec<u8>,
 }
 
@@ -37,19 +37,20 @@ impl Part {
     }
 }
 
-/// A decoder of bytes that begin at an address.
+/// Returns a decoder of bytes that begin at address `at`.
 pub(super) fn decoder(bytes: &[u8], at: u64) -> Decoder<'_> {
     Decoder::with_ip(64, bytes, at, DecoderOptions::NONE)
 }
 
-/// All stretches of a function; the first holds its entry.
+/// All address ranges of a function; the first holds its entry.
 #[derive(Default)]
 pub(super) struct Parts {
     parts: Vec<Part>,
 }
 
 impl Parts {
-    /// Adds a stretch; false if the function gets too large or the file lacks the bytes.
+    /// Adds an address range; returns false if the function gets too large or the file lacks the
+    /// bytes.
     pub(super) fn add(&mut self, code: &dyn Code, range: &Range<u64>) -> bool {
         let size = range.end.saturating_sub(range.start);
         let others: u64 = self.parts.iter().map(|part| part.bytes.len() as u64).sum();
@@ -72,7 +73,7 @@ impl Parts {
         self.parts.iter()
     }
 
-    /// The part that holds an address.
+    /// Returns the part that holds an address.
     pub(super) fn part(&self, address: u64) -> Option<&Part> {
         self.parts.iter().find(|part| (part.base..part.end()).contains(&address))
     }
@@ -81,12 +82,12 @@ impl Parts {
         self.part(address).is_some()
     }
 
-    /// What is known of an address; 0 if no instruction begins there.
+    /// Returns the mark of an address; 0 if no instruction begins there.
     pub(super) fn mark(&self, address: u64) -> u8 {
         self.part(address).map_or(0, |part| part.marks[(address - part.base) as usize])
     }
 
-    /// Adds to what is known of an address of the function.
+    /// Sets bits in the mark of an address of the function.
     pub(super) fn set(&mut self, address: u64, bits: u8) {
         let part = self.parts.iter_mut().find(|part| (part.base..part.end()).contains(&address));
         if let Some(part) = part {
@@ -94,12 +95,12 @@ impl Parts {
         }
     }
 
-    /// Length of the instruction at an address; 0 if none begins there.
+    /// Returns the length of the instruction at an address; 0 if none begins there.
     pub(super) fn length(&self, address: u64) -> u64 {
         u64::from(self.mark(address) & LENGTH)
     }
 
-    /// Addresses with any of `bits`, ascending.
+    /// Returns the addresses with any of `bits`, ascending.
     pub(super) fn marked(&self, bits: u8) -> Vec<u64> {
         let mut found: Vec<u64> = self
             .parts
@@ -114,7 +115,7 @@ impl Parts {
         found
     }
 
-    /// Stretches that no instruction covers.
+    /// Returns the address ranges that no instruction covers.
     pub(super) fn gaps(&self) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         for part in &self.parts {
@@ -134,7 +135,8 @@ impl Parts {
         gaps.iter().map(|(from, to, base)| base + *from as u64..base + *to as u64).collect()
     }
 
-    /// Whether two zero bytes are at an address: padding, though they decode as an instruction.
+    /// Returns whether two zero bytes are at an address: padding, though they decode as an
+    /// instruction.
     pub(super) fn is_zero(&self, address: u64) -> bool {
         self.part(address).is_some_and(|part| {
             let from = (address - part.base) as usize;

@@ -1,11 +1,11 @@
-//! Where the loops of a function and the inlined calls around an address lie within each other.
+//! Nesting of a function's loops and the inlined calls around an address.
 
 use std::collections::HashMap;
 
 use super::function::{Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
 use super::graph::Block;
 
-/// Most addresses of a loop whose inlined calls are compared.
+/// Maximum number of blocks of a loop at which inlined calls are compared, apart from its ends.
 const MAX_SAMPLES: usize = 16;
 
 /// One step from a function inwards to an address.
@@ -17,15 +17,15 @@ pub enum Step {
     Inlined(Inlined),
 }
 
-/// The way from the function inwards to an address: each loop stands within the inlined calls that it lies in,
-/// and around those that are made in it.
+/// Returns the steps from the function inwards to an address. A loop stands inside the inlined
+/// calls around it and outside the inlined calls that its body makes.
 pub(super) fn steps(function: &Function, address: u64, lines: &Lines) -> Vec<Step> {
     let mut loops: Vec<LoopId> = function.loops_around(address).collect();
     loops.reverse();
     let mut steps = Vec::with_capacity(loops.len() + lines.inlined.len());
     let mut inside = 0;
     for id in loops {
-        // The compiler may move code out of an inlined call into its loop: as deep as both agree.
+        // The compiler may move code out of an inlined call into its loop: common calls only.
         let around = function.source_of(id).map_or(&[][..], |source| &source.lines.inlined);
         let depth = common(around, &lines.inlined);
         while inside < depth {
@@ -38,12 +38,12 @@ pub(super) fn steps(function: &Function, address: u64, lines: &Lines) -> Vec<Ste
     steps
 }
 
-/// How many inlined calls two chains have in common, from the outside.
+/// Returns the number of inlined calls common to two chains, counted from the outermost.
 fn common(a: &[Inlined], b: &[Inlined]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Looks up where a function's loops stand in the source, and which are copies of which.
+/// Returns the source position of each loop of a function, and the loop that each is a copy of.
 pub(super) fn locate_loops(
     function: &Function,
     mut lines: impl FnMut(u64) -> Lines,
@@ -62,8 +62,8 @@ pub(super) fn locate_loops(
     }
     for (index, members) in members.iter().enumerate() {
         let header = body.nest.cycles[index].header;
-        // A loop is where its header begins, where it goes around, and where it is left: compilers move
-        // the test that a loop's line stands for to any of them.
+        // A loop's line is taken from its header, its back edges and its exits: compilers move the
+        // test that the line stands for to any of them.
         let is_inside = |block: u32| {
             body.nest.outwards(body.nest.innermost(block)).any(|around| around as usize == index)
         };
@@ -84,7 +84,7 @@ pub(super) fn locate_loops(
         let Some(first) = found.first() else { continue };
         let mut depth = first.inlined.len();
         for other in found[1..].iter().cloned().chain(others.map(&mut lines)) {
-            // Code without a line says nothing.
+            // Code without debug information does not count.
             if other.location.is_some() || !other.inlined.is_empty() {
                 depth = depth.min(common(&first.inlined, &other.inlined));
             }
@@ -100,7 +100,7 @@ pub(super) fn locate_loops(
     sources
 }
 
-/// Finds the first of each loop's copies. Loops around others come before them.
+/// Sets `original` of each loop to its first copy. Outer loops come before inner ones.
 fn find_copies(loops: &[Loop], sources: &mut [LoopSource]) {
     let mut first: HashMap<(Option<LoopId>, Lines), LoopId> = HashMap::new();
     for index in 0..sources.len() {
@@ -115,7 +115,7 @@ fn find_copies(loops: &[Loop], sources: &mut [LoopSource]) {
     }
 }
 
-/// Addresses at the end of a block, in its last few instructions.
+/// Returns addresses within the last few instructions of a block.
 fn tail(block: &Block) -> impl Iterator<Item = u64> + use<> {
     let Block { start, last, .. } = *block;
     [0, 1, 4, 7, 10]
@@ -124,7 +124,7 @@ fn tail(block: &Block) -> impl Iterator<Item = u64> + use<> {
         .filter(move |address| *address >= start)
 }
 
-/// The line of an address in the function `depth` inlined calls inwards.
+/// Returns the line of an address in the function `depth` inlined calls inwards.
 fn at_depth(lines: &Lines, depth: usize) -> Option<&Location> {
     match lines.inlined.get(depth) {
         Some(inner) => inner.call.as_ref(),

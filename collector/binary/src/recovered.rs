@@ -1,5 +1,4 @@
-//! What was recovered from a function's code, for those who do not have the code: without what its source
-//! tells of it.
+//! Serialised structure of a function, for processes without its code; without source positions.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// What is known of a function's code; `None` if it has no structure.
+    /// Returns the structure of a function; `None` if the function has none.
     pub fn of(function: &Function) -> Option<Self> {
         let body = function.body.as_ref().ok()?;
         Some(Self {
@@ -34,7 +33,7 @@ impl Recovered {
         })
     }
 
-    /// The function again; `None` if anything points outside: what was read from a file may.
+    /// Restores the function; `None` if any index is out of range, which damaged input may cause.
     pub fn restore(self, name: Option<Arc<str>>) -> Option<Function> {
         let is_sound = self.graph.is_sound()
             && self.nest.is_sound(self.graph.blocks().len())

@@ -1,9 +1,9 @@
-//! Jumps through tables, as compilers make them of `switch`: where the table is, how far it reaches by
-//! the comparison before the jump, and what it holds.
+//! Jumps through tables, as compilers make them of `switch`: the address of the table, its size by
+//! the comparison before the jump, and its entries.
 //!
-//! Tables of addresses (`jmp *table(,%rdi,8)`) and tables of offsets to themselves, which
-//! position-independent code has (`movslq (%rdx,%rdi,4),%rax; add %rdx,%rax; jmp *%rax`), in gcc's and
-//! clang's forms, optimised or not.
+//! Both forms of gcc and clang are understood, optimised or not: tables of addresses (`jmp
+//! *table(,%rdi,8)`), and tables of offsets to themselves, in position-independent code (`movslq
+//! (%rdx,%rdi,4),%rax; add %rdx,%rax; jmp *%rax`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,20 +15,20 @@ use super::explore::Explorer;
 use super::graph::{Block, Graph};
 use super::values::{Bound, CLOBBERED, Element, State, Value, slot};
 
-/// Most entries of a table.
+/// Maximum number of entries of a table.
 const MAX_ENTRIES: u64 = 1 << 14;
 
-/// Most blocks before a jump that are looked through for the comparison.
+/// Maximum number of blocks before a jump that are searched for the comparison.
 const MAX_BLOCKS: usize = 8;
 
-/// Most blocks that are looked through for what sets a register.
+/// Maximum number of blocks that are searched for the value of a register.
 const MAX_SEARCHED: usize = 4096;
 
-/// Where an indirect jump leads.
+/// Targets of an indirect jump.
 pub(super) enum Target {
-    /// To one of these addresses of the function.
+    /// These addresses of the function.
     Table(Vec<u64>),
-    /// Out of the function, through a pointer that the loader has set.
+    /// Code outside the function, through a pointer set by the loader.
     Outside,
     /// Unknown.
     Unknown,
@@ -64,7 +64,7 @@ pub(super) fn resolve(explorer: &mut Explorer<'_>, graph: &Graph, jumps: &[u64])
     found
 }
 
-/// Where control comes from, of each block.
+/// Returns the predecessors of each block.
 fn predecessors(graph: &Graph) -> Vec<Vec<u32>> {
     let mut lists = vec![Vec::new(); graph.blocks().len()];
     for from in 0..graph.blocks().len() as u32 {
@@ -79,14 +79,14 @@ struct Paths<'a, 'c> {
     explorer: &'a mut Explorer<'c>,
     graph: &'a Graph,
     predecessors: Vec<Vec<u32>>,
-    /// What blocks leave in registers.
+    /// Effect of each block on the registers.
     settings: HashMap<u32, [Setting; 16]>,
-    /// Registers that hold constants when a block begins.
+    /// Registers with a constant value at the begin of a block.
     before: HashMap<u32, [Option<u64>; 16]>,
     effects: InstructionInfoFactory,
 }
 
-/// What a block does to a register.
+/// Effect of a block on a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     Kept,
@@ -95,7 +95,8 @@ enum Setting {
 }
 
 impl Paths<'_, '_> {
-    /// Tries longer and longer ways to the jump, until the comparison that bounds it lies on one.
+    /// Tries longer and longer paths to the jump, until one holds the comparison that bounds the
+    /// index.
     fn resolve(&mut self, jump: u32) -> Target {
         let mut path = vec![jump];
         let mut unbounded = None;
@@ -119,13 +120,14 @@ impl Paths<'_, '_> {
             path.insert(0, *before);
         }
         match unbounded {
-            // The compiler knew that the index lies within: read on as long as entries make sense.
+            // The compiler knew that the index is in range: read on while entries are valid.
             Some(element) => self.table(&element, None),
             None => Target::Unknown,
         }
     }
 
-    /// Follows a path; the element that the jump at its end goes to, and the bound of its index.
+    /// Evaluates a path; returns the table element that the jump at its end goes to, and the bound
+    /// of its index.
     fn follow(
         &mut self,
         path: &[u32],
@@ -166,7 +168,7 @@ impl Paths<'_, '_> {
         (None, None)
     }
 
-    /// The registers whose value at the beginning of a block is one constant, whichever way led there:
+    /// Returns the registers with one constant value at the begin of a block on all paths:
     /// compilers load a table's address before the loop around the switch.
     fn registers_before(&mut self, block: u32) -> [Option<u64>; 16] {
         if let Some(known) = self.before.get(&block) {
@@ -207,7 +209,7 @@ impl Paths<'_, '_> {
         found
     }
 
-    /// What a block leaves in registers; `None` if there has been too much work.
+    /// Returns a block's effect on the registers; `None` once the budget is spent.
     fn settings(&mut self, block: u32) -> Option<[Setting; 16]> {
         if !self.explorer.afford(1) {
             return None;
@@ -280,7 +282,7 @@ impl Paths<'_, '_> {
     }
 }
 
-/// Bytes of a table that were read ahead.
+/// Bytes of a table, read ahead.
 #[derive(Default)]
 struct Chunk {
     start: u64,
@@ -288,10 +290,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Bytes that are read at once.
+    /// Number of bytes read at once.
     const BYTES: u64 = 256;
 
-    /// The `width` bytes at an address, of a table that goes on for `left` bytes from there.
+    /// Returns the `width` bytes at an address, in a table with `left` bytes from there on.
     fn read(
         &mut self,
         explorer: &mut Explorer<'_>,

@@ -1,4 +1,4 @@
-//! Which unit of the debug information describes an address.
+//! Lookup of the unit of the debug information that describes an address.
 
 use std::collections::HashSet;
 
@@ -6,13 +6,13 @@ use gimli::Dwarf;
 
 use super::bytes::Bytes;
 
-/// Address ranges of all units, ascending by begin: from `.debug_aranges`, and from the units that it
-/// leaves out. Only the order of lookups rests on them, so overlaps do no harm.
+/// Address ranges of all units, ascending by start: from `.debug_aranges`, and from the units
+/// missing there. They only decide the order of lookups, so overlaps do no harm.
 #[derive(Debug, Default)]
 pub(super) struct Units(Vec<(u64, u64, u64)>);
 
 impl Units {
-    /// Those of a file; as far as they can be read.
+    /// Reads the ranges of a file, as far as they are readable.
     pub(super) fn of(dwarf: &Dwarf<Bytes>) -> Self {
         let mut units = Self::default();
         let _ = units.read(dwarf);
@@ -20,7 +20,7 @@ impl Units {
         units
     }
 
-    /// The offset of the unit in `.debug_info`.
+    /// Returns the offset in `.debug_info` of the unit that describes an address.
     pub(super) fn unit(&self, address: u64) -> Option<u64> {
         let after = self.0.partition_point(|(begin, ..)| *begin <= address);
         let (_, end, unit) = *self.0.get(after.checked_sub(1)?)?;

@@ -1,11 +1,11 @@
-//! What registers hold along a few blocks, as far as it takes to understand a jump through a table:
-//! constants, a multiple of something unknown plus a constant, and an element of a table.
+//! Values of registers along a few blocks, as far as a jump through a table needs them: constants,
+//! a multiple of an unknown plus a constant, and an element of a table.
 
 use std::collections::HashMap;
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-/// Something unknown that has kept its value since it was numbered.
+/// Number of an unknown, which has kept its value since it was numbered.
 pub(super) type Unknown = u32;
 
 /// `constant + scale * unknown`, or one element of a table.
@@ -67,7 +67,7 @@ pub(super) struct Bound {
     pub(super) most: u64,
 }
 
-/// Registers and stack slots while instructions are followed one by one.
+/// Registers and stack slots during the evaluation of single instructions.
 pub(super) struct State {
     registers: [Value; 16],
     memory: HashMap<Value, Value>,
@@ -79,7 +79,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Nothing known but `known` registers, by their numbers.
+    /// Creates a state in which only the registers in `known` are known, by register number.
     pub(super) fn new(known: &[Option<u64>; 16]) -> Self {
         let mut registers = [Value::constant(0); 16];
         for (number, register) in registers.iter_mut().enumerate() {
@@ -103,7 +103,7 @@ impl State {
         Value::Sum { constant: 0, term: Some((self.next - 1, 1)) }
     }
 
-    /// The address that an instruction's memory operand names.
+    /// Returns the address of an instruction's memory operand.
     fn address(&self, instruction: &Instruction) -> Option<Value> {
         let displacement = Value::constant(instruction.memory_displacement64());
         if matches!(instruction.segment_prefix(), Register::FS | Register::GS) {
@@ -139,7 +139,7 @@ impl State {
         fresh
     }
 
-    /// The value of an operand that is read.
+    /// Returns the value of an operand that is read.
     pub(super) fn operand(&mut self, instruction: &Instruction, number: u32) -> Value {
         match instruction.op_kind(number) {
             OpKind::Register => match slot(instruction.op_register(number)) {
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// Follows one instruction.
+    /// Evaluates one instruction.
     pub(super) fn step(&mut self, instruction: &Instruction) {
         use Mnemonic::{
             Add, Cdqe, Cmp, Endbr64, Imul, Lea, Mov, Movsx, Movsxd, Movzx, Nop, Pop, Push, Sal,
@@ -232,7 +232,7 @@ impl State {
         self.compared = known(b).map(|constant| (a, constant));
     }
 
-    /// Notes what it says of the compared value that a conditional jump was taken, or not.
+    /// Adds the bound on the compared value that a conditional jump implies by being taken or not.
     pub(super) fn branch(&mut self, instruction: &Instruction, is_taken: bool) {
         use iced_x86::ConditionCode::{a, ae, b, be, g, ge, l, le};
         let Some((value, constant)) = self.compared else { return };
@@ -249,7 +249,8 @@ impl State {
 
     fn write(&mut self, instruction: &Instruction, result: Option<Value>) {
         self.compared = match self.compared {
-            // Flags survive moves; what changes them, and is no comparison, ends what they say.
+            // Moves leave the flags alone; any other instruction that changes them, and is no
+            // comparison, ends the comparison's effect.
             kept if matches!(
                 instruction.mnemonic(),
                 Mnemonic::Mov
@@ -288,7 +289,7 @@ impl State {
         }
     }
 
-    /// What an instruction writes that is not understood is unknown from then on.
+    /// Makes the results of an instruction that is not modelled unknown.
     fn forget(&mut self, instruction: &Instruction) {
         if instruction.rflags_modified() != 0 {
             self.compared = None;
@@ -326,7 +327,7 @@ impl State {
 /// Registers that a call may change: rax, rcx, rdx, rsi, rdi, r8 to r11.
 pub(super) const CLOBBERED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
-/// The number of a general register.
+/// Returns the number of a general register.
 pub(super) fn slot(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
 }
@@ -338,7 +339,7 @@ fn known(value: Value) -> Option<u64> {
     }
 }
 
-/// An element that is widened with its sign after it was loaded.
+/// Returns an element as sign-extended after its load.
 fn signed(value: Value) -> Value {
     match value {
         Value::Element(element) => Value::Element(Element { is_signed: true, ..element }),

@@ -1,28 +1,29 @@
-//! What a reader of one thread's records knows after each: repeated at the beginning of a payload, it
-//! lets a reader begin there who has lost what was before.
+//! State of a reader after each record of one thread. Repeated at the beginning of a payload, the
+//! state lets a reader begin there that has lost the frames before.
 
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
-/// Where a thread's records stand.
+/// State of a reader after the records of one thread so far.
 pub(super) struct Standing {
-    /// The sampling period in stamps, where it is known.
+    /// Sampling period in stamps; `None` if not known.
     period: Option<u64>,
-    /// Stamp of the last timed record; `None` where it is not known, as is then the rest.
+    /// Stamp of the last timed record; `None` if not known: the rest of the state is then not
+    /// known, either.
     stamp: Option<u64>,
     stack: Vec<u32>,
     slots: Vec<Option<Box<[u32]>>>,
-    /// The last timed record was a sample outside wrapped calls.
+    /// Whether the last timed record was a sample outside wrapped calls.
     working: bool,
     paused: bool,
-    /// No timed record since the stream began or was lost.
+    /// Whether no timed record has arrived since the stream began or records were lost.
     fresh: bool,
-    /// Memory for a stack of records of ours.
+    /// Buffer for the path of a slot.
     restored: Vec<u32>,
 }
 
 impl Standing {
-    /// A stream that begins, with its sampling period in stamps.
+    /// Begins a stream with its sampling period in stamps.
     pub(super) fn new(period: Option<u64>) -> Self {
         Self {
             period,
@@ -36,7 +37,7 @@ impl Standing {
         }
     }
 
-    /// Follows one record.
+    /// Updates the state by one record.
     pub(super) fn follow(&mut self, record: &Record<'_>) {
         match *record {
             Record::Sample { stamp, stack, entered, .. } => {
@@ -74,7 +75,7 @@ impl Standing {
         }
     }
 
-    /// Passes on records that bring a reader to where this stands; none where that is not known.
+    /// Passes on records that restore this state in a reader; none if the state is not known.
     pub(super) fn restore(&self, mut push: impl FnMut(&Record<'_>)) {
         let Some(stamp) = self.stamp else { return };
         push(&Record::Lost { records: 0 });
@@ -86,7 +87,7 @@ impl Standing {
         push(&Record::Sample {
             stamp: Stamp::Resync(stamp),
             stack: Delta { dropped: 0, added: &self.stack },
-            // What comes next is not the work of a wrapped call's frame.
+            // The next record is not the work of a wrapped call's frame.
             entered: (!self.working).then_some(0),
             off_cpu: None,
             truncated: false,

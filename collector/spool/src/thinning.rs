@@ -1,57 +1,57 @@
-//! Fewer samples in a stream that stays exact: a sample that is left out becomes part of the next
+//! Thinning of a stream's samples without loss of time: an omitted sample is merged into the next
 //! record.
 //!
-//! What is merged are the two things that a record says relative to the one before it:
-//! - the interval that it closes: stamps add up, so that the record after closes both;
-//! - the stack: of two differences, the second first takes away what the first has added, then what
-//!   was there before. A frame that both leave is the same call still running.
+//! Two values of a record are relative to the record before it, and are merged:
+//! - the interval that the record closes: stamps add up, so that the later record closes both;
+//! - the stack: of two differences, the second first drops the frames that the first has added,
+//!   then frames that were there before. A frame that neither drops is one call that still runs.
 //!
-//! Slots that are announced after a sample that was left out are relative to a stack that the reader
-//! does not see: their differences are merged with that sample's, too, and so is the number of
-//! frames that an exit keeps. Tallies lie in the interval that the next timed record closes, which
-//! still holds them. All these records stay, as do
+//! Slots announced after an omitted sample are relative to a stack that the reader does not see, so
+//! their differences are also merged with that sample's, and so is the number of frames that an
+//! exit keeps. Tallies lie in the interval that the next timed record closes, which still contains
+//! them. All these records are kept, and so are
 //! - absolute stamps: the interval before them is not known;
-//! - samples with off-CPU parts: what these parts are a part of is their own interval;
-//! - the last sample before a pause, a resumption, an end or a loss, which say nothing of the stack.
+//! - samples with off-CPU parts: the parts belong to the sample's own interval;
+//! - the last sample before a pause, a resumption, an end or a loss, which carry no stack.
 //!
-//! A tick that closes two intervals is a sample, since a tick's is one period; so a stream of which
-//! no period is known keeps its ticks.
+//! A tick that closes two intervals becomes a sample, since a tick's interval is one period. A
+//! stream without a known period therefore keeps its ticks.
 
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
-/// Samples that were left out since the last timed record that was kept.
+/// Samples omitted since the last timed record that was kept, merged into one.
 struct Pending {
     stamps: u64,
     dropped: u32,
     added: Vec<u32>,
-    /// Of the last of them.
+    /// Value of the last omitted sample.
     entered: Option<u64>,
     truncated: bool,
-    /// How many.
+    /// Number of omitted samples; at least 1.
     samples: u64,
-    /// Frames of the current stack that are still there.
+    /// Number of outermost frames that all omitted samples have left unchanged.
     kept: u32,
 }
 
-/// Thins the stream of one thread.
+/// Thinning state of one thread's stream.
 pub(super) struct Thinning {
-    /// The sampling period in stamps, where it is known.
+    /// Sampling period in stamps; `None` if not known.
     period: Option<u64>,
-    /// Samples since the last that was kept.
+    /// Number of samples since the last one that was kept.
     skipped: u32,
     pending: Option<Pending>,
-    /// Depth of the whole stream's current stack; `None` where the stream contradicts itself.
+    /// Depth of the unthinned stream's current stack; `None` if the stream contradicts itself.
     depth: Option<u32>,
-    /// Depths of the slots' paths.
+    /// Depth of each slot's path; `None` if not known.
     slots: Vec<Option<u32>>,
-    /// No timed record since the stream began or was lost.
+    /// Whether no timed record has arrived since the stream began or records were lost.
     fresh: bool,
-    /// Memory for stacks that were merged.
+    /// Buffer for merged stacks.
     stack: Vec<u32>,
 }
 
-/// A sample, or a tick as one.
+/// Sample, or a tick converted to a sample.
 #[derive(Clone, Copy)]
 struct Sample<'a> {
     stamps: u64,
@@ -61,7 +61,7 @@ struct Sample<'a> {
 }
 
 impl Thinning {
-    /// A stream that begins, with its sampling period in stamps.
+    /// Begins a stream with its sampling period in stamps.
     pub(super) fn new(period: Option<u64>) -> Self {
         Self {
             period,
@@ -74,8 +74,8 @@ impl Thinning {
         }
     }
 
-    /// Passes a record on to `keep`, or holds it back: of samples, one in 2^`level` is kept. `keep`
-    /// also gets how many samples were merged into the record.
+    /// Passes a record on to `keep`, or holds it back: one sample in 2^`level` is kept. The second
+    /// argument of `keep` is the number of samples merged into the record.
     pub(super) fn pass(
         &mut self,
         record: &Record<'_>,
@@ -90,7 +90,7 @@ impl Thinning {
                 }
             }
             Record::Tick { delay, stack } => {
-                // The step does not depend on where it begins.
+                // The interval does not depend on the stamp where it begins.
                 match self.period.and_then(|period| tick_stamp(0, period, delay)) {
                     Some(stamps) => {
                         let sample = Sample { stamps, stack, entered: None, truncated: false };
@@ -117,7 +117,7 @@ impl Thinning {
         self.follow(record);
     }
 
-    /// Passes on what is held back, as one sample.
+    /// Passes the pending samples on as one sample.
     pub(super) fn release(&mut self, mut keep: impl FnMut(&Record<'_>, u64)) {
         let Some(pending) = self.pending.take() else { return };
         let record = Record::Sample {
@@ -131,7 +131,7 @@ impl Thinning {
         self.skipped = 0;
     }
 
-    /// Holds a sample back, if it is one that is left out.
+    /// Holds a sample back if thinning omits it. Returns whether the sample is held back.
     fn hold(
         &mut self,
         sample: Sample<'_>,
@@ -160,7 +160,8 @@ impl Thinning {
         true
     }
 
-    /// False if nothing is held back, or the two make no sample.
+    /// Merges a sample into the pending ones. Returns false if none is pending, or if the merged
+    /// sample would overflow the stamp or be too deep.
     fn add_to_pending(&mut self, sample: &Sample<'_>) -> bool {
         let Some(pending) = &mut self.pending else { return false };
         let Some(stamps) = pending.stamps.checked_add(sample.stamps) else { return false };
@@ -175,7 +176,7 @@ impl Thinning {
         true
     }
 
-    /// Keeps a sample or tick, with what was held back before it.
+    /// Keeps a sample or tick, with the pending samples merged into it.
     fn merge_sample(
         &mut self,
         record: &Record<'_>,
@@ -203,7 +204,7 @@ impl Thinning {
         self.skipped = 0;
     }
 
-    /// Keeps an exit, with what was held back before it.
+    /// Keeps an exit, with the pending samples merged into it.
     fn merge_exit(
         &mut self,
         record: &Record<'_>,
@@ -243,7 +244,7 @@ impl Thinning {
         }
     }
 
-    /// Follows the depth of the whole stream's stack.
+    /// Updates the depth of the unthinned stream's stack.
     fn follow(&mut self, record: &Record<'_>) {
         let resync = matches!(
             *record,
@@ -283,8 +284,9 @@ impl Thinning {
 }
 
 impl Pending {
-    /// The stack that `next` leads to, as a difference to the one before what is held back: how many
-    /// frames are dropped; the new ones replace those in `added`. `None` if it would be too deep.
+    /// Composes the pending stack difference with `next`. Returns the number of frames dropped from
+    /// the stack before the pending samples, and replaces the contents of `added` by the new
+    /// frames. `None` if the stack difference would be too deep.
     fn compose(&self, next: Delta<'_>, added: &mut Vec<u32>) -> Option<u32> {
         let gone = next.dropped as usize;
         let stay = self.added.len().saturating_sub(gone);

@@ -1,4 +1,4 @@
-//! The writing end of a spool.
+//! Writer of a spool.
 
 mod another;
 mod restart;
@@ -21,68 +21,68 @@ use rustc_hash::FxHashMap;
 
 pub use restart::Restart;
 
-/// A thread's columns become a frame when they have this many bytes.
+/// Minimum size, in raw bytes, at which a thread's columns become a frame.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// How often their size is looked at, in calls. Each adds two records at most, so these are at most
-/// 700 KiB more.
+/// Number of [`SpoolWriter::record`] calls between checks of the columns' size. Each call adds at
+/// most two records, so columns exceed [`FRAME_BYTES`] by at most 700 KiB.
 const LOOK_EVERY: u32 = 64;
 
-/// Frames are written out when they have this many bytes.
+/// Minimum size, in bytes, at which the held frames are written to the sink.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// What a writer has done.
+/// Counts of what a writer has written and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpoolCounts {
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
-    /// Whole frames written, indices included.
+    /// Number of whole frames written, indices included.
     pub frames: u64,
-    /// Records in them.
+    /// Number of records in the written frames.
     pub records: u64,
-    /// Samples that were merged into a record after them, since the spool was halved.
+    /// Number of samples merged into a later record since [`SpoolWriter::halve`] was called.
     pub merged_samples: u64,
-    /// Records that are in no written frame, nor merged into one that is: their stacks were too deep, or
-    /// the disk was full.
+    /// Number of records neither in a written frame nor merged into a record that is: their stacks
+    /// were too deep, or the disk was full.
     pub lost: u64,
 }
 
-/// A frame that is not yet written.
+/// Frame that is not yet written to the sink.
 struct Unwritten {
-    /// Where it ends in the bytes that are not yet written.
+    /// Offset of its end in `SpoolWriter::frames`.
     end: usize,
     records: u64,
     merged: u64,
 }
 
-/// Writes a spool. After an error of the sink nothing more is written, what is whole stays whole, and
-/// [`SpoolWriter::error`] tells: the job goes on without.
+/// Writer of a spool. After an error of the sink the writer writes nothing more, whole frames
+/// stay valid, and [`SpoolWriter::error`] returns the error: the job continues without the spool.
 pub struct SpoolWriter<W: Write> {
     sink: W,
     packer: Packer,
     payload: Payload,
-    /// Whole frames that are not yet written.
+    /// Bytes of whole frames that are not yet written.
     frames: Vec<u8>,
     unwritten: Vec<Unwritten>,
     /// Offset in the file of the end of `frames`.
     offset: u64,
-    /// The next frame's number in each stream.
+    /// Number of the next frame of each stream.
     sequences: BTreeMap<Stream, u32>,
     threads: FxHashMap<u32, Thread>,
     index: Index,
-    /// Whether a thread's frame restores what the ones before it said.
+    /// Whether each frame of a thread restores the reader's state from the frames before.
     standing: bool,
-    /// Whether frames of it alone stay uncompressed.
+    /// Whether frames stay uncompressed, apart from frames shared with another spool.
     stored: bool,
-    /// Of samples, one in two to this is kept.
+    /// Thinning level: one sample in 2^`level` is kept.
     level: u32,
     counts: SpoolCounts,
     error: Option<io::Error>,
 }
 
 impl<W: Write> SpoolWriter<W> {
-    /// A spool at the beginning of an empty file. An error of the file is one of [`SpoolWriter::error`];
-    /// here it is that there is no memory for the compression.
+    /// Begins a spool in an empty file. Fails if there is no memory for the compressor; an error of
+    /// the file is returned by [`SpoolWriter::error`] instead.
     pub fn new(sink: W) -> Result<Self, SpoolError> {
         let mut writer = Self {
             sink,
@@ -104,32 +104,32 @@ impl<W: Write> SpoolWriter<W> {
         Ok(writer)
     }
 
-    /// Where it is written.
+    /// Returns the sink.
     pub fn sink_mut(&mut self) -> &mut W {
         &mut self.sink
     }
 
-    /// From the next thread on, each frame begins with what its reader must know of those before, so that
-    /// one that is lost takes none with it. That is for frames of some seconds: it is a few hundred
-    /// bytes a frame.
+    /// From the next thread on, begins each frame with the reader's state after the frames before,
+    /// so that a lost frame does not make later ones unreadable. Costs a few hundred bytes per
+    /// frame: meant for frames of some seconds.
     pub fn stand_alone(mut self) -> Self {
         self.standing = true;
         self
     }
 
-    /// From now on does not compress: for a file of many small frames that is not kept.
+    /// Turns compression off: for a temporary file of many small frames.
     pub fn uncompressed(mut self) -> Self {
         self.stored = true;
         self
     }
 
-    /// Adds a value as JSON to the stream of values `stream`. Like all that is added, it is in the file
-    /// after the next flush at the latest, and not after any record that was added later.
+    /// Adds a value as JSON to the stream of values `stream`. Like everything added, the value is
+    /// in the file after the next flush at the latest, and before any record that is added later.
     pub fn meta(&mut self, stream: u32, value: &impl Serialize) -> Result<(), SpoolError> {
         self.json(stream, &serde_json::to_vec(value)?)
     }
 
-    /// The same of a value that is JSON already.
+    /// Adds a value that is JSON already, like [`SpoolWriter::meta`]; at most [`MAX_RAW_BYTES`].
     pub fn json(&mut self, stream: u32, json: &[u8]) -> Result<(), SpoolError> {
         if json.len() > MAX_RAW_BYTES {
             return Err(SpoolError::TooLarge(json.len()));
@@ -140,8 +140,8 @@ impl<W: Write> SpoolWriter<W> {
         Ok(())
     }
 
-    /// Adds addresses of the process `stream`, the first of which has id `first`; the ids of the others
-    /// follow.
+    /// Adds addresses of the process `stream`. The first address has id `first`; the ids of the
+    /// others are consecutive.
     pub fn addresses(&mut self, stream: u32, first: u32, addresses: &[Address]) {
         let mut id = first;
         for addresses in addresses.chunks(addresses::MAX_PER_FRAME) {
@@ -152,8 +152,8 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Begins the records of a thread, whose ticks are `period` stamps apart. Without this, ticks are
-    /// never merged. Another thread may have had the stream before.
+    /// Begins the records of a thread with ticks `period` stamps apart. Without this call, ticks
+    /// are never merged. Another thread may have used the stream before.
     pub fn begin(&mut self, stream: u32, period: u64) {
         self.end(stream);
         if self.error.is_none() {
@@ -179,9 +179,9 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Adds records of a thread as they stand in its ring: whole ones, which go on from those before; at
-    /// most [`MAX_RAW_BYTES`]. None at all say that some are lost here, and that those after count from the
-    /// next whole stack on.
+    /// Adds records of a thread as encoded in its ring: whole records that continue the previous
+    /// ones, at most [`MAX_RAW_BYTES`]. Empty `bytes` mean that records are lost here, and that
+    /// later ones are usable from the next whole stack on.
     pub fn ring(&mut self, stream: u32, bytes: &[u8]) {
         debug_assert!(bytes.len() <= MAX_RAW_BYTES, "rings are smaller");
         self.payload.clear();
@@ -189,7 +189,7 @@ impl<W: Write> SpoolWriter<W> {
         self.put(Stream { kind: Kind::Ring, number: stream }, 1, 0);
     }
 
-    /// Ends the records of a thread: no more come, and what is held for them is given back.
+    /// Ends the records of a thread: adds its held records as a frame and frees its memory.
     pub fn end(&mut self, stream: u32) {
         if let Some(thread) = self.threads.get_mut(&stream) {
             self.counts.lost += thread.release();
@@ -198,7 +198,7 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Writes all records so far: what a sudden end of the process leaves.
+    /// Writes all records so far to the sink, so that they survive a sudden end of the process.
     pub fn flush(&mut self) {
         let mut streams: Vec<u32> = self.threads.keys().copied().collect();
         streams.sort_unstable();
@@ -211,7 +211,8 @@ impl<W: Write> SpoolWriter<W> {
         self.write_out();
     }
 
-    /// Streams of the threads that have begun and not ended, with the number of their next frame.
+    /// Returns the streams of the threads that have begun and not ended, with the number of their
+    /// next frame.
     pub fn next_frames(&self) -> Vec<(u32, u32)> {
         let next = |number: &u32| {
             let stream = Stream { kind: Kind::Records, number: *number };
@@ -220,24 +221,24 @@ impl<W: Write> SpoolWriter<W> {
         self.threads.keys().map(next).collect()
     }
 
-    /// Bytes that a flush would write, roughly, before compression.
+    /// Returns the number of bytes that a flush would write, roughly, before compression.
     pub fn held_bytes(&self) -> usize {
         self.threads.values().map(|thread| thread.builder.raw_bytes()).sum::<usize>()
             + self.frames.len()
     }
 
-    /// From now on keeps only half as many samples of each thread as until now, for a disk that fills too
-    /// fast. Frames of few samples take more bytes for each: flush less often, too.
+    /// Halves the fraction of samples kept of each thread from now on, for a disk that fills too
+    /// fast. Frames of few samples take more bytes per sample: also flush less often.
     pub fn halve(&mut self) {
         self.level = self.level.saturating_add(1);
     }
 
-    /// Of samples, one in two to this is kept.
+    /// Returns the thinning level: one sample in 2^level is kept.
     pub fn level(&self) -> u32 {
         self.level
     }
 
-    /// Writes what is left, and the index.
+    /// Writes the remaining records and the index.
     pub fn finish(mut self) -> Result<SpoolCounts, SpoolError> {
         let streams: Vec<u32> = self.threads.keys().copied().collect();
         for stream in streams {
@@ -252,17 +253,18 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Why nothing more is written, if that is so: the disk is full, mostly.
+    /// Returns the error after which nothing more is written, mostly a full disk; `None` while
+    /// there is none.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// What was written so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> SpoolCounts {
         self.counts
     }
 
-    /// Makes a frame of a thread's columns, if there is something in them.
+    /// Makes a frame of a thread's columns, unless they are empty.
     fn close(&mut self, stream: u32) {
         let Some(Thread { builder, .. }) = self.threads.get_mut(&stream) else { return };
         if builder.records() == 0 {
@@ -273,7 +275,8 @@ impl<W: Write> SpoolWriter<W> {
         self.put(Stream { kind: Kind::Records, number: stream }, records, merged);
     }
 
-    /// Makes a frame of the payload, which has so many items; into records, samples were merged.
+    /// Makes a frame of the payload, which has `items` items; `merged` samples were merged into its
+    /// records.
     fn put(&mut self, stream: Stream, items: u64, merged: u64) {
         let records = if stream.kind == Kind::Records { items } else { 0 };
         if let Some((sequence, bytes)) = self.put_frame(stream, records, merged) {
@@ -281,7 +284,7 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// A frame of so many items was added.
+    /// Registers a new frame in the index; writes the index or the held frames when due.
     fn added(&mut self, stream: Stream, sequence: u32, bytes: u64, items: u64) {
         if self.index.add(stream, sequence, bytes, items) {
             self.put_index();
@@ -299,7 +302,8 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Its number in the stream and its bytes, or `None` if there was an error.
+    /// Makes a frame of the payload. Returns its number in the stream and its size in bytes, `None`
+    /// after an error.
     fn put_frame(&mut self, stream: Stream, records: u64, merged: u64) -> Option<(u32, u64)> {
         if self.error.is_some() {
             self.counts.lost += records + merged;
@@ -314,7 +318,8 @@ impl<W: Write> SpoolWriter<W> {
         Some(added)
     }
 
-    /// The payload after compression; where that fails, nothing more is written.
+    /// Returns the payload, compressed unless compression is off. If the compression fails, the
+    /// writer fails and writes nothing more.
     fn packed(&mut self) -> Option<Packed> {
         if self.stored {
             return Some(self.packer.store(self.payload.bytes()));
@@ -323,7 +328,7 @@ impl<W: Write> SpoolWriter<W> {
         packed.map_err(|error| self.fail(error)).ok()
     }
 
-    /// Its number in the stream and its bytes.
+    /// Appends a frame to the held frames. Returns its number in the stream and its size in bytes.
     fn add_frame(
         &mut self,
         stream: Stream,
@@ -335,8 +340,8 @@ impl<W: Write> SpoolWriter<W> {
         let next = self.sequences.entry(stream).or_default();
         let sequence = *next;
         packed.frame(stream, sequence, &mut self.frames);
-        // Behind the last number comes the first again, which a reader takes for damage: after 136
-        // years of a frame a second.
+        // The number wraps to 0, which a reader takes for damage: after 136 years at a frame per
+        // second.
         *next = sequence.wrapping_add(1);
         let end = self.frames.len();
         self.unwritten.push(Unwritten { end, records, merged });
@@ -373,7 +378,8 @@ impl<W: Write> SpoolWriter<W> {
         self.frames.clear();
     }
 
-    /// Nothing is written any more, so nothing need be held.
+    /// Stores the error and drops all held records, counting them as lost: nothing is written any
+    /// more.
     fn fail(&mut self, error: io::Error) {
         self.error = Some(error);
         for (_, mut thread) in self.threads.drain() {

@@ -1,7 +1,8 @@
-//! The order in which the structure of addresses is looked up.
+//! Order in which the structure of addresses is looked up.
 //!
-//! The functions with most samples come first, since time may run out. A unit of debug information is read
-//! as a whole, so all addresses of one come together: none is read twice.
+//! Functions with most samples come first because the deadline may cut the lookups short. A unit of
+//! debug information is parsed as a whole, so all addresses of one unit are consecutive and no unit
+//! is parsed twice.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,7 +11,8 @@ use super::{Addresses, Detail, FunctionKey};
 use crate::tables::Tables;
 use plimsoll_binary::{ModuleId, Structures};
 
-/// What is read at once: a unit, or where there is none, a function.
+/// Group of addresses looked up together: a unit of debug information, or the function if there is
+/// no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Batch {
     Unit(ModuleId, u64),
@@ -26,8 +28,8 @@ struct Task {
 }
 
 impl Addresses {
-    /// Those of the addresses whose structure is to be looked up, by the samples of their batches, then of
-    /// their functions.
+    /// Returns the addresses that need a structure lookup, in descending order of the samples of
+    /// their batch, then of their function.
     pub(super) fn in_order(
         &mut self,
         mut ids: Vec<u32>,

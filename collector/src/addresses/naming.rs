@@ -1,5 +1,5 @@
-//! Names of single addresses: the function, what of its loops and inlined calls is around the address, and
-//! what the function is to the program.
+//! Lookup of single addresses: the function, the loops and inlined calls around the address, and
+//! the role of the function in the program.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,23 +16,23 @@ use crate::profile::{Frame, FrameKind};
 use crate::tables::Tables;
 use plimsoll_binary::{Absent, Address, Function, LoopId, ModuleId, Place, Step, Structures};
 
-/// Where a frame stands at the outer end of stacks.
+/// Role of a frame at the outer end of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// A program's entry into libc: what is outside it is `_start`, whatever its name.
+    /// Program's entry into libc; the frame outside it is `_start`, under any name.
     ProgramStart,
     /// Code that starts threads.
     ThreadStart,
-    /// Other code of the C library, the loader or this library, which is no part of the program
-    /// where it is outermost.
+    /// Other code of the C library, the loader or this library, which does not belong to the
+    /// program if it is outermost.
     Outside,
-    /// `main`.
+    /// The function `main`.
     Main,
-    /// Anything else.
+    /// Any other code.
     Inside,
 }
 
-/// A module, as addresses are named by it.
+/// Module, as needed to name its addresses.
 pub(super) struct Module {
     name: String,
     bias: u64,
@@ -40,7 +40,8 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// What is at an address in memory: where in the file, and by what it was on the stack.
+    /// Returns the address in the module's file for an address in memory, and its kind: leaf or
+    /// return address.
     fn address(&self, value: u64, is_leaf: bool) -> (u64, Address) {
         let offset = value.wrapping_sub(self.bias);
         (offset, if is_leaf { Address::Leaf(offset) } else { Address::Return(offset) })
@@ -48,8 +49,8 @@ impl Module {
 }
 
 impl Addresses {
-    /// Finds the name of an address, of which so much may be `known`. `None` if the deadline has passed
-    /// before.
+    /// Returns the name of an address in the detail of `raw`; `known` is the result of an earlier
+    /// lookup. Returns `None` if the deadline passed before the lookup was complete.
     pub(super) fn look_up(
         &mut self,
         raw: Raw,
@@ -84,13 +85,13 @@ impl Addresses {
             },
         };
         if let (None, Some(known)) = (&symbol, known) {
-            // Who has looked it up before had the module's file.
+            // The earlier lookup (possibly recorded in a spool) had access to the module's file.
             return Some(Named { detail: raw.detail, ..known });
         }
         Some(self.named_as(raw, (key, address, module), symbol, place.as_ref()))
     }
 
-    /// The name of an address of which no more than its module is known.
+    /// Returns a name for an address made from its module alone.
     pub(super) fn look_up_module(
         &mut self,
         raw: Raw,
@@ -103,7 +104,8 @@ impl Addresses {
         }
     }
 
-    /// Where code lies.
+    /// Returns the module and file address of code; `None` for wrapped calls, unknown modules, and
+    /// modules that do not belong to the program.
     pub(super) fn locate(
         &mut self,
         raw: Raw,
@@ -117,7 +119,7 @@ impl Addresses {
         (!is_outside(&name)).then_some((module, address))
     }
 
-    /// Where code lies, and the name of its module.
+    /// Returns the module, file address and module name of code; `None` if the module is unknown.
     fn find(
         &mut self,
         raw: Raw,
@@ -132,7 +134,7 @@ impl Addresses {
         Some((module.key, module.address(raw.value, raw.leaf).1, module.name.clone()))
     }
 
-    /// The name of an address in a module, by what was found.
+    /// Builds the name of an address in a module from the results of the lookups.
     fn named_as(
         &mut self,
         raw: Raw,
@@ -145,7 +147,7 @@ impl Addresses {
         let function = match symbol {
             Some((Some(name), _)) => name.to_string(),
             Some((None, entry)) => format!("{module}+{entry:#x}"),
-            // The kernel's page has no file to read symbols from.
+            // The vDSO has no file to read symbols from.
             None if module == VDSO => module.clone(),
             None => format!("{module}+{:#x}", address.instruction()),
         };
@@ -155,7 +157,7 @@ impl Addresses {
         Named { frame, steps, offset, role, detail: raw.detail, function: entry }
     }
 
-    /// Loops and inlined calls around a place in a function.
+    /// Returns the frames of loops and inlined calls around a place in a function, outermost first.
     fn steps(&mut self, place: &Place, function: &str, module: &str) -> Box<[u32]> {
         let mut steps = Vec::with_capacity(place.steps.len());
         let mut holder = function.to_owned();
@@ -178,7 +180,7 @@ impl Addresses {
         steps.into()
     }
 
-    /// Code that is in no module that is known.
+    /// Names code outside all known modules by its address.
     fn name_nowhere(&mut self, raw: Raw) -> Named {
         let Raw { value, detail, .. } = raw;
         let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
@@ -204,7 +206,7 @@ impl Addresses {
     }
 }
 
-/// A procedure's frame.
+/// Returns the frame of a procedure.
 fn plain(function: String, module: String) -> Frame {
     Frame {
         kind: FrameKind::Function,
@@ -217,7 +219,8 @@ fn plain(function: String, module: String) -> Frame {
     }
 }
 
-/// A loop's frame, the same for all its copies; `holder` is the procedure that it was written in.
+/// Returns the frame of a loop, which is equal for all copies of the loop; `holder` is the
+/// procedure in whose source the loop stands.
 fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Frame {
     let source = function.source_of(id);
     let it = function.loop_at(source.map_or(id, |source| source.original));
@@ -230,7 +233,7 @@ fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Fr
     Frame { kind: FrameKind::Loop, file, line, offset, ..frame }
 }
 
-/// The module of a code address, and its address in the module's file.
+/// Returns the module of a code address, and the address in the module's file.
 pub(crate) fn locate(
     id: u32,
     tables: &dyn Tables,
@@ -257,7 +260,8 @@ fn file_name(path: &[u8]) -> String {
     }
 }
 
-/// File name of the loaded MPI library; its interfaces for other languages load it, too.
+/// Returns the file name of the loaded MPI library. Its language bindings are no candidates,
+/// because they load that library, too.
 fn mpi_library(tables: &dyn Tables) -> String {
     let names: Vec<String> = (0..tables.modules())
         .filter_map(|index| tables.module(index))
@@ -281,8 +285,8 @@ fn role(function: &str, module: &str) -> Role {
     if is_outside(module) { Role::Outside } else { Role::Inside }
 }
 
-/// Whether a module is the C library, the loader or this library: where it is outermost it is no part of
-/// the program, and its loops are not the user's anywhere.
+/// Returns whether a module is the C library, the loader or this library. Such a module does not
+/// belong to the program where it is outermost, and its loops are never the user's.
 fn is_outside(module: &str) -> bool {
     let outside = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libplimsoll."];
     outside.iter().any(|prefix| module.starts_with(prefix))

@@ -1,4 +1,4 @@
-//! What is looked up first, and what becomes of functions that are not looked up by the deadline.
+//! Tests of the order of lookups, and of functions that are not looked up by the deadline.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -18,12 +18,12 @@ use plimsoll_binary::{Address, Limit, Options, Structures};
 
 const BIAS: u64 = 1 << 40;
 
-/// Functions with loops, in two units of a library, and the samples of each: the unit of `other` has more
-/// than any function of `loops.c`, and less than that file as a whole.
+/// Functions with loops, in two units of a library, and the samples of each. The unit of `other`
+/// has more samples than any single function of `loops.c`, but fewer than that file as a whole.
 const SAMPLES: [(&str, u64); 4] =
     [("triangular", 30), ("lesser", 1), ("other", 50), ("nested", 40)];
 const IN_ORDER: [&str; 4] = ["nested", "triangular", "other", "lesser"];
-/// All of them, where none is looked up in time.
+/// Expected late functions if none is looked up before the deadline.
 const ALL_LATE: [(&str, u64); 4] =
     [("other", 50), ("nested", 40), ("triangular", 30), ("lesser", 1)];
 const OTHER: &str = "int pick(int);
@@ -35,7 +35,8 @@ struct Subject {
     folder: TempDir,
     path: PathBuf,
     build_id: Vec<u8>,
-    /// Function and address in the file, by id: two in a loop of each function. The first id is 1.
+    /// Function and address in the file, indexed by id minus 1: two addresses in a loop of each
+    /// function.
     addresses: Vec<(&'static str, u64)>,
 }
 
@@ -98,7 +99,7 @@ impl Subject {
         self.addresses[id as usize - 1].0
     }
 
-    /// The first address of each function has all of its samples.
+    /// Returns the samples by address id; all samples of a function are at its first address.
     fn samples(&self) -> IdMap<u32, Samples> {
         let samples: HashMap<&str, u64> = SAMPLES.into_iter().collect();
         let with = |id: u32| {
@@ -108,7 +109,7 @@ impl Subject {
         self.ids().map(with).collect()
     }
 
-    /// Addresses that were seen, and not named.
+    /// Returns addresses that were announced but not named.
     fn seen(&self) -> Addresses {
         let mut addresses = Addresses::default();
         self.ids().for_each(|id| {
@@ -117,7 +118,7 @@ impl Subject {
         addresses
     }
 
-    /// All addresses at the end of a run, and what was not looked up.
+    /// Names all addresses as at the end of a run; returns the functions not looked up in time.
     fn finish(&self, addresses: &mut Addresses, structures: &mut Structures) -> Vec<LateFunction> {
         let samples = self.samples();
         let used = |id: u32| (id, Use { detail: Detail::Structure, samples: samples[&id] });
@@ -131,7 +132,7 @@ impl Subject {
         late
     }
 
-    /// Functions that stand as a whole, each as often as it has addresses.
+    /// Returns the functions without structure, each once per address.
     fn whole(&self, addresses: &Addresses) -> Vec<&'static str> {
         let is_whole = |id: &u32| addresses.named(*id).unwrap().detail == Detail::Symbol;
         self.ids().filter(is_whole).map(|id| self.function(id)).collect()
@@ -142,7 +143,7 @@ fn names_and_samples(late: &[LateFunction]) -> Vec<(&str, u64)> {
     late.iter().map(|function| (function.name.as_str(), function.samples)).collect()
 }
 
-/// A deadline that has passed.
+/// Returns a deadline that has passed.
 fn over() -> Option<Instant> {
     Some(Instant::now())
 }
@@ -176,12 +177,12 @@ fn after_the_deadline_functions_stand_by_their_symbols_until_another_job_looks_t
     assert_eq!(names_and_samples(&late), ALL_LATE);
     assert_eq!(subject.whole(&addresses).len(), 8);
     structures.save();
-    // There is time again, in this job and in another.
+    // The deadline is lifted, in this job and in another.
     limit.set(None);
     structures.resume();
     assert_eq!(subject.finish(&mut addresses, &mut structures), []);
     assert_eq!(structures.save(), 1);
-    // What is kept needs no time.
+    // Cached structure needs no lookup time.
     limit.set(over());
     let mut structures = subject.structures(&limit);
     let mut addresses = subject.seen();
@@ -196,7 +197,7 @@ fn a_function_is_looked_up_as_a_whole_or_not_at_all() {
         let limit = Limit::default();
         let mut structures = Structures::with_limit(Options::default(), limit.clone());
         let module = structures.module(subject.path.clone(), subject.build_id.clone());
-        // One address of each function, while the program ran.
+        // One address of each function was looked up while the program ran.
         for (_, address) in subject.addresses.iter().step_by(2) {
             assert!(structures.place(module, Address::Leaf(*address)).function.is_ok());
         }

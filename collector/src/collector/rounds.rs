@@ -1,4 +1,4 @@
-//! One round over all processes: rings are read, names looked up, and what is due goes to disk.
+//! One round over all processes: drains rings, looks up names and writes due data to disk.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,15 @@ use crate::spooling::Spooling;
 use plimsoll_binary::Limit;
 
 impl State {
-    /// There is time for lookups again.
+    /// Lifts the deadline of lookups, because the run goes on.
     pub(super) fn go_on(&mut self, limit: &Limit) {
         self.ended = None;
         limit.set(None);
         self.scratch.structures.resume();
     }
 
-    /// Looks at the rings, and does what is to be done; `is_asked`: reads them in any case.
+    /// Polls the rings, and drains them, looks up names and writes to disk as needed. `is_asked`:
+    /// drain in any case.
     pub(super) fn turn(&mut self, is_asked: bool, now: Instant) -> Look {
         if self.looks.is_due(now) {
             end_at_first(&mut self.processes);
@@ -42,17 +43,18 @@ impl State {
         Look { fullest, calm: if goes_on { CALM } else { self.reading.pause(now, CALM) } }
     }
 
-    /// Reads the rings; returns how full the fullest was, in percent.
+    /// Drains the rings; returns the fill level of the fullest ring in percent.
     pub(super) fn drain(&mut self) -> u64 {
         let Self { processes, scratch, pace, .. } = self;
         let before = scratch.structures.cpu_ns();
         let fullest = processes.values_mut().map(|process| process.drain(scratch)).max();
-        // Courses need functions at once: names wait for it.
+        // Temporal context trees need functions during the drain; this lookup time is charged to
+        // the budget for names.
         pace.spend(Duration::from_nanos(scratch.structures.cpu_ns() - before));
         fullest.unwrap_or(0)
     }
 
-    /// Looks up names, as far as that may be done now.
+    /// Looks up names, as far as the time budget allows.
     pub(super) fn look_up(&mut self) {
         let Self { processes, scratch, pace, keeping, looked_up, .. } = self;
         let mut nameless =
@@ -75,20 +77,21 @@ impl State {
             if !scratch.structures.is_open() {
                 *looked_up = None;
             } else if looked_up.get_or_insert_with(Instant::now).elapsed() >= IDLE {
-                // What was read takes much memory.
+                // Parsed debug information takes much memory.
                 scratch.structures.release();
             }
         }
     }
 
-    /// Brings to disk what is due. `read`: the rings have just been read.
+    /// Writes to disk if that is due. `read`: the rings have just been drained.
     pub(super) fn keep(&mut self, read: bool) {
         if self.scratch.spool.as_ref().is_some_and(Spooling::is_due) {
             self.write_out(read);
         }
     }
 
-    /// Brings to disk all that there is.
+    /// Writes all pending data to disk. Without `read`, the unread bytes of the rings go to the
+    /// journal first.
     pub(super) fn write_out(&mut self, read: bool) {
         let Self { processes, scratch, .. } = self;
         for process in processes.values_mut().filter(|_| !read) {

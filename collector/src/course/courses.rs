@@ -1,4 +1,5 @@
-//! The courses of all threads of a process: followed while threads live, and what they have come to.
+//! Temporal context trees of all threads of a process: under construction for live threads,
+//! clustered for finished ones.
 
 use plimsoll_wire::sync::{MAX_COURSES, unfollowed};
 
@@ -6,59 +7,59 @@ use super::{Course, Crew, Keys, passed};
 use crate::tree::{RawId, Tree};
 use plimsoll_trees::Node;
 
-/// Parts of the memory for a history that the course of the communicating thread may take, and of any
-/// other thread.
+/// The tree of the communicating thread may use `1 / MAIN_PART` of the memory for a history, the
+/// tree of any other thread `1 / OTHERS_PART`.
 const MAIN_PART: u64 = 4;
 const OTHERS_PART: u64 = 64;
 
-/// The courses of a process.
+/// Temporal context trees of a process.
 pub(crate) struct Courses {
-    /// What the keys of all of them stand for.
+    /// Meaning of the keys in all trees.
     pub(crate) keys: Keys,
-    /// The one of the communicating thread, when it is over.
+    /// Finished tree of the communicating thread; `None` until that thread has ended.
     pub(crate) main: Option<Node>,
-    /// Those of the others.
+    /// Finished trees of the other threads.
     pub(crate) crew: Crew,
-    /// They are followed.
+    /// Set while trees are built.
     pub(crate) are_followed: bool,
-    /// [`unfollowed::COURSES`] if one was not since the run began, else 0.
+    /// [`unfollowed::COURSES`] if a thread had no tree since the run began, else 0.
     pub(crate) unfollowed: u32,
-    /// Of how many threads now.
+    /// Number of live threads with a tree.
     followed: usize,
-    /// Threads that were seen, in the run and before it.
+    /// Number of threads seen, during the run and before.
     seen: u32,
     begin: u64,
-    /// How many times the run has begun anew.
+    /// Number of times the run was restarted.
     runs: u32,
     memory_bytes: u64,
 }
 
-/// A thread's part in them.
+/// Temporal context tree of one thread.
 pub(crate) struct ThreadCourse {
-    /// In which order it was seen among the process's threads.
+    /// Position in the order in which the process's threads were seen.
     number: u32,
-    /// The run that its course belongs to.
+    /// Value of [`Courses::runs`] for which the tree is built.
     run: u32,
     pub(crate) course: Option<Course>,
 }
 
 impl ThreadCourse {
-    /// Some of what the thread did is not known.
+    /// Notes a gap in the records of the thread.
     pub(crate) fn lose(&mut self) {
         if let Some(course) = &mut self.course {
             course.lose();
         }
     }
 
-    /// Memory in use, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.course.as_ref().map_or(0, Course::bytes)
     }
 }
 
 impl Courses {
-    /// Of a run that begins at a stamp, with a bound on the memory for its history; unless `are_followed`,
-    /// only from where it begins anew.
+    /// Creates the trees of a run that begins at stamp `begin`; `memory_bytes` is the bound for the
+    /// whole history. Without `are_followed`, trees are built only after [`Courses::restart`].
     pub(crate) fn new(begin: u64, memory_bytes: u64, are_followed: bool) -> Self {
         Self {
             keys: Keys::default(),
@@ -74,7 +75,7 @@ impl Courses {
         }
     }
 
-    /// The run begins anew at a stamp.
+    /// Discards all trees and starts a new run at stamp `begin`.
     pub(crate) fn restart(&mut self, begin: u64) {
         self.main = None;
         self.crew = Crew::default();
@@ -84,7 +85,7 @@ impl Courses {
         self.runs += 1;
     }
 
-    /// A thread begins, which was born at a stamp, if that is known.
+    /// Registers a new thread, born at stamp `born` if that is known.
     pub(crate) fn thread(&mut self, born: Option<u64>) -> ThreadCourse {
         let mut thread = ThreadCourse { number: self.seen, run: self.runs, course: None };
         self.seen += 1;
@@ -94,14 +95,15 @@ impl Courses {
         thread
     }
 
-    /// The thread is the communicating one, from the begin of the run.
+    /// Marks the thread as the communicating one from the begin of the run.
     pub(crate) fn make_main(&mut self, thread: &mut ThreadCourse) {
         if self.are_followed {
             self.follow(thread, true, None);
         }
     }
 
-    /// Follows a thread through the run that has begun since. `booked`: up to where its time is known.
+    /// Starts a new tree for the thread if the run was restarted. `booked`: stamp up to which the
+    /// time of the thread is accounted for.
     pub(crate) fn keep_up(
         &mut self,
         thread: &mut ThreadCourse,
@@ -124,7 +126,7 @@ impl Courses {
         thread.course = is_followed.then(|| Course::new(begin, self.memory_bytes / part));
     }
 
-    /// A thread has ended, or the run has, at a stamp.
+    /// Finishes the tree of a thread at stamp `end`, because the thread or the run has ended.
     pub(crate) fn end(&mut self, thread: &mut ThreadCourse, is_main: bool, end: u64) {
         let Some(mut course) = thread.course.take() else { return };
         self.followed -= 1;
@@ -136,18 +138,18 @@ impl Courses {
         }
     }
 
-    /// All threads have ended.
+    /// Clusters the remaining threads, after all of them have ended.
     pub(crate) fn finish(&mut self) {
         self.crew.compare(&self.keys);
     }
 
-    /// The raw contexts that finished courses have passed through.
+    /// Returns the raw contexts that the finished trees pass through.
     pub(crate) fn passed(&self, tree: &Tree) -> Vec<RawId> {
         let crew = self.crew.clusters().iter().map(|cluster| &cluster.tree);
         passed(self.main.iter().chain(crew), &self.keys, tree)
     }
 
-    /// Memory in use, roughly, beside what threads have that live.
+    /// Approximate memory use in bytes, without the trees of live threads.
     pub(crate) fn bytes(&self) -> u64 {
         let main = self.main.as_ref().map_or(0, |course| course.bytes() as u64);
         main + self.keys.bytes() + self.crew.bytes()

@@ -1,20 +1,22 @@
-//! Threads of a process beside the communicating one, that did alike (ICS18, 4.2): threads are clustered
-//! before ranks.
+//! Clusters of a process's threads with similar behaviour, without the communicating thread (ICS18,
+//! 4.2): threads are clustered before ranks.
 //!
-//! Where threads are not well separated, clusters depend on the order in which they come together. That
-//! is the order in which the threads were seen first, the same when a spool is read back; only of
-//! processes with more than [`MOST_WAITING`] threads it is also that in which they ended.
+//! If threads are not well separated, clusters depend on the order of merging. Threads are merged
+//! in the order in which they were first seen, which is reproduced when a spool is read back. In
+//! processes with more than [`MOST_WAITING`] threads, clusters also depend on the order in which
+//! threads ended.
 
 use super::Keys;
 use plimsoll_trees::{Cluster, Node, Pruned, clustered, merge_sets, most_clusters, prune_to};
 
-/// Most threads that wait to be compared with each other.
+/// Maximum number of threads that wait for comparison.
 const MOST_WAITING: usize = 128;
 
-/// Most nodes of the course of one of them: a process may have many, and they go from node to node.
+/// Maximum number of nodes of one thread's tree: a process may have many threads, and their trees
+/// are sent between nodes.
 const MOST_NODES: usize = 1 << 11;
 
-/// The finished courses of a process's threads.
+/// Temporal context trees of a process's finished threads.
 #[derive(Default)]
 pub(crate) struct Crew {
     clusters: Vec<Cluster>,
@@ -23,7 +25,8 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Takes in the thread that was seen as the `number`th one.
+    /// Adds the tree of a finished thread. `number` is its position in the order in which threads
+    /// were first seen.
     pub(crate) fn add(&mut self, number: u32, mut course: Node, keys: &Keys) {
         prune_to(&mut course, MOST_NODES, &mut Pruned::default());
         self.waiting.push((number, course));
@@ -33,7 +36,7 @@ impl Crew {
         }
     }
 
-    /// Compares all that were taken in.
+    /// Clusters all threads added since the last comparison.
     pub(crate) fn compare(&mut self, keys: &Keys) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|(number, _)| *number);
@@ -46,12 +49,12 @@ impl Crew {
         }
     }
 
-    /// The clusters of those that were compared, by ascending lowest number.
+    /// Returns the clusters of all compared threads, ordered by their lowest thread number.
     pub(crate) fn clusters(&self) -> &[Cluster] {
         &self.clusters
     }
 
-    /// Memory in use, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let waiting: usize = self.waiting.iter().map(|(_, course)| course.bytes()).sum();
         (waiting + self.clusters.iter().map(Cluster::bytes).sum::<usize>()) as u64
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
     use plimsoll_trees::{Frame, Key, Lca, Limits, Moment, TreeBuilder};
 
-    /// A thread that spends so long in each of three functions.
+    /// Builds the tree of a thread that spends the given times in three functions.
     fn course(times: [u64; 3], keys: &Keys) -> Node {
         let limits = Limits { period: 10, nodes: 1 << 10, iteration_nodes: 1 << 8 };
         let mut builder = TreeBuilder::new(Key(0), 0, limits);

@@ -1,4 +1,5 @@
-//! What the keys of a temporal context tree stand for, and which of them can follow which.
+//! Meaning of the keys of temporal context trees, and the order in which keys can follow each
+//! other.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -13,82 +14,85 @@ use crate::tree::{self, IdMap, RawId, Tree};
 use plimsoll_binary::{Address, Child, Function, LoopId};
 use plimsoll_trees::{ControlFlow, Frame, Key};
 
-/// The thread.
+/// Key of the thread, the root of its tree.
 pub(super) const ROOT: Key = Key(0);
 
-/// Most answers that are kept; beyond it they are forgotten and found again.
+/// Maximum number of cached control-flow answers; a full cache is cleared.
 const MOST_ANSWERS: usize = 1 << 12;
 
-/// What was called.
+/// Target of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Callee {
-    /// A wrapped call, by its id.
+    /// Wrapped call, by its id.
     Wrapped(u64),
-    /// A function, by its place in [`Keys::functions`].
+    /// Function, by its index in [`Keys::functions`].
     Function(u32),
-    /// Code of which nothing is known.
+    /// Unknown code.
     Unknown,
 }
 
-/// What a key stands for.
+/// Tree node that a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Entry {
     Root,
-    /// A call, by the address id of its site.
+    /// Call, by the address id of its site (`None` for the outermost), and its target.
     Call(Option<u32>, Callee),
-    /// A loop of a function.
+    /// Loop, by the index of its function and its id there.
     Loop(u32, LoopId),
-    /// A place, by its address id.
+    /// Sampled address, by its address id.
     Leaf(u32),
 }
 
-/// What a key is to its caller.
+/// Meaning of a key within its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// A call, by the address id of its site; none for the outermost.
+    /// Call, by the address id of its site; `None` for the outermost call.
     Call(Option<u32>),
-    /// A loop, by how many loops of its function are around it.
+    /// Loop, by the number of loops of its function around it.
     Loop(usize),
-    /// A place in the code, by its address id.
+    /// Sampled address, by its address id.
     Place(u32),
 }
 
-/// Where an address lies.
+/// Location of an address in the code.
 struct Spot {
     callee: Callee,
-    /// In the module's file, within the instruction.
+    /// Address in the module's file, inside the instruction.
     address: u64,
-    /// It is that of a call.
+    /// Set if the instruction is a call.
     is_call: bool,
-    /// The loops around it, outermost first.
+    /// Loops around the address, outermost first.
     loops: Box<[LoopId]>,
 }
 
-/// The frames of an address on the stack that was called from a site.
+/// Tree frames of an address on the stack that was called from a given site.
 struct Expansion {
     outer: Box<[Frame]>,
-    /// The place itself.
+    /// Frame of the sampled address itself.
     leaf: Option<Frame>,
 }
 
-/// What a key stands for, by what does not depend on which was seen first: a kind, and up to four numbers.
+/// Identity of a key that does not depend on the order in which keys were created: a kind and up to
+/// four numbers.
 type Name = (u8, u64, u64, u64, u64);
 
-/// All keys of the trees of a process.
+/// Keys of all trees of a process.
 pub(crate) struct Keys {
     entries: Vec<Entry>,
     ids: HashMap<Entry, Key>,
-    /// With the number of the process's module that each is in.
+    /// Functions, each with the number of its module in the process.
     functions: Vec<(u32, Arc<Function>)>,
-    /// By where they lie in memory: they are held here, so nothing else comes to lie there.
+    /// Index into `functions` by the address of the [`Function`] in memory. `functions` keeps them
+    /// alive, so the addresses are not reused.
     known: HashMap<usize, u32>,
     spots: IdMap<u32, Spot>,
     expansions: Vec<Expansion>,
-    /// Their numbers, counted from 1: by site and id of the address, and by raw context, where 0 stands for
-    /// none yet.
+    /// Expansion numbers, counted from 1. `by_pair`: by call site and address id. `by_node`: by raw
+    /// context; 0 means not expanded yet.
     by_pair: IdMap<u64, u32>,
     by_node: Vec<u32>,
-    /// What was asked of the control flow: the same few questions, at each comparison of two iterations.
+    /// Cache of control-flow answers: each comparison of two iterations asks the same few
+    /// questions.
     answers: RefCell<IdMap<(u32, u32, u32), bool>>,
 }
 
@@ -109,8 +113,8 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// Adds the frames of a raw context inside its caller's: what was called, the loops in it, and
-    /// where it `is_leaf` the place itself.
+    /// Appends the tree frames that a raw context adds to its caller: the call, the loops around
+    /// the address and, with `is_leaf`, the address itself.
     pub(super) fn expand(
         &mut self,
         node: RawId,
@@ -128,15 +132,17 @@ impl Keys {
         }
     }
 
-    /// The innermost loop around a raw context in the function that holds it, or the call of that function;
-    /// `None` as long as no temporal context tree has come through the context.
+    /// Returns the innermost loop around a raw context within its function, or the call of that
+    /// function if there is no such loop; `None` until a temporal context tree has passed through
+    /// the context.
     pub(crate) fn innermost(&self, node: RawId) -> Option<Key> {
         let number = *self.by_node.get(node as usize)?;
         let expansion = self.expansions.get((number as usize).checked_sub(1)?)?;
         expansion.outer.last().map(Frame::key)
     }
 
-    /// The number of a context's expansion, counted from 1.
+    /// Returns the number of a context's expansion, counted from 1, and creates the expansion if
+    /// needed.
     fn find(&mut self, node: RawId, tree: &Tree, sources: &mut Sources<'_>) -> u32 {
         let (outer, id) = (tree.parent(node), tree.address(node));
         let site = (outer != tree::ROOT).then(|| tree.address(outer));
@@ -176,8 +182,8 @@ impl Keys {
         Expansion { outer: outer.into(), leaf }
     }
 
-    /// What a node under a site of its caller stands for: a call by where it is made, or a loop by how many
-    /// loops of its function are around it, or a place in the code by its address id.
+    /// Returns the meaning of a node under a call site of its caller: a call by its site, a loop by
+    /// the number of loops of its function around it, or a sampled address by its id.
     pub(super) fn meaning(&self, key: Key) -> Option<Meaning> {
         match *self.entries.get(key.0 as usize)? {
             Entry::Root => Some(Meaning::Call(None)),
@@ -190,7 +196,8 @@ impl Keys {
         }
     }
 
-    /// Where the function begins that a call calls, in its module's file.
+    /// Returns the entry address, in the module's file, of the function that a call targets; `None`
+    /// for other keys and for calls of no known function.
     pub(super) fn entry(&self, key: Key) -> Option<u64> {
         match *self.entries.get(key.0 as usize)? {
             Entry::Call(_, Callee::Function(function)) => {
@@ -200,8 +207,8 @@ impl Keys {
         }
     }
 
-    /// Whether an address that was on the stack lies in what a key stands for, provided that its caller is
-    /// the same.
+    /// Returns whether an address that was on the stack lies within the node of `key`, provided
+    /// that both have the same caller.
     pub(super) fn holds(&self, key: Key, id: u32) -> bool {
         let (Some(entry), Some(spot)) = (self.entries.get(key.0 as usize), self.spots.get(&id))
         else {
@@ -217,8 +224,9 @@ impl Keys {
         }
     }
 
-    /// Where a call or a loop stands in the code of the function that holds it, in an order in which nothing
-    /// comes before what can run before it without a back edge ([`Function::position`]).
+    /// Returns the position of a call or a loop in the code of the function that contains it.
+    /// Positions are ordered such that no node precedes one that can run before it without a back
+    /// edge ([`Function::position`]).
     pub(super) fn position(&self, key: Key) -> Option<u64> {
         let function = match *self.entries.get(key.0 as usize)? {
             Entry::Call(site, _) => match self.spots.get(&site?)?.callee {
@@ -231,10 +239,10 @@ impl Keys {
         self.functions[function as usize].1.position(self.child(key)?)
     }
 
-    /// Calls that a function may have made and returned from on its shortest way from one address on the
-    /// stack to another, by their addresses in its module's file; `None` where nothing can be said. Without
-    /// `from`, it was called meanwhile, and without `to` it has returned. A call in a loop of which nothing
-    /// was seen is none of them: how often it was made nobody knows.
+    /// Returns the calls that a function may have made and returned from on its shortest path from
+    /// one address on the stack to another, as addresses in its module's file; `None` if that is
+    /// unknown. Without `from`, the function was called meanwhile; without `to`, it has returned.
+    /// Calls in a loop without a sample are left out, because the number of iterations is unknown.
     pub(crate) fn passed(&self, from: Option<u32>, to: Option<u32>) -> Option<Vec<u64>> {
         let spot = |id: Option<u32>| id.and_then(|id| self.spots.get(&id));
         let (one, other) = (spot(from), spot(to));
@@ -257,8 +265,8 @@ impl Keys {
         if goes_around && around.is_none() {
             return None;
         }
-        // Loops that it has left are finished from where it was, those that it has entered begun up to
-        // where it is.
+        // Loops that were left are completed from the address `from` on; loops that were entered
+        // have run up to the address `to`.
         let within = |spot: Option<&Spot>| -> Vec<LoopId> {
             let loops = spot.into_iter().flat_map(|spot| function.loops_around(spot.address));
             loops.take_while(|it| Some(*it) != around).collect()
@@ -283,7 +291,7 @@ impl Keys {
                 _ => false,
             }
         };
-        // The call that it is in has not returned.
+        // The call open at `to` has not returned.
         let open = other
             .filter(|other| other.is_call)
             .and_then(|other| function.calls().iter().rev().find(|call| **call <= other.address));
@@ -291,12 +299,12 @@ impl Keys {
         Some(calls.copied().filter(is_passed).collect())
     }
 
-    /// All functions but the first `known`, each with the number of its module.
+    /// Returns all functions without the first `known` ones, each with the number of its module.
     pub(crate) fn functions_since(&self, known: usize) -> &[(u32, Arc<Function>)] {
         self.functions.get(known..).unwrap_or_default()
     }
 
-    /// Memory in use, roughly; functions belong to their modules.
+    /// Approximate memory use in bytes, without functions, which are counted with their modules.
     pub(crate) fn bytes(&self) -> u64 {
         let each = size_of::<Entry>() * 2 + size_of::<Key>();
         let spots = self.spots.capacity() * (size_of::<Spot>() + 4);
@@ -378,7 +386,7 @@ impl Keys {
         }
     }
 
-    /// [`ControlFlow::precedes`], found out.
+    /// Computes [`ControlFlow::precedes`] without the cache.
     fn can_precede(&self, parent: Key, one: Key, other: Key) -> bool {
         let (function, around) = match self.entries.get(parent.0 as usize) {
             Some(Entry::Call(_, Callee::Function(function))) => (*function, None),
@@ -405,7 +413,7 @@ impl ControlFlow for Keys {
         answer
     }
 
-    /// The same whichever thread came where first.
+    /// Compares keys independently of the order in which threads created them.
     fn order(&self, one: Key, other: Key) -> Ordering {
         self.name(one).cmp(&self.name(other)).then(one.cmp(&other))
     }

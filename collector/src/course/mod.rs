@@ -1,7 +1,8 @@
-//! The course of a thread: its temporal context tree (ICS18, 3.1), told by the replay of its records.
+//! Temporal context tree of a thread (ICS18, 3.1), built during the replay of its records.
 //!
-//! A frame that a record keeps is the same call still running: so if the outermost k frames stay, the
-//! function that the next one is in stays, too, though it is now at another place in its code.
+//! A frame that a record keeps is the same activation as before. Therefore, if the outermost k
+//! frames stay, the function that contains frame k + 1 also stays, although it is now at another
+//! address.
 
 mod courses;
 mod crew;
@@ -18,38 +19,39 @@ pub(crate) use crew::Crew;
 pub(crate) use keys::Keys;
 pub(crate) use terms::{passed, told};
 
-/// Memory that a node of the tree takes, in bytes: for the bound on their number.
+/// Estimated memory of a tree node, in bytes; used to bound the number of nodes.
 const NODE_BYTES: u64 = 120;
-/// Most nodes of one iteration.
+/// Maximum number of nodes of one iteration.
 const ITERATION_NODES: usize = 256;
-/// So many frames at the outer end of a stack are never marked: whether they stayed is only known by
-/// their looks.
+/// Number of frames at the outer end of a stack that are never marked. Whether these frames
+/// returned between two samples is only known from their addresses.
 const UNMARKED: u32 = 3;
 
-/// Where what addresses stand for is looked up.
+/// Tables from which addresses are resolved.
 pub(crate) struct Sources<'a> {
     pub(crate) tables: &'a dyn Tables,
     pub(crate) structures: &'a mut Structures,
 }
 
-/// The course of a thread.
+/// Temporal context tree of one thread, under construction.
 pub(crate) struct Course {
     builder: Option<TreeBuilder>,
-    /// For each frame of the stack, how many frames of the tree are outside of its function's, and that one.
+    /// For each frame of the stack: the number of tree frames outside its function, and the tree
+    /// frame of the function.
     outside: Vec<(usize, Frame)>,
-    /// Raw contexts and frames that a record adds: room that is used again.
+    /// Raw contexts and tree frames that a record adds; buffers reused between records.
     added: Vec<RawId>,
     frames: Vec<Frame>,
-    /// They are not what the next record builds upon.
+    /// Records were lost: `outside` does not match the producer's stack until a full stack arrives.
     is_unsure: bool,
     begin: u64,
-    /// Stamps that did not count so far.
+    /// Stamps excluded so far, such as pauses.
     paused: u64,
     nodes: usize,
 }
 
 impl Course {
-    /// A course that begins at a stamp, with a bound on the memory for it.
+    /// Creates a tree that begins at stamp `begin` and uses about `memory_bytes` at most.
     pub(crate) fn new(begin: u64, memory_bytes: u64) -> Self {
         let nodes = (memory_bytes / NODE_BYTES).clamp(1 << 10, 1 << 24) as usize;
         Self {
@@ -64,8 +66,9 @@ impl Course {
         }
     }
 
-    /// The stack is now that of a raw context, of which the outermost `kept` frames have stayed; `when` as
-    /// for a [`TreeBuilder`]. `leaf`: its last frame is where the thread was seen, not a call.
+    /// Applies a stack change: the stack is now that of raw context `node`, with the outermost
+    /// `kept` frames unchanged. `when` is (earliest, at, latest) as for a [`TreeBuilder`]. `leaf`:
+    /// the last frame is the sampled address, not a call.
     #[allow(clippy::too_many_arguments, reason = "they are what a record says")]
     pub(crate) fn stand(
         &mut self,
@@ -79,7 +82,7 @@ impl Course {
         sources: &mut Sources<'_>,
     ) {
         let (earliest, at, latest) = when;
-        // What builds upon a stack that is not known is not known either.
+        // Frames kept from an unknown stack are unknown.
         let builds_upon = kept > 0 && self.is_unsure;
         self.is_unsure = builds_upon;
         if latest < self.begin || builds_upon {
@@ -91,14 +94,14 @@ impl Course {
         let builder =
             self.builder.get_or_insert_with(|| TreeBuilder::new(keys::ROOT, begin, limits));
         let kept = if fresh { 0 } else { (kept as usize).min(self.outside.len()) };
-        // What a wrapped call does inside is not the user's.
+        // Frames inside a wrapped call are not the user's.
         let (node, leaf) = match tree.outermost_call(node) {
             Some(call) => (call, false),
             None => (node, leaf),
         };
         let depth = tree.depth(node) as usize;
         let kept = kept.min(depth);
-        // What stays in the tree: all of the frames that stay, and the function of the next.
+        // The kept tree frames: those of all frames that stay, and the function of the next frame.
         let goes_on = self.outside.get(kept).copied().filter(|_| kept < depth);
         let held = self.outside.get(kept).map_or_else(|| builder.depth(), |(held, _)| *held);
         self.outside.truncate(kept);
@@ -115,7 +118,7 @@ impl Course {
             self.outside.push((held + outside, self.frames[outside]));
         }
         let frames = &self.frames[..];
-        // The function goes on, if it is one.
+        // The function continues if the frame that now follows is in the same function.
         let same = goes_on.is_some_and(|(_, frame)| frames.first() == Some(&frame));
         let (lca, added) = if same { (held + 1, &frames[1..]) } else { (held, frames) };
         let lca = if (kept as u32) < UNMARKED { Lca::at_least(lca) } else { Lca::exactly(lca) };
@@ -124,7 +127,7 @@ impl Course {
         builder.change(lca, added, when, keys);
     }
 
-    /// The call of a raw context has returned, which was innermost.
+    /// Removes the innermost call, at raw context `node`, which returned at stamp `at`.
     pub(crate) fn leave(&mut self, node: RawId, at: u64, tree: &Tree, keys: &Keys) {
         if self.is_unsure || tree.depth(node) as usize != self.outside.len() {
             return; // one within another wrapped call
@@ -135,23 +138,24 @@ impl Course {
         builder.change(Lca::exactly(held), &[], Moment::exact(at), keys);
     }
 
-    /// Nothing is known of the stack until all of it is said again. Then what looks the same is the same.
+    /// Marks the stack as unknown until a full stack arrives. Frames that look the same then are
+    /// assumed to be the same.
     pub(crate) fn lose(&mut self) {
         self.is_unsure = true;
     }
 
-    /// So many stamps do not count.
+    /// Excludes `stamps` from the time of the tree.
     pub(crate) fn pause(&mut self, stamps: u64) {
         self.paused = self.paused.saturating_add(stamps);
     }
 
-    /// The tree of the whole course, which ends at a stamp.
+    /// Returns the finished tree, which ends at stamp `end`; `None` if no stack was applied.
     pub(crate) fn finish(&mut self, end: u64, keys: &Keys) -> Option<Node> {
         let end = end.max(self.begin).saturating_sub(self.paused);
         Some(self.builder.take()?.finish(end, keys).0)
     }
 
-    /// Memory in use, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.builder.as_ref().map_or(0, |builder| builder.bytes() as u64)
     }

@@ -1,5 +1,6 @@
-//! The finished course in the user's terms: its keys stand for contexts, its times are nanoseconds, and
-//! what lies within a function outside of calls and loops is the function's own.
+//! Conversion of a finished temporal context tree to the user's terms: keys refer to calling
+//! contexts, times are in nanoseconds, and code of a function outside calls and loops is merged
+//! into the function itself.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -13,22 +14,22 @@ use crate::profile::{CourseKey, NodeId};
 use crate::tree::{ROOT, RawId, Tree};
 use plimsoll_trees::{Content, Key, Node, Terms};
 
-/// What the keys of courses stand for among the raw contexts.
+/// Mapping from tree keys to raw contexts.
 struct RawTerms<'a> {
     keys: &'a Keys,
     tree: &'a Tree,
-    /// Raw contexts by the one around them and their address ids; ascending. The whole
-    /// tree is gone through for it, so only where a node has no address that leads to its context.
+    /// All raw contexts as (parent, address id, context), ascending. Building the list visits the
+    /// whole raw tree, so it is done only if a node has no address that leads to its context.
     inner: OnceCell<Vec<(RawId, u32, RawId)>>,
 }
 
-/// The raw contexts that courses pass through.
+/// Collects the raw contexts that trees pass through.
 struct Passed<'a> {
     raw: RawTerms<'a>,
     contexts: Vec<RawId>,
 }
 
-/// What keys stand for to the user.
+/// Mapping from tree keys to the user's contexts.
 struct UserTerms<'a, 'c> {
     raw: RawTerms<'a>,
     addresses: &'a Addresses,
@@ -38,7 +39,7 @@ struct UserTerms<'a, 'c> {
     ids: HashMap<(Option<NodeId>, u64), Key>,
 }
 
-/// The raw contexts that courses pass through, whether or not any time was booked there.
+/// Returns the raw contexts that the trees pass through, whether or not time was charged to them.
 pub(crate) fn passed<'n>(
     courses: impl IntoIterator<Item = &'n Node>,
     keys: &Keys,
@@ -51,7 +52,8 @@ pub(crate) fn passed<'n>(
     terms.contexts
 }
 
-/// Courses in the terms of `contexts`, which must be those of `tree`, and what their keys stand for then.
+/// Converts trees to the terms of `contexts`, which must be built from `tree`. Returns the
+/// converted trees, and the meaning of their keys, indexed by key.
 pub(crate) fn told<'n>(
     courses: impl IntoIterator<Item = &'n Node>,
     keys: &Keys,
@@ -82,10 +84,12 @@ impl<'a> RawTerms<'a> {
         Self { keys, tree, inner: OnceCell::new() }
     }
 
-    /// The raw context of the call site of the function that a call or a loop lies in, under that of what is
-    /// around, and one within it; `None` where that is not known, and of places.
+    /// Returns the raw context of the call site of the function that contains a call or a loop,
+    /// given the raw context `around` it, and one raw context within the call or loop. Returns
+    /// `None` for places, and if no such context is known.
     fn of(&self, around: RawId, node: &Node) -> Option<(RawId, RawId)> {
-        // What has no time may lie behind the end of the run, which was not known when it happened.
+        // A node without time may lie after the end of the run, which was unknown when it was
+        // recorded.
         let key = Some(node.key()).filter(|_| node.duration() > 0)?;
         let site = match self.keys.meaning(key)? {
             Meaning::Call(site) => site.map_or(Some(ROOT), |site| self.tree.inner(around, site))?,
@@ -95,13 +99,13 @@ impl<'a> RawTerms<'a> {
         Some((site, self.context_in(site, node)?))
     }
 
-    /// A raw context of an address in a call or a loop that a function makes at `site`.
+    /// Returns a raw context of an address in a call or a loop that a function makes at `site`.
     fn context_in(&self, site: RawId, node: &Node) -> Option<RawId> {
         let known = self.address_in(node).and_then(|address| self.tree.inner(site, address));
         known.or_else(|| self.contexts_in(site, node.key()).next())
     }
 
-    /// An address that a node was seen at, directly in its function.
+    /// Returns an address at which a node was sampled, directly in its function.
     fn address_in(&self, node: &Node) -> Option<u32> {
         let among = |nodes: &[Node]| {
             nodes.iter().find_map(|node| match self.keys.meaning(node.key())? {
@@ -119,7 +123,7 @@ impl<'a> RawTerms<'a> {
         }
     }
 
-    /// The raw contexts under `site` whose addresses lie in what a key stands for.
+    /// Returns the raw contexts under `site` with addresses inside the call or loop of `key`.
     fn contexts_in(&self, site: RawId, key: Key) -> impl Iterator<Item = RawId> + '_ {
         let inner = self.inner.get_or_init(|| {
             let place = |raw: RawId| (self.tree.parent(raw), self.tree.address(raw), raw);
@@ -145,7 +149,7 @@ impl Terms for Passed<'_> {
 }
 
 impl Terms for UserTerms<'_, '_> {
-    /// The raw context of the call site of the function that a node lies in.
+    /// Raw context of the call site of the function that contains a node.
     type Place = RawId;
 
     fn node(&mut self, around: RawId, node: &Node) -> Option<(RawId, Key)> {
@@ -157,7 +161,8 @@ impl Terms for UserTerms<'_, '_> {
                 let node = self.contexts.place(within).map(|place| place.called);
                 let site = match site {
                     Some(site) => self.addresses.named(site).map(|named| named.offset),
-                    // Nobody called it: what it is tells it from others.
+                    // An outermost call has no call site; its entry address distinguishes it from
+                    // others.
                     None => keys.entry(key),
                 };
                 let site = site.unwrap_or(0);
@@ -165,7 +170,7 @@ impl Terms for UserTerms<'_, '_> {
             }
             Meaning::Loop(depth) => {
                 let node = self.contexts.loop_around(within, depth);
-                // A loop that lies outside of the user's contexts is none to the user.
+                // A loop outside the user's contexts is left out.
                 node?;
                 Some((raw, self.key(CourseKey { node, site: 0, position })))
             }

@@ -1,22 +1,23 @@
-//! What one file of a spool says beside records.
+//! Contents of one file of a spool other than records.
 
 use std::collections::BTreeMap;
 
 use crate::spooling::meta::{Meta, Status};
 use plimsoll_spool::{Address, Kind, Step};
 
-/// What one file says beside records.
+/// Contents of one file other than records.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) values: Vec<Meta>,
-    /// The latest of each process.
+    /// Latest status of each process.
     pub(super) statuses: BTreeMap<u32, Status>,
     pub(super) note: Option<serde_json::Value>,
     pub(super) addresses: Vec<(u32, u32, Vec<Address>)>,
     pub(super) damages: Vec<String>,
-    /// The last round that it is whole of, and where it says so.
+    /// Last complete round of the file, and the offset of the frame that says so.
     pub(super) round: Option<(u32, u64)>,
-    /// The round that it is the journal of, and what its streams go on from.
+    /// Round of the journal, and for each stream the number of the frame from which the journal
+    /// continues it.
     pub(super) journal: Option<(u32, Vec<(u32, u32)>)>,
 }
 

@@ -1,49 +1,48 @@
-//! The processes of a spool: how long each of them lived, and how long its run counts.
+//! Processes of a spool: their lifetimes, and the part of their run that counts.
 
 use std::io::{Read, Seek};
 
 use super::Digest;
 use super::recorded::Process;
 
-/// A process in a spool.
+/// Process in a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpooledProcess {
-    /// Its number, in the order in which processes were attached.
+    /// Process number, in the order of attachment.
     pub number: u32,
     /// Process id.
     pub pid: u32,
-    /// It came to its end while it was collected.
+    /// Set if the process ended while it was collected.
     pub ended: bool,
-    /// It died, or ended before its time, while others of its node were collected.
+    /// Set if the process died or ended prematurely while others of its node were collected.
     pub died: bool,
-    /// Its end; if that is not known, when it was last read.
+    /// End of the process; if unknown, the time at which it was last read.
     pub last: Moment,
 }
 
-/// A moment in the run of a process.
+/// Moment in the run of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
     /// Time since the begin of the run, in nanoseconds.
     pub at_ns: u64,
-    /// The counter, which is the same one for all processes of a spool.
+    /// Counter value as a stamp; all processes of a spool share one counter.
     pub stamp: u64,
 }
 
 impl<R: Read + Seek> Digest<R> {
-    /// Its processes.
+    /// Returns the processes of the spool.
     pub fn processes(&self) -> Vec<SpooledProcess> {
         self.processes.iter().filter_map(|(number, process)| process.describe(*number)).collect()
     }
 
-    /// The run of a process ends at this moment of another process of the spool, which died, at the
-    /// latest.
+    /// Limits the run of a process to `stamp`, at which another process of the spool died.
     pub fn end_at(&mut self, number: u32, stamp: u64) {
         if let Some(process) = self.processes.get_mut(&number) {
             process.cut = Some(stamp);
         }
     }
 
-    /// The run of a process ends so many nanoseconds after its begin at the latest.
+    /// Limits the run of a process to `at_ns` nanoseconds after its begin.
     pub fn end_after(&mut self, number: u32, at_ns: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         if let Some(status) = &process.status {
@@ -54,7 +53,7 @@ impl<R: Read + Seek> Digest<R> {
 }
 
 impl Process {
-    /// `None` if the state of the process is lost.
+    /// Returns the description of the process; `None` if its state is lost.
     fn describe(&self, number: u32) -> Option<SpooledProcess> {
         let (meta, status) = (self.meta.as_ref()?, self.status.as_ref()?);
         let stamp = status.end.or(status.died).unwrap_or(status.read);

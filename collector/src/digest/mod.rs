@@ -1,4 +1,4 @@
-//! A spool, read back: the records of its processes, replayed by the code that replays rings.
+//! Reader of spools: replays the records of a spool's processes with the code that replays rings.
 
 mod contents;
 mod lives;
@@ -29,23 +29,23 @@ pub use lives::{Moment, SpooledProcess};
 use reading::Reading;
 use recorded::{Process, Recorded};
 
-/// Most addresses of a process that are believed.
+/// Maximum number of addresses of a process accepted from a spool.
 const MOST_ADDRESSES: usize = plimsoll_wire::segment::MAX_ADDRESSES;
-/// Memory that a process may take here, whatever it could there.
+/// Maximum memory of a process here, whatever its budget was when it was recorded.
 const MOST_MEMORY_BYTES: u64 = 1 << 30;
-/// Damages that are told one by one.
+/// Maximum number of damages listed individually.
 const MOST_DAMAGES: usize = 20;
 
-/// The spool of one collector, and its journal where it has left one.
+/// Spool of one collector, and its journal if the collector left one.
 pub struct Digest<R = File> {
     spool: SpoolReader<R>,
-    /// Its frames of records before this offset count.
+    /// Offset up to which frames of records in the spool are used.
     until: u64,
     journal: Option<Journal<R>>,
     bytes: u64,
     processes: BTreeMap<u32, Process>,
     note: Option<serde_json::Value>,
-    /// Numbers of wrapped calls, as they are here.
+    /// Call ids of this build, keyed by the call ids in the spool.
     calls: BTreeMap<CallId, CallId>,
     damages: Vec<String>,
     structures: Structures,
@@ -53,11 +53,11 @@ pub struct Digest<R = File> {
 
 struct Journal<R> {
     reader: SpoolReader<R>,
-    /// What its streams go on from.
+    /// Number of the next frame of each stream: the journal continues the spool from there.
     next: BTreeMap<u32, u32>,
 }
 
-/// Spools in a folder, in the order of their names: what [`Digest::open`] takes.
+/// Returns the spools in a folder, sorted by name, as input for [`Digest::open`].
 pub fn spools(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -71,7 +71,7 @@ pub fn spools(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 impl Digest {
-    /// Opens a spool, and reads all of it but the records.
+    /// Opens a spool and its journal, and reads everything except records.
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
         let journal = path.with_extension(JOURNAL);
         let journal = if journal.exists() { Some(open_regular(&journal)?) } else { None };
@@ -80,7 +80,7 @@ impl Digest {
 }
 
 impl<R: Read + Seek> Digest<R> {
-    /// Reads a spool, and its journal if it has one, but not their records.
+    /// Reads a spool and its journal, if there is one, except for their records.
     pub fn new(mut spool: R, journal: Option<R>) -> Result<Self, SpoolError> {
         let bytes = spool.seek(SeekFrom::End(0))?;
         let mut digest = Self {
@@ -97,42 +97,44 @@ impl<R: Read + Seek> Digest<R> {
         let round = digest.read_spool()?;
         match journal.map(SpoolReader::new) {
             Some(Ok(reader)) => digest.read_journal(reader, round)?,
-            // It was just begun anew, or never written: all there is stands in the spool.
+            // The journal was just restarted or never written: all data is in the spool.
             None | Some(Err(SpoolError::NotASpool)) => {}
             Some(Err(error)) => digest.damaged(format!("its journal: {error}")),
         }
         Ok(digest)
     }
 
-    /// The last note that was added.
+    /// Returns the note that was added last.
     pub fn note(&self) -> Option<&serde_json::Value> {
         self.note.as_ref()
     }
 
-    /// Whether its writer has ended it in order: else its last frames may be missing.
+    /// Returns whether the writer ended the spool in order; otherwise its last frames may be
+    /// missing.
     pub fn is_orderly(&self) -> bool {
         self.spool.orderly()
     }
 
-    /// Bytes on disk.
+    /// Returns the size on disk in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What could not be read so far, a sentence each.
+    /// Returns what could not be read so far, one sentence each.
     pub fn damages(&self) -> &[String] {
         &self.damages
     }
 
-    /// Frames of records, for telling how far a replay has come.
+    /// Returns the number of frames of records, to report the progress of a replay.
     pub fn frames(&self) -> u64 {
         let journal = self.journal.iter().flat_map(|journal| journal.reader.frames());
         let all = self.spool.frames().iter().chain(journal);
         all.filter(|frame| matches!(frame.stream.kind, Kind::Records | Kind::Ring)).count() as u64
     }
 
-    /// The run of one process: what its collector has made of it, or would have. `progress` hears of
-    /// each frame with the number of its records. `None` for a number that no process has.
+    /// Returns the profile of one process: the profile that its collector made, or would have made.
+    /// `progress` is called for each frame with the number of its records. Returns `None` for an
+    /// unknown process number.
     pub fn profile(
         &mut self,
         number: u32,
@@ -177,7 +179,8 @@ impl<R: Read + Seek> Digest<R> {
             }
             self.replay_thread(*stream, &mut thread, &mut history, &setting, progress)?;
             booked = booked.max(thread.replay.booked().unwrap_or(0));
-            // As while the job ran: what only living threads need is given back.
+            // As in the running job, closing an ended thread frees the state that only live threads
+            // need.
             if let Some(ended) = process.ends.get(stream) {
                 let (end, last) = (ended.end, &ended.last);
                 history.close(&mut thread, last, end, &setting, &mut self.structures);
@@ -196,14 +199,15 @@ impl<R: Read + Seek> Digest<R> {
         history.finish(status.main.is_some(), end);
         history.name_used(&tables, &mut self.structures);
         history.drop_given_up(&self.structures);
-        // Which threads lived in the run is not seen from their records alone.
+        // The number of threads in the run cannot be derived from their records alone.
         history.threads = status.threads;
         history.unread = history.unread.saturating_add(status.unread);
         history.counts.record_bytes = status.record_bytes;
         Ok(Some(history.profile(end, setting.period, &status.facts)))
     }
 
-    /// Makes known what the spool says of functions: their code may be gone, or be another build's.
+    /// Registers the functions stored in the spool: their binaries may be gone, or belong to
+    /// another build.
     fn give_functions(&mut self) {
         for process in self.processes.values_mut() {
             for told in std::mem::take(&mut process.functions) {
@@ -245,7 +249,8 @@ impl<R: Read + Seek> Digest<R> {
         if journal.next.get(&stream).is_some_and(|goes_on_from| *goes_on_from != next) {
             reading.lose();
         }
-        // What the thread's records go on from, or of an earlier build all that came since.
+        // Snapshot that the thread's records continue from; in spools of earlier builds, all later
+        // records.
         let mut walk = journal.reader.walk_stream(records);
         while let Some(step) = walk.next()? {
             match step {
@@ -263,8 +268,8 @@ impl<R: Read + Seek> Digest<R> {
         Ok(())
     }
 
-    /// Reads what the spool says beside records; returns the last round that it is whole
-    /// of, and where it says so.
+    /// Reads everything in the spool except records. Returns the last complete round, and the
+    /// offset of the frame that says so.
     fn read_spool(&mut self) -> Result<(u32, u64), SpoolError> {
         let mut found = Found::default();
         let mut walk = self.spool.walk();
@@ -286,10 +291,10 @@ impl<R: Read + Seek> Digest<R> {
         while let Some(step) = walk.next()? {
             found.take(&step);
         }
-        // Of an earlier round, all is in the spool.
+        // The journal of an earlier round is contained in the spool.
         if let Some((of, next)) = found.journal.take().filter(|(of, _)| *of > round) {
             if of == round + 1 {
-                // What the spool has beyond its round, the journal has, too.
+                // The journal also holds what the spool has after its last complete round.
                 self.until = until;
             }
             self.journal = Some(Journal { reader, next: next.into_iter().collect() });
@@ -356,7 +361,7 @@ impl<R: Read + Seek> Digest<R> {
         found.damages.into_iter().for_each(|damage| self.damaged(damage));
     }
 
-    /// As if the spool were read on another machine, which has other files.
+    /// Simulates reading the spool on a machine with other files.
     #[cfg(test)]
     pub(crate) fn move_modules(&mut self) {
         let modules = self.processes.values_mut().flat_map(|process| process.modules.values_mut());

@@ -1,4 +1,4 @@
-//! The records of a thread, read frame by frame past what is damaged.
+//! Reader of a thread's records, frame by frame, skipping damaged frames.
 
 use plimsoll_wire::record::Decoder;
 
@@ -6,18 +6,18 @@ use crate::history::{History, Setting, ThreadHistory};
 use plimsoll_binary::Structures;
 use plimsoll_spool::{Frame, Step};
 
-/// A thread whose records are read.
+/// Thread under replay, with the state that its records update.
 pub(super) struct Reading<'a, 's> {
     pub(super) thread: &'a mut ThreadHistory,
     pub(super) history: &'a mut History,
     pub(super) setting: &'a Setting<'s>,
     pub(super) structures: &'a mut Structures,
-    /// All records so far were read.
+    /// Set if all records so far were read.
     pub(super) sound: bool,
 }
 
 impl Reading<'_, '_> {
-    /// Reads a frame; returns how many records it has.
+    /// Replays a frame of records; returns their number.
     pub(super) fn frame(&mut self, frame: &Frame<'_>) -> u64 {
         let Ok(mut records) = frame.records() else {
             self.lose();
@@ -45,7 +45,8 @@ impl Reading<'_, '_> {
         all
     }
 
-    /// Reads a frame of a ring; returns how many records it has. What is lost there its collector has counted.
+    /// Replays a frame of raw ring bytes; returns the number of records. Losses in it were already
+    /// counted by the collector.
     pub(super) fn ring(&mut self, frame: &Frame<'_>) -> u64 {
         let (mut bytes, mut decoder, mut all) = (frame.payload(), Decoder::default(), 0);
         if bytes.is_empty() {
@@ -66,9 +67,10 @@ impl Reading<'_, '_> {
         all
     }
 
-    /// Something of the stream is not there.
+    /// Handles a missing or damaged part of the stream.
     pub(super) fn interrupted(&mut self, step: &Step<'_>) {
-        // Where it is not known of which stream the bytes were, a gap in the numbers tells.
+        // Damage of an unknown stream is skipped here: the gap in the frame numbers reveals the
+        // stream.
         if !matches!(step, Step::Damaged(damage) if damage.frame.is_none()) {
             self.lose();
         }

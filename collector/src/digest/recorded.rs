@@ -1,4 +1,4 @@
-//! A process as its spool tells of it, and what the numbers in its records stand for.
+//! Process as recorded in a spool, and the id tables of its records.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::spooling::meta::{
 use crate::tables::{ModuleInfo, Tables};
 use plimsoll_spool::Address;
 
-/// Most modules of a process that are believed.
+/// Maximum number of modules of a process accepted from a spool.
 const MOST_MODULES: usize = plimsoll_wire::segment::MAX_MODULES;
 
-/// What a spool says of a process.
+/// Contents of a spool for one process.
 #[derive(Default)]
 pub(super) struct Process {
     pub(super) meta: Option<ProcessMeta>,
@@ -24,11 +24,12 @@ pub(super) struct Process {
     pub(super) threads: BTreeMap<u32, ThreadMeta>,
     pub(super) ends: BTreeMap<u32, ThreadEnd>,
     pub(super) status: Option<Status>,
-    /// Stamp at which its run ends because another process of the job died.
+    /// Stamp at which the run ends because another process of the job died; `None` if no process
+    /// did.
     pub(super) cut: Option<u64>,
 }
 
-/// What the numbers in the records of a process stand for.
+/// Id tables of a process's records.
 pub(super) struct Recorded<'a> {
     pub(super) process: &'a Process,
     pub(super) calls: &'a BTreeMap<CallId, CallId>,

@@ -1,10 +1,11 @@
-//! What a collector keeps on disk of what it reads: two spools of the same streams.
+//! The recorded streams on disk: two files with the same streams.
 //!
-//! The *spool* gets large frames, about one a minute from each thread, which compress well. What has
-//! happened since stands in the *journal*, which gets every second what is new in the rings, as it is
-//! there and before it is read, and begins anew when the spool has caught up. A round of it is numbered:
-//! the spool says up to which round it is whole, the journal of which it is. So nothing is read twice,
-//! whenever the process dies; and an orderly end leaves no journal.
+//! The *spool* gets large frames, about one per minute and thread, which compress well. The
+//! *journal* holds what the spool does not contain yet: every second it gets the new bytes of the
+//! rings, as they are and before they are drained. It is emptied when the spool has caught up. Each
+//! restart of the journal begins a numbered round: the spool states up to which round it is
+//! complete, the journal states its own round. No record is therefore read twice, whenever the
+//! process dies; and a regular end leaves no journal.
 
 mod budget;
 mod keep;
@@ -34,38 +35,39 @@ pub use keep::{Kept, keep};
 pub(crate) use process::Told;
 use sink::Sink;
 
-/// What a sudden end costs, at most: records are in a file this long after they were read.
+/// Interval between flushes: the records that a sudden end of the process loses are at most this
+/// old.
 const FLUSH_EVERY: Duration = Duration::from_millis(600);
-/// How long the journal grows.
+/// Maximum duration of a round of the journal.
 const SETTLE_EVERY: Duration = Duration::from_secs(64);
-/// Columns in memory, and bytes of the journal, that make it end sooner: for each process.
+/// Bytes of columns in memory, or of the journal, per process, above which a round ends earlier.
 const HELD_BYTES: u64 = 1 << 20;
-/// Most bytes of functions in one value, in which each takes about four; what is larger is not told.
+/// Maximum bytes of functions in one value, where JSON takes about four characters per byte. Larger
+/// functions are not recorded.
 const MOST_CODE_BYTES: usize = 1 << 20;
-/// Ends of the names of a spool and of its journal.
+/// File name extensions of a spool and of its journal.
 pub(crate) const SPOOL: &str = "spool";
 pub(crate) const JOURNAL: &str = "journal";
 
-/// Says where a spool goes: the path without the end of its name. Called when there is something to
-/// write.
+/// Returns the path of a spool, without extension. Called when the first bytes are to be written.
 pub type PlaceSpool = Box<dyn FnOnce() -> io::Result<PathBuf> + Send>;
 
-/// What became of a spool.
+/// Outcome of a spool that was finished.
 #[derive(Debug, Default)]
 pub struct SpoolOutcome {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Of samples, one in two to this was kept at the end.
+    /// Subsampling level at the end: one sample in 2^`halvings` was kept.
     pub halvings: u32,
-    /// Records that are not in it.
+    /// Number of records that the spool does not contain.
     pub lost: u64,
-    /// Why it is not whole, if it is not: a sentence.
+    /// Why the spool is incomplete, as a sentence; `None` if it is complete.
     pub trouble: Option<String>,
-    /// Where it is: the path without the end of its name.
+    /// Path without extension; `None` if no file was created.
     pub path: Option<PathBuf>,
 }
 
-/// A spool that is written.
+/// A spool and its journal while they are written.
 pub(crate) struct Spooling {
     place: Option<PlaceSpool>,
     path: Option<PathBuf>,
@@ -74,29 +76,30 @@ pub(crate) struct Spooling {
     round: u32,
     processes: u32,
     threads: u32,
-    /// The latest of each process.
+    /// Latest status of each process, by its number.
     statuses: BTreeMap<u32, Status>,
-    /// New ones: those of all processes make one value, for they have most in common.
+    /// Modules not yet written. One value holds those of all processes, which have most modules in
+    /// common.
     modules: Vec<ModuleMeta>,
     names: Vec<NameMeta>,
     functions: Vec<FunctionMeta>,
-    /// Functions that were told, by where they lie in memory.
+    /// Addresses in memory of the functions already recorded.
     known_functions: HashSet<usize>,
     new_calls: Vec<(CallId, String)>,
-    /// Wrapped calls that were told.
+    /// Wrapped calls already recorded.
     calls: BTreeSet<CallId>,
     note: Option<Meta>,
     budget: Budget,
     flushed: Instant,
     settled: Instant,
-    /// There is no room for records any more.
+    /// Set when the budget is used up or no file could be created: records are refused.
     full: bool,
     refused: u64,
     trouble: Option<String>,
 }
 
 impl Spooling {
-    /// A spool that takes `limit_bytes` on disk at most.
+    /// Creates a spool that takes at most `limit_bytes` on disk.
     pub(crate) fn new(place: PlaceSpool, limit_bytes: u64) -> Result<Self, SpoolError> {
         let mut journal = counted(|| SpoolWriter::new(Sink::default()))?.uncompressed();
         counted(|| journal.meta(meta::STREAM, &Meta::Journal { round: 1, next: Vec::new() }))?;
@@ -126,7 +129,7 @@ impl Spooling {
         })
     }
 
-    /// A process begins; returns its number.
+    /// Records a new process and returns its number.
     pub(crate) fn process(&mut self, pid: u32, start_time: u64, memory_bytes: u64) -> u32 {
         let process = self.processes;
         self.processes += 1;
@@ -134,14 +137,15 @@ impl Spooling {
         process
     }
 
-    /// An address got a name.
+    /// Records the name of an address.
     pub(crate) fn name(&mut self, name: NameMeta) {
         counted(|| self.names.push(name));
     }
 
-    /// A process has come through a function of the module with this number.
+    /// Records a function that occurred in stacks of a process; `module` is the number of its
+    /// module there.
     pub(crate) fn function(&mut self, process: u32, module: u32, function: &Arc<Function>) {
-        // Functions live as long as the collector: nothing else comes to lie there.
+        // Functions live until the collector ends, so their addresses are not reused.
         if !counted(|| self.known_functions.insert(Arc::as_ptr(function).addr())) {
             return;
         }
@@ -152,12 +156,12 @@ impl Spooling {
         counted(|| self.functions.push(FunctionMeta { process, module, name, code }));
     }
 
-    /// A process has loaded a module.
+    /// Records a module that a process has loaded.
     pub(crate) fn module(&mut self, module: ModuleMeta) {
         counted(|| self.modules.push(module));
     }
 
-    /// Addresses of a process, the first of which has id `first`.
+    /// Records addresses of a process with consecutive ids from `first` on.
     pub(crate) fn addresses(&mut self, process: u32, first: u32, addresses: &[Address]) {
         let calls = addresses.iter().map(|address| address.value).filter(|value| *value != 0);
         for id in calls.filter(|value| *value < FIRST_CODE_ADDRESS) {
@@ -171,7 +175,7 @@ impl Spooling {
         });
     }
 
-    /// A thread begins, whose ticks are `period` stamps apart; returns the stream of its records.
+    /// Records a new thread with ticks every `period` stamps; returns the stream of its records.
     pub(crate) fn thread(
         &mut self,
         process: u32,
@@ -186,22 +190,22 @@ impl Spooling {
         records
     }
 
-    /// What is new in the ring of a thread: whole records, each of which is told by
-    /// [`Spooling::record`], too, when it is read. None say that the stream is to be read from its next
-    /// whole stack on.
+    /// Journals the new bytes in the ring of a thread: whole records. When they are drained, each
+    /// also goes to [`Spooling::record`]. Empty `bytes` mean that the stream is to be read from its
+    /// next whole stack on.
     pub(crate) fn ring(&mut self, stream: u32, bytes: &[u8]) {
         if !self.full {
             counted(|| self.journal.ring(stream, bytes));
         }
     }
 
-    /// Records of a thread are lost, and those after are not heeded before a whole stack.
+    /// Marks a loss of records of a thread: later ones are ignored until a whole stack.
     pub(crate) fn lose(&mut self, stream: u32) {
         self.record(stream, &Record::Lost { records: 0 });
         self.ring(stream, &[]);
     }
 
-    /// A record of a thread.
+    /// Adds a record of a thread to the spool, or counts it as refused if the spool is full.
     #[inline]
     pub(crate) fn record(&mut self, stream: u32, record: &Record<'_>) {
         if self.full {
@@ -211,31 +215,31 @@ impl Spooling {
         counted(|| self.spool.record(stream, record));
     }
 
-    /// A thread has ended, or its process has.
+    /// Records the end of a thread, or of its process.
     pub(crate) fn end_thread(&mut self, end: ThreadEnd) {
         counted(|| self.spool.end(end.records));
         self.both(&Meta::ThreadEnd(end));
     }
 
-    /// The state of a process.
+    /// Replaces the status of a process.
     pub(crate) fn status(&mut self, status: Status) {
         counted(|| self.statuses.insert(status.process, status));
     }
 
-    /// What those say for whom processes are collected; the last one counts.
+    /// Records a note of the collector's user; the last note replaces earlier ones.
     pub(crate) fn note(&mut self, note: Value) {
         let note = Meta::Note(note);
         report(&mut self.trouble, self.journal.meta(meta::STREAM, &note));
         self.note = Some(note);
     }
 
-    /// Whether it is time to say how all processes are, and to flush.
+    /// Returns whether it is time to update the status of all processes and to flush.
     pub(crate) fn is_due(&self) -> bool {
         self.flushed.elapsed() >= FLUSH_EVERY
     }
 
-    /// Brings everything so far to disk. `read`: nothing was told of rings that was not read as well, so
-    /// that the spool can catch up.
+    /// Writes everything so far to disk. `read`: all bytes that were journaled have been drained,
+    /// so the spool can catch up and the journal may begin a new round.
     pub(crate) fn flush(&mut self, read: bool) {
         counted(|| self.write_out(read));
     }
@@ -258,19 +262,19 @@ impl Spooling {
         self.keep_within_budget();
     }
 
-    /// Forgets the spool, and removes what of it is on disk.
+    /// Drops the spool and removes its files.
     pub(crate) fn discard(self) {
         let Some(path) = &self.path else { return };
         for end in [SPOOL, JOURNAL] {
             let _ = std::fs::remove_file(path.with_extension(end));
         }
         if let Some(folder) = path.parent() {
-            // It stays if others have something in it.
+            // The folder stays if it holds other files.
             let _ = std::fs::remove_dir(folder);
         }
     }
 
-    /// Ends the spool in order.
+    /// Completes the spool, removes the journal if that succeeded, and returns the outcome.
     pub(crate) fn finish(mut self) -> SpoolOutcome {
         self.open();
         self.catch_up();
@@ -292,7 +296,7 @@ impl Spooling {
         }
     }
 
-    /// Gives the spool its files.
+    /// Creates the files of the spool and the journal, once; on failure the spool counts as full.
     fn open(&mut self) {
         let Some(place) = self.place.take() else { return };
         let opened = place().and_then(|path| {
@@ -312,12 +316,12 @@ impl Spooling {
         }
     }
 
-    /// Everything goes into the spool; the journal begins anew.
+    /// Moves everything into the spool and begins a new round of the journal.
     pub(crate) fn settle(&mut self) {
         self.settled = Instant::now();
         self.catch_up();
         if self.spool.error().is_some() {
-            // The journal is all there is from here on: it must not lose what it has.
+            // The spool takes no more: the journal must keep what it has.
             return;
         }
         self.round += 1;
@@ -377,7 +381,7 @@ impl Spooling {
         }
     }
 
-    /// No record fits any more; what is small still does.
+    /// Stops recording because the budget is used up. Small values still fit.
     fn give_up(&mut self) {
         for (stream, _) in self.spool.next_frames() {
             self.record(stream, &Record::Lost { records: 0 });
@@ -396,13 +400,13 @@ impl Spooling {
     }
 }
 
-/// Counts what `work` allocates as the spool's.
+/// Charges the allocations of `work` to the spool.
 #[inline]
 fn counted<R>(work: impl FnOnce() -> R) -> R {
     count_as(MemoryKind::Spool, work)
 }
 
-/// Keeps the first trouble.
+/// Keeps the first error.
 fn report(trouble: &mut Option<String>, outcome: Result<(), SpoolError>) {
     if let (Err(error), None) = (outcome, &trouble) {
         *trouble = Some(error.to_string());

@@ -6,29 +6,30 @@ use super::iterations::IterationEvidence;
 use super::pruning::Pruned;
 use super::tree_node::{Content, Key, Node};
 
-/// Most children that are kept in order: what calls more, one after another, outside all known
-/// loops, becomes a profile node.
+/// Maximum number of children kept in order. A frame with more children, one after another outside
+/// all known loops, becomes a profile node.
 pub const MAX_CHILDREN: usize = 256;
 
-/// Children of an open node that have closed; of a running loop, those in its open iteration. They are the
-/// last of what has closed inside the node.
+/// Closed children of an open node; of a running loop, those in its open iteration. Their entries
+/// are the last ones in [`Closed`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Children {
-    /// Where they begin.
+    /// Index in [`Closed`] of the first entry of the children.
     first: usize,
     count: usize,
-    /// They were too many: now they are a set of profile nodes, and this is their parent's own time.
+    /// Own time of the parent and the children as a set of profile nodes; `None` up to
+    /// [`MAX_CHILDREN`] children, which are then still ordered.
     profile: Option<(u64, Vec<Node>)>,
     evidence: IterationEvidence,
 }
 
 impl Children {
-    /// None yet: a frame or an iteration begins.
+    /// Resets to no children: a frame or an iteration begins.
     pub(super) fn begin(&mut self, closed: &Closed) {
         *self = Self { first: closed.len(), ..Self::default() };
     }
 
-    /// Where they begin.
+    /// Returns the index in [`Closed`] of the first entry of the children.
     pub(super) fn first(&self) -> usize {
         self.first
     }
@@ -37,7 +38,7 @@ impl Children {
         self.count == 0
     }
 
-    /// The last node that has closed is another one.
+    /// Adds the last entry of `closed` as another child.
     pub(super) fn add(&mut self, closed: &mut Closed, pruned: &mut Pruned) {
         let Some(child) = closed.last() else { return };
         self.evidence.add(child.kind, child.duration, child.is_profile());
@@ -49,7 +50,7 @@ impl Children {
         }
     }
 
-    /// Gives up their order.
+    /// Turns the ordered children into a set of profile nodes.
     fn collapse(&mut self, closed: &mut Closed, pruned: &mut Pruned) {
         let mut set = Vec::new();
         let own = closed.sum_up(self.first, &mut set);
@@ -57,19 +58,19 @@ impl Children {
         pruned.collapsed += 1;
     }
 
-    /// Whether they are believed to be one iteration.
+    /// Whether the children are accepted as one iteration.
     pub(super) fn is_iteration(&self, period: u64, is_recorded: impl FnOnce() -> bool) -> bool {
         self.evidence.is_accepted(period, is_recorded)
     }
 
-    /// Whether something holds for the key of any node in them.
+    /// Whether `holds` is true for the key of any node among the children and under them.
     pub(super) fn any(&self, closed: &Closed, holds: impl Fn(Key) -> bool + Copy) -> bool {
         let holds_in = |node: &Node| node.any(|node| holds(node.key));
         closed.any(self.first, holds) || self.profile().iter().any(holds_in)
     }
 
-    /// Their parent closes, which has `rest` as its own time behind them: all of its own time that is not
-    /// before one of them, and what they are in it.
+    /// Closes the parent. `rest` is its own time after the last child. Returns the parent's own
+    /// time not already stored in a child's `before`, and the form of its children.
     pub(super) fn close(&mut self, rest: u64) -> (u64, Form) {
         match self.profile.take() {
             Some((own, set)) => (own + rest, Form::Apart(Content::Profile(set))),
@@ -77,8 +78,8 @@ impl Children {
         }
     }
 
-    /// They were an iteration of a loop, of which `rest` was the own time behind them: the loop's tree of
-    /// it has this time and content.
+    /// Closes an accepted iteration. `rest` is the loop's own time after the iteration's last
+    /// child. Returns own time and content for the iteration's node.
     pub(super) fn close_iteration(&mut self, rest: u64, closed: &mut Closed) -> (u64, Content) {
         match self.profile.take() {
             Some((own, set)) => (own + rest, Content::Profile(set)),
@@ -86,15 +87,15 @@ impl Children {
         }
     }
 
-    /// Those that are a profile already go into a set of profile nodes; returns their parent's own time
-    /// that they hold.
+    /// Moves the children into `set` if they are profile nodes already. Returns the parent's own
+    /// time stored with them, 0 otherwise.
     pub(super) fn refuse(&mut self, set: &mut Vec<Node>) -> u64 {
         let Some((own, profile)) = self.profile.take() else { return 0 };
         profile.iter().for_each(|child| insert(set, child));
         own
     }
 
-    /// Takes them out of what has closed, as trees.
+    /// Takes the children out of `closed`, as trees.
     pub(super) fn take(&mut self, closed: &mut Closed) -> Vec<Node> {
         match &mut self.profile {
             Some((_, set)) => std::mem::take(set),
@@ -102,7 +103,7 @@ impl Children {
         }
     }
 
-    /// Puts them back; `closed` is what lies before them now.
+    /// Puts the children back behind the entries of `closed`.
     pub(super) fn put(&mut self, trees: Vec<Node>, closed: &mut Closed) {
         self.first = closed.len();
         match &mut self.profile {
@@ -111,7 +112,7 @@ impl Children {
         }
     }
 
-    /// Gives up the order of those that were taken out.
+    /// Turns the children that [`Self::take`] returned into a set of profile nodes.
     pub(super) fn collapse_taken(&mut self, trees: &mut Vec<Node>, pruned: &mut Pruned) {
         if self.profile.is_none() && !trees.is_empty() {
             let taken = std::mem::take(trees);
@@ -120,7 +121,7 @@ impl Children {
         }
     }
 
-    /// The set of profile nodes that they are, if they are one.
+    /// Returns the set of profile nodes; empty while the children are ordered.
     pub(super) fn profile(&self) -> &[Node] {
         self.profile.as_ref().map_or(&[], |(_, set)| set)
     }

@@ -1,23 +1,23 @@
-//! What has closed inside the open frames, in one array: each node behind those under it. Most of it is
-//! an iteration that is soon summed up or found to be like others, so only what is kept of it becomes a
-//! tree of its own.
+//! Closed nodes inside the open frames, in one array: each node behind its descendants. Most closed
+//! nodes belong to an iteration that is soon summed up or merged into a cluster, so only nodes that
+//! stay become trees of their own.
 
 use super::flatten::{dissolve_content, slot};
 use super::tree_node::{Boundary, Content, Key, Kind, Node};
 
-/// What lies under a closed node.
+/// Where the children of a closed node are stored, and whether they are ordered.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    /// Its children by time, as they lie before it.
+    /// Children in order of time, in the entries before the node.
     Ordered,
-    /// Children of a profile node that are not summed up yet, as they lie before it; time before them is
-    /// their parent's own.
+    /// Children of a profile node, not summed up yet, in the entries before the node. The time
+    /// before each child is their parent's own time.
     Unsummed,
-    /// What is apart; nothing lies before it.
+    /// Content stored in the entry itself; no entries before the node belong to it.
     Apart(Content),
 }
 
-/// A node of one instance that has closed.
+/// Closed node of one instance.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Key,
@@ -32,32 +32,32 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether it is a profile node.
+    /// Whether the entry is a profile node.
     pub(super) fn is_profile(&self) -> bool {
         matches!(self.form, Form::Unsummed | Form::Apart(Content::Profile(_)))
     }
 }
 
-/// The closed nodes inside the open frames, outer frames first. Where those of a frame begin is a number
-/// of entries.
+/// Closed nodes inside the open frames, those of outer frames first. A frame stores the index of
+/// its first entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Closed {
-    /// Each with the number of those under it.
+    /// Number of descendants stored as entries, and the node.
     entries: Vec<(usize, Entry)>,
 }
 
 impl Closed {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Another node, whose children and what is under them are all from `first` on.
+    /// Appends a node; the entries from `first` on are its descendants.
     pub(super) fn push(&mut self, first: usize, entry: Entry) {
         self.entries.push((self.entries.len() - first, entry));
     }
 
-    /// A tree.
+    /// Appends a tree as one entry.
     pub(super) fn push_tree(&mut self, node: Node) {
         let Node { key, kind, before, duration, own, begin, end, content, .. } = node;
         let form = Form::Apart(content);
@@ -65,12 +65,12 @@ impl Closed {
         self.push(self.entries.len(), entry);
     }
 
-    /// The latest.
+    /// Returns the entry appended last.
     pub(super) fn last(&self) -> Option<&Entry> {
         self.entries.last().map(|(_, entry)| entry)
     }
 
-    /// Whether something holds for the key of any node from `first` on.
+    /// Whether `holds` is true for the key of any node from entry `first` on.
     pub(super) fn any(&self, first: usize, holds: impl Fn(Key) -> bool + Copy) -> bool {
         self.entries[first..].iter().any(|(_, entry)| {
             let apart = match &entry.form {
@@ -81,28 +81,28 @@ impl Closed {
         })
     }
 
-    /// Adds the nodes from `first` on to a set of profile nodes, and drops them. Returns the time before
-    /// them, which is their parent's own.
+    /// Moves the nodes from entry `first` on into a set of profile nodes. Returns the sum of the
+    /// times before them, which is their parent's own time.
     pub(super) fn sum_up(&mut self, first: usize, set: &mut Vec<Node>) -> u64 {
         let before = sum_up(&self.entries[first..], set);
         self.entries.truncate(first);
         before
     }
 
-    /// The nodes from `first` on, as trees; none of them is left.
+    /// Removes the nodes from entry `first` on and returns them as trees.
     pub(super) fn take(&mut self, first: usize) -> Vec<Node> {
         let trees = trees(&mut self.entries[first..]);
         self.entries.truncate(first);
         trees
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes, those in contents included.
     pub(super) fn nodes(&self) -> usize {
         let apart = self.apart().map(Content::nodes).sum::<usize>();
         self.entries.len() + apart
     }
 
-    /// Memory in use, beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub(super) fn bytes(&self) -> usize {
         let apart = self.apart().map(Content::bytes).sum::<usize>();
         self.entries.capacity() * size_of::<(usize, Entry)>() + apart
@@ -177,7 +177,7 @@ mod tests {
     use super::super::flatten::gather;
     use super::*;
 
-    /// A node with those inside it; which form it has, and how long what is its own takes.
+    /// Node to be closed by the test: its children, its form, and the duration of its own time.
     #[derive(Clone, Debug)]
     struct Planned {
         key: u32,
@@ -199,12 +199,12 @@ mod tests {
         })
     }
 
-    /// Puts nodes behind what has closed before them; returns their durations and the time before them.
+    /// Closes nodes one after another; returns their durations plus the time before them.
     fn close_all(plans: &[Planned], closed: &mut Closed) -> u64 {
         plans.iter().map(|it| it.time + close(it, closed)).sum()
     }
 
-    /// The same of one; returns its duration.
+    /// Closes one node; returns its duration.
     fn close(plan: &Planned, closed: &mut Closed) -> u64 {
         let first = closed.len();
         let inside = close_all(&plan.inside, closed);
@@ -226,8 +226,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whether children become trees first or are summed up where they lie makes no difference, and
-        /// what lies before them stays.
+        /// Summing up entries gives the same set as summing up their trees, and leaves the entries
+        /// before them unchanged.
         #[test]
         fn sums_are_those_of_the_trees(
             outside in vec(planned(), 0..3),
@@ -255,7 +255,7 @@ mod tests {
             prop_assert_eq!(&found, &wanted);
             prop_assert_eq!(closed.len(), first);
 
-            // As trees they are the same again.
+            // Entries pushed again as trees give the same sums.
             trees.into_iter().for_each(|tree| apart.push_tree(tree));
             prop_assert!(apart.nodes() <= nodes);
             let mut again = Vec::new();

@@ -100,7 +100,7 @@ impl Distances {
         closest.map(|(one, other)| (one, other, least, greatest))
     }
 
-    /// Memory in use beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub(super) fn bytes(&self) -> usize {
         self.ratios.capacity() * size_of::<f64>()
     }

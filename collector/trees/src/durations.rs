@@ -1,16 +1,16 @@
-//! How long the iterations of a loop took, in order: thinned evenly to a bounded number of sums.
+//! Durations of the iterations of a loop, in order: thinned evenly to a bounded number of sums.
 
 use serde::{Deserialize, Serialize};
 
-/// Most sums that are kept of a loop ("durations_s" in `interface.md`).
+/// Maximum number of sums kept of a loop ("durations_s" in `interface.md`).
 pub const MAX_DURATIONS: usize = 200;
 
-/// The iterations of one stretch.
+/// Sum over a range of consecutive iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// Their time.
+    /// Sum of the iterations' durations, in stamps.
     pub sum: u64,
-    /// Their number.
+    /// Number of accepted iterations.
     pub count: u64,
 }
 
@@ -21,8 +21,8 @@ impl Stretch {
     }
 }
 
-/// Durations by number of the iteration: each stretch holds those of `2^l` consecutive numbers. When
-/// there are too many stretches, neighbours become one: sums and numbers stay exact.
+/// Durations by number of the iteration: each stretch holds `2^level` consecutive numbers. When
+/// there are too many stretches, neighbours are merged: sums and counts stay exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durations {
     level: u32,
@@ -42,7 +42,7 @@ impl Durations {
         self.stretches[at].add(Stretch { sum: duration, count: 1 });
     }
 
-    /// Adds those of another instance of the loop, number by number.
+    /// Adds the durations of another instance of the loop, number by number.
     pub fn merge(&mut self, mut other: Self) {
         while self.level < other.level {
             self.halve();
@@ -58,7 +58,7 @@ impl Durations {
         }
     }
 
-    /// Thins them to at most `most` stretches (at least one).
+    /// Merges neighbours until there are at most `most` stretches (at least one).
     pub fn thin(&mut self, most: usize) {
         while self.stretches.len() > most.max(1) {
             self.halve();
@@ -66,28 +66,29 @@ impl Durations {
         self.stretches.shrink_to_fit();
     }
 
-    /// How many consecutive numbers a stretch holds.
+    /// Returns the number of consecutive iteration numbers per stretch.
     pub fn stride(&self) -> u64 {
         1 << self.level
     }
 
-    /// The stretches in order; one whose iterations were all rejected is empty.
+    /// Returns the stretches in order; one is empty if all its iterations were rejected.
     pub fn stretches(&self) -> &[Stretch] {
         &self.stretches
     }
 
-    /// Memory in use beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub fn bytes(&self) -> usize {
         self.stretches.capacity() * size_of::<Stretch>()
     }
 
-    /// The same in another unit of time.
+    /// Returns the durations converted to another unit of time.
     pub(super) fn scaled(&self, time: impl Fn(u64) -> u64) -> Self {
         let scale = |it: &Stretch| Stretch { sum: time(it.sum), count: it.count };
         Self { level: self.level, stretches: self.stretches.iter().map(scale).collect() }
     }
 
-    /// Splits off `part` of `whole`, as exactly as whole stamps allow; both together are what was.
+    /// Splits off the share `share` of each sum and count, in whole numbers; the sum of both parts
+    /// is unchanged.
     pub(super) fn split(&mut self, share: impl Fn(u64) -> u64) -> Self {
         let mut other = self.clone();
         for (ours, theirs) in self.stretches.iter_mut().zip(&mut other.stretches) {

@@ -1,5 +1,5 @@
 //! K-farthest clustering (ICS18, 4.2, Algorithm 3, after Bahmani and Mueller): sets of clusters are
-//! merged two and two, and in each merge the closest clusters become one.
+//! merged in pairs, and each merge joins the closest clusters.
 
 use super::ControlFlow;
 use super::difference::ratio;
@@ -8,21 +8,21 @@ use super::members::Members;
 use super::merge::absorb;
 use super::tree_node::{Cluster, Node};
 
-/// Clusters closer than this always become one.
+/// Distance ratio below which two clusters are always merged.
 pub const RATIO_MIN: f64 = 0.02;
 
-/// Clusters whose distance is less than this part of the largest become one.
+/// Fraction of the largest distance below which two clusters are merged.
 pub const RATIO_REL: f64 = 0.25;
 
-/// Clusters that even the fewest instances may have.
+/// Minimum of K, for any number of instances.
 const MIN_K: u32 = 4;
 
-/// Who belongs to a cluster: iterations or ranks.
+/// Members of a cluster: iterations or ranks.
 pub trait MemberSet {
     /// Adds the members of another cluster.
     fn join(&mut self, other: &Self);
 
-    /// The lowest of them, by which clusters are ordered.
+    /// Returns the lowest member, by which clusters are ordered.
     fn lowest(&self) -> Option<u64>;
 }
 
@@ -36,14 +36,14 @@ impl MemberSet for Members {
     }
 }
 
-/// K: how many clusters so many instances may have. Their binary logarithm as in ICS18, but at
-/// least 4, so that three behaviours in four iterations can be seen.
+/// Returns K, the maximum number of clusters for a number of instances: its binary logarithm as in
+/// ICS18, but at least 4, so that three behaviours in four iterations can be distinguished.
 pub fn most_clusters(instances: u64) -> usize {
     let logarithm = u64::BITS - instances.saturating_sub(1).leading_zeros();
     logarithm.max(MIN_K) as usize
 }
 
-/// Clusters instances of which all are known (getClusterSet): no more than `most` clusters.
+/// Clusters a complete list of instances (getClusterSet) into at most `most` clusters.
 ///
 /// Costs O(M K G) for M instances of G nodes.
 pub fn clustered<M: MemberSet>(
@@ -58,8 +58,8 @@ pub fn clustered<M: MemberSet>(
     merge_sets(clustered(instances, most, flow), clustered(rest, most, flow), most, flow)
 }
 
-/// Merges two sets of clusters into one of no more than `most` (mergeClusterSet). This is also how
-/// the clusters of ranks come together, in a reduction.
+/// Merges two sets of clusters into one of at most `most` (mergeClusterSet). The reduction over
+/// ranks merges the clusters of ranks with this function, too.
 ///
 /// Costs O(K² G) for sets of K clusters of G nodes.
 pub fn merge_sets<M: MemberSet>(
@@ -72,7 +72,7 @@ pub fn merge_sets<M: MemberSet>(
     reduced(one, most, flow)
 }
 
-/// Merges the closest clusters of a set as long as Algorithm 3 says.
+/// Merges the closest clusters of a list as long as Algorithm 3 requires.
 pub(super) fn reduced<M: MemberSet>(
     clusters: Vec<Cluster<M>>,
     most: usize,
@@ -83,7 +83,8 @@ pub(super) fn reduced<M: MemberSet>(
     set.clusters
 }
 
-/// How far each cluster is from the one that is nearest to it, as a ratio; `None` where it is alone.
+/// Returns for each cluster the distance ratio to its nearest neighbour; `None` for a single
+/// cluster.
 pub fn separations<M>(clusters: &[Cluster<M>], flow: &dyn ControlFlow) -> Vec<Option<f64>> {
     let mut distances = Distances::default();
     clusters.iter().for_each(|_| distances.add([]));
@@ -92,7 +93,7 @@ pub fn separations<M>(clusters: &[Cluster<M>], flow: &dyn ControlFlow) -> Vec<Op
     nearest.collect()
 }
 
-/// Clusters with the distances between them, as far as these are known.
+/// Clusters and the distances measured between them so far.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterSet<M = Members> {
     clusters: Vec<Cluster<M>>,
@@ -114,17 +115,17 @@ impl<M> From<Vec<Cluster<M>>> for ClusterSet<M> {
 }
 
 impl<M> ClusterSet<M> {
-    /// The clusters.
+    /// Returns the clusters.
     pub(super) fn clusters(&self) -> &[Cluster<M>] {
         &self.clusters
     }
 
-    /// The clusters alone.
+    /// Returns the clusters without the distances.
     pub(super) fn into_clusters(self) -> Vec<Cluster<M>> {
         self.clusters
     }
 
-    /// Their trees, to be changed.
+    /// Returns the representative trees for change; forgets all distances.
     pub(super) fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         (0..self.clusters.len()).for_each(|at| self.distances.forget(at));
         self.clusters.iter_mut().map(|cluster| &mut cluster.tree)
@@ -132,7 +133,8 @@ impl<M> ClusterSet<M> {
 }
 
 impl<M: MemberSet> ClusterSet<M> {
-    /// Adds a cluster: to the nearest one, if that is so close that they would become one in any case.
+    /// Adds a cluster, merging it into the nearest one if their distance ratio is below
+    /// [`RATIO_MIN`]: Algorithm 3 would merge the two in any case.
     pub(super) fn add(&mut self, cluster: Cluster<M>, flow: &dyn ControlFlow) {
         let distance = |known: &Cluster<M>| ratio(&known.tree, &cluster.tree, flow);
         let distances: Vec<f64> = self.clusters.iter().map(distance).collect();
@@ -153,7 +155,7 @@ impl<M: MemberSet> ClusterSet<M> {
         self.clusters.extend(other.clusters);
     }
 
-    /// Merges the closest clusters as long as Algorithm 3 says (lines 13 to 26).
+    /// Merges the closest clusters as long as Algorithm 3 requires (lines 13 to 26).
     pub(super) fn reduce(&mut self, most: usize, flow: &dyn ControlFlow) {
         self.distances.measure(&self.clusters, flow);
         while let Some((one, other)) = self.next_merge(most.max(1)) {
@@ -178,7 +180,7 @@ impl<M: MemberSet> ClusterSet<M> {
         self.distances.forget(at);
     }
 
-    /// The closest pair, the lower index first, if it is to be merged.
+    /// Returns the closest pair, the lower index first; `None` if Algorithm 3 merges no more.
     fn next_merge(&self, most: usize) -> Option<(usize, usize)> {
         let (one, other, least, greatest) = self.distances.closest()?;
         let is_close = least < RATIO_MIN || least < RATIO_REL * greatest;
@@ -187,7 +189,7 @@ impl<M: MemberSet> ClusterSet<M> {
 }
 
 impl ClusterSet {
-    /// Memory in use, beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub(super) fn bytes(&self) -> usize {
         self.clusters.iter().map(Cluster::bytes).sum::<usize>() + self.distances.bytes()
     }

@@ -70,7 +70,7 @@ impl Members {
         self.runs.iter().any(|run| run.contains(number))
     }
 
-    /// Memory in use beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub fn bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Run>()
     }

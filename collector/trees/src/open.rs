@@ -1,4 +1,4 @@
-//! What is still open: a frame on the stack, the children that it has had, the loop that runs.
+//! Open frames: a frame on the stack, its closed children, and the loop that runs in it.
 
 use super::ControlFlow;
 use super::children::Children;
@@ -10,15 +10,16 @@ use super::pruning::{Pruned, prune_to};
 use super::streaming::StreamingClusterer;
 use super::tree_node::{Boundary, Content, Iterations, Key, Kind, Node};
 
-/// Most durations that are kept of a loop inside another.
+/// Maximum number of durations kept of a loop inside another loop.
 const MAX_INNER_DURATIONS: usize = 32;
 
-/// Most nodes of rejected iterations that are not summed up yet while a loop runs, and when it has ended:
-/// to sum up many at a time, or none that others sum up anyway, takes less time.
+/// Maximum number of nodes of rejected iterations that are not summed up yet, while a loop runs and
+/// when it has ended. Summing up many at a time, or leaving them to an outer frame's summing up,
+/// takes less time.
 const MAX_UNSUMMED: usize = 64;
 const MAX_LEFT_UNSUMMED: usize = 16;
 
-/// A frame of a call path.
+/// Frame of a call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub(super) key: Key,
@@ -26,28 +27,29 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A procedure, by where it was called.
+    /// Creates the frame of a procedure, identified by its call site.
     pub fn call(key: Key) -> Self {
         Self { key, kind: Kind::Call }
     }
 
-    /// A loop that the frames after it run in.
+    /// Creates the frame of a loop; the frames after it on the path run in the loop.
     pub fn within_loop(key: Key) -> Self {
         Self { key, kind: Kind::Loop }
     }
 
-    /// Its key.
+    /// Returns the frame's key.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// A place in the code, innermost on its path.
+    /// Creates the frame of a code location, innermost on its path.
     pub fn leaf(key: Key) -> Self {
         Self { key, kind: Kind::Leaf }
     }
 }
 
-/// When something changed: put at one stamp, truly at any in an interval around it.
+/// Time of a stack change: the stamp `at` assigned to it, and the interval, `earliest` to `latest`,
+/// in which the change happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     pub(super) earliest: u64,
@@ -56,18 +58,18 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// A moment that is known to the stamp.
+    /// Creates a moment known to the stamp.
     pub fn exact(at: u64) -> Self {
         Self { earliest: at, at, latest: at }
     }
 
-    /// Some time between two stamps; time before `at` counts as before it.
+    /// Creates a moment between two stamps; time before `at` counts as before the change.
     pub fn between(earliest: u64, at: u64, latest: u64) -> Self {
         let latest = latest.max(earliest);
         Self { earliest, at: at.clamp(earliest, latest), latest }
     }
 
-    /// The same, but not before a stamp up to which time is already counted.
+    /// Returns the moment, moved to `stamp` if it is before: time up to `stamp` is already counted.
     pub(super) fn not_before(self, stamp: u64) -> Self {
         let at = self.at.max(stamp);
         Self { earliest: self.earliest.min(at), at, latest: self.latest.max(at) }
@@ -78,33 +80,33 @@ impl Moment {
     }
 }
 
-/// A frame that is on the stack, or room for one.
+/// Frame on the stack, or reusable memory for one.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) key: Key,
     pub(super) kind: Kind,
     begin: Moment,
-    /// Up to where its time belongs to its closed children or lies before one.
+    /// Moment up to which the frame's time belongs to closed children or lies before one.
     reached: Moment,
-    /// The parent's own time before it.
+    /// Parent's own time before this frame, in stamps.
     before: u64,
     pub(super) children: Children,
-    /// Of a loop; of another frame where a loop was before, room for the next.
+    /// State of the loop if the frame is one; in another frame, reusable memory for the next loop.
     pub(super) running: Option<Box<OpenLoop>>,
 }
 
-/// A loop that runs. The children of its open iteration are those of its frame.
+/// State of a running loop. The children of its open iteration are those of its frame.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenLoop {
     identifier: IterationSplitter,
-    /// Number of the open iteration, and when it began.
+    /// Number of the open iteration, from 0; `begin` is the moment when it began.
     number: u64,
     begin: Moment,
     pub(super) online: StreamingClusterer,
     accepted: u64,
     rejected: u64,
-    /// Where what has closed in it begins: children of rejected iterations that are not in `refused` yet,
-    /// and then those of the open one.
+    /// Index in [`Closed`] of the loop's first entry: first the children of rejected iterations
+    /// that are not in `refused` yet, then those of the open iteration.
     first: usize,
     pub(super) refused: Vec<Node>,
     refused_own: u64,
@@ -112,11 +114,11 @@ pub(super) struct OpenLoop {
     durations: Durations,
 }
 
-/// What an open frame must know to close.
+/// Parameters for closing frames and iterations.
 #[derive(Clone, Copy)]
 pub(super) struct Closing<'a> {
     pub(super) period: u64,
-    /// Most nodes of a closed iteration.
+    /// Maximum number of nodes of a closed iteration.
     pub(super) tree_nodes: usize,
     pub(super) flow: &'a dyn ControlFlow,
 }
@@ -136,7 +138,7 @@ impl Default for Open {
 }
 
 impl Open {
-    /// A frame begins here, inside `parent` if it is not the root. It must be new, or closed.
+    /// Begins a frame, inside `parent` if it is not the root. `self` must be new or closed.
     pub(super) fn begin(
         &mut self,
         frame: Frame,
@@ -156,12 +158,13 @@ impl Open {
         }
     }
 
-    /// The loop that runs, if it is one.
+    /// Returns the state of the running loop if the frame is a loop.
     fn running(&mut self) -> Option<&mut OpenLoop> {
         self.running.as_deref_mut().filter(|_| self.kind == Kind::Loop)
     }
 
-    /// A child begins: returns the own time before it, in this node or its open iteration.
+    /// Begins a child: closes the iteration before if the child begins the next one. Returns the
+    /// own time before the child, in this node or its open iteration.
     fn child_begins(
         &mut self,
         child: Frame,
@@ -175,8 +178,9 @@ impl Open {
             None => false,
         };
         if is_next {
-            // The back edge was taken somewhere since the last child ended. Work between counts to
-            // the iteration that ends: so one that repeats is equally long each time.
+            // The back edge was taken at an unknown moment since the last child ended. Work in
+            // between counts to the iteration that ends, so that repeated iterations have equal
+            // durations.
             let back_edge = Moment { earliest: self.reached.earliest.min(when.at), ..when };
             self.close_iteration(back_edge, closed, closing, pruned);
             self.reached = back_edge;
@@ -184,7 +188,7 @@ impl Open {
         when.at - self.reached.at
     }
 
-    /// A child has closed.
+    /// Adds the child that has just closed.
     pub(super) fn child_ended(&mut self, when: Moment, closed: &mut Closed, pruned: &mut Pruned) {
         self.children.add(closed, pruned);
         self.reached = when;
@@ -232,7 +236,8 @@ impl Open {
         running.begin = when;
     }
 
-    /// The frame has left the stack; `is_inner`: a loop is around it. What is left is room for another.
+    /// Closes the frame, which has left the stack; `is_inner` tells whether a loop is around it.
+    /// `self` is then reusable memory for another frame.
     pub(super) fn close(
         &mut self,
         when: Moment,
@@ -266,8 +271,8 @@ impl Open {
         closed.push(first, entry);
     }
 
-    /// Takes what has closed in it, which nothing lies behind, as trees; children of a loop's rejected
-    /// iterations are summed up.
+    /// Takes the closed children, which must be the last entries of `closed`, as trees; sums up the
+    /// children of a loop's rejected iterations.
     pub(super) fn take(&mut self, closed: &mut Closed) -> Vec<Node> {
         let trees = self.children.take(closed);
         if let Some(running) = self.running() {
@@ -276,7 +281,7 @@ impl Open {
         trees
     }
 
-    /// Puts it back, behind what has closed outside it.
+    /// Puts the trees back behind the entries of the outer frames.
     pub(super) fn put(&mut self, trees: Vec<Node>, closed: &mut Closed) {
         if let Some(running) = self.running() {
             running.first = closed.len();
@@ -286,7 +291,7 @@ impl Open {
 }
 
 impl OpenLoop {
-    /// Another loop begins here.
+    /// Begins another loop.
     fn begin(&mut self, key: Key, when: Moment, closed: &Closed) {
         self.identifier = IterationSplitter::new(key);
         self.begin = when;
@@ -295,14 +300,14 @@ impl OpenLoop {
         (self.refused_own, self.refused_time) = (0, 0);
     }
 
-    /// Sums up the children of rejected iterations, behind which nothing lies.
+    /// Sums up the children of rejected iterations, which must be the last entries of `closed`.
     fn sum_up(&mut self, closed: &mut Closed) {
         self.refused_own += closed.sum_up(self.first, &mut self.refused);
     }
 
-    /// A loop keeps its iterations if more of its time is in accepted ones (ICS18, 3.2). Unlike
-    /// there, what lies between the children counts with them: a loop whose rejected iterations work
-    /// mostly outside of any call is a profile node, too.
+    /// Closes the loop. A loop keeps its iterations if more of its time is in accepted ones (ICS18,
+    /// 3.2). Unlike in ICS18, time between the children counts, too: a loop also becomes a profile
+    /// node if its rejected iterations work mostly outside of any call.
     fn close(
         &mut self,
         rest: u64,

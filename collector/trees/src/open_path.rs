@@ -1,5 +1,6 @@
-//! The frames on a stack, and what has closed inside them. A frame that has left the stack keeps its memory
-//! for the next at its depth: most frames come and go many times a second.
+//! Open path: the frames on a stack and the closed nodes inside them. A frame that has left the
+//! stack keeps its memory for the next frame at its depth: most frames begin and end many times a
+//! second.
 
 use super::closed::Closed;
 use super::flatten::empty;
@@ -7,27 +8,27 @@ use super::open::{Closing, Frame, Moment, Open};
 use super::pruning::Pruned;
 use super::tree_node::{Key, Kind, Node};
 
-/// The frames that are on the stack, the root first.
+/// Frames on the stack, the root first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Path {
-    /// Those behind the open ones are empty.
+    /// Open frames, then reusable memory of frames that have left the stack.
     frames: Vec<Open>,
     open: usize,
     closed: Closed,
 }
 
 impl Path {
-    /// The open frames.
+    /// Returns the open frames.
     pub(super) fn frames(&self) -> &[Open] {
         &self.frames[..self.open]
     }
 
-    /// The same, to be changed.
+    /// Returns the open frames for change.
     pub(super) fn frames_mut(&mut self) -> &mut [Open] {
         &mut self.frames[..self.open]
     }
 
-    /// A frame begins.
+    /// Begins a frame.
     pub(super) fn enter(
         &mut self,
         frame: Frame,
@@ -43,7 +44,7 @@ impl Path {
         inner[0].begin(frame, when, outer.last_mut(), &mut self.closed, closing, pruned);
     }
 
-    /// The innermost frame ends.
+    /// Closes the innermost frame.
     pub(super) fn leave(&mut self, when: Moment, closing: Closing<'_>, pruned: &mut Pruned) {
         let Some(open) = self.open.checked_sub(1) else { return };
         self.open = open;
@@ -55,7 +56,7 @@ impl Path {
         }
     }
 
-    /// The root ends, and all with it: its tree.
+    /// Closes all frames and returns the tree of the root.
     pub(super) fn finish(
         mut self,
         when: Moment,
@@ -69,7 +70,7 @@ impl Path {
         self.closed.take(0).pop().unwrap_or_else(|| empty(Kind::Call, root))
     }
 
-    /// Takes what has closed, as the trees of each open frame.
+    /// Takes the closed nodes, as one list of trees per open frame.
     pub(super) fn take(&mut self) -> Vec<Vec<Node>> {
         let Self { frames, open, closed } = self;
         let mut taken: Vec<_> =
@@ -78,18 +79,18 @@ impl Path {
         taken
     }
 
-    /// Puts it back.
+    /// Puts the trees taken by [`Path::take`] back.
     pub(super) fn put(&mut self, taken: Vec<Vec<Node>>) {
         let Self { frames, open, closed } = self;
         frames[..*open].iter_mut().zip(taken).for_each(|(frame, trees)| frame.put(trees, closed));
     }
 
-    /// Number of nodes that have closed and are not summed up yet.
+    /// Returns the number of closed nodes that are not summed up yet.
     pub(super) fn closed(&self) -> usize {
         self.closed.nodes()
     }
 
-    /// Memory in use for frames and what has closed in them and is not summed up yet.
+    /// Returns the memory, in bytes, of the frames and the closed nodes that are not summed up yet.
     pub(super) fn bytes(&self) -> usize {
         self.frames.capacity() * size_of::<Open>() + self.closed.bytes()
     }

@@ -1,9 +1,10 @@
 //! A thread's temporal context tree, built while it runs (ICS18, 3.1; PPoPP20, 3, steps 4 and 5).
 //!
-//! Whoever replays the records says how the stack changed, and when. What leaves the stack closes
-//! from the inside out; iterations are told apart as children of loops begin, and are clustered as they
-//! close, inner loops first. So only the open path, the clusters of its loops and what closed on it
-//! outside all loops are in memory.
+//! The replay of a thread's records reports each stack change and its time. Frames that left the
+//! stack close, innermost first. The builder splits loops into iterations when children of loops
+//! begin, and clusters an iteration when the iteration closes, inner loops first. Memory therefore
+//! holds only the open path, the clusters of the running loops, and the closed nodes that lie
+//! outside all loops.
 
 use super::ControlFlow;
 use super::open::{Closing, Frame, Moment, Open, OpenLoop};
@@ -11,14 +12,15 @@ use super::open_path::Path;
 use super::pruning::{Pruned, prune_to};
 use super::tree_node::{Key, Kind, Node};
 
-/// Most frames of an open path, loops included. Trees are walked by recursion, on threads whose stacks
-/// the application's limits decide: merging takes about a kilobyte for each level.
+/// Maximum number of frames of an open path, loops included. Trees are walked by recursion, on
+/// threads with stack sizes set by the application's limits: merging takes about a kilobyte per
+/// level.
 const MAX_DEPTH: usize = 256;
 
-/// Fewest clusters that a running loop keeps when memory is short.
+/// Number of clusters to which a running loop is reduced when the tree exceeds its node budget.
 const MIN_CLUSTERS: usize = 2;
 
-/// The innermost frame that two neighbouring stacks have in common.
+/// Innermost frame common to two neighbouring stacks (LCA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lca {
     kept: usize,
@@ -26,64 +28,67 @@ pub struct Lca {
 }
 
 impl Lca {
-    /// The outermost `kept` frames have stayed, all others have left the stack. Loops count as
-    /// frames; that the execution stayed in a loop, where the first frames that differ are both in
-    /// it, is found here (ICS18, 3.1: the LCA is pushed deeper).
+    /// LCA below exactly `kept` outermost frames: all frames inside it have left the stack. Loops
+    /// count as frames. If the first differing frames lie in the same loop, [`TreeBuilder::change`]
+    /// recognises that the execution stayed in that loop (ICS18, 3.1: the LCA is pushed deeper).
     pub fn exactly(kept: usize) -> Self {
         Self { kept, certain: true }
     }
 
-    /// The outermost `kept` frames have stayed; whether others have is not known (they could not be
-    /// marked). No instance is invented from it: frames that look the same are the same.
+    /// LCA below at least `kept` outermost frames: frames inside it may have stayed, too (they
+    /// could not be marked). Frames that look equal are then taken to be the same call, so that no
+    /// instance is invented.
     pub fn at_least(kept: usize) -> Self {
         Self { kept, certain: false }
     }
 }
 
-/// Bounds of a tree that grows.
+/// Limits of a growing tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The sampling period, in stamps: for what is accepted as an iteration.
+    /// Sampling period, in stamps: decides which iterations are accepted.
     pub period: u64,
-    /// Most nodes in memory; one takes about 110 bytes, a loop up to 3.5 KiB more for the durations of its
-    /// iterations (0.5 inside another loop).
+    /// Maximum number of nodes in memory. A node takes about 110 bytes, a loop up to 3.5 KiB more
+    /// for the durations of its iterations (0.5 KiB inside another loop).
     pub nodes: usize,
-    /// Most nodes of one iteration.
+    /// Maximum number of nodes of one iteration.
     pub iteration_nodes: usize,
 }
 
-/// What a tree could not hold or did not know.
+/// Counts of what is missing or uncertain in a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildCounts {
-    /// Detail that was given up to stay within the limits.
+    /// Detail that was pruned to stay within the limits.
     pub pruned: Pruned,
-    /// Frames too deep to be kept: their time is that of the innermost that was.
+    /// Number of frames beyond the maximum depth. Their time counts to the innermost frame kept.
     pub cut_frames: u64,
-    /// Stacks whose frames were taken to have stayed because they look the same.
+    /// Number of stack changes where unmarked frames were taken to have stayed because they look
+    /// equal.
     pub uncertain: u64,
 }
 
-/// The tree of one thread, growing. To look at a run that goes on, finish a clone.
+/// Builder of one thread's tree. For the tree of a thread that still runs, finish a clone.
 ///
-/// Costs O(depth) for each frame that begins or ends, and what [`super::StreamingClusterer`] costs for
-/// each iteration.
+/// Costs O(depth) for each frame that begins or ends, plus the cost of
+/// [`super::StreamingClusterer`] for each iteration.
 #[derive(Clone, Debug)]
 pub struct TreeBuilder {
     path: Path,
-    /// Frames inside these that are not kept.
+    /// Number of frames on the stack inside `path`, beyond the maximum depth.
     cut: usize,
-    /// The latest boundary.
+    /// Stamp of the latest stack change.
     now: u64,
     limits: Limits,
-    /// Nodes when they were last counted, and those that have been made since: no fewer than are.
+    /// Upper bound of the number of nodes: the last count plus the nodes made since.
     nodes: usize,
-    /// At how many they are to be counted again.
+    /// Value of `nodes` above which the next pruning counts the nodes again.
     next_count: usize,
     counts: BuildCounts,
 }
 
 impl TreeBuilder {
-    /// A tree that begins at a stamp, with an empty stack. `root` stands for the thread.
+    /// Creates a tree that begins at stamp `begin`, with an empty stack. `root` stands for the
+    /// thread.
     pub fn new(root: Key, begin: u64, limits: Limits) -> Self {
         let nothing_known = Closing { period: limits.period, tree_nodes: 1, flow: &Unknown };
         let mut counts = BuildCounts::default();
@@ -93,27 +98,28 @@ impl TreeBuilder {
         Self { path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
     }
 
-    /// The stamp of the latest change.
+    /// Returns the stamp of the latest stack change.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Number of frames on the stack, loops included.
+    /// Returns the number of frames on the stack, loops included.
     pub fn depth(&self) -> usize {
         self.path.frames().len() - 1 + self.cut
     }
 
-    /// The stack has changed: the frames behind the innermost common one have ended, `added` have
-    /// begun. Nothing else happened at that moment as far as is known; a stack that has not changed
-    /// need not be told.
+    /// Applies one stack change: the frames inside the LCA have ended, the frames `added` have
+    /// begun. The caller knows of no other change between `when.earliest` and `when.latest`; an
+    /// unchanged stack need not be passed.
     ///
-    /// - Two samples: one change, between their stamps, put where the replay parts their time.
-    /// - A wrapped call: its callers, between the last stamp and its entry; the call, at its entry;
-    ///   nothing new behind its callers, at its return.
-    /// - Records were lost: nothing is kept and nothing new, between the stamps around the gap.
+    /// - Two samples: one change, between their stamps, at the stamp where the replay divides the
+    ///   interval.
+    /// - A wrapped call: its callers begin between the last stamp and the call's entry, the call
+    ///   begins at its entry; at its return the call ends and nothing begins.
+    /// - Lost records: nothing is kept and nothing begins, between the stamps around the gap.
     ///
-    /// Moments come in order; one that does not is put at the one before it. Time that does not
-    /// count (a pause) is taken off all later stamps by whoever tells them.
+    /// Moments are in ascending order; one before its predecessor is moved to its predecessor. The
+    /// caller subtracts time that does not count (a pause) from all later stamps.
     pub fn change(&mut self, lca: Lca, added: &[Frame], when: Moment, flow: &dyn ControlFlow) {
         let when = when.not_before(self.now);
         self.now = when.at;
@@ -136,12 +142,12 @@ impl TreeBuilder {
         }
         if self.nodes > self.next_count {
             self.prune(flow);
-            // Where nothing more can be given up, it is not tried at each frame.
+            // Nodes that cannot be pruned further would otherwise trigger a prune at every frame.
             self.next_count = self.limits.nodes.max(self.nodes + self.limits.nodes / 16);
         }
     }
 
-    /// The thread has ended: its tree, and what it lacks.
+    /// Closes all frames at stamp `end`; returns the tree and the counts of what it lacks.
     pub fn finish(mut self, end: u64, flow: &dyn ControlFlow) -> (Node, BuildCounts) {
         let when = Moment::exact(end.max(self.now));
         let closing = closing(&self.limits, flow);
@@ -149,19 +155,19 @@ impl TreeBuilder {
         (root, self.counts)
     }
 
-    /// What it could not hold so far.
+    /// Returns the counts of what is missing or uncertain so far.
     pub fn counts(&self) -> BuildCounts {
         self.counts
     }
 
-    /// Nodes in memory, open ones included. Costs a walk over them.
+    /// Returns the number of nodes in memory, open ones included. Costs a walk over them.
     pub fn nodes(&self) -> usize {
         let frames = self.path.frames();
         let trees = frames.iter().flat_map(Open::trees).map(Node::nodes).sum::<usize>();
         frames.len() + trees + self.path.closed()
     }
 
-    /// Memory in use, roughly. Costs a walk over it.
+    /// Returns the memory in use, in bytes, roughly. Costs a walk over all trees.
     pub fn bytes(&self) -> usize {
         let trees = self.path.frames().iter().flat_map(Open::trees);
         self.path.bytes() + trees.map(|tree| size_of::<Node>() + tree.bytes()).sum::<usize>()
@@ -189,8 +195,9 @@ impl TreeBuilder {
         self.path.enter(frame, when, closing, &mut self.counts.pruned);
     }
 
-    /// Gives up detail until there is room again: first, evenly, that of the largest trees; then the
-    /// order of what closed on the open path; then clusters of the loops that run.
+    /// Prunes until at most three quarters of the node limit are in use: first the largest trees,
+    /// evenly; then the order of the closed children on the open path; then clusters of the running
+    /// loops.
     fn prune(&mut self, flow: &dyn ControlFlow) {
         let mut taken = self.path.take();
         let count = |path: &Path, taken: &[Vec<Node>]| {
@@ -230,14 +237,14 @@ fn closing<'a>(limits: &Limits, flow: &'a dyn ControlFlow) -> Closing<'a> {
 }
 
 impl Open {
-    /// Trees in it, beside those that have closed and are not summed up yet.
+    /// Returns the trees of this frame, except closed nodes that are not summed up yet.
     fn trees(&self) -> impl Iterator<Item = &Node> {
         let running = self.running.iter();
         let running = running.flat_map(|running| running.online.trees().chain(&running.refused));
         self.children.profile().iter().chain(running)
     }
 
-    /// The same, without those that may be taken ([`Path::take`]).
+    /// Returns the trees of [`Open::trees`] for change, except those that [`Path::take`] takes.
     fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         self.running.iter_mut().flat_map(|running| {
             let OpenLoop { online, refused, .. } = &mut **running;
@@ -246,7 +253,7 @@ impl Open {
     }
 }
 
-/// No control flow is known.
+/// Empty control flow: no key is known to precede another.
 struct Unknown;
 
 impl ControlFlow for Unknown {

@@ -1,46 +1,46 @@
-//! The temporal context tree (ICS18, 3.1) as a value: of one instance, or the sum of many.
+//! Temporal context tree (ICS18, 3.1) as a value: of one instance, or the sum of many.
 
 use serde::{Deserialize, Serialize};
 
 use super::durations::Durations;
 use super::members::Members;
 
-/// What a node stands for, comparable between the trees that are compared: a call site with what it
-/// calls, or a loop. The id of a frame in one process while iterations are clustered; an id that
-/// ranks have agreed on when ranks are ([`Node::translated`]).
+/// Identity of a node, comparable between the trees that are clustered together: a call site with
+/// its callee, or a loop. While iterations are clustered, the id of a frame in one process; while
+/// ranks are clustered, an id that the ranks have agreed on ([`Node::translated`]).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 pub struct Key(pub u32);
 
-/// What kind of code a node stands for.
+/// Kind of code that a node stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
-    /// A procedure, called at one place; or a thread, at the root.
+    /// Procedure called at one call site; or a thread, at the root.
     Call,
-    /// A loop inside a procedure.
+    /// Loop inside a procedure.
     Loop,
-    /// One iteration of a loop, or many of them; its key is the loop's.
+    /// One iteration of a loop, or a sum of many; its key is the loop's.
     Iteration,
-    /// A place in the code itself: a second sample there does not tell of a second instance.
+    /// Code location: a second sample there is no evidence of a second instance.
     Leaf,
 }
 
-/// How far a boundary may truly lie from where it is put. Time is partitioned by stamps, but what
-/// changed between two stamps may have changed at any time between (ICS18, Figure 8: up to a
-/// period before the first sample, up to one after the last).
+/// Uncertainty of a boundary, in stamps. Time is partitioned by stamps, but a change between two
+/// stamps may have happened at any time between them (ICS18, Figure 8: up to a period before the
+/// first sample, up to one after the last).
 ///
-/// In a node of many instances: the sum over them, so that merging loses nothing.
+/// In a node of many instances: the sum over the instances, so that merging loses nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
-    /// By so much it may lie earlier.
+    /// Maximum time by which the boundary may lie earlier.
     pub earlier: u64,
-    /// By so much it may lie later.
+    /// Maximum time by which the boundary may lie later.
     pub later: u64,
 }
 
 impl Boundary {
-    /// Length of the interval in which it may lie.
+    /// Returns the length of the interval in which the boundary may lie.
     pub fn width(self) -> u64 {
         self.earlier.saturating_add(self.later)
     }
@@ -51,11 +51,11 @@ impl Boundary {
     }
 }
 
-/// A node with all that lies under it.
+/// Node with its subtree.
 ///
-/// All times are sums over the instances that were merged into it, in whatever unit the stamps
-/// have; per instance of the root they are these sums divided by the root's [`count`](Self::count). So a
-/// merge is a weighted average whose totals are exact in every order.
+/// All times are sums over the merged instances, in the unit of the stamps; divided by the root's
+/// [`count`](Self::count) they are means per instance of the root. A merge is thus a weighted
+/// average with totals that are exact in every order.
 ///
 /// Time is partitioned: a node's duration is its own time and its children's durations, to the
 /// stamp ([`Node::is_partitioned`]).
@@ -76,7 +76,7 @@ pub struct Node {
     pub(super) content: Content,
 }
 
-/// What lies under a node.
+/// Content of a node: its children or iterations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
     /// Children by time: a regular node.
@@ -88,50 +88,51 @@ pub enum Content {
     Loop(Box<Iterations>),
 }
 
-/// What is known of the iterations of a loop, summed over its instances.
+/// Iterations of a loop, summed over the loop's instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iterations {
-    /// Accepted ones, in clusters by ascending first member.
+    /// Accepted iterations, in clusters by ascending first member.
     pub(super) clusters: Vec<Cluster>,
     pub(super) accepted: u64,
     pub(super) rejected: u64,
-    /// Children of rejected ones, as profile nodes.
+    /// Children of rejected iterations, as profile nodes.
     pub(super) refused: Vec<Node>,
     pub(super) durations: Durations,
 }
 
-/// Iterations of a loop, or ranks, that did alike.
+/// Cluster: iterations of a loop, or ranks, with similar behaviour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster<M = Members> {
-    /// Which ones: the number of the iteration in its instance of the loop, from 0; or the rank.
+    /// Numbers of the iterations in their instance of the loop, from 0; or the ranks.
     pub members: M,
-    /// The representative (ICS18, 4.2): the weighted average of all instances, as their sum. Its
-    /// count says exactly how many they are.
+    /// Representative (ICS18, 4.2): the weighted average of all instances, stored as their sum. Its
+    /// count is the exact number of instances.
     pub tree: Node,
 }
 
 impl Node {
-    /// What it stands for.
+    /// Returns the node's key.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// What kind of code that is.
+    /// Returns the kind of code that the node stands for.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How many instances were merged into it.
+    /// Returns the number of instances merged into the node.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Time of all instances, children included.
+    /// Returns the time of all instances, children included.
     pub fn duration(&self) -> u64 {
         self.duration
     }
 
-    /// Its own time, outside its children. Of a loop: outside all its iterations' children.
+    /// Returns the node's own time, outside its children; of a loop, outside all its iterations'
+    /// children.
     pub fn exclusive(&self) -> u64 {
         match &self.content {
             Content::Ordered(children) => {
@@ -145,23 +146,23 @@ impl Node {
         }
     }
 
-    /// How far its begin may lie from where it is put.
+    /// Returns the uncertainty of the node's begin.
     pub fn begin(&self) -> Boundary {
         self.begin
     }
 
-    /// How far its end may lie from where it is put.
+    /// Returns the uncertainty of the node's end.
     pub fn end(&self) -> Boundary {
         self.end
     }
 
-    /// What lies under it.
+    /// Returns the node's content.
     pub fn content(&self) -> &Content {
         &self.content
     }
 
-    /// Its children, with the time from its begin to theirs (sums over its instances), where they
-    /// are ordered.
+    /// Returns the ordered children, each with the time from the node's begin to the child's (sums
+    /// over the node's instances). Empty for a profile node and a loop.
     pub fn children_by_time(&self) -> impl Iterator<Item = (u64, &Node)> {
         let children = match &self.content {
             Content::Ordered(children) => children.as_slice(),
@@ -175,27 +176,28 @@ impl Node {
         })
     }
 
-    /// Whether its instances are no longer told apart in time.
+    /// Whether the node is a profile node: its instances are no longer told apart in time.
     pub fn is_profile(&self) -> bool {
         matches!(self.content, Content::Profile(_))
     }
 
-    /// Number of nodes in it, itself included.
+    /// Returns the number of nodes of the subtree, itself included.
     pub fn nodes(&self) -> usize {
         1 + self.content.nodes()
     }
 
-    /// Whether anything holds for any node in it, itself included.
+    /// Whether `holds` is true for any node of the subtree, itself included.
     pub fn any(&self, holds: impl Fn(&Self) -> bool + Copy) -> bool {
         holds(self) || self.content.any(holds)
     }
 
-    /// Memory in use, beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub fn bytes(&self) -> usize {
         self.content.bytes()
     }
 
-    /// Whether its time is partitioned: the invariant of the tree. Costs a walk over it.
+    /// Whether the time of the subtree is partitioned: the invariant of the tree. Costs a walk over
+    /// it.
     pub fn is_partitioned(&self) -> bool {
         let sum = |nodes: &[Node]| nodes.iter().map(|node| node.duration).sum::<u64>();
         let all = |nodes: &[Node]| nodes.iter().all(Node::is_partitioned);
@@ -221,7 +223,7 @@ impl Node {
         }
     }
 
-    /// What two nodes must have in common to be matched.
+    /// Returns the kind and key, which two nodes must share to be matched.
     pub(super) fn id(&self) -> (Kind, Key) {
         (self.kind, self.key)
     }
@@ -233,7 +235,7 @@ impl Node {
 }
 
 impl Content {
-    /// Number of nodes in it.
+    /// Returns the number of nodes of the content.
     pub(super) fn nodes(&self) -> usize {
         match self {
             Self::Ordered(children) | Self::Profile(children) => {
@@ -243,7 +245,7 @@ impl Content {
         }
     }
 
-    /// Whether anything holds for any node in it.
+    /// Whether `holds` is true for any node of the content.
     pub(super) fn any(&self, holds: impl Fn(&Node) -> bool + Copy) -> bool {
         let among = |nodes: &[Node]| nodes.iter().any(|node| node.any(holds));
         match self {
@@ -255,7 +257,7 @@ impl Content {
         }
     }
 
-    /// Memory in use, beside the value itself.
+    /// Returns the memory in use, in bytes, without the value itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Ordered(children) | Self::Profile(children) => bytes(children),
@@ -270,12 +272,13 @@ impl Iterations {
         &self.clusters
     }
 
-    /// How many iterations were told apart with confidence, over all instances of the loop.
+    /// Returns the number of accepted iterations, over all instances of the loop.
     pub fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// How many stretches could be several iterations, and were merged into profile nodes.
+    /// Returns the number of rejected iterations: each could be several, and was merged into
+    /// profile nodes.
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
@@ -285,7 +288,7 @@ impl Iterations {
         &self.refused
     }
 
-    /// Durations of the accepted iterations, by number.
+    /// Returns the durations of the accepted iterations, by number.
     pub fn durations(&self) -> &Durations {
         &self.durations
     }
@@ -302,19 +305,19 @@ impl Iterations {
 }
 
 impl<M> Cluster<M> {
-    /// Number of instances in it, exactly.
+    /// Returns the exact number of instances in the cluster.
     pub fn weight(&self) -> u64 {
         self.tree.count
     }
 }
 
 impl Cluster {
-    /// A cluster of one instance.
+    /// Creates a cluster of one instance.
     pub fn one(member: u64, tree: Node) -> Self {
         Self { members: Members::one(member), tree }
     }
 
-    /// Memory in use, the value itself included.
+    /// Returns the memory in use, in bytes, the value itself included.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.members.bytes() + self.tree.bytes()
     }

@@ -1,4 +1,5 @@
-//! Who of the job's ranks carries the library: decided alike in all of them, before they communicate.
+//! Census: finds out, before the ranks communicate, which of them carry the library. All ranks
+//! reach the same result.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -17,17 +18,19 @@ use super::start::hide;
 use crate::guard::{self, contained, guarded};
 use crate::{say, surroundings};
 
-/// What this rank knows about the others.
+/// Result of the census on this rank.
 pub struct Attendance {
-    /// Why ranks cannot be compared; `None` if all of them carry the library and know that.
+    /// Reason why the ranks cannot be compared; `None` if all ranks carry the library and have
+    /// agreed on that.
     pub apart: Option<String>,
-    /// This process speaks for the job.
+    /// Whether this process prints the messages of the job.
     pub speaks: bool,
-    /// To be kept until all ranks have met.
+    /// This node's directory for the census, which its drop removes; must be kept until all ranks
+    /// have met.
     pub post: Option<Post>,
 }
 
-/// Attempts to read the sockets of the node, and the pause between them.
+/// Maximum number of attempts to read the sockets of the node, and the pause between two attempts.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -36,8 +39,8 @@ const START_ALL: &str = "Start all ranks with `plimsoll run` or LD_PRELOAD.";
 const SHARE: &str = "Set PLIMSOLL_OUTPUT to a directory that all nodes share";
 
 impl Attendance {
-    /// Takes attendance, after the real MPI_Init. The token must be kept until every rank has
-    /// counted; it is taken if nobody shall count it.
+    /// Takes the census, after the real MPI_Init. The token must be kept until every rank has
+    /// counted; it is set to `None` if no rank shall count this one.
     pub fn take(job: &Job, token: &mut Option<Token>, rank: u32, size: u32) -> Self {
         let attendance = || Self { apart: None, speaks: rank == 0, post: None };
         if size == 1 {
@@ -48,7 +51,7 @@ impl Attendance {
         }
         let token = RefCell::new(token);
         let count = || attendance().counted(job, &mut token.borrow_mut(), rank, size);
-        // If that fails, this rank still has its token, and the others have counted it.
+        // If counting fails, this rank still has its token, and the other ranks have counted it.
         let otherwise = || {
             let failed = || attendance().failed(job, &mut token.borrow_mut(), size);
             contained(failed, attendance)
@@ -59,7 +62,7 @@ impl Attendance {
     fn counted(mut self, job: &Job, token: &mut Option<Token>, rank: u32, size: u32) -> Self {
         let company = token.as_ref().and_then(see);
         if company.is_none() {
-            // Then nobody counts this rank, and nobody waits to be told by it.
+            // Without a token no rank counts this one, and no rank waits for its result.
             *token = None;
         }
         let Some((token, company)) = token.as_mut().zip(company) else {
@@ -78,7 +81,8 @@ impl Attendance {
         self
     }
 
-    /// What the others come to without this rank, in which attendance has failed.
+    /// Returns the result that the other ranks reach without this rank, on which the census has
+    /// failed.
     fn failed(mut self, job: &Job, token: &mut Option<Token>, size: u32) -> Self {
         let company = token.as_ref().and_then(see);
         if let Some((token, company)) = token.as_mut().zip(company)
@@ -89,7 +93,7 @@ impl Attendance {
         self
     }
 
-    /// Learns from the first rank of the node what it has found out.
+    /// Receives the result from the first rank of the node.
     fn follow(
         &mut self,
         token: &mut Token,
@@ -114,7 +118,7 @@ impl Attendance {
         };
     }
 
-    /// Finds out for the others of this node.
+    /// Finds the result with the other nodes and sends it to the other ranks of this node.
     fn lead(&mut self, token: &mut Token, company: &Company, job: &Job, rank: u32, size: u32) {
         self.ask_other_nodes(token, company, job, rank, size);
         match token.tell(self.apart.is_none(), &hide) {
@@ -124,7 +128,8 @@ impl Attendance {
                 self.apart.get_or_insert_with(reason);
             }
             Err(error) => {
-                // The others give up when they hear nothing, so this rank must not go on alone.
+                // The other ranks give up when they receive nothing, so this rank must not proceed
+                // alone.
                 say::debug(|| format!("nothing could be told to the ranks of this node: {error}"));
                 let reason =
                     || format!("The ranks of a node cannot tell each other anything, {ALONE}");
@@ -133,7 +138,8 @@ impl Attendance {
         }
     }
 
-    /// The company's first rank asks the other nodes.
+    /// Exchanges the number of ranks with the other nodes. Called on the first rank of the node
+    /// only.
     fn ask_other_nodes(
         &mut self,
         token: &mut Token,
@@ -144,7 +150,7 @@ impl Attendance {
     ) {
         let present = company.size();
         if launch::local_size() == Some(size) || present > size {
-            // No other node; this is the lowest rank that can speak.
+            // No other node takes part; this is the lowest rank that can print messages.
             self.speaks = true;
             self.apart = Some(short(present, size));
             return;
@@ -164,8 +170,9 @@ impl Attendance {
         match roll_call::hold(&directory, &identity, ours, size, patience, token.decision()) {
             Ok(RollCall { together: true, post, .. }) => self.post = Some(post),
             Ok(call) => {
-                // Who meets nobody in a directory of its node cannot know whether rank 0 speaks,
-                // elsewhere; in one that all nodes have, it does not.
+                // A rank that meets no other in a node-local directory cannot know whether rank 0,
+                // on another node, prints the messages, so it prints its own. In a directory shared
+                // by all nodes it stays silent.
                 let first =
                     !call.lower_seen && (present < expected || !surroundings::is_local(&directory));
                 self.speaks = rank == 0 || first;
@@ -181,12 +188,13 @@ impl Attendance {
     }
 }
 
-/// Where the first ranks of all nodes meet.
+/// Returns the directory in which the first ranks of all nodes meet.
 fn meeting_place(job: &Job) -> PathBuf {
     job.directory.join(shared_directory(&job.settings.output))
 }
 
-/// Whom this rank sees. The last of its file descriptors may be taken for a moment.
+/// Returns the ranks of this node that carry the library. Retries, since the process may have no
+/// free file descriptor for a moment.
 fn see(token: &Token) -> Option<Company> {
     for _ in 0..ATTEMPTS {
         match token.company() {

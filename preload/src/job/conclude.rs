@@ -1,4 +1,5 @@
-//! What was measured becomes a summary, whatever the end.
+//! Evaluation of the profiles: from the ranks that this process collects to the summary, for every
+//! kind of end.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,8 +16,8 @@ use super::{Job, Phase, State, Taken, memory_report};
 use crate::report::{self, Scope};
 use crate::{ending, say, threads};
 
-/// Held by the thread that evaluates the profiles. The drop lets the ranks that wait for the report
-/// end: the report is written, or cannot be.
+/// Guard of the thread that evaluates the profiles. Its drop lets the ranks that wait for the
+/// report end: the report is written, or cannot be written.
 pub(super) struct Concluding {
     job: &'static Job,
 }
@@ -30,7 +31,7 @@ impl Drop for Concluding {
 }
 
 impl Job {
-    /// Takes what there is to be evaluated; `None` if another thread has.
+    /// Takes the ranks to be evaluated; `None` if another thread has taken them.
     pub(super) fn take(
         &'static self,
         ended: &str,
@@ -76,8 +77,8 @@ impl Job {
         }
     }
 
-    /// The profiles of the ranks that this process collects, and that ended as `info` says. Their
-    /// spool ends with them: where it is, if it is whole.
+    /// Returns the profiles of the ranks that this process collects; their end is described by
+    /// `info`. Ends the spool as well; returns its path if the spool is complete.
     pub(super) fn profiles(
         &self,
         taken: &Taken,
@@ -86,7 +87,7 @@ impl Job {
         self.stop_collector();
         let ranks = &taken.ranks;
         let mut inputs = Vec::new();
-        // The application's own thread may have little of its stack left.
+        // The stack of the application's thread may be nearly used up.
         threads::on_own_stack(|| self.collector.conclude(ending::advance));
         for (key, rank) in ranks {
             ending::advance();
@@ -155,7 +156,7 @@ impl Job {
     }
 }
 
-/// What a spool does not hold, as the end of a sentence.
+/// Returns what the spool lacks, as the end of a sentence; `None` if it is complete.
 fn trouble(outcome: &SpoolOutcome) -> Option<String> {
     let SpoolOutcome { halvings, lost, trouble, .. } = outcome;
     match trouble {

@@ -1,4 +1,4 @@
-//! The regular end: MPI_Finalize, which brings the ranks together for one report.
+//! Regular end: MPI_Finalize, which brings the ranks together for one report.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -21,7 +21,8 @@ use crate::guard::{self, guarded};
 use crate::report::{self, Scope};
 use crate::{ending, loading, say, threads};
 
-/// MPI_Finalize was entered: gathers, diagnoses, writes. `measured` runs a wait as a measured call.
+/// Gathers the profiles, diagnoses them and writes the report, when MPI_Finalize is entered.
+/// `measured` runs a wait as a measured call.
 pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     if let Some(job) = withdrawn() {
         return guarded("MPI_Finalize", || job.finalize_withdrawn(), || ());
@@ -32,7 +33,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     }
     let Some(Leaving { together, rank, size, speaks, by_session }) = job.leave() else { return };
     if by_session {
-        // They rest on a communicator of ours, which is freed below.
+        // The handle facts refer to a communicator of Plimsoll, which is freed below.
         super::forget_handles();
     }
     let entered = Instant::now();
@@ -43,7 +44,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     };
     guarded("end of the run", end, || ());
     match together {
-        // Their part of the report is written where a rank of the node has ended.
+        // The report of this node was written when one of its ranks ended.
         Some(_) if !came => {}
         Some(together) => {
             job.conclude(&together, entered, size);
@@ -71,7 +72,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         let house = {
             let mut state = job.state.lock();
             if state.phase == Phase::Collecting && !ending::is_requested() {
-                // Something of ours failed, and nobody will evaluate anything.
+                // A step of Plimsoll failed, and no thread will evaluate the profiles.
                 state.phase = Phase::Done;
                 ending::finished();
             }
@@ -79,7 +80,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         };
         loading::wake();
         if let Some(house) = house {
-            // Where another end came first, that thread still writes its report.
+            // If another end came first, the joined thread is still writing its report.
             threads::join(house);
         }
         job.stop_collector();
@@ -87,18 +88,20 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     guarded("end of MPI_Finalize", end_threads, || ());
 }
 
-/// Waits for all ranks, as a measured call. `false` if one of this node's has ended, so that it will
-/// not come.
+/// Waits for all ranks, as a measured call. Returns `false` if a rank of this node has ended, so
+/// that it will not arrive.
 fn all_come(
     together: &Together,
     observed: &Observed,
     measured: impl FnOnce(&mut dyn FnMut()),
 ) -> bool {
-    // None before the wait: the others wait for this rank, whatever fails here.
+    // `None` before the wait. The other ranks wait for this one, so the wait is repeated below if
+    // the measured call fails.
     let came = Cell::new(None);
     let mut wait = || {
         let mut nobody_ended = || {
-            // In this order: that all live on is said before it is said that there is a report.
+            // This order matters: the collector announces that the ranks live on before it
+            // announces the report.
             let reported = ending::is_requested() || observed.is_reported();
             !reported || ending::is_by_filter() || observed.is_outlived()
         };
@@ -115,7 +118,7 @@ fn all_come(
     came.get().unwrap_or(true)
 }
 
-/// What a process takes along into MPI_Finalize.
+/// State that a process takes into MPI_Finalize.
 pub(super) struct Leaving {
     pub(super) together: Option<Together>,
     rank: u32,
@@ -124,8 +127,9 @@ pub(super) struct Leaving {
     by_session: bool,
 }
 
-/// MPI_Session_finalize was entered: as [`finalize`], if the session has brought the ranks together.
-/// The standard lets it wait for the others, as MPI_Finalize does (MPI-4.1, 11.3.1).
+/// Runs [`finalize`] when MPI_Session_finalize is entered, if MPI began with a session. The
+/// standard allows MPI_Session_finalize to wait for the other ranks, as MPI_Finalize does (MPI-4.1,
+/// 11.3.1).
 pub fn finalize_session(measured: impl FnOnce(&mut dyn FnMut())) {
     let by_session = |state: &State| state.mpi.as_ref().is_some_and(|side| side.by_session);
     if get().or_else(withdrawn).is_some_and(|job| by_session(&job.state.lock())) {
@@ -134,12 +138,13 @@ pub fn finalize_session(measured: impl FnOnce(&mut dyn FnMut())) {
 }
 
 impl Job {
-    /// The run ends for this process; `None` if there is nothing to be concluded.
+    /// Takes the state of MPI at the end of the run; `None` if nothing remains to be evaluated.
     pub(super) fn leave(&self) -> Option<Leaving> {
         let mut state = self.state.lock();
         let is_open = state.phase == Phase::Collecting;
         let side = state.mpi.as_mut().filter(|side| !side.by_session || side.is_together)?;
-        // Others wait for a rank that has come together with them, whatever became of its report.
+        // The other ranks wait for a rank that is together with them, even if its report is already
+        // written.
         (is_open || side.together.is_some()).then(|| Leaving {
             together: side.together.take(),
             rank: side.rank,
@@ -160,12 +165,13 @@ impl Job {
         self.exchange_clocks(&together.holders, together.holds);
         let taken = guarded("evaluation", || self.take("finalize", true), || None);
         let done = if together.holders.size() > 1 {
-            // Also with nothing, where another end came first: the others wait for this process.
+            // Runs even without profiles, if another end came first: the other ranks wait for this
+            // process.
             let work = || self.conclude_over(&together.holders, taken, entered, size);
             jointly(&together.holders, &[], work)
         } else if taken.is_some() {
-            // Nobody is to be talked to: a signal that stops the application's thread, to end it,
-            // does not stop this one.
+            // No communication is needed, so the evaluation runs on a thread of Plimsoll: a signal
+            // that stops the application's thread does not stop it.
             let work = move || self.conclude_over(&Alone, taken, entered, size);
             threads::on_own_stack(work).unwrap_or_else(|| Err(PANIC.to_owned()))
         } else {
@@ -176,7 +182,7 @@ impl Job {
         }
     }
 
-    /// Says why there is no report, and what there is instead.
+    /// Prints why there is no report, and names the spool that remains.
     fn say_no_summary(&self, reason: &str) {
         let kept = self.spool_folder().filter(|folder| folder.exists()).map(|folder| {
             format!(". `plimsoll digest {}` may still make one", printable::path(&folder))
@@ -198,7 +204,7 @@ impl Job {
         };
         let (inputs, spool) = self.profiles(&taken, &mut info);
         let collected = inputs.len();
-        // Scripts that read the values of single ranks find them by the JSON.
+        // The table of single ranks is a file beside the JSON, which names it for scripts.
         let mut side = self.settings.formats.json.then(|| Side::new(self.target(size, None)));
         let table = side.as_mut().map(|side| side as &mut dyn Table);
         let summary =
@@ -210,7 +216,7 @@ impl Job {
             let scope = Scope { ranks: size, part: None, speak: true };
             let some = Some(telling(&summary)).filter(|some| some.len() < summary.run.ranks);
             let is_written = report::write(self, summary, side, &scope);
-            // Without a report, samples are all there is of the run.
+            // Without a report, all samples stay on disk, since nothing else remains of the run.
             some.filter(|_| is_written)
         });
         self.thin_spool(holders, told, spool);

@@ -1,4 +1,4 @@
-//! Ends without MPI_Finalize: the report of what this process holds.
+//! Irregular end, without MPI_Finalize: writes the report of the ranks that this process holds.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,8 +10,9 @@ use plimsoll_comm::mpi::{is_linked_in, launch};
 use super::{Job, State, Taken, get, withdrawal};
 use crate::{ending, heap, say};
 
-/// The process ends without MPI_Finalize: writes what this process holds. Runs on the process's
-/// own thread. `false` if another thread is writing the report of a regular end.
+/// Writes the report of the ranks that this process holds, when the process ends without
+/// MPI_Finalize. Runs on Plimsoll's own thread. Returns `false` if another thread is writing the
+/// report of a regular end.
 pub fn write_incomplete(ended: &str) -> bool {
     let Some(job) = get() else { return true };
     let entered = Instant::now();
@@ -37,7 +38,7 @@ pub fn write_incomplete(ended: &str) -> bool {
         say::warn(reason);
     }
     let unseen = place.world.is_none().then(|| why_unseen(&job.executable)).flatten();
-    // An exit is the regular end of what is not begun by MPI_Init.
+    // A process without MPI_Init ends regularly by an exit.
     info.complete = place.is_alone && unseen.is_none() && ended == "exit";
     let told_rank = launch::told_rank();
     if let Some(reason) = unseen {
@@ -52,7 +53,7 @@ pub fn write_incomplete(ended: &str) -> bool {
         return true;
     }
     let (size, part, speaks) = match place.world {
-        // Processes that a launcher started together, and that are nothing to each other for us.
+        // Processes that a launcher started together, but without an MPI that connects them here.
         None => {
             (1, told_rank.map(|rank| format!("rank{rank}")), told_rank.is_none_or(|rank| rank == 0))
         }
@@ -67,14 +68,15 @@ pub fn write_incomplete(ended: &str) -> bool {
     true
 }
 
-/// Where in a job this process is.
+/// Place of this process in the job.
 struct Place {
-    /// Rank and size, once MPI is known.
+    /// Rank and number of ranks; `None` until MPI is known.
     world: Option<(u32, u32)>,
     speaks: bool,
-    /// It is nobody's rank but its own.
+    /// Whether the process is the only rank of its job.
     is_alone: bool,
-    /// What keeps the ranks of a session apart, for the one that says so.
+    /// Reason why the ranks of a session are apart; `None` unless this process prints the messages
+    /// of the job.
     complaint: Option<String>,
 }
 
@@ -93,7 +95,8 @@ impl Place {
 }
 
 impl Job {
-    /// Ends the run of all ranks that this process collects with the first death among them.
+    /// Ends the run of all collected ranks at the first death among them. Returns that death;
+    /// `None` if no rank outlived it by more than [`MIN_OUTLIVED_NS`].
     fn end_at_first_death(&self, taken: &Taken) -> Option<FirstDeath> {
         let Death { key, at_ns, outlived_ns } = self.collector.end_at_first_death()?;
         let (_, rank) = taken.ranks.iter().find(|(of, _)| *of == key)?;
@@ -101,7 +104,8 @@ impl Job {
     }
 }
 
-/// Why no MPI was seen in a process that has one.
+/// Returns why MPI was not observed in a program that contains one; `None` if the program contains
+/// none.
 fn why_unseen(executable: &str) -> Option<String> {
     is_linked_in(Path::new(executable)).then(|| {
         String::from(

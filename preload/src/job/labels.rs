@@ -1,4 +1,4 @@
-//! The user's rules of labels: the process that speaks for the job reads them, and tells them to all.
+//! The user's label rules: rank 0 reads them and broadcasts them to all ranks.
 
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::rules::file::read;
@@ -8,7 +8,8 @@ use plimsoll_summary::settings::{LABELS, Settings};
 use super::Job;
 use crate::say;
 
-/// Reads them at the start of the process, unless another process is to tell them.
+/// Reads the label rules at the start of the process; `None` if rank 0 will broadcast them to this
+/// process.
 pub(super) fn read_at_start(settings: &Settings) -> Option<Rules> {
     let first = launch::told_rank().is_none_or(|rank| rank == 0);
     first.then(|| read_and(settings, say::warn))
@@ -25,19 +26,20 @@ fn read_and(settings: &Settings, complain: impl FnOnce(&str)) -> Rules {
 }
 
 impl Job {
-    /// The rules as far as they are known.
+    /// Returns the label rules; no rules while they are unknown.
     pub(super) fn rules(&self) -> Rules {
         self.rules.lock().clone().unwrap_or_default()
     }
 
-    /// The rules of a process that speaks for itself; nobody needs to hear again what is wrong with them.
+    /// Returns the label rules of a process that reports by itself, reading them if necessary.
+    /// Errors in the file are printed in debug output only, since rank 0 reports them.
     pub(super) fn own_rules(&self) -> Rules {
         let quietly = |line: &str| say::debug(|| line.to_owned());
         let read = || read_and(&self.settings, quietly);
         self.rules.lock().get_or_insert_with(read).clone()
     }
 
-    /// Takes the rules that hold for the job.
+    /// Sets the label rules of the job.
     pub(super) fn take_rules(&self, rules: Rules) {
         *self.rules.lock() = Some(rules);
     }

@@ -1,4 +1,4 @@
-//! Where the library's memory went in this process.
+//! Memory of the library in this process, by purpose.
 
 use plimsoll_agent::process;
 use plimsoll_analysis::input::Cost;
@@ -9,8 +9,8 @@ use super::Job;
 use crate::heap;
 
 impl Job {
-    /// What the library takes in this process, which collects so many ranks: what its heap held when it was
-    /// largest, and what else is in memory now.
+    /// Returns the memory of the library in this process, which collects `ranks` ranks: the heap at
+    /// its maximum, and all other memory as it is now.
     pub(super) fn memory(&self, ranks: usize) -> Memory {
         let heap = heap::largest();
         let kind = |kind: MemoryKind| heap.kinds[kind as usize];
@@ -31,8 +31,8 @@ impl Job {
         }
     }
 
-    /// Adds what the reduction has taken in this process since the ranks told what they take, and gives
-    /// back what is free of it.
+    /// Adds the memory that the reduction has taken in this process since the ranks reported
+    /// theirs, and returns free memory to the system.
     pub(super) fn add_memory(&self, collection: &mut Collection, ranks: usize) {
         heap::trim();
         if ranks > 0 {
@@ -44,7 +44,7 @@ impl Job {
     }
 }
 
-/// The part of one of the ranks that a process collects.
+/// Returns one rank's share of the memory of the process that collects it.
 pub(super) fn of_each(memory: Memory) -> Cost {
     let of_each = memory.total_bytes / u64::from(memory.ranks.max(1));
     Cost { memory_bytes: Some(of_each), ..Cost::default() }

@@ -1,9 +1,9 @@
-//! Sessions in place of MPI_Init (MPI-4.1, 11.3).
+//! MPI sessions in place of MPI_Init (MPI-4.1, 11.3).
 //!
-//! A session makes no collective promise: a rank may begin one when others have ended theirs. But
-//! a communicator of all ranks is made by all of them, each of which has begun its session before:
-//! when the first one is there, the ranks come together as they do in MPI_Init. Until then, each
-//! process tells its own part when it ends.
+//! MPI_Session_init is not collective: a rank may begin a session after other ranks have ended
+//! theirs. A communicator of all ranks, however, is made by all of them, and each has begun its
+//! session before. When the first such communicator is made, the ranks come together as they do in
+//! MPI_Init. Until then, each process writes a report of its own part when it ends.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::{FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, get};
 use crate::guard::{contained, guarded};
 use crate::say;
 
-/// Runs the real MPI_Session_init, defined at `definition`, which says where the session's handle
-/// is if it succeeded.
+/// Runs the real MPI_Session_init, defined at `definition`. `init` also returns the address of the
+/// session's handle if the call succeeded.
 pub fn around_session_init<R>(
     definition: *const c_void,
     init: impl FnOnce() -> (R, Option<Session>),
@@ -45,16 +45,16 @@ pub fn around_session_init<R>(
     result
 }
 
-/// Where the application has the handle of a session.
+/// Address of the application's handle of a session.
 pub struct Session {
-    /// The handle's address.
+    /// Address of the handle.
     pub handle: *const c_void,
-    /// It is Fortran's.
+    /// Whether the handle is a Fortran handle.
     pub fortran: bool,
 }
 
-/// MPI_Comm_create_from_group has put a new communicator at `made`. Out of line, since all calls would
-/// need its room on the stack.
+/// Handles a new communicator that MPI_Comm_create_from_group has stored at `made`. Not inlined,
+/// since every measured call would need its stack space.
 #[cold]
 #[inline(never)]
 pub fn made_from_group(made: *const c_void) {
@@ -112,7 +112,8 @@ impl Job {
         }
     }
 
-    /// A communicator was made from a group. Collective if it holds all ranks, and the first such.
+    /// Brings the ranks together if a communicator made from a group is the first one that holds
+    /// all ranks; collective in that case.
     fn communicator_made(&'static self, observed: &'static Observed, made: *const c_void) {
         let taken = {
             let mut state = self.state.lock();
@@ -168,7 +169,7 @@ impl Job {
         }
     }
 
-    /// The token that a session has left, for MPI_Init to count.
+    /// Takes the token that a session has left, so that MPI_Init counts it.
     pub(super) fn token_of_session(&self) -> Option<Token> {
         self.state.lock().mpi.as_mut()?.token.take()
     }

@@ -1,4 +1,4 @@
-//! The spool of what this process collects: where it is, and what is said in it of the job.
+//! The spool of this process: its folder, the ranks it holds, and the job's note in it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 use super::{Job, Phase, State, Taken, get};
 use crate::{say, threads};
 
-/// Where all of a job puts its files.
+/// Name and folder of all files of a job, claimed once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Claimed {
     /// Name and directory of the reports.
     pub target: Target,
-    /// Part of the job in that name.
+    /// Part of the job that the name contains, such as `rank3`; `None` for the whole job.
     pub part: Option<String>,
     /// Folder of the spools.
     pub folder: PathBuf,
@@ -34,7 +34,7 @@ pub struct Claimed {
     pub run: String,
 }
 
-/// What rank 0 tells all ranks when they come together.
+/// Values that rank 0 broadcasts to all ranks when the job's communicator is set up.
 #[derive(Serialize, Deserialize)]
 struct Told {
     claimed: Option<Claimed>,
@@ -42,9 +42,9 @@ struct Told {
 }
 
 impl State {
-    /// What there is to be evaluated now; the state keeps it.
+    /// Returns a copy of the ranks and clock exchanges collected so far; the state keeps its own.
     fn snapshot(&self) -> Taken {
-        // Ranks that are apart have spools of their own.
+        // Each rank that reports by itself has a spool folder of its own.
         let together = self.mpi.as_ref().filter(|side| side.apart.is_none());
         Taken {
             ranks: self.ranks.clone(),
@@ -53,7 +53,8 @@ impl State {
         }
     }
 
-    /// The same for the one thread that evaluates it; `None` if another has come first.
+    /// Moves the collected ranks out of the state for the one thread that evaluates them; `None` if
+    /// another thread has begun the evaluation.
     pub(super) fn take(&mut self) -> Option<Taken> {
         if self.phase != Phase::Collecting {
             return None;
@@ -66,7 +67,8 @@ impl State {
 }
 
 impl Job {
-    /// Where the reports go, of a job with so many ranks, or of a part of it.
+    /// Returns the directory and name of the reports of a job with this number of ranks, or of a
+    /// part of the job.
     pub fn target(&self, ranks: u32, part: Option<&str>) -> Target {
         let (target, named) = match self.claimed.lock().clone() {
             Some(claimed) => (claimed.target, claimed.part),
@@ -75,7 +77,7 @@ impl Job {
         of_part(target, part.filter(|part| named.as_deref() != Some(part)))
     }
 
-    /// Where the spools of the job are.
+    /// Returns the folder of the job's spools; `None` while no folder is claimed.
     pub fn spool_folder(&self) -> Option<PathBuf> {
         self.claimed.lock().as_ref().map(|claimed| claimed.folder.clone())
     }
@@ -93,21 +95,22 @@ impl Job {
         Target::new(&self.settings.output, &facts)
     }
 
-    /// Identity of a run whose first rank is this process.
+    /// Returns the identity of a run in which this process is the first rank.
     fn run(&self) -> String {
         format!("{} {} {}", self.host, std::process::id(), self.started.rfc3339())
     }
 
-    /// Takes a name for the files of the job, or of a part of it.
+    /// Claims a name for the files of the job, or of a part of it, by creating the folder of the
+    /// spools.
     fn claim(&self, ranks: u32, part: Option<String>) -> Result<Claimed, Error> {
         let (target, folder) = claim_folder(&of_part(self.unclaimed(ranks), part.as_deref()))?;
         Ok(Claimed { target, part, folder, run: self.run() })
     }
 
-    /// Begins a spool of this process alone, which may come to be a rank of a job: a folder is made
-    /// only when it has lived for a while.
+    /// Begins a spool of this process alone, before the process knows whether it is a rank of a
+    /// job. The collector creates the folder only once the process has run for a while.
     pub(super) fn spool_alone(&'static self) {
-        // A launcher's processes have a name in common only from MPI_Init on.
+        // The processes that a launcher started share a name only from MPI_Init on.
         if self.settings.trace == Trace::Off || launch::told_rank().is_some() {
             return;
         }
@@ -121,7 +124,7 @@ impl Job {
         self.begin_spool(Box::new(place), 1);
     }
 
-    /// Begins the spool of a process that knows its rank, and reports by itself.
+    /// Begins the spool of a rank that writes a report of its own, apart from the other ranks.
     pub(super) fn spool_apart(&self, rank: u32, size: u32) {
         self.forget_spool();
         if self.settings.trace == Trace::Off {
@@ -133,8 +136,9 @@ impl Job {
         }
     }
 
-    /// Rank 0 takes a name for the job, and tells it to all with the user's rules, so that each spool
-    /// and each report of a part of the job has them. Collective over the job's ranks.
+    /// Claims a name for the job on rank 0 and broadcasts it with the user's label rules, so that
+    /// each spool and each report of a part of the job contains the rules. Collective over the
+    /// job's ranks.
     pub(super) fn claim_together(
         &self,
         world: &MpiCommunicator,
@@ -158,12 +162,12 @@ impl Job {
         Ok(claimed)
     }
 
-    /// Begins a spool of `ranks` ranks, the first of which is `rank`.
+    /// Begins a spool of `ranks` ranks; `rank` is the first of them and names the file.
     pub(super) fn spool_in(&self, claimed: Claimed, rank: u32, ranks: usize) {
         let folder = claimed.folder.clone();
         *self.claimed.lock() = Some(claimed);
         let place = move || {
-            // On nodes that share no directory each has its own.
+            // Nodes without a shared directory each create a folder of their own.
             folder
                 .parent()
                 .map_or(Ok(()), std::fs::create_dir_all)
@@ -181,14 +185,15 @@ impl Job {
         }
     }
 
-    /// What was spooled before the process knew what it is a part of.
+    /// Discards what was spooled before the process knew its rank and job.
     fn forget_spool(&self) {
         self.collector.discard_spool();
         *self.claimed.lock() = None;
     }
 
-    /// Leaves only the ranks that tell what there is to see in a spool that has ended, if process 0 has its
-    /// report, and no user asked for all. Collective over the holders of profiles.
+    /// Reduces a finished spool to the representative ranks in `telling`. Keeps all ranks if
+    /// process 0 has no report (`telling` is `None`) or the user asked for all ranks
+    /// (PLIMSOLL_TRACE). Collective over the holders of profiles.
     pub(super) fn thin_spool(
         &self,
         holders: &dyn Communicator,
@@ -202,10 +207,10 @@ impl Job {
             Err(error) => return say::debug(|| format!("all ranks stay in the spool: {error}")),
         };
         let Some(spool) = spool else { return };
-        // The application's own thread may have little of its stack left.
+        // The stack of the application's thread may be nearly used up.
         match threads::on_own_stack(|| keep_ranks(&spool, &kept)) {
             Some(Ok(())) | None => {}
-            // The application, or its user, has removed it.
+            // The application or its user has removed the spool.
             Some(Err(SpoolError::Io(error))) if error.kind() == io::ErrorKind::NotFound => {}
             Some(Err(error)) => {
                 say::warn(&format!("{} keeps the samples of all ranks: {error}.", shown(&spool)))
@@ -214,22 +219,24 @@ impl Job {
         self.forget_empty_folder();
     }
 
-    /// Removes the folder of the spools if it holds nothing.
+    /// Removes the folder of the spools if it is empty.
     pub(super) fn forget_empty_folder(&self) {
         if let Some(folder) = self.spool_folder() {
-            // One that holds something is an error, and stays.
+            // remove_dir fails on a folder with files in it, and the folder stays.
             let _ = std::fs::remove_dir(folder);
         }
     }
 
-    /// Says in the spool what it is of.
+    /// Writes the note of a running job into the spool: its end is [`KILLED`] until the end of the
+    /// run replaces the note.
     pub(super) fn note_spool(&self, state: &State) {
         let info = self.info(state, KILLED, false);
         let cost = |_: &NodeRank| Cost::default();
         self.note(&info, &state.snapshot(), cost);
     }
 
-    /// The same with all that is known in the end.
+    /// Writes the note of the job into the spool, with the given job description and the cost of
+    /// each rank.
     pub(super) fn note(&self, info: &JobInfo, taken: &Taken, cost: impl Fn(&NodeRank) -> Cost) {
         let ranks = taken.ranks.iter().map(|(_, rank)| RankNote {
             pid: rank.pid,
@@ -254,7 +261,7 @@ impl Job {
     }
 }
 
-/// The name with that of a part of the job.
+/// Appends the name of a part of the job to the report's name.
 fn of_part(mut target: Target, part: Option<&str>) -> Target {
     if let Some(part) = part {
         target.stem.push("_");
@@ -263,7 +270,7 @@ fn of_part(mut target: Target, part: Option<&str>) -> Target {
     target
 }
 
-/// Says why there is no spool.
+/// Warns that no samples are kept on disk and why, and converts the error for the collector.
 fn complain(error: &Error) -> io::Error {
     let remedy = error.remedy();
     say::warn(&format!("no samples are kept on disk: {error} {remedy} Or set PLIMSOLL_TRACE=off."));

@@ -1,4 +1,4 @@
-//! MPI_Init: finds out who is there, and lets each node's first rank collect the node.
+//! MPI_Init: takes the census of the ranks, and lets each node's first rank collect the node.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -22,10 +22,10 @@ use super::{
 use crate::guard::{self, contained, guarded};
 use crate::say;
 
-/// Runs the real MPI_Init, defined at `definition`, which says whether it succeeded.
+/// Runs the real MPI_Init, defined at `definition`. `init` also returns whether MPI_Init succeeded.
 pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, bool)) -> R {
-    // A Fortran layer that calls the C function, or a program that calls it again: this rank's
-    // token must stay one.
+    // A Fortran layer calls the C function, or the program calls MPI_Init again: this rank must
+    // leave one token only.
     if INSIDE_MPI_INIT.load(Ordering::Relaxed) || get().is_some_and(Job::has_mpi) {
         return init().0;
     }
@@ -49,12 +49,12 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
     result
 }
 
-/// Moves a descriptor out of the application's sight.
+/// Moves a descriptor to a number that the application does not see.
 pub(super) fn hide(descriptor: RawFd) -> RawFd {
     process::current().map_or(-1, |observed| observed.adopt_descriptor(descriptor))
 }
 
-/// Lets the other ranks know that this one carries the library.
+/// Leaves the token that shows the other ranks that this one carries the library.
 pub(super) fn leave_token() -> Option<Token> {
     match Token::leave(&hide) {
         Ok(token) => Some(token),
@@ -66,12 +66,12 @@ pub(super) fn leave_token() -> Option<Token> {
 }
 
 impl State {
-    /// There is nothing left for MPI_Init to do here.
+    /// Whether MPI_Init has nothing left to do in this process.
     fn is_settled(&self) -> bool {
         self.has_mpi() || self.phase != Phase::Collecting
     }
 
-    /// MPI_Init was called, or a session has brought the ranks together before.
+    /// Whether MPI_Init was called, or a session has already brought the ranks together.
     fn has_mpi(&self) -> bool {
         self.mpi.as_ref().is_some_and(|side| !side.by_session || side.is_together)
     }
@@ -151,7 +151,8 @@ impl Job {
         observed.begin();
     }
 
-    /// Makes our communicators and lets each node's first rank collect the node. Collective.
+    /// Creates Plimsoll's communicators and lets each node's first rank collect the node.
+    /// Collective over all ranks.
     ///
     /// # Safety
     /// `of_all` is a valid communicator of all ranks.
@@ -173,7 +174,7 @@ impl Job {
         Ok(Together { world, node, holders, holds })
     }
 
-    /// Finds out who is on this node, and who collects whom.
+    /// Exchanges the ranks of this node and decides which process collects which rank.
     fn meet_node(
         &self,
         observed: &Observed,
@@ -182,8 +183,9 @@ impl Job {
         rank: u32,
     ) -> Result<(), CommunicatorError> {
         guard::raise("coming together");
-        // This process stays attached here until another collects it: a rank that ends meanwhile has a
-        // report. But nobody reads on, so that two never read at a time.
+        // This process stays attached to its own collector until another process collects it, so
+        // that a rank that ends meanwhile has a report. Its collector is stopped, so that two
+        // collectors never read one ring at a time.
         self.stop_collector();
         let claimed = self.claim_together(world)?;
         let me = self.introduce(observed, rank);
@@ -221,17 +223,17 @@ impl Job {
         Ok(())
     }
 
-    /// Collects this process alone, which is a rank whose others are out of reach.
+    /// Collects this process alone: the other ranks of its job are out of reach.
     pub(super) fn collect_apart(&self, observed: &Observed, rank: u32, size: u32) {
         self.let_go();
         self.own_rules();
         self.spool_apart(rank, size);
-        // Also one that is not to be watched: it has a report that says so.
+        // A rank that is not to be watched is collected too: its report says so.
         self.collect(NodeRank { watched: true, ..self.introduce(observed, rank) });
         self.start_collector();
     }
 
-    /// A collector takes over when the one before has let go.
+    /// Stops the collector and detaches its ranks, so that another collector can take over.
     fn let_go(&self) {
         self.stop_collector();
         let ranks = std::mem::take(&mut self.state.lock().ranks);
@@ -245,7 +247,8 @@ impl Job {
         self.state.lock().collecting = collecting;
     }
 
-    /// The holders of profiles find out how their clocks stand. Collective over them.
+    /// Measures the offsets between the clocks of the holders of profiles. Collective over the
+    /// holders.
     pub(super) fn exchange_clocks(&self, holders: &MpiCommunicator, holds: bool) {
         if !holds || holders.size() == 1 {
             return;
@@ -258,7 +261,7 @@ impl Job {
 
     fn collect(&self, rank: NodeRank) -> bool {
         let mut state = self.state.lock();
-        // Once a report is being written, nobody would evaluate this rank.
+        // Once a report is being written, no thread would evaluate this rank.
         if !rank.watched || state.phase != Phase::Collecting {
             return false;
         }

@@ -1,5 +1,5 @@
-//! A process that withdraws from its job while it runs, since it forbids itself what measuring needs, or has no
-//! memory left for it.
+//! Withdrawal of a process from its job during the run: the process forbids itself system calls
+//! that measuring needs, or has no memory left.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -13,17 +13,17 @@ use super::finalize::Leaving;
 use super::{Job, get};
 use crate::{ending, heap, loading, say, threads};
 
-/// The job of a process that has withdrawn from it.
+/// Job from which this process has withdrawn; null otherwise.
 static WITHDRAWN: AtomicPtr<Job> = AtomicPtr::new(null_mut());
 
-/// That job, if this is such a process.
+/// Returns the job from which this process has withdrawn; `None` otherwise.
 pub(super) fn withdrawn() -> Option<&'static Job> {
     // SAFETY: set from a leaked box, never freed.
     unsafe { WITHDRAWN.load(Ordering::Acquire).as_ref() }
 }
 
-/// Ends our threads in this process, after its report. What it owes the other ranks in MPI_Finalize
-/// remains.
+/// Ends Plimsoll's threads in this process, after its report is written. The collective steps that
+/// the other ranks expect in MPI_Finalize remain to be done.
 pub fn withdraw() {
     let Some(job) = get() else { return };
     job.stop_collector();
@@ -36,17 +36,17 @@ pub fn withdraw() {
     WITHDRAWN.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
 }
 
-/// In a forked child: the job is the parent's.
+/// Resets the state in a forked child, since the job belongs to the parent.
 pub(super) fn forget_in_child() {
     WITHDRAWN.store(null_mut(), Ordering::Relaxed);
 }
 
-/// What is said once where memory has run out. Said without any.
+/// Message printed once when memory has run out. Printing it allocates nothing.
 const EXHAUSTED: &str = "plimsoll: the program has little or no address space left (`ulimit -v`, or its memory is used up): \
     nothing more is measured, and this process writes no report. `plimsoll digest` makes one of what is on disk \
     by now.\n";
 
-/// Says that memory has run out, once, and measures this process no more.
+/// Prints once that memory has run out, and stops measuring this process.
 pub(super) fn tell_exhausted() {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if TOLD.swap(true, Ordering::Relaxed) {
@@ -58,7 +58,8 @@ pub(super) fn tell_exhausted() {
     }
 }
 
-/// A thread of ours ends where it is, since memory has run out. Allocates nothing, and takes no lock.
+/// Handles the end of a thread of Plimsoll that ends because memory has run out. Allocates nothing
+/// and takes no lock.
 pub fn abandon() {
     if let Some(job) = get() {
         job.collector.abandon();
@@ -68,7 +69,8 @@ pub fn abandon() {
 }
 
 impl Job {
-    /// Whether there is too little memory to evaluate anything. Then this process withdraws.
+    /// Withdraws from the job if too little memory is left to evaluate anything. Returns whether it
+    /// did.
     pub(super) fn withdraws_for_memory(&self) -> bool {
         let holds = self.state.lock().holds();
         if !(heap::is_exhausted() || holds && !heap::has_room()) {
@@ -79,8 +81,9 @@ impl Job {
         true
     }
 
-    /// MPI_Finalize of a process that has withdrawn. The others wait for it: it comes to where they meet,
-    /// and says that it has nothing. Makes no system calls but those that MPI makes.
+    /// MPI_Finalize of a process that has withdrawn. The other ranks wait for this one, so it takes
+    /// part in their collectives and contributes nothing. Makes no system calls except those that
+    /// MPI makes.
     pub(super) fn finalize_withdrawn(&self) {
         let Some(Leaving { together: Some(together), .. }) = self.leave() else { return };
         if !heap::is_exhausted() {
@@ -94,7 +97,7 @@ impl Job {
                 "it has set a seccomp filter"
             };
             let nothing = || Err::<(), String>(reason.to_owned());
-            // Where they compare their clocks, and where they bring their profiles together.
+            // Once for the exchange of clocks, once for the reduction of profiles.
             for _ in 0..2 {
                 let _ = jointly(&together.holders, &[], nothing);
             }

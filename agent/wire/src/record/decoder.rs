@@ -1,4 +1,4 @@
-//! Records read back, from bytes that may be anything.
+//! Decoder of records, from untrusted bytes.
 
 use super::{
     BYTES, COUNT_ESCAPE, Delta, END, EXIT, IN_REGION, LOST, MAX_DEPTH, OFF_CPU, OFF_CPU_SHIFT,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::sync::{Part, Sync};
 
-/// Why a stream could not be read on.
+/// Reason why a stream could not be decoded further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The bytes end inside a record.
@@ -76,7 +76,7 @@ impl Cursor<'_> {
         u32::try_from(self.varint()?).map_err(|_| DecodeError::Overflow)
     }
 
-    /// A number that was written as `few` where it is less than `many`.
+    /// Returns a number that is encoded as `few` alone if it is less than `many`.
     fn number(&mut self, few: u32, many: u32) -> Result<u32, DecodeError> {
         if few < many {
             return Ok(few);
@@ -182,7 +182,7 @@ impl Decoder {
         Ok((dropped, self.frames(cursor, added)?))
     }
 
-    /// Reads the ids of so many frames.
+    /// Reads the ids of `count` frames.
     fn frames(&mut self, cursor: &mut Cursor<'_>, count: u32) -> Result<usize, DecodeError> {
         let count = count as usize;
         for place in self.added.get_mut(..count).ok_or(DecodeError::TooDeep)? {

@@ -11,24 +11,24 @@ use crate::communicator::{Communicator, CommunicatorError};
 use super::joint::all_made;
 use super::library::{Handle, Library};
 
-/// Tag of our first messages.
+/// Tag of the first messages.
 const TAG: c_int = 0x504c;
 
-/// In place of a message's length: the sender has left.
+/// Value in place of a message's length: the sender has left.
 const LEFT: u64 = u64::MAX;
 
-/// How often a waiting rank looks for the others before it sleeps in between, and how long it sleeps.
+/// Number of polls of a waiting rank before it sleeps between polls, and duration of the sleep.
 const LOOKS: u32 = 1000;
-/// [`MpiCommunicator::wait_busily`].
+/// Set by [`MpiCommunicator::wait_busily`].
 static WAITS_BUSILY: AtomicBool = AtomicBool::new(false);
 const NAP: Duration = Duration::from_micros(50);
 
-/// An MPI function returned an error.
+/// Error returned by an MPI function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpiError {
-    /// The function.
+    /// Name of the function.
     pub call: &'static str,
-    /// What it returned.
+    /// Error code.
     pub code: c_int,
 }
 
@@ -50,17 +50,17 @@ pub struct MpiCommunicator {
     handle: Handle,
     rank: u32,
     size: u32,
-    /// Tag of the messages now; those of another tag are not taken any more.
+    /// Tag of current messages; messages with another tag are no longer received.
     tag: AtomicI32,
 }
 
 impl MpiCommunicator {
-    /// A duplicate of the application's communicator of all ranks, if all of them could make one.
-    /// Collective: every rank of the job must call it. No error ends the job, though the
-    /// application may want that of its own calls.
+    /// Duplicates the application's communicator of all ranks, if all of them can. Collective:
+    /// every rank of the job must call it. Errors do not end the job, even if the application wants
+    /// that for its own calls.
     ///
     /// # Safety
-    /// The communicator is valid, and no message of the application's is on its way in it.
+    /// The communicator must be valid, and no message of the application may be in transit in it.
     pub unsafe fn duplicate(library: Arc<Library>, of_all: Handle) -> Result<Self, String> {
         let (functions, mut handler) = (library.functions, 0);
         // SAFETY: as the caller promises.
@@ -81,12 +81,12 @@ impl MpiCommunicator {
         made
     }
 
-    /// Its handle.
+    /// Returns its handle.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// The ranks that share memory with this one. Collective.
+    /// Returns a communicator of the ranks that share memory with this one. Collective.
     pub fn node(&self) -> Result<Self, MpiError> {
         let (mut handle, constants) = (0, &self.library.constants);
         // SAFETY: our own communicator, constants of this ABI.
@@ -102,7 +102,8 @@ impl MpiCommunicator {
         Self::new(self.library.clone(), handle, code, "MPI_Comm_split_type")
     }
 
-    /// The ranks that pass the same `color`, in the order of their ranks here. Collective.
+    /// Returns a communicator of the ranks that pass the same `color`, in the order of their ranks
+    /// here. Collective.
     pub fn split(&self, color: u32) -> Result<Self, MpiError> {
         let mut handle = 0;
         // SAFETY: our own communicator.
@@ -135,10 +136,10 @@ impl MpiCommunicator {
         Ok(Self { library, handle, rank: rank as u32, size: size as u32, tag })
     }
 
-    /// Number of ranks of a communicator of the application's. Local.
+    /// Returns the number of ranks of a communicator of the application. Local.
     ///
     /// # Safety
-    /// It is valid.
+    /// The communicator must be valid.
     pub unsafe fn size_of(library: &Library, communicator: Handle) -> Option<u32> {
         let mut size = 0;
         // SAFETY: as the caller promises.
@@ -146,7 +147,7 @@ impl MpiCommunicator {
         u32::try_from(size).ok().filter(|_| code == 0)
     }
 
-    /// Rank and size of the application's world. Local.
+    /// Returns rank and size of the application's world. Local.
     pub fn place_in_world(library: &Library) -> Result<(u32, u32), MpiError> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the world is valid between MPI_Init and MPI_Finalize, where the caller is.
@@ -163,8 +164,8 @@ impl MpiCommunicator {
         Ok((rank as u32, size as u32))
     }
 
-    /// Waits until all ranks are here. `goes_on` is asked now and then where that takes long; if it
-    /// says no, the result is `false`, and nothing collective may follow.
+    /// Waits until all ranks are here. Calls `goes_on` from time to time during a long wait; if it
+    /// returns false, the result is `false`, and no collective operation may follow.
     pub fn wait_for_all(&self, goes_on: &mut dyn FnMut() -> bool) -> Result<bool, MpiError> {
         let Library { functions, constants, .. } = &*self.library;
         let mut request = 0;
@@ -196,7 +197,7 @@ impl MpiCommunicator {
         }
     }
 
-    /// Lets this process wait for others without system calls but those of MPI, from here on.
+    /// Lets this process wait for others without system calls other than those of MPI, from now on.
     pub fn wait_busily() {
         WAITS_BUSILY.store(true, Ordering::Relaxed);
     }
@@ -206,26 +207,26 @@ impl MpiCommunicator {
         self.wait_for_all(&mut || true).map(drop)
     }
 
-    /// Tells all other ranks that this one answers no more.
+    /// Tells all other ranks that this rank answers no more.
     pub(super) fn leave(&self) {
         for peer in (0..self.size).filter(|peer| *peer != self.rank) {
-            // Whom this does not reach cannot be helped.
+            // A rank that this message does not reach cannot be informed in any other way.
             let _ = self.send_bytes(peer, &LEFT.to_le_bytes());
         }
     }
 
-    /// Takes what has arrived, and throws it away.
+    /// Receives and discards all messages that have arrived.
     pub(super) fn discard(&self) {
         for peer in (0..self.size).filter(|peer| *peer != self.rank) {
             while self.discard_from(peer) {}
         }
     }
 
-    /// The same of one message from one rank; `false` if there is none.
+    /// Receives and discards one message from one rank; returns `false` if there is none.
     fn discard_from(&self, peer: u32) -> bool {
         let Library { functions, constants, .. } = &*self.library;
         let (mut found, mut message, mut bytes) = (0, 0, 0);
-        // Larger than MPI_Status is in any ABI.
+        // Larger than MPI_Status in any ABI.
         let mut status = [0u64; 16];
         let status = status.as_mut_ptr().cast();
         let tag = self.tag.load(Ordering::Relaxed);
@@ -246,12 +247,12 @@ impl MpiCommunicator {
         }
     }
 
-    /// What was sent before is not taken any more. All ranks do it at the same point.
+    /// Stops receiving messages that were sent before. All ranks must call this at the same point.
     pub(super) fn begin_anew(&self) {
         self.tag.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives the communicator back. Collective.
+    /// Frees the communicator. Collective.
     pub fn free(mut self) {
         // SAFETY: our own communicator, not used any more.
         unsafe { (self.library.functions.comm_free)(&mut self.handle) };
@@ -298,7 +299,8 @@ impl Communicator for MpiCommunicator {
         self.size
     }
 
-    /// A message is two of MPI's: its length, so that the receiver can make room, and its bytes.
+    /// A message consists of two MPI messages: its length, so that the receiver can allocate
+    /// memory, and its bytes.
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), CommunicatorError> {
         let length = bytes.len() as u64;
         self.send_bytes(to, &length.to_le_bytes())

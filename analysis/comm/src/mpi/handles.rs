@@ -1,5 +1,6 @@
-//! What is known about the application's handles: which ranks has a communicator, how large is a
-//! datatype. Asked of MPI once per handle, and forgotten when the application frees any.
+//! Facts about the application's handles: the ranks of a communicator, the size of a datatype. MPI
+//! is asked once per handle; the answers are forgotten when the application frees a handle of that
+//! kind.
 
 mod memory;
 mod pending;
@@ -18,28 +19,28 @@ use self::world_ranks::WorldRanks;
 use super::library::{Abi, Handle, Library};
 use crate::fingerprint::{BASIS, extended};
 
-/// Whom a communicator holds: nobody to compare with, all ranks, or from the third number on one of
-/// [`Parts`].
+/// Members of a communicator: no other rank to compare with, all ranks, or, from the third number
+/// on, one of the subgroups in [`Parts`].
 const NOBODY: u32 = 0;
 const ALL: u32 = 1;
 const FIRST_PART: u32 = 2;
 
-/// Set in integer handles, so that none is the address of an object.
+/// Bit set in integer handles, so that none is the address of an object.
 const FORTRAN_HANDLE: u64 = 1 << 62;
 
-/// A part of the world that has communicators.
+/// A subgroup of the world that has communicators.
 struct KnownPart {
     part: Part,
-    /// How many of its synchronisations have begun, each of which got its number as index.
+    /// Number of synchronisations that have begun; each took the number before it as its index.
     begun: u64,
-    /// The most recent one's index that has ended, plus one.
+    /// Index of the most recent synchronisation that has ended, plus one.
     ended: u64,
 }
 
-/// Parts of the world that have communicators, and how often each has synchronised.
+/// Subgroups that have communicators, and the number of synchronisations of each.
 struct Parts {
     known: Mutex<Vec<KnownPart>>,
-    /// There are more.
+    /// Whether there were more than [`MAX_PARTS`] subgroups.
     are_more: AtomicBool,
 }
 
@@ -48,7 +49,8 @@ impl Parts {
         Self { known: Mutex::new(Vec::new()), are_more: AtomicBool::new(false) }
     }
 
-    /// The number of a part; communicators with the same members share it.
+    /// Returns the number of a subgroup; communicators with the same members share one. Returns
+    /// [`NOBODY`] beyond [`MAX_PARTS`] subgroups.
     fn number(&self, part: Part) -> u32 {
         let mut parts = self.known.lock();
         let number = parts.iter().position(|known| known.part == part).unwrap_or_else(|| {
@@ -63,7 +65,7 @@ impl Parts {
         FIRST_PART + number as u32
     }
 
-    /// The index of a synchronisation of a part that begins.
+    /// Returns the index of a synchronisation that begins in a subgroup.
     fn begin(&self, number: u32) -> Option<u64> {
         let mut parts = self.known.lock();
         let known = parts.get_mut(number as usize)?;
@@ -71,7 +73,8 @@ impl Parts {
         Some(known.begun - 1)
     }
 
-    /// It has ended; `None` if one that began after it has ended before.
+    /// Ends a synchronisation of a subgroup; returns `None` if one that began later has already
+    /// ended.
     fn end(&self, number: u32, index: u64) -> Option<Among> {
         let mut parts = self.known.lock();
         let known = parts.get_mut(number as usize)?;
@@ -83,23 +86,23 @@ impl Parts {
     }
 }
 
-/// Where the requests stand that a call starts or may complete.
+/// Location of the requests that a call starts or may complete.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestList {
-    /// Address of the first.
+    /// Address of the first request.
     pub first: usize,
-    /// Their number.
+    /// Number of requests.
     pub count: usize,
-    /// They are those of C, not of Fortran.
+    /// Whether the requests are C handles, not Fortran ones.
     pub is_c: bool,
 }
 
 /// A handle as the application passed it.
 #[derive(Clone, Copy, Debug)]
 pub enum Named {
-    /// In C: an argument word.
+    /// C handle: an argument word.
     C(Handle),
-    /// In Fortran.
+    /// Fortran handle: an integer.
     Fortran(c_int),
 }
 
@@ -114,16 +117,18 @@ pub struct HandleFacts {
     fortran_sizes: Memory,
     peers: Memory,
     parts: Parts,
-    /// Nonblocking collectives: their members, and their index among those of these.
+    /// Nonblocking collectives in progress: their members, and their index among the collectives of
+    /// those members.
     pending: Pending<(u32, u64)>,
-    /// Ranks that have reduced something, and the root, which has broadcast nothing to them since. Kept when
-    /// handles are freed: one rank may free a communicator of its own between the two calls, the others not.
+    /// Members and root of each reduction that no broadcast from the same root has followed yet.
+    /// Kept when handles are freed: one rank may free a communicator of its own between the two
+    /// calls and the others not.
     roots: Mutex<Vec<(u32, c_int)>>,
-    /// A communicator of all ranks; `None` if a session has made none yet.
+    /// Communicator of all ranks; `None` if a session has made none yet.
     world: Option<Handle>,
-    /// What Fortran's MPI_IN_PLACE may be, if that is known.
+    /// Possible addresses of Fortran's MPI_IN_PLACE; empty if unknown.
     in_place: Vec<usize>,
-    /// What Fortran's MPI_STATUS_IGNORE may be, asked when it is first passed.
+    /// Possible addresses of Fortran's MPI_STATUS_IGNORE, looked up when first needed.
     status_ignore: OnceLock<Vec<usize>>,
     /// Numbers of communicators in `world_ranks`.
     numbers: Memory,
@@ -132,8 +137,8 @@ pub struct HandleFacts {
 }
 
 impl HandleFacts {
-    /// Nothing known yet. `world` is MPI_COMM_WORLD, which exists when the program has called
-    /// MPI_Init, or a communicator of the same ranks that outlives these facts.
+    /// Builds an empty store. `world` is MPI_COMM_WORLD, which exists once the program has called
+    /// MPI_Init, or a communicator of the same ranks that outlives this store.
     pub fn new(library: Arc<Library>, world: Option<Handle>) -> Self {
         Self {
             world,
@@ -156,23 +161,25 @@ impl HandleFacts {
         }
     }
 
-    /// Which ranks a call has synchronised on a communicator, which must be valid; `None` where there
-    /// are no others, or that cannot be told. To be asked once for each such call.
+    /// Returns which ranks a call on a communicator has synchronised; `None` if the communicator
+    /// has no other ranks or its members are unknown. The communicator must be valid. Must be
+    /// called exactly once per such call, because each call counts as a synchronisation.
     pub fn synchronised(&self, communicator: Named) -> Option<Among> {
         self.count(self.members(communicator))
     }
 
-    /// Whether a call on a communicator, which must be valid, brings ranks together.
+    /// Returns whether a call on a communicator, which must be valid, brings ranks together.
     pub fn has_others(&self, communicator: Named) -> bool {
         self.members(communicator) != NOBODY
     }
 
-    /// Whether there were more parts of the ranks than are followed.
+    /// Returns whether there were more subgroups than are followed.
     pub fn has_unfollowed_parts(&self) -> bool {
         self.parts.are_more.load(Ordering::Relaxed)
     }
 
-    /// Something came together at one rank of a communicator, which must be valid (MPI_Reduce).
+    /// Records that data was gathered at one rank of a communicator, which must be valid
+    /// (MPI_Reduce).
     pub fn gathered(&self, communicator: Named, root: c_int) {
         let members = self.members(communicator);
         let mut roots = self.roots.lock();
@@ -180,9 +187,10 @@ impl HandleFacts {
         roots.push((members, root));
     }
 
-    /// Something went out from one rank of a communicator, which must be valid (MPI_Bcast): which ranks
-    /// that has synchronised. None has it before the root has sent it, and where something came together
-    /// there before, all had entered that by then.
+    /// Records that data was sent from one rank of a communicator, which must be valid, to the
+    /// others (MPI_Bcast), and returns which ranks that has synchronised. No rank has the data
+    /// before the root has sent it; if data was gathered at the same root before, all ranks had
+    /// entered that gathering by then.
     pub fn spread(&self, communicator: Named, root: c_int) -> Option<Among> {
         let mut roots = self.roots.lock();
         if roots.is_empty() {
@@ -194,8 +202,8 @@ impl HandleFacts {
         self.count(came.0)
     }
 
-    /// Which ranks a fence of a window, which must be valid, has synchronised (MPI-4.1, 12.5.1: a barrier,
-    /// unless it is said to follow no access).
+    /// Returns which ranks a fence of a window, which must be valid, has synchronised (MPI-4.1,
+    /// 12.5.1: a barrier, unless its assertion says that it follows no access).
     pub fn fenced(&self, window: Named, assertion: c_int) -> Option<Among> {
         if assertion & self.library.constants.no_precede != 0 {
             return None;
@@ -213,8 +221,9 @@ impl HandleFacts {
         self.count(members)
     }
 
-    /// Which ranks a collective operation on a file, which must be open, has synchronised: none moves data
-    /// before it knows what the others move (two-phase input and output, as all MPI libraries have it).
+    /// Returns which ranks a collective operation on a file, which must be open, has synchronised:
+    /// no rank moves data before it knows what the others move (two-phase input and output, as in
+    /// all MPI libraries).
     pub fn shared_file(&self, file: Named) -> Option<Among> {
         let handle = match file {
             Named::C(word) => word,
@@ -226,8 +235,8 @@ impl HandleFacts {
         self.count(self.files.get(handle, ask))
     }
 
-    /// A collective was started on a communicator, which must be valid. `take_index` is asked for its index if
-    /// the communicator has all ranks.
+    /// Records the start of a collective on a communicator, which must be valid. `take_index`
+    /// supplies its index if the communicator has all ranks.
     ///
     /// # Safety
     /// The request stands where the list says.
@@ -249,24 +258,25 @@ impl HandleFacts {
         unsafe { self.pending.start(request.first, layout, (members, index)) };
     }
 
-    /// Whether a collective was started and not yet seen to be complete.
+    /// Returns whether a started collective has not yet been seen to complete.
     #[inline]
     pub fn has_pending(&self) -> bool {
         self.pending.are_some()
     }
 
-    /// A call begins that may complete requests.
+    /// Records the begin of a call that may complete requests.
     ///
     /// # Safety
-    /// They stand where the list says until [`Self::completed`] is called.
+    /// The requests must stay where the list says until [`Self::completed`] is called.
     pub unsafe fn completes(&self, requests: RequestList) {
         let layout = Layout::new(self.library.abi, requests.is_c);
         // SAFETY: promised by the caller.
         unsafe { self.pending.begin(requests.first, requests.count, layout) };
     }
 
-    /// That call has returned, and `succeeded`: which ranks it has synchronised. Of several collectives the one
-    /// of most ranks that was started last counts: all have come together by then.
+    /// Returns which ranks the call announced by [`Self::completes`] has synchronised; `succeeded`
+    /// is its outcome. If it completed several collectives, the last started one of all ranks
+    /// counts, or else the last started one: all its ranks have come together by then.
     ///
     /// # Safety
     /// As [`Self::completes`].
@@ -291,7 +301,7 @@ impl HandleFacts {
         }
     }
 
-    /// The members of a communicator.
+    /// Returns the members of a communicator: [`NOBODY`], [`ALL`] or the number of a subgroup.
     fn members(&self, communicator: Named) -> u32 {
         match communicator {
             Named::C(word) => {
@@ -312,7 +322,8 @@ impl HandleFacts {
         }
     }
 
-    /// Whether a valid communicator is no intercommunicator, whose group is only its local side.
+    /// Returns whether a valid communicator is an intracommunicator. The group of an
+    /// intercommunicator is only its local side.
     fn is_of_one_group(&self, communicator: Handle) -> bool {
         let mut inter = 0;
         // SAFETY: the communicator is valid; the call is local.
@@ -332,11 +343,12 @@ impl HandleFacts {
         self.members_of(|group| unsafe { get(communicator, group) })
     }
 
-    /// The members of a group, which `get` gets: [`ALL`] if they are all ranks of the world, in whatever
-    /// order, and no others; else the number of the part that they are.
+    /// Returns the members of the group that `get` obtains: [`ALL`] for all ranks of the world, in
+    /// any order; the number of the subgroup for some of them; [`NOBODY`] for a single rank or
+    /// ranks outside of the world.
     ///
-    /// Groups are compared, not communicators: objects of different sessions must not meet in one call
-    /// (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
+    /// Groups are compared, not communicators: objects of different sessions must not meet in one
+    /// call (MPI-4, 11.3), and Open MPI 5 would call the application's error handler.
     fn members_of(&self, get: impl FnOnce(*mut Handle) -> c_int) -> u32 {
         let Some(of_all) = self.world else { return NOBODY };
         let functions = &self.library.functions;
@@ -354,10 +366,11 @@ impl HandleFacts {
         }
     }
 
-    /// As [`Self::members_of`]; `None` if a group has but one member, or one that is not in the world.
+    /// Implements [`Self::members_of`]; `None` if the group has only one member, or one outside of
+    /// the world.
     ///
     /// # Safety
-    /// Both groups are valid.
+    /// Both groups must be valid.
     unsafe fn members_among(&self, group: Handle, world: Handle) -> Option<u32> {
         let functions = &self.library.functions;
         let (mut size, mut all) = (0, 0);
@@ -387,8 +400,8 @@ impl HandleFacts {
         Some(self.parts.number(part))
     }
 
-    /// How many ranks a communicator has, which must be valid; 0 of one between two groups, each of which has its
-    /// own number.
+    /// Returns the number of ranks of a communicator, which must be valid; 0 for an
+    /// intercommunicator, because each of its two groups has its own number of ranks.
     pub fn ranks(&self, communicator: Named) -> u32 {
         let communicator = self.communicator(communicator);
         let ask = || {
@@ -403,7 +416,7 @@ impl HandleFacts {
         self.peers.get(communicator, ask)
     }
 
-    /// The number of a communicator, which must be valid, for [`Self::world_rank`].
+    /// Returns the number of a communicator, which must be valid, for [`Self::world_rank`].
     #[inline]
     pub fn number(&self, communicator: Named) -> u32 {
         match communicator {
@@ -427,8 +440,8 @@ impl HandleFacts {
             .map_or(WorldRanks::UNKNOWN, |ranks| self.world_ranks.number(ranks))
     }
 
-    /// Ranks in the world of the processes that messages on a communicator reach: its members, or of one
-    /// between two groups those of the other group.
+    /// Returns the world ranks of the processes that messages on a communicator reach: its members,
+    /// or, for an intercommunicator, those of the remote group.
     fn ranks_in_world(&self, communicator: Handle) -> Option<Vec<c_int>> {
         let of_all = self.world?;
         let functions = &self.library.functions;
@@ -437,8 +450,8 @@ impl HandleFacts {
             false => functions.comm_remote_group,
         };
         let (mut group, mut world, mut size) = (0, 0, 0);
-        // SAFETY: both communicators are valid, the groups are ours, and both lists have as many members as
-        // the group; all calls are local.
+        // SAFETY: both communicators are valid, the groups are ours, and both lists have as many
+        // members as the group; all calls are local.
         unsafe {
             if get(communicator, &mut group) != 0 {
                 return None;
@@ -460,23 +473,25 @@ impl HandleFacts {
         }
     }
 
-    /// Rank in the world of a rank of the communicator with this number; `None` if that is not known, and of
-    /// MPI_PROC_NULL.
+    /// Returns the world rank of a rank of the communicator with this number; `None` if unknown,
+    /// and for MPI_PROC_NULL.
     #[inline]
     pub fn world_rank(&self, number: u32, rank: c_int) -> Option<u32> {
         self.world_ranks.get(number, u32::try_from(rank).ok()?)
     }
 
-    /// Whether a rank among the arguments is MPI_ANY_SOURCE.
+    /// Returns whether a rank argument is MPI_ANY_SOURCE.
     #[inline]
     pub fn is_any_source(&self, rank: c_int) -> bool {
         rank == self.library.constants.any_source
     }
 
-    /// The source that the status at an index of a list says; `None` where the application ignores it.
+    /// Returns the source in the status at an index of a list; `None` if the application ignores
+    /// the status.
     ///
     /// # Safety
-    /// `statuses` is that argument of a call that has returned and has set this status, or which ignores it.
+    /// `statuses` must be that argument of a call that has returned and has set this status, or an
+    /// argument that ignores the status.
     pub unsafe fn source(&self, statuses: usize, at: usize, is_c: bool) -> Option<c_int> {
         let constants = &self.library.constants;
         if statuses == 0 || is_c && statuses == constants.status_ignore {
@@ -484,7 +499,7 @@ impl HandleFacts {
         }
         if !is_c {
             let ignored = self.status_ignore.get_or_init(|| self.library.fortran_status_ignore());
-            // Where nothing is known of them, any may be the ignored one.
+            // If the address of MPI_STATUS_IGNORE is unknown, any status may be the ignored one.
             if ignored.is_empty() || ignored.contains(&statuses) {
                 return None;
             }
@@ -494,11 +509,11 @@ impl HandleFacts {
         Some(unsafe { (place as *const c_int).read_unaligned() })
     }
 
-    /// The handle at an index of a list of requests or messages. Those of C and of Fortran differ, too, where
-    /// both are of one object.
+    /// Returns the handle at an index of a list of requests or messages. The C and the Fortran
+    /// handle of one object differ, too.
     ///
     /// # Safety
-    /// The list is that long.
+    /// The list must have an element at this index.
     #[inline]
     pub unsafe fn listed_handle(&self, list: usize, at: usize, is_c: bool) -> u64 {
         let layout = Layout::new(self.library.abi, is_c);
@@ -513,7 +528,7 @@ impl HandleFacts {
     /// Bytes of one element of the datatype at an index of a list.
     ///
     /// # Safety
-    /// The list has valid datatypes of C up to this index.
+    /// The list must have valid C datatypes up to this index.
     pub unsafe fn listed_type_bytes(&self, list: usize, index: usize) -> u64 {
         // SAFETY: promised by the caller; MPICH's handles are ints, those of other ABIs words.
         let datatype = unsafe {
@@ -525,7 +540,7 @@ impl HandleFacts {
         self.type_bytes(datatype)
     }
 
-    /// Bytes of one element of the datatype, which must be valid; 0 if MPI does not say.
+    /// Returns the bytes of one element of a datatype, which must be valid; 0 if MPI does not say.
     pub fn type_bytes(&self, datatype: Handle) -> u64 {
         let datatype = self.handle(datatype);
         let ask = || {
@@ -537,7 +552,7 @@ impl HandleFacts {
         u64::from(self.sizes.get(datatype, ask))
     }
 
-    /// [`Self::type_bytes`], of a handle in Fortran.
+    /// Like [`Self::type_bytes`], for a Fortran handle.
     pub fn fortran_type_bytes(&self, datatype: c_int) -> u64 {
         let functions = &self.library.fortran;
         let ask = || {
@@ -547,17 +562,19 @@ impl HandleFacts {
         self.fortran_sizes.get(datatype as u32 as usize, ask).into()
     }
 
-    /// Whether a buffer is MPI_IN_PLACE: one of two addresses that no buffer has, in all ABIs.
+    /// Returns whether a buffer is MPI_IN_PLACE: in all ABIs one of two addresses that no buffer
+    /// has.
     pub fn is_in_place(&self, buffer: usize) -> bool {
         matches!(buffer, 1 | usize::MAX)
     }
 
-    /// Whether a buffer may be Fortran's MPI_IN_PLACE, a variable of the library's.
+    /// Returns whether a buffer may be Fortran's MPI_IN_PLACE, a variable of the MPI library.
     pub fn fortran_may_be_in_place(&self, buffer: usize) -> bool {
         self.in_place.is_empty() || self.in_place.contains(&buffer)
     }
 
-    /// The application freed a communicator, a window or a file, whose handle may come back with other members.
+    /// Forgets the members of all handles. To be called when the application frees a communicator,
+    /// a window or a file, because MPI may reuse the handle for other members.
     pub fn forget_members(&self) {
         self.members.clear();
         self.fortran_members.clear();
@@ -568,13 +585,15 @@ impl HandleFacts {
         self.fortran_numbers.clear();
     }
 
-    /// The application freed a datatype, whose handle may come back with another size.
+    /// Forgets the sizes of all datatypes. To be called when the application frees a datatype,
+    /// because MPI may reuse the handle for another size.
     pub fn forget_datatypes(&self) {
         self.sizes.clear();
         self.fortran_sizes.clear();
     }
 
-    /// A handle as an argument word: where it is an int, the upper half of the word is anything.
+    /// Returns the handle in an argument word: for ABIs with int handles the upper half of the word
+    /// is undefined.
     fn handle(&self, word: Handle) -> Handle {
         if self.library.abi == Abi::Mpich { word as u32 as Handle } else { word }
     }

@@ -47,7 +47,7 @@ pub fn agreed<T>(all: &MpiCommunicator, result: Result<T, String>) -> Result<T, 
     }
 }
 
-/// As [`agreed`], of a communicator that all ranks have made together.
+/// Like [`agreed`], for a communicator that all ranks have made together.
 pub fn all_made(
     all: &MpiCommunicator,
     made: Result<MpiCommunicator, MpiError>,

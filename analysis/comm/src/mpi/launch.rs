@@ -1,21 +1,21 @@
-//! What the launcher of the job lets each of its processes know, before MPI does.
+//! Information that the job's launcher gives to each process before MPI does.
 
 use std::env;
 use std::fs;
 
-/// Variables by which launchers tell a process its rank: PMIx, Hydra's and Slurm's PMI, Open MPI,
+/// Environment variables with the rank of a process: PMIx, Hydra's and Slurm's PMI, Open MPI,
 /// Slurm, PALS.
 const RANK_VARIABLES: [&str; 5] =
     ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"];
 
-/// Variables that tell jobs under one launcher apart, and are the same on all nodes of a job. Hydra
-/// starts the processes of MPI_Comm_spawn beside their parents, and tells them only that they are
-/// spawned and how many.
+/// Environment variables that differ between jobs under one launcher and are equal on all nodes of
+/// a job. Hydra starts the processes of MPI_Comm_spawn beside their parents, and tells them only
+/// that they are spawned and their number.
 const JOB_VARIABLES: [&str; 5] =
     ["PMIX_NAMESPACE", "PMI_JOBID", "SLURM_STEP_ID", "PMI_SPAWNED", "PMI_SIZE"];
 
-/// Variables that hold the number of the job's ranks on this node: Open MPI, Hydra (MPICH, Intel),
-/// MVAPICH, Cray.
+/// Environment variables with the number of the job's ranks on this node: Open MPI, Hydra (MPICH,
+/// Intel), MVAPICH, Cray.
 const LOCAL_SIZE_VARIABLES: [&str; 4] = [
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
@@ -23,14 +23,14 @@ const LOCAL_SIZE_VARIABLES: [&str; 4] = [
     "PMI_LOCAL_SIZE",
 ];
 
-/// Options of the daemons of launchers by which they find their way back to the launcher itself:
-/// its address, and a port that no other launcher there has. MPICH's Hydra, Intel's Hydra.
+/// Options with which the daemons of a launcher find the launcher itself: its address, and a port
+/// that no other launcher at that address has. MPICH's Hydra, Intel's Hydra.
 const WAY_BACK_OPTIONS: [&str; 3] = ["--control-port", "--upstream-host", "--upstream-port"];
 
-/// Ancestors that are asked for the way back.
+/// Maximum number of ancestors searched for these options.
 const MAX_DAEMONS: usize = 3;
 
-/// The rank of this process by what the launcher says, before MPI does: the first of
+/// Returns the rank of this process according to the launcher, before MPI tells it: the first of
 /// [`RANK_VARIABLES`] that holds a number.
 pub fn told_rank() -> Option<u32> {
     rank_in(|name| env::var(name).ok())
@@ -40,13 +40,13 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     RANK_VARIABLES.iter().find_map(|name| variable(name)?.parse().ok())
 }
 
-/// What tells this job from others under the same launcher.
+/// Returns the values that distinguish this job from others under the same launcher.
 pub fn job_names() -> Vec<String> {
     JOB_VARIABLES.iter().filter_map(|name| env::var(name).ok()).collect()
 }
 
-/// Whether a launcher has started this process beside others. A batch script, which is told how many
-/// its job may start, is not.
+/// Returns whether a launcher has started this process along with others. False for a batch script,
+/// although its environment holds the number of processes that its job may start.
 pub fn is_one_of_many() -> bool {
     let counts =
         [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
@@ -54,7 +54,7 @@ pub fn is_one_of_many() -> bool {
     told.max().is_some_and(|size: u32| size > 1)
 }
 
-/// How many ranks of the job this node has, where the launcher says so.
+/// Returns the number of ranks of the job on this node; `None` if the launcher does not say.
 pub fn local_size() -> Option<u32> {
     let told = LOCAL_SIZE_VARIABLES.iter().find_map(|name| env::var(name).ok()?.parse().ok());
     told.or_else(|| {
@@ -63,7 +63,7 @@ pub fn local_size() -> Option<u32> {
     })
 }
 
-/// Slurm's list of numbers of tasks, node by node: `4(x2),3` is 4, 4 and 3.
+/// Returns the number of tasks of a node from Slurm's list: `4(x2),3` stands for 4, 4 and 3.
 fn tasks_of_node(list: &str, mut node: u32) -> Option<u32> {
     for entry in list.split(',') {
         let (tasks, rest) = entry.split_once("(x").unwrap_or((entry, "1)"));
@@ -76,8 +76,8 @@ fn tasks_of_node(list: &str, mut node: u32) -> Option<u32> {
     None
 }
 
-/// What is the same in all processes of this job on all nodes, and in no other job that runs at the
-/// same time; `None` where nothing is known that would be.
+/// Returns a text that is equal in all processes of this job on all nodes, and different in any
+/// other job that runs at the same time; `None` if nothing suitable is known.
 pub fn identity() -> Option<String> {
     let mut parts: Vec<String> =
         plimsoll_summary::output::batch_job_id(|name| env::var_os(name)).into_iter().collect();
@@ -102,8 +102,8 @@ fn way_back(arguments: &[u8]) -> Vec<String> {
     pairs.map(|pair| pair[1].clone().into_owned()).collect()
 }
 
-/// The nearest ancestor that is not itself part of a rank (a shell or a tool around the program):
-/// one whose environment does not hold the rank.
+/// Returns the nearest ancestor that is not itself part of a rank (such as a shell or a tool around
+/// the program): one without the rank in its environment.
 pub fn launcher() -> u32 {
     let ranks: Vec<(String, String)> = RANK_VARIABLES
         .iter()
@@ -124,7 +124,8 @@ fn environment_holds(pid: u32, variables: &[(String, String)]) -> bool {
     })
 }
 
-/// Fields of /proc/pid/stat after the name, which may itself hold anything.
+/// Returns a field of /proc/pid/stat, counted after the process name, which may contain any
+/// character.
 fn stat_field(pid: u32, field: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
@@ -134,14 +135,14 @@ fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 1).and_then(|pid| u32::try_from(pid).ok())
 }
 
-/// Whether a process is stopped, by a signal or by a debugger.
+/// Returns whether a process is stopped, by a signal or by a debugger.
 pub fn is_stopped(pid: u32) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = text.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
     matches!(state, Some('T' | 't'))
 }
 
-/// When a process started, in clock ticks since the machine did.
+/// Returns the start time of a process, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 19)
 }

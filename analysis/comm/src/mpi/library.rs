@@ -1,8 +1,8 @@
 //! The MPI library that serves this process, found at run time.
 //!
-//! Plimsoll is built without any `mpi.h`. Handles are machine words; what differs between ABIs is
-//! a handful of constants (MPI-5, chapter 20, for the standard ABI; mpi.h of MPICH and Open MPI
-//! for theirs). Functions are taken under their PMPI_ names, so that no tool sees our calls.
+//! Plimsoll is built without any `mpi.h`. Handles are machine words; ABIs differ only in a few
+//! constants (MPI-5, chapter 20, for the standard ABI; mpi.h of MPICH and Open MPI for theirs).
+//! Functions are called under their PMPI_ names, so that no tool sees our calls.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -23,7 +23,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// The name that summaries use.
+    /// Returns the name of the ABI in summaries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mpich => "mpich",
@@ -115,7 +115,7 @@ functions! {
     type_size c"PMPI_Type_size" (Handle, *mut c_int);
 }
 
-/// The library.
+/// The MPI library of this process.
 pub struct Library {
     /// Its ABI.
     pub abi: Abi,
@@ -126,7 +126,7 @@ pub struct Library {
     pub(super) constants: Constants,
     pub(super) functions: Functions,
     pub(super) fortran: FortranHandles,
-    /// A library may have been built without MPI's input and output.
+    /// PMPI_File_get_group; `None` in a library built without MPI's input and output.
     pub(super) file_get_group: Option<FileGetGroup>,
     object: Object,
 }
@@ -134,7 +134,7 @@ pub struct Library {
 /// PMPI_File_get_group.
 pub(super) type FileGetGroup = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
 
-/// How a handle in Fortran, an integer, becomes one in C (MPI-3.1, 17.2.4).
+/// Functions that convert a Fortran handle, an integer, to a C handle (MPI-3.1, 17.2.4).
 #[derive(Clone, Copy)]
 pub(super) struct FortranHandles {
     communicator: Option<unsafe extern "C" fn(c_int) -> Handle>,
@@ -166,7 +166,7 @@ impl FortranHandles {
         self.window.map_or(handle as u32 as Handle, |function| unsafe { function(handle) })
     }
 
-    /// Files are pointers to objects in all libraries.
+    /// Converts a file handle: files are pointers to objects in all libraries.
     pub(super) fn file(&self, handle: c_int) -> Option<Handle> {
         // SAFETY: as above.
         self.file.map(|function| unsafe { function(handle) })
@@ -183,7 +183,7 @@ impl FortranHandles {
     }
 }
 
-/// Why the MPI library of this process cannot be used for the reduction.
+/// Reason why the MPI library of this process cannot be used for the reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LibraryError {
     /// No loaded object defines the function.
@@ -208,9 +208,9 @@ impl std::fmt::Display for LibraryError {
 impl std::error::Error for LibraryError {}
 
 impl Library {
-    /// The library that holds `function`, a definition of an MPI function that the application
-    /// calls (perhaps of a Fortran layer above it). Calls MPI functions that are allowed at any
-    /// time only.
+    /// Finds the library behind `function`, a definition of an MPI function that the application
+    /// calls (perhaps in a Fortran layer above the library). Calls only MPI functions that are
+    /// allowed at any time.
     pub fn detect(function: *const c_void) -> Result<Self, LibraryError> {
         let (layer, _) = Object::holding(function).ok_or(LibraryError::NotFound)?;
         // The layer's dependencies include the C library.
@@ -232,12 +232,12 @@ impl Library {
         Ok(Self { abi, version, path, constants, functions, fortran, file_get_group, object })
     }
 
-    /// A function of the library's that not every MPI has; null where it is missing.
+    /// Returns the address of a function that not every MPI library has; null if it is missing.
     pub(super) fn symbol(&self, name: &CStr) -> *mut c_void {
         self.object.symbol(name)
     }
 
-    /// Addresses that MPI_IN_PLACE may have in Fortran: variables of Open MPI's and MPICH's.
+    /// Returns the possible addresses of Fortran's MPI_IN_PLACE: variables of Open MPI and MPICH.
     pub(super) fn fortran_in_place(&self) -> Vec<usize> {
         const NAMES: [(&CStr, usize); 6] = [
             (c"mpi_fortran_in_place_", 0),
@@ -261,8 +261,9 @@ impl Library {
 }
 
 impl Library {
-    /// Addresses that MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE may have in Fortran: variables of the library's
-    /// (MPI-4.1, 19.3.5), and those that Open MPI's and MPICH's modules have. Known once MPI is initialised.
+    /// Returns the possible addresses of Fortran's MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE:
+    /// variables of the library (MPI-4.1, 19.3.5), and those in Open MPI's and MPICH's modules.
+    /// Known once MPI is initialised.
     pub(super) fn fortran_status_ignore(&self) -> Vec<usize> {
         const POINTERS: [&CStr; 4] = [
             c"MPI_F_STATUS_IGNORE",
@@ -295,7 +296,7 @@ impl Library {
     }
 }
 
-/// Which ABI the library speaks, and its constants.
+/// Returns the ABI of the library and its constants.
 fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryError> {
     // Copy relocations may have moved Open MPI's objects into the program: ask the global scope
     // first.

@@ -1,4 +1,4 @@
-//! The ranks of a node, as their collector needs to know them.
+//! Ranks of a node, as needed by their collector.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,20 +11,20 @@ pub struct NodeRank {
     pub rank: u32,
     /// Process id.
     pub pid: u32,
-    /// Start of the process (field 22 of /proc/pid/stat).
+    /// Start time of the process (field 22 of /proc/pid/stat).
     pub start_time: u64,
     /// Descriptor of its segment.
     pub descriptor: i32,
-    /// Cores on which it may run.
+    /// Cores on which the rank may run.
     pub cores: Vec<u32>,
-    /// Which clock it reads: `RankClock::id`.
+    /// Identity of its clock: `RankClock::id`.
     pub clock: String,
-    /// It is to be watched (PLIMSOLL_RANKS).
+    /// Whether the rank is measured (PLIMSOLL_RANKS).
     pub watched: bool,
 }
 
-/// Tells the node's first rank of all ranks, in the order of their ranks on the node; `None` on the
-/// others. Collective.
+/// Returns all ranks of the node on its first rank, in the order of their ranks on the node; `None`
+/// on the others. Collective.
 pub fn introduce(
     node: &dyn Communicator,
     me: NodeRank,
@@ -32,8 +32,8 @@ pub fn introduce(
     gather(node, me)
 }
 
-/// The node's first rank (which passes `Some`) tells for each rank whether it collects it. Returns
-/// the id of the process that collects this rank, if it is that one. Collective.
+/// Distributes the decision of the node's first rank (which passes `Some`) for each rank whether it
+/// is collected. Returns the id of the collecting process if this rank is collected. Collective.
 pub fn distribute(
     node: &dyn Communicator,
     collected: Option<Vec<bool>>,

@@ -1,19 +1,21 @@
-//! Do all ranks of the job carry the library? Found out without communicating.
+//! Finds out whether all ranks of the job carry the library, without communicating.
 //!
-//! A collective on a world in which one rank is not preloaded would hang the job. So each rank
-//! leaves a token before the real MPI_Init and looks for tokens after it: MPI_Init returns on no
-//! rank before all have entered it, so all that see the same tokens see them alike. A token is a
-//! bound abstract Unix socket, which disappears with its process and leaves nothing behind.
+//! A collective on a world in which one rank is not preloaded would hang the job. Each rank
+//! therefore leaves a token before the real MPI_Init and looks for tokens after it. MPI_Init
+//! returns on no rank before all have entered it, so all ranks that can see the same tokens find
+//! the same set. A token is a bound abstract Unix socket, which disappears with its process and
+//! leaves nothing behind.
 //!
-//! Tokens are seen on the node only. The ranks that see each other's are a *company*, mostly those
-//! of one node; its first rank speaks for it among the companies ([`super::roll_call`]) and tells
-//! the others what came of it, by a second socket with a name that says it. They wait until they are
-//! told, until the first rank's token is gone, which means that the process is, and with it the job,
-//! or until the first rank has been silent for too long. So that a company is never of two minds,
-//! that it is given up is noted where the first rank sees it ([`super::decision`]).
+//! Tokens are visible on the node only. The ranks that see each other's tokens form a *company*,
+//! mostly the ranks of one node. The first rank of a company represents it among the companies
+//! ([`super::roll_call`]) and passes the result to the others by the name of a second socket. The
+//! others wait for the result, until the token of the first rank is gone (its process has ended,
+//! and with it the job), or until the first rank has been silent for too long. Giving up the first
+//! rank is recorded where that rank sees it ([`super::decision`]), so that a company never comes to
+//! two different results.
 //!
-//! Any user of the machine can bind any name. So only sockets count that the kernel knows to be this
-//! user's ([`super::socket_owner`]), and nothing is sent that a full queue could hold up.
+//! Any user of the machine can bind any name. Only sockets that the kernel attributes to this user
+//! count ([`super::socket_owner`]), and nothing is sent that a full queue could hold up.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -30,35 +32,36 @@ use super::decision::{Decision, State};
 use super::launch;
 use super::socket_owner::Owners;
 
-/// Maximum time in which the first of a company gives no sign of life, once it has left MPI_Init.
+/// Maximum time that the first rank of a company may be silent once it has left MPI_Init.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum time to wait for a first rank that is in MPI_Init when others have left it, or of which
-/// only the token can be seen. It is a process of this user, and alive: another user cannot make
-/// anybody wait.
+/// Maximum time to wait for a first rank that is still in MPI_Init when others have left it, or
+/// that shows only its token. That rank is a live process of this user: another user cannot make a
+/// rank wait.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Between two looks for a verdict.
+/// Minimum and maximum pause between two looks for a verdict.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// Names that are tried.
+/// Maximum number of names that are tried for a socket.
 const ATTEMPTS: u32 = 20;
-/// The sockets that this process can see.
+/// List of the sockets that this process can see.
 const SOCKETS: &str = "/proc/net/unix";
 
-/// A token of this process, until it is dropped.
+/// Token of this process, until dropped.
 pub struct Token {
     prefix: String,
     name: String,
-    /// Held open: the name lives as long as the socket.
+    /// Open socket: the name lives as long as the socket.
     _socket: Own<UnixDatagram>,
     left: Instant,
-    /// What counts if this process is the first of its company.
+    /// Decision that counts if this process is the first of its company; `None` if it could not be
+    /// made.
     decision: Option<Decision>,
-    /// What this process has told the others of its company.
+    /// Socket with the verdict for the others of the company; `None` before the verdict.
     verdict: Option<Own<UnixDatagram>>,
 }
 
-/// Moves a descriptor out of the application's sight and returns its new number, or a negative one
-/// where that is not possible.
+/// Moves a descriptor out of the application's sight and returns its new number, or a negative
+/// number if that is not possible.
 pub type Hide<'a> = &'a dyn Fn(RawFd) -> RawFd;
 
 impl Token {
@@ -75,27 +78,28 @@ impl Token {
         Ok(Self { prefix, name, _socket, left: Instant::now(), decision, verdict: None })
     }
 
-    /// For how long the token has been there: about as long as MPI_Init took, when that returns.
+    /// Returns the age of the token: when MPI_Init returns, about the duration of MPI_Init.
     pub fn age(&self) -> Duration {
         self.left.elapsed()
     }
 
-    /// Lets the others know that this process has left MPI_Init.
+    /// Tells the others that this process has left MPI_Init.
     pub fn left_init(&mut self) {
         if let Some(decision) = &mut self.decision {
-            // Where nothing can be written, all stay apart.
+            // If the record cannot be written, all ranks stay apart.
             let _ = decision.left_init();
         }
     }
 
-    /// What the first of the company notes while it asks the other nodes.
+    /// Returns the decision in which the first rank of the company records its progress while it
+    /// asks the other nodes.
     pub fn decision(&mut self) -> Option<&mut Decision> {
         self.decision.as_mut()
     }
 
-    /// Who of the job has left one where this process can see it. The kernel tells its sockets in
-    /// parts; one that closes meanwhile, of whatever program, may hide another. So they are read
-    /// until nothing new comes to light. A socket of another user is not counted.
+    /// Returns the processes of the job with a token visible to this process. The kernel lists its
+    /// sockets in pieces; a socket of any program that closes meanwhile may hide another one. The
+    /// list is therefore read until it yields nothing new. Sockets of other users are not counted.
     pub fn company(&self) -> io::Result<Company> {
         let owners = Owners::new();
         let mut found = Company::default();
@@ -109,14 +113,15 @@ impl Token {
         }
     }
 
-    /// Whether this process is the first of the company.
+    /// Returns whether this process is the first of the company.
     pub fn leads(&self, company: &Company) -> bool {
         company.names.first() == Some(&self.name)
     }
 
-    /// The first of the company tells the others whether all go on together: by a second socket, whose
-    /// name says it, for as long as the token is there. Nothing is sent, so nobody can hold it up.
-    /// Returns what holds: they may have given this process up.
+    /// Tells the others, as the first rank of the company, whether all go on together: by the name
+    /// of a second socket that lives as long as the token. Nothing is sent, so no other process can
+    /// hold it up. Returns the decision that holds, because the others may have given this process
+    /// up.
     pub fn tell(&mut self, together: bool, hide: Hide<'_>) -> io::Result<bool> {
         let together = match &mut self.decision {
             Some(decision) => decision.decide(together),
@@ -126,9 +131,10 @@ impl Token {
         Ok(together)
     }
 
-    /// What the first of the company tells; `None` if its process has ended instead. Once it has been
-    /// silent for so long it is given up: then all of the company stay apart, or do what it has
-    /// come to with other nodes. `settle` finds that out, by the number of the first rank's post.
+    /// Returns the verdict of the first rank of the company; `None` if its process has ended or
+    /// showed no decision for `MAX_WAIT`. A first rank that is silent for `patience` is given up:
+    /// then all of the company stay apart, or follow what the first rank agreed with other nodes.
+    /// `settle` finds that out by the number of the first rank's post.
     pub fn listen(
         &mut self,
         company: &Company,
@@ -143,7 +149,7 @@ impl Token {
         let owners = Owners::new();
         let mut pause = SHORTEST_PAUSE;
         loop {
-            // One look must not miss a verdict and see the token gone: they go together.
+            // One look reads both verdict and token, because they disappear together.
             if let Some(together) = told(first, |inode| owners.is_ours(inode, process)) {
                 return Some(together);
             }
@@ -163,12 +169,12 @@ impl Token {
     }
 }
 
-/// For how long the first of a company has given no sign of life.
+/// Time since the last sign of life of the first rank of a company.
 struct Silence {
     decision: Option<Decision>,
     process: u32,
     begin: Instant,
-    /// What was read last of the decision, and when there was a sign of life.
+    /// Number of entries of the decision at the last read, and time of the last sign of life.
     entries: usize,
     last: Instant,
 }
@@ -179,11 +185,12 @@ impl Silence {
         Self { decision, process, begin, entries: 0, last: begin }
     }
 
-    /// Where the decision stands, if it can be seen. A process that is silent for too long is given up.
+    /// Returns the state of the decision, or `None` if it is not visible. Gives up a process that
+    /// is silent for `patience`.
     fn state(&mut self, patience: Duration) -> Option<State> {
         let decision = self.decision.as_mut()?;
         let (state, entries) = (decision.state(), decision.entries());
-        // MPI_Init may take longer there.
+        // MPI_Init may take longer in the first rank.
         let is_starting = state == State::InInit
             && self.begin.elapsed() < MAX_WAIT
             && !launch::is_stopped(self.process);
@@ -196,7 +203,8 @@ impl Silence {
     }
 }
 
-/// What the process with this token has told: its verdict is this user's, as its token is.
+/// Returns the verdict of the process with this token. The verdict must belong to this user, like
+/// the token.
 fn told(token: &str, is_ours: impl Fn(u32) -> bool) -> Option<bool> {
     let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
     [true, false].into_iter().find(|together| {
@@ -214,7 +222,7 @@ fn verdict_name(token: &str, together: bool) -> String {
     format!("{token}={}", if together { "together" } else { "apart" })
 }
 
-/// Binds a name, or where somebody has it already, that name with a number nobody can guess.
+/// Binds a name, or, if it is taken, that name with an unpredictable number appended.
 fn bind_free(name: &str, hide: Hide<'_>) -> io::Result<(Own<UnixDatagram>, String)> {
     let mut wanted = name.to_owned();
     for _ in 0..ATTEMPTS {
@@ -239,7 +247,7 @@ fn bind_free(name: &str, hide: Hide<'_>) -> io::Result<(Own<UnixDatagram>, Strin
 }
 
 /// A line of /proc/net/unix that shows an abstract name: with a leading `@`, in the last column,
-/// behind the inode.
+/// after the inode.
 struct Socket<'a> {
     inode: u32,
     name: &'a str,
@@ -252,7 +260,7 @@ impl<'a> Socket<'a> {
         Some(Self { name, inode: columns.next()?.parse().ok()? })
     }
 
-    /// The process that its name says.
+    /// Returns the process id in the socket's name, or 0.
     fn process(&self) -> u32 {
         process_of(self.name).unwrap_or(0)
     }
@@ -262,10 +270,10 @@ fn process_of(name: &str) -> Option<u32> {
     name.rsplit('-').next()?.split('.').next()?.parse().ok()
 }
 
-/// Processes that see each other's tokens: the same ones, in the same order, in each of them.
+/// Processes that see each other's tokens: the same processes in the same order in each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Company {
-    /// Names of the tokens, the lowest rank's first as far as the launcher told the ranks.
+    /// Names of the tokens, sorted by rank as far as the launcher told the ranks.
     names: Vec<String>,
 }
 
@@ -273,7 +281,7 @@ impl Company {
     fn join(&mut self, other: Self) {
         let order = |name: &String| {
             let rank: Option<u32> = name.rsplit('-').nth(1).and_then(|rank| rank.parse().ok());
-            // Ranks that are known come first.
+            // Known ranks come first.
             (rank.is_none(), rank, process_of(name), name.clone())
         };
         self.names.extend(other.names);
@@ -281,13 +289,13 @@ impl Company {
         self.names.dedup();
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     pub fn size(&self) -> u32 {
         self.names.len() as u32
     }
 }
 
-/// The tokens of a job among the sockets of the node.
+/// Returns the tokens of a job among the sockets of the node.
 fn company(sockets: &str, prefix: &str, is_ours: impl Fn(&Socket<'_>) -> bool) -> Company {
     let tokens = sockets.lines().filter_map(Socket::parse).filter(|socket| {
         let rest = socket.name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
@@ -298,8 +306,8 @@ fn company(sockets: &str, prefix: &str, is_ours: impl Fn(&Socket<'_>) -> bool) -
     company
 }
 
-/// Begin of the names of the tokens of this job: its launcher on this node, which all local ranks
-/// descend from. Process ids mean something only in their namespace.
+/// Returns the prefix of the names of this job's tokens: its launcher on this node, the common
+/// ancestor of all local ranks. Process ids are only unique in their namespace.
 fn prefix() -> String {
     let launcher = launch::launcher();
     let processes = fs::read_link("/proc/self/ns/pid").unwrap_or_default();

@@ -1,36 +1,41 @@
-//! Do all ranks of a job on several nodes carry the library? Found out in a directory that all
-//! nodes share, without communicating.
+//! Finds out whether all ranks of a job on several nodes carry the library, in a directory that all
+//! nodes share and without communicating.
 //!
-//! The ranks that see each other's tokens ([`super::presence`]) are a company; the first rank of
-//! each takes part here, when the real MPI_Init has returned:
+//! The ranks that see each other's tokens ([`super::presence`]) form a company; the first rank of
+//! each company takes part here, after the real MPI_Init has returned:
 //!
-//! 1. Each makes a directory of its own, its *post*, whose name holds the job and a number that
-//!    nobody has used before.
-//! 2. The company of rank 0 holds the roll call in its post. Whoever finds that post makes a file in
-//!    it: which rank, how many ranks are with it, how many there should be on its node.
-//! 3. When all ranks of the job have answered, or all are accounted for and some lack the library,
-//!    or patience is over, the caller makes a symbolic link `verdict` in the post. Whoever answered
-//!    and has lost patience makes it too, and says `apart`.
-//! 4. There can be only one link of a name, and its target comes into being with it. So the first
-//!    verdict is everyone's, whoever tried to make it: no rank enters a collective that another one
-//!    has given up. That holds on every file system that makes symbolic links as POSIX demands,
-//!    NFS among them; where there are none, nobody can say `together`.
+//! 1. Each company makes a directory of its own, its *post*. The name of the post holds the job and
+//!    a number that was never used before.
+//! 2. The company of rank 0 holds the roll call in its post. Each company that finds this post
+//!    makes a file in it, the *answer*: its first rank, its number of ranks, and the expected
+//!    number of ranks on its node.
+//! 3. The caller makes a symbolic link `verdict` in the post when all ranks of the job have
+//!    answered, when all are accounted for and some lack the library, or when its patience is over.
+//!    A company that has answered and has lost patience also makes the link, with the target
+//!    `apart`.
+//! 4. Only one link of a name can exist, and its target comes into being with it. The first verdict
+//!    therefore holds for all companies, no matter which one made it, and no rank enters a
+//!    collective that another one has given up. This works on every file system that makes symbolic
+//!    links as POSIX demands, including NFS; without symbolic links no company can say `together`.
 //!
-//! What can go wrong, and what then happens:
-//! - A rank lacks the library: its company's answer is short, or never comes. The verdict is `apart`.
-//! - The directory is not shared, cannot be written, or is slower than our patience: the same.
+//! Possible failures and their consequences:
+//! - A rank lacks the library: the answer of its company is short or never comes. The verdict is
+//!   `apart`.
+//! - The directory is not shared, is not writable, or is slower than the patience: the verdict is
+//!   `apart`.
 //! - A node's cache shows an old directory: each look changes the directory first, which makes NFS
 //!   fetch it anew; and making the link asks the server.
-//! - An earlier run of this job was killed meanwhile, and its posts are still there: its numbers
-//!   cannot be in our post, so that it is not counted. An answer to its call gets no verdict, and one
-//!   that was there before the answer is none to us. Posts that are much older than ours are
-//!   passed over, and removed by rank 0.
-//! - Another user of a directory that others may write makes posts, too: they are passed over, and
-//!   nobody else can write in ours.
-//! - The link is made but the making of it fails, and reading it fails too: this rank stays apart
-//!   while the others wait for it. It takes a file server that breaks down between two calls.
+//! - An earlier run of this job was killed shortly before, and its posts still exist: its numbers
+//!   cannot be in our post, so it is not counted. An answer to its call gets no verdict, and a
+//!   verdict that existed before our answer is ignored. Posts that are much older than ours are
+//!   skipped, and rank 0 removes them.
+//! - Another user of a directory that others may write makes posts, too: they are skipped, and no
+//!   other user can write in ours.
+//! - Making the link reports an error although the link exists, and reading it fails too: this rank
+//!   stays apart while the others wait for it. This takes a file server that breaks down between
+//!   two calls.
 //!
-//! Each removes its own post: nothing stays after a job that was not killed in these moments.
+//! Each company removes its own post: nothing remains unless the job is killed in these moments.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -44,66 +49,70 @@ use std::time::{Duration, Instant, SystemTime};
 use super::decision::Decision;
 use crate::fingerprint::fingerprint;
 
-/// How long ranks wait for each other at most, and at least.
+/// Maximum and minimum time that ranks wait for each other.
 const MAX_PATIENCE: Duration = Duration::from_secs(5);
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long rank 0 waits when all ranks are accounted for but some are missing. They lack the library,
-/// unless a node's ranks are companies of their own, as in containers.
+/// Maximum time that rank 0 waits once all ranks are accounted for and some are missing. Missing
+/// ranks lack the library, unless the ranks of a node form several companies, as in containers.
 const STRAGGLING: Duration = Duration::from_secs(1);
 
-/// Posts older than ours by more are not of this run: MPI_Init returns to all ranks together.
+/// Age difference (relative to our post) above which a post belongs to another run: MPI_Init
+/// returns to all ranks together.
 const MAX_AGE: Duration = Duration::from_secs(120);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// Attempts to read a verdict that is there, or to remove a post into which somebody answers.
+/// Maximum number of attempts to read an existing verdict, or to remove a post that another company
+/// is answering.
 const ATTEMPTS: u32 = 20;
 
 const VERDICT: &str = "verdict";
 const TOGETHER: &str = "together";
 const APART: &str = "apart";
 
-/// A company, as its first rank speaks for it.
+/// A company, as represented by its first rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Company {
-    /// Lowest rank in it, in the world.
+    /// Lowest world rank in the company.
     pub rank: u32,
-    /// Its number of ranks.
+    /// Number of ranks in the company.
     pub present: u32,
-    /// How many there should be: the ranks of the node. As many as present if that is not known.
+    /// Number of ranks of the node; equal to `present` if unknown.
     pub expected: u32,
 }
 
-/// What came of a roll call.
+/// Result of a roll call.
 #[derive(Debug)]
 pub struct RollCall {
-    /// All ranks carry the library, and all know that.
+    /// Whether all ranks carry the library and all of them know it.
     pub together: bool,
-    /// Ranks that are known to carry it: all that answered, if this is rank 0.
+    /// Number of ranks known to carry the library: on rank 0 all that answered, elsewhere the own
+    /// company.
     pub present: u32,
-    /// A company of lower ranks was there, which can speak for the job.
+    /// Whether a company of lower ranks was seen, which can speak for the job.
     pub lower_seen: bool,
-    /// To be kept until all ranks know the verdict, which is so when they have met in a collective.
+    /// Post of this company. Must be kept until all ranks know the verdict, that is, until they
+    /// have met in a collective.
     pub post: Post,
 }
 
-/// A company's directory for the time of the roll call; removed when dropped.
+/// A company's directory for the time of the roll call; removed on drop.
 #[derive(Debug)]
 pub struct Post {
     path: PathBuf,
     number: u64,
 }
 
-/// How long ranks wait for each other. MPI_Init lets all of them go at about the same time; the longer it
-/// took, the farther apart.
+/// Returns how long ranks wait for each other. All ranks leave MPI_Init at about the same time; the
+/// spread grows with the duration of MPI_Init.
 pub fn patience(init: Duration) -> Duration {
     (MIN_PATIENCE + init).min(MAX_PATIENCE)
 }
 
 /// Holds the roll call of a job of `size` ranks, together with the first ranks of all other
-/// companies, in a directory that all nodes share. `job`: the same on all nodes, and different for
-/// different jobs that run at the same time. Never waits longer than `patience` for others, and not
-/// at all once the ranks of the own company have given this one up.
+/// companies, in a directory that all nodes share. `job` must be the same on all nodes, and
+/// different for jobs that run at the same time. Waits at most `patience` for others, and stops
+/// waiting once the ranks of the own company have given this rank up.
 pub fn hold(
     directory: &Path,
     job: &str,
@@ -135,10 +144,12 @@ pub fn hold(
     }
 }
 
-/// Ends the roll call for a company whose first rank is given up, and has the post with this number.
-/// Returns whether the verdict was `together` before; the first rank comes to the same.
+/// Ends the roll call for a company after its first rank was given up; `post` is the number of that
+/// rank's post. Returns whether the verdict was already `together`; the first rank reads the same
+/// verdict.
 ///
-/// Every call that it can have answered by now gets its verdict here. It answers no other one.
+/// Every call that the first rank can have answered so far gets a verdict here. The first rank
+/// answers no other call.
 pub fn give_up(directory: &Path, job: &str, size: u32, post: u64) -> bool {
     let (prefix, look_number) = (prefix(job, size), new_number());
     let post = format!("-{post:016x}");
@@ -158,7 +169,7 @@ pub fn give_up(directory: &Path, job: &str, size: u32, post: u64) -> bool {
     together
 }
 
-/// Rank 0 waits for answers. Returns the number of ranks that are present.
+/// Waits for answers on rank 0. Returns the number of ranks that are present.
 fn call(post: &Post, ours: Company, size: u32, mut pauses: Pauses<'_>) -> io::Result<u32> {
     let mut accounted_for = false;
     loop {
@@ -180,20 +191,20 @@ fn call(post: &Post, ours: Company, size: u32, mut pauses: Pauses<'_>) -> io::Re
     }
 }
 
-/// What a company that does not hold the roll call knows.
+/// State of a company that does not hold the roll call.
 struct Answers<'a> {
     directory: &'a Path,
     prefix: &'a str,
     post: Post,
     company: Company,
-    /// The calls that were found, and whether we answered.
+    /// Calls found so far, and whether this company answered each.
     calls: BTreeMap<PathBuf, bool>,
     lower_seen: bool,
 }
 
 impl Answers<'_> {
-    /// Answers every call and waits for a verdict. From the first answer on nothing but a verdict
-    /// leads out of here, for the others may count on us.
+    /// Answers every call and waits for a verdict. After the first answer only a verdict ends the
+    /// wait, because the others may count on this company.
     fn wait(&mut self, mut pauses: Pauses<'_>) -> bool {
         loop {
             self.find_calls();
@@ -202,8 +213,8 @@ impl Answers<'_> {
                     Ok(names) if names.iter().any(|name| name == VERDICT) => {
                         return self.settle(&call);
                     }
-                    // Rank 0 removes its post at once when the verdict is `apart`; when it is
-                    // `together`, not before we have met it.
+                    // Rank 0 removes its post at once if the verdict is `apart`; if it is
+                    // `together`, only after this rank has met it in a collective.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
                     _ => {}
                 }
@@ -212,7 +223,7 @@ impl Answers<'_> {
                 break;
             }
         }
-        // Not `any`, which would leave the calls after the first one open.
+        // `any` would leave the calls after the first `together` without a verdict.
         let verdicts: Vec<bool> = self.answered().iter().map(|call| self.settle(call)).collect();
         verdicts.contains(&true)
     }
@@ -238,11 +249,12 @@ impl Answers<'_> {
             }
             self.lower_seen = true;
             if rank == 0 {
-                // A call that has a verdict already was not for us.
+                // A call that already has a verdict was not meant for this company.
                 let names = look(&path, self.post.number);
                 let is_open = names.is_ok_and(|names| names.iter().all(|name| name != VERDICT));
                 let answer = path.join(self.company.name(self.post.number));
-                // Even where that fails the file may be there: others may count on us.
+                // The file may exist even if making it failed, and others may count on this company
+                // then.
                 let is_answered = is_open && {
                     let made = File::create_new(&answer);
                     made.is_ok() || answer.exists()
@@ -273,7 +285,8 @@ impl Post {
         Ok(Self { path, number })
     }
 
-    /// Both times are the file server's.
+    /// Returns whether the other post is older by more than [`MAX_AGE`]. Both times are the file
+    /// server's.
     fn is_younger_by_far(&self, than: &Path) -> bool {
         let made = |path: &Path| fs::metadata(path).and_then(|post| post.modified());
         match (made(&self.path), made(than)) {
@@ -285,29 +298,29 @@ impl Post {
 
 impl Drop for Post {
     fn drop(&mut self) {
-        // Somebody may be answering at this moment.
+        // Another company may be answering at this moment.
         let removed = |_| fs::remove_dir_all(&self.path).is_ok() || !self.path.exists();
         let _ = (0..ATTEMPTS).any(removed);
     }
 }
 
-/// A number that nobody has used before.
+/// Returns a number that was never used before.
 fn new_number() -> u64 {
-    // Seeded by the kernel; the clock makes a difference where that should fail.
+    // The kernel seeds the hash; if that should fail, the clock makes the difference.
     RandomState::new().hash_one(SystemTime::now())
 }
 
-/// Begin of the names of all posts of a job.
+/// Returns the prefix of the names of all posts of a job.
 fn prefix(job: &str, size: u32) -> String {
     format!(".plimsoll-{:016x}-{size}-", fingerprint(job))
 }
 
-/// The rank in the name of a post of this job.
+/// Returns the rank in the name of a post of this job.
 fn rank_of(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.split('-').next()?.parse().ok()
 }
 
-/// Whether a post was made by this user, and can be changed by nobody else.
+/// Returns whether this user made a post and no other user can change it.
 fn is_own(post: &Path) -> bool {
     // SAFETY: no preconditions.
     let us = unsafe { libc::geteuid() };
@@ -315,7 +328,7 @@ fn is_own(post: &Path) -> bool {
     post.symlink_metadata().is_ok_and(is_own)
 }
 
-/// Makes the verdict, or learns which one was made before.
+/// Makes the verdict, or returns the one made before.
 fn settle(call: &Path, number: u64, wanted: &'static str) -> &'static str {
     let link = call.join(VERDICT);
     if !is_own(call) {
@@ -331,14 +344,14 @@ fn settle(call: &Path, number: u64, wanted: &'static str) -> &'static str {
             Err(_) if !call.exists() => return APART,
             Err(_) => thread::sleep(SHORTEST_PAUSE),
         }
-        // For its effect on the node's cache only.
+        // Called only for its effect on the node's cache.
         let _ = look(call, number);
     }
     APART
 }
 
-/// The names in a directory, not as a cache remembers them: what this node has changed itself it
-/// reads anew. Where it cannot be changed, the names as they are known.
+/// Returns the names in a directory, not as a cache remembers them: the node reads a directory anew
+/// after changing it. If the directory cannot be changed, returns the cached names.
 fn look(directory: &Path, number: u64) -> io::Result<Vec<String>> {
     let change = directory.join(format!(".plimsoll-look-{number:016x}"));
     let _ = fs::create_dir(&change).and_then(|()| fs::remove_dir(&change));
@@ -354,13 +367,13 @@ fn remove_old_posts(directory: &Path, prefix: &str, ours: &Post) {
     for name in list(directory).unwrap_or_default() {
         let path = directory.join(&name);
         if rank_of(&name, prefix).is_some() && is_own(&path) && ours.is_younger_by_far(&path) {
-            // Another's, if it is there: nothing that we rely on.
+            // An old post belongs to another run: this run does not depend on its removal.
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-/// Longer and longer pauses until a deadline, or until this rank is given up.
+/// Pauses with exponential backoff until a deadline, or until this rank is given up.
 struct Pauses<'a> {
     deadline: Instant,
     next: Duration,
@@ -372,7 +385,8 @@ impl<'a> Pauses<'a> {
         Self { deadline, next: SHORTEST_PAUSE, decision }
     }
 
-    /// Notes that other companies are about to count on us; false if they must not.
+    /// Records that other companies are about to count on this rank; returns false if they must
+    /// not.
     fn ask(&mut self, post: u64) -> bool {
         self.decision.as_mut().is_none_or(|decision| decision.ask(post))
     }
@@ -382,7 +396,7 @@ impl<'a> Pauses<'a> {
         self.deadline = self.deadline.min(Instant::now() + rest);
     }
 
-    /// Pauses; false if the deadline had passed before, or if this rank is given up.
+    /// Pauses; returns false if the deadline has passed or if this rank is given up.
     fn pause(&mut self) -> bool {
         if Instant::now() >= self.deadline {
             return false;

@@ -25,11 +25,11 @@ impl Library {
         }
     }
 
-    /// Returns rank and size in the process set `mpi://WORLD`, from a session of the application. Local.
-    /// `None` if the library does not know them.
+    /// Returns rank and size in the process set `mpi://WORLD`, from a session of the application.
+    /// Local. `None` if the library does not know them.
     ///
     /// # Safety
-    /// `session` points to the handle of a valid session, in C or, if so said, in Fortran.
+    /// `session` must point to the handle of a valid session, in C or in Fortran if `fortran`.
     pub unsafe fn place_in_session(
         &self,
         session: *const c_void,

@@ -1,4 +1,5 @@
-//! The owner of a Unix socket, asked from the kernel. A name proves nothing: any user can bind it.
+//! Finds the owner of a Unix socket through the kernel. A name proves nothing: any user can bind
+//! it.
 
 use std::fs;
 use std::io;
@@ -7,11 +8,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use plimsoll_sys::own::Own;
 
-/// linux/sock_diag.h, linux/unix_diag.h.
+/// Constants of linux/sock_diag.h and linux/unix_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_UID: u32 = 0x40;
 const UNIX_DIAG_UID: u16 = 7;
-/// Sizes of `nlmsghdr`, and of `unix_diag_msg` behind it.
+/// Sizes of `nlmsghdr` and of the `unix_diag_msg` after it.
 const HEADER_BYTES: usize = 16;
 const MESSAGE_BYTES: usize = 16;
 
@@ -32,13 +33,14 @@ struct Request {
     cookie: [u32; 2],
 }
 
-/// Asks the kernel about the sockets of this network namespace (sock_diag(7)).
+/// Queries the kernel about the sockets of this network namespace (sock_diag(7)).
 pub struct Owners {
     socket: Option<Own<OwnedFd>>,
 }
 
 impl Owners {
-    /// Where the kernel does not answer, descriptors of processes are looked at instead.
+    /// Opens the query socket. If the kernel does not answer, the descriptors of processes are
+    /// inspected instead.
     pub fn new() -> Self {
         // SAFETY: plain system calls; a new descriptor is nobody else's.
         let socket = unsafe {
@@ -50,18 +52,19 @@ impl Owners {
         Self { socket }
     }
 
-    /// Whether the socket with this inode is of this user; `process` is said to hold it.
+    /// Returns whether the socket with this inode belongs to this user; `process` is the process
+    /// that supposedly holds it.
     pub fn is_ours(&self, inode: u32, process: u32) -> bool {
         // SAFETY: no preconditions.
         let us = unsafe { libc::geteuid() };
         match self.owner(inode) {
             Ok(Some(owner)) => owner == us,
-            // A kernel before 5.3, or none that may be asked.
+            // Kernel before 5.3, or queries not permitted.
             Ok(None) | Err(_) => holds(process, inode),
         }
     }
 
-    /// `None` if the kernel does not tell.
+    /// Returns the user id of the owner; `None` if the kernel does not tell.
     fn owner(&self, inode: u32) -> io::Result<Option<u32>> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::Unsupported)?.get()?;
         let request = Request {
@@ -100,7 +103,7 @@ impl Owners {
             };
             let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
             let answer = &answer[..length];
-            // An answer to another request than this may be left from an error.
+            // An answer to an earlier request may be left after an error.
             if word(answer, 8) == Some(inode) {
                 return Ok(owner_in(answer));
             }
@@ -116,7 +119,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The attribute of an answer that names the owner.
+/// Returns the owner attribute of an answer.
 fn owner_in(answer: &[u8]) -> Option<u32> {
     if half(answer, 4) != Some(SOCK_DIAG_BY_FAMILY) {
         return None;
@@ -134,8 +137,8 @@ fn owner_in(answer: &[u8]) -> Option<u32> {
     }
 }
 
-/// Whether a process whose descriptors this one may read holds a socket. The kernel shows them to its user
-/// and to root.
+/// Returns whether a process holds a socket, if this process may read that process's descriptors.
+/// The kernel shows them to its user and to root.
 fn holds(process: u32, inode: u32) -> bool {
     let wanted = format!("socket:[{inode}]");
     let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
@@ -146,7 +149,7 @@ fn holds(process: u32, inode: u32) -> bool {
     is_held && is_process_ours(process)
 }
 
-/// Root may read everybody's descriptors.
+/// Returns whether a process belongs to this user: root may read the descriptors of all users.
 fn is_process_ours(process: u32) -> bool {
     use std::os::unix::fs::MetadataExt;
     // SAFETY: no preconditions.

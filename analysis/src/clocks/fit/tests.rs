@@ -2,30 +2,30 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A second, a millisecond and a microsecond, in nanoseconds.
+/// One second, one millisecond and one microsecond, in nanoseconds.
 const S: i64 = 1_000_000_000;
 const MS: i64 = 1_000_000;
 const US: i64 = 1000;
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
-    /// From 0 up to below 1.
+    /// Returns a number in [0, 1).
     fn throw(&mut self) -> f64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Spread around 0 by about so much.
+    /// Returns a sample of noise around 0 with a standard deviation of about `ns`.
     fn noise(&mut self, ns: i64) -> i64 {
         let sum: f64 = (0..12).map(|_| self.throw()).sum();
         ((sum - 6.0) * ns as f64) as i64
     }
 }
 
-/// What ends of synchronisations show.
+/// A run with synchronisations and a clock of known lead and drift.
 struct Run {
     length_ns: i64,
     syncs: usize,
@@ -48,7 +48,7 @@ impl Run {
         fit(&self.gaps(delay), self.length_ns / 2).unwrap()
     }
 
-    /// How far a fit is from the truth in the middle of the run.
+    /// Returns the error of a fit in the middle of the run, in nanoseconds.
     fn error_ns(&self, fit: &Fit) -> u64 {
         let truth = self.ahead_ns + (self.ppm / 1e6 * (self.length_ns / 2) as f64) as i64;
         fit.middle_ns.abs_diff(truth)
@@ -66,7 +66,7 @@ fn offsets_and_drifts_are_found_under_noise() {
             let fit = run.fit(|_| dice.noise(3 * US));
             assert!(run.error_ns(&fit) < 3 * US as u64, "{ppm} ppm: {fit:?}");
             let wrong_ppm = (fit.drift_ppt as f64 / 1e6 - ppm).abs();
-            // What the noise hides over the run.
+            // Drift that the noise hides over the run.
             let hidden_ppm = 3.0 * US as f64 / length_ns as f64 * 1e6;
             assert!(wrong_ppm < hidden_ppm, "{ppm} ppm over {length_ns} ns: {fit:?}");
             assert!(fit.spread_ns < 3 * US as u64, "{fit:?}");
@@ -74,7 +74,7 @@ fn offsets_and_drifts_are_found_under_noise() {
     }
 }
 
-/// Noise around the truth; delays of one side; both, with every second gap delayed by much.
+/// Noise around the truth; one-sided delays; both together, with every second gap delayed by much.
 const NOISES: [fn(&mut Dice) -> i64; 3] = [
     |dice| dice.noise(20 * US),
     |dice| (-(1.0 - dice.throw()).ln() * (20 * US) as f64) as i64,
@@ -84,7 +84,7 @@ const NOISES: [fn(&mut Dice) -> i64; 3] = [
     },
 ];
 
-/// In how many of a hundred runs of 100 s a drift is told.
+/// Returns in how many of 100 runs of 100 s a drift is reported.
 fn told(syncs: usize, drifted_ns: i64, noise: fn(&mut Dice) -> i64) -> usize {
     let run = Run { length_ns: 100 * S, syncs, ahead_ns: 5 * MS, ppm: drifted_ns as f64 / 1e5 };
     let told = |seed: &u64| {
@@ -108,7 +108,8 @@ fn a_drift_that_noise_could_feign_is_not_told() {
 
 #[test]
 fn delays_of_one_side_do_not_move_the_line() {
-    // More and more synchronisations from which one of the two returns late by up to a time slice.
+    // An increasing fraction of synchronisations from which one of the two ranks returns late by up
+    // to a time slice.
     for (late, delayed) in [(0.2, 1), (0.4, 1), (0.4, -1), (0.6, 1), (0.6, -1)] {
         let mut dice = Dice(3);
         let fit = HOUR.fit(|_| {
@@ -185,7 +186,7 @@ proptest! {
 
     #[test]
     fn time_and_gaps_in_another_unit_give_the_same_drift(delays in delays(), factor in 2i64..20) {
-        // Wide enough that what anchors are good for plays no part.
+        // Gaps large enough that the accuracy of anchors has no influence.
         let gaps: Vec<_> = gaps(&delays, 2.0).iter().map(|(at, gap)| (*at, gap * 1000)).collect();
         let scaled: Vec<_> = gaps.iter().map(|(at, gap)| (at * factor, gap * factor)).collect();
         let (one, other) = (fit(&gaps, 300 * S).unwrap(), fit(&scaled, 300 * S * factor).unwrap());

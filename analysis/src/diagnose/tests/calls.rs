@@ -1,4 +1,4 @@
-//! Losses to communication, files and locks, and how they stand beside uneven work.
+//! Losses to communication, files and locks, alone and in addition to uneven work.
 
 use super::*;
 use crate::subject::calling;
@@ -7,7 +7,8 @@ pub fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
     summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
 }
 
-/// Ten steps of 100 ms of even work and what else a rank does, each ended by a barrier.
+/// Ten steps of 100 ms of even work and the additional activity of each rank; each step ends in a
+/// barrier.
 pub fn beside_work(part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
     ten_steps(4, |rank| [doing("main/solve", 100 * MS)].into_iter().chain(part(rank)).collect())
 }
@@ -31,13 +32,13 @@ fn many_short_calls_are_frequent_communication_and_their_loop_is_the_cause() {
     let names = "360,000 calls of MPI_Iprobe, MPI_Testall and MPI_Test";
     assert!(loss.advice.contains(names) && loss.advice.contains("blocking"), "{}", loss.advice);
 
-    // Not polls; and the loop is further out than the function that calls.
+    // Calls that do not poll; the loop is in an outer function of the calling function.
     let small = beside_work(|_| vec![calling("main/loop/send_one/MPI_Send", 30 * MS, 1000, 8000)]);
     let summary = verdict(&small);
     let loss = only_loss(&summary);
     assert_eq!((loss.kind, loss.polling), (LossKind::FrequentCommunication, false));
     assert_eq!(causes(loss), [("main/loop".to_owned(), 0.3)]);
-    // Less than a hundredth of the run is none.
+    // Less than a hundredth of the run is no loss.
     let little = beside_work(|_| vec![calling("main/loop/MPI_Test", MS, 1000, 0)]);
     assert_eq!(verdict(&little).losses, []);
 }
@@ -63,7 +64,7 @@ fn a_front_that_passes_through_the_ranks_is_waiting_for_partners() {
     let summary = verdict(&subject);
     let loss = only_loss(&summary);
     assert_eq!(loss.kind, LossKind::WaitForPartner);
-    // All work at once: 50 ms for each step instead of 200.
+    // If all ranks worked concurrently, a step would take 50 ms instead of 200.
     assert_eq!(rounded(loss.seconds), 1.5);
     assert_eq!(rounded(summary.projection.elapsed_s), 0.5);
     assert_eq!(path(&loss.symptom.path), "main/sweep/MPI_Recv");
@@ -82,7 +83,7 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
     assert_eq!(causes(loss), [("main/pass_on".to_owned(), 0.8)]);
     assert_eq!(loss.symptom.bytes, Some(40 * 80 * MIB));
     assert_eq!(loss.symptom.breakdown, [(Label::Message, 1.0)].into());
-    // Started and ended by two calls, of which the second takes the time.
+    // The transfer is started by one call and completed by another, which takes the time.
     let summary = verdict(&beside_work(|_| {
         vec![
             calling("main/pass_on/MPI_Isend", MS / 100, 1, 80 * MIB),
@@ -94,7 +95,7 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
         (loss.kind, &*path(&loss.symptom.path)),
         (LossKind::LargeMessage, "main/pass_on/MPI_Wait")
     );
-    // As long for little.
+    // The same time for few bytes.
     let summary =
         verdict(&beside_work(|_| vec![calling("main/pass_on/MPI_Sendrecv", 80 * MS, 1, 8)]));
     assert_eq!(kinds(&summary), [(LossKind::WaitForPartner, 0.8)]);
@@ -113,13 +114,13 @@ fn files_are_a_loss_where_all_ranks_have_them() {
     assert_eq!((loss.kind, loss.label), (LossKind::LargeIo, Label::Io));
     assert_eq!(causes(loss), [("main/checkpoint".to_owned(), 0.5)]);
     assert!(loss.advice.contains("write and fsync, called by checkpoint"), "{}", loss.advice);
-    // Where one rank has them, the others wait for it.
+    // If only one rank has the writes, the others wait for it.
     let summary = verdict(&beside_work(|rank| match rank {
         0 => vec![calling("main/checkpoint/write", 50 * MS, 2, 60 * MIB)],
         _ => vec![],
     }));
     assert_eq!(kinds(&summary), [(LossKind::Serialization, rounded(0.0375 * 10.0))]);
-    // Many small pieces.
+    // Many small writes.
     let summary = verdict(&beside_work(|_| {
         vec![calling("main/checkpoint/loop/write", 50 * MS, 5000, 5000 * 16)]
     }));
@@ -136,18 +137,18 @@ fn threads_that_wait_for_locks_contend_for_them() {
     subject.threads = 4;
     subject.others = vec![
         doing("run/solve", 3000 * MS),
-        // Of three threads together.
+        // Sum over three threads.
         doing("run/update/pthread_mutex_lock", 1200 * MS),
     ];
     let summary = verdict(&subject);
     let loss = only_loss(&summary);
     assert_eq!((loss.kind, loss.label), (LossKind::LockContention, Label::WaitLock));
-    // (0.3 s + 1.2 s) of four threads.
+    // (0.3 s + 1.2 s) divided by four threads.
     assert_eq!(rounded(loss.seconds), 0.375);
     assert_eq!(causes(loss), [("run/update".to_owned(), 0.375)], "a function is named once");
     assert_eq!(rounded(loss.symptom.mean_s), 1.2);
     assert_eq!(loss.waiting_ranks, "0-3");
-    // A thread that only waits for the others has no part in what they contend for.
+    // A thread that only waits for the others does not take part in the contention.
     let mut subject = beside_work(|_| vec![]);
     (subject.threads, subject.others) = (4, subject_others());
     assert_eq!(kinds(&verdict(&subject)), [(LossKind::LockContention, 0.4)]);
@@ -184,7 +185,7 @@ fn two_losses_in_one_phase_share_no_second() {
     );
     assert_eq!(rounded(summary.run.elapsed_s), 2.2);
     assert_eq!(rounded(summary.projection.elapsed_s), 1.35);
-    // The same where the slow rank is waited for in messages, and not in the barrier.
+    // As above, but ranks wait for the slow rank in messages instead of the barrier.
     let summary = verdict(&beside_work(|rank| {
         let (more, wait) = if rank == 3 { (60 * MS, 0) } else { (0, 60 * MS) };
         vec![
@@ -230,14 +231,15 @@ fn groups_that_have_unequal_tasks_are_told_from_unequal_ranks() {
     subject.step(BARRIER, |_| vec![]);
     for _ in 0..10 {
         subject.step(BARRIER, |rank| match rank {
-            // Of the ocean's ranks one is slower than the other.
+            // One of the ocean's ranks is slower than the other.
             6 => vec![doing("main/ocean", 120 * MS)],
             7 => vec![doing("main/ocean", 160 * MS)],
             _ => vec![doing("main/atmosphere", 60 * MS)],
         });
     }
     let summary = verdict(&subject);
-    // The mean is 80 ms, the ocean's 140, its slowest 160.
+    // Mean work is 80 ms over all ranks and 140 ms in the ocean, which has 160 ms in its slowest
+    // rank.
     let truth = [(LossKind::GroupImbalance, 0.6), (LossKind::LoadImbalance, 0.2)];
     assert_eq!(kinds(&summary), truth);
     let loss = &summary.losses[0];
@@ -262,7 +264,7 @@ fn slow_ranks_of_one_task_are_slow_ranks() {
         });
     }
     let summary = verdict(&subject);
-    // The mean is 75 ms, the ocean's 90: what is lost is lost to its slowest rank.
+    // The mean is 75 ms, the ocean's 90: the loss is due to the ocean's slowest rank.
     assert_eq!(kinds(&summary), [(LossKind::LoadImbalance, 1.05)]);
     assert_eq!(summary.losses[0].slow_ranks, "7");
 }

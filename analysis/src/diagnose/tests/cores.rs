@@ -12,7 +12,7 @@ fn more_ranks_than_cores_are_oversubscription_and_no_imbalance() {
     let mut subject = Subject::new(4);
     subject.cores = vec![0, 1];
     for step in 0..10 {
-        // Equal work; chance decides who gets a core first.
+        // Equal work; the order in which ranks get a core is random.
         subject.step(BARRIER, |rank| {
             let delay = u64::from((rank + step) % 4) * 20 * MS;
             vec![delayed("main/relax", 50 * MS + delay, delay)]
@@ -49,7 +49,8 @@ fn a_rank_that_works_more_is_uneven_also_where_cores_are_short() {
     assert_eq!(rounded(summary.projection.elapsed_s), 1.0);
 }
 
-/// Who sleeps leaves its core to others: what they move is then not long because two share one.
+/// Sleeping ranks leave their cores to others: long transfers are then not explained by shared
+/// cores.
 #[test]
 fn large_messages_are_a_loss_where_cores_are_short_but_free() {
     const MIB: u64 = 1 << 20;
@@ -71,7 +72,8 @@ fn large_messages_are_a_loss_where_cores_are_short_but_free() {
         let summary = subject(work);
         summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
     };
-    // The 10 ms that `prepare` computes last 20 on shared cores; 5 of the 10 more are in the message's time.
+    // The 10 ms that `prepare` computes take 20 on shared cores; 5 of the additional 10 ms are in
+    // the message's time.
     let delay = (LossKind::Oversubscription, 0.05);
     assert_eq!(found("main/solve/nanosleep"), [(LossKind::LargeMessage, 0.75), delay]);
     assert_eq!(found("main/solve"), [delay]);

@@ -1,9 +1,10 @@
-//! Threads beside those that communicate.
+//! Threads that do not communicate.
 
 use super::*;
 use crate::subject::calling;
 
-/// Two threads of each rank solve and one writes; in rank 2 those that solve take three times as long.
+/// Two threads of each rank solve and one writes; the solving threads of rank 2 take three times as
+/// long.
 #[test]
 fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     let mut subject = Subject::new(4);
@@ -40,12 +41,13 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     assert!(words.join(" ").contains(told), "{text}");
 }
 
-/// ICS18, Table 1, compares threads: what four wait together is not what the run would be shorter by.
+/// ICS18, Table 1, compares threads: the sum of four threads' waiting is not the time that the run
+/// would be shorter.
 #[test]
 fn threads_that_wait_together_wait_no_longer_than_the_run() {
     let mut subject = Subject::new(2);
     subject.threads = 5;
-    // Four threads of each rank, a quarter of their time in the barrier.
+    // Four threads per rank, each for a quarter of its time in the barrier.
     subject.others = vec![
         doing("work/solve", 4 * 300 * MS),
         doing("work/solve/pthread_barrier_wait", 4 * 100 * MS),

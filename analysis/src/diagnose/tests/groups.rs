@@ -1,4 +1,4 @@
-//! Groups of ranks with tasks of their own, each analysed by itself (PPoPP20, 5.4).
+//! Process groups with tasks of their own, each analysed separately (PPoPP20, 5.4).
 
 use super::calls::kinds;
 use super::*;
@@ -21,7 +21,7 @@ fn what_calls_cost_a_tenth_of_the_ranks_is_a_loss_of_these() {
     let loss = &summary.losses[0];
     assert_eq!(kinds(&summary)[0], (LossKind::FrequentCommunication, 0.5));
     assert_eq!((loss.group, &*loss.waiting_ranks), (Some(1), "18-19"));
-    // Of its ranks, not of all.
+    // Mean and minimum over the group's ranks, not over all ranks.
     assert_eq!((rounded(loss.symptom.mean_s), rounded(loss.symptom.min_s)), (1.3, 1.3));
     assert_eq!(causes(loss), [("main/ocean/loop".to_owned(), 0.5)]);
 }
@@ -60,13 +60,13 @@ fn what_is_uneven_in_each_group_is_one_loss_with_a_cause_from_each() {
         vec![doing(task, if rank == 5 || rank == 7 { 90 * MS } else { 60 * MS })]
     }));
     let loss = only_loss(&summary);
-    // The slowest take 90 ms, all on average 67.5.
+    // The slowest rank takes 90 ms, the mean over all ranks is 67.5 ms.
     assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 0.225));
     assert_eq!((loss.group, &*loss.slow_ranks), (None, "5,7"));
-    // The ocean's mean is 75 ms: so much would be left if each group were even.
+    // The ocean's mean is 75 ms: the duration that would remain if each group were even.
     let truth = [("main/atmosphere", Some(0), 0.15), ("main/ocean", Some(1), 0.15)];
     assert_eq!(causes_of_groups(loss), truth.map(|(path, group, s)| (path.to_owned(), group, s)));
-    // Of the ocean's ranks the mean is 75 ms, not the 18.75 of all.
+    // The mean over the ocean's ranks is 75 ms, not 18.75 ms as over all ranks.
     let ocean = loss.causes.iter().find(|cause| cause.group == Some(1)).unwrap();
     assert_eq!((rounded(ocean.mean_s), ocean.max_s), (0.75, 0.9));
 }
@@ -87,7 +87,7 @@ fn what_groups_have_in_common_is_a_cause_of_none() {
 
 #[test]
 fn a_group_that_waits_for_another_has_no_loss_of_its_own() {
-    // What is uneven in the atmosphere costs nothing: the ocean takes longer.
+    // Uneven work in the atmosphere costs nothing, because the ocean takes longer.
     let summary = verdict(&ten_steps(8, |rank| match rank {
         6.. => vec![doing("main/ocean", 200 * MS)],
         5 => vec![doing("main/atmosphere", 100 * MS)],
@@ -117,7 +117,7 @@ fn groups_that_take_turns_are_not_uneven_within() {
         subject.step(BARRIER, |rank| {
             let (task, turn) = if rank >= 6 { ("main/ocean", 0) } else { ("main/atmosphere", 1) };
             let ms = if step % 2 == turn { 90 } else { 60 };
-            // A little more, which is not what is lost.
+            // Slightly more work, which is not the loss.
             vec![doing(task, (ms + if rank == 3 { 3 } else { 0 }) * MS)]
         });
     }
@@ -127,7 +127,7 @@ fn groups_that_take_turns_are_not_uneven_within() {
     assert_eq!((&*loss.slow_ranks, rounded(loss.seconds)), ("6-7", 0.16125));
 }
 
-/// As a Fortran program: `if (rank == 0) call spin(0.18)`, else `call spin(0.06)`.
+/// Models a Fortran program: `if (rank == 0) call spin(0.18)`, else `call spin(0.06)`.
 #[test]
 fn the_same_function_called_at_other_places_is_no_other_task() {
     for [slow, others] in [
@@ -143,13 +143,13 @@ fn the_same_function_called_at_other_places_is_no_other_task() {
         let loss = &summary.losses[0];
         assert_eq!((&*loss.slow_ranks, path(&loss.causes[0].path).ends_with("spin")), ("0", true));
     }
-    // Another function is: they have tasks.
+    // Different functions are different tasks.
     let summary = verdict(&ten_steps(4, |rank| match rank {
         0 => vec![doing("main/ocean/spin", 180 * MS)],
         _ => vec![doing("main/atmosphere/spin", 60 * MS)],
     }));
     assert_eq!(kinds(&summary), [(LossKind::GroupImbalance, 0.9)]);
-    // And who alone calls anything works alone.
+    // A function that only one rank calls is serial work.
     let summary = verdict(&ten_steps(4, |rank| match rank {
         0 => vec![doing("main/spin@1", 180 * MS), doing("main/relax", 60 * MS)],
         _ => vec![doing("main/relax", 60 * MS)],

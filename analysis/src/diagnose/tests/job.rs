@@ -1,4 +1,4 @@
-//! Ranks as a whole: phases, threads, processes and how ranks lie on nodes.
+//! The job as a whole: phases, threads, processes and the placement of ranks on nodes.
 
 use super::*;
 use crate::subject::Doing;
@@ -43,7 +43,8 @@ fn ranks_meet_in_one_synchronisation_from_different_places() {
     assert_eq!(path(&loss.symptom.path), "main/master/MPI_Barrier");
     assert_eq!((loss.symptom.calls, loss.symptom.max_s), (12, 0.24));
     assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("1-2", "0"));
-    // Both functions are uneven over all ranks: each exists on some only. It is the tasks that are.
+    // Each function exists on some ranks only and is uneven over all ranks: the imbalance is
+    // between tasks.
     assert_eq!(loss.kind, LossKind::GroupImbalance);
     assert_eq!(loss.causes[0].group, Some(1));
     assert_eq!(rounded(loss.seconds), 0.1);
@@ -203,7 +204,7 @@ fn the_summary_does_not_depend_on_where_ranks_are() {
         assert!(ranks == 1 || !truth.losses.is_empty());
         for nodes in 1..=8u32 {
             for stride in [1, 3] {
-                // Ranks in other orders, on other nodes; every second process holds none.
+                // Ranks in other orders and on other nodes; every second process holds no rank.
                 let summaries = run(nodes * 2, |comm| {
                     let here = |rank: &u32| {
                         comm.rank() % 2 == 0 && rank * stride % nodes == comm.rank() / 2

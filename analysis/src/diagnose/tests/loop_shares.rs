@@ -1,4 +1,4 @@
-//! What loops take of the run, and how many iterations are proven.
+//! Shares of loops in the run, and the number of proven iterations.
 
 use plimsoll_collector::profile::LoopProfile;
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::subject::Contexts;
 use crate::summary::Loop;
 
-/// 200 steps of 10 ms in a loop after 60 ms of setup, on four ranks. On rank 0 alone samples tell
-/// `accepted` iterations apart.
+/// 200 steps of 10 ms in a loop after 60 ms of setup, on four ranks. Only on rank 0 do samples
+/// distinguish iterations: `accepted` of them.
 fn the_loop(accepted: u64, rejected: u64) -> Loop {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![doing("main/setup", 60 * MS)]);

@@ -1,4 +1,4 @@
-//! Who waits for whom, and where a chain of waiting ranks begins.
+//! Waiting between pairs of ranks, and the rank at which a chain of waiting ranks begins.
 
 use plimsoll_collector::profile::{PartnerValue, UNKNOWN_PARTNER};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::canonical::find;
 use crate::input::RankInput;
 
-/// The context of a call, by the names of its frames.
+/// Returns the context of a call, by the names of its frames.
 fn node_of(input: &RankInput, names: &str) -> Option<u32> {
     let tree = &input.profile.tree;
     let shown = |node: u32| -> String {
@@ -18,8 +18,8 @@ fn node_of(input: &RankInput, names: &str) -> Option<u32> {
     Some(found)
 }
 
-/// A pipeline of four ranks: each receives from the one before, after that has worked, and sends to the next.
-/// Rank 0 works in `head`, the others in `block`.
+/// A pipeline of four ranks: each rank receives from its predecessor, after that has worked, and
+/// sends to its successor. Rank 0 works in `head`, the others in `block`.
 fn pipeline() -> Vec<RankInput> {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
@@ -58,7 +58,7 @@ fn a_pipeline_begins_at_its_first_rank() {
     let waits_for: Vec<(&str, f64)> =
         loss.waits_for.iter().map(|it| (it.ranks.as_str(), rounded(it.share))).collect();
     assert_eq!(waits_for, [("2", 0.5), ("1", 0.333333), ("0", 0.166667)]);
-    // Of what rank 2 is waited for, 1 s of 1.5 s is its own waiting for rank 1.
+    // Of the 1.5 s that a rank waits for rank 2, rank 2 itself waits 1 s for rank 1.
     let origin = loss.origin.as_ref().unwrap();
     assert!(origin.ranks.contains('0'), "{origin:?}");
     assert_eq!(loss.slow_ranks, origin.ranks);

@@ -1,12 +1,12 @@
-//! Ranks that synchronise in parts: rows and columns of a grid.
+//! Ranks that synchronise in subgroups: rows and columns of a grid.
 
 use super::*;
 
 const ROW: &str = "main/sweep/MPI_Allreduce";
 const COLUMN: &str = "main/exchange/MPI_Alltoall";
 
-/// Two rows of four ranks, forty steps: in each step one rank of each row takes 80 ms and the others
-/// 20 ms, which one `slow` says, by step.
+/// Two rows of four ranks, forty steps. In each step one rank of each row, which `slow` chooses by
+/// step, takes 80 ms, the others 20 ms.
 fn rows(slow: impl Fn(u32) -> u32) -> Subject {
     let mut subject = Subject::new(8);
     subject.step(BARRIER, |_| vec![]);
@@ -29,7 +29,7 @@ fn ranks_that_take_turns_within_a_part_hold_it_up() {
     let summary = verdict(&rows(|step| step % 4));
     let loss = only_loss(&summary);
     assert_eq!(loss.kind, LossKind::LoadImbalance);
-    // The mean of each row is 35 ms, the slowest takes 80.
+    // The mean of each row is 35 ms, its slowest rank takes 80 ms.
     assert_eq!(rounded(loss.seconds), 1.8);
     assert_eq!(causes(loss), [("main/sweep/solve".to_owned(), 1.8)]);
     assert_eq!(path(&loss.symptom.path), ROW);
@@ -63,7 +63,7 @@ fn rows_and_columns_divide_the_work_between_them() {
                 vec![doing("main/sweep/solve", slow_ms * MS)]
             },
         );
-        // The columns have names of their own, and all of them the same to do.
+        // Columns synchronise in a call of their own, and all have the same work.
         subject.step_of_parts(|rank| 100 + rank % 4, COLUMN, |_| vec![doing("main/pack", 10 * MS)]);
     }
     subject.step("main/MPI_Finalize", |_| vec![]);

@@ -14,17 +14,17 @@ const FILTERS: [&str; 5] = [
     "main/sweep/leak",
 ];
 const OTHERS: [&str; 3] = ["main/sweep/inner", "main/source", "main/filter/norm"];
-/// The boundary of a grid of 6 x 4 ranks, and the ranks that filter.
+/// Boundary of a grid of 6 x 4 ranks, and the ranks that filter.
 const BOUNDARY: &str = "0-6,11-12,17-23";
 const FILTERING: &str = "2,5,8,15,18,21";
 
-/// Numbers between 0 and 99 that depend on rank and context in no regular way.
+/// Pseudo-random numbers from 0 to 99, by rank and context.
 fn noise(rank: u32, context: usize) -> u64 {
     let mixed = u64::from(rank * 97 + context as u32 * 31 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) % 100
 }
 
-/// 24 ranks; those of the boundary sweep for longer, some filter for longer; noise of 1 ms.
+/// 24 ranks: boundary ranks sweep for longer, some ranks filter for longer; noise of 1 ms.
 fn grid() -> Subject {
     let lists = [BOUNDARY, FILTERING].map(|list| list.parse::<RankSet>().unwrap());
     let mut contexts: Vec<&'static str> = [&SWEEPS[..], &FILTERS, &OTHERS].concat();
@@ -59,7 +59,8 @@ fn boundary_ranks_and_their_functions_are_a_bicluster() {
         names.sort();
         names
     };
-    // The interior is smaller than the boundary: it is what differs, with less.
+    // The interior has fewer ranks than the boundary, so the interior is the side that differs,
+    // with less work.
     let list = |list: &str| list.parse::<RankSet>().unwrap();
     assert!(found.contains(&(sorted(&SWEEPS), list("7-10,13-16"), -1)), "{found:#?}");
     assert!(found.contains(&(sorted(&FILTERS), list(FILTERING), 1)), "{found:#?}");

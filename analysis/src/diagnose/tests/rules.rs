@@ -1,11 +1,11 @@
-//! What the user says functions are for.
+//! Labels of functions from the user's rules.
 
 use super::*;
 use crate::rules::Rules;
 use crate::threads::run;
 
-/// Rank 0 is slow. Rank 1 spins until it hears from it, and a little longer; the others wait for both
-/// in the barrier.
+/// Rank 0 is slow. Rank 1 spins until rank 0's message arrives, and a little longer; the others
+/// wait for both in the barrier.
 fn spinning() -> Subject {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
@@ -46,7 +46,7 @@ fn a_wait_is_no_cause_once_the_user_says_that_it_is_one() {
 
     let summary =
         diagnose_alone(subject.inputs(), &with_rules("app:hear = wait_partner\n")).unwrap();
-    // It shows in both waits, and is told with the one in which most ranks wait.
+    // The loss shows in both waits, and is reported with the one in which most ranks wait.
     let (uneven, rest): (Vec<&Loss>, Vec<&Loss>) =
         summary.losses.iter().partition(|loss| loss.kind == LossKind::LoadImbalance);
     let symptoms: Vec<String> = uneven.iter().map(|it| path(&it.symptom.path)).collect();
@@ -96,7 +96,7 @@ fn a_synchronisation_within_the_users_communication_counts_once() {
     let plain = verdict(&subject);
     let job = with_rules("exchange = communication");
     let summary = diagnose_alone(subject.inputs(), &job).unwrap();
-    // All ranks communicate for 10 ms as well, which is another loss.
+    // All ranks also communicate for 10 ms, which is a second loss.
     let kinds: Vec<LossKind> = summary.losses.iter().map(|loss| loss.kind).collect();
     assert_eq!(kinds, [LossKind::LoadImbalance, LossKind::WaitForPartner]);
     let (loss, truth) = (&summary.losses[0], only_loss(&plain));

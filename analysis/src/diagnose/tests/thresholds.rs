@@ -1,4 +1,4 @@
-//! The numbers that decide, each from both sides: a tenth more or less of one changes a verdict here.
+//! Tests of the thresholds from both sides: a change of one by a tenth changes a verdict here.
 
 use super::*;
 use crate::summary::TreeNode;
@@ -6,14 +6,15 @@ use crate::summary::TreeNode;
 /// A microsecond, in nanoseconds.
 const US: u64 = 1_000;
 
-/// The tree's node at a path.
+/// Returns the node of the summary's tree at a path.
 fn at<'a>(summary: &'a Summary, wanted: &str) -> &'a TreeNode {
     let mut nodes = (0..).zip(&summary.tree.nodes);
     let found = nodes.find(|(node, _)| path(&summary.tree.path(*node)) == wanted);
     found.unwrap_or_else(|| panic!("no {wanted}")).1
 }
 
-/// A run of 10 s. Even work on its two ranks would shorten each of its steps of 100 ms by `lost_us`.
+/// A run of 10 s; evenly spread work on its two ranks would shorten each step of 100 ms by
+/// `lost_us`.
 fn losing(lost_us: u64) -> Subject {
     let mut subject = Subject::new(2);
     subject.step(BARRIER, |_| vec![]);
@@ -32,8 +33,8 @@ fn a_loss_is_more_than_a_hundredth_of_the_run() {
     assert_eq!(verdict(&losing(950)).losses, []);
 }
 
-/// The functions that the only segment of a run of 1 s names: a tenth of the run is lost by uneven
-/// work, and every rank waits in MPI_Recv for `wait_us` in all, half of that below the call.
+/// Returns the functions named by the only segment of a run of 1 s. Uneven work costs a tenth of
+/// the run, and every rank waits in MPI_Recv for `wait_us` in total, half of that below the call.
 fn named_beside_a_wait(wait_us: u64) -> Vec<String> {
     let mut subject = Subject::new(2);
     subject.step(BARRIER, |_| vec![]);
@@ -59,8 +60,8 @@ fn a_segment_names_calls_that_wait_for_a_thousandth_of_the_run() {
     assert_eq!(named_beside_a_wait(950), ["main/assemble"]);
 }
 
-/// Whether `main/relax` is balanced on two ranks that take 40 ms for it on average, one `more_us` longer
-/// and one `more_us` less. What main takes varies by a quarter: 1 s and 0.6 s.
+/// Returns whether `main/relax` is balanced on two ranks that spend 40 ms there on average, one
+/// `more_us` more and one `more_us` less. The time of main varies by a quarter: 1 s and 0.6 s.
 fn is_balanced(more_us: u64) -> bool {
     let mut subject = Subject::new(2);
     subject.step(BARRIER, |_| vec![]);
@@ -80,12 +81,13 @@ fn is_balanced(more_us: u64) -> bool {
 
 #[test]
 fn a_balanced_context_varies_little_more_than_the_root() {
-    // 1.1 times a quarter, a sampling period of 4 ms in 40, and a hundredth: 0.385 of 40 ms.
+    // 1.1 times a quarter, plus a sampling period of 4 ms in 40 ms, plus a hundredth: 0.385 of 40
+    // ms.
     assert!(is_balanced(15_380));
     assert!(!is_balanced(15_420));
 }
 
-/// Four ranks that wait 100, 200, 300 and 600 ms in MPI_Recv, of which each copies for 50.
+/// Four ranks that wait 100, 200, 300 and 600 ms in MPI_Recv; each copies for 50 ms of that time.
 fn idle() -> Summary {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
@@ -103,7 +105,7 @@ fn idle() -> Summary {
 #[test]
 fn idleness_is_time_in_calls_that_wait_less_what_they_copy() {
     let summary = idle();
-    // 300 ms on average.
+    // 300 ms on average, minus 50 ms of copying.
     for (path, truth) in [
         ("main", 0.25),
         ("main/solve", 0.0),
@@ -118,15 +120,15 @@ fn idleness_is_time_in_calls_that_wait_less_what_they_copy() {
 #[test]
 fn blame_is_the_mean_idleness_of_the_ranks() {
     let summary = idle();
-    // Ranks take as long for main, and not for what it calls.
+    // Ranks take equally long in main, but not in its callees.
     assert_eq!(at(&summary, "main").balanced, Some(true));
     assert_eq!(at(&summary, "main/take").balanced, Some(false));
     assert_eq!(at(&summary, "main").blame_exclusive_s.map(rounded), Some(0.25));
     assert_eq!(at(&summary, "main/take").blame_inclusive_s.map(rounded), Some(0.0));
 }
 
-/// The losses of a run of 0.3 s that even work would shorten by 6 ms, where 4 ms are asked for between
-/// samples and the timers keep `kept_ms`.
+/// Returns the losses of a run of 0.3 s that even work would shorten by 6 ms, with a requested
+/// sampling period of 4 ms and an effective period of `kept_ms`.
 fn losses_at_period(kept_ms: u64) -> Vec<Loss> {
     let mut subject = Subject::new(2);
     subject.step(BARRIER, |_| vec![]);

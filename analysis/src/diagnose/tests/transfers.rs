@@ -1,4 +1,4 @@
-//! Large messages and late ones, whatever calls start and complete them.
+//! Large messages and late messages, independent of the calls that start and complete them.
 
 use super::calls::{beside_work, kinds};
 use super::*;
@@ -6,7 +6,7 @@ use crate::subject::calling;
 
 const MIB: u64 = 1 << 20;
 
-/// Whether a run's losses are these calls', as large messages.
+/// Checks that the run's losses are large messages in these calls.
 fn assert_large(subject: &Subject, symptoms: &[&str]) {
     let summary = verdict(subject);
     let shown = summary.losses.iter().map(|loss| (loss.kind, path(&loss.symptom.path)));
@@ -22,7 +22,7 @@ fn messages_are_large_whichever_functions_start_and_complete_them() {
             calling("main/post/MPI_Irecv", MS / 100, 1, 80 * MIB),
             calling("main/share/pack/MPI_Isend", MS / 100, 1, 80 * MIB),
             calling("main/finish/MPI_Waitall", 80 * MS, 1, 0),
-            // It is as large, and as fast.
+            // A message of the same size and speed.
             calling("main/pass_on/MPI_Sendrecv", 60 * MS, 1, 60 * MIB),
         ]
     });
@@ -69,7 +69,7 @@ fn a_synchronisation_may_lie_between_start_and_completion() {
 
 #[test]
 fn who_waits_for_a_late_partner_does_not_wait_for_the_data() {
-    // The partner's ranks are late by 72 ms, and then the data needs 8.
+    // The partner's ranks are late by 72 ms; the data then takes 8 ms.
     let late = |rank: u32, call: &'static str, start: &'static str| {
         let (work, wait) = if rank < 2 { (10, 80) } else { (82, 8) };
         vec![

@@ -8,7 +8,7 @@ fn the_uneven_one_of_two_functions_is_the_cause() {
     let summary = verdict(&uneven("main/step/assemble"));
     let loss = only_loss(&summary);
     assert_eq!(loss.kind, LossKind::LoadImbalance);
-    // The mean of the ranks is 50 ms, the slowest takes 80.
+    // The mean over ranks is 50 ms, the slowest takes 80 ms.
     assert_eq!(causes(loss), [("main/step/assemble".to_owned(), 0.3)]);
     assert_eq!((rounded(loss.seconds), rounded(loss.severity)), (0.3, rounded(0.3 / 1.1)));
     assert_eq!(rounded(summary.projection.elapsed_s), 0.8);
@@ -39,12 +39,12 @@ fn a_function_that_works_by_sleeping_is_the_cause_and_not_the_sleep() {
     assert_eq!(efficiency.communication, Some(1.0), "sleeping of one's own wish is work");
     assert_eq!(efficiency.load_balance.map(rounded), Some(rounded(0.8 / 1.1)));
     assert_eq!(efficiency.parallel.map(rounded), Some(rounded(0.8 / 1.1)));
-    // Where the outermost function itself sleeps, the call says more than its caller.
+    // If the outermost function itself sleeps, the call is named instead of its caller.
     let summary = verdict(&uneven("main/usleep"));
     assert_eq!(causes(only_loss(&summary)), [("main/usleep".to_owned(), 0.3)]);
 }
 
-/// All of it is inlined into main, whose time-step loop holds everything.
+/// All code is inlined into main; its time-step loop contains everything.
 #[test]
 fn the_uneven_one_of_two_inlined_kernels_is_the_cause() {
     let (even, slow) = ("main/loop/(assemble)/loop2", "main/loop/(smooth)/loop3");
@@ -81,7 +81,8 @@ fn the_uneven_one_of_two_inlined_kernels_is_the_cause() {
     }
 }
 
-/// Where several contexts explain most of it together, all of them are named, and not what holds them.
+/// Several contexts that together explain most of the loss are all named, instead of the function
+/// that contains them.
 #[test]
 fn two_uneven_loops_of_a_function_are_its_causes() {
     let mut subject = Subject::new(4);
@@ -98,7 +99,7 @@ fn two_uneven_loops_of_a_function_are_its_causes() {
     assert_eq!(names, ["main/solve/loop3", "main/solve/loop2"]);
 }
 
-/// Two ranks that take turns in being slow.
+/// Two ranks that are slow in alternate steps.
 fn by_turns() -> Subject {
     let mut subject = Subject::new(2);
     subject.step(BARRIER, |_| vec![]);
@@ -149,7 +150,7 @@ fn instances_that_one_rank_dropped_are_scaled_for_all() {
     let loss = &verdict(&subject).losses[0];
     assert_eq!(rounded(loss.seconds), 3.0);
     assert_eq!(causes(loss), [("main/assemble".to_owned(), 3.0)]);
-    // With all dropped only totals are left, and these are even.
+    // With all instances dropped only totals remain, and totals are even.
     subject.level(0, 60);
     assert_eq!(verdict(&subject).losses, []);
 }
@@ -168,7 +169,7 @@ fn totals_alone_find_what_is_uneven_in_total() {
 fn balanced_runs_have_no_loss() {
     let mut subject = Subject::new(4);
     for step in 0..20 {
-        // What a sample more or less makes of equal work.
+        // Equal work with a sampling error of one sample.
         subject.step(BARRIER, |rank| {
             let more = if (rank + step) % 4 == 0 { 4 * MS } else { 0 };
             vec![doing("main/relax", 96 * MS + more), doing("main/assemble", 104 * MS - more)]
@@ -267,7 +268,7 @@ fn a_loss_shows_where_the_ranks_wait_for_the_slow_one() {
     assert_eq!((rounded(shown.mean_s), rounded(shown.max_s)), (0.0375, 0.05));
     assert_eq!(losses[0].waiting_ranks, "1-3");
     assert_eq!(rounded(losses[0].seconds), 0.0375);
-    // Rank 0 comes late mostly because of a message: more even work would not help with that.
+    // Rank 0 is late mostly because of a message; evening out work does not remove that delay.
     let late_by_message = |rank| match rank {
         0 => vec![doing("main/relax", 60 * MS), doing("main/MPI_Recv", 40 * MS)],
         _ => vec![doing("main/relax", 50 * MS)],
@@ -278,7 +279,8 @@ fn a_loss_shows_where_the_ranks_wait_for_the_slow_one() {
     assert_eq!(told, [(LossKind::WaitForPartner, 0.04), (LossKind::LoadImbalance, 0.0075)]);
 }
 
-/// The slow rank 0 is waited for in messages, and then rank 1, by much less, in the barrier.
+/// The other ranks wait for the slow rank 0 in messages, and for rank 1, by much less, in the
+/// barrier.
 fn twice_uneven(second: Vec<Doing>) -> Vec<Loss> {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |rank| match rank {
@@ -297,7 +299,7 @@ fn a_cause_is_a_tenth_of_the_symptom_of_its_own_loss() {
         let ending = losses.into_iter().find(|loss| path(&loss.symptom.path) == BARRIER).unwrap();
         (rounded(ending.seconds), causes(&ending))
     };
-    // The barrier shows 15 of the 70 ms that are lost.
+    // The barrier shows 15 ms of the loss of 70 ms.
     let (seconds, causes) = parts(12, 8);
     assert_eq!((seconds, causes.len()), (0.015, 3));
     assert!(causes.contains(&("main/pack".to_owned(), 0.006)), "{causes:?}");
@@ -323,7 +325,7 @@ fn a_kernel_that_several_functions_use_is_not_the_cause_but_its_caller() {
         let summary = verdict(&subject);
         assert_eq!(causes(&summary.losses[0]), [("main/uneven".to_owned(), 0.45)]);
     }
-    // With one user only, the innermost function says most.
+    // With one caller only, the innermost function is named.
     let mut subject = Subject::new(4);
     for _ in 0..10 {
         subject.step(BARRIER, |rank| {
@@ -344,7 +346,7 @@ fn a_segment_names_the_function_that_is_uneven() {
         summary.tree.frames[node.frame as usize].function.as_str()
     });
     assert_eq!(names.collect::<Vec<_>>(), ["assemble"]);
-    // Six ranks wait 40 ms in each of ten steps, two do not: the mean is 30.
+    // Six ranks wait 40 ms in each of ten steps, two ranks do not wait: the mean is 30 ms.
     let sums = [segment.imb_sync_s, segment.sum_imb_s, segment.sum_wait_s].map(rounded);
     assert_eq!((sums, segment.row), ([0.3, 0.3, 0.0], Some(3)));
 }

@@ -1,9 +1,9 @@
-//! When losses happen, and the bounds that decide what is one.
+//! Times of losses, and the thresholds that decide about losses.
 
 use super::*;
 use crate::summary::{When, WhenKind};
 
-/// A hundred steps; the last rank takes longer by so many milliseconds.
+/// A hundred steps; in each the last rank takes `longer_ms(step)` longer.
 fn steps(longer_ms: impl Fn(u64) -> u64) -> Subject {
     let mut subject = Subject::new(4);
     for step in 0..100 {
@@ -24,7 +24,8 @@ fn happens(subject: &Subject) -> Option<When> {
 fn a_hiccup_is_confined_to_its_time() {
     let when = happens(&steps(|step| if step == 60 { 300 } else { 0 })).unwrap();
     assert_eq!(when.kind, WhenKind::Confined);
-    // From 1.22 s on, of which the first 20 ms are even; windows are 24 ms long.
+    // The slow step starts with 20 ms of even work; the loss begins at 1.22 s. Windows are 24 ms
+    // long.
     assert!((when.from_s - 1.22).abs() < 0.05 && (when.to_s - 1.5).abs() < 0.06, "{when:?}");
     assert!(when.share >= 0.85 && when.share <= 1.0, "{when:?}");
 }
@@ -35,7 +36,7 @@ fn losses_of_all_steps_are_steady_or_grow() {
     assert_eq!(steady.kind, WhenKind::Steady);
     assert!(steady.from_s < 0.1 && steady.to_s > 2.9, "{steady:?}");
     assert_eq!(happens(&steps(|step| step / 5)).map(|when| when.kind), Some(WhenKind::Growing));
-    // Less and less is neither.
+    // Steady decrease is neither.
     assert_eq!(happens(&steps(|step| 20 - step / 5)), None);
 }
 
@@ -48,11 +49,11 @@ fn the_summary_has_the_smallest_losses_that_were_in_force() {
     let steady = steps(|_| 10);
     assert_eq!(fraction(&steady, "min_loss_s"), 0.01);
     assert_eq!(fraction(&steady, "min_communication_loss_s"), 0.01);
-    // In a run of 200 ms nothing shorter than a period of 4 ms is a loss.
+    // In a run of 200 ms, losses shorter than a period of 4 ms are not reported.
     let mut short = Subject::new(4);
     short.step(BARRIER, |_| vec![doing("main/solve", 200 * MS)]);
     assert_eq!(fraction(&short, "min_loss_s"), 0.02);
-    // Where ranks share cores, communication must cost more.
+    // If ranks share cores, the threshold for communication losses is higher.
     let mut crowded = steps(|_| 0);
     crowded.cores = vec![0, 1];
     assert_eq!(fraction(&crowded, "min_communication_loss_s"), 0.05);

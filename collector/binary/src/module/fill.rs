@@ -1,7 +1,7 @@
-//! Lines of whole functions, looked up before what was read of their units is given back.
+//! Lines of whole functions, looked up before their units are dropped.
 //!
-//! Samples of a function that works keep coming at new addresses. Each would have its unit read again,
-//! which takes a thousand times as long as to look up all instructions of the function at once.
+//! Samples of a busy function keep coming at new addresses. Each would read its unit again, which
+//! takes a thousand times as long as looking up all instructions of the function at once.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::code::Code;
 use crate::function::{Function, Lines};
 use crate::lines::Strings;
 
-/// Largest function that is looked up as a whole, in bytes.
+/// Maximum size in bytes of a function that is looked up as a whole.
 const MAX_BYTES: u64 = 1 << 14;
 
-/// Debug information that is read again quickly, in bytes.
+/// Maximum size in bytes of debug information that is quick to read again.
 const FEW_BYTES: u64 = 1 << 20;
 
 impl Module {
-    /// Looks up the instructions of all functions that are known in units that were read; not after the
-    /// end of the run, when no samples follow.
+    /// Looks up the instructions of all known functions in the units read so far; skipped after the
+    /// end of the run, when no more samples follow.
     pub(super) fn fill(&mut self, strings: &mut Strings) {
         let Some(Open { debug_file: Some(file), debug: Some(Some(debug)), .. }) = &self.open else {
             return;
@@ -46,7 +46,8 @@ impl Module {
         }
     }
 
-    /// Lines of all addresses in a function that a stack can show: of instructions, and within calls.
+    /// Returns the lines of all addresses in a function that a stack can show: of instructions, and
+    /// within calls.
     fn lines_of(&self, function: &Function, strings: &mut Strings) -> Option<Vec<(u64, Lines)>> {
         let Open { binary, debug: Some(Some(debug)), .. } = self.open.as_ref()? else {
             return None;

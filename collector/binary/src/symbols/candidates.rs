@@ -1,4 +1,4 @@
-//! Symbols as a file has them, and the choice among those of one address.
+//! Symbols as a file has them, and the choice among aliases of one address.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use object::elf::{
 use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _, SymbolTable};
 use object::{Endianness, Object, ObjectSection, ReadRef};
 
-/// Symbols that are read between two looks at the deadline: less than a millisecond.
+/// Number of symbols read between two checks of the deadline: less than a millisecond.
 const SYMBOLS_PER_CHECK: usize = 1 << 12;
 
-/// A symbol as found, before the choice among its aliases.
+/// A symbol before the choice among its aliases.
 pub(super) struct Candidate<'a> {
     pub(super) start: u64,
     pub(super) size: u64,
@@ -25,7 +25,7 @@ pub(super) struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Aliases of one address: what the user is likelier to know comes first.
+    /// Sort key among aliases of one address: the name that the user more likely knows comes first.
     fn rank(&self) -> (bool, usize, usize, &str) {
         let underscores = self.name.len() - self.name.trim_start_matches('_').len();
         (self.local, underscores, self.name.len(), self.name)
@@ -50,8 +50,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Ends of the functions, one for each of `groups`, by ascending address. A symbol without a size reaches
-/// to the next symbol, within its section, and is none at all inside a function that has a size.
+/// Returns the end of each of `groups`, by ascending address. A symbol without a size extends to
+/// the next symbol of its section; inside a function with a size, it is dropped (`None`).
 pub(super) fn extents(groups: &[Group<'_>]) -> Vec<Option<u64>> {
     let mut sized_reach = 0;
     let mut ends = Vec::with_capacity(groups.len());
@@ -75,14 +75,14 @@ pub(super) fn extents(groups: &[Group<'_>]) -> Vec<Option<u64>> {
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-/// `None` if that took too long.
+/// Reads the candidates; `None` if the deadline passed first.
 pub(super) fn candidates<'d, R: ReadRef<'d>>(
     elf: &Elf<'d, R>,
     is_over: &dyn Fn() -> bool,
 ) -> Option<Vec<Candidate<'d>>> {
     let endian = elf.endian();
     let sections = elf.elf_section_table();
-    // Of each section, where it ends if it holds code.
+    // End of each section that holds code.
     let end = |section: &SectionHeader64<Endianness>| {
         let is_code = section.sh_flags(endian) & u64::from(SHF_EXECINSTR) != 0;
         is_code.then(|| section.sh_addr(endian).saturating_add(section.sh_size(endian)))
@@ -99,7 +99,7 @@ pub(super) fn candidates<'d, R: ReadRef<'d>>(
             let is_code = match symbol.st_type() {
                 STT_FUNC | STT_GNU_IFUNC => true,
                 STT_OBJECT | STT_COMMON | STT_SECTION | STT_FILE | STT_TLS => false,
-                // Hand-written assembly often gives its labels no type.
+                // Labels of hand-written assembly often have no type.
                 _ => !symbol.is_local(),
             };
             if !is_code {
@@ -126,7 +126,7 @@ pub(super) fn candidates<'d, R: ReadRef<'d>>(
     Some(found)
 }
 
-/// Where a file has the names of a table of symbols.
+/// Returns the range in the file of the names of a symbol table.
 pub(super) fn names_range<'d, R: ReadRef<'d>>(
     elf: &Elf<'d, R>,
     table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
@@ -135,12 +135,12 @@ pub(super) fn names_range<'d, R: ReadRef<'d>>(
     Some(begin..begin.checked_add(size)?)
 }
 
-/// The names of a table of symbols, read all at once: one by one, each would be read from the file.
+/// The names of a symbol table, read all at once: one by one, each would be a read of the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'d>(&'d [u8]);
 
 impl<'d> Names<'d> {
-    /// Those of one of a file's tables; none where they cannot be read.
+    /// Reads the names of one of a file's symbol tables; empty if they cannot be read.
     pub(crate) fn of<R: ReadRef<'d>>(
         elf: &Elf<'d, R>,
         table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
@@ -149,7 +149,7 @@ impl<'d> Names<'d> {
         Self(section.and_then(|section| section.data().ok()).unwrap_or_default())
     }
 
-    /// The name that begins at an offset; `None` if it is not UTF-8, or none.
+    /// Returns the name at an offset; `None` if there is none, or it is not UTF-8.
     pub(crate) fn name(self, offset: u32) -> Option<&'d str> {
         let rest = self.0.get(offset as usize..)?;
         let name = CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes);

@@ -1,12 +1,12 @@
-//! Names as the user wrote them: C++, Rust and Fortran, without parameters and return types.
+//! Demangling of C++, Rust and Fortran names, without parameters and return types.
 
 use cpp_demangle::DemangleOptions;
 
-/// Endings that compilers give to parts and copies of a function.
+/// Suffixes that compilers give to parts and copies of a function.
 const SUFFIXES: [&str; 7] =
     [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".localalias"];
 
-/// The user's name of a symbol.
+/// Returns the demangled name of a symbol.
 pub(crate) fn demangle(symbol: &str) -> String {
     let name = plain(symbol);
     if let Some((module, function)) = fortran(name) {
@@ -27,7 +27,7 @@ pub(crate) fn demangle(symbol: &str) -> String {
     name.to_owned()
 }
 
-/// A symbol without its version and the compiler's suffixes.
+/// Returns a symbol without its version and the compiler's suffixes.
 fn plain(symbol: &str) -> &str {
     let name = match symbol.find('@') {
         Some(at) if at > 0 => &symbol[..at],
@@ -37,13 +37,14 @@ fn plain(symbol: &str) -> &str {
     if end == 0 { name } else { &name[..end] }
 }
 
-/// gfortran: `__module_MOD_function`.
+/// Splits a name of gfortran, `__module_MOD_function`, into module and function.
 fn fortran(name: &str) -> Option<(&str, &str)> {
     let (module, function) = name.strip_prefix("__")?.split_once("_MOD_")?;
     (!module.is_empty() && !function.is_empty()).then_some((module, function))
 }
 
-/// Rust's old scheme is C++'s with a hash as last component: `17h0123456789abcdefE`.
+/// Returns whether a name is in Rust's old scheme: C++'s with a hash as last component,
+/// `17h0123456789abcdefE`.
 fn is_legacy_rust(name: &str) -> bool {
     name.starts_with("_ZN")
         && name.strip_suffix('E').is_some_and(|rest| {

@@ -1,6 +1,6 @@
-//! Functions that do not return, by their names: what follows a call to them belongs to something else.
+//! Functions that do not return, by name: the code after a call to them belongs elsewhere.
 
-/// C's and the language runtimes', without leading underscores.
+/// Names from C and the language runtimes, without leading underscores.
 const NAMES: [&str; 31] = [
     "abort",
     "assert_fail",
@@ -35,7 +35,7 @@ const NAMES: [&str; 31] = [
     "Unwind_Resume",
 ];
 
-/// Others, as they are written.
+/// Other names, compared exactly.
 const EXACT: [&str; 8] = [
     "_Unwind_Resume_or_Rethrow",
     "_ZSt9terminatev",
@@ -47,7 +47,7 @@ const EXACT: [&str; 8] = [
     "rust_panic",
 ];
 
-/// Pieces of mangled names: what Rust panics by.
+/// Parts of mangled names: the functions with which Rust panics.
 const PIECES: [&str; 10] = [
     "3std9panicking11begin_panic",
     "3std9panicking13begin_panic_handler",
@@ -61,8 +61,8 @@ const PIECES: [&str; 10] = [
     "_fail17h",
 ];
 
-/// Whether a function of this name (as the symbol table has it) never returns. Asked of all names of a
-/// library, most of which are mangled and none of these.
+/// Returns whether a function of this name (as in the symbol table) never returns. Called for all
+/// names of a library; most of them are mangled and do not match.
 pub(crate) fn never_returns(symbol: &str) -> bool {
     let name = symbol.split('@').next().unwrap_or(symbol);
     if name.starts_with("_Z") || name.starts_with("_R") {
@@ -75,14 +75,14 @@ pub(crate) fn never_returns(symbol: &str) -> bool {
     NAMES.contains(&plain) || EXACT.contains(&name)
 }
 
-/// Whether a mangled name may be one of Rust: in the older form, which is C++'s, it ends with a hash, or with
-/// what compilers add behind a dot.
+/// Returns whether a mangled name may be from Rust: the older form, shared with C++, ends with a
+/// hash, or with a compiler's suffix after a dot.
 fn is_rust(name: &str) -> bool {
     let has_hash = || name.as_bytes().rchunks(20).next().is_some_and(|end| end.starts_with(b"17h"));
     name.starts_with("_R") || name.starts_with("_ZN") && (has_hash() || name.contains('.'))
 }
 
-/// `core::panicking::panic_fmt` and its like.
+/// Returns whether the name is in `core::panicking`, such as `core::panicking::panic_fmt`.
 fn is_core_panic(name: &str) -> bool {
     name.split("4core9panicking").skip(1).any(|rest| {
         let function = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
@@ -90,7 +90,8 @@ fn is_core_panic(name: &str) -> bool {
     })
 }
 
-/// `std::__throw_length_error(char const*)` and its like: `_ZSt20__throw_length_errorPKc`.
+/// Returns whether the name is one like `std::__throw_length_error(char const*)`:
+/// `_ZSt20__throw_length_errorPKc`.
 fn is_libstdcxx_throw(name: &str) -> bool {
     name.strip_prefix("_ZSt").is_some_and(|rest| {
         rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).starts_with("__throw_")

@@ -1,6 +1,7 @@
-//! Bytes of a module's file, read as they are needed.
+//! Bytes of a module's file, read on demand.
 //!
-//! Files are read, never mapped: one that shrinks meanwhile must not raise SIGBUS in the application.
+//! Files are read, never mapped: a file that shrinks meanwhile must not raise SIGBUS in the
+//! application.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -21,16 +22,17 @@ use plimsoll_sys::own_files::open_regular;
 pub(crate) enum Source {
     File {
         path: PathBuf,
-        /// Closed while nothing is read for a while.
+        /// Closed between lookups.
         file: Mutex<Option<Own<File>>>,
         state: State,
-        /// Bytes that are held of sections that are looked at page by page.
+        /// Bytes held in memory for sections that are read page by page.
         held: AtomicU64,
     },
     Memory(&'static [u8]),
 }
 
-/// What tells a file from another one at the same path, and from what it was before.
+/// Identity of a file's content: tells the file from another one at the same path, and from an
+/// earlier state of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     file: (u64, u64),
@@ -49,7 +51,8 @@ impl State {
 }
 
 impl Source {
-    /// Opens a regular file, out of the application's sight, or the kernel's code, which has none.
+    /// Opens a regular file with a descriptor hidden from the application; `[vdso]` is the kernel's
+    /// code, which has no file.
     pub(crate) fn open(path: &Path) -> Option<Arc<Self>> {
         if path.as_os_str() == VDSO {
             return Some(Arc::new(Self::Memory(vdso::image()?)));
@@ -59,14 +62,14 @@ impl Source {
         Some(Arc::new(Self::File { path, file, state, held: AtomicU64::new(0) }))
     }
 
-    /// Closes the file until something is read again, if it is the same file then.
+    /// Closes the file until the next read, which reopens it if it is unchanged.
     pub(crate) fn close(&self) {
         if let Self::File { file, .. } = self {
             *file.lock() = None;
         }
     }
 
-    /// Whether the file is open.
+    /// Returns whether the file is open.
     pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::File { file, .. } => file.lock().is_some(),
@@ -81,8 +84,8 @@ impl Source {
         }
     }
 
-    /// Bytes that are held of sections that are looked at page by page. They are held until those
-    /// sections are dropped; the count stays.
+    /// Returns the number of bytes held for sections that are read page by page. The count stays
+    /// when those sections are dropped.
     pub(crate) fn held(&self) -> u64 {
         match self {
             Self::File { held, .. } => held.load(Ordering::Relaxed),
@@ -90,19 +93,19 @@ impl Source {
         }
     }
 
-    /// So many bytes more are held.
+    /// Adds to the number of bytes held.
     pub(crate) fn hold(&self, bytes: u64) {
         if let Self::File { held, .. } = self {
             held.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Fills `into` from a place in the file.
+    /// Fills `into` from an offset in the file; returns false if the file does not have all bytes.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         match self {
             Self::File { path, file, state, .. } => {
                 let mut file = file.lock();
-                // The application may have closed it.
+                // The application may have closed the descriptor.
                 if !file.as_ref().is_some_and(Own::is_ours) {
                     *file = open(path).filter(|(_, now)| now == state).map(|(file, _)| file);
                 }
@@ -118,7 +121,7 @@ impl Source {
         }
     }
 
-    /// For `object`: what it reads it keeps, until this is dropped.
+    /// Returns a reader for `object`, which keeps the bytes it reads until it is dropped.
     pub(crate) fn cache(self: &Arc<Self>) -> ReadCache<Cursor> {
         let source = self.clone();
         ReadCache::new(Cursor { source, position: 0, block: Vec::new(), block_start: 0 })
@@ -131,7 +134,7 @@ fn open(path: &Path) -> Option<(Own<File>, State)> {
     Some((file, state))
 }
 
-/// A place in a source, with the block around it: symbols are read a few bytes at a time.
+/// Position in a source, with the block around it: symbols are read a few bytes at a time.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     source: Arc<Source>,

@@ -1,4 +1,4 @@
-//! The functions of one ELF file that have symbols.
+//! Functions of one ELF file that have symbols.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::candidates::{Candidate, Group, candidates, extents, names_range};
 use super::noreturn::never_returns;
 use super::source::Source;
 
-/// A function that has a name. Large programs have hundreds of thousands.
+/// A function with a name. Large programs have hundreds of thousands.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     start: u64,
-    /// Bytes; more than 32 bits hold are cut.
+    /// Size in bytes, at most `u32::MAX`.
     size: u32,
-    /// Bytes from here to where this symbol and all before it have ended: ends the search outwards.
+    /// Bytes from `start` to the end of this symbol and of all before it: ends the search outwards.
     reach: u32,
-    /// Where the name begins among the names of its table.
+    /// Offset of the name in the string table.
     name: u32,
     traits: Traits,
 }
@@ -33,14 +33,14 @@ impl Symbol {
     }
 }
 
-/// What is asked of names most often, so that they need not be read for it.
+/// Facts about a name that lookups need most often, stored so that the name need not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traits(u32);
 
 impl Traits {
-    /// The name is in the dynamic table.
+    /// Set if the name is in the dynamic table.
     const DYNAMIC: u32 = 1;
-    /// It is a part of a function that the compiler put elsewhere.
+    /// Set if the symbol is a split-off part of a function.
     const PART: u32 = 2;
     const NEVER_RETURNS: u32 = 4;
     const ALL: u32 = Self::DYNAMIC | Self::PART | Self::NEVER_RETURNS;
@@ -57,21 +57,21 @@ impl Traits {
         self.0 & flag != 0
     }
 
-    /// Whether the names may be the same: if not, they differ.
+    /// Returns whether two names may be equal; if not, they differ.
     fn may_name(self, other: Self) -> bool {
         (self.0 ^ other.0) & !Self::ALL == 0
     }
 }
 
-/// In names of parts of functions that the compiler put elsewhere, behind the function's name.
+/// Suffix of the names of split-off parts, after the function's name.
 pub(crate) const PART: &str = ".cold";
 
-/// Functions of one file, by the addresses in the file. Names are read from the file when they are asked for.
+/// Functions of one file, by address in the file. Names are read from the file on demand.
 #[derive(Debug)]
 pub(crate) struct Table {
     symbols: Vec<Symbol>,
     source: Arc<Source>,
-    /// Where the file has the names of its symbol table, and of the dynamic one.
+    /// Ranges in the file of the names of its symbol table, and of the dynamic one.
     names: [Range<u64>; 2],
 }
 
@@ -87,17 +87,17 @@ impl Found<'_> {
         self.symbol.range()
     }
 
-    /// Whether it is a part of a function that the compiler put elsewhere.
+    /// Returns whether the symbol is a split-off part of a function.
     pub(crate) fn is_part(&self) -> bool {
         self.symbol.traits.has(Traits::PART)
     }
 
-    /// Whether its name says that it does not return.
+    /// Returns whether the name is one of a function that does not return.
     pub(crate) fn never_returns(&self) -> bool {
         self.symbol.traits.has(Traits::NEVER_RETURNS)
     }
 
-    /// Its symbol's name; `None` if the file cannot be read any more.
+    /// Returns the symbol's name; `None` if the file can no longer be read.
     pub(crate) fn name(&self) -> Option<String> {
         let names = &self.table.names[usize::from(self.symbol.traits.has(Traits::DYNAMIC))];
         let mut at = names.start.checked_add(u64::from(self.symbol.name))?;
@@ -119,18 +119,18 @@ impl Found<'_> {
     }
 }
 
-/// Bytes of a name that are read at once.
+/// Number of bytes of a name read at once.
 const NAME_BYTES: usize = 256;
 
 impl Table {
-    /// Reads a file's functions; `None` if it is no ELF file, or is not the build that was loaded
-    /// (`build_id` is empty where that is unknown).
+    /// Reads a file's functions; `None` if the file is not ELF, or is not the build that was loaded
+    /// (`build_id` is empty if unknown).
     #[cfg(test)]
     pub(crate) fn read(source: &Arc<Source>, build_id: &[u8]) -> Option<Self> {
         Self::read_until(source, build_id, &|| false)
     }
 
-    /// The same, unless `is_over` says while it is read that nobody waits for it any more.
+    /// Reads a file's functions; `None` also if `is_over` returns true while the file is read.
     pub(crate) fn read_until(
         source: &Arc<Source>,
         build_id: &[u8],
@@ -149,7 +149,7 @@ impl Table {
         Some(Self { symbols: symbols(&candidates(elf, is_over)?), source: source.clone(), names })
     }
 
-    /// The innermost function that holds `address`.
+    /// Returns the innermost function that holds `address`.
     pub(crate) fn function(&self, address: u64) -> Option<Found<'_>> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         self.symbols[..after]
@@ -160,7 +160,7 @@ impl Table {
             .map(|symbol| Found { table: self, symbol })
     }
 
-    /// The addresses around this one that are in the same function, and in none inside it; or in none.
+    /// Returns the addresses around this one with the same innermost function, or with none.
     pub(crate) fn alike(&self, address: u64) -> Range<u64> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         let next = self.symbols.get(after).map_or(u64::MAX, |symbol| symbol.start);
@@ -178,31 +178,31 @@ impl Table {
         low..next
     }
 
-    /// All functions that have a symbol, by ascending address.
+    /// Returns all functions with a symbol, by ascending address.
     pub(crate) fn functions(&self) -> impl Iterator<Item = Found<'_>> {
         self.symbols.iter().map(|symbol| Found { table: self, symbol })
     }
 
-    /// Their addresses and names.
+    /// Returns addresses and names of all functions.
     #[cfg(test)]
     pub(crate) fn named_functions(&self) -> impl Iterator<Item = (Range<u64>, String)> {
         self.functions().filter_map(|found| Some((found.range(), found.name()?)))
     }
 
-    /// Those of this name.
+    /// Returns the functions of this name.
     pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = Found<'_>> {
         let wanted = Traits::of(name, false);
         let may_be = move |found: &Found<'_>| found.symbol.traits.may_name(wanted);
         self.functions().filter(may_be).filter(move |found| found.name().as_deref() == Some(name))
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         (self.symbols.capacity() * size_of::<Symbol>()) as u64
     }
 }
 
-/// The symbols of a table. Of those of one address the best stands for all.
+/// Builds the symbols of a table. Of several symbols at one address the best is kept.
 fn symbols(candidates: &[Candidate<'_>]) -> Vec<Symbol> {
     let mut order: Vec<(u64, u32)> =
         candidates.iter().map(|candidate| candidate.start).zip(0..).collect();
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// As a string that is found.
+    /// Returns a name as found.
     fn some(name: &str) -> Option<String> {
         Some(name.to_owned())
     }

@@ -1,4 +1,4 @@
-//! Lines and inlined frames against addr2line(1), in every form that debug information comes in.
+//! Lines and inlined frames compared with addr2line(1), for every form of debug information.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use super::super::{Address, Step};
 use super::compiled::{Folder, Subject, compile, run};
 use crate::symbols::{Source, Table, demangle};
 
-/// A frame: function, file name, line; line 0 where it is unknown.
+/// A frame: function, file name, line; line 0 if unknown.
 type Frame = (String, String, u32);
 
 fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
-/// Innermost first, as addr2line(1) says.
+/// Returns the frames of each address according to addr2line(1), innermost first.
 fn theirs(path: &Path, addresses: &[u64]) -> HashMap<u64, Vec<Frame>> {
     let mut found: HashMap<u64, Vec<Frame>> = HashMap::new();
     for some in addresses.chunks(2000) {
@@ -40,7 +40,7 @@ fn theirs(path: &Path, addresses: &[u64]) -> HashMap<u64, Vec<Frame>> {
     found
 }
 
-/// Innermost first, as we say.
+/// Returns the frames of an address according to this crate, innermost first.
 fn ours(subject: &mut Subject, address: u64) -> Vec<Frame> {
     let place = subject.structures.place(subject.module, Address::Leaf(address));
     let function = place.function.ok().and_then(|function| function.name.clone());
@@ -68,7 +68,7 @@ fn ours(subject: &mut Subject, address: u64) -> Vec<Frame> {
     frames
 }
 
-/// How often we agree on an address.
+/// Counts of agreement with addr2line(1), by address.
 #[derive(Debug, Default)]
 struct Counts {
     addresses: usize,
@@ -80,9 +80,10 @@ struct Counts {
 }
 
 impl Counts {
-    /// addr2line(1) is not right everywhere: binutils 2.40 takes wrong files out of DWARF 5 tables (it puts
-    /// line 175 of `new` into a source of 60 lines), leaves out inlined calls whose ranges are lists of DWARF
-    /// 5, and has no name for an inlined function whose name stands in another entry (it repeats the caller's).
+    /// Asserts sufficient agreement. addr2line(1) has faults: binutils 2.40 reads wrong files from
+    /// DWARF 5 tables (for example line 175 of `new` in a source of 60 lines), leaves out inlined
+    /// calls with ranges in DWARF 5 lists, and lacks the name of an inlined function if the name
+    /// stands in another entry (it repeats the caller's).
     fn check(&self, what: &str) {
         println!("{what}: {self:?}");
         assert!(self.addresses > 100, "{what}: {self:?}");
@@ -95,7 +96,7 @@ impl Counts {
     }
 }
 
-/// Compares what we say of `path` with what addr2line(1) says of `reference`.
+/// Compares the frames found in `path` with those of addr2line(1) in `reference`.
 fn compare(path: &Path, reference: &Path, addresses: &[u64], folders: &[PathBuf]) -> Counts {
     let theirs = theirs(reference, addresses);
     let mut subject = Subject::with_debug_folders(path, folders);
@@ -125,7 +126,7 @@ fn compare(path: &Path, reference: &Path, addresses: &[u64], folders: &[PathBuf]
     counts
 }
 
-/// Every `every`th byte of the functions of a file.
+/// Returns every `every`th address of the functions of a file.
 fn addresses(path: &Path, every: usize) -> Vec<u64> {
     let table = Table::read(&Source::open(path).unwrap(), &[]).unwrap();
     table.functions().map(|it| it.range()).flat_map(|range| range.step_by(every)).collect()
@@ -192,13 +193,14 @@ fn every_form_of_debug_information_says_the_same() {
                 }
                 let path = folder.0.join("subject");
                 check(&path, &[], form);
-                // binutils' dwp knows no DWARF 5.
+                // binutils' dwp does not support DWARF 5.
                 if form == "-gsplit-dwarf" && version == "-gdwarf-4" {
                     pack(&folder);
                     check(&path, &[], "a package of split debug information");
                 }
             }
-            // Split off, found by its name beside the module, then by its build-id.
+            // Separate debug information, found by its name beside the module, then by its
+            // build-id.
             let folder = Folder::new();
             let path = folder.0.join("subject");
             let debug = folder.0.join("subject.debug");
@@ -213,7 +215,7 @@ fn every_form_of_debug_information_says_the_same() {
             let moved = by_id.join(&id[..2]).join(format!("{}.debug", &id[2..]));
             std::fs::rename(&debug, &moved).unwrap();
             check(&path, &[folder.0.join("debug")], "build-id");
-            // Debug information of another build is not taken.
+            // Debug information of another build is ignored.
             let other_folder = Folder::new();
             let flags = ["-g", "-O1", "-Wl,--build-id"];
             let other = build(&other_folder, compiler, &flags, subject);
@@ -225,7 +227,7 @@ fn every_form_of_debug_information_says_the_same() {
     }
 }
 
-/// Whether a compiler takes a flag.
+/// Returns whether a compiler accepts a flag.
 fn knows(compiler: &str, flag: &str) -> bool {
     let mut command = Command::new(compiler);
     command.args([flag, "-x", "c", "-c", "/dev/null", "-o", "/dev/null"]);
@@ -240,7 +242,7 @@ fn compress(from: &Path, to: &Path, how: &str) {
     objcopy(&[&format!("--compress-debug-sections={how}")], from, to);
 }
 
-/// Puts the split debug information in a folder into a package, and takes away the parts.
+/// Packs the split debug information in a folder into a package, and removes the parts.
 fn pack(folder: &Folder) {
     let parts: Vec<PathBuf> = std::fs::read_dir(&folder.0)
         .unwrap()

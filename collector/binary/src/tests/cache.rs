@@ -1,4 +1,4 @@
-//! What is kept on disk is what was found out, whatever happens to the file.
+//! The on-disk cache returns the results that were stored, whatever happens to its file.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -39,7 +39,8 @@ impl Subject {
         path(&self.cache(), &self.build_id)
     }
 
-    /// All places by someone who knows nothing but what is kept; what was new to them is kept.
+    /// Returns all places from a new instance that has only the cache, and the number of modules
+    /// that it wrote.
     fn places(&self) -> (Vec<Place>, usize) {
         let cache = Some(self.cache());
         let mut structures = Structures::new(Options { debug_folders: vec![], cache });
@@ -51,7 +52,7 @@ impl Subject {
     }
 }
 
-/// All that a place says.
+/// Returns all fields of places as text.
 fn text(places: &[Place]) -> String {
     let each = places.iter().map(|place| {
         let function = place.function.as_ref().map(|function| {
@@ -72,7 +73,7 @@ fn what_is_kept_is_what_was_found_out() {
     let (second, saved) = subject.places();
     assert_eq!(saved, 0, "there was nothing new");
     assert_eq!(text(&first), text(&second));
-    // It is the file that was read: other debug information is told by its state.
+    // Identity is the state of the file: a changed state means other debug information.
     let time = std::time::SystemTime::UNIX_EPOCH;
     std::fs::File::options().write(true).open(&subject.path).unwrap().set_modified(time).unwrap();
     let (third, saved) = subject.places();
@@ -100,7 +101,7 @@ fn symbols_are_kept_for_all_addresses_that_have_them() {
     assert!(first.iter().any(|symbol| symbol.as_ref().is_ok_and(|symbol| symbol.name.is_some())));
     assert_eq!(saved, 1);
     assert_eq!(symbols(0), (first, 0, false), "all of it is kept, and no file is opened");
-    // Others in the same functions, from the file and from what is kept.
+    // Other addresses in the same functions, from the file and from the cache.
     let (others, ..) = symbols(1);
     fs::remove_file(subject.file()).unwrap();
     assert_eq!(symbols(1).0, others);
@@ -145,7 +146,7 @@ fn jobs_that_write_at_the_same_time_leave_a_right_file() {
                     let id = subject.build_id.clone();
                     let module = structures.module(subject.path.clone(), id);
                     for address in subject.addresses.iter().skip(job).step_by(8) {
-                        // One byte on: not yet known to the first.
+                        // One byte further: not yet known to the first job.
                         structures.place(module, Address::Leaf(*address + 1));
                     }
                     structures.save();

@@ -1,4 +1,4 @@
-//! Subjects, compiled for a test.
+//! Compilation of subjects for tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::super::{Address, Function, ModuleId, Options, Structures};
 use crate::symbols::{Source, Table};
 use std::sync::Arc;
 
-/// A folder of a test's own, gone when dropped.
+/// Folder of one test, removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -28,7 +28,7 @@ impl Drop for Folder {
     }
 }
 
-/// Where a subject's source is.
+/// Returns the path of a subject's source.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/subjects").join(name)
 }
@@ -55,7 +55,7 @@ pub(crate) fn compile(
     output
 }
 
-/// The line of a subject that carries a comment.
+/// Returns the line of a subject's source that has a comment.
 pub(crate) fn line_of(subject: &str, comment: &str) -> u32 {
     let text = std::fs::read_to_string(source(subject)).unwrap();
     let carries = |line: &str| {
@@ -85,14 +85,14 @@ impl Subject {
         Self { structures, module, path: path.to_owned() }
     }
 
-    /// Where the function of a symbol begins and ends.
+    /// Returns the extent of the function with a symbol.
     pub(crate) fn range(&self, symbol: &str) -> std::ops::Range<u64> {
         let table = Table::read(&Source::open(&self.path).unwrap(), &[]).unwrap();
         let found = table.named(symbol).next();
         found.unwrap_or_else(|| panic!("no {symbol} in {}", self.path.display())).range()
     }
 
-    /// Addresses of the calls of a function that stand on a line, not counting those of inlined functions.
+    /// Returns the addresses of a function's calls on a line, without those of inlined functions.
     pub(crate) fn calls_on(&mut self, function: &Function, line: u32) -> Vec<u64> {
         let mut found = Vec::new();
         for call in function.calls() {

@@ -1,4 +1,4 @@
-//! Bytes that were found by fuzzing, or were its beginning: kept in `fuzz/seeds`, checked as there. And
+//! Inputs found by fuzzing, and its initial inputs: kept in `fuzz/seeds`, checked as there. And
 //! functions of the C library, damaged.
 
 use std::path::Path;
@@ -30,14 +30,14 @@ fn seeds_of_modules_are_survived() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for seed in seeds("modules") {
         checks::module(&seed, file.path());
-        // Cut short anywhere, as by a copy that is still going on.
+        // Truncated anywhere, as by a copy in progress.
         for length in (0..seed.len()).step_by(seed.len() / 16) {
             checks::module(&seed[..length], file.path());
         }
     }
 }
 
-/// The code of functions of the C library, after four bytes of choices.
+/// Returns the code of functions of the C library, each after four bytes of choices.
 fn functions() -> Vec<Vec<u8>> {
     let binary = open(&library("libc.so.6"));
     let ranges = binary.functions().map(|(range, _)| range);

@@ -1,4 +1,4 @@
-//! What can follow what without going around once more, in programs that are known.
+//! Which code can follow which without a back edge, in programs with a known answer.
 
 use super::super::{Address, Child, Function, Step};
 use super::compiled::{Folder, Subject, compile, line_of, run};
@@ -6,7 +6,7 @@ use super::shapes::ways;
 
 use crate::symbols::{Source, Table};
 
-/// The only call of a function on the line with a comment.
+/// Returns the only call of a function on the line with a comment.
 fn call(subject: &mut Subject, function: &Function, file: &str, comment: &str) -> u64 {
     let calls = subject.calls_on(function, line_of(file, &format!("call {comment}")));
     assert_eq!(calls.len(), 1, "{comment}: {calls:x?}");
@@ -47,7 +47,7 @@ fn children_of_a_loop_follow_each_other_as_in_the_source() {
         assert_eq!(all, Child::Loop(outer.unwrap()));
         assert_eq!(function.can_follow(None, all, last), Some(true));
         assert_eq!(function.can_follow(None, last, all), Some(false));
-        // What is not directly below has no place.
+        // A child of an inner loop has no answer.
         assert_eq!(function.can_follow(None, order[0], last), None);
         assert_eq!(function.can_follow(outer, Child::Code(calls[1]), order[2]), None);
 
@@ -107,7 +107,7 @@ fn a_handler_in_a_loop_is_in_the_loop_also_where_it_was_split_off() {
             if (compiler, optimised) == ("g++", "-O2") {
                 assert!(function.parts.len() > 1, "gcc splits handlers off");
                 let cold = function.parts.iter().find(|part| !part.contains(&function.entry));
-                // Asked for first, too, a part leads to its function.
+                // A split-off part leads to its function also when looked up first.
                 let mut again = Subject::new(&path);
                 let at = Address::Leaf(cold.unwrap().start);
                 let found = again.structures.function(again.module, at).unwrap();

@@ -1,5 +1,5 @@
-//! What loops are in any graph: an outermost loop is what is strongly connected, and within a loop the
-//! same holds without the way back to its header.
+//! Properties of loops in any graph: an outermost loop is a strongly connected component, and
+//! within a loop the same holds without the edges back to its header.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::super::graph::{Block, Found, Graph};
 use super::super::loops::Nest;
 use super::super::order::{Node, Reach, node_of};
 
-/// A graph of blocks of one byte each.
+/// Returns a graph of blocks of one byte each.
 fn graph(count: usize, edges: &[(usize, usize)]) -> Graph {
     let found = (0..count).map(|block| {
         let start = block as u64;
@@ -24,7 +24,7 @@ fn graph(count: usize, edges: &[(usize, usize)]) -> Graph {
     Graph::new(found.collect(), 0).unwrap()
 }
 
-/// The blocks of all loops, inner ones included, among `within`, without edges to `header`.
+/// Returns the blocks of all loops, inner ones included, among `within`, without edges to `header`.
 fn expected(
     graph: &Graph,
     within: &BTreeSet<u32>,
@@ -50,7 +50,7 @@ fn expected(
         if !is_loop {
             continue;
         }
-        // Which of its blocks is the header depends on the order of the search.
+        // Which block is the header depends on the order of the search.
         assert!(blocks.iter().any(|block| headers.contains(block)), "{blocks:?} has no header");
         found.insert(blocks);
     }
@@ -103,7 +103,7 @@ proptest! {
         let parents = (0..nest.cycles.len() as u32).map(Some).chain([None]);
         for parent in parents {
             let header = parent.map(|parent| nest.cycles[parent as usize].header);
-            // Each node of the parent, by the blocks in it; edges among them but those to the header.
+            // Each node of the parent, by its blocks; edges among them, except those to the header.
             let node = |block: u32| node_of(&nest, parent, block);
             let mut nodes = DiGraph::<Option<Node>, ()>::new();
             let mut place = std::collections::HashMap::new();

@@ -1,4 +1,4 @@
-//! What structure costs: for reading, run by hand, optimised.
+//! Costs of structure recovery, printed for a reader: run by hand, optimised.
 //! `BINARIES=/path/a.so:/path/b cargo test --release -p plimsoll-collector --lib what_places -- --ignored --nocapture`
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::super::{Address, Options, SYSTEM_DEBUG_FOLDER, Structures};
 use crate::symbols::{Source, Table};
 
-/// Memory of this process, in KiB.
+/// Returns the memory of this process, in KiB.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -47,7 +47,7 @@ fn what_places_cost() {
         let again = start.elapsed() / count;
         let most = resident() - before;
         structures.release();
-        // SAFETY: it has no preconditions.
+        // SAFETY: malloc_trim has no preconditions.
         unsafe { libc::malloc_trim(0) };
         println!(
             "{}: first {first:?}, {count} functions {each:?} each, slowest {slowest:?}, again {again:?}; \

@@ -1,4 +1,4 @@
-//! Structure against what others say of the same code.
+//! Comparisons of structure with other tools' results for the same code.
 
 mod addr2line;
 mod cache;

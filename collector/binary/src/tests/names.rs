@@ -1,4 +1,4 @@
-//! Names of functions of this process: its binary's, the C library's, the kernel's.
+//! Names of functions of this process: in its binary, the C library, and the kernel's code.
 
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ extern "C" fn a_function_of_this_binary(x: u64) -> u64 {
     std::hint::black_box(x) + 1
 }
 
-/// Module path and load bias of a function, as the loader knows them.
+/// Returns the module path and load bias of a function, according to the loader.
 fn loaded(function: usize) -> (PathBuf, u64) {
     // SAFETY: dladdr only writes to the structure it is given.
     let info = unsafe {
@@ -28,7 +28,7 @@ fn loaded(function: usize) -> (PathBuf, u64) {
     (path, info.dli_fbase as u64)
 }
 
-/// The name of the function that holds an address of a module's file.
+/// Returns the name of the function that holds an address of a module's file.
 fn named(path: &str, build_id: Vec<u8>, address: u64) -> Option<String> {
     let mut structures = Structures::default();
     let module = structures.module(PathBuf::from(path), build_id);

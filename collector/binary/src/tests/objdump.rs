@@ -1,4 +1,4 @@
-//! Blocks against objdump(1): they begin and end where its instructions do, and its jumps are theirs.
+//! Blocks compared with objdump(1): they begin and end at its instructions, and have its jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::super::Function;
 use super::compiled::run;
 use super::sweep::{library, open};
 
-/// Addresses of instructions, with the targets of those that jump directly.
+/// Returns the addresses of instructions, with the targets of direct jumps.
 fn disassemble(path: &Path) -> BTreeMap<u64, Option<u64>> {
     let mut command = Command::new("objdump");
     let text = run(command.args(["-d", "--no-show-raw-insn", "-j", ".text"]).arg(path));
@@ -26,7 +26,7 @@ fn disassemble(path: &Path) -> BTreeMap<u64, Option<u64>> {
 
 const PREFIXES: [&str; 5] = ["bnd", "notrack", "rex.W", "cs", "ds"];
 
-/// What a comparison has counted.
+/// Counts of a comparison.
 #[derive(Debug, Default)]
 struct Counts {
     functions: usize,

@@ -1,11 +1,12 @@
-//! Loops of programs that are known, in whatever way they are compiled.
+//! Loops of programs with known loops, compiled in every way.
 
 use std::collections::BTreeSet;
 
 use super::super::{Function, LoopId};
 use super::compiled::{Folder, Subject, compile, line_of};
 
-/// The loops of a function, each as the lines from the outermost loop to it; copies count once.
+/// Returns the loops of a function, each as the lines from the outermost loop to it; copies count
+/// once.
 fn nests(function: &Function) -> BTreeSet<Vec<u32>> {
     let location = |id: LoopId| function.source_of(id).unwrap().lines.location.as_ref();
     let line = |id: LoopId| location(id).map_or(0, |location| location.line);
@@ -49,8 +50,8 @@ const C_NESTS: [(&str, &[&[&str]]); 11] = [
     ("work", &[]),
 ];
 
-/// Found loops are those of the source. Compilers that vectorise make more of them and forget some
-/// lines; the outermost are still there, and as deep a nest.
+/// Asserts that the loops found are those of the source. Compilers that vectorise make more loops
+/// and drop some lines; the outermost loops remain, and the nest is as deep.
 fn agree(found: &BTreeSet<Vec<u32>>, expected: &BTreeSet<Vec<u32>>, flags: &[&str], what: &str) {
     if !flags.iter().any(|flag| ["-O3", "-Ofast"].contains(flag)) {
         return assert_eq!(found, expected, "{what}");
@@ -63,7 +64,8 @@ fn agree(found: &BTreeSet<Vec<u32>>, expected: &BTreeSet<Vec<u32>>, flags: &[&st
     assert!(depth(found) >= depth(expected), "{what}");
 }
 
-/// Every way in which the tests compile C: compiler, optimisation, position-independent or not.
+/// Returns every way in which the tests compile C: compiler, optimisation, position-independent or
+/// not.
 pub(super) fn ways() -> Vec<(&'static str, Vec<&'static str>)> {
     let optimised = ["-O0", "-O1", "-O2", "-O3 -march=native"];
     let linked = ["-fno-pic -no-pie", "-fPIE -pie"];
@@ -85,7 +87,7 @@ fn loops_of_c_are_those_of_its_source() {
             let function = subject.function(name);
             let what = format!("{compiler} {flags:?} {name}: {:?}", function.loops());
             assert!(function.is_complete(), "{what}");
-            // All cases of a switch, too, are led to; else they would be found as gaps.
+            // All cases of a switch must be reached, too; otherwise they would be found as gaps.
             let graph = function.graph().unwrap();
             let count = graph.blocks().len() as u32;
             assert!((0..count).all(|block| graph.is_reached(block)), "{what}");

@@ -1,4 +1,5 @@
-//! Every function of real binaries: our loops are the natural loops that petgraph's dominators give.
+//! Every function of real binaries: the loops found are the natural loops according to petgraph's
+//! dominators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::super::headers::Headers;
 use super::super::{Child, Function, Graph, Loop};
 use crate::symbols::{Source, Table};
 
-/// What a sweep over a binary has counted.
+/// Counts of a sweep over a binary.
 #[derive(Debug, Default)]
 struct Counts {
     functions: usize,
@@ -37,7 +38,8 @@ pub(super) fn open(path: &Path) -> Binary {
     Binary::new(&Headers::parse(&cache).unwrap(), source.clone(), table, Default::default())
 }
 
-/// Header to blocks of each natural loop, and whether every retreating edge is a back edge.
+/// Returns the blocks of each natural loop by its header, and whether every retreating edge is a
+/// back edge.
 fn natural_loops(graph: &Graph) -> (BTreeMap<u32, BTreeSet<u32>>, bool) {
     let mut nodes = DiGraph::<(), ()>::new();
     for _ in graph.blocks() {
@@ -99,7 +101,7 @@ fn our_loops(function: &Function) -> BTreeMap<u32, BTreeSet<u32>> {
     loops
 }
 
-/// What runs next without a back edge stands behind what runs before it.
+/// Asserts that code that runs later without a back edge has a higher position.
 fn positions_grow(function: &Function, natural: &BTreeMap<u32, BTreeSet<u32>>, what: &str) {
     let graph = function.graph().unwrap();
     let position =
@@ -116,7 +118,7 @@ fn positions_grow(function: &Function, natural: &BTreeMap<u32, BTreeSet<u32>>, w
     }
 }
 
-/// Looks into every `every`th function of a binary.
+/// Recovers every `every`th function of a binary.
 fn sweep(path: &Path, every: usize) -> Counts {
     let binary = open(path);
     let mut counts = Counts::default();
@@ -136,7 +138,7 @@ fn sweep(path: &Path, every: usize) -> Counts {
         counts.loops += function.loops().len();
         counts.bytes += function.bytes();
         counts.incomplete += usize::from(!function.is_complete());
-        // Loops in code that is not reached have no dominators.
+        // Loops in unreached code have no dominators.
         let is_reached = |each: &Loop| graph.is_reached(graph.block_at(each.header).unwrap());
         let reached: Vec<&Loop> = function.loops().iter().filter(|each| is_reached(each)).collect();
         let irreducible = reached.iter().filter(|each| each.is_irreducible).count();
@@ -174,7 +176,7 @@ fn loops_are_the_natural_loops_that_petgraph_finds() {
         let counts = sweep(&path, every);
         println!("{} {counts:?}", path.display());
         assert!(counts.loops >= at_least, "{}: {counts:?}", path.display());
-        // Real irreducible loops are rare, and so are jumps that are not understood.
+        // Real irreducible loops are rare, and so are jumps that cannot be resolved.
         assert!(counts.functions_irreducible * 4 < counts.functions, "{counts:?}");
         assert!(counts.incomplete * 100 <= counts.functions, "{counts:?}");
         assert_eq!(counts.absent, 0);

@@ -1,11 +1,12 @@
-//! What one spool tells another.
+//! Transfer of values, states and frames from one spool to another.
 
 use std::io::Write;
 
 use super::{Frame, Kind, MAX_RAW_BYTES, Packed, SpoolError, SpoolWriter, Stream};
 
 impl<W: Write> SpoolWriter<W> {
-    /// [`SpoolWriter::json`] in this spool and in another one: it is compressed only once.
+    /// Adds a JSON value ([`SpoolWriter::json`]) to this spool and another one, compressed only
+    /// once.
     pub fn json_in_both(
         &mut self,
         other: &mut Self,
@@ -27,8 +28,8 @@ impl<W: Write> SpoolWriter<W> {
         Ok(())
     }
 
-    /// Says in another spool where the threads stand that have begun here and not ended: for a reader of its
-    /// rings that has not seen all records here.
+    /// Writes the state of this spool's running threads (begun, not ended) to another spool, for a
+    /// reader of the other spool's ring frames that has not seen all records of this one.
     pub fn restate(&self, other: &mut Self) {
         for (stream, thread) in &self.threads {
             if thread.restate(&mut other.payload) {
@@ -37,8 +38,9 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Adds a frame of another spool as it is, to the stream of the same number. An error of the file is one
-    /// of [`SpoolWriter::error`]; here it is that the frame is none of records.
+    /// Adds a frame of another spool unchanged, to the stream of the same number. Fails if a frame
+    /// of records cannot be decoded; an error of the file is returned by [`SpoolWriter::error`]
+    /// instead.
     pub fn copy(&mut self, frame: &Frame<'_>) -> Result<(), SpoolError> {
         let (records, merged) = match frame.info.stream.kind {
             Kind::Records => {

@@ -1,17 +1,18 @@
-//! A spool that begins anew where it is.
+//! Restart of a spool in its file.
 
 use std::io::{self, Write};
 
 use super::{Index, PREAMBLE_BYTES, SpoolCounts, SpoolError, SpoolWriter, preamble};
 
-/// A sink whose content can be thrown away.
+/// Sink that can be emptied.
 pub trait Restart {
-    /// Makes it empty.
+    /// Empties the sink.
     fn restart(&mut self) -> io::Result<()>;
 }
 
 impl<W: Write + Restart> SpoolWriter<W> {
-    /// Throws away the spool, and begins another in its place.
+    /// Discards the spool's content and begins another spool in its place. The count of lost
+    /// records is kept.
     pub fn restart(&mut self) -> Result<(), SpoolError> {
         self.threads.clear();
         self.sequences.clear();

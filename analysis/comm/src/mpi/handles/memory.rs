@@ -1,18 +1,18 @@
-//! Values that are remembered by handle.
+//! Cache of values by handle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mpi::Handle;
 
-/// Handles that are remembered, of each sort.
+/// Number of handles cached per kind.
 const PLACES: usize = 64;
 
-/// Places where a handle may be: it is asked again of two that have the same one, in turn, and to ask takes
-/// long where a communicator has many ranks.
+/// Number of slots in which a handle may be stored. With a single slot, two handles that share it
+/// would be looked up again in turn, and a lookup takes long for communicators with many ranks.
 const NEIGHBOURS: usize = 4;
 
-/// Values by handle: the value above, the handle folded to 32 bits below. Integer handles fold to
-/// themselves; of pointers, the low bits tell the objects of one heap apart.
+/// Values by handle: the value in the upper 32 bits, the handle folded to 32 bits below. Integer
+/// handles fold to themselves; for pointers, the low bits distinguish the objects of one heap.
 pub(super) struct Memory([AtomicU64; PLACES]);
 
 impl Memory {
@@ -77,7 +77,7 @@ mod tests {
                 handle as u32
             })
         };
-        // As a heap gives them, and as MPICH counts them.
+        // Handles at addresses as a heap allocates them, and numbered as by MPICH.
         let handles: Vec<Handle> = (0..8)
             .map(|at| 0x55d0_1234_5680 + at * 0x170)
             .chain(0x8400_0000..0x8400_0008)

@@ -1,5 +1,5 @@
-//! Nonblocking collectives that have not been completed: whoever completes one knows that all its ranks
-//! have started it.
+//! Nonblocking collectives in progress: the completion of one proves that all its ranks have
+//! started it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +8,16 @@ use parking_lot::Mutex;
 
 use crate::mpi::{Abi, Handle};
 
-/// Collectives that are followed at the same time; of more, the oldest are forgotten, and end nothing.
+/// Maximum number of collectives followed at the same time. Beyond that the oldest are forgotten,
+/// and their completion is not counted.
 const MOST: usize = 32;
 
-/// The representation of a handle in the application's memory.
+/// Representation of a handle in the application's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// An integer, as in Fortran and in MPICH.
+    /// Integer, as in Fortran and in MPICH.
     Integer,
-    /// A word.
+    /// Machine word.
     Word,
 }
 
@@ -37,7 +38,7 @@ impl Layout {
     }
 
     /// # Safety
-    /// A handle stands there.
+    /// A handle must be stored at `address`.
     pub(super) unsafe fn read(self, address: usize) -> Handle {
         // SAFETY: promised by the caller.
         unsafe {
@@ -49,20 +50,21 @@ impl Layout {
     }
 }
 
-/// A collective that was started.
+/// A started collective.
 #[derive(Clone, Copy)]
 struct Started<T> {
     request: Handle,
     layout: Layout,
     what: T,
-    /// Where its request stands among those that a running call may complete; 0: nowhere.
+    /// Address of its request among those that a running call may complete; 0 if it is not among
+    /// them.
     address: usize,
 }
 
-/// Started collectives of one thread, each with what is known about it, the oldest first.
+/// Started collectives of one thread with the caller's value for each, oldest first.
 pub(super) struct Pending<T> {
     started: Mutex<Vec<Started<T>>>,
-    /// There are some.
+    /// Whether `started` is not empty.
     are_some: AtomicBool,
 }
 
@@ -75,15 +77,15 @@ impl<T: Copy> Pending<T> {
         self.are_some.load(Ordering::Relaxed)
     }
 
-    /// A collective was started, whose request stands at `address`.
+    /// Records a started collective with its request at `address`.
     ///
     /// # Safety
-    /// It does.
+    /// A request must be stored at `address`.
     pub(super) unsafe fn start(&self, address: usize, layout: Layout, what: T) {
         // SAFETY: promised by the caller.
         let request = unsafe { layout.read(address) };
         let mut started = self.started.lock();
-        // A handle that comes back was completed where that could not be seen.
+        // If MPI reuses a handle, its earlier collective was completed in a call that was not seen.
         started.retain(|known| (known.request, known.layout) != (request, layout));
         if started.len() == MOST {
             started.remove(0);
@@ -92,10 +94,10 @@ impl<T: Copy> Pending<T> {
         self.are_some.store(true, Ordering::Relaxed);
     }
 
-    /// A call begins that may complete `count` requests from `first` on.
+    /// Records the begin of a call that may complete `count` requests starting at `first`.
     ///
     /// # Safety
-    /// They stand there until [`Self::completed`] is called.
+    /// The requests must stay there until [`Self::completed`] is called.
     pub(super) unsafe fn begin(&self, first: usize, count: usize, layout: Layout) {
         let mut started = self.started.lock();
         started.iter_mut().for_each(|known| known.address = 0);
@@ -110,10 +112,11 @@ impl<T: Copy> Pending<T> {
         }
     }
 
-    /// That call has returned, and `succeeded`: what it has completed, which has other requests now.
+    /// Returns the values of the collectives that the call has completed: those with a changed
+    /// request. `succeeded` is the call's outcome.
     ///
     /// # Safety
-    /// As [`Self::begin`] of that call.
+    /// As for [`Self::begin`] of that call.
     pub(super) unsafe fn completed(&self, succeeded: bool) -> Vec<T> {
         let mut completed = Vec::new();
         let mut started = self.started.lock();
@@ -138,7 +141,7 @@ mod tests {
 
     const NULL: Handle = 0;
 
-    /// What a call completes that sets some requests to null.
+    /// Returns the values of the collectives completed by a call that sets some requests to null.
     fn complete(pending: &Pending<u8>, requests: &mut [Handle], done: &[usize]) -> Vec<u8> {
         // SAFETY: the requests stand there.
         unsafe {
@@ -159,7 +162,7 @@ mod tests {
         assert!(!pending.are_some());
         start(&pending, 70, 7);
         start(&pending, 80, 8);
-        // Others are between them, wherever they stand.
+        // Other requests lie between them, at any position.
         let mut requests = [5, 80, 6, 70];
         assert!(complete(&pending, &mut requests, &[]).is_empty());
         assert_eq!(complete(&pending, &mut requests, &[0, 1]), [8]);
@@ -172,7 +175,7 @@ mod tests {
     fn what_cannot_be_seen_is_forgotten() {
         let pending = Pending::new();
         start(&pending, 70, 7);
-        // A call that fails says nothing.
+        // A call that fails completes nothing.
         let requests = [70_usize];
         // SAFETY: the requests stand there.
         let failed = unsafe {

@@ -1,26 +1,28 @@
-//! Ranks of communicators in the world, in bounded memory: lists that stay, so that reading takes no lock.
+//! World ranks of communicators' members, in bounded memory. Lists are never removed, so that
+//! reading takes no lock.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-/// Lists of ranks, of communicators that differ in their members or the order of these.
+/// Maximum number of lists of ranks. Communicators with different members, or with a different
+/// order of members, need separate lists.
 const MAX_LISTS: usize = 256;
-/// Ranks of all lists together.
+/// Maximum number of ranks in all lists together.
 const MAX_RANKS: usize = 1 << 20;
 
 /// Lists of ranks by number.
 pub(super) struct WorldRanks {
     lists: [OnceLock<Box<[c_int]>>; MAX_LISTS],
-    /// Lists, and ranks in them.
+    /// Number of lists, and number of ranks in them.
     used: Mutex<(usize, usize)>,
 }
 
 impl WorldRanks {
-    /// Number of communicators whose ranks are not known.
+    /// Number of communicators with unknown ranks.
     pub(super) const UNKNOWN: u32 = 0;
-    /// Number of those with the ranks of the world.
+    /// Number of communicators with the ranks of the world.
     pub(super) const WORLD: u32 = 1;
     const FIRST: u32 = 2;
 
@@ -28,7 +30,8 @@ impl WorldRanks {
         Self { lists: [const { OnceLock::new() }; MAX_LISTS], used: Mutex::new((0, 0)) }
     }
 
-    /// The number of a list; those of the same ranks share it.
+    /// Returns the number of a list; equal lists share one number. Returns [`Self::UNKNOWN`] if
+    /// there is no room.
     pub(super) fn number(&self, ranks: Vec<c_int>) -> u32 {
         let mut used = self.used.lock();
         let (lists, in_lists) = *used;
@@ -44,7 +47,7 @@ impl WorldRanks {
         Self::FIRST + lists as u32
     }
 
-    /// Rank in the world of a rank of a list.
+    /// Returns the world rank of a rank in a list; `None` if unknown.
     #[inline]
     pub(super) fn get(&self, number: u32, rank: u32) -> Option<u32> {
         match number {
@@ -68,7 +71,7 @@ mod tests {
         let (row, column) = (ranks.number(vec![4, 5, 6]), ranks.number(vec![2, -32766, 6]));
         assert_eq!(ranks.number(vec![4, 5, 6]), row, "another communicator of the same ranks");
         assert_eq!([0, 2, 3].map(|rank| ranks.get(row, rank)), [Some(4), Some(6), None]);
-        // A process that is not in the world has no rank there.
+        // A process outside of the world has no rank there.
         assert_eq!([0, 1, 2].map(|rank| ranks.get(column, rank)), [Some(2), None, Some(6)]);
         assert_eq!(ranks.get(WorldRanks::WORLD, 9), Some(9));
         assert_eq!(ranks.get(WorldRanks::UNKNOWN, 0), None);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Held while a test forks, or closes a token: a child keeps the tokens of its parent open.
+/// Lock held while a test forks or closes a token: a child keeps the tokens of its parent open.
 static FORKS: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
 fn token(name: &str, rank: &str) -> Token {
@@ -8,7 +8,7 @@ fn token(name: &str, rank: &str) -> Token {
     Token::leave_as(prefix, rank, &|socket| socket).expect("abstract sockets exist on Linux")
 }
 
-/// Listens to a first rank that never met other nodes.
+/// Waits for the verdict of a first rank that never met other nodes.
 fn listen(token: &mut Token, company: &Company) -> Option<bool> {
     token.listen(company, PATIENCE, |_| unreachable!("no other node was asked"))
 }
@@ -66,7 +66,7 @@ fn a_name_that_somebody_has_taken_gets_a_number() {
     assert!(token.company().expect("/proc is mounted").names.contains(&token.name));
 }
 
-/// Binds names as another user, in a child, for as long as `action` takes.
+/// Binds names as another user, in a child process, while `action` runs.
 fn while_another_user_holds(names: &[String], action: impl FnOnce()) -> bool {
     // SAFETY: no preconditions.
     if unsafe { libc::geteuid() } != 0 {
@@ -108,7 +108,7 @@ fn while_another_user_holds(names: &[String], action: impl FnOnce()) -> bool {
 #[test]
 fn what_another_user_forges_is_not_believed() {
     let (mut first, mut second) = (token("forged", "1"), token("forged", "2"));
-    // A token that sorts first, and a verdict in the name of the true first.
+    // A token that sorts first, and a verdict in the name of the true first rank.
     let forged = [format!("{}0-1", first.prefix), verdict_name(&first.name, true)];
     while_another_user_holds(&forged, || {
         let company = second.company().expect("/proc is mounted");
@@ -130,7 +130,7 @@ fn a_verdict_finds_a_name_where_another_user_holds_it() {
     });
 }
 
-/// The first rank has left MPI_Init and says nothing; a second one waits for it.
+/// Makes a first rank that has left MPI_Init and is silent, and a second rank that waits for it.
 fn silent(name: &str) -> (Token, Token, Company) {
     let (mut first, second) = (token(name, "1"), token(name, "2"));
     first.left_init();
@@ -146,7 +146,7 @@ fn a_silent_first_rank_is_given_up_within_a_second() {
     assert_eq!(listen(&mut second, &company), Some(false));
     let waited = begin.elapsed();
     assert!(waited >= PATIENCE && waited < PATIENCE + Duration::from_millis(900), "{waited:?}");
-    // If it goes on after all, it learns that the others do not count on it.
+    // If the first rank continues after all, it learns that the others do not count on it.
     let decision = first.decision().expect("memory files exist on Linux");
     assert!(!decision.ask(7) && !decision.goes_on());
     assert!(!first.tell(true, &|socket| socket).expect("the name is free"));
@@ -192,7 +192,7 @@ fn what_other_nodes_count_on_is_not_given_up() {
             together
         };
         assert_eq!(second.listen(&company, PATIENCE, settle), Some(together));
-        // The first rank asks no further node, and comes to the same.
+        // The first rank asks no further node, and gets the same result.
         assert!(first.decision().is_some_and(|decision| !decision.goes_on()));
         let told = first.tell(together, &|socket| socket).expect("the name is free");
         assert_eq!(told, together);

@@ -10,8 +10,8 @@ fn company(rank: u32, present: u32) -> Company {
     Company { rank, present, expected: present }
 }
 
-/// Holds the roll call of a job of `size` ranks with one thread for each company, and drops no post
-/// before all have the verdict, as a job does that meets afterwards.
+/// Holds the roll call of a job of `size` ranks with one thread per company. Drops no post before
+/// all companies have the verdict, like a job that meets afterwards.
 fn hold_all(directory: &Path, size: u32, companies: &[Company], patience: Duration) -> Vec<bool> {
     let calls: Vec<RollCall> = thread::scope(|scope| {
         let held: Vec<_> = companies
@@ -42,7 +42,8 @@ fn companies_that_are_complete_come_together() {
 #[test]
 fn a_missing_rank_keeps_all_apart() {
     let directory = tempfile::tempdir().unwrap();
-    // Some rank of the second node; the whole second node; rank 0, and with it the call.
+    // Missing ranks: one rank of the second node; the whole second node; rank 0, and with it the
+    // call.
     for companies in [
         vec![company(0, 4), Company { rank: 4, present: 3, expected: 4 }, company(8, 4)],
         vec![company(0, 4), company(8, 4)],
@@ -96,8 +97,8 @@ fn the_lowest_company_speaks_where_rank_0_is_missing() {
     assert_eq!(lower_seen, [false, true]);
 }
 
-/// What a run leaves that is killed between its answers and its verdict, or between that and the
-/// removal of its posts.
+/// Leaves the files of a run that was killed between its answers and its verdict, or between its
+/// verdict and the removal of its posts.
 fn abandoned(directory: &Path, verdict: Option<&str>) -> PathBuf {
     let prefix = format!(".plimsoll-{:016x}-8-", fingerprint("job 1"));
     let post = Post::make(directory, &prefix, 0).unwrap();
@@ -129,7 +130,7 @@ fn an_earlier_run_that_was_killed_is_in_nobodys_way() {
         let old = abandoned(directory.path(), verdict);
         let companies = [company(0, 4), company(4, 4)];
         assert_eq!(hold_all(directory.path(), 8, &companies, PATIENCE), [true, true]);
-        // It might still be running; later it is known not to be.
+        // The old run might still be running; only later its post is known to be old.
         assert!(old.exists());
         let long_ago = SystemTime::now() - 2 * MAX_AGE;
         File::open(&old).unwrap().set_modified(long_ago).unwrap();
@@ -186,7 +187,7 @@ fn calls_that_others_made_or_may_change_are_passed_over() {
     assert_eq!(hold_all(directory.path(), 8, &companies, PATIENCE), [true, true]);
 }
 
-/// A company that has answered, or not, when its first rank falls silent.
+/// Gives up the first rank of a company, which may have answered before it fell silent.
 fn give_up(directory: &Path, post: &Post) -> bool {
     super::give_up(directory, "job 1", 8, post.number)
 }
@@ -200,12 +201,12 @@ fn a_company_whose_first_rank_falls_silent_comes_to_what_all_come_to() {
     let answer = |call: &Post, post: &Post| {
         File::create_new(call.path.join(company(4, 4).name(post.number))).unwrap();
     };
-    // Before it has answered: nobody counts on it any more.
+    // Before the answer: no company counts on this one.
     let (call, post) = (made(0), made(4));
     assert!(!give_up(place, &post));
     assert_eq!(settle(&call.path, call.number, TOGETHER), APART);
     drop(call);
-    // After it has answered, but before the verdict.
+    // After the answer, but before the verdict.
     let call = made(0);
     answer(&call, &post);
     assert!(!give_up(place, &post));
