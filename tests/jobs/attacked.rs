@@ -42,7 +42,10 @@ impl Place {
         let turn = share_turn();
         let program = executable("attacks", Form::C, None);
         drop(turn);
-        fs::copy(program, place.path.join("attacks")).expect("the folder is ours");
+        // By a process of its own: a child that another test forks meanwhile would hold the file open for
+        // writing, and it could not be executed.
+        let copied = Command::new("cp").arg(program).arg(place.path.join("attacks")).status();
+        assert!(copied.expect("cp runs").success());
         place
     }
 

@@ -31,7 +31,10 @@ fn is_root() -> bool {
 fn plimsoll(directory: &Path) -> Command {
     let path = directory.join("plimsoll");
     if !path.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &path).unwrap();
+        // By a process of its own: a child that another test forks meanwhile would hold the file open for
+        // writing, and it could not be executed.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_plimsoll")).arg(&path).status();
+        assert!(copied.unwrap().success());
     }
     let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
