@@ -1,5 +1,5 @@
-//! Single instances kept whole: a bounded subset, the same on every rank. Those of phases, and those that
-//! synchronisations of parts of the ranks cut them into.
+//! Single instances of phases, and their divisions at subgroup synchronisations, kept whole: a
+//! bounded subset, equal on every rank.
 
 use plimsoll_wire::sync::Part;
 
@@ -7,20 +7,20 @@ use crate::account::{Account, Between};
 use crate::profile::instance_level;
 use crate::tree::RawId;
 
-/// Most instances that are kept.
+/// Maximum number of instances kept.
 const CAPACITY: usize = 1024;
 
-/// The phase of an instance that lies in one that has not ended.
+/// Phase index of a division while its instance has not ended.
 pub(crate) const PENDING: u32 = u32::MAX;
 
-/// What ends an instance.
+/// The synchronisation that ends an instance, or the end of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     /// Index of the synchronisation.
     pub(crate) index: u64,
-    /// Which ranks it synchronises; `None`: all of them.
+    /// Subgroup that synchronises; `None` for all ranks.
     pub(crate) part: Option<Part>,
-    /// Its call path; `None` at the end of the run.
+    /// Context of the synchronisation; `None` at the end of the run.
     pub(crate) node: Option<RawId>,
 }
 
@@ -28,19 +28,19 @@ pub(crate) struct End {
 pub(crate) struct Row {
     /// Index of the synchronisation that ends it.
     pub(crate) index: u64,
-    /// Which ranks that synchronises; `None`: all of them.
+    /// Subgroup of that synchronisation; `None` for all ranks.
     pub(crate) part: Option<Part>,
-    /// Its call path; `None` at the end of the run.
+    /// Context of that synchronisation; `None` at the end of the run.
     pub(crate) ends_in: Option<RawId>,
-    /// Index of its phase, [`PENDING`] where that is not known yet.
+    /// Index of its phase; [`PENDING`] until the phase is known.
     pub(crate) phase: u32,
-    /// Its time, in stamps.
+    /// Wall time of the instance, in stamps.
     pub(crate) duration: u64,
-    /// Contexts with time in it.
+    /// Contexts with time in the instance.
     pub(crate) nodes: Box<[RawId]>,
-    /// Their time less run delay, in stamps.
+    /// Time less run delay of each of `nodes`, in stamps.
     pub(crate) times: Box<[u64]>,
-    /// Its unsampled work.
+    /// Unsampled work of the instance, in stamps.
     pub(crate) rests: Box<[(Between, u64)]>,
 }
 
@@ -60,12 +60,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// No rows yet, and never more than `capacity_bytes` of them.
+    /// Creates an empty table that takes at most `capacity_bytes`.
     pub(crate) fn new(capacity_bytes: usize) -> Self {
         Self { level: 0, rows: Vec::new(), bytes: 0, capacity_bytes }
     }
 
-    /// Offers an instance.
+    /// Adds an instance if its level is kept; raises the level while the table is too large.
     pub(crate) fn offer(&mut self, end: End, phase: u32, account: &Account) {
         if instance_level(end.index) < self.level {
             return;
@@ -100,23 +100,23 @@ impl Rows {
         }
     }
 
-    /// The phase of the instances that lay in a running one is known now.
+    /// Sets the phase of the divisions of the instance that has just ended.
     pub(crate) fn settle(&mut self, phase: u32) {
         let pending = self.rows.iter_mut().rev().take_while(|row| row.phase == PENDING);
         pending.for_each(|row| row.phase = phase);
     }
 
-    /// Lowest level that is kept.
+    /// Returns the lowest level that is kept.
     pub(crate) fn level(&self) -> u32 {
         self.level
     }
 
-    /// The kept instances, in the order in which they ended.
+    /// Returns the kept instances, in the order in which they ended.
     pub(crate) fn kept(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Memory in use, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes as u64
     }

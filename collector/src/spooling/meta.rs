@@ -1,4 +1,4 @@
-//! What a collector knows of processes and threads beside their records: values of frames of
+//! Metadata of processes and threads outside their record streams: values of frames of
 //! [`plimsoll_spool::Kind::Meta`].
 
 use plimsoll_calls::CallId;
@@ -15,14 +15,15 @@ pub(crate) const STREAM: u32 = 0;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Meta {
-    /// Of a spool: all before is of rounds up to this one, and all of these is there.
+    /// Round marker in a spool: everything before is from rounds up to this one, and these rounds
+    /// are complete.
     Round(u32),
-    /// Of a journal, first.
+    /// First value of a journal.
     Journal {
-        /// What follows is of this round.
+        /// Round of all values that follow.
         round: u32,
-        /// Streams of the threads that live, with the number of their next frame in the spool: those
-        /// before are what the journal's records go on from.
+        /// Streams of the live threads, with the number of their next frame in the spool: the
+        /// journal's records continue the frames before it.
         next: Vec<(u32, u32)>,
     },
     /// A process was attached.
@@ -40,22 +41,22 @@ pub(crate) enum Meta {
     Thread(ThreadMeta),
     /// A thread has ended, or its process has.
     ThreadEnd(ThreadEnd),
-    /// What had happened in processes when this was written.
+    /// States of processes when this value was written.
     Statuses(Vec<Status>),
-    /// What those say for whom processes are collected; the last one counts.
+    /// Note of the collector's user; the last note replaces earlier ones.
     Note(serde_json::Value),
 }
 
 /// A process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProcessMeta {
-    /// Its number, and the stream of its addresses.
+    /// Number of the process in the spool, and of the stream of its addresses.
     pub(crate) process: u32,
     /// Process id.
     pub(crate) pid: u32,
     /// Start of the process in clock ticks since boot.
     pub(crate) start_time: u64,
-    /// Bound on the memory for its history.
+    /// Maximum memory for its history, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
@@ -64,17 +65,18 @@ pub(crate) struct ProcessMeta {
 pub(crate) struct ModuleMeta {
     /// Its process.
     pub(crate) process: u32,
-    /// Its place in the table of modules.
+    /// Index in the process's module table.
     pub(crate) index: u32,
     /// Load bias: runtime address minus address in the file.
     pub(crate) bias: u64,
     /// GNU build-id.
     pub(crate) build_id: Vec<u8>,
-    /// Path as the loader knows it; what of it is not UTF-8 is replaced.
+    /// Path as the loader knows it; bytes that are not UTF-8 are replaced.
     pub(crate) path: String,
 }
 
-/// The name of an address: its module's file may be another one, or none, where the spool is read.
+/// The name of an address. Recorded because the module's file may differ or be missing where the
+/// spool is read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NameMeta {
     /// Its process.
@@ -83,28 +85,28 @@ pub(crate) struct NameMeta {
     pub(crate) id: u32,
     /// The address in its module's file.
     pub(crate) offset: u64,
-    /// Where it stands in stacks.
+    /// Role of the address in stacks.
     pub(crate) role: Role,
-    /// How much of it was looked up; it may be told again when that is more.
+    /// Detail that was looked up. The address may be recorded again with more detail.
     pub(crate) detail: Detail,
-    /// What it stands for.
+    /// Frame of the address.
     pub(crate) frame: Frame,
-    /// Loops and inlined calls between that and the address, outermost first.
+    /// Loops and inlined calls between `frame` and the address, outermost first.
     pub(crate) steps: Vec<Frame>,
 }
 
-/// A function: its code may not be there where the spool is read. Processes that have its module in common
-/// have it from one of them.
+/// A function. Recorded because its code may be missing where the spool is read, and once for all
+/// processes with the same module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FunctionMeta {
-    /// The process that came through it first.
+    /// First process with the function in its stacks.
     pub(crate) process: u32,
-    /// The number of its module there, as addresses have it.
+    /// Number of its module in that process, as in the addresses.
     pub(crate) module: u32,
-    /// Its name, if it has a symbol.
+    /// Name of the function; `None` without a symbol.
     pub(crate) name: Option<String>,
-    /// A [`plimsoll_binary::Recovered`], by postcard: numbers of a known layout, which JSON would make
-    /// several times as long.
+    /// A [`plimsoll_binary::Recovered`] in postcard encoding: JSON would take several times the
+    /// space for its numbers.
     pub(crate) code: Vec<u8>,
 }
 
@@ -115,9 +117,9 @@ pub(crate) struct ThreadMeta {
     pub(crate) process: u32,
     /// Stream of its records.
     pub(crate) records: u32,
-    /// Address id of its start routine; 0 if that is not known.
+    /// Address id of its start routine; 0 if unknown.
     pub(crate) routine: u32,
-    /// Since when its time counts, if that is not its first record.
+    /// Stamp from which its time counts; `None` for its first record.
     pub(crate) born: Option<u64>,
 }
 
@@ -126,9 +128,9 @@ pub(crate) struct ThreadMeta {
 pub(crate) struct ThreadEnd {
     /// Stream of its records.
     pub(crate) records: u32,
-    /// Stamp of its end, or its process's.
+    /// Stamp of the end of the thread or of its process.
     pub(crate) end: u64,
-    /// What no record of it tells.
+    /// Counters that are not part of its stream.
     pub(crate) last: LastWords,
 }
 
@@ -139,33 +141,33 @@ pub(crate) struct Status {
     pub(crate) process: u32,
     /// Stamp at which the observed run begins.
     pub(crate) begin: u64,
-    /// Stamp at which it ends, if it has.
+    /// Stamp at which the run ended; `None` while it lasts.
     pub(crate) end: Option<u64>,
-    /// Stamp of its death, if it died or ended before the others did. Spools of earlier builds do not
-    /// tell it.
+    /// Stamp of its death, if it died or ended before the others did. Missing in spools of earlier
+    /// builds.
     #[serde(default)]
     pub(crate) died: Option<u64>,
-    /// Stamp up to which its rings were read.
+    /// Stamp up to which its rings were drained.
     pub(crate) read: u64,
     /// Stream of the communicating thread.
     pub(crate) main: Option<u32>,
-    /// Sampling period in stamps: what a tick comes after.
+    /// Sampling period in stamps: the interval between ticks.
     pub(crate) period_stamps: u64,
-    /// The one that its timers could keep. Spools of earlier builds do not tell it.
+    /// Sampling period in stamps that its timers could keep. Missing in spools of earlier builds.
     #[serde(default)]
     pub(crate) kept_period_stamps: u64,
     /// Length of a stamp as the process measured it: nanoseconds per 2^32 ticks.
     pub(crate) ns_per_ticks_q32: u64,
-    /// What it knows of itself.
+    /// Settings and state that the process reports in its segment.
     pub(crate) facts: Facts,
-    /// Its course is followed.
+    /// Set if its temporal context tree is built.
     pub(crate) follows: bool,
-    /// Threads that lived in the run.
+    /// Number of threads that lived in the run.
     pub(crate) threads: u32,
-    /// Times that records could not be read.
+    /// Number of times that records could not be decoded.
     pub(crate) unread: u64,
-    /// Bytes of records read.
+    /// Number of bytes of records read.
     pub(crate) record_bytes: u64,
-    /// Of the threads that live, by the stream of their records.
+    /// Counters of the live threads, with the stream of their records.
     pub(crate) living: Vec<(u32, LastWords)>,
 }
