@@ -8,7 +8,7 @@ pub const MAX_DURATIONS: usize = 200;
 /// Sum over a range of consecutive iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// Sum of the iterations' durations, in stamps.
+    /// Sum of the iterations' durations, in the tree's unit of time.
     pub sum: u64,
     /// Number of accepted iterations.
     pub count: u64,
