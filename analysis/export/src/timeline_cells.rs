@@ -1,39 +1,19 @@
 //! Reads the side file `plimsoll-timeline/1`: which context each rank was in, over time.
 
-use serde::Deserialize;
+use std::ops::Range;
+
+use plimsoll_summary::timeline_file::{Timeline, TimelineRow};
 
 use crate::ExportError;
 
-const SCHEMA: &str = "plimsoll-timeline/1";
 /// Value of a cell of which the context is not known.
-const UNKNOWN: i64 = -1;
+const UNKNOWN: i32 = -1;
 /// A cell that waits for this part of its time, in 255ths, counts as waiting.
 const WAITING_CELL_THRESHOLD: u8 = 128;
 
-/// The cells of a timeline: rows are ranks, columns are equal parts of the time.
-#[derive(Clone, Debug, Deserialize)]
-pub struct TimelineCells {
-    schema: String,
-    /// Begin of the first column, in seconds since the begin of the run.
-    begin_s: f64,
-    /// End of the last column, in seconds since the begin of the run.
-    end_s: f64,
-    columns: usize,
-    rows: Vec<TimelineRow>,
-    /// Indices into the summary's tree.
-    nodes: Vec<u32>,
-    /// For each row and column, an index into `nodes`, or [`UNKNOWN`].
-    cells: Vec<i64>,
-    /// For each cell the part of its time that is waiting, in 255ths.
-    wait: Vec<u8>,
-}
-
-/// A row of the timeline.
-#[derive(Clone, Debug, Deserialize)]
-pub struct TimelineRow {
-    /// Rank list.
-    pub ranks: String,
-}
+/// A timeline that fits the summary's tree: each row and column has a cell, and each cell a known context.
+#[derive(Clone, Debug)]
+pub struct TimelineCells(Timeline);
 
 /// Neighbouring columns of a row with the same context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +35,10 @@ impl TimelineCells {
     /// [`ExportError::Timeline`] if the file is damaged or does not fit the tree.
     pub fn from_json(json: &[u8], contexts: usize) -> Result<Self, ExportError> {
         let unusable = |reason: String| ExportError::Timeline(reason);
-        let read: Self =
+        // Another schema is no variant of TimelineVersion, and therefore an error here.
+        let read: Timeline =
             serde_json::from_slice(json).map_err(|error| unusable(error.to_string()))?;
-        if read.schema != SCHEMA {
-            return Err(unusable(format!("expected the schema \"{SCHEMA}\"")));
-        }
-        let count = read.rows.len().checked_mul(read.columns);
+        let count = read.rows.len().checked_mul(read.columns as usize);
         if count != Some(read.cells.len()) || count != Some(read.wait.len()) {
             return Err(unusable("it has not one cell for each row and column".into()));
         }
@@ -70,34 +48,34 @@ impl TimelineCells {
         if read.nodes.iter().any(|node| *node as usize >= contexts) {
             return Err(unusable("it names contexts that the summary does not have".into()));
         }
-        let known = UNKNOWN..read.nodes.len() as i64;
-        if read.cells.iter().any(|cell| !known.contains(cell)) {
+        let known = i64::from(UNKNOWN)..read.nodes.len() as i64;
+        if read.cells.iter().any(|cell| !known.contains(&i64::from(*cell))) {
             return Err(unusable("a cell names a context that is not listed".into()));
         }
-        Ok(read)
+        Ok(Self(read))
     }
 
     /// The rows, from top to bottom.
     pub fn rows(&self) -> &[TimelineRow] {
-        &self.rows
+        &self.0.rows
     }
 
     /// Begin of a column, in nanoseconds since the begin of the run; 0 for what lies before.
     pub fn begin_ns(&self, column: usize) -> u64 {
-        let fraction = column as f64 / self.columns.max(1) as f64;
-        ((self.begin_s + fraction * (self.end_s - self.begin_s)) * 1e9).max(0.0).round() as u64
+        let Timeline { begin_s, end_s, columns, .. } = self.0;
+        let fraction = column as f64 / f64::from(columns.max(1));
+        ((begin_s + fraction * (end_s - begin_s)) * 1e9).max(0.0).round() as u64
     }
 
     /// Runs of columns with the same context in a row, in order of time. Unknown cells are in none.
     pub fn runs(&self, row: usize) -> Vec<CellRun> {
         let mut runs: Vec<CellRun> = Vec::new();
-        for column in 0..self.columns {
-            let cell = row * self.columns + column;
-            let Some(context) = usize::try_from(self.cells[cell]).ok().map(|at| self.nodes[at])
+        for (column, cell) in self.cells_of(row).enumerate() {
+            let Some(context) = usize::try_from(self.0.cells[cell]).ok().map(|at| self.0.nodes[at])
             else {
                 continue;
             };
-            let waits = self.wait[cell] >= WAITING_CELL_THRESHOLD;
+            let waits = self.0.wait[cell] >= WAITING_CELL_THRESHOLD;
             match runs.last_mut() {
                 Some(run) if run.end == column && run.context == context && run.waits == waits => {
                     run.end += 1;
@@ -110,7 +88,12 @@ impl TimelineCells {
 
     /// The part of a row's time that is waiting, 0 to 1, for each column.
     pub fn wait_fractions(&self, row: usize) -> impl Iterator<Item = f64> {
-        let cells = &self.wait[row * self.columns..(row + 1) * self.columns];
-        cells.iter().map(|wait| f64::from(*wait) / 255.0)
+        self.0.wait[self.cells_of(row)].iter().map(|wait| f64::from(*wait) / 255.0)
+    }
+
+    /// Indices of a row's cells, in order of time.
+    fn cells_of(&self, row: usize) -> Range<usize> {
+        let columns = self.0.columns as usize;
+        row * columns..(row + 1) * columns
     }
 }

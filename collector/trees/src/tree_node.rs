@@ -28,7 +28,7 @@ pub enum Kind {
 
 /// Uncertainty of a boundary, in the tree's unit of time. Time is partitioned by stamps, but a
 /// change between two stamps may have happened at any time between them (ICS18, Figure 8: up to a
-/// period before the first sample, up to one after the last).  In a node of many instances: the
+/// period before the first sample, up to one after the last). In a node of many instances: the
 /// sum over the instances, so that merging loses nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {

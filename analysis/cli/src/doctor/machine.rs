@@ -7,6 +7,7 @@ use std::thread;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
+use plimsoll_binary::default_cache_folder;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::{LIBRARY, Settings};
 
@@ -121,13 +122,11 @@ fn output_directory(settings: &Settings) -> PathBuf {
 }
 
 fn cache() -> Check {
-    let home = env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
-    match home {
-        Some(home) => directory("cache", &home.join("plimsoll")),
+    match default_cache_folder() {
+        Some(folder) => directory("cache", &folder),
         None => Check::limited(
             "cache",
-            "neither XDG_CACHE_HOME nor HOME is set",
+            "neither XDG_CACHE_HOME nor HOME is an absolute path",
             "Set one: loops and lines of programs are then looked up only once.",
         ),
     }
