@@ -63,7 +63,8 @@ pub struct Block {
     pub columns: Vec<usize>,
     /// Whether the columns have larger values than the others in these rows; otherwise smaller.
     pub more: bool,
-    /// Fraction of the variance of all rows that the block explains, 0 to 1.
+    /// Fraction of the variance of all rows that the block explains by itself, 0 to 1. Blocks with
+    /// common rows explain partly the same variance.
     pub variance_share: f64,
 }
 
@@ -145,7 +146,8 @@ pub fn blocks(matrix: &Matrix) -> Vec<Block> {
         fit.take_from(&mut rest);
     }
     let whole: f64 = variances.iter().sum();
-    let halves = fits.iter().flat_map(|fit| [fit.block(true, whole), fit.block(false, whole)]);
+    let halves =
+        fits.iter().flat_map(|fit| [true, false].map(|more| fit.block(more, matrix, whole)));
     let mut blocks: Vec<Block> = halves
         .filter(|block| block.rows.len() >= MIN_BLOCK_ROWS)
         .filter(|block| block.variance_share >= MIN_VARIANCE_SHARE)
@@ -311,15 +313,23 @@ impl Fit {
     }
 
     /// Returns the rows in which the columns have larger values, or smaller ones. `whole` is the
-    /// variance of all rows.
-    fn block(&self, more: bool, whole: f64) -> Block {
-        let rows = self.rows.iter().filter(|(_, difference)| (*difference > 0.0) == more);
-        let explained: f64 = rows.clone().map(|(_, difference)| self.explained(*difference)).sum();
+    /// variance of all rows of the matrix.
+    fn block(&self, more: bool, matrix: &Matrix, whole: f64) -> Block {
+        let rows: Vec<usize> = self
+            .rows
+            .iter()
+            .filter(|(_, difference)| (*difference > 0.0) == more)
+            .map(|(row, _)| *row)
+            .collect();
+        // Not the stored differences: other blocks that overlap with this one were subtracted from
+        // those, which can exceed the rows' own variance.
+        let explained: f64 =
+            rows.iter().map(|row| self.explained(self.difference(matrix.row(*row)))).sum();
         Block {
-            rows: rows.map(|(row, _)| *row).collect(),
+            rows,
             columns: self.columns(),
             more,
-            variance_share: if whole > 0.0 { explained / whole } else { 0.0 },
+            variance_share: if whole > 0.0 { (explained / whole).min(1.0) } else { 0.0 },
         }
     }
 
@@ -529,6 +539,19 @@ mod tests {
             (&[2, 4][..], &[0, 4, 15][..], false)
         );
         assert!(more.variance_share + less.variance_share <= 1.0 && less.variance_share > 0.05);
+    }
+
+    #[test]
+    fn overlapping_blocks_explain_no_more_than_the_whole_variance() {
+        let mut random = Random(257);
+        let mut matrix = noise(8, 8, &mut random);
+        let rows: Vec<usize> = (0..8).collect();
+        add(&mut matrix, &rows, &[0, 4], -10.0);
+        add(&mut matrix, &rows, &[0, 1], 30.0);
+        let found = blocks(&Matrix::new(8, matrix));
+        let block = found.iter().find(|block| block.columns == [0, 1] && block.more);
+        let share = block.unwrap_or_else(|| panic!("{found:?}")).variance_share;
+        assert!((0.8..=1.0).contains(&share), "{found:?}");
     }
 
     #[test]

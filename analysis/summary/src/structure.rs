@@ -113,8 +113,8 @@ pub struct Bicluster {
     pub ranks: String,
     /// 1 if they work longer in these contexts than the others, -1 if shorter.
     pub sign: i8,
-    /// The part that the bicluster explains of the variance over ranks of all contexts that were
-    /// compared, 0 to 1.
+    /// The part that the bicluster by itself explains of the variance over ranks of all contexts
+    /// that were compared, 0 to 1. Biclusters with common contexts explain partly the same.
     pub variance_share: f64,
 }
 
