@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use plimsoll_compare::{Comparison, Expect, Experiment, Options, compare, text, to_json};
-use plimsoll_summary::Summary;
 use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_sys::own_files::open_regular;
@@ -100,11 +99,9 @@ fn experiments(arguments: &[&OsString]) -> Result<Vec<Experiment>, Failure> {
         for file in files(Path::new(argument))? {
             let json = read(&file)
                 .map_err(|source| failure(&Error::Read { path: file.clone(), source }))?;
-            let summary = Summary::from_json(&json)
+            let experiment = Experiment::from_json(&file.to_string_lossy(), index, &json)
                 .map_err(|error| failure(&format!("{}: {error}", shown(&file))))?;
-            drop(json);
-            let source = file.to_string_lossy();
-            experiments.push(Experiment::from_summary(&source, index, &summary));
+            experiments.push(experiment);
         }
     }
     Ok(experiments)
@@ -131,8 +128,11 @@ fn files(argument: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
-    let mut json = Vec::new();
-    open_regular(file)?.take(MAX_BYTES).read_to_end(&mut json)?;
+    let file = open_regular(file)?;
+    // All at once: to grow a buffer copies what it holds.
+    let bytes = file.metadata()?.len().min(MAX_BYTES);
+    let mut json = Vec::with_capacity(bytes as usize + 1);
+    file.take(MAX_BYTES).read_to_end(&mut json)?;
     Ok(json)
 }
 

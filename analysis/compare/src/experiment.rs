@@ -1,8 +1,13 @@
 //! One run as a comparison sees it: the contexts of its summary with exclusive times by class.
 
-use plimsoll_summary::{Efficiency, FrameKind, Label, Loss, LossKind, Summary, TreeNode};
+use plimsoll_summary::error::Error;
+use plimsoll_summary::phrase::rank_count;
+use plimsoll_summary::{
+    Efficiency, FrameKind, Label, Loop, Loss, LossKind, NodeOfRun, check_indices, read_keys,
+};
 
 use crate::comparison::TimeClass;
+use crate::summary_keys::{ComparedNode, ComparedSummary};
 
 /// Classes of time.
 pub const CLASSES: usize = TimeClass::ALL.len();
@@ -54,6 +59,17 @@ pub struct ExperimentLoss {
     pub slow_ranks: String,
 }
 
+/// A node of the job with more ranks than cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrowdedNode {
+    /// Host name.
+    pub host: String,
+    /// Ranks on the node.
+    pub ranks: u32,
+    /// Cores on which they may run, less than the ranks.
+    pub cores: u32,
+}
+
 /// A run, reduced to what comparisons need.
 #[derive(Clone, Debug)]
 pub struct Experiment {
@@ -75,6 +91,8 @@ pub struct Experiment {
     pub threads: u32,
     /// Number of nodes.
     pub nodes: u32,
+    /// The node with the most ranks for each core; `None` where no node has more ranks than cores.
+    pub crowded: Option<CrowdedNode>,
     /// First line of the MPI library's version.
     pub mpi: Option<String>,
     /// Whether it reached its regular end.
@@ -95,29 +113,36 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Takes from a summary what a comparison needs. `source` names it in messages, `argument` is
-    /// the index of the command-line argument that led to it.
-    pub fn from_summary(source: &str, argument: usize, summary: &Summary) -> Self {
-        let run = &summary.run;
-        Self {
+    /// Reads from the JSON of a summary what a comparison needs. `source` names it in messages,
+    /// `argument` is the index of the command-line argument that led to it.
+    ///
+    /// # Errors
+    /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] for all else.
+    pub fn from_json(source: &str, argument: usize, json: &[u8]) -> Result<Self, Error> {
+        let ComparedSummary { run, efficiency, losses, loops, tree, .. } = read_keys(json)?;
+        let indices = tree.nodes.iter().map(|node| (node.frame, node.parent));
+        check_indices(tree.frames.len(), indices, &losses)?;
+        let ranks = run.ranks.max(1);
+        Ok(Self {
             source: source.to_owned(),
             argument,
-            executable: run.executable.clone(),
-            arguments: run.arguments.clone(),
-            started: run.started.clone(),
+            executable: run.executable,
+            arguments: run.arguments,
+            started: run.started,
             elapsed_s: run.elapsed_s,
-            ranks: run.ranks.max(1),
+            ranks,
             threads: run.threads,
             nodes: run.nodes.len() as u32,
-            mpi: run.mpi.library.clone(),
+            crowded: crowded_node(&run.nodes),
+            mpi: run.mpi.library,
             complete: run.complete,
             period_s: run.period_us.asked * 1e-6,
-            efficiency: summary.efficiency.clone(),
-            iteration_deviation: iteration_deviation(summary),
-            losses: summary.losses.iter().map(loss).collect(),
-            frames: summary.tree.frames.iter().map(frame).collect(),
-            nodes_of_tree: nodes(summary),
-        }
+            efficiency,
+            iteration_deviation: iteration_deviation(&loops),
+            losses: losses.iter().map(loss).collect(),
+            frames: tree.frames.into_iter().map(frame).collect(),
+            nodes_of_tree: nodes(&tree.nodes, ranks),
+        })
     }
 
     /// Ranks times elapsed time: p T_p.
@@ -136,14 +161,25 @@ pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn frame(frame: &plimsoll_summary::Frame) -> ExperimentFrame {
+fn crowded_node(nodes: &[NodeOfRun]) -> Option<CrowdedNode> {
+    let node = |node: &NodeOfRun| CrowdedNode {
+        host: node.host.clone(),
+        ranks: rank_count(&node.ranks) as u32,
+        cores: node.cores,
+    };
+    let ranks_per_core = |node: &CrowdedNode| f64::from(node.ranks) / f64::from(node.cores);
+    let crowded = nodes.iter().map(node).filter(|node| node.cores > 0 && node.ranks > node.cores);
+    crowded.max_by(|one, other| ranks_per_core(one).total_cmp(&ranks_per_core(other)))
+}
+
+fn frame(frame: plimsoll_summary::Frame) -> ExperimentFrame {
     ExperimentFrame {
         kind: frame.kind,
-        function: frame.function.clone(),
+        function: frame.function,
         file: frame.file.as_deref().map(|file| base_name(file).to_owned()),
         line: frame.line,
         offset: frame.offset,
-        module: frame.module.clone(),
+        module: frame.module,
     }
 }
 
@@ -160,16 +196,15 @@ fn loss(loss: &Loss) -> ExperimentLoss {
 
 /// The own time of every context: inclusive less that of its children, so that the sum over the
 /// tree is the time of the run whatever frames are left out later.
-fn nodes(summary: &Summary) -> Vec<ExperimentNode> {
-    let tree = &summary.tree.nodes;
+fn nodes(tree: &[ComparedNode], ranks: u32) -> Vec<ExperimentNode> {
     let mut own_s: Vec<f64> = tree.iter().map(|node| finite(node.inclusive.sum_s)).collect();
     for node in tree {
         if let Some(parent) = node.parent {
             own_s[parent as usize] -= finite(node.inclusive.sum_s);
         }
     }
-    let ranks = f64::from(summary.run.ranks.max(1));
-    let node = |(node, own_s): (&TreeNode, f64)| ExperimentNode {
+    let ranks = f64::from(ranks);
+    let node = |(node, own_s): (&ComparedNode, f64)| ExperimentNode {
         parent: node.parent,
         frame: node.frame,
         calls: node.calls,
@@ -180,7 +215,7 @@ fn nodes(summary: &Summary) -> Vec<ExperimentNode> {
 
 /// Splits the own time of a context. In a collective, what even the rank that was in it shortest
 /// spent is communication, the rest is waiting (as PPoPP20, 5.3.2 separates them).
-fn by_class(node: &TreeNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
+fn by_class(node: &ComparedNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
     let mut split = [0.0; CLASSES];
     if node.label == Label::CollectiveSynchronisation {
         let transfer_s = (finite(node.inclusive.min_s) * ranks).min(own_s);
@@ -210,13 +245,12 @@ fn finite(value: f64) -> f64 {
 }
 
 /// From the middle half of the durations: a step that writes a file now and then is no noise.
-fn iteration_deviation(summary: &Summary) -> Option<f64> {
+fn iteration_deviation(loops: &[Loop]) -> Option<f64> {
     /// Iterations from which on their spread says something.
     const MIN_ITERATIONS: usize = 5;
     /// Width of the middle half of a normal distribution, in deviations.
     const MIDDLE_HALF: f64 = 1.349;
-    let longest = summary
-        .loops
+    let longest = loops
         .iter()
         .filter(|it| it.durations_s.len() >= MIN_ITERATIONS)
         .max_by(|one, other| one.fraction.total_cmp(&other.fraction))?;

@@ -1,6 +1,6 @@
 //! Comparison of runs: summaries in, one [`Comparison`] out.
 //!
-//! Entry points: [`Experiment::from_summary`] takes from a summary what a comparison needs,
+//! Entry points: [`Experiment::from_json`] takes from a summary what a comparison needs,
 //! [`compare`] compares experiments, [`text`] and [`to_json`] are views of the result and compute
 //! nothing.
 //!
@@ -34,6 +34,7 @@ pub mod pop;
 pub mod regression;
 mod setups;
 mod significant;
+mod summary_keys;
 mod view;
 
 pub use comparison::{Comparison, DiffVersion};

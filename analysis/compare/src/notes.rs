@@ -1,7 +1,10 @@
 //! What the reader of a comparison should know of the runs compared.
 
+use plimsoll_summary::{LossKind, phrase};
+
 use crate::comparison::ExpectationKind;
-use crate::diff_thresholds::UNCHANGED_RATIO;
+use crate::diff_thresholds::{MIN_EXCESS_FRACTION, UNCHANGED_RATIO};
+use crate::diff_verdict::percent;
 use crate::expectation::Expectation;
 use crate::experiment::Experiment;
 use crate::setups::{Setup, mean};
@@ -35,6 +38,7 @@ pub fn notes(setups: &[Setup], runs: &[Experiment], expectation: &Expectation) -
     if differs(&|run| format!("{:.9}", run.period_s)) {
         notes.push("The sampling periods differ.".into());
     }
+    notes.extend(crowded(runs));
     if expectation.kind == ExpectationKind::Strong
         && !expectation.asked
         && work_follows_ranks(setups, runs)
@@ -46,6 +50,40 @@ pub fn notes(setups: &[Setup], runs: &[Experiment], expectation: &Expectation) -
         );
     }
     notes
+}
+
+/// Waiting for cores, which makes every context longer and is not the program's own.
+fn crowded(runs: &[Experiment]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let with = runs.iter().filter_map(|run| run.crowded.as_ref());
+    if let Some(node) = with.max_by_key(|node| node.ranks) {
+        notes.push(format!(
+            "Some runs have more ranks than cores (up to {} ranks on {} of {}): their times include \
+             waiting for a core, most of it in MPI calls, and so do excess work and predictions.",
+            node.ranks,
+            phrase::counted(u64::from(node.cores), "core").replace(phrase::TIED, " "),
+            node.host
+        ));
+    }
+    let waited = |run: &&Experiment| waited_for_cores(run) >= MIN_EXCESS_FRACTION;
+    let apart = runs.iter().filter(|run| run.crowded.is_none()).filter(waited);
+    if let Some(worst) =
+        apart.max_by(|one, other| waited_for_cores(one).total_cmp(&waited_for_cores(other)))
+    {
+        notes.push(format!(
+            "Other programs took cores from the ranks: up to {} of a run ({}) went into waiting \
+             for a core.",
+            percent(waited_for_cores(worst)),
+            worst.source
+        ));
+    }
+    notes
+}
+
+/// The fraction of a run that its losses by oversubscription cost.
+fn waited_for_cores(run: &Experiment) -> f64 {
+    let of_kind = run.losses.iter().filter(|loss| loss.kind == LossKind::Oversubscription);
+    of_kind.map(|loss| loss.severity).sum()
 }
 
 /// Whether useful time per rank is about the same in the first and the last set-up.

@@ -1,14 +1,13 @@
 //! Views of a comparison: text for people, JSON for programs. They compute nothing.
 
-use std::fmt::Write;
+use plimsoll_report::{Page, WIDTH};
+use plimsoll_summary::phrase::TIED;
 
 use crate::comparison::{Change, Comparison, ExpectationKind, VerdictKind};
 use crate::diff_verdict::{percent, seconds, signed_percent};
 use crate::growth::Growth;
 use crate::pop::ScalingRow;
 
-/// Columns of the text.
-const WIDTH: usize = 100;
 /// Most findings, growing contexts, losses and differences that the text shows.
 const MAX_SHOWN: usize = 8;
 
@@ -24,7 +23,7 @@ pub fn to_json(comparison: &Comparison) -> serde_json::Result<String> {
 
 /// The comparison as text in plain ASCII, the verdict first.
 pub fn text(comparison: &Comparison) -> String {
-    let mut page = Page::default();
+    let mut page = Page::new(WIDTH);
     head(&mut page, comparison);
     findings(&mut page, comparison);
     scaling(&mut page, comparison);
@@ -35,9 +34,9 @@ pub fn text(comparison: &Comparison) -> String {
         page.line("");
     }
     for note in &comparison.notes {
-        page.paragraph("Note       ", note);
+        paragraph(&mut page, "Note       ", note);
     }
-    page.text
+    page.text("")
 }
 
 fn head(page: &mut Page, comparison: &Comparison) {
@@ -55,7 +54,8 @@ fn head(page: &mut Page, comparison: &Comparison) {
         ExpectationKind::Same => "equal time",
         ExpectationKind::Work => "a given amount of work",
     };
-    page.paragraph(
+    paragraph(
+        page,
         "",
         &format!(
             "{}: {runs} runs on {} ranks; {expected} expected ({})",
@@ -64,7 +64,7 @@ fn head(page: &mut Page, comparison: &Comparison) {
             comparison.expectation.reason
         ),
     );
-    page.paragraph("", &comparison.verdict.headline);
+    paragraph(page, "", &comparison.verdict.headline);
     if let Some(limit) = comparison.verdict.fail_above {
         let (value, limit) = (signed_percent(comparison.verdict.value), percent(limit));
         let outcome = match (comparison.verdict.failed, comparison.verdict.kind) {
@@ -90,7 +90,7 @@ fn findings(page: &mut Page, comparison: &Comparison) {
     let sentences = comparison.verdict.sentences.iter().zip(contexts);
     for (number, (sentence, context)) in sentences.take(MAX_SHOWN).enumerate() {
         page.line("");
-        page.paragraph(&format!("{}. ", number + 1), sentence);
+        paragraph(page, &format!("{}. ", number + 1), sentence);
         if let Some(context) = comparison.contexts.get(context as usize) {
             let names: Vec<&str> =
                 context.path.iter().map(|frame| frame.function.as_str()).collect();
@@ -167,22 +167,31 @@ fn growth(page: &mut Page, comparison: &Comparison) {
         _ => "of the time on each rank",
     };
     page.line("");
-    page.line(&format!("Growth {what}, and predictions with their 95 % bands:"));
-    let heads = first.predictions.iter().map(|it| format!("{:>22}", format!("{} ranks", it.ranks)));
-    page.line(&format!("{:<24} {:<9}{}", "", "model", heads.collect::<String>()));
+    page.line(&format!("Growth {what}, and predictions in seconds with their 95 % bands:"));
+    let heads = first.predictions.iter().map(|it| format!("{:>20}", format!("{} ranks", it.ranks)));
+    page.line(&format!("{:<26} {:<13}{}", "", "model", heads.collect::<String>()));
     for (name, growth) in &growing {
         let cells = growth.predictions.iter().map(|it| {
             let band = format!("({}-{})", digits(it.low_s), digits(it.high_s));
-            format!("{:>22}", format!("{} s {band}", digits(it.value_s)))
+            format!("{:>20}", format!("{} {band}", digits(it.value_s)))
         });
-        let name: String = name.chars().take(24).collect();
-        let cells = cells.collect::<String>();
-        page.line(&format!("{name:<24} {:<9}{cells}", growth.model));
+        let (name, cells) = (short(name, 26), cells.collect::<String>());
+        page.line(&format!("{name:<26} {:<13}{cells}", growth.model));
     }
     for (name, growth) in growing.iter().filter(|(_, growth)| !growth.decided) {
         let others = growth.alternatives.join(", ");
-        page.paragraph("   ", &format!("{name}: the data do not decide; as good: {others}."));
+        paragraph(page, "   ", &format!("{name}: the data do not decide; as good: {others}."));
     }
+}
+
+/// A name in a column: without the scopes of its functions where it is too long, then cut.
+fn short(name: &str, width: usize) -> String {
+    if name.len() <= width {
+        return name.to_owned();
+    }
+    let words = name.split(' ').map(|word| word.rsplit("::").next().unwrap_or(word));
+    let bare = words.collect::<Vec<_>>().join(" ");
+    bare.chars().take(width).collect()
 }
 
 /// A number with three digits that count.
@@ -208,7 +217,8 @@ fn losses(page: &mut Page, comparison: &Comparison) {
         };
         let severities: Vec<String> = loss.severity.iter().copied().map(percent).collect();
         let cause = loss.cause.as_ref().map_or_else(String::new, |it| format!(", caused by {it}"));
-        page.paragraph(
+        paragraph(
+            page,
             "   ",
             &format!(
                 "{change}: {} in {}{cause}: {} of the run.",
@@ -227,7 +237,7 @@ fn differences(page: &mut Page, comparison: &Comparison) {
     page.line("Context                                   before        after    change     noise");
     let rows = std::iter::once(&regression.elapsed).chain(&regression.contexts);
     for row in rows.take(MAX_SHOWN + 1) {
-        let name: String = row.name.chars().take(36).collect();
+        let name = short(&row.name, 36);
         let mark = if row.significant { "  differs" } else { "" };
         page.line(&format!(
             "{name:<36} {:>12} {:>12} {:>9} {:>9}{mark}",
@@ -239,38 +249,8 @@ fn differences(page: &mut Page, comparison: &Comparison) {
     }
 }
 
-/// Text in lines of bounded width.
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    fn line(&mut self, line: &str) {
-        let shown = |char: char| if matches!(char, ' '..='~') { char } else { '?' };
-        let line: String = line.chars().map(shown).collect();
-        let end = line.len().min(WIDTH);
-        let _ = writeln!(self.text, "{}", line[..end].trim_end());
-    }
-
-    /// Breaks a text between words; further lines are indented like the first word.
-    fn paragraph(&mut self, label: &str, text: &str) {
-        let mut line = label.to_owned();
-        let mut is_empty = true;
-        // A number stays with its sign of percent and its unit.
-        let tied = text.replace(" %", "\u{a0}%").replace(" s ", "\u{a0}s ");
-        for word in tied.split(' ') {
-            if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-                self.line(&line.replace('\u{a0}', " "));
-                line = " ".repeat(label.len());
-                is_empty = true;
-            }
-            if !is_empty {
-                line.push(' ');
-            }
-            line.push_str(word);
-            is_empty = false;
-        }
-        self.line(&line.replace('\u{a0}', " "));
-    }
+/// Appends a paragraph in which a number stays with its sign of percent and its unit.
+fn paragraph(page: &mut Page, label: &str, text: &str) {
+    let tied = text.replace(" %", &format!("{TIED}%")).replace(" s ", &format!("{TIED}s "));
+    page.paragraph(label, &tied, usize::MAX);
 }

@@ -76,6 +76,7 @@ fn build(program: &str, ranks: u32, paths: &[PathTime]) -> Experiment {
         ranks,
         threads: ranks,
         nodes: 1,
+        crowded: None,
         mpi: None,
         complete: true,
         period_s: 0.004,

@@ -44,6 +44,7 @@ fn run(times: &Times, argument: usize) -> Experiment {
         ranks: 2,
         threads: 2,
         nodes: 1,
+        crowded: None,
         mpi: None,
         complete: true,
         period_s: 0.004,

@@ -51,10 +51,35 @@ const TIMELINE_SCHEMA: &[u8] = b"\"plimsoll-timeline/";
 /// # Errors
 /// Errors of `to`. A missing or damaged file is no error: the page says so.
 pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
-    let (head, tail) = SHELL.split_once(MARKER).unwrap_or((SHELL, ""));
+    write_shell(SHELL, to, |to| summary_blocks(summary, beside, to))
+}
+
+/// Writes a page: `shell`, with what `blocks` writes in the place of its marker.
+///
+/// # Errors
+/// Errors of `to` and of `blocks`.
+pub fn write_shell(
+    shell: &str,
+    to: &mut dyn Write,
+    blocks: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let (head, tail) = shell.split_once(MARKER).unwrap_or((shell, ""));
     to.write_all(head.as_bytes())?;
-    block(to, "summary", |to| json(to, &rest::Rest(summary)))?;
-    block(to, "frames", |to| json(to, &summary.tree.frames))?;
+    blocks(to)?;
+    to.write_all(tail.as_bytes())
+}
+
+/// Writes a value as JSON into the data block `name` of a page.
+///
+/// # Errors
+/// Errors of `to`.
+pub fn json_block(to: &mut dyn Write, name: &str, value: &impl Serialize) -> io::Result<()> {
+    block(to, name, |to| json(to, value))
+}
+
+fn summary_blocks(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
+    json_block(to, "summary", &rest::Rest(summary))?;
+    json_block(to, "frames", &summary.tree.frames)?;
     block(to, "tree", |to| columns::write(&summary.tree, to))?;
     let mut missing = Missing::default();
     match side(&summary.per_rank, beside).and_then(|file| page_ranks::read(file, summary)) {
@@ -65,8 +90,7 @@ pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) 
         Ok(mut content) => block(to, "timeline", |to| io::copy(&mut content, to).map(drop))?,
         Err(reason) => missing.timeline = Some(reason.to_string()),
     }
-    block(to, "page", |to| json(to, &missing))?;
-    to.write_all(tail.as_bytes())
+    json_block(to, "page", &missing)
 }
 
 /// Why blocks are missing, as sentences.

@@ -16,7 +16,8 @@ mod tree;
 
 pub use brief::{BRIEF_LINES, brief};
 pub use files::Files;
-pub use html_page::write_page;
+pub use html_page::{json_block, write_page, write_shell};
+pub use page::Page;
 pub use text::{TEXT_LINES, text};
 pub use tree::tree;
 

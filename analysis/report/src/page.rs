@@ -64,7 +64,7 @@ impl Page {
     }
 
     /// Returns the number of lines.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 

@@ -42,6 +42,7 @@ pub use structure::{
     RankCluster, RankGroup, SideFile, ThreadCluster,
 };
 pub use tree::{Frame, FrameKind, Metric, Tree, TreeNode};
+pub use wire::{check_indices, read_keys};
 
 pub use crate::label::Label;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use super::Summary;
+use super::{Loss, Summary};
 use crate::error::Error;
 use crate::printable::is_plain;
 
@@ -37,39 +37,67 @@ impl Summary {
     /// # Errors
     /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] for all else.
     pub fn from_json(json: &[u8]) -> Result<Self, Error> {
-        #[derive(Deserialize)]
-        struct Version {
-            schema: Option<String>,
-        }
-        let version: Version = serde_json::from_slice(json).map_err(not_a_summary)?;
-        match version.schema.as_deref() {
-            Some("plimsoll-summary/1") => {}
-            Some(found) => return Err(Error::WrongSchema { found: found.into() }),
-            None => return Err(Error::NotASummary { reason: "the key schema is missing".into() }),
-        }
-        let summary: Self = serde_json::from_slice(json).map_err(not_a_summary)?;
-        summary.check().map_err(|reason| Error::NotASummary { reason })?;
+        let summary: Self = read_keys(json)?;
+        let nodes = summary.tree.nodes.iter().map(|node| (node.frame, node.parent));
+        check_indices(summary.tree.frames.len(), nodes, &summary.losses)?;
         Ok(summary)
     }
+}
 
-    fn check(&self) -> Result<(), String> {
-        let (frames, nodes) = (self.tree.frames.len(), self.tree.nodes.len());
-        for (index, node) in self.tree.nodes.iter().enumerate() {
-            if node.frame as usize >= frames {
-                return Err(format!("tree.nodes[{index}] names a frame that does not exist"));
-            }
-            if node.parent.is_some_and(|parent| parent as usize >= index) {
-                return Err(format!("tree.nodes[{index}] does not come after its parent"));
-            }
-        }
-        for (index, loss) in self.losses.iter().enumerate() {
-            let mut named = loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]);
-            if named.any(|node| node as usize >= nodes) {
-                return Err(format!("losses[{index}] names a node that does not exist"));
-            }
-        }
-        Ok(())
+/// Reads some keys of a summary, those of `T`, and skips the others. `T` must have the key `schema`
+/// of type [`SchemaVersion`](crate::SchemaVersion), so that other versions are refused.
+///
+/// # Errors
+/// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] for all else.
+pub fn read_keys<'j, T: Deserialize<'j>>(json: &'j [u8]) -> Result<T, Error> {
+    // Most files are summaries of this version: only for others does the reason cost a second pass.
+    serde_json::from_slice(json).map_err(|error| match other_version(json) {
+        Ok(()) => not_a_summary(error),
+        Err(other) => other,
+    })
+}
+
+/// Returns an error for JSON that has no schema, or another one than this version's.
+fn other_version(json: &[u8]) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: Option<String>,
     }
+    let version: Version = serde_json::from_slice(json).map_err(not_a_summary)?;
+    match version.schema.as_deref() {
+        Some("plimsoll-summary/1") => Ok(()),
+        Some(found) => Err(Error::WrongSchema { found: found.into() }),
+        None => Err(Error::NotASummary { reason: "the key schema is missing".into() }),
+    }
+}
+
+/// Checks that the indices of a summary lead somewhere. `nodes` are the frame and the parent of each
+/// node of the tree.
+///
+/// # Errors
+/// [`Error::NotASummary`] with the first index that does not.
+pub fn check_indices(
+    frames: usize,
+    nodes: impl ExactSizeIterator<Item = (u32, Option<u32>)>,
+    losses: &[Loss],
+) -> Result<(), Error> {
+    let wrong = |reason: String| Err(Error::NotASummary { reason });
+    let count = nodes.len();
+    for (index, (frame, parent)) in nodes.enumerate() {
+        if frame as usize >= frames {
+            return wrong(format!("tree.nodes[{index}] names a frame that does not exist"));
+        }
+        if parent.is_some_and(|parent| parent as usize >= index) {
+            return wrong(format!("tree.nodes[{index}] does not come after its parent"));
+        }
+    }
+    for (index, loss) in losses.iter().enumerate() {
+        let mut named = loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]);
+        if named.any(|node| node as usize >= count) {
+            return wrong(format!("losses[{index}] names a node that does not exist"));
+        }
+    }
+    Ok(())
 }
 
 /// Writes strings as a terminal may show them.
