@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use plimsoll_compare::{Comparison, Expect, Experiment, Options, compare, text, to_json};
+use plimsoll_compare::{
+    Comparison, Expect, Experiment, Options, compare, text, to_json, write_page,
+};
 use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_sys::own_files::open_regular;
@@ -60,8 +62,8 @@ pub fn command() -> Command {
             Arg::new("format")
                 .long("format")
                 .value_name("FORMAT")
-                .help("How to print it")
-                .value_parser(["text", "json"])
+                .help("How to print it; html is a page for a browser, in one file")
+                .value_parser(["text", "json", "html"])
                 .default_value("text"),
         )
 }
@@ -83,8 +85,8 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let arguments: Vec<&OsString> = matches.get_many("runs").into_iter().flatten().collect();
     let experiments = experiments(&arguments)?;
     let comparison = compare(&experiments, &options).map_err(|error| failure(&error))?;
-    let is_json = matches.get_one::<String>("format").is_some_and(|format| format == "json");
-    print(&comparison, is_json)?;
+    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
+    print(&comparison, format)?;
     if comparison.verdict.failed {
         let message = format!("above the limit: {}", comparison.verdict.headline);
         return Err(Failure { message, status: ABOVE });
@@ -136,17 +138,21 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-fn print(comparison: &Comparison, is_json: bool) -> Result<(), Failure> {
-    let output = if is_json {
-        to_json(comparison).map_err(|error| failure(&error))?
-    } else {
-        text(comparison)
+fn print(comparison: &Comparison, format: &str) -> Result<(), Failure> {
+    let output = match format {
+        "json" => to_json(comparison).map_err(|error| failure(&error))?.into_bytes(),
+        "html" => {
+            let mut page = Vec::new();
+            write_page(comparison, &mut page).map_err(|error| failure(&error))?;
+            page
+        }
+        _ => text(comparison).into_bytes(),
     };
     // A reader that goes away is to be an error of the write, not the death of this process.
     // SAFETY: ignoring a signal installs no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut stdout = BufWriter::new(io::stdout().lock());
-    match stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(&output).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(failure(&Error::Write { path: "standard output".into(), source: error }))
         }

@@ -1,4 +1,5 @@
-//! The page of `plimsoll report --format html` in Chromium, and its program against its sources.
+//! The pages of `plimsoll report` and `plimsoll diff` in Chromium, and their programs against their
+//! sources.
 //!
 //! Needs node, npm and chromium, which `scripts/test` installs; npm brings the tools that the lock
 //! file names.
@@ -42,13 +43,20 @@ fn the_page_shows_the_summary_and_leads_through_it() {
 }
 
 #[test]
+fn the_page_of_a_comparison_shows_it() {
+    tools();
+    succeeds("node", &["--test", "--test-reporter=spec", "test/diff.test.mjs"]);
+}
+
+#[test]
 fn the_program_of_the_page_is_built_from_its_sources() {
     tools();
     let directory = tempfile::tempdir().unwrap();
-    let built = directory.path().join("page.html");
     succeeds("node", &["node_modules/typescript/bin/tsc", "--noEmit"]);
-    succeeds("node", &["build.mjs", built.to_str().unwrap()]);
-    let (built, kept) =
-        (std::fs::read(&built).unwrap(), std::fs::read(sources().join("dist/page.html")).unwrap());
-    assert!(built == kept, "dist/page.html is not what its sources make: run `npm run build`");
+    succeeds("node", &["build.mjs", directory.path().to_str().unwrap()]);
+    for page in ["page.html", "diff.html"] {
+        let built = std::fs::read(directory.path().join(page)).unwrap();
+        let kept = std::fs::read(sources().join("dist").join(page)).unwrap();
+        assert!(built == kept, "dist/{page} is not what its sources make: run `npm run build`");
+    }
 }

@@ -11,6 +11,8 @@ use crate::diff_thresholds::{MIN_GROWTH_SIZES, UNDECIDED_FACTOR};
 
 /// Multiples of the largest run for which the growth is predicted.
 pub const PREDICTED: [f64; 3] = [2.0, 4.0, 16.0];
+/// Number of points of a growth's curve.
+const CURVE_POINTS: u32 = 25;
 /// Probability of the confidence band.
 const CONFIDENCE: f64 = 0.95;
 const MAX_QUARTERS: u32 = 12;
@@ -100,6 +102,10 @@ pub struct Growth {
     pub alternatives: Vec<String>,
     /// Values beyond the largest run.
     pub predictions: Vec<Prediction>,
+    /// The model and its band from the smallest run to the last prediction, at numbers of ranks
+    /// that rise by a constant factor and need not be whole.
+    #[serde(default)]
+    pub curve: Vec<Prediction>,
 }
 
 /// A predicted value.
@@ -146,6 +152,12 @@ pub fn fit(quantity: &str, points: &[Point]) -> Option<Growth> {
         .collect();
     let line = Line::fit(term, points)?;
     let largest = *sizes.last()?;
+    let smallest = *sizes.first()?;
+    let end = PREDICTED[PREDICTED.len() - 1] * largest;
+    let at = |point: u32| {
+        let part = f64::from(point) / f64::from(CURVE_POINTS - 1);
+        line.predict(smallest * (end / smallest).powf(part))
+    };
     let predictions: Vec<Prediction> =
         PREDICTED.iter().map(|factor| line.predict(factor * largest)).collect();
     Some(Growth {
@@ -158,6 +170,7 @@ pub fn fit(quantity: &str, points: &[Point]) -> Option<Growth> {
         decided: others.iter().all(|other| agrees(*other, points, &predictions)),
         alternatives: others.iter().map(|term| term.name()).collect(),
         predictions,
+        curve: (0..CURVE_POINTS).map(at).collect(),
     })
 }
 

@@ -1,8 +1,8 @@
 //! Comparison of runs: summaries in, one [`Comparison`] out.
 //!
 //! Entry points: [`Experiment::from_json`] takes from a summary what a comparison needs,
-//! [`compare`] compares experiments, [`text`] and [`to_json`] are views of the result and compute
-//! nothing.
+//! [`compare`] compares experiments, [`text`], [`to_json`] and [`write_page`] are views of the
+//! result and compute nothing.
 //!
 //! Methods. Excess work follows Fowler, *Scalability and Scaling of Performance Tools*, slides
 //! "Relative Scalability" and "Ensemble of Parallel Experiments" ([`excess`]). The scaling table
@@ -21,6 +21,7 @@ pub mod alignment;
 pub mod comparison;
 mod context_keys;
 mod contrast;
+mod diff_page;
 pub mod diff_thresholds;
 mod diff_verdict;
 pub mod excess;
@@ -39,6 +40,7 @@ mod view;
 
 pub use comparison::{Comparison, DiffVersion};
 pub use contrast::{CompareError, Options, compare};
+pub use diff_page::write_page;
 pub use expectation::Expect;
 pub use experiment::Experiment;
 pub use view::{text, to_json};

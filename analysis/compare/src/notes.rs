@@ -58,8 +58,8 @@ fn crowded(runs: &[Experiment]) -> Vec<String> {
     let with = runs.iter().filter_map(|run| run.crowded.as_ref());
     if let Some(node) = with.max_by_key(|node| node.ranks) {
         notes.push(format!(
-            "Some runs have more ranks than cores (up to {} ranks on {} of {}): their times include \
-             waiting for a core, most of it in MPI calls, and so do excess work and predictions.",
+            "Some runs have more ranks than cores (up to {} ranks on {} of {}): where ranks wait \
+             for a core, that is part of their times, of excess work and of predictions.",
             node.ranks,
             phrase::counted(u64::from(node.cores), "core").replace(phrase::TIED, " "),
             node.host

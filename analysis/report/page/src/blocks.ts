@@ -1,5 +1,6 @@
 /** The data blocks of the page, decoded when they are needed. */
 
+import type { Comparison } from "./comparison";
 import type { Frame, Summary } from "./summary";
 
 /** Why data are missing, as sentences. */
@@ -77,6 +78,13 @@ export async function readSummary(): Promise<Summary> {
   const summary = await json<Summary>("summary");
   if (!summary) throw new Error("the page holds no summary");
   return summary;
+}
+
+/** Reads the comparison of the page of `plimsoll diff`. */
+export async function readComparison(): Promise<Comparison> {
+  const comparison = await json<Comparison>("comparison");
+  if (!comparison) throw new Error("the page holds no comparison");
+  return comparison;
 }
 
 export async function readFrames(): Promise<Frame[]> {

@@ -18,6 +18,8 @@ export interface Series {
   y: ArrayLike<number>;
   /** Whether neighbouring points are joined. */
   joined: boolean;
+  /** Whether only the line is drawn. */
+  bare?: boolean;
 }
 
 /** A vertical line, or a band where `to` is given. */
@@ -25,6 +27,14 @@ export interface Rule {
   x: number;
   to?: number;
   label: string;
+}
+
+/** The space between two curves, behind all points. */
+export interface Band {
+  colour: string;
+  x: ArrayLike<number>;
+  low: ArrayLike<number>;
+  high: ArrayLike<number>;
 }
 
 export interface Chart {
@@ -35,8 +45,11 @@ export interface Chart {
   xText: (x: number) => string;
   yText: (y: number) => string;
   xTitle: string;
+  /** Where the axis has labels, rising; by default at equal distances. */
+  xTicks?: number[];
   series: Series[];
   rules?: Rule[];
+  bands?: Band[];
   /** Horizontal lines: means and limits. */
   levels?: { y: number; label: string }[];
   /** What a point says when the pointer is at it. */
@@ -122,7 +135,27 @@ function draw(canvas: HTMLCanvasElement, spec: Chart): void {
     context.textAlign = "right";
     context.fillText(level.label, width - RIGHT - 2, y(level.y) - 4);
   }
+  for (const band of spec.bands ?? []) fillBand(context, band, x, y);
   for (const series of spec.series) points(context, series, x, y);
+}
+
+function fillBand(
+  context: CanvasRenderingContext2D,
+  band: Band,
+  x: (value: number) => number,
+  y: (value: number) => number,
+): void {
+  context.beginPath();
+  const length = band.x.length;
+  for (let index = 0; index < length; index += 1) context.lineTo(x(band.x[index]!), y(band.high[index]!));
+  for (let index = length - 1; index >= 0; index -= 1) {
+    context.lineTo(x(band.x[index]!), y(band.low[index]!));
+  }
+  context.closePath();
+  context.globalAlpha = 0.2;
+  context.fillStyle = band.colour;
+  context.fill();
+  context.globalAlpha = 1;
 }
 
 function axis(
@@ -134,10 +167,10 @@ function axis(
 ): void {
   const [from, to] = spec.xRange;
   const wanted = Math.max(Math.floor((width - LEFT) / 110), 1);
+  const even = () => Array.from({ length: wanted + 1 }, (_, step) => from + ((to - from) * step) / wanted);
   context.textAlign = "center";
   let last = "";
-  for (let step = 0; step <= wanted; step += 1) {
-    const value = from + ((to - from) * step) / wanted;
+  for (const value of spec.xTicks ?? even()) {
     const label = spec.xText(value);
     if (label !== last) context.fillText(label, Math.min(x(value), width - 24), height - BOTTOM + 15);
     last = label;
@@ -163,6 +196,7 @@ function points(
     }
     context.stroke();
   }
+  if (series.bare) return;
   const radius = length > 5000 ? 0.75 : length > 400 ? 1.5 : series.joined ? 2 : 3;
   for (let index = 0; index < length; index += 1) {
     const value = series.y[index]!;

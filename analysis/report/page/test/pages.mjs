@@ -1,7 +1,7 @@
 // Pages for the tests, made by `plimsoll report --format html`, and the browser that opens them.
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { openSync, closeSync } from "node:fs";
+import { openSync, closeSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -48,6 +48,25 @@ export async function real(directory, name) {
 export async function generated(directory, name, size) {
   const { file, summary } = await writeJob(directory, name, size);
   return { summary, page: pageOf(file) };
+}
+
+/** A recorded summary of `plimsoll diff`'s own tests. */
+export function comparisonOf(name) {
+  return join(fixtures, "../../../../compare/tests/growth", name);
+}
+
+/** Compares summaries, as a page and as JSON. */
+export function compared(directory, name, files, options = []) {
+  const output = (format) => {
+    const result = spawnSync(command, ["diff", ...files, ...options, "--format", format],
+      { maxBuffer: 1 << 28 });
+    // 1 is a comparison above its limit.
+    if (result.error || result.status > 1) throw result.error ?? new Error(String(result.stderr));
+    return result.stdout;
+  };
+  const page = join(directory, `${name}.diff.html`);
+  writeFileSync(page, output("html"));
+  return { page, comparison: JSON.parse(output("json")) };
 }
 
 /** A browser that reaches nothing but the files of the test. */
