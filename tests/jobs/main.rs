@@ -33,6 +33,7 @@ mod plain;
 mod reloads;
 mod reports;
 mod run_series;
+mod running;
 mod runtimes;
 mod selection;
 mod sessions;

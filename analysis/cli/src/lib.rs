@@ -9,6 +9,7 @@ mod launch;
 mod library;
 mod options;
 mod report;
+mod top;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,7 +17,7 @@ use std::io::{self, Write};
 
 use plimsoll_summary::printable::{excerpt, line};
 
-/// Exit status of wrong usage, and of subcommands that do not exist yet.
+/// Exit status of wrong usage.
 pub const USAGE: u8 = 2;
 
 /// Why the command failed: what is said, and the exit status.
@@ -63,11 +64,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             doctor::compute();
             Ok(())
         }
-        Some((name, _)) => Err(Failure {
-            message: format!("`plimsoll {name}` is not implemented yet."),
-            status: USAGE,
-        }),
-        None => Ok(()),
+        Some(("top", top)) => top::run(top),
+        _ => Ok(()),
     };
     match outcome {
         Ok(()) => 0,

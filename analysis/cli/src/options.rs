@@ -12,12 +12,9 @@ use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 /// Id of the program and its arguments.
 pub const PROGRAM: &str = "program";
 
-/// Subcommands of the contract that a later version brings.
-const NOT_YET: [(&str, &str); 1] = [("top", "Watch a running job")];
-
 /// The whole command line.
 pub fn command() -> Command {
-    let command = Command::new("plimsoll")
+    Command::new("plimsoll")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Tells why an MPI program does not scale")
         .subcommand_required(true)
@@ -26,12 +23,9 @@ pub fn command() -> Command {
         .subcommand(report())
         .subcommand(digest())
         .subcommand(super::diff::command())
+        .subcommand(super::top::command())
         .subcommand(doctor())
-        .subcommand(Command::new(TRIAL).hide(true));
-    NOT_YET.iter().fold(command, |command, (name, about)| {
-        let rest = Arg::new("rest").num_args(0..).allow_hyphen_values(true).hide(true);
-        command.subcommand(Command::new(*name).about(format!("{about} (not yet)")).arg(rest))
-    })
+        .subcommand(Command::new(TRIAL).hide(true))
 }
 
 fn run() -> Command {

@@ -6,9 +6,9 @@ use super::patterns::patterns;
 use super::ranks::{rank_clusters, thread_clusters};
 use super::sentence::{caused_by, further_causes, gist, happens, seen_in, waited_for};
 use super::{WIDTH, tree};
-use plimsoll_summary::KILLED;
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
 use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
+use plimsoll_summary::{KILLED, RUNNING};
 
 /// Maximum number of lines of a text summary.
 pub const TEXT_LINES: usize = 40;
@@ -83,6 +83,7 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
     (!run.complete).then(|| {
         let how = match (&run.incomplete, run.ended.as_str()) {
             (Some(reason), _) => return format!("INCOMPLETE: {reason}."),
+            (None, RUNNING) => return "RUNNING: this is what was measured so far.".to_owned(),
             (None, KILLED) => "was killed".to_owned(),
             (None, ended) => format!("ended by {ended}"),
         };

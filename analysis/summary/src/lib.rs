@@ -50,6 +50,9 @@ pub use crate::label::Label;
 /// none of its processes a moment.
 pub const KILLED: &str = "killed";
 
+/// End of a run that goes on while its summary is made (`plimsoll top`).
+pub const RUNNING: &str = "running";
+
 /// The version of the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchemaVersion {

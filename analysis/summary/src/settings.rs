@@ -3,7 +3,7 @@
 //! The preloaded library reads them before `main`: nothing here starts a thread, panics, or needs
 //! more than an allocator.
 
-mod quantity;
+pub mod quantity;
 mod rank_filter;
 mod table;
 mod warning;

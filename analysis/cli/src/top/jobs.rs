@@ -1,0 +1,192 @@
+//! Folders of spools that running jobs write.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use plimsoll_report::output::shared_directory;
+use plimsoll_summary::error::{Error, reason};
+use plimsoll_summary::printable::path as shown;
+
+use super::failure;
+use crate::Failure;
+
+/// How the names of folders of spools end.
+const FOLDER: &str = ".plimsoll.d";
+/// How the names of reports begin after the name of their run's folder.
+const REPORTS: [&str; 3] = [".plimsoll.json", ".plimsoll.txt", ".plimsoll.html"];
+/// A folder that is not written to for this long belongs to no running job.
+const MAX_SILENCE: Duration = Duration::from_secs(60);
+
+/// Folder of the spools of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFolder {
+    /// Path of the folder.
+    pub path: PathBuf,
+}
+
+impl JobFolder {
+    /// Returns the folder of the job that `target` names: a folder of spools, a directory in which
+    /// one job writes, or a job id; by default the job that writes to the directory of
+    /// PLIMSOLL_OUTPUT.
+    ///
+    /// # Errors
+    /// If there is no such job, or more than one.
+    pub fn find(target: Option<&OsStr>) -> Result<Self, Failure> {
+        let output = env::var_os("PLIMSOLL_OUTPUT").unwrap_or_else(|| ".".into());
+        let output = shared_directory(&output);
+        match target {
+            None => only_running(&output, folders(&output, None)?),
+            Some(target) if Path::new(target).is_dir() => {
+                let directory = Path::new(target);
+                if is_folder(directory) {
+                    return Ok(Self { path: directory.into() });
+                }
+                only_running(directory, folders(directory, None)?)
+            }
+            Some(job) => {
+                let job = job.to_string_lossy();
+                only_running(&output, folders(&output, Some(&job))?)
+            }
+        }
+    }
+
+    /// Returns the report that the run has written at its end; `None` while it runs.
+    pub fn report(&self) -> Option<PathBuf> {
+        let name = self.path.file_name()?.to_str()?.strip_suffix(FOLDER)?;
+        let report = |end| self.path.with_file_name(format!("{name}{end}"));
+        REPORTS.into_iter().map(report).find(|path| path.exists())
+    }
+
+    /// Returns how long ago the folder's files were written to.
+    pub fn silence(&self) -> Duration {
+        let written = |file: fs::DirEntry| file.metadata().ok()?.modified().ok();
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let last = files.filter_map(written).max();
+        // A clock of a file server may be ahead.
+        last.and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default()
+    }
+
+    fn is_running(&self) -> bool {
+        self.report().is_none() && self.silence() < MAX_SILENCE
+    }
+}
+
+/// Returns whether a directory holds spools itself.
+fn is_folder(directory: &Path) -> bool {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(FOLDER) || plimsoll_analysis::digest::find(directory).is_ok()
+}
+
+/// Returns the folders of spools in a directory, of one job if its id is given.
+fn folders(directory: &Path, job: Option<&str>) -> Result<Vec<JobFolder>, Failure> {
+    let entries = fs::read_dir(directory).map_err(|source| match (source.kind(), job) {
+        (io::ErrorKind::NotFound, Some(job)) => failure(&format!(
+            "{} is neither a directory nor a job: {} cannot be read: {}.",
+            shown(Path::new(job)),
+            shown(directory),
+            reason(&source)
+        )),
+        _ => failure(&Error::Read { path: directory.into(), source }),
+    })?;
+    let mut found: Vec<JobFolder> = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(name) = name.strip_suffix(FOLDER) else { continue };
+        if job.is_none_or(|job| name.split('_').any(|part| part == job)) {
+            found.push(JobFolder { path });
+        }
+    }
+    if let (true, Some(job)) = (found.is_empty(), job) {
+        return Err(failure(&format!(
+            "{} is neither a directory nor the id of a job that writes to {}.",
+            shown(Path::new(job)),
+            shown(directory)
+        )));
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// Returns the one folder whose job runs.
+fn only_running(directory: &Path, folders: Vec<JobFolder>) -> Result<JobFolder, Failure> {
+    let (mut running, ended): (Vec<_>, Vec<_>) =
+        folders.into_iter().partition(JobFolder::is_running);
+    match (running.pop(), running.len()) {
+        (Some(only), 0) => Ok(only),
+        (Some(last), _) => {
+            running.push(last);
+            let names: Vec<String> =
+                running.iter().map(|folder| shown(&folder.path).to_string()).collect();
+            Err(failure(&format!(
+                "{} jobs run here: give the folder of one, {}.",
+                names.len(),
+                names.join(", ")
+            )))
+        }
+        (None, _) => {
+            let last = ended.last().map_or_else(String::new, |folder| {
+                format!(" To see what an ended run left, give its folder {}.", shown(&folder.path))
+            });
+            Err(failure(&format!(
+                "no running job writes to {}: give its output directory. Jobs with \
+                 PLIMSOLL_TRACE=off cannot be watched.{last}",
+                shown(directory)
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a folder of spools, with a report if the run has ended.
+    fn folder(directory: &Path, name: &str, has_ended: bool) -> PathBuf {
+        let path = directory.join(format!("{name}.plimsoll.d"));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("rank0.spool"), "").unwrap();
+        if has_ended {
+            fs::write(directory.join(format!("{name}.plimsoll.json")), "{}").unwrap();
+        }
+        path
+    }
+
+    fn found(target: &Path) -> Result<PathBuf, String> {
+        JobFolder::find(Some(target.as_os_str())).map(|job| job.path).map_err(|it| it.message)
+    }
+
+    #[test]
+    fn the_running_job_is_found_among_ended_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let ended = folder(directory.path(), "app_17_4p_20260101T000000", true);
+        let message = found(directory.path()).unwrap_err();
+        assert!(message.contains("no running job") && message.contains("app_17"), "{message}");
+        assert_eq!(found(&ended), Ok(ended.clone()));
+        let running = folder(directory.path(), "app_18_4p_20260101T000000", false);
+        assert_eq!(found(directory.path()), Ok(running.clone()));
+        assert_eq!(JobFolder { path: running }.report(), None);
+        let report = JobFolder { path: ended }.report();
+        assert!(
+            report.is_some_and(|path| path.ends_with("app_17_4p_20260101T000000.plimsoll.json"))
+        );
+    }
+
+    #[test]
+    fn of_two_running_jobs_the_job_id_tells_which() {
+        let directory = tempfile::tempdir().unwrap();
+        for job in ["18", "19"] {
+            folder(directory.path(), &format!("app_{job}_4p_20260101T000000"), false);
+        }
+        let message = found(directory.path()).unwrap_err();
+        assert!(message.starts_with("2 jobs run here"), "{message}");
+        let of_job = folders(directory.path(), Some("19")).unwrap();
+        assert_eq!(of_job.len(), 1);
+        assert!(of_job[0].path.ends_with("app_19_4p_20260101T000000.plimsoll.d"));
+        let message = folders(directory.path(), Some("1")).unwrap_err().message;
+        assert!(message.contains("neither a directory nor the id"), "{message}");
+    }
+}

@@ -1,0 +1,192 @@
+//! `plimsoll top`: a running job, diagnosed from what its spools hold so far.
+//!
+//! Nothing is asked of the job: each collector writes its ranks' samples to disk at least once in a
+//! second, and a digest of unfinished spools is the summary of the run until then.
+
+mod jobs;
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use console::Term;
+use plimsoll_analysis::digest::{DigestError, digest, find};
+use plimsoll_comm::communicator::Communicator;
+use plimsoll_comm::threads;
+use plimsoll_report::text;
+use plimsoll_summary::phrase::{percent, seconds};
+use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::settings::quantity::parse_duration_ns;
+use plimsoll_summary::{RUNNING, Summary};
+
+use crate::Failure;
+use jobs::JobFolder;
+
+/// Exit status where there is nothing to show.
+const FAILED: u8 = 1;
+/// A digest may take at most this fraction of the time: others use the machine, too.
+const MAX_CPU_FRACTION: f64 = 0.1;
+/// Length of the time until now for which the efficiency is shown besides that of the whole run.
+const RECENT_S: f64 = 10.0;
+/// Number of attempts to read spools that are being written.
+const ATTEMPTS: u32 = 4;
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// The subcommand's arguments.
+pub fn command() -> Command {
+    Command::new("top")
+        .about("Watch a running job: its losses so far")
+        .long_about(
+            "Shows the report of a running job, made from the samples that it has written so far, \
+             until the\njob ends. The job is not disturbed.",
+        )
+        .arg(
+            Arg::new("job")
+                .help(
+                    "A job id, a folder *.plimsoll.d, or the directory that holds it [default: the \
+                     job\nthat writes to PLIMSOLL_OUTPUT, or to the current directory]",
+                )
+                .value_name("JOB|DIRECTORY")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("once")
+                .long("once")
+                .help("Show it once instead of until the job ends")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .help("Print the summary as JSON, one line each time; run.ended is \"running\"")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("every")
+                .long("every")
+                .value_name("TIME")
+                .help("Time between two views; longer where reading takes more than a tenth of it")
+                .value_parser(interval)
+                .default_value("2s"),
+        )
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match parse_duration_ns(text) {
+        Some(ns) if ns >= 100_000_000 => Ok(Duration::from_nanos(ns)),
+        _ => Err("expected a time of at least 100ms, such as 2s".into()),
+    }
+}
+
+/// Shows a job, once or until it ends.
+pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let job = JobFolder::find(matches.get_one::<OsString>("job").map(OsString::as_os_str))?;
+    let every = matches.get_one::<Duration>("every").copied().unwrap_or_default();
+    let (is_once, is_json) = (matches.get_flag("once"), matches.get_flag("json"));
+    let terminal = Term::stdout();
+    let mut was_running = false;
+    loop {
+        let begin = Instant::now();
+        if let Some(report) = job.report() {
+            let message = format!("the run has ended; its report: {}", shown(&report));
+            if was_running {
+                crate::say(&message);
+                return Ok(());
+            }
+            return Err(failure(&message));
+        }
+        was_running = true;
+        let summary = summary_so_far(&job)?;
+        let view = if is_json { json_line(&summary)? } else { view(&job, &summary) };
+        if !show(&view, &terminal, is_json || is_once) || is_once {
+            return Ok(());
+        }
+        thread::sleep(every.max(begin.elapsed().div_f64(MAX_CPU_FRACTION)));
+    }
+}
+
+fn json_line(summary: &Summary) -> Result<String, Failure> {
+    let json = summary.to_json().map_err(|error| failure(&error))?;
+    Ok(format!("{}\n", String::from_utf8_lossy(&json).trim_end()))
+}
+
+/// Returns the summary of what the spools hold.
+fn summary_so_far(job: &JobFolder) -> Result<Summary, Failure> {
+    for _ in 1..ATTEMPTS {
+        // A collector that has just begun has written no description of its job yet.
+        match read(job) {
+            Ok(summary) => return Ok(summary),
+            Err(_) => thread::sleep(RETRY_AFTER),
+        }
+    }
+    read(job).map_err(|error| failure(&error))
+}
+
+fn read(job: &JobFolder) -> Result<Summary, DigestError> {
+    let paths = find(&job.path)?;
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let outcomes =
+        threads::run(cores, |comm: &dyn Communicator| digest(comm, &paths, None, &|_, _| (), None));
+    for outcome in outcomes {
+        if let Some(mut summary) = outcome? {
+            RUNNING.clone_into(&mut summary.run.ended);
+            summary.run.incomplete = None;
+            return Ok(summary);
+        }
+    }
+    Err(DigestError::NoSpool(job.path.clone()))
+}
+
+/// Returns the text report below a line that says how recent it is.
+fn view(job: &JobFolder, summary: &Summary) -> String {
+    let mut head = format!("Samples until {} ago.", seconds(job.silence().as_secs_f64()));
+    if let Some(recent) = recent_efficiency(summary) {
+        head.push_str(&format!(
+            " Parallel efficiency in the last {RECENT_S:.0} s: {}.",
+            percent(recent)
+        ));
+    }
+    format!("{head}\n\n{}", text(summary))
+}
+
+/// Returns the mean parallel efficiency of the last seconds; `None` for runs that are hardly longer.
+fn recent_efficiency(summary: &Summary) -> Option<f64> {
+    let windows = &summary.efficiency.windows;
+    let begin_s = windows.last()?.end_s - RECENT_S;
+    if begin_s < RECENT_S {
+        return None;
+    }
+    let recent = windows.iter().filter(|window| window.end_s > begin_s);
+    let values: Vec<f64> = recent.filter_map(|window| window.parallel).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Prints a view, on a terminal in place of the one before. Returns whether anybody reads it.
+fn show(view: &str, terminal: &Term, is_appended: bool) -> bool {
+    if is_appended || !terminal.is_term() {
+        return io::stdout().write_all(view.as_bytes()).is_ok();
+    }
+    let (rows, _) = terminal.size();
+    let lines: Vec<&str> = view.lines().take(usize::from(rows).saturating_sub(1)).collect();
+    terminal.clear_screen().is_ok() && terminal.write_line(&lines.join("\n")).is_ok()
+}
+
+fn failure(reason: &dyn Display) -> Failure {
+    Failure { message: reason.to_string(), status: FAILED }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_at_least_a_tenth_of_a_second() {
+        assert_eq!(interval("1.5s"), Ok(Duration::from_millis(1500)));
+        for wrong in ["99ms", "2", "soon", ""] {
+            assert!(interval(wrong).unwrap_err().contains("such as 2s"), "{wrong}");
+        }
+    }
+}
