@@ -1,4 +1,5 @@
-//! CPU time and memory of a comparison of large runs: five synthetic summaries, read and compared by the command.
+//! CPU time and memory of a comparison of large runs: five synthetic summaries, read and compared by
+//! the command.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -21,7 +22,7 @@ const CALLEES: u32 = 3;
 /// Exclusive time of a context, in seconds, summed over ranks.
 const OWN_S: f64 = 0.01;
 
-/// Measures time and memory of `plimsoll diff` for five runs with `contexts` contexts.
+/// Measures CPU time and memory of `plimsoll diff` for five runs with `contexts` contexts.
 pub fn rows(contexts: u32) -> Vec<Row> {
     let scratch = Scratch::new("large-runs");
     for ranks in RANKS {

@@ -131,10 +131,10 @@ impl Contrast<'_> {
     fn parts(&self, keys: &ContextKeys) -> Parts {
         let tree = self.tree;
         let excess = |context: ContextId| self.excess(|setup| tree.total_s(setup, context));
-        let of_excess = parts(tree, 1, |_, context| excess(context), MIN_EXCESS_FRACTION);
+        let of_excess = parts(tree, keys, 1, |_, context| excess(context), MIN_EXCESS_FRACTION);
         let runs_s: Vec<f64> = (0..self.setups.len()).map(|setup| self.run_s(setup)).collect();
         let time = |setup: usize, context| tree.total_s(setup, context) / runs_s[setup];
-        let of_time = parts(tree, runs_s.len(), time, MIN_CONTEXT_FRACTION);
+        let of_time = parts(tree, keys, runs_s.len(), time, MIN_CONTEXT_FRACTION);
         let raise = |parts| raised(parts, tree, keys, self.runs);
         let (of_excess, of_time) = (raise(of_excess), raise(of_time));
         let mut found = Parts { all: of_excess, of_excess: Vec::new(), of_time: Vec::new() };

@@ -1,6 +1,6 @@
 //! The outcome in words, made once for text and JSON.
 
-use plimsoll_summary::phrase;
+use plimsoll_summary::{FrameKind, phrase};
 
 use crate::comparison::{
     Comparison, Context, ExpectationKind, Finding, TimeClass, Verdict, VerdictKind,
@@ -190,7 +190,13 @@ pub fn sentence(
     let name = format!("{}{rest}", context.name);
     let what = match finding.class {
         TimeClass::Work => work(&name, context, expectation, setups),
-        TimeClass::Waiting => format!("waiting in {name}, {}", per_rank(context, setups)),
+        TimeClass::Waiting if is_mpi(context) => {
+            format!("waiting in {name}, {}", per_rank(context, setups))
+        }
+        TimeClass::Waiting => format!(
+            "waiting for a core, a lock or a resource in {name}, {}",
+            per_rank(context, setups)
+        ),
         TimeClass::Communication => {
             format!("communication in {name}, {}", per_rank(context, setups))
         }
@@ -204,6 +210,10 @@ pub fn sentence(
         format!(", caused by {} ({} of {slow})", cause.name, cause.kind)
     });
     format!("{part}{what}{cause}.")
+}
+
+fn is_mpi(context: &Context) -> bool {
+    context.path.last().is_some_and(|frame| frame.kind == FrameKind::Mpi)
 }
 
 /// First and last value of a list.

@@ -213,10 +213,12 @@ fn nodes(tree: &[ComparedNode], ranks: u32) -> Vec<ExperimentNode> {
     tree.iter().zip(own_s).map(node).collect()
 }
 
-/// Splits the own time of a context. In a collective, what even the rank that was in it shortest
+/// Splits the own time of a context. What it waited for a core is waiting. In a collective, what even the rank that was in it shortest
 /// spent is communication, the rest is waiting (as PPoPP20, 5.3.2 separates them).
 fn by_class(node: &ComparedNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
     let mut split = [0.0; CLASSES];
+    let delay_s = finite(node.counters.run_delay_s).clamp(0.0, own_s);
+    let own_s = own_s - delay_s;
     if node.label == Label::CollectiveSynchronisation {
         let transfer_s = (finite(node.inclusive.min_s) * ranks).min(own_s);
         split[TimeClass::Communication as usize] = transfer_s;
@@ -224,6 +226,7 @@ fn by_class(node: &ComparedNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
     } else {
         split[class_of(node.label) as usize] = own_s;
     }
+    split[TimeClass::Waiting as usize] += delay_s;
     split
 }
 
@@ -259,4 +262,27 @@ fn iteration_deviation(loops: &[Loop]) -> Option<f64> {
     let quarter = |quarters: usize| times_s[(times_s.len() - 1) * quarters / 4];
     let deviation = (quarter(3) - quarter(1)) / MIDDLE_HALF / quarter(2);
     deviation.is_finite().then_some(deviation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_a_core_is_no_work() {
+        let split = |label: &str, delay_s: f64| {
+            let json = format!(
+                r#"{{"parent":null,"frame":0,"label":"{label}","calls":1,
+                "inclusive":{{"min_s":0.5,"sum_s":4.0}},"counters":{{"run_delay_s":{delay_s}}}}}"#
+            );
+            let node: ComparedNode = serde_json::from_str(&json).expect("a node");
+            by_class(&node, 4.0, 2.0)
+        };
+        assert_eq!(split("computation", 0.0), [4.0, 0.0, 0.0, 0.0]);
+        assert_eq!(split("computation", 1.5), [2.5, 1.5, 0.0, 0.0]);
+        assert_eq!(split("io", 1.0), [0.0, 1.0, 0.0, 3.0]);
+        // Even the shortest of two ranks spent 0.5 s in the collective.
+        assert_eq!(split("collective_synchronisation", 1.0), [0.0, 3.0, 1.0, 0.0]);
+        assert_eq!(split("computation", 9.0), [0.0, 4.0, 0.0, 0.0], "no more than its own time");
+    }
 }

@@ -45,24 +45,41 @@ impl Part {
 
 /// Parts with a value of at least `least` in one of `views`, as deep in the tree as values of this
 /// size go. The value of a context includes those of the contexts below it.
+///
+/// A loop within another loop of its procedure is no part of its own: a few samples that fall into
+/// the one instead of the other look like a gain of the one and a loss of the other.
 pub fn parts(
     tree: &MergedTree,
+    keys: &ContextKeys,
     views: usize,
     value: impl Fn(usize, ContextId) -> f64,
     least: f64,
 ) -> Vec<Part> {
     let count = tree.keys.len();
+    let inner: Vec<bool> =
+        (0..count as ContextId).map(|context| is_inner_loop(context, tree, keys)).collect();
     let mut reaches = vec![false; count];
     for context in (0..count).rev() {
-        reaches[context] |= (0..views).any(|view| value(view, context as ContextId).abs() >= least);
+        reaches[context] |= !inner[context]
+            && (0..views).any(|view| value(view, context as ContextId).abs() >= least);
         if let (true, Some(parent)) = (reaches[context], tree.parents[context]) {
             reaches[parent as usize] = true;
         }
     }
     let mut found = Vec::new();
-    for top in (0..count as ContextId).filter(|context| reaches[*context as usize]) {
-        let large = |below: &&ContextId| reaches[**below as usize];
-        let without: Vec<ContextId> = tree.children(top).iter().filter(large).copied().collect();
+    for top in 0..count as ContextId {
+        if inner[top as usize] || !reaches[top as usize] {
+            continue;
+        }
+        let mut without = Vec::new();
+        let mut below: Vec<ContextId> = tree.children(top).iter().rev().copied().collect();
+        while let Some(context) = below.pop() {
+            if inner[context as usize] {
+                below.extend(tree.children(context).iter().rev());
+            } else if reaches[context as usize] {
+                without.push(context);
+            }
+        }
         let rest = |view: usize| {
             value(view, top) - without.iter().map(|below| value(view, *below)).sum::<f64>()
         };
@@ -71,6 +88,16 @@ pub fn parts(
         }
     }
     found
+}
+
+/// Whether a context is a loop directly within a loop of the same procedure.
+fn is_inner_loop(context: ContextId, tree: &MergedTree, keys: &ContextKeys) -> bool {
+    let holder = |context: ContextId| match keys.keys[tree.keys[context as usize] as usize] {
+        ContextKey::Loop(holder, _) => Some(holder),
+        ContextKey::Procedure { .. } | ContextKey::Mpi(_) => None,
+    };
+    let around = tree.parents[context as usize].and_then(holder);
+    around.is_some() && around == holder(context)
 }
 
 /// Raises parts to the outermost context that is the same code: a function that only sleeps is

@@ -44,6 +44,17 @@ pub struct ComparedNode {
     pub calls: u64,
     /// Time in it and in all that it calls.
     pub inclusive: ComparedTime,
+    /// Its own counters.
+    #[serde(default)]
+    pub counters: ComparedCounters,
+}
+
+/// Counters of a context alone, sums over ranks.
+#[derive(Default, Deserialize)]
+pub struct ComparedCounters {
+    /// Time for which it could run and waited for a core, in seconds.
+    #[serde(default)]
+    pub run_delay_s: f64,
 }
 
 /// A time over all ranks, in seconds.
