@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 16] = [
+const ADDED: [&str; 18] = [
     "windows",
     "when",
     "thresholds",
@@ -81,6 +81,8 @@ const ADDED: [&str; 16] = [
     "communication",
     "waits_for",
     "origin",
+    "node",
+    "factor",
     "thresholds",
 ];
 

@@ -242,6 +242,8 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         symptom,
         causes: vec![],
         waits_for: vec![],
+        node: None,
+        factor: None,
         origin: None,
     }
 }
@@ -475,6 +477,7 @@ pub fn maximal() -> Summary {
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
+        (loss.node, loss.factor) = (Some("node2".into()), Some(1.5));
         loss.origin = Some(Origin { ranks: "12".into(), node: Some(3), share: 0.87 });
     }
     summary.communication.matrix = Some(Matrix {
