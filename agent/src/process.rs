@@ -11,6 +11,7 @@ use std::boxed::Box;
 use parking_lot::Mutex;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
+use crate::counters::Event;
 use crate::marks::retreat::Reason;
 use crate::marks::{Markable, Marks, stubs};
 use crate::modules;
@@ -43,7 +44,7 @@ pub type Sigaction =
     unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// Settings of the measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Sampling period in nanoseconds.
     pub period_ns: u64,
@@ -53,6 +54,8 @@ pub struct Config {
     pub marks: Marks,
     /// Whether wrapped calls are measured in addition to samples.
     pub regions: bool,
+    /// perf events to count per thread, at most [`plimsoll_wire::increments::MAX_EVENTS`].
+    pub events: Vec<Event>,
     /// The C library's sigaction: the `sigaction` that the application sees may be the agent's
     /// wrapper.
     pub sigaction: Sigaction,
@@ -89,7 +92,8 @@ pub struct Observed {
     /// in `own_text` is the agent's.
     is_library: bool,
     verifies_marks: bool,
-    descriptors: Descriptors,
+    pub(crate) events: Vec<Event>,
+    pub(crate) descriptors: Descriptors,
     lock: Mutex<listing::Listing>,
     stopped: AtomicBool,
 }
@@ -153,6 +157,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         own_text: (0, 0),
         is_library: false,
         verifies_marks: config.marks == Marks::Verify,
+        events: config.events.clone(),
         descriptors,
         lock: Mutex::default(),
         stopped: AtomicBool::new(false),

@@ -8,6 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::counters;
 use crate::marks;
 use crate::partner_table;
 use crate::process::Observed;
@@ -192,6 +193,10 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     thread.open_stamp.store(stamp(entry.ticks), Ordering::Relaxed);
     set(&thread.open_call, u32::from(entry.call));
     set(&thread.open_slot, slot as u32 + 1);
+    let now = stamp(entry.ticks);
+    if state.counters.is_due(now) {
+        counters::before_call(observed, state, now);
+    }
     true
 }
 
@@ -289,6 +294,7 @@ fn record_exit(
     let open = state.regions.open;
     let slot = usize::from(open.slot);
     flush_tallies(state);
+    counters::write(observed, state, stamp(ticks), true);
     announce(state, slot);
     let regions = &state.regions;
     let call = call_frame(&regions.slots[slot], open.entered);

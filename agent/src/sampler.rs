@@ -9,6 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
+use crate::counters;
 use crate::marks::{self, Goal, stubs};
 use crate::process::{self, Observed};
 use crate::regions::{RegionTable, flush_tallies};
@@ -100,6 +101,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     }
     let now = stamp(now_ticks);
     flush_tallies(state);
+    counters::write(observed, state, now, state.regions.open_call().is_some());
     let Some((end, outside)) = walk(observed, state, context) else { return };
     if observed.verifies_marks() {
         verify(observed, state, context, end, outside);

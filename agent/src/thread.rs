@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cfi::CfiScratch;
+use crate::counters::Counters;
 use crate::marks::{self, LiveMark, Since};
 use crate::memory::StackMemory;
 use crate::modules::Snapshot;
@@ -96,6 +97,8 @@ pub struct State {
     pub scratch: CfiScratch,
     /// CPU time and run-queue delay.
     pub off_cpu: OffCpuClock,
+    /// perf events.
+    pub counters: Counters,
     /// Whether the measurement is paused.
     pub paused: bool,
     /// Whether the thread is no longer measured: the run is over, or the agent's code failed.

@@ -14,6 +14,7 @@ fn a_thread_on_which_we_panic_goes_on_unmeasured() {
         clock: ClockKind::Cpu,
         marks: Marks::On,
         regions: true,
+        events: Vec::new(),
         sigaction: libc::sigaction,
     };
     let observed = process::start(&config).expect("observed");

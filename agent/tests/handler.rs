@@ -70,6 +70,7 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
         clock: ClockKind::Cpu,
         marks: plimsoll_agent::marks::Marks::On,
         regions: true,
+        events: Vec::new(),
         sigaction: libc::sigaction,
     };
     let observed = process::start(&config).expect("observed");

@@ -24,6 +24,7 @@ fn an_alternate_stack_inside_the_thread_s_own_gives_no_second_state() {
         clock: ClockKind::Cpu,
         marks: Marks::On,
         regions: true,
+        events: Vec::new(),
         sigaction: libc::sigaction,
     };
     process::start(&config).expect("observed");

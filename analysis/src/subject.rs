@@ -97,8 +97,6 @@ pub struct Subject {
     steps: Vec<Step>,
     rows_from_level: Vec<u32>,
     pub cores: Vec<u32>,
-    /// Name of the node of each rank.
-    pub host: fn(u32) -> &'static str,
     pub clocks: Vec<Clock>,
     pub others: Vec<Doing>,
     /// Activities of each of a rank's other threads, in order.
@@ -113,7 +111,6 @@ impl Subject {
             steps: Vec::new(),
             rows_from_level: vec![0; ranks as usize],
             cores: (0..ranks).collect(),
-            host: |_| "sloop",
             clocks: vec![one_clock(); ranks as usize],
             others: Vec::new(),
             crew: |_| Vec::new(),
@@ -274,6 +271,7 @@ impl Subject {
             times,
             other_threads,
             partners: Vec::new(),
+            counters: Default::default(),
             course: Some(course),
             crew,
             loops: Vec::new(),
@@ -313,7 +311,7 @@ impl Subject {
     pub fn input(&self, rank: u32) -> RankInput {
         RankInput {
             rank,
-            host: (self.host)(rank).to_owned(),
+            host: "sloop".to_owned(),
             cores: self.cores.clone(),
             clock: self.clocks[rank as usize].known.clone(),
             profile: self.profile(rank),

@@ -55,6 +55,10 @@ pub fn summary_tree(
             calls_exact: source.call.is_some(),
             ..values(&totals.nodes[index], &attributed[index], totals.job.ranks.len())
         });
+        if let Some(node) = tree.nodes.last_mut() {
+            let events = totals.counters.exclusive_sums(index as NodeId);
+            node.counters.extend(events.map(|(event, sum)| (event.to_owned(), sum)));
+        }
     }
     (tree, places)
 }

@@ -30,25 +30,37 @@ impl Times {
             own[*node as usize].add(value);
             present[*node as usize] = true;
         }
-        let mut inclusive_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
-        let mut exclusive_ns = inclusive_ns.clone();
         for (index, node) in tree.nodes.iter().enumerate().rev() {
             if let Some(parent) = node.parent {
-                inclusive_ns[parent as usize] += inclusive_ns[index];
                 present[parent as usize] |= present[index];
             }
         }
-        for (index, node) in tree.nodes.iter().enumerate() {
-            let mut outer = node.parent.filter(|_| is_part(&tree.frames[node.frame as usize]));
-            while let Some(at) = outer {
-                let it = &tree.nodes[at as usize];
-                if !is_part(&tree.frames[it.frame as usize]) {
-                    exclusive_ns[at as usize] += own[index].exclusive_ns;
-                    break;
-                }
-                outer = it.parent;
-            }
-        }
+        let own_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
+        let (inclusive_ns, exclusive_ns) = rolled_up(tree, &own_ns);
         Self { own, present, inclusive_ns, exclusive_ns }
     }
+}
+
+/// Returns inclusive and exclusive values by context, from values measured in each context itself.
+/// Exclusive is SC10's hybrid: a procedure includes its own loops and inlined calls.
+pub fn rolled_up(tree: &ContextTree, own: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let (mut inclusive, mut exclusive) = (own.to_vec(), own.to_vec());
+    for (index, node) in tree.nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            inclusive[parent as usize] =
+                inclusive[parent as usize].saturating_add(inclusive[index]);
+        }
+    }
+    for (index, node) in tree.nodes.iter().enumerate() {
+        let mut outer = node.parent.filter(|_| is_part(&tree.frames[node.frame as usize]));
+        while let Some(at) = outer {
+            let it = &tree.nodes[at as usize];
+            if !is_part(&tree.frames[it.frame as usize]) {
+                exclusive[at as usize] = exclusive[at as usize].saturating_add(own[index]);
+                break;
+            }
+            outer = it.parent;
+        }
+    }
+    (inclusive, exclusive)
 }

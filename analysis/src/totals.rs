@@ -13,6 +13,7 @@ use crate::bandwidth::Bandwidths;
 use crate::canonical::{CanonicalTree, Threads};
 use crate::clocks::ClockTotals;
 use crate::clusters::Clusters;
+use crate::counter_totals::CounterTotals;
 use crate::job::JobTotals;
 use crate::label::Label;
 use crate::labelling::{agreed, derived};
@@ -87,6 +88,8 @@ pub struct Totals {
     pub bandwidths: Bandwidths,
     /// Offsets of the ranks' clocks from the reference.
     pub clocks: ClockTotals,
+    /// perf events.
+    pub counters: CounterTotals,
     /// Values of whole ranks.
     pub job: JobTotals,
 }
@@ -109,6 +112,7 @@ impl Totals {
         self.name(rank, Threads::Main, ends.chain(passed(keys)), &mut places);
         self.name(rank, Threads::Other, passed(&crew.keys), &mut places_of_others);
         self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
+        self.counters.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input.rank, &input.profile, &places);
         let most = u64::from(agreed.ranks);
         let trees = course.iter().map(|course| &course.tree);
@@ -200,6 +204,7 @@ impl Totals {
             }
         }
         self.sums.combine(other.sums, &places);
+        self.counters.combine(other.counters, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.crews.combine(other.crews, &places);

@@ -7,6 +7,7 @@ use crate::account::{Account, Between};
 use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::course::{Course, Keys, Sources};
+use crate::event_counts::ProcessEvents;
 use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::series::Series;
@@ -50,6 +51,8 @@ pub(crate) struct Books<'a> {
     pub(crate) account: &'a mut Account,
     /// Sums of the thread's messages per partner rank.
     pub(crate) partners: &'a mut PartnerValues,
+    /// perf events of the process.
+    pub(crate) events: &'a mut ProcessEvents,
     /// Intervals between samples.
     pub(crate) periods: &'a mut Periods,
     /// Number of truncated stacks.
@@ -73,21 +76,31 @@ pub(crate) struct Books<'a> {
 }
 
 impl Books<'_> {
-    /// Charges `stamps` of `span` to a wrapped call: [`Account::spend`].
+    /// Charges `stamps` of `span` to short wrapped calls: [`Account::spend`].
     pub(crate) fn spend(&mut self, node: RawId, stamps: u64, span: Span) {
         self.account.spend(node, stamps);
+        self.events.charge(node, stamps, false);
+        self.add_time(node, stamps, span);
+    }
+
+    /// Charges `stamps` of `span` to the wrapped call that a record reports: [`Account::spend`].
+    pub(crate) fn spend_inside(&mut self, node: RawId, stamps: u64, span: Span) {
+        self.account.spend(node, stamps);
+        self.events.charge(node, stamps, true);
         self.add_time(node, stamps, span);
     }
 
     /// Charges `stamps` of `span` to code outside wrapped calls: [`Account::work`].
     pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64, span: Span) {
         self.account.work(node, stamps, run_delay);
+        self.events.charge(node, stamps, false);
         self.add_time(node, stamps, span);
     }
 
     /// Charges `stamps` of `span` that no sample covers: [`Account::rest`].
     pub(crate) fn rest(&mut self, between: Between, stamps: u64, span: Span) {
         self.account.rest(between, stamps);
+        self.events.charge_rest(between, stamps);
         let (one, other) = between;
         let node = if one == other { one } else { self.tree.parent(one) };
         self.add_time(node, stamps, span);

@@ -1,9 +1,11 @@
 //! Values that processes and threads provide outside their records.
 
+use plimsoll_wire::increments::MAX_EVENTS;
 use plimsoll_wire::record::PartnerMessages;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Rate;
+use crate::profile::CountedEvent;
 
 /// Values of a thread outside its records, at its end or at the end of the run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -83,4 +85,22 @@ pub(crate) struct Facts {
     /// Set if code of this library failed in the process. `false` in spools of earlier builds.
     #[serde(default)]
     pub(crate) failed: bool,
+    /// perf events that the process was asked to count, with the error number of a refusal, 0 for
+    /// none. Empty in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) events: Vec<(String, u32)>,
+    /// Number of threads whose events were not counted, or not to their end.
+    #[serde(default)]
+    pub(crate) uncounted_threads: u64,
+}
+
+impl Facts {
+    /// Returns the events as a profile has them.
+    pub(crate) fn counted_events(&self) -> Vec<CountedEvent> {
+        let event = |(name, error): &(String, u32)| CountedEvent {
+            name: name.clone(),
+            refused: Some(*error).filter(|error| *error != 0),
+        };
+        self.events.iter().take(MAX_EVENTS).map(event).collect()
+    }
 }

@@ -17,11 +17,14 @@ use crate::addresses::Addresses;
 use crate::books::{Books, Garbled, Window};
 use crate::clock::{Rate, Timeline};
 use crate::course::{Courses, ThreadCourse};
+use crate::event_counts::ProcessEvents;
 use crate::facts::{Facts, LastWords, ThreadCounters};
 use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::phases::Phases;
-use crate::profile::{CollectionCounts, LateFunction, MAX_NAMED_LATE, ProcessProfile, Releases};
+use crate::profile::{
+    CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, ProcessProfile, Releases,
+};
 use crate::replay::Replay;
 use crate::series::Series;
 use crate::snapshot::Run;
@@ -50,6 +53,8 @@ pub(crate) struct History {
     groups: IdMap<u32, Account>,
     /// Messages of all threads per partner rank.
     partners: PartnerValues,
+    /// perf events of all threads.
+    events: ProcessEvents,
     courses: Courses,
     begin: u64,
     /// Stamp up to which the communicating thread is accounted for; `None` until that thread is
@@ -105,6 +110,7 @@ impl History {
             times: TimeSeries::new(begin),
             groups: IdMap::default(),
             partners: PartnerValues::default(),
+            events: ProcessEvents::default(),
             courses: Courses::new(begin, memory_bytes, follows),
             begin,
             main_end: None,
@@ -130,6 +136,7 @@ impl History {
         self.times = TimeSeries::new(begin);
         self.groups.clear();
         self.partners = PartnerValues::default();
+        self.events.restart();
         self.courses.restart(begin);
         self.addresses.put_off();
         self.threads = threads;
@@ -333,6 +340,7 @@ impl History {
             times: &self.times,
             groups: &self.groups,
             partners: &self.partners,
+            events: &self.events,
             course: self.courses.main.as_ref(),
             crew: self.courses.crew.clusters(),
             keys: &self.courses.keys,
@@ -358,6 +366,12 @@ impl History {
             times: picture.times,
             other_threads: picture.other_threads,
             partners: picture.partners,
+            counters: CounterProfile {
+                events: facts.counted_events(),
+                uncounted_ns: self.events.uncounted_ns,
+                uncounted_threads: facts.uncounted_threads,
+                ..picture.counters
+            },
             course: picture.course,
             crew: picture.crew,
             loops: picture.loops,
@@ -399,7 +413,7 @@ impl History {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
         let courses = self.courses.bytes();
         let phases = self.phases.bytes() + self.series.bytes() + self.times.bytes();
-        let partners = self.partners.bytes();
+        let partners = self.partners.bytes() + self.events.bytes();
         self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + courses
     }
 
@@ -414,12 +428,14 @@ impl History {
             true => &mut self.phases.open,
             false => self.groups.entry(thread.routine).or_default(),
         };
+        self.events.of_thread((!is_main).then_some(thread.routine));
         let books = Books {
             tables: setting.tables,
             addresses: &mut self.addresses,
             tree: &mut self.tree,
             account,
             partners: &mut self.partners,
+            events: &mut self.events,
             periods: &mut self.periods,
             cut: &mut self.counts.lost,
             course: thread.course.course.as_mut(),

@@ -32,6 +32,7 @@ mod course;
 mod death;
 pub mod digest;
 mod drain;
+mod event_counts;
 mod facts;
 mod glance;
 mod history;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_agent::partner_table;
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock::{Anchor, stamp_now};
+use plimsoll_wire::increments::EventEntry;
 use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
@@ -211,6 +212,8 @@ impl Process {
             unfollowed: header.unfollowed.load(Ordering::Relaxed),
             stepped_aside: header.stepped_aside.load(Ordering::Relaxed) != 0,
             failed: header.failed.load(Ordering::Relaxed) != 0,
+            events: header.events.iter().map_while(EventEntry::get).collect(),
+            uncounted_threads: u64::from(header.uncounted_threads.load(Ordering::Relaxed)),
         }
     }
 

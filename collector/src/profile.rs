@@ -4,6 +4,7 @@
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
 
+pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_wire::sync::level as instance_level;
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,32 @@ pub struct PartnerValue {
     /// Time in calls that completed these messages. The time of a call that completed several
     /// messages is divided evenly among those received or, if there are none, among those sent.
     pub waited_ns: u64,
+}
+
+/// A perf event that the process was asked to count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedEvent {
+    /// Name that the user gave it.
+    pub name: String,
+    /// Error number of the kernel's refusal (errno(3)); `None` if the event was counted.
+    pub refused: Option<u32>,
+}
+
+/// perf events of a process (perf_event_open(2)), by context.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterProfile {
+    /// The events; no events if none were asked for.
+    pub events: Vec<CountedEvent>,
+    /// Number of each event in the context itself on the communicating thread, by node id, each
+    /// once.
+    pub main: Vec<(NodeId, [u64; MAX_EVENTS])>,
+    /// Number of each event in the context itself on all other threads, by node id, each once.
+    pub other_threads: Vec<(NodeId, [u64; MAX_EVENTS])>,
+    /// Time in which the hardware events of all threads had no counter, because the kernel shared
+    /// the counters, in nanoseconds. Their numbers are estimates for this time.
+    pub uncounted_ns: u64,
+    /// Number of threads whose events were not counted, or not to their end.
+    pub uncounted_threads: u64,
 }
 
 /// Minimum duration of a long call: five sampling periods (PPoPP20, 5.3.2) of the default length.
@@ -455,6 +482,9 @@ pub struct ProcessProfile {
     /// Messages of all threads over the whole run, by node id and partner, each pair once.
     #[serde(default)]
     pub partners: Vec<PartnerValue>,
+    /// perf events of all threads over the whole run.
+    #[serde(default)]
+    pub counters: CounterProfile,
     /// Temporal context tree of the communicating thread; `None` if it was not built.
     pub course: Option<CourseProfile>,
     /// Clusters of the other threads.

@@ -16,6 +16,7 @@ use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
 use crate::books::{Books, Garbled, Sync};
+use crate::event_counts::Uncharged;
 use crate::place::{NOWHERE, Place};
 use crate::profile::LONG_CALL_NS;
 use crate::tree::{ROOT, RawId};
@@ -32,6 +33,8 @@ pub(crate) struct Replay {
     place: Place,
     slots: Vec<Option<Place>>,
     tallied: Vec<Tallied>,
+    /// Increments of perf events in the interval that is open.
+    uncharged: Uncharged,
     /// Context of the last sample, if it was outside wrapped calls and in this phase.
     sampled: Option<RawId>,
     /// The last timed record was a sample outside wrapped calls.
@@ -57,6 +60,7 @@ impl Replay {
             place: NOWHERE,
             slots: vec![None; MAX_SLOTS],
             tallied: Vec::new(),
+            uncharged: Uncharged::default(),
             sampled: None,
             after_sample: false,
             fresh: true,
@@ -117,6 +121,20 @@ impl Replay {
             return Ok(None);
         }
         self.lost = false;
+        if self.uncharged.is_none() || !record.is_timed() {
+            return self.replay(record, books);
+        }
+        books.events.begin();
+        let result = self.replay(record, books);
+        books.events.settle(&std::mem::take(&mut self.uncharged));
+        result
+    }
+
+    fn replay(
+        &mut self,
+        record: &Record<'_>,
+        books: &mut Books<'_>,
+    ) -> Result<Option<Sync>, Garbled> {
         match *record {
             Record::Slot { slot, stack } => {
                 let path = self.place.moved(stack, books)?;
@@ -126,6 +144,7 @@ impl Replay {
             Record::Partner { slot, messages } => {
                 books.partners.add(self.slot(slot).ok_or(Garbled)?, &messages);
             }
+            Record::Counts { in_call, counts } => self.uncharged.add(in_call, &counts),
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
                 self.sample(stamp, stack, entered, off_cpu, truncated, books)?;
             }
@@ -191,6 +210,7 @@ impl Replay {
         };
         let last = self.place;
         let from = self.since(end, books);
+        books.events.begin();
         let parts = self.pass(end, duration, books);
         match path {
             Some(path) => {
@@ -198,13 +218,14 @@ impl Replay {
                 let entry = end.saturating_sub(duration);
                 books.stand(path.node, kept, false, (from, entry, entry));
                 self.work_before(&parts, None, last.between(path, kept, books.tree), books);
-                books.spend(path.node, parts.inside, parts.call);
+                books.spend_inside(path.node, parts.inside, parts.call);
             }
             None => {
                 let context = books.tree.outside_calls(last.node);
                 self.work_before(&parts, None, (context, context), books);
             }
         }
+        books.events.settle(&std::mem::take(&mut self.uncharged));
         self.ended = true;
     }
 
@@ -241,7 +262,7 @@ impl Replay {
         match entered {
             Some(_) => {
                 self.work_before(&parts, off_cpu, between, books);
-                books.spend(place.node, parts.inside, parts.call);
+                books.spend_inside(place.node, parts.inside, parts.call);
                 self.sampled = None;
                 self.after_sample = false;
             }
@@ -306,7 +327,7 @@ impl Replay {
         books.leave(path.node, now);
         let between = self.place.between(path, kept, books.tree);
         self.work_before(&parts, off_cpu, between, books);
-        books.spend(path.node, parts.inside, parts.call);
+        books.spend_inside(path.node, parts.inside, parts.call);
         if parts.counted {
             books.account.call(path.node, u64::from(path.cut == 0), bytes);
             if duration >= books.rate.stamps(LONG_CALL_NS) {

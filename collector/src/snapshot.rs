@@ -10,12 +10,13 @@ use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::contexts::Contexts;
 use crate::course::{Keys, told};
+use crate::event_counts::{self, Increments, ProcessEvents};
 use crate::loops::loops;
 use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
-    self, ContextTree, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows,
-    LoopProfile, NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
+    self, ContextTree, CounterProfile, CourseKey, CourseProfile, CrewProfile, InstanceRow,
+    InstanceRows, LoopProfile, NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
 };
 use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
@@ -44,6 +45,8 @@ pub(crate) struct Run<'a> {
     pub(crate) groups: &'a IdMap<u32, Account>,
     /// Messages of all threads.
     pub(crate) partners: &'a PartnerValues,
+    /// perf events of all threads.
+    pub(crate) events: &'a ProcessEvents,
     /// The finished course of the communicating thread.
     pub(crate) course: Option<&'a Node>,
     /// Those of the others, clustered.
@@ -66,6 +69,7 @@ pub(crate) struct Picture {
     pub(crate) times: profile::TimeSeries,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
     pub(crate) partners: Vec<PartnerValue>,
+    pub(crate) counters: CounterProfile,
     pub(crate) course: Option<CourseProfile>,
     pub(crate) crew: CrewProfile,
     pub(crate) loops: Vec<LoopProfile>,
@@ -142,10 +146,14 @@ impl Values {
         }
     }
 
+    /// Returns the sampled work of each context, in stamps.
+    fn work(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        self.values.iter().map(|(node, value)| (*node, value.work))
+    }
+
     fn shares(&self, contexts: &Contexts<'_>, order: &[u32]) -> Shares {
         let rests: BTreeSet<NodeId> = self.rests.keys().copied().collect();
-        let worked = self.values.iter().map(|(node, value)| (*node, value.work));
-        let mut worked: Vec<(NodeId, u64)> = worked.collect();
+        let mut worked: Vec<(NodeId, u64)> = self.work().collect();
         worked.sort_unstable_by_key(|(node, _)| order[*node as usize]);
         Shares::new(contexts.nodes(), &rests, worked.into_iter())
     }
@@ -190,6 +198,7 @@ impl Run<'_> {
             phases.iter().map(|phase| phase.values.shares(&contexts, &order)).collect();
         let [rows, divisions] = [self.phases.rows(), self.phases.divisions()]
             .map(|rows| self.rows(rows, &shares, &numbers, &mut contexts, &order));
+        let counters = self.counters(&phases, &mut contexts);
         let mut partition = Partition { rate: self.rate, stamps: 0 };
         let phases: Vec<PhaseProfile> = phases
             .iter_mut()
@@ -238,6 +247,7 @@ impl Run<'_> {
             times,
             other_threads,
             partners,
+            counters,
             course,
             crew,
             loops,
@@ -380,6 +390,27 @@ impl Run<'_> {
             waited_ns: self.rate.ns(it.waited),
         };
         sums.into_iter().map(value).collect()
+    }
+
+    /// perf events by context.
+    fn counters(&self, phases: &[UserPhase], contexts: &mut Contexts<'_>) -> CounterProfile {
+        let work = phases.iter().flat_map(|phase| phase.values.work());
+        let main = self.events.main.by_user_context(work, contexts, Contexts::main);
+        let mut others: BTreeMap<NodeId, Increments> = BTreeMap::new();
+        let mut routines: Vec<_> = self.events.groups.iter().collect();
+        routines.sort_unstable_by_key(|(routine, _)| **routine);
+        for (routine, events) in routines {
+            let outside = |contexts: &mut Contexts<'_>| contexts.start_routine(*routine);
+            let mut values = Values::default();
+            if let Some(account) = self.groups.get(routine) {
+                values.add(account, contexts, outside);
+            }
+            for (node, increments) in events.by_user_context(values.work(), contexts, outside) {
+                event_counts::add(others.entry(node).or_default(), &increments);
+            }
+        }
+        let [main, other_threads] = [main, others].map(|sums| sums.into_iter().collect());
+        CounterProfile { main, other_threads, ..CounterProfile::default() }
     }
 
     /// Threads with the same start routine share out their rests together: they do the same work.

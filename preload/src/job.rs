@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use plimsoll_agent::counters::Event;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::process::{self, Config, Observed};
 use plimsoll_analysis::input::{Exchange, RankClock};
@@ -18,7 +19,7 @@ use plimsoll_comm::mpi::node::NodeRank;
 use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launch};
 use plimsoll_report::output::{LocalTime, job_id};
-use plimsoll_summary::settings::{ClockChoice, MarksChoice, Settings};
+use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings};
 use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::REGIONS;
@@ -289,6 +290,10 @@ pub fn pause(pause: bool) {
     }
 }
 
+fn event(EventChoice { name, kind, config }: &EventChoice) -> Event {
+    Event { name: name.clone(), kind: *kind, config: *config }
+}
+
 /// Starts to observe this process: sampling, the collector, the spool and the threads.
 pub fn begin(settings: Settings) {
     let clock = match settings.clock {
@@ -304,6 +309,7 @@ pub fn begin(settings: Settings) {
             MarksChoice::Verify => Marks::Verify,
         },
         regions: settings.regions,
+        events: settings.events.iter().map(event).collect(),
         sigaction: signals::real_sigaction,
     };
     let rules = labels::read_at_start(&settings);

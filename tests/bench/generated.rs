@@ -228,6 +228,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         times: run.times,
         other_threads: Vec::new(),
         partners: Vec::new(),
+        counters: Default::default(),
         course: Some(course),
         crew: Default::default(),
         loops: vec![LoopProfile {

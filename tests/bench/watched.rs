@@ -27,6 +27,7 @@ pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
         clock: ClockKind::Cpu,
         marks,
         regions: true,
+        events: Vec::new(),
         sigaction: libc::sigaction,
     };
     process::start(&config).unwrap_or_else(|error| panic!("{error}"))

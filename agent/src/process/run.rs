@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{ALIVE, Observed};
+use crate::counters;
 use crate::regions::{discard_tallies, flush_partners, flush_tallies};
 use crate::thread::ThreadBlock;
 use crate::{sampler, tls, tracer};
@@ -37,6 +38,7 @@ impl Observed {
         self.with_thread(|state| {
             self.header().main_thread.store(state.index, Ordering::Release);
             discard_tallies(state);
+            counters::discard(state);
             let thread = &state.area().thread;
             thread.syncs.store(0, Ordering::Relaxed);
             thread.synced.store(0, Ordering::Relaxed);
@@ -54,6 +56,7 @@ impl Observed {
             if !at_last_record {
                 flush_tallies(state);
                 flush_partners(state);
+                counters::write(self, state, stamp_now(), false);
             }
             state.muted = true;
             state.stream.last_stamp()
@@ -94,7 +97,13 @@ impl Observed {
             flush_tallies(state);
             state.paused = pause;
             self.enable_timer(!pause);
-            let stamp = state.stream.stamp(stamp_now());
+            let now = stamp_now();
+            if pause {
+                counters::write(self, state, now, false);
+            } else {
+                counters::discard(state);
+            }
+            let stamp = state.stream.stamp(now);
             let fitted = state.stream.write(&if pause {
                 Record::Pause { stamp }
             } else {

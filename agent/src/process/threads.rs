@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use super::Observed;
 use crate::cfi::CfiScratch;
+use crate::counters::{self, Counters};
 use crate::offcpu::OffCpuClock;
 use crate::regions::{RegionTable, flush_partners, flush_tallies};
 use crate::room::with_room_on;
@@ -110,6 +111,7 @@ impl Observed {
             (&raw mut (*state).cache).write(RuleCache::new_in());
             (&raw mut (*state).scratch).write(CfiScratch::default());
             (&raw mut (*state).off_cpu).write(OffCpuClock::new());
+            (&raw mut (*state).counters).write(Counters::NONE);
             RegionTable::begin(&raw mut (*state).regions);
             StartedRequests::begin(&raw mut (*state).requests);
             &mut *state
@@ -122,6 +124,7 @@ impl Observed {
         } else {
             thread.start_routine.store(self.intern(state, start_routine), Ordering::Relaxed);
         }
+        self.count_events(state);
         thread.generation.fetch_add(1, Ordering::Relaxed);
         thread.state.store(ThreadState::Live as u32, Ordering::Release);
         header.threads.fetch_max(index as u32 + 1, Ordering::Release);
@@ -176,7 +179,10 @@ impl Observed {
             }
             flush_tallies(state);
             flush_partners(state);
-            let form = state.stream.stamp(stamp_now());
+            let now = stamp_now();
+            counters::write(self, state, now, false);
+            counters::close(state, &self.descriptors);
+            let form = state.stream.stamp(now);
             let _ = state.stream.write(&Record::End { stamp: form });
             state.area().thread.state.store(ThreadState::Ended as u32, Ordering::Release);
             state.index

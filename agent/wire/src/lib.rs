@@ -18,6 +18,7 @@
 
 pub mod clock;
 pub mod doorbell;
+pub mod increments;
 pub mod record;
 pub mod ring;
 pub mod segment;

@@ -26,10 +26,11 @@ mod tests;
 pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 
+use crate::increments::{Counts, MAX_EVENTS};
 use crate::sync::Sync;
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Right shift from time stamp counter ticks to stamps: a stamp is about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
@@ -40,6 +41,7 @@ pub const MAX_DEPTH: usize = 512;
 
 /// Largest encoded record, in bytes.
 pub const MAX_RECORD_BYTES: usize = 16 + 10 * 8 + 5 * MAX_DEPTH;
+const _: () = assert!(MAX_RECORD_BYTES >= 2 + 10 * (MAX_EVENTS + 1));
 
 const SAMPLE: u8 = 1;
 const SLOT: u8 = 2;
@@ -79,6 +81,10 @@ const SYNC: u8 = 0x20;
 const BYTES: u8 = 0x10;
 /// Flag of a slot's tag: messages of a partner, not a call path.
 const PARTNER: u8 = 0x10;
+/// Flag of a slot's tag: increments of perf events, not a call path.
+const COUNTS: u8 = 0x20;
+/// Flag of a tag with [`COUNTS`]: the increments are those in the open wrapped call.
+const IN_CALL: u8 = 0x40;
 
 /// CPU time and run-queue delay since the thread's previous reading of its CPU clock. In the rest
 /// of the interval the thread was blocked.
@@ -194,6 +200,15 @@ pub enum Record<'a> {
         /// Totals of the messages.
         messages: PartnerMessages,
     },
+    /// Increments of the thread's perf events in the interval that the next timed record closes,
+    /// since the previous such record.
+    Counts {
+        /// Whether they were counted in the wrapped call at the end of the interval, rather than
+        /// before it.
+        in_call: bool,
+        /// The increments.
+        counts: Counts,
+    },
     /// A wrapped call returned that lasted a period or more, was sampled, or synchronised ranks.
     /// The path of the call becomes the current stack.
     Exit {
@@ -256,7 +271,11 @@ impl Record<'_> {
     pub fn is_timed(&self) -> bool {
         !matches!(
             self,
-            Self::Slot { .. } | Self::Tally { .. } | Self::Partner { .. } | Self::Lost { .. }
+            Self::Slot { .. }
+                | Self::Tally { .. }
+                | Self::Partner { .. }
+                | Self::Counts { .. }
+                | Self::Lost { .. }
         )
     }
 }

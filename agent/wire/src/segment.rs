@@ -16,6 +16,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::doorbell::Doorbell;
+use crate::increments::{EventEntry, MAX_EVENTS};
 
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
@@ -146,6 +147,10 @@ pub struct Process {
     pub unseen_threads: AtomicU32,
     /// Bits of [`crate::sync::unfollowed`] for what the process does not follow.
     pub unfollowed: AtomicU32,
+    /// perf events that the threads count; unused entries come last.
+    pub events: [EventEntry; MAX_EVENTS],
+    /// Number of threads whose events are not counted, or not to their end.
+    pub uncounted_threads: AtomicU32,
 }
 
 /// A loaded module.

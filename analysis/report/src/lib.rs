@@ -3,6 +3,7 @@
 //! Texts are plain ASCII, so that they survive terminals, batch logs and mail.
 
 mod brief;
+mod counter_lines;
 mod files;
 mod html_page;
 mod loops;

@@ -1,5 +1,6 @@
 //! The text summary: the verdict first, the whole summary on one screen.
 
+use super::counter_lines::counters;
 use super::loops::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
@@ -17,7 +18,7 @@ const TREE_LINES: usize = 14;
 /// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
 /// Line limit of paragraphs that are never cut off: more than the longest advice has.
-pub(crate) const WHOLE: usize = 12;
+const WHOLE: usize = 12;
 
 /// Returns the text summary.
 pub fn text(summary: &Summary) -> String {
@@ -256,6 +257,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     }
     if let Some(clusters) = thread_clusters(summary) {
         page.paragraph("Threads    ", &clusters, 3);
+    }
+    if let Some(counters) = counters(summary) {
+        page.paragraph("Counters   ", &counters, 3);
     }
     page.paragraph("Measured   ", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cores;
+mod counters;
 mod crews;
 mod groups;
 mod job;
@@ -9,7 +10,6 @@ mod loop_shares;
 mod partners;
 mod parts;
 mod patterns;
-mod places;
 mod rules;
 mod thresholds;
 mod transfers;

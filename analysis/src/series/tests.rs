@@ -190,6 +190,7 @@ impl Sampled {
             times: Default::default(),
             other_threads: Vec::new(),
             partners: Vec::new(),
+            counters: Default::default(),
             course: None,
             crew: Default::default(),
             loops: Vec::new(),

@@ -10,6 +10,8 @@
 
 #![deny(unsafe_code)]
 
+mod counted;
+pub mod derived_metric;
 pub mod error;
 pub mod glob;
 pub mod label;
@@ -31,6 +33,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use counted::{
+    ContextCounters, CountStatistics, CountedEvent, Counters, EventStatistics, MetricValues,
+    RunMetric,
+};
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom, When, WhenKind};
 pub use rank_matrix::{Communication, Matrix, Origin, Untold, WaitsFor};
 pub use run::{
@@ -101,6 +107,9 @@ pub struct Summary {
     /// Communication between ranks.
     #[serde(default)]
     pub communication: Communication,
+    /// perf events (PLIMSOLL_COUNTERS) and metrics derived from them (PLIMSOLL_METRICS).
+    #[serde(default, skip_serializing_if = "Counters::is_empty")]
+    pub counters: Counters,
     /// All calling contexts.
     pub tree: Tree,
     /// The numbers that decided the verdicts of this run, by name; empty in files of earlier versions.

@@ -3,6 +3,7 @@
 //! The preloaded library reads them before `main`: nothing here starts a thread, panics, or needs
 //! more than an allocator.
 
+mod event_names;
 pub mod quantity;
 mod rank_filter;
 mod table;
@@ -13,12 +14,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::glob::Glob;
+pub use event_names::{EventChoice, MAX_EVENTS};
 pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 pub use rank_filter::RankFilter;
 use table::Reading;
 pub use table::{
-    LABELS, LIBRARY, MAX_PERIOD_NS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS, ROOT_PID,
-    State, TABLE, Variable,
+    LABELS, LIBRARY, MAX_PERIOD_NS, METRICS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS,
+    ROOT_PID, State, TABLE, Variable,
 };
 pub use warning::Warning;
 
@@ -87,6 +89,11 @@ pub struct Settings {
     pub labels: Option<PathBuf>,
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
+    /// perf events to count.
+    pub events: Vec<EventChoice>,
+    /// Valid definitions of derived metrics: see
+    /// [`crate::derived_metric`].
+    pub metrics: Option<String>,
     /// Whether return addresses are marked.
     pub marks: MarksChoice,
     /// Programs to watch; empty: all.
@@ -118,6 +125,8 @@ impl Default for Settings {
             trace: Trace::Clusters,
             labels: None,
             regions: true,
+            events: Vec::new(),
+            metrics: None,
             marks: MarksChoice::On,
             include: Vec::new(),
             exclude: Vec::new(),
@@ -171,6 +180,9 @@ impl Settings {
             Reading::Taken => (shown, None),
             Reading::Unreadable => {
                 return Some(Warning::Unreadable { variable, value: shown });
+            }
+            Reading::Wrong { reason } => {
+                return Some(Warning::Wrong { variable, value: shown, reason });
             }
             Reading::Replaced { used, reason } => {
                 (used.clone(), Some(Warning::Replaced { variable, value: shown, used, reason }))

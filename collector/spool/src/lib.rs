@@ -78,7 +78,7 @@ pub use reader::{Cause, Damage, Frame, SpoolReader, Step, Walk};
 pub use writer::{Restart, SpoolCounts, SpoolWriter};
 
 /// Version of the format. It has only grown since the first, so that older files are read as well.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Bytes of the preamble.
 const PREAMBLE_BYTES: usize = 16;

@@ -71,7 +71,7 @@ impl Standing {
             }
             Record::End { stamp } => self.timed(stamp),
             Record::Lost { .. } => self.forget(),
-            Record::Tally { .. } | Record::Partner { .. } => {}
+            Record::Tally { .. } | Record::Partner { .. } | Record::Counts { .. } => {}
         }
     }
 

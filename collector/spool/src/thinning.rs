@@ -108,7 +108,9 @@ impl Thinning {
                 self.merge_exit(record, stamps, &mut keep);
             }
             Record::Slot { slot, stack } => self.merge_slot(slot, stack, &mut keep),
-            Record::Tally { .. } | Record::Partner { .. } => keep(record, 0),
+            Record::Tally { .. } | Record::Partner { .. } | Record::Counts { .. } => {
+                keep(record, 0);
+            }
             _ => {
                 self.release(&mut keep);
                 keep(record, 0);

@@ -1,10 +1,11 @@
 //! Decoder of records, from untrusted bytes.
 
 use super::{
-    BYTES, COUNT_ESCAPE, Delta, END, EXIT, IN_REGION, LOST, MAX_DEPTH, OFF_CPU, OFF_CPU_SHIFT,
-    OffCpu, PARTNER, PAUSE, PartnerMessages, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp,
-    TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, MAX_DEPTH, OFF_CPU,
+    OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, PartnerMessages, RESUME, RESYNC, Record, SAMPLE, SLOT,
+    SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
+use crate::increments::Counts;
 use crate::sync::{Part, Sync};
 
 /// Reason why a stream could not be decoded further.
@@ -90,6 +91,16 @@ impl Cursor<'_> {
         Ok(Sync { part, index })
     }
 
+    fn counts(&mut self) -> Result<Counts, DecodeError> {
+        let mut counts = Counts::NONE;
+        let used = usize::from(self.byte()?);
+        for value in counts.values.get_mut(..used).ok_or(DecodeError::Overflow)? {
+            *value = self.varint()?;
+        }
+        counts.uncounted_ns = self.varint()?;
+        Ok(counts)
+    }
+
     fn stamp(&mut self, tag: u8) -> Result<Stamp, DecodeError> {
         let value = self.varint()?;
         Ok(if tag & RESYNC != 0 { Stamp::Resync(value) } else { Stamp::Delta(value) })
@@ -135,6 +146,9 @@ impl Decoder {
                     waited: cursor.varint()?,
                 };
                 Record::Partner { slot, messages }
+            }
+            SLOT if tag & COUNTS != 0 => {
+                Record::Counts { in_call: tag & IN_CALL != 0, counts: cursor.counts()? }
             }
             SLOT => {
                 let slot = cursor.small()?;

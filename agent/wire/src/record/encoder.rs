@@ -2,10 +2,11 @@
 
 use super::PartnerMessages;
 use super::{
-    BYTES, COUNT_ESCAPE, Delta, END, EXIT, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, OffCpu,
-    PARTNER, PAUSE, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED,
-    TICK_DROPPED, TRUNCATED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, OFF_CPU,
+    OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp,
+    TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
+use crate::increments::Counts;
 use crate::sync::Sync;
 
 /// Writes records into a fixed buffer. Never allocates; a record that does not fit is an error
@@ -93,6 +94,16 @@ impl<'b> Encoder<'b> {
         }
     }
 
+    /// Writes the increments up to the last one that is not 0.
+    fn counts(&mut self, counts: &Counts) {
+        let used = counts.values.iter().rposition(|value| *value > 0).map_or(0, |last| last + 1);
+        self.byte(used as u8);
+        for value in &counts.values[..used] {
+            self.varint(*value);
+        }
+        self.varint(counts.uncounted_ns);
+    }
+
     /// Appends a record and returns the encoded bytes of all so far, or `None` if the buffer is
     /// too small, in which case its content is meaningless.
     pub fn put(&mut self, record: &Record<'_>) -> Option<&[u8]> {
@@ -130,6 +141,10 @@ impl<'b> Encoder<'b> {
                 for value in [slot.into(), partner.into(), sent, bytes, received, waited] {
                     self.varint(value);
                 }
+            }
+            Record::Counts { in_call, counts } => {
+                self.byte(SLOT | COUNTS | flag(in_call, IN_CALL));
+                self.counts(&counts);
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 let flags = flag(sync.is_some(), SYNC)

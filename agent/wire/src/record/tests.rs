@@ -32,10 +32,15 @@ proptest! {
         sum in any::<u64>(), bytes in any::<u64>(),
         truncated in any::<bool>(),
         delay in any::<i8>(),
+        values in any::<[u64; MAX_EVENTS]>(),
+        used in 0..=MAX_EVENTS,
     ) {
         let [slot, dropped, kept, count] = numbers;
         let stack = Delta { dropped, added: &added };
+        let mut counts = Counts { values: [0; MAX_EVENTS], uncounted_ns: bytes };
+        counts.values[..used].copy_from_slice(&values[..used]);
         let records = [
+            Record::Counts { in_call: truncated, counts },
             Record::Sample { stamp, stack, entered, off_cpu, truncated },
             Record::Tick { delay, stack },
             Record::Tick { delay, stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] } },

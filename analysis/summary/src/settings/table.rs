@@ -4,9 +4,11 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path;
 
+use super::event_names::parse_events;
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
 use super::{ClockChoice, Formats, MarksChoice, Settings, Trace};
+use crate::derived_metric::DerivedMetric;
 use crate::glob::Glob;
 use crate::output;
 
@@ -27,6 +29,8 @@ pub(super) enum Reading {
     Taken,
     /// The value cannot be parsed; the default stays in effect.
     Unreadable,
+    /// The value cannot be parsed for this reason; the default stays in effect.
+    Wrong { reason: String },
     /// Another value is in effect.
     Replaced { used: String, reason: &'static str },
 }
@@ -77,6 +81,8 @@ pub const MAX_PERIOD_NS: u64 = 10_000_000_000;
 /// Minimum memory per rank, in bytes: the smallest ring and a small context tree.
 pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
+/// Name of the variable with derived metrics.
+pub const METRICS: &str = "PLIMSOLL_METRICS";
 /// Name of the variable with the file of label rules.
 pub const LABELS: &str = "PLIMSOLL_LABELS";
 /// Name of the variable with the ranks to watch.
@@ -90,7 +96,7 @@ const BOOLEAN: &str = "on or off (also 1/0, true/false, yes/no)";
 const GLOBS: &str = "program names separated by commas, with * ? [a-z]";
 
 /// All variables.
-pub static TABLE: [Variable; 18] = [
+pub static TABLE: [Variable; 19] = [
     Variable {
         name: "PLIMSOLL_PERIOD",
         default: "4ms",
@@ -163,9 +169,28 @@ pub static TABLE: [Variable; 18] = [
         default: "",
         placeholder: "LIST",
         meaning: "Perf events per call path: cycles, instructions, cache-misses, page-faults, ...",
-        expected: "a list of perf events, separated by commas",
-        state: State::NotYet,
-        read: nothing,
+        expected: "at most 8 perf events, separated by commas, such as cycles,instructions,page-faults \
+                   (names as in `perf list`, or rNNNN)",
+        state: State::Implemented,
+        read: read_counters,
+    },
+    Variable {
+        name: METRICS,
+        default: "",
+        placeholder: "LIST",
+        meaning: "Metrics derived from the counters: `ipc = instructions / cycles; ...`",
+        expected: "definitions such as `ipc = instructions / cycles`, separated by semicolons",
+        state: State::Implemented,
+        read: |settings, value| {
+            let value = value.to_string_lossy();
+            match DerivedMetric::parse_list(&value) {
+                Ok(_) => {
+                    settings.metrics = Some(value.into_owned());
+                    Reading::Taken
+                }
+                Err(reason) => Reading::Wrong { reason },
+            }
+        },
     },
     Variable {
         name: "PLIMSOLL_THREADS",
@@ -372,6 +397,16 @@ fn read_formats(settings: &mut Settings, value: &OsStr) -> Reading {
     }
     settings.formats = formats;
     Reading::Taken
+}
+
+fn read_counters(settings: &mut Settings, value: &OsStr) -> Reading {
+    match parse_events(&value.to_string_lossy()) {
+        Ok(events) => {
+            settings.events = events;
+            Reading::Taken
+        }
+        Err(reason) => Reading::Wrong { reason },
+    }
 }
 
 fn globs(value: &OsStr) -> Vec<Glob> {

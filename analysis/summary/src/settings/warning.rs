@@ -22,6 +22,15 @@ pub enum Warning {
         /// The value.
         value: String,
     },
+    /// The value cannot be parsed for a reason that can be named; the default is in effect.
+    Wrong {
+        /// The variable.
+        variable: &'static Variable,
+        /// The value.
+        value: String,
+        /// The reason, a sentence without its end.
+        reason: String,
+    },
     /// Another value is in effect.
     Replaced {
         /// The variable.
@@ -61,6 +70,11 @@ impl fmt::Display for Warning {
                     format!("the default {default} is used")
                 };
                 write!(formatter, "{name}={value} cannot be read: expected {expected}; {instead}.")
+            }
+            Self::Wrong { variable, value, reason } => {
+                let Variable { name, expected, .. } = variable;
+                let (value, reason) = (excerpt(value), excerpt(reason));
+                write!(formatter, "{name}={value} is ignored: {reason}; expected {expected}.")
             }
             Self::Replaced { variable, value, used, reason } => {
                 let (name, value, used) = (variable.name, excerpt(value), excerpt(used));

@@ -115,6 +115,7 @@ pub fn minimal() -> Summary {
         timeline: SideFile::default(),
         communication: Default::default(),
         per_rank: SideFile::default(),
+        counters: Default::default(),
         tree: Tree::default(),
         thresholds: BTreeMap::from([
             ("min_run_periods".to_owned(), 25.0),
@@ -242,8 +243,6 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         symptom,
         causes: vec![],
         waits_for: vec![],
-        node: None,
-        factor: None,
         origin: None,
     }
 }
@@ -454,10 +453,44 @@ pub fn overfull() -> Summary {
     summary
 }
 
+fn counters() -> Counters {
+    let count = |sum: f64| CountStatistics {
+        sum,
+        mean: sum / 4.0,
+        min: 0.0,
+        max: sum,
+        stddev: 2.0,
+        ranks: 2,
+    };
+    let cycles = EventStatistics { inclusive: count(40.0), exclusive: count(20.0) };
+    let ipc = MetricValues { inclusive: Some(0.5), exclusive: None };
+    Counters {
+        events: vec![CountedEvent {
+            name: "cycles".into(),
+            total: Some(40.0),
+            ranks: "0-1".into(),
+            refused: Some("this machine has no such hardware counter (rank 2-3)".into()),
+        }],
+        metrics: vec![RunMetric {
+            name: "ipc".into(),
+            expression: "instructions / cycles".into(),
+            value: Some(0.5),
+        }],
+        estimated_s: 0.5,
+        uncounted_threads: 1,
+        contexts: vec![ContextCounters {
+            node: 0,
+            events: [("cycles".into(), cycles)].into(),
+            metrics: [("ipc".into(), ipc)].into(),
+        }],
+    }
+}
+
 /// Every key filled.
 pub fn maximal() -> Summary {
     let mut summary = imbalance();
     summary.efficiency.windows = balanced().efficiency.windows;
+    summary.counters = counters();
     let path = summary.tree.path(5);
     summary.collection.marks.off_reason = Some("a shadow stack is in use".into());
     summary.collection.memory = Some(Memory {
@@ -477,7 +510,6 @@ pub fn maximal() -> Summary {
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
-        (loss.node, loss.factor) = (Some("node2".into()), Some(1.5));
         loss.origin = Some(Origin { ranks: "12".into(), node: Some(3), share: 0.87 });
     }
     summary.communication.matrix = Some(Matrix {

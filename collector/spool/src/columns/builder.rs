@@ -1,5 +1,6 @@
 //! Records in, columns out.
 
+use plimsoll_wire::increments::Counts;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync::Sync;
 
@@ -7,9 +8,9 @@ use super::super::error::PayloadError;
 use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
 use super::{
-    COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
-    PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED,
-    TICK_DROPPED, TRUNCATED, ids,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU,
+    OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY,
+    TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TRUNCATED, ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -121,6 +122,10 @@ impl Builder {
                 for number in [slot.into(), partner.into(), sent, bytes, received, waited] {
                     self.put(Column::Partners, number);
                 }
+            }
+            Record::Counts { in_call, counts } => {
+                self.shape(if in_call { COUNTS_IN_CALL } else { COUNTS });
+                self.counts(&counts);
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 let (kind, is_sync) = match sync {
@@ -237,6 +242,15 @@ impl Builder {
                 self.put(Column::PartRanks, u64::from(part.ranks));
             }
         }
+    }
+
+    fn counts(&mut self, counts: &Counts) {
+        let used = counts.values.iter().rposition(|value| *value > 0).map_or(0, |last| last + 1);
+        self.put(Column::Events, used as u64);
+        for value in &counts.values[..used] {
+            self.put(Column::Events, *value);
+        }
+        self.put(Column::Events, counts.uncounted_ns);
     }
 
     fn numbers_of_frames(&mut self, stack: Delta<'_>) {

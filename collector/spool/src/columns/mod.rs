@@ -72,6 +72,9 @@ const LOST: u8 = SLOT + 1;
 const PART_EXIT: u8 = LOST + 1;
 /// Messages of a partner.
 const PARTNER: u8 = PART_EXIT + 8;
+/// Increments of perf events: before a wrapped call, and in it.
+const COUNTS: u8 = PARTNER + 1;
+const COUNTS_IN_CALL: u8 = COUNTS + 1;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;
@@ -151,8 +154,10 @@ enum Column {
     PartRanks,
     /// Messages of partners: all numbers of such a record, one behind the other.
     Partners,
+    /// Increments of perf events: how many numbers follow, and these.
+    Events,
 }
 
 /// Number of columns.
-const COLUMNS: usize = Column::Partners as usize + 1;
+const COLUMNS: usize = Column::Events as usize + 1;
 const _: () = assert!(COLUMNS <= 32);

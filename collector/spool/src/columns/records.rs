@@ -1,5 +1,6 @@
 //! Columns in, records out.
 
+use plimsoll_wire::increments::Counts;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync::{Part, Sync};
 
@@ -7,9 +8,9 @@ use super::super::error::PayloadError;
 use super::super::numbers::{Cursor, unfold};
 use super::ids::Ids;
 use super::{
-    COLUMNS, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT,
-    PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY, TALLY_BYTES, TICK_ADDED,
-    TICK_DROPPED, TICKS, TRUNCATED,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU,
+    OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY,
+    TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TICKS, TRUNCATED,
 };
 
 /// Reads the records of one payload.
@@ -156,6 +157,8 @@ impl<'a> Records<'a> {
             LOST => Record::Lost { records: self.long(Column::Lost)? },
             PART_EXIT..PARTNER => self.exit(shape - PART_EXIT, true)?,
             PARTNER => self.partner()?,
+            COUNTS => Record::Counts { in_call: false, counts: self.counts()? },
+            COUNTS_IN_CALL => Record::Counts { in_call: true, counts: self.counts()? },
             _ => return Err(PayloadError::UnknownShape(shape)),
         })
     }
@@ -205,6 +208,16 @@ impl<'a> Records<'a> {
             waited: self.long(Column::Partners)?,
         };
         Ok(Record::Partner { slot, messages })
+    }
+
+    fn counts(&mut self) -> Result<Counts, PayloadError> {
+        let mut counts = Counts::NONE;
+        let used = self.short(Column::Events)? as usize;
+        for value in counts.values.get_mut(..used).ok_or(PayloadError::Overflow)? {
+            *value = self.column(Column::Events).long()?;
+        }
+        counts.uncounted_ns = self.long(Column::Events)?;
+        Ok(counts)
     }
 
     fn stop(&mut self, flags: u8) -> Result<Stamp, PayloadError> {

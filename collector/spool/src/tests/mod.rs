@@ -7,6 +7,7 @@ mod measure;
 mod programs;
 mod thinning;
 
+use plimsoll_wire::increments::{Counts, MAX_EVENTS};
 use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync::{Part, Sync};
 use proptest::prelude::*;
@@ -35,6 +36,7 @@ impl Owned {
             Record::Slot { slot, stack } => Record::Slot { slot, stack: owned(stack) },
             Record::Tally { slot, count, sum, bytes } => Record::Tally { slot, count, sum, bytes },
             Record::Partner { slot, messages } => Record::Partner { slot, messages },
+            Record::Counts { in_call, counts } => Record::Counts { in_call, counts },
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
             }
@@ -128,6 +130,13 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
                 slot,
                 messages: PartnerMessages { partner, sent, bytes, received, waited },
             })
+        ),
+        1 => (any::<bool>(), prop::collection::vec(number(), 0..=MAX_EVENTS), number()).prop_map(
+            move |(in_call, values, uncounted_ns)| {
+                let mut counts = Counts { uncounted_ns, ..Counts::NONE };
+                counts.values[..values.len()].copy_from_slice(&values);
+                without(Record::Counts { in_call, counts })
+            }
         ),
         2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
             move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(
