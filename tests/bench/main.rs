@@ -22,6 +22,7 @@ mod spools;
 mod statistics;
 mod structure;
 mod watched;
+mod what_if;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -61,6 +62,7 @@ const PARTS: &[&str] = &[
     "start",
     "threads",
     "compare",
+    "whatif",
 ];
 
 /// Measures the rows of a part; `quick` measures just enough to show that the part works.
@@ -87,6 +89,7 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "loops" => structure::memory_rows(choose(5, 1500) as u32),
         "start" => life::rows(choose(2, 40)),
         "compare" => large_runs::rows(choose(1000, 100_000) as u32),
+        "whatif" => what_if::rows(choose(1, 3), quick),
         "threads" => life::thread_rows(choose(20, 5000) as u32, choose(1, 10)),
         _ => {
             let Some((kind, Ok(number))) =
