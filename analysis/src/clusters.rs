@@ -16,8 +16,8 @@ use std::ops::Deref;
 
 use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
 use plimsoll_trees::{
-    Cluster, ControlFlow, Key, MemberSet, Node, Pruned, Terms, merge_sets, most_clusters, prune_to,
-    ratio, separations,
+    Cluster, ControlFlow, InstanceSample, Key, MemberSet, Node, Pruned, Terms, merge_sets,
+    most_clusters, prune_to, ratio, separations,
 };
 use serde::{Deserialize, Serialize};
 
@@ -138,7 +138,11 @@ impl Clusters {
             keys.iter().map(key).map(Some).collect()
         };
         let members = MemberRanks(RankSet::from_iter([rank]));
-        let one = |course| Cluster { members: members.clone(), tree: renumbered(course, &keys) };
+        let one = |course| Cluster {
+            members: members.clone(),
+            tree: renumbered(course, &keys),
+            instances: InstanceSample::default(),
+        };
         let courses = courses.into_iter().map(one).collect();
         self.courses = most;
         self.insert(Block { first: rank, level: 0 }, courses);
@@ -158,6 +162,7 @@ impl Clusters {
             let ours = clusters.into_iter().map(|cluster| Cluster {
                 tree: renumbered(&cluster.tree, &keys),
                 members: cluster.members,
+                instances: InstanceSample::default(),
             });
             self.insert(block, ours.collect());
         }

@@ -23,6 +23,7 @@ pub mod deaths;
 pub mod delays;
 pub mod diagnose;
 pub mod digest;
+pub mod distinctions;
 pub mod divisions;
 pub mod finding;
 pub mod frames;

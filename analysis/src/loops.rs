@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{LoopProfile, NodeId, ProcessProfile};
-use plimsoll_trees::Members;
+use plimsoll_collector::profile::{LoopCluster, LoopProfile, NodeId, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::ranks::RankSet;
@@ -40,8 +39,8 @@ pub struct Longest {
     /// Number of calls at one place of the loop's own code, or at all copies of that place; `None`
     /// without wrapped calls there.
     pub calls: Option<u64>,
-    /// Clusters of similar iterations: members, number of iterations, time in nanoseconds.
-    pub clusters: Vec<(Members, u64, u64)>,
+    /// Clusters of similar iterations.
+    pub clusters: Vec<LoopCluster>,
 }
 
 /// Loops of all ranks combined so far.
@@ -58,13 +57,16 @@ impl Loops {
         for it in &profile.loops {
             let Some(node) = places[it.node as usize] else { continue };
             let calls = calls.get(&it.node).copied();
-            self.take(node, LoopTotals::of_rank(rank, it, calls));
+            let mut totals = LoopTotals::of_rank(rank, it, calls);
+            totals.longest.renumber(|node| places[node as usize]);
+            self.take(node, totals);
         }
     }
 
     /// Adds the loops of other ranks. `places` holds the canonical node of each of their contexts.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
-        for (node, totals) in other.by_node {
+        for (node, mut totals) in other.by_node {
+            totals.longest.renumber(|node| Some(places[node as usize]));
             self.take(places[node as usize], totals);
         }
     }
@@ -78,6 +80,16 @@ impl Loops {
 
     fn take(&mut self, node: NodeId, totals: LoopTotals) {
         self.by_node.entry(node).or_default().combine(totals);
+    }
+}
+
+impl Longest {
+    /// Gives contexts their numbers in another tree, and drops those that are not in the tree.
+    fn renumber(&mut self, place: impl Fn(NodeId) -> Option<NodeId>) {
+        for cluster in &mut self.clusters {
+            cluster.contexts.retain_mut(|(node, _)| place(*node).map(|at| *node = at).is_some());
+            cluster.slices.retain_mut(|it| place(it.node).map(|at| it.node = at).is_some());
+        }
     }
 }
 

@@ -134,6 +134,12 @@ pub const NOISE_FRACTION: f64 = 0.01;
 /// the sum is far larger, the imbalances even each other out. In ICS18's segments the ratio is at
 /// most 3 % where the authors call it low or modest, and 100 % where they call it high.
 pub const MIN_SEGMENT_SYNC_FRACTION: f64 = 0.1;
+/// Minimum difference of a context between the iterations of a cluster and all others, as a
+/// fraction of the longer iteration, for the context to distinguish the cluster.
+pub const MIN_DISTINCTION_FRACTION: f64 = 0.1;
+/// Maximum time of a context in some iterations, as a fraction of its time in the others, for the
+/// context to be absent from them.
+pub const ABSENT_FRACTION: f64 = 0.1;
 
 /// The thresholds that decided the verdicts of a run, by name. Fractions and factors have no unit;
 /// `_ns`, `_s` and `_bytes` stand in the names.
@@ -183,6 +189,8 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("balanced_ratio", BALANCED_RATIO),
         ("noise_fraction", NOISE_FRACTION),
         ("min_segment_sync_fraction", MIN_SEGMENT_SYNC_FRACTION),
+        ("min_distinction_fraction", MIN_DISTINCTION_FRACTION),
+        ("absent_fraction", ABSENT_FRACTION),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))

@@ -36,6 +36,8 @@ mod event_counts;
 mod facts;
 mod glance;
 mod history;
+mod loop_profile;
+mod loop_slices;
 mod loops;
 mod pace;
 mod partner_values;

@@ -4,12 +4,13 @@
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
 
+pub use crate::loop_profile::{LoopCluster, LoopProfile, LoopSlice};
 pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_wire::sync::level as instance_level;
 use serde::{Deserialize, Serialize};
 
-use plimsoll_trees::{self as clusters, Members};
+use plimsoll_trees as clusters;
 
 /// What a frame stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -216,29 +217,6 @@ pub struct InstanceRows {
     pub level: u32,
     /// By ascending index.
     pub rows: Vec<InstanceRow>,
-}
-
-/// A loop in one calling context, and its iterations as far as samples tell them apart (ICS18,
-/// 3.2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoopProfile {
-    /// Context of the loop.
-    pub node: NodeId,
-    /// Number of times that the loop was entered.
-    pub executions: u64,
-    /// Wall time of all executions.
-    pub duration_ns: u64,
-    /// Number of iterations of all executions.
-    pub accepted: u64,
-    /// Number of candidates, in all executions, that were too short to be iterations.
-    pub rejected: u64,
-    /// Number of consecutive iterations in each entry of `durations`.
-    pub stride: u64,
-    /// Wall time and number of iterations of each entry, by iteration order, over all executions.
-    pub durations: Vec<(u64, u64)>,
-    /// Clusters of similar iterations: iteration numbers, number of iterations in all executions,
-    /// and their wall time in nanoseconds.
-    pub clusters: Vec<(Members, u64, u64)>,
 }
 
 /// Meaning of a key in a temporal context tree.

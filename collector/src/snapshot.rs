@@ -282,7 +282,8 @@ impl Run<'_> {
     fn crew(&self, contexts: &mut Contexts<'_>) -> CrewProfile {
         let (trees, keys) = self.told(self.crew.iter().map(|cluster| &cluster.tree), contexts);
         let members = self.crew.iter().map(|cluster| cluster.members.clone());
-        let clusters = members.zip(trees).map(|(members, tree)| Cluster { members, tree });
+        let cluster = |(members, tree)| Cluster { members, tree, instances: Default::default() };
+        let clusters = members.zip(trees).map(cluster);
         CrewProfile { clusters: clusters.collect(), keys }
     }
 

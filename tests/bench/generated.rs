@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
     ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow, InstanceRows,
-    LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases, TimeSeries,
+    LoopCluster, LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
+    TimeSeries,
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
@@ -239,7 +240,14 @@ pub fn profile(kind: u32) -> ProcessProfile {
             rejected: 0,
             stride: 2,
             durations: durations.chunks(2).map(|pair| (pair[0].0 + pair[1].0, 2)).collect(),
-            clusters: vec![(Members::range(0..u64::from(STEPS)), u64::from(STEPS), duration_ns)],
+            clusters: vec![LoopCluster {
+                members: Members::range(0..u64::from(STEPS)),
+                count: u64::from(STEPS),
+                duration_ns,
+                instances: Default::default(),
+                contexts: Vec::new(),
+                slices: Vec::new(),
+            }],
         }],
         threads: 1,
         syncs: u64::from(STEPS),

@@ -32,6 +32,7 @@ mod phases;
 mod plain;
 mod reloads;
 mod reports;
+mod rhythms;
 mod run_series;
 mod running;
 mod runtimes;

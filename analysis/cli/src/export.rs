@@ -8,7 +8,7 @@ use plimsoll_sys::own_files::open_regular;
 
 use crate::say;
 use plimsoll_export::{
-    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write,
+    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write, write_iterations,
 };
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::{SideFile, Summary};
@@ -38,6 +38,16 @@ pub fn export(
     };
     let forest = CallForest::new(summary, rows.as_ref(), choice)?;
     write(format, &forest, timeline.as_ref(), to)
+}
+
+/// Exports the representative iterations of loops.
+pub fn export_iterations(
+    format: Format,
+    summary: &Summary,
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let forest = CallForest::new(summary, None, &LaneChoice::Automatic)?;
+    write_iterations(format, &forest, to)
 }
 
 /// The ranks that `--ranks` names.

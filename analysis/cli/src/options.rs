@@ -134,6 +134,16 @@ fn report() -> Command {
                 ),
         )
         .arg(
+            Arg::new("iterations")
+                .long("iterations")
+                .value_name("WHICH")
+                .value_parser(["representative"])
+                .help(
+                    "Export (perfetto, firefox) only the representative iterations of loops, one \
+                     for\neach cluster of similar iterations",
+                ),
+        )
+        .arg(
             Arg::new("tree")
                 .long("tree")
                 .help("Print the calling-context tree: hot paths, down to 0.5 % of the time")

@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use plimsoll_sys::own_files::open_regular;
 
-use crate::export::{export, lane_choice};
+use crate::export::{export, export_iterations, lane_choice};
 use crate::{Failure, USAGE};
 use plimsoll_export::{ExportError, Format, LaneChoice};
 use plimsoll_report as report;
@@ -27,6 +27,7 @@ enum View {
     Json,
     Page,
     Export(Format, LaneChoice),
+    Iterations(Format),
 }
 
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
@@ -64,6 +65,22 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
 fn view(matches: &ArgMatches) -> Result<View, Failure> {
     let format = matches.get_one::<String>("format").map_or("text", String::as_str);
     let ranks = matches.get_one::<String>("ranks").map(String::as_str);
+    if matches.contains_id("iterations") {
+        return match Format::from_name(format) {
+            Some(format @ (Format::Firefox | Format::Perfetto)) if ranks.is_none() => {
+                Ok(View::Iterations(format))
+            }
+            Some(Format::Firefox | Format::Perfetto) => Err(wrong_usage(
+                "--iterations shows the rank with the longest executions of each loop: leave out \
+                 --ranks."
+                    .into(),
+            )),
+            _ => Err(wrong_usage(
+                "--iterations is for formats with a time axis: --format perfetto or firefox."
+                    .into(),
+            )),
+        };
+    }
     if let Some(format) = Format::from_name(format) {
         return Ok(View::Export(format, lane_choice(ranks).map_err(wrong_usage)?));
     }
@@ -81,7 +98,7 @@ fn view(matches: &ArgMatches) -> Result<View, Failure> {
 
 impl View {
     fn is_binary(&self) -> bool {
-        matches!(self, Self::Export(format, _) if format.is_binary())
+        matches!(self, Self::Export(format, _) | Self::Iterations(format) if format.is_binary())
     }
 
     fn write(&self, summary: &Summary, file: &Path, to: &mut dyn Write) -> Result<(), ExportError> {
@@ -90,6 +107,7 @@ impl View {
             Self::Page => Ok(report::write_page(summary, directory_of(file), to)?),
             Self::Tree => Ok(to.write_all(report::tree(summary).as_bytes())?),
             Self::Text => Ok(to.write_all(report::text(summary).as_bytes())?),
+            Self::Iterations(format) => export_iterations(*format, summary, to),
             Self::Export(format, choice) => export(*format, summary, file, choice, to),
         }
     }

@@ -12,6 +12,8 @@ use fxprof_processed_profile::{
 };
 use serde_json::Value;
 
+use crate::call_forest::Span;
+use crate::iteration_lanes::{LoopLanes, innermost};
 use crate::perfetto::{TIME, TOTALS, phase_name, row_name};
 use crate::{CallForest, ExportError, TimelineCells};
 use plimsoll_summary::Label;
@@ -51,11 +53,28 @@ pub fn write(
             export.add_row(thread, cells, row);
         }
     }
-    export.profile.set_symbolicated(true);
-    let mut json = serde_json::to_value(&export.profile).map_err(std::io::Error::from)?;
-    scale_weights(&mut json);
-    serde_json::to_writer(&mut *to, &json).map_err(std::io::Error::from)?;
-    Ok(to.write_all(b"\n")?)
+    export.finish(to)
+}
+
+/// Writes the representative iterations of loops: a process for each loop, a thread for each
+/// cluster.
+pub fn write_iterations(
+    forest: &CallForest<'_>,
+    loops: &[LoopLanes],
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let interval = SamplingInterval::from_nanos(TOTALS_INTERVAL_NS);
+    let reference = ReferenceTimestamp::from_millis_since_unix_epoch(0.0);
+    let mut export = Export::new(forest, Profile::new(&forest.title(), reference, interval));
+    let mut tids = 1..;
+    for (pid, it) in (1..).zip(loops) {
+        let process = export.process(pid, &it.name);
+        for (lane, tid) in it.lanes.iter().zip(&mut tids) {
+            let thread = export.thread(process, tid, &lane.name);
+            export.add_iteration(thread, &lane.spans);
+        }
+    }
+    export.finish(to)
 }
 
 /// A profile that is being made.
@@ -86,6 +105,15 @@ impl<'a> Export<'a> {
             communication: profile.add_category("Communication", CategoryColor::LightBlue),
         };
         Self { forest, profile, names, categories }
+    }
+
+    /// Writes the profile as JSON.
+    fn finish(mut self, to: &mut dyn Write) -> Result<(), ExportError> {
+        self.profile.set_symbolicated(true);
+        let mut json = serde_json::to_value(&self.profile).map_err(std::io::Error::from)?;
+        scale_weights(&mut json);
+        serde_json::to_writer(&mut *to, &json).map_err(std::io::Error::from)?;
+        Ok(to.write_all(b"\n")?)
     }
 
     fn process(&mut self, pid: u32, name: &str) -> ProcessHandle {
@@ -122,6 +150,18 @@ impl<'a> Export<'a> {
             self.add_sample(thread, begin_ns, own_ns, Some(stack));
         }
         // The last sample lasts until the next one.
+        self.add_sample(thread, end_ns, 0, None);
+        self.profile.set_thread_end_time(thread, timestamp(end_ns));
+    }
+
+    /// Adds a representative iteration: a sample where the innermost call or loop changes.
+    fn add_iteration(&mut self, thread: ThreadHandle, spans: &[Span]) {
+        let mut end_ns = 0;
+        for (node, begin_ns, stretch_end_ns) in innermost(spans) {
+            let stack = self.whole_stack(thread, node);
+            self.add_sample(thread, begin_ns, stretch_end_ns - begin_ns, Some(stack));
+            end_ns = stretch_end_ns;
+        }
         self.add_sample(thread, end_ns, 0, None);
         self.profile.set_thread_end_time(thread, timestamp(end_ns));
     }

@@ -19,6 +19,7 @@ mod call_forest;
 mod collapsed;
 mod firefox;
 mod hatchet;
+mod iteration_lanes;
 mod perfetto;
 pub mod perfetto_messages;
 mod pprof;
@@ -58,6 +59,15 @@ pub enum ExportError {
         /// Rank list of the measured ranks.
         known: String,
     },
+    /// Representative iterations are asked for, and the summary has none.
+    #[error(
+        "no loop has representative iterations: none takes 5 % of the run with iterations that \
+         samples tell apart, or an earlier version wrote the summary. Leave out --iterations."
+    )]
+    NoIterations,
+    /// Representative iterations are asked for in a format without a time axis.
+    #[error("--iterations is for formats with a time axis: --format perfetto or firefox.")]
+    NoTimeAxis,
     /// The export cannot be written.
     #[error(transparent)]
     Write(#[from] io::Error),
@@ -131,5 +141,26 @@ pub fn write(
         Format::Perfetto => perfetto::write(forest, timeline, to),
         Format::Pprof => pprof::write(forest, to),
         Format::Speedscope => speedscope::write(forest, to),
+    }
+}
+
+/// Writes only the representative iterations of loops, a lane for each cluster of iterations.
+///
+/// # Errors
+/// [`ExportError::NoIterations`] without described loops, [`ExportError::NoTimeAxis`] for other
+/// formats than firefox and perfetto, [`ExportError::Write`] for `to`.
+pub fn write_iterations(
+    format: Format,
+    forest: &CallForest<'_>,
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let loops = iteration_lanes::iteration_lanes(forest.summary);
+    if loops.is_empty() {
+        return Err(ExportError::NoIterations);
+    }
+    match format {
+        Format::Firefox => firefox::write_iterations(forest, &loops, to),
+        Format::Perfetto => perfetto::write_iterations(forest, &loops, to),
+        _ => Err(ExportError::NoTimeAxis),
     }
 }

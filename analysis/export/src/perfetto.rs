@@ -6,6 +6,8 @@ use std::io::Write;
 
 use prost::Message;
 
+use crate::call_forest::Span;
+use crate::iteration_lanes::LoopLanes;
 use crate::perfetto_messages::{
     CounterDescriptor, DebugAnnotation, EventType, Interned, InternedData, ProcessDescriptor,
     SEQUENCE_CLEARED, SEQUENCE_NEEDED, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
@@ -52,6 +54,25 @@ pub fn write(
     Ok(())
 }
 
+/// Writes the representative iterations of loops: a process for each loop, a thread for each
+/// cluster.
+pub fn write_iterations(
+    forest: &CallForest<'_>,
+    loops: &[LoopLanes],
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let mut trace = Trace { to, tracks: 0, tids: loops.len() as i64 };
+    trace.intern(forest)?;
+    for (pid, it) in (1..).zip(loops) {
+        trace.process(pid, &format!("{}: {}", forest.title(), it.name))?;
+        for lane in &it.lanes {
+            let track = trace.thread(pid, &lane.name)?;
+            write_spans(&mut trace, track, forest, &lane.spans)?;
+        }
+    }
+    Ok(())
+}
+
 /// The name of a row of the timeline.
 pub fn row_name(ranks: &str) -> String {
     let noun = if ranks.contains(['-', ',']) { "ranks" } else { "rank" };
@@ -65,9 +86,18 @@ fn write_lane(
     forest: &CallForest<'_>,
     own_s: &[f64],
 ) -> Result<(), ExportError> {
+    write_spans(trace, track, forest, &forest.spans(own_s))
+}
+
+fn write_spans(
+    trace: &mut Trace<'_>,
+    track: u64,
+    forest: &CallForest<'_>,
+    spans: &[Span],
+) -> Result<(), ExportError> {
     // Ends of the slices that are open, the innermost last.
     let mut open: Vec<u64> = Vec::new();
-    for span in forest.spans(own_s) {
+    for span in spans {
         while let Some(end_ns) = open.pop_if(|end_ns| *end_ns <= span.begin_ns) {
             trace.end(track, end_ns)?;
         }

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use generated::{Run, Totals, expected, rank_bytes, rank_rows, run, timeline_json};
 use plimsoll_export::{
-    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write,
+    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write, write_iterations,
 };
+use plimsoll_summary::{IterationCluster, IterationSlice, Iterations, Loop};
 
 /// The formats count in whole microseconds; 1000 contexts may be rounded.
 const TOLERANCE: f64 = 1e-3;
@@ -240,4 +241,64 @@ fn runs_without_contexts_or_with_one_rank_are_exported() {
     }
     let totals = decoded(&empty, None, &LaneChoice::Automatic);
     assert!(totals.values().all(|totals| totals.values().all(|time| *time == 0.0)));
+}
+
+#[test]
+fn representative_iterations_are_lanes_of_their_own() {
+    let mut run = run(2, 300);
+    let slice = |node, begin_s, duration_s| IterationSlice { node, begin_s, duration_s };
+    let cluster = |mean_s, weight, slices| IterationCluster {
+        iterations: "0-90:10".into(),
+        mean_s,
+        representative: Some(40),
+        weight: Some(weight),
+        period: None,
+        distinction: None,
+        slices,
+    };
+    run.summary.loops = vec![Loop {
+        path: Vec::new(),
+        node: 1,
+        ranks: "0-1".into(),
+        executions: 1,
+        mean_duration_s: 100.0,
+        fraction: 0.9,
+        iterations: Iterations { accepted: 100, rejected: 0, calls_seen: None, exact: false },
+        durations_s: Vec::new(),
+        clusters: vec![
+            cluster(1.0, 90, vec![slice(2, 0.25, 0.5), slice(3, 0.25, 0.125)]),
+            cluster(4.0, 10, vec![slice(2, 1.0, 2.0)]),
+        ],
+    }];
+    let forest = CallForest::new(&run.summary, None, &LaneChoice::Automatic).unwrap();
+    let written = |format| {
+        let mut bytes = Vec::new();
+        write_iterations(format, &forest, &mut bytes).map(|()| bytes)
+    };
+    let firefox = decoders::firefox(&written(Format::Firefox).unwrap());
+    let perfetto = decoders::perfetto(&written(Format::Perfetto).unwrap());
+    for processes in [firefox, perfetto] {
+        let [(name, totals)] = Vec::from_iter(&processes)[..] else { panic!("{processes:?}") };
+        assert!(name.contains("representative iterations of"), "{name}");
+        // The frames of the generated tree repeat: each lane's longest is the iteration.
+        let mut longest: BTreeMap<&str, f64> = BTreeMap::new();
+        for ((lane, _), time_s) in totals {
+            let known = longest.entry(lane).or_default();
+            *known = known.max(*time_s);
+        }
+        let lanes: Vec<(&str, f64)> = longest.into_iter().collect();
+        let expected = [
+            ("iteration 40, stands for 10 of 100 iterations", 4.0),
+            ("iteration 40, stands for 90 of 100 iterations", 1.0),
+        ];
+        for ((lane, time_s), (name, truth_s)) in lanes.iter().zip(expected) {
+            assert!(lane.ends_with(name) && (time_s - truth_s).abs() < 1e-6, "{lane}: {time_s}");
+        }
+        assert_eq!(lanes.len(), 2);
+    }
+    assert!(matches!(written(Format::Pprof), Err(ExportError::NoTimeAxis)));
+    run.summary.loops.clear();
+    let forest = CallForest::new(&run.summary, None, &LaneChoice::Automatic).unwrap();
+    let error = write_iterations(Format::Perfetto, &forest, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("no loop has representative iterations"), "{error}");
 }

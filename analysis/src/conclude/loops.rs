@@ -1,10 +1,11 @@
 //! Converts loops to the summary's form.
 
-use plimsoll_trees::Members;
+use plimsoll_collector::profile::{LoopCluster, LoopSlice, NodeId};
 
+use crate::distinctions::distinction;
 use crate::loops::{Longest, LoopTotals, proves};
 use crate::metrics::NS_PER_S;
-use crate::summary::{self, IterationCluster, Iterations};
+use crate::summary::{self, Distinction, IterationCluster, IterationSlice, Iterations};
 use crate::summary_tree::shown_path;
 use crate::totals::Totals;
 
@@ -40,7 +41,7 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
                 exact: calls_seen.is_some_and(|calls| proves(calls, accepted, rejected)),
             },
             durations_s: durations_s(it),
-            clusters: clusters(longest),
+            clusters: clusters(totals, places, node, longest),
         })
     });
     let mut shown: Vec<summary::Loop> = shown.collect();
@@ -54,12 +55,41 @@ fn durations_s(it: &LoopTotals) -> Vec<f64> {
     durations.filter(|(_, number)| *number > 0).map(mean).collect()
 }
 
-fn clusters(longest: &Longest) -> Vec<IterationCluster> {
-    let mut clusters: Vec<&(Members, u64, u64)> = longest.clusters.iter().collect();
-    clusters.sort_by_key(|(members, _, _)| members.first());
-    let shown = |(members, number, time): &(Members, u64, u64)| IterationCluster {
-        iterations: members.to_string(),
-        mean_s: *time as f64 / (*number).max(1) as f64 / NS_PER_S,
-    };
-    clusters.into_iter().map(shown).collect()
+fn clusters(
+    totals: &Totals,
+    places: &[Option<u32>],
+    node: NodeId,
+    longest: &Longest,
+) -> Vec<IterationCluster> {
+    let mut clusters: Vec<&LoopCluster> = longest.clusters.iter().collect();
+    clusters.sort_by_key(|cluster| cluster.members.first());
+    let shown = clusters.iter().map(|cluster| {
+        let mean_ns = cluster.duration_ns / cluster.count.max(1);
+        let slice = |it: &LoopSlice| {
+            Some(IterationSlice {
+                node: places[it.node as usize]?,
+                begin_s: it.begin_ns as f64 / NS_PER_S,
+                duration_s: it.duration_ns as f64 / NS_PER_S,
+            })
+        };
+        let others = clusters.iter().copied().filter(|other| !std::ptr::eq(*other, *cluster));
+        let distinction = distinction(&totals.tree.contexts, node, cluster, others);
+        IterationCluster {
+            iterations: cluster.members.to_string(),
+            mean_s: cluster.duration_ns as f64 / cluster.count.max(1) as f64 / NS_PER_S,
+            representative: cluster.instances.nearest(mean_ns).map(|it| it.number),
+            weight: Some(cluster.count),
+            period: cluster.members.period(),
+            distinction: distinction.and_then(|it| {
+                Some(Distinction {
+                    node: places[it.node as usize]?,
+                    path: shown_path(totals, it.node),
+                    mean_s: it.mean_ns / NS_PER_S,
+                    others_s: it.others_ns / NS_PER_S,
+                })
+            }),
+            slices: cluster.slices.iter().filter_map(slice).collect(),
+        }
+    });
+    shown.collect()
 }

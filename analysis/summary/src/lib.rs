@@ -44,8 +44,8 @@ pub use run::{
     Run, Window,
 };
 pub use structure::{
-    Bicluster, ClockMethod, Clocks, IterationCluster, Iterations, Loop, Phase, PhaseKind,
-    RankCluster, RankGroup, SideFile, ThreadCluster,
+    Bicluster, ClockMethod, Clocks, Distinction, IterationCluster, IterationSlice, Iterations,
+    Loop, Phase, PhaseKind, RankCluster, RankGroup, SideFile, ThreadCluster,
 };
 pub use tree::{Frame, FrameKind, Metric, Tree, TreeNode};
 pub use wire::{check_indices, read_keys};

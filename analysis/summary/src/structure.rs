@@ -89,6 +89,50 @@ pub struct IterationCluster {
     pub iterations: String,
     /// Mean duration.
     pub mean_s: f64,
+    /// Number of the iteration that stands for the cluster: the one with the duration nearest to
+    /// the mean, of at most 32 that are chosen uniformly. `None` in files of earlier versions.
+    #[serde(default)]
+    pub representative: Option<u64>,
+    /// Number of iterations in all executions of the loop; `None` in files of earlier versions.
+    #[serde(default)]
+    pub weight: Option<u64>,
+    /// Distance between successive iterations of the cluster where it is constant and above 1: 10
+    /// if every tenth iteration belongs to the cluster.
+    #[serde(default)]
+    pub period: Option<u64>,
+    /// Context that distinguishes these iterations from the others; `None` where none does.
+    #[serde(default)]
+    pub distinction: Option<Distinction>,
+    /// Calls and loops of an iteration in the order of time, outer ones before inner ones; means
+    /// over the cluster's iterations, the longest 48. Empty for loops that take less than 5 % of
+    /// the run.
+    #[serde(default)]
+    pub slices: Vec<IterationSlice>,
+}
+
+/// Context in which the iterations of a cluster differ most from the other iterations of the loop:
+/// with most of the difference, the outermost one that is absent from either, else the innermost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Distinction {
+    /// Index into the tree's nodes.
+    pub node: u32,
+    /// Call path from the outermost frame to the context.
+    pub path: Vec<Frame>,
+    /// Time in the context per iteration of the cluster, mean.
+    pub mean_s: f64,
+    /// Time in the context per iteration of all other clusters, mean.
+    pub others_s: f64,
+}
+
+/// A call or a loop in the mean iteration of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IterationSlice {
+    /// Index into the tree's nodes.
+    pub node: u32,
+    /// Time from the begin of the iteration.
+    pub begin_s: f64,
+    /// Duration.
+    pub duration_s: f64,
 }
 
 /// Ranks that behave alike (ICS18, 4.2).

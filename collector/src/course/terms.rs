@@ -181,4 +181,8 @@ impl Terms for UserTerms<'_, '_> {
     fn time(&self, stamps: u64) -> u64 {
         self.rate.ns(stamps)
     }
+
+    fn keeps_instances(&self) -> bool {
+        true
+    }
 }

@@ -9,8 +9,8 @@ use super::tree_node::{Boundary, Content, Key, Kind, Node};
 /// Sets up to this size have room for no more than is in them.
 const FEW: usize = 4;
 
-/// The profile of a node. Sums stay exact.
-pub(super) fn flattened(node: &Node) -> Node {
+/// Returns the node as a profile node: its children by kind and key, each once. Sums stay exact.
+pub fn flattened(node: &Node) -> Node {
     let mut set = Vec::new();
     let own = dissolve(node, &mut set);
     let Node { key, kind, count, before, duration, begin, end, .. } = *node;

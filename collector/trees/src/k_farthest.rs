@@ -177,6 +177,7 @@ impl<M: MemberSet> ClusterSet<M> {
         let cluster = &mut self.clusters[at];
         absorb(&mut cluster.tree, absorbed.tree, flow);
         cluster.members.join(&absorbed.members);
+        cluster.instances.join(&absorbed.instances);
         self.distances.forget(at);
     }
 

@@ -35,6 +35,7 @@ mod difference;
 mod distances;
 mod durations;
 mod flatten;
+mod instance_sample;
 mod iterations;
 mod k_farthest;
 mod loop_clusters;
@@ -42,6 +43,7 @@ mod members;
 mod merge;
 mod open;
 mod open_path;
+mod period;
 mod pruning;
 mod runs;
 mod streaming;
@@ -54,6 +56,8 @@ mod tree_node;
 pub use children::MAX_CHILDREN;
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MAX_DURATIONS, Stretch};
+pub use flatten::flattened;
+pub use instance_sample::{Instance, InstanceSample, MAX_SAMPLED};
 pub use iterations::{
     ACCEPTED_CHILDREN, ACCEPTED_PERIODS, IterationEvidence, IterationSplitter, identifiers,
 };

@@ -14,6 +14,7 @@
 use super::ControlFlow;
 use super::difference::{Side, nodes, profiles};
 use super::flatten::{dissolve, empty, insert};
+use super::instance_sample::InstanceSample;
 use super::k_farthest::{merge_sets, most_clusters, reduced};
 use super::members::Members;
 use super::merge::{merged, split};
@@ -173,9 +174,11 @@ fn grouped(
             if common.is_empty() {
                 continue;
             }
-            let ours = take(&mut cluster, &common);
-            let theirs = take(partner, &common);
-            groups.push(Cluster { members: common, tree: merged(ours, theirs, flow) });
+            let (ours, mut instances) = take(&mut cluster, &common);
+            let (theirs, others) = take(partner, &common);
+            instances.join(&others);
+            let tree = merged(ours, theirs, flow);
+            groups.push(Cluster { members: common, tree, instances });
             if groups.len() > 2 * most {
                 groups = reduced(groups, most, flow);
             }
@@ -189,18 +192,21 @@ fn grouped(
     groups
 }
 
-/// Takes the iterations of some members out of a cluster.
-fn take(cluster: &mut Cluster, members: &Members) -> Node {
+/// Takes the iterations of some members out of a cluster: their tree, and their sampled instances.
+fn take(cluster: &mut Cluster, members: &Members) -> (Node, InstanceSample) {
     let whole = cluster.members.len();
     let rest = cluster.members.without(members);
     let nothing = empty(Kind::Iteration, cluster.tree.key);
     let tree = std::mem::replace(&mut cluster.tree, nothing);
+    let mut instances = cluster.instances.clone();
+    instances.keep(members);
     if rest.is_empty() {
         cluster.members = rest;
-        return tree;
+        return (tree, instances);
     }
     let (part, left) = split(tree, members.len().min(whole), whole);
+    cluster.instances.keep(&rest);
     cluster.tree = left;
     cluster.members = rest;
-    part
+    (part, instances)
 }

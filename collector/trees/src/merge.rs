@@ -114,7 +114,8 @@ pub(super) fn split(mut node: Node, part: u64, whole: u64) -> (Node, Node) {
             for cluster in &mut rest.clusters {
                 let (tree, left) = split(cluster.tree.clone(), part, whole);
                 cluster.tree = left;
-                clusters.push(Cluster { members: cluster.members.clone(), tree });
+                let (members, instances) = (cluster.members.clone(), cluster.instances.clone());
+                clusters.push(Cluster { members, tree, instances });
             }
             let duration = refused.iter().map(|child| child.duration).sum::<u64>()
                 + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>();

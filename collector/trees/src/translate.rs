@@ -2,6 +2,7 @@
 //! without what is of no use there.
 
 use super::flatten::insert;
+use super::instance_sample::InstanceSample;
 use super::tree_node::{Boundary, Cluster, Content, Iterations, Key, Node};
 
 /// Other terms for a tree.
@@ -19,6 +20,11 @@ pub trait Terms {
     /// A time, and what its sum over parts may be off by rounding does not matter.
     fn time(&self, time: u64) -> u64 {
         time
+    }
+
+    /// Whether clusters of iterations keep their samples of instances.
+    fn keeps_instances(&self) -> bool {
+        false
     }
 }
 
@@ -51,11 +57,16 @@ impl Node {
                 (Content::Profile(set), inner)
             }
             Content::Loop(iterations) => {
-                let iteration = |cluster: &Cluster| Cluster {
+                let mut iteration = |cluster: &Cluster| Cluster {
                     members: cluster.members.clone(),
                     tree: cluster.tree.translated((place, key), terms),
+                    instances: match terms.keeps_instances() {
+                        true => cluster.instances.scaled(|time| terms.time(time)),
+                        false => InstanceSample::default(),
+                    },
                 };
-                let clusters: Vec<Cluster> = iterations.clusters.iter().map(iteration).collect();
+                let clusters: Vec<Cluster> =
+                    iterations.clusters.iter().map(&mut iteration).collect();
                 let refused = translated_set(&iterations.refused, place, terms, &mut own);
                 let iterated: u64 = clusters.iter().map(|cluster| cluster.tree.duration).sum();
                 let inner = iterated + sum(&refused);

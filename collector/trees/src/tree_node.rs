@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::durations::Durations;
+use super::instance_sample::{Instance, InstanceSample};
 use super::members::Members;
 
 /// Identity of a node, comparable between the trees that are clustered together: a call site with
@@ -107,6 +108,9 @@ pub struct Cluster<M = Members> {
     /// Representative (ICS18, 4.2): the weighted average of all instances, stored as their sum. Its
     /// count is the exact number of instances.
     pub tree: Node,
+    /// Sample of the instances, of clusters of iterations; empty for ranks.
+    #[serde(default)]
+    pub instances: InstanceSample,
 }
 
 impl Node {
@@ -313,12 +317,13 @@ impl<M> Cluster<M> {
 impl Cluster {
     /// Creates a cluster of one instance.
     pub fn one(member: u64, tree: Node) -> Self {
-        Self { members: Members::one(member), tree }
+        let instance = Instance { number: member, duration: tree.duration };
+        Self { members: Members::one(member), tree, instances: InstanceSample::one(instance) }
     }
 
     /// Returns the memory in use, in bytes, the value itself included.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.members.bytes() + self.tree.bytes()
+        size_of::<Self>() + self.members.bytes() + self.tree.bytes() + self.instances.bytes()
     }
 }
 

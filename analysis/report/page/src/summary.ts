@@ -145,6 +145,9 @@ export interface IterationCluster {
   iterations: string;
   mean_s: number;
   representative?: number | null;
+  weight?: number | null;
+  period?: number | null;
+  distinction?: { node: number; path: Frame[]; mean_s: number; others_s: number } | null;
 }
 
 export interface Loop {

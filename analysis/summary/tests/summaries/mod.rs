@@ -535,6 +535,7 @@ pub fn maximal() -> Summary {
     (second.id, second.begins_after, second.ends_in) = (1, Some(path.clone()), None);
     second.kind = PhaseKind::Mpmd;
     summary.phases.push(second);
+    let second_path = summary.tree.path(2);
     summary.loops = vec![Loop {
         path,
         node: 1,
@@ -544,7 +545,20 @@ pub fn maximal() -> Summary {
         fraction: 0.99,
         iterations: Iterations { accepted: 1500, rejected: 2, calls_seen: Some(1500), exact: true },
         durations_s: vec![0.08; 200],
-        clusters: vec![IterationCluster { iterations: "0-8,10".into(), mean_s: 0.08 }],
+        clusters: vec![IterationCluster {
+            iterations: "0-90:10".into(),
+            mean_s: 0.08,
+            representative: Some(40),
+            weight: Some(10),
+            period: Some(10),
+            distinction: Some(Distinction {
+                node: 2,
+                path: second_path,
+                mean_s: 0.03,
+                others_s: 0.0,
+            }),
+            slices: vec![IterationSlice { node: 2, begin_s: 0.01, duration_s: 0.03 }],
+        }],
     }];
     summary.clusters = kinds_of_ranks();
     summary.biclusters =

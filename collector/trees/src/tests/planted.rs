@@ -258,3 +258,28 @@ fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
     let sums = body.clusters().iter().map(|cluster| (cluster.weight(), cluster.tree.duration()));
     assert_eq!(sums.collect::<Vec<_>>(), [(10, 5 * 201), (8, 4 * 1001)]);
 }
+
+/// Representatives stand for their clusters: their numbers are members, their durations near the
+/// mean, and the clusters of a rhythm know its period.
+#[test]
+fn representatives_and_periods_of_planted_loops() {
+    let time = |at: u64| if at % 10 == 9 { 300 } else { 100 } + at % 3;
+    let clusters = online((0..200).map(|at| iteration(&[(10, time(at))])));
+    let described: Vec<(u64, Option<u64>)> =
+        clusters.iter().map(|it| (it.weight(), it.members.period())).collect();
+    assert_eq!(described, [(180, None), (20, Some(10))]);
+    let turns = online((0..300).map(|at| behaviour(at as usize % 3, 0)));
+    let described: Vec<(u64, Option<u64>)> =
+        turns.iter().map(|it| (it.weight(), it.members.period())).collect();
+    assert_eq!(described, [(100, Some(3)); 3]);
+    let drift = online((0..200).map(|at| iteration(&[(10, 1_000 + 20 * at)])));
+    assert!(drift.len() >= 3 && drift.iter().all(|it| it.members.period().is_none()));
+    for cluster in clusters.iter().chain(&turns).chain(&drift) {
+        let mean = cluster.tree.duration() / cluster.weight();
+        let nearest = cluster.instances.nearest(mean).unwrap();
+        assert!(cluster.members.contains(nearest.number), "{nearest:?} {}", cluster.members);
+        let durations = cluster.instances.instances().iter().map(|it| it.duration);
+        let spread = durations.clone().max().unwrap() - durations.min().unwrap();
+        assert!(nearest.duration.abs_diff(mean) <= 1 + spread / 8, "{nearest:?} of {mean}");
+    }
+}

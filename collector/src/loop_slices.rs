@@ -1,0 +1,93 @@
+//! The mean iteration of a cluster: contexts with their times, and calls and loops laid out over
+//! the iteration.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use plimsoll_trees::{Content, Node, flattened};
+
+use crate::loop_profile::LoopSlice;
+use crate::profile::{CourseKey, NodeId};
+
+/// Maximum number of slices of an iteration; the longest are kept.
+pub(crate) const MAX_SLICES: usize = 48;
+/// Maximum number of contexts of an iteration; the longest are kept.
+pub(crate) const MAX_CONTEXTS: usize = 32;
+/// A slice takes at least `1 / MIN_SLICE_PART` of its iteration.
+const MIN_SLICE_PART: u64 = 200;
+
+/// The mean iteration of a cluster.
+pub(crate) struct MeanIteration {
+    pub(crate) contexts: Vec<(NodeId, u64)>,
+    pub(crate) slices: Vec<LoopSlice>,
+}
+
+/// Returns the mean over the iterations summed up in `tree`. Where the tree does not know the order
+/// of calls (profile nodes), the calls are laid out one after another.
+pub(crate) fn mean_iteration(tree: &Node, keys: &[CourseKey]) -> MeanIteration {
+    let weight = tree.count().max(1);
+    let mut layout = Layout { keys, weight, slices: Vec::new() };
+    layout.children(tree, 0);
+    let mut sums: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for slice in &layout.slices {
+        *sums.entry(slice.node).or_default() += slice.duration_ns;
+    }
+    let mut contexts: Vec<(NodeId, u64)> = sums.into_iter().collect();
+    contexts.sort_by_key(|(node, time)| (Reverse(*time), *node));
+    contexts.truncate(MAX_CONTEXTS);
+    contexts.sort_unstable();
+    let least = tree.duration() / weight / MIN_SLICE_PART;
+    MeanIteration { contexts, slices: longest(layout.slices, least) }
+}
+
+/// Keeps the longest slices in their order.
+fn longest(mut slices: Vec<LoopSlice>, least_ns: u64) -> Vec<LoopSlice> {
+    slices.retain(|slice| slice.duration_ns > least_ns);
+    if slices.len() > MAX_SLICES {
+        let mut order: Vec<usize> = (0..slices.len()).collect();
+        order.sort_by_key(|at| (Reverse(slices[*at].duration_ns), *at));
+        order.truncate(MAX_SLICES);
+        order.sort_unstable();
+        slices = order.into_iter().map(|at| slices[at]).collect();
+    }
+    slices
+}
+
+struct Layout<'a> {
+    keys: &'a [CourseKey],
+    /// Number of iterations that the tree sums up.
+    weight: u64,
+    slices: Vec<LoopSlice>,
+}
+
+impl Layout<'_> {
+    /// Lays out what lies under `node`; `begin` is the node's begin, summed over all iterations.
+    fn children(&mut self, node: &Node, begin: u64) {
+        match node.content() {
+            Content::Ordered(_) => {
+                for (offset, child) in node.children_by_time() {
+                    self.slice(child, begin + offset);
+                }
+            }
+            Content::Profile(children) => {
+                let mut at = begin;
+                for child in children {
+                    self.slice(child, at);
+                    at += child.duration();
+                }
+            }
+            // The iterations of an inner loop are summed up.
+            Content::Loop(_) => self.children(&flattened(node), begin),
+        }
+    }
+
+    fn slice(&mut self, node: &Node, begin: u64) {
+        let mean = |sum: u64| sum / self.weight;
+        if let Some(context) = self.keys.get(node.key().0 as usize).and_then(|key| key.node) {
+            let (begin_ns, end_ns) = (mean(begin), mean(begin + node.duration()));
+            let duration_ns = end_ns - begin_ns;
+            self.slices.push(LoopSlice { node: context, begin_ns, duration_ns });
+        }
+        self.children(node, begin);
+    }
+}
