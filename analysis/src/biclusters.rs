@@ -5,6 +5,7 @@
 //! and evenly spaced ranks. Process 0 finds the groups in the matrix ([`shaving`]); then every
 //! process determines which of all its ranks belong to a group.
 
+mod block_fit;
 pub mod shaving;
 
 use std::collections::BTreeMap;

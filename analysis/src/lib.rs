@@ -43,6 +43,7 @@ pub mod owners;
 pub mod pairs;
 pub mod per_rank;
 pub mod queries;
+pub mod random;
 pub mod rank;
 pub mod resources;
 pub mod rules;

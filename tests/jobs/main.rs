@@ -2,6 +2,7 @@
 
 mod attacked;
 mod balanced;
+mod boundaries;
 mod bounds;
 mod calls;
 mod checkups;

@@ -156,7 +156,8 @@ impl Summary {
         path
     }
 
-    fn node_function(&self, node: usize) -> Option<&str> {
+    /// Returns the function of a context; `None` for loops and inlined calls.
+    pub fn node_function(&self, node: usize) -> Option<&str> {
         let tree = &self.value["tree"];
         let frame = &tree["frames"][tree["nodes"][node]["frame"].as_u64()? as usize];
         let whole = frame["kind"] != "loop" && frame["kind"] != "inlined";

@@ -16,6 +16,9 @@
 //!   parts that the other blocks explain.
 //! - The search ends when the leading eigenvalue is no larger than that of permuted rows.
 
+use super::block_fit::{Fit, fit};
+use crate::random::Random;
+
 /// Maximum number of blocks.
 const MAX_BLOCKS: usize = 8;
 /// Minimum number of rows in which a block can be distinguished from chance.
@@ -23,7 +26,7 @@ pub const MIN_ROWS: usize = 4;
 /// Minimum number of columns in which a block can be distinguished from chance.
 pub const MIN_COLUMNS: usize = 6;
 /// Minimum number of rows of a block: a single row varies together with no other row.
-const MIN_BLOCK_ROWS: usize = 2;
+pub(super) const MIN_BLOCK_ROWS: usize = 2;
 /// Fraction of the rows that is removed in each step.
 const SHAVED_FRACTION: f64 = 0.1;
 /// Number of permutations that the size of a block is compared with.
@@ -33,10 +36,6 @@ const NOISE_PERMUTATIONS: usize = 24;
 /// Minimum distance of the leading eigenvalue above the mean of permuted rows, in standard
 /// deviations.
 const NOISE_DEVIATIONS: f64 = 4.0;
-/// Minimum t statistic of a block's row: the difference between the block's columns and the others.
-const MIN_T: f64 = 4.5;
-/// Minimum fraction of a row's variance that its block explains.
-const MIN_EXPLAINED: f64 = 0.25;
 /// Minimum fraction of the variance of all rows that a block explains.
 const MIN_VARIANCE_SHARE: f64 = 0.01;
 /// Variances below this fraction of the largest are rounding errors.
@@ -45,13 +44,12 @@ const MIN_RELATIVE_VARIANCE: f64 = 1e-9;
 /// which the iteration ends.
 const MAX_POWER_ITERATIONS: usize = 30;
 const POWER_TOLERANCE: f64 = 1e-3;
-const REFINEMENTS: usize = 10;
 
 /// Matrix, stored by rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
-    columns: usize,
-    values: Vec<f64>,
+    pub(super) columns: usize,
+    pub(super) values: Vec<f64>,
 }
 
 /// Rows and columns that together differ from the rest.
@@ -76,7 +74,7 @@ impl Matrix {
         Self { columns, values }
     }
 
-    fn rows(&self) -> std::slice::ChunksExact<'_, f64> {
+    pub(super) fn rows(&self) -> std::slice::ChunksExact<'_, f64> {
         self.values.chunks_exact(self.columns.max(1))
     }
 
@@ -126,7 +124,7 @@ pub fn blocks(matrix: &Matrix) -> Vec<Block> {
     let variances: Vec<f64> = matrix.rows().map(|row| moments(row).1).collect();
     let least = variances.iter().copied().fold(0.0, f64::max) * MIN_RELATIVE_VARIANCE;
     let mut rest = matrix.clone();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut fits: Vec<Fit> = Vec::new();
     while fits.len() < MAX_BLOCKS {
         let standard = rest.standardised(least);
@@ -206,7 +204,7 @@ fn component(matrix: &Matrix, rows: &[usize]) -> Vec<f64> {
 }
 
 /// Rows with their signs.
-type Signed = Vec<(usize, f64)>;
+pub(super) type Signed = Vec<(usize, f64)>;
 
 /// Returns the remaining rows after each shaving step, from all rows down to one.
 fn nested(standard: &Matrix) -> Vec<Signed> {
@@ -258,161 +256,6 @@ fn shave(standard: &Matrix, random: &mut Random) -> Signed {
     sets.swap_remove(best)
 }
 
-/// Columns, and the rows in which they differ from the other columns; each row with the difference
-/// or its sign.
-struct Fit {
-    inside: Vec<bool>,
-    rows: Signed,
-}
-
-impl Fit {
-    fn columns(&self) -> Vec<usize> {
-        (0..self.inside.len()).filter(|column| self.inside[*column]).collect()
-    }
-
-    /// Returns the mean of a row in the fit's columns minus its mean in the others.
-    fn difference(&self, row: &[f64]) -> f64 {
-        let (inside, outside) = self.halves(row);
-        moments(&inside).0 - moments(&outside).0
-    }
-
-    fn halves(&self, row: &[f64]) -> (Vec<f64>, Vec<f64>) {
-        let both = row.iter().zip(&self.inside);
-        let (inside, outside): (Vec<_>, Vec<_>) = both.partition(|(_, inside)| **inside);
-        let values = |part: Vec<(&f64, &bool)>| part.into_iter().map(|(value, _)| *value).collect();
-        (values(inside), values(outside))
-    }
-
-    /// Returns the part of a row's variance that a difference explains.
-    fn explained(&self, difference: f64) -> f64 {
-        let part = self.columns().len() as f64 / self.inside.len() as f64;
-        difference.powi(2) * part * (1.0 - part)
-    }
-
-    /// Subtracts the columns' difference from each row, and stores it.
-    fn take_from(&mut self, matrix: &mut Matrix) {
-        let differences: Vec<f64> =
-            self.rows.iter().map(|(row, _)| self.difference(matrix.row(*row))).collect();
-        for ((_, difference), found) in self.rows.iter_mut().zip(differences) {
-            *difference = found;
-        }
-        self.add(matrix, -1.0);
-    }
-
-    /// Adds the stored differences back to the rows.
-    fn give_back(&self, matrix: &mut Matrix) {
-        self.add(matrix, 1.0);
-    }
-
-    fn add(&self, matrix: &mut Matrix, times: f64) {
-        for (row, difference) in &self.rows {
-            let values = &mut matrix.values[row * matrix.columns..][..matrix.columns];
-            let inside = values.iter_mut().zip(&self.inside).filter(|(_, inside)| **inside);
-            inside.for_each(|(value, _)| *value += times * difference);
-        }
-    }
-
-    /// Returns the rows in which the columns have larger values, or smaller ones. `whole` is the
-    /// variance of all rows of the matrix.
-    fn block(&self, more: bool, matrix: &Matrix, whole: f64) -> Block {
-        let rows: Vec<usize> = self
-            .rows
-            .iter()
-            .filter(|(_, difference)| (*difference > 0.0) == more)
-            .map(|(row, _)| *row)
-            .collect();
-        // Not the stored differences: other blocks that overlap with this one were subtracted from
-        // those, which can exceed the rows' own variance.
-        let explained: f64 =
-            rows.iter().map(|row| self.explained(self.difference(matrix.row(*row)))).sum();
-        Block {
-            rows,
-            columns: self.columns(),
-            more,
-            variance_share: if whole > 0.0 { (explained / whole).min(1.0) } else { 0.0 },
-        }
-    }
-
-    /// Returns whether a row differs by more than chance.
-    fn includes(&self, row: &[f64]) -> bool {
-        let (inside, outside) = self.halves(row);
-        let (n, m) = (inside.len() as f64, outside.len() as f64);
-        let scatter = n * moments(&inside).1 + m * moments(&outside).1;
-        let variance = scatter / (n + m - 2.0) * (n.recip() + m.recip());
-        let t = self.difference(row).abs() / variance.sqrt().max(f64::MIN_POSITIVE);
-        t >= MIN_T && self.explained(self.difference(row)) >= MIN_EXPLAINED * moments(row).1
-    }
-}
-
-/// Fits columns to rows and rows to columns until neither changes; `None` if none remain.
-fn fit(standard: &Matrix, mut rows: Signed) -> Option<Fit> {
-    let mut last = None;
-    for _ in 0..REFINEMENTS {
-        let mut inside = split(&profile(standard, &rows));
-        let within = inside.iter().filter(|inside| **inside).count();
-        if within == 0 || within == inside.len() {
-            return None;
-        }
-        if 2 * within > inside.len() {
-            inside.iter_mut().for_each(|inside| *inside = !*inside);
-        }
-        let mut fit = Fit { inside, rows: Vec::new() };
-        for (index, row) in standard.rows().enumerate() {
-            if fit.includes(row) {
-                fit.rows.push((index, fit.difference(row).signum()));
-            }
-        }
-        if fit.rows.is_empty() {
-            return None;
-        }
-        rows.clone_from(&fit.rows);
-        let is_stable = last
-            .as_ref()
-            .is_some_and(|last: &Fit| last.inside == fit.inside && last.rows == fit.rows);
-        last = Some(fit);
-        if is_stable {
-            break;
-        }
-    }
-    last.filter(|fit| fit.rows.len() >= MIN_BLOCK_ROWS)
-}
-
-/// Returns the median of signed rows in each column.
-fn profile(standard: &Matrix, rows: &Signed) -> Vec<f64> {
-    let mut values = Vec::with_capacity(rows.len());
-    (0..standard.columns)
-        .map(|column| {
-            values.clear();
-            values.extend(rows.iter().map(|(row, sign)| sign * standard.row(*row)[column]));
-            values.sort_by(f64::total_cmp);
-            let middle = values.len() / 2;
-            match values.len() % 2 {
-                0 => (values[middle - 1] + values[middle]) / 2.0,
-                _ => values[middle],
-            }
-        })
-        .collect()
-}
-
-/// Splits numbers into two parts with minimum variance within the parts (Otsu); returns for each
-/// number whether it is in the upper part.
-fn split(numbers: &[f64]) -> Vec<bool> {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (sum, count) = (sorted.iter().sum::<f64>(), sorted.len() as f64);
-    let mut below = 0.0;
-    let mut best = (0.0, f64::INFINITY);
-    for (index, pair) in sorted.windows(2).enumerate() {
-        below += pair[0];
-        let (n, m) = (index as f64 + 1.0, count - index as f64 - 1.0);
-        let between = n * m * (below / n - (sum - below) / m).powi(2);
-        if pair[0] < pair[1] && between > best.0 {
-            best = (between, pair[1]);
-        }
-    }
-    numbers.iter().map(|number| *number >= best.1).collect()
-}
-
 /// Returns mean and variance; 0 for an empty slice.
 pub fn moments(values: &[f64]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
@@ -422,25 +265,6 @@ pub fn moments(values: &[f64]) -> (f64, f64) {
 
 fn squares(values: &[f64]) -> f64 {
     values.iter().map(|value| value * value).sum()
-}
-
-/// Pseudo-random numbers (splitmix64) with a fixed seed, so that equal runs have equal summaries.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn shuffle(&mut self, values: &mut [f64]) {
-        for end in (1..values.len()).rev() {
-            values.swap(end, (self.next() % (end as u64 + 1)) as usize);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -491,7 +315,7 @@ mod tests {
         let (mut precision, mut recall, mut others) = (0.0, 0.0, 0);
         const TRIES: u64 = 20;
         for seed in 0..TRIES {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let mut matrix = noise(40, 64, &mut random);
             for ((rows, columns), effect) in planted.iter().zip([5.0, 4.0]) {
                 add(&mut matrix, rows, columns, effect);
@@ -515,7 +339,7 @@ mod tests {
     fn there_are_none_in_noise() {
         for (rows, columns) in [(40, 64), (10, 8), (64, 16)] {
             let found = (0..100).filter(|seed| {
-                let mut random = Random(1000 + seed);
+                let mut random = Random::new(1000 + seed);
                 !blocks(&scaled(noise(rows, columns, &mut random), columns)).is_empty()
             });
             assert_eq!(found.count(), 0, "{rows} x {columns}");
@@ -524,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_is_more_in_some_rows_and_less_in_others_is_two_blocks() {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let mut matrix = noise(20, 16, &mut random);
         add(&mut matrix, &[1, 3, 5], &[0, 4, 15], 6.0);
         add(&mut matrix, &[2, 4], &[0, 4, 15], -6.0);
@@ -543,7 +367,7 @@ mod tests {
 
     #[test]
     fn overlapping_blocks_explain_no_more_than_the_whole_variance() {
-        let mut random = Random(257);
+        let mut random = Random::new(257);
         let mut matrix = noise(8, 8, &mut random);
         let rows: Vec<usize> = (0..8).collect();
         add(&mut matrix, &rows, &[0, 4], -10.0);
@@ -556,7 +380,7 @@ mod tests {
 
     #[test]
     fn one_slow_rank_of_eight_is_found() {
-        let mut random = Random(9);
+        let mut random = Random::new(9);
         let mut matrix = noise(10, 8, &mut random);
         add(&mut matrix, &[0, 1, 2, 3, 4, 5], &[3], 30.0);
         let found = blocks(&Matrix::new(8, matrix));
