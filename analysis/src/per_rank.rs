@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plimsoll_collector::profile::{NodeId, NodeValue};
-use serde::Serialize;
+use plimsoll_summary::per_rank_file::{
+    CALLS, DTYPE, EXCLUSIVE, FLOAT_BYTES, INCLUSIVE, RankTableHeader, RanksVersion,
+};
 
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError};
@@ -40,8 +42,7 @@ pub use plimsoll_summary::per_rank_file::{Table, note};
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// Values of a rank in each context.
-const QUANTITIES: [&str; 2] = ["inclusive_s", "exclusive_s"];
-const FLOAT_BYTES: usize = size_of::<f32>();
+const QUANTITIES: [&str; 3] = [INCLUSIVE, EXCLUSIVE, CALLS];
 /// Alignment of the numbers, in bytes, as in numpy's own files.
 const ALIGNMENT: usize = 64;
 /// Maximum size of a piece of rows, in bytes. Small for tests, so that their rows take several
@@ -57,20 +58,6 @@ pub struct Sheet {
     /// Ids in the totals of the contexts in `nodes`.
     contexts: Vec<NodeId>,
     phases: PhaseRows,
-}
-
-/// First line of a table.
-#[derive(Serialize)]
-struct Header<'a> {
-    schema: &'static str,
-    ranks: String,
-    nodes: &'a [u32],
-    quantities: [&'static str; 2],
-    dtype: &'static str,
-    shape: [usize; 3],
-    phases: &'a [u32],
-    phase_quantities: [&'static str; 4],
-    phase_shape: [usize; 3],
 }
 
 impl Sheet {
@@ -114,15 +101,16 @@ impl Sheet {
     }
 
     fn header(&self) -> Vec<u8> {
-        let header = Header {
-            schema: "plimsoll-ranks/1",
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let header = RankTableHeader {
+            schema: RanksVersion::V1,
             ranks: self.ranks.to_string(),
-            nodes: &self.nodes,
-            quantities: QUANTITIES,
-            dtype: "<f4",
+            nodes: self.nodes.clone(),
+            quantities: names(&QUANTITIES),
+            dtype: DTYPE.to_owned(),
             shape: [self.ranks.len() as usize, QUANTITIES.len(), self.nodes.len()],
-            phases: &self.phases.phases,
-            phase_quantities: phases::QUANTITIES,
+            phases: self.phases.phases.clone(),
+            phase_quantities: names(&phases::QUANTITIES),
             phase_shape: [self.phases.phases.len(), phases::QUANTITIES.len(), self.nodes.len()],
         };
         // A structure of texts and numbers always has a JSON form.
@@ -252,9 +240,7 @@ impl<'a> Rows<'a> {
         while piece.len() < PIECE_BYTES {
             let Some(input) = self.inputs.next() else { break };
             piece.extend(input.rank.to_le_bytes());
-            for ns in self.row(input) {
-                piece.extend(((ns as f64 / NS_PER_S) as f32).to_le_bytes());
-            }
+            piece.extend(self.row(input).into_iter().flat_map(f32::to_le_bytes));
         }
         if self.inputs.len() == 0 {
             piece[0] = LAST;
@@ -262,26 +248,35 @@ impl<'a> Rows<'a> {
         piece
     }
 
-    fn row(&mut self, input: &RankInput) -> Vec<u64> {
-        let mut row = vec![0; QUANTITIES.len() * self.width];
-        let (inclusive, exclusive) = row.split_at_mut(self.width);
+    fn row(&mut self, input: &RankInput) -> Vec<f32> {
+        let mut sums = vec![0; QUANTITIES.len() * self.width];
+        let (times_ns, calls) = sums.split_at_mut(2 * self.width);
+        let (inclusive_ns, exclusive_ns) = times_ns.split_at_mut(self.width);
         let profile = &input.profile;
         let main: Vec<&(NodeId, NodeValue)> =
             profile.phases.iter().flat_map(|phase| &phase.values).collect();
-        let others = profile.other_threads.iter().collect();
+        let others: Vec<_> = profile.other_threads.iter().collect();
         for (threads, values) in [(Threads::Main, main), (Threads::Other, others)] {
-            let times = Times::new(&profile.tree, values.into_iter());
+            let times = Times::new(&profile.tree, values.iter().copied());
             let present = |node: NodeId| times.present[node as usize];
             let places = self.tree.adopt(&profile.tree, threads, present);
-            for (node, place) in places.iter().enumerate() {
-                let column = place.and_then(|place| *self.columns.get(place as usize)?);
-                if let Some(column) = column {
-                    inclusive[column] += times.inclusive_ns[node];
-                    exclusive[column] += times.exclusive_ns[node];
+            let column =
+                |node: usize| *self.columns.get(places.get(node).copied().flatten()? as usize)?;
+            for node in 0..places.len() {
+                if let Some(column) = column(node) {
+                    inclusive_ns[column] += times.inclusive_ns[node];
+                    exclusive_ns[column] += times.exclusive_ns[node];
+                }
+            }
+            for (node, value) in values {
+                if let Some(column) = column(*node as usize) {
+                    calls[column] += value.calls;
                 }
             }
         }
-        row
+        let seconds = |ns: &u64| (*ns as f64 / NS_PER_S) as f32;
+        let calls = calls.iter().map(|number| *number as f32);
+        times_ns.iter().map(seconds).chain(calls).collect()
     }
 }
 

@@ -32,11 +32,11 @@ impl PerRank {
         let read = Self { header, numbers, bytes: Vec::new() };
         let nodes = read.list("nodes").len() as u64;
         let shape: Vec<u64> = read.list("shape").iter().filter_map(Value::as_u64).collect();
-        let [ranks, 2, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
+        let [ranks, 3, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
         let shape: Vec<u64> = read.list("phase_shape").iter().filter_map(Value::as_u64).collect();
         let [phases, 4, phase_width] = shape[..] else { return Err(format!("shape {shape:?}")) };
         let listed = phases == read.list("phases").len() as u64 && phase_width == width;
-        let counted = listed && ranks * 2 * width + phases * 4 * width == read.numbers.len() as u64;
+        let counted = listed && ranks * 3 * width + phases * 4 * width == read.numbers.len() as u64;
         if end % 64 != 0 || !rest.is_empty() || !counted || width != nodes {
             return Err(format!(
                 "{} numbers from byte {end} on: {}",
@@ -47,7 +47,7 @@ impl PerRank {
         for (key, expected) in [
             ("schema", serde_json::json!("plimsoll-ranks/1")),
             ("dtype", serde_json::json!("<f4")),
-            ("quantities", serde_json::json!(["inclusive_s", "exclusive_s"])),
+            ("quantities", serde_json::json!(["inclusive_s", "exclusive_s", "calls"])),
         ] {
             if read.header[key] != expected {
                 return Err(format!("{key} is {}", read.header[key]));
@@ -75,7 +75,7 @@ impl PerRank {
         let nodes = self.list("nodes");
         let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;
         let ranks = self.list("shape")[0].as_u64()? as usize;
-        let rows = self.numbers.chunks_exact(2 * nodes.len()).take(ranks);
+        let rows = self.numbers.chunks_exact(3 * nodes.len()).take(ranks);
         let at = quantity as usize * nodes.len() + column;
         Some(rows.map(|row| f64::from(row[at])).collect())
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn file(shape: [u64; 3], numbers: &[f32]) -> Vec<u8> {
-        let quantities = ["inclusive_s", "exclusive_s"];
+        let quantities = ["inclusive_s", "exclusive_s", "calls"];
         let header = json!({
             "schema": "plimsoll-ranks/1", "ranks": "0-1", "nodes": [0, 2],
             "quantities": quantities, "dtype": "<f4", "shape": shape,
@@ -140,11 +140,11 @@ mod tests {
         bytes
     }
 
-    const NUMBERS: [f32; 8] = [3.0, 2.0, 1.0, 2.0, 5.0, 4.0, 1.0, 4.0];
+    const NUMBERS: [f32; 12] = [3.0, 2.0, 1.0, 2.0, 9.0, 9.0, 5.0, 4.0, 1.0, 4.0, 9.0, 9.0];
 
     #[test]
     fn times_are_found_and_held_against_the_tree() {
-        let read = PerRank::new(file([2, 2, 2], &NUMBERS)).unwrap();
+        let read = PerRank::new(file([2, 3, 2], &NUMBERS)).unwrap();
         assert_eq!(read.of(2, Quantity::Inclusive), Some(vec![2.0, 4.0]));
         assert_eq!(read.of(0, Quantity::Exclusive), Some(vec![1.0, 1.0]));
         assert_eq!(read.of(1, Quantity::Inclusive), None);
@@ -170,11 +170,11 @@ mod tests {
         for bytes in [
             Vec::new(),
             b"text\n".to_vec(),
-            file([2, 2, 2], &NUMBERS[1..]),
-            file([2, 1, 4], &NUMBERS),
-            file([1, 2, 4], &NUMBERS),
-            file([2, 2, 2], &NUMBERS)[..286].to_vec(),
-            file([2, 2, 2], &NUMBERS)[1..].to_vec(),
+            file([2, 3, 2], &NUMBERS[1..]),
+            file([2, 2, 3], &NUMBERS),
+            file([1, 3, 4], &NUMBERS),
+            file([2, 3, 2], &NUMBERS)[..286].to_vec(),
+            file([2, 3, 2], &NUMBERS)[1..].to_vec(),
         ] {
             assert!(PerRank::new(bytes).is_err());
         }

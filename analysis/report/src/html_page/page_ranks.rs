@@ -4,27 +4,15 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use plimsoll_summary::Summary;
+use plimsoll_summary::per_rank_file::{FLOAT_BYTES, RankTableHeader};
 
 /// Maximum number of times in a page, of four bytes each.
 const MAX_TIMES: usize = 1 << 20;
-/// Maximum length of a table's first line.
-const MAX_HEADER_BYTES: u64 = 16 << 20;
-const FLOAT_BYTES: usize = size_of::<f32>();
-
-/// The first line of a table, as far as a page needs it.
-#[derive(Deserialize)]
-struct Header {
-    ranks: String,
-    nodes: Vec<u32>,
-    quantities: Vec<String>,
-    dtype: String,
-    shape: [usize; 3],
-}
 
 /// Times of single ranks.
 pub struct RankRows {
@@ -52,23 +40,16 @@ struct About {
 pub fn read(file: File, summary: &Summary) -> io::Result<RankRows> {
     let length = file.metadata()?.len();
     let mut file = BufReader::with_capacity(256 << 10, file);
-    let mut line = Vec::new();
-    file.by_ref().take(MAX_HEADER_BYTES).read_until(b'\n', &mut line)?;
-    let header: Header =
-        serde_json::from_slice(&line).map_err(|_| damaged("its first line is no table's"))?;
+    let (header, _) =
+        RankTableHeader::read(&mut file, length).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => damaged(&error),
+            _ => error,
+        })?;
     let [ranks, quantities, nodes] = header.shape;
-    if header.dtype != "<f4" || header.nodes.len() != nodes || header.quantities.len() != quantities
-    {
-        return Err(damaged("its first line contradicts itself"));
-    }
-    let row_bytes = quantities.checked_mul(nodes).and_then(|all| all.checked_mul(FLOAT_BYTES));
-    let all = row_bytes.and_then(|bytes| bytes.checked_mul(ranks)?.checked_add(line.len()));
-    let row_bytes = row_bytes.filter(|_| all.is_some_and(|all| all as u64 <= length));
-    let row_bytes = row_bytes.ok_or_else(|| damaged("it ends early"))?;
 
     let chosen = chosen(&header, summary);
     let mut times = vec![0.0; chosen.len() * quantities * ranks];
-    let mut row = vec![0; row_bytes];
+    let mut row = vec![0; header.row_bytes()];
     for rank in 0..ranks {
         file.read_exact(&mut row)?;
         let (floats, _) = row.as_chunks::<FLOAT_BYTES>();
@@ -105,7 +86,7 @@ impl RankRows {
 
 /// The columns of a table that a page has room for: those of the losses first, then those in which
 /// ranks differ most.
-fn chosen(header: &Header, summary: &Summary) -> Vec<usize> {
+fn chosen(header: &RankTableHeader, summary: &Summary) -> Vec<usize> {
     let [ranks, quantities, nodes] = header.shape;
     let room = MAX_TIMES / (ranks * quantities).max(1);
     if nodes <= room {
@@ -131,6 +112,6 @@ fn chosen(header: &Header, summary: &Summary) -> Vec<usize> {
     columns
 }
 
-fn damaged(how: &str) -> io::Error {
+fn damaged(how: &io::Error) -> io::Error {
     io::Error::other(format!("The file is damaged: {how}."))
 }

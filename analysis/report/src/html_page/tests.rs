@@ -194,10 +194,13 @@ fn files_that_are_none_leave_a_page_that_says_so() {
         assert_eq!(json(&page, "page")["timeline"], reason, "{file}");
         assert_eq!(content(&page, "timeline"), None);
     }
-    for (file, reason) in [("short", "it ends early"), ("text", "its first line is no table's")] {
+    for (file, reason) in
+        [("short", "it is shorter than its"), ("text", "its first line is no header")]
+    {
         summary.per_rank.file = Some(file.into());
         let said = json(&page(&summary, Some(&place)), "page")["ranks"].clone();
-        assert_eq!(said, format!("The file is damaged: {reason}."));
+        let said = said.as_str().unwrap();
+        assert!(said.starts_with(&format!("The file is damaged: {reason}")), "{said}");
     }
 }
 
