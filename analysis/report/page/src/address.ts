@@ -21,14 +21,17 @@ export interface Address {
   colour?: string;
   from?: number;
   to?: number;
-  /** Of the ranks: inclusive_s or exclusive_s. */
+  /** Of the ranks: what the scatter plot shows. */
   quantity?: string;
   /** Of the communication matrix: calls, bytes or wait_s. */
   matrix?: string;
+  /** Index of the loop that is chosen. */
   loop?: number;
+  /** Of the timeline: the number of the iteration that is shown. */
+  iteration?: number;
 }
 
-const NUMBERS = ["loss", "node", "from", "to", "loop"] as const;
+const NUMBERS = ["loss", "node", "from", "to", "loop", "iteration"] as const;
 const TEXTS = ["mode", "sort", "search", "order", "colour", "quantity", "matrix"] as const;
 
 /** Reads an address; parts that cannot be read are left out. */

@@ -1,13 +1,12 @@
 /** Loops: how long their iterations took, and which behave alike. */
 
 import { type Child, h, table } from "./dom";
-import { count, counted, each, endOf, holds, percent, ranks, seconds } from "./format";
+import { count, counted, each, endOf, percent, ranks, seconds } from "./format";
+import { executionsPerRank, iteration, numbersAt, stride, wanted } from "./iterations";
 import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
 import type { Loop } from "./summary";
 
-/** Iterations from which on a loop is likely to be the one that the run is about. */
-const MANY_ITERATIONS = 10;
 /** Clusters with a colour of their own. */
 const MAX_COLOURED = 6;
 
@@ -19,50 +18,44 @@ export function showLoops(job: Job, place: HTMLElement): void {
       "periods each."));
     return;
   }
-  const chosen = Math.min(job.address.loop ?? hottest(loops), loops.length - 1);
+  const chosen = Math.min(job.address.loop ?? wanted(loops, job.loss()), loops.length - 1);
   place.replaceChildren(
-    h("section", { class: "panel" }, h("h2", {}, "Iterations"), one(job, loops[chosen]!)),
+    h("section", { class: "panel" }, h("h2", {}, "Iterations"), one(job, chosen)),
     h("section", { class: "panel" }, list(job, chosen)),
   );
 }
 
-/** The loop with iterations that takes most of the run. */
-function hottest(loops: Loop[]): number {
-  let best = 0;
-  loops.forEach((loop, index) => {
-    const first = loops[best]!;
-    const has = Number(loop.durations_s.length >= MANY_ITERATIONS);
-    const had = Number(first.durations_s.length >= MANY_ITERATIONS);
-    if (has > had || (has === had && loop.fraction > first.fraction)) best = index;
-  });
-  return best;
-}
-
-/** The number of the iteration that stands at a place of the thinned durations. */
-function iteration(loop: Loop, index: number): number {
-  const all = Math.max(loop.iterations.accepted, loop.durations_s.length);
-  return Math.floor((index * all) / loop.durations_s.length);
-}
-
-function one(job: Job, loop: Loop): Child[] {
+function one(job: Job, at: number): Child[] {
+  const loop = job.summary.loops[at]!;
   const { durations_s, iterations, clusters } = loop;
   const bound = iterations.exact ? "" : "at least ";
   const parts: Child[] = [
     h("p", {}, `${endOf(loop.path)}: ${bound}${counted(iterations.accepted, "iteration")}` +
-      (loop.executions > 1 ? ` in each of ${count(loop.executions)} executions` : "") +
-      `, ${percent(loop.fraction)} of the run, on ${ranks(loop.ranks, job.summary.run.ranks)}. `,
-      h("a", { href: job.link({ view: "contexts", node: loop.node }) }, "Its call path")),
+      executed(loop) +
+      `, ${percent(loop.fraction)} of the run, on ${ranks(loop.ranks, job.summary.run.ranks)}.`),
+    h("p", { class: "links" },
+      h("a", { href: job.link({ view: "contexts", node: loop.node }) }, "Its call path"),
+      h("a", { href: job.link({ view: "ranks", node: loop.node }) }, "Over the ranks"),
+      h("a", { href: job.link({ view: "timeline", loop: at }) }, "Its iterations in the timeline")),
   ];
   if (durations_s.length < 2) {
     parts.push(h("p", { class: "missing" }, "How long single iterations took is not known."));
   } else {
-    parts.push(durations(loop), worst(loop));
+    parts.push(durations(loop), worst(job, at));
   }
   if (clusters.length > 0) {
     parts.push(table("Iterations that behave alike", ["Iterations", "Mean duration"],
       clusters.slice(0, 50).map((cluster) => [shortened(cluster.iterations), seconds(cluster.mean_s)])));
   }
   return parts;
+}
+
+/** How often the loop was entered, in words; nothing where that is once on each rank. */
+function executed(loop: Loop): string {
+  const each = executionsPerRank(loop);
+  if (each <= 1) return "";
+  const number = Number.isInteger(each) ? count(each) : `about ${each.toPrecision(3)}`;
+  return ` in each of ${number} executions on a rank`;
 }
 
 function shortened(list: string): string {
@@ -98,28 +91,37 @@ function durations(loop: Loop): HTMLElement {
     yMax: Math.max(...durations_s) * 1.08,
     xText: (x) => count(Math.round(x)),
     yText: seconds,
-    xTitle: numbers.length < loop.iterations.accepted
-      ? "iteration (thinned evenly)"
-      : "iteration",
+    xTitle: stride(loop) > 1 ? `iteration (means of ${stride(loop)})` : "iteration",
     series,
     levels: [{ y: mean, label: `mean ${seconds(mean)}` }],
     tip: (at, index) => {
-      return `iteration ${series[at]!.x[index]}: ${seconds(series[at]!.y[index])}, ` +
-        series[at]!.name;
+      const numbers = numbersAt(loop, series[at]!.x[index]! / stride(loop));
+      return `${words(numbers)}: ${seconds(series[at]!.y[index])}, ${series[at]!.name}`;
     },
   });
 }
 
-/** The longest iterations in words. */
-function worst(loop: Loop): HTMLElement {
+/** Iterations as the subject of a sentence. */
+function words(numbers: string): string {
+  return numbers.includes("-") ? `iterations ${numbers}, on average` : `iteration ${numbers}`;
+}
+
+/** The longest iterations, each with a link to its time. */
+function worst(job: Job, at: number): HTMLElement {
+  const loop = job.summary.loops[at]!;
   const order = loop.durations_s.map((duration, index) => ({ duration, index }));
   order.sort((a, b) => b.duration - a.duration);
-  const named = order.slice(0, 5).map(({ duration, index }) => {
-    return `${count(iteration(loop, index))} (${seconds(duration)})`;
-  });
-  const thinned = loop.durations_s.length < loop.iterations.accepted ? " among those shown" : "";
-  return h("p", { class: "worst" }, `The longest iterations${thinned}: ${named.join(", ")}; ` +
-    `the shortest takes ${seconds(order[order.length - 1]!.duration)}.`);
+  const named = order.slice(0, 5).map(({ duration, index }, place) => [
+    place > 0 && ", ",
+    h("a", {
+      href: job.link({ view: "timeline", loop: at, iteration: iteration(loop, index) }),
+      title: "When it was",
+    }, numbersAt(loop, index)),
+    ` (${seconds(duration)})`,
+  ]);
+  const mean = stride(loop) > 1 ? ", each a mean" : "";
+  return h("p", { class: "worst" }, `The longest iterations${mean}: `, named,
+    `; the shortest takes ${seconds(order[order.length - 1]!.duration)}.`);
 }
 
 function list(job: Job, chosen: number): HTMLElement {
@@ -132,10 +134,5 @@ function list(job: Job, chosen: number): HTMLElement {
     String(loop.clusters.length), ranks(loop.ranks, job.summary.run.ranks),
   ]);
   return table("All loops, outermost first",
-    ["Loop", "Iterations", "Executions", "Mean execution", "Of the run", "Clusters", "Ranks"], rows);
-}
-
-/** Whether a cluster of iterations holds one. */
-export function isIn(cluster: { iterations: string }, number: number): boolean {
-  return holds(cluster.iterations, number);
+    ["Loop", "Iterations", "Executions, all ranks", "Mean execution", "Of the run", "Clusters", "Ranks"], rows);
 }

@@ -3,8 +3,9 @@
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
 import { colour, fitted, h } from "./dom";
-import { holds, seconds } from "./format";
-import type { Summary } from "./summary";
+import { endOf, holds, seconds } from "./format";
+import type { Rulings } from "./iterations";
+import type { Summary, When } from "./summary";
 
 export type Order = "cluster" | "rank" | "node";
 export const ORDERS: [Order, string][] = [
@@ -31,6 +32,10 @@ export interface Shown {
   byWait: boolean;
   /** Contexts that are highlighted with all below them. */
   named: number[];
+  /** Iterations that are ruled in. */
+  rulings: Rulings | null;
+  /** When the highlighted loss happens. */
+  when: When | null;
   from: number;
   to: number;
 }
@@ -43,9 +48,18 @@ interface Band {
   height: number;
 }
 
-const HEIGHT = 460;
+const HEIGHT = 500;
 const LEFT = 92;
-const AXIS = 26;
+/** Height of the strip above the cells, with the phases. */
+const TOP = 18;
+/** Height of the strip below the cells, with the iterations. */
+const STRIP = 16;
+/** Height of all below the cells: the iterations, then the times. */
+const BELOW = STRIP + 26;
+/** Least distance of rulings in pixels: closer ones would hide the cells. */
+const MIN_RULING = 5;
+/** Width that the number of an iteration takes, in pixels. */
+const NUMBER_WIDTH = 34;
 
 type Rgb = [number, number, number];
 
@@ -58,6 +72,8 @@ export class TimelineCanvas {
   private readonly canvas: HTMLCanvasElement;
   private shown: Shown;
   private bands: Band[] = [];
+  /** Names of the colours of the entries of `nodes`. */
+  private readonly names: (string | null)[];
   private drag: { from: number; to: number } | null = null;
 
   constructor(summary: Summary, contexts: Contexts, data: TimelineData, events: Events) {
@@ -65,13 +81,17 @@ export class TimelineCanvas {
     this.contexts = contexts;
     this.data = data;
     this.events = events;
-    this.shown = { order: "rank", byWait: false, named: [], from: data.begin_s, to: data.end_s };
+    this.shown = {
+      order: "rank", byWait: false, named: [], rulings: null, when: null,
+      from: data.begin_s, to: data.end_s,
+    };
     this.canvas = h("canvas", {
       role: "img", tabindex: "0", class: "timeline",
       "aria-label": "Timeline of the ranks. Keys: + and - zoom, arrows move, 0 shows the whole run",
     });
     this.canvas.style.height = `${HEIGHT}px`;
     this.element = h("figure", {}, this.canvas);
+    this.names = this.named();
     this.listen();
   }
 
@@ -154,8 +174,8 @@ export class TimelineCanvas {
     const { summary, data } = this;
     const all = data.rows.map((_, row) => row);
     const sets = this.shown.order === "cluster"
-      ? summary.clusters.map(({ ranks, representative }) => ({
-        name: `rank ${representative}'s`, ranks,
+      ? summary.clusters.map(({ ranks, representative, size }) => ({
+        name: `${size === 1 ? "" : "like "}rank ${representative}`, ranks,
       }))
       : this.shown.order === "node"
         ? summary.run.nodes.map(({ host, ranks }) => ({ name: host, ranks })) : [];
@@ -174,9 +194,9 @@ export class TimelineCanvas {
       return isLogarithmic ? Math.log2(band.rows.length + 1) : band.rows.length;
     };
     const gap = this.bands.length > 1 && this.bands.length < 60 ? 3 : 0;
-    const room = HEIGHT - AXIS - gap * (this.bands.length - 1);
+    const room = HEIGHT - TOP - BELOW - gap * (this.bands.length - 1);
     const sum = this.bands.reduce((sum, band) => sum + weight(band), 0);
-    let top = 0;
+    let top = TOP;
     for (const band of this.bands) {
       band.top = top;
       band.height = (room * weight(band)) / sum;
@@ -216,17 +236,65 @@ export class TimelineCanvas {
     };
   }
 
+  /** The part of the known cells of a span that each entry of `nodes` has, 0 to 1. */
+  private parts(from: number, to: number): Float64Array {
+    const { data } = this;
+    const parts = new Float64Array(data.nodes.length);
+    const wide = (data.end_s - data.begin_s) / data.columns;
+    const first = Math.max(Math.floor((from - data.begin_s) / wide), 0);
+    const behind = Math.min(Math.ceil((to - data.begin_s) / wide), data.columns);
+    let all = 0;
+    for (let row = 0; row < data.rows.length; row += 1) {
+      for (let column = first; column < behind; column += 1) {
+        const place = data.cells[row * data.columns + column]!;
+        if (place < 0) continue;
+        parts[place]! += 1;
+        all += 1;
+      }
+    }
+    return parts.map((cells) => cells / Math.max(all, 1));
+  }
+
+  /**
+   * The name of the colour of each entry of `nodes`: its family's next shade, beginning with those
+   * that have most cells.
+   */
+  private named(): (string | null)[] {
+    const { data, contexts } = this;
+    const counts = { work: 0, wait: 0, sync: 0, other: 0 };
+    const parts = this.parts(data.begin_s, data.end_s);
+    const names: (string | null)[] = data.nodes.map(() => null);
+    const order = [...data.nodes.keys()].sort((a, b) => parts[b]! - parts[a]!);
+    for (const index of order) {
+      const node = data.nodes[index]!;
+      if (!contexts.has(node)) continue;
+      const family = contexts.family(node);
+      names[index] = `--${family}-${counts[family] % 5}`;
+      counts[family] += 1;
+    }
+    return names;
+  }
+
+  /** The call paths that take most of the cells in view, with their colours. */
+  legend(most: number): { node: number; fill: string; part: number }[] {
+    const parts = this.parts(this.shown.from, this.shown.to);
+    const fills = this.names;
+    return this.data.nodes
+      .map((node, index) => ({ node, fill: fills[index]!, part: parts[index]! }))
+      .filter(({ fill, part }) => fill !== null && part > 0)
+      .sort((a, b) => b.part - a.part)
+      .slice(0, most);
+  }
+
   /** The colour of each entry of `nodes`. */
   private colours(): { fills: Rgb[]; nothing: Rgb } {
     const { contexts, data, shown } = this;
     const nothing = rgb(colour("--nothing"));
-    const counts = { work: 0, wait: 0, sync: 0, other: 0 };
-    const fills = data.nodes.map((node) => {
-      if (!contexts.has(node)) return nothing;
-      const family = contexts.family(node);
-      const shade = counts[family] % 5;
-      counts[family] += 1;
-      const fill = rgb(colour(`--${family}-${shade}`));
+    const { names } = this;
+    const fills = data.nodes.map((node, index) => {
+      const name = names[index];
+      if (!name) return nothing;
+      const fill = rgb(colour(name));
       const isDim = shown.named.length > 0 &&
         !shown.named.some((named) => contexts.isWithin(node, named));
       return isDim ? mixed(fill, nothing, 0.78) : fill;
@@ -239,16 +307,18 @@ export class TimelineCanvas {
     if (!surface) return;
     const { context, width } = surface;
     const scale = window.devicePixelRatio || 1;
-    const [wide, high] = [Math.round((width - LEFT) * scale), Math.round((HEIGHT - AXIS) * scale)];
+    const [wide, high] = [Math.round((width - LEFT) * scale), Math.round((HEIGHT - TOP - BELOW) * scale)];
     if (wide <= 0) return;
     const image = context.createImageData(wide, high);
     this.paint(image, scale);
-    context.putImageData(image, Math.round(LEFT * scale), 0);
+    context.putImageData(image, Math.round(LEFT * scale), Math.round(TOP * scale));
     this.labels(context, width);
+    this.phases(context, width);
+    this.iterations(context, width);
     if (this.drag) {
       context.fillStyle = colour("--text");
       context.globalAlpha = 0.2;
-      context.fillRect(this.drag.from, 0, this.drag.to - this.drag.from, HEIGHT - AXIS);
+      context.fillRect(this.drag.from, TOP, this.drag.to - this.drag.from, HEIGHT - TOP - BELOW);
       context.globalAlpha = 1;
     }
   }
@@ -272,7 +342,7 @@ export class TimelineCanvas {
     }
     let last = -1;
     for (let y = 0; y < image.height; y += 1) {
-      const row = this.rowAt((y + 0.5) / scale);
+      const row = this.rowAt(TOP + (y + 0.5) / scale);
       const line = y * image.width;
       if (row === null) continue;
       if (row === last) {
@@ -292,7 +362,7 @@ export class TimelineCanvas {
   }
 
   private labels(context: CanvasRenderingContext2D, width: number): void {
-    const { shown, summary, data } = this;
+    const { shown, data } = this;
     context.font = "12px system-ui, sans-serif";
     context.fillStyle = colour("--quiet");
     context.textAlign = "right";
@@ -306,26 +376,86 @@ export class TimelineCanvas {
       context.fillText(text.slice(0, 14), LEFT - 6, middle);
     }
     this.rowNumbers(context);
-    const x = (time: number) => {
-      return LEFT + ((time - shown.from) / (shown.to - shown.from)) * (width - LEFT);
-    };
     context.textAlign = "center";
-    const ticks = Math.max(Math.floor((width - LEFT) / 120), 2);
-    for (let tick = 0; tick <= ticks; tick += 1) {
-      const time = shown.from + ((shown.to - shown.from) * tick) / ticks;
-      context.fillText(seconds(time), Math.min(Math.max(x(time), LEFT + 22), width - 26), HEIGHT - 6);
+    const step = round((shown.to - shown.from) / Math.max((width - LEFT) / 110, 2));
+    for (let time = Math.ceil(shown.from / step) * step; time <= shown.to; time += step) {
+      const at = Math.min(Math.max(this.x(time, width), LEFT + 22), width - 26);
+      context.fillText(seconds(time), at, HEIGHT - 6);
     }
-    // Where phases begin for the first time.
-    context.fillStyle = colour("--text");
-    if (summary.phases.length <= 64) {
-      for (const phase of summary.phases) {
-        const at = x(phase.begin_s);
-        if (at <= LEFT || at >= width) continue;
-        context.globalAlpha = 0.5;
-        context.fillRect(Math.round(at), 0, 1, HEIGHT - AXIS + 5);
+  }
+
+  /** Where a time is on a canvas of this width. */
+  private x(time: number, width: number): number {
+    const { from, to } = this.shown;
+    return LEFT + ((time - from) / (to - from)) * (width - LEFT);
+  }
+
+  /** Rules in where phases begin for the first time, and when the highlighted loss happens. */
+  private phases(context: CanvasRenderingContext2D, width: number): void {
+    const { shown } = this;
+    const phases = [...this.summary.phases].sort((a, b) => a.begin_s - b.begin_s);
+    let labelled = LEFT;
+    context.textAlign = "left";
+    phases.forEach((phase, index) => {
+      const at = Math.max(this.x(phase.begin_s, width), LEFT);
+      const next = phases[index + 1];
+      const behind = next ? Math.min(this.x(next.begin_s, width), width) : width;
+      if (behind <= LEFT || at >= width) return;
+      if (at > LEFT && behind - at >= 2) {
+        context.fillStyle = colour("--text");
+        context.globalAlpha = 0.55;
+        context.fillRect(Math.round(at), 0, 1, HEIGHT - BELOW + 4);
         context.globalAlpha = 1;
       }
+      const end = phase.ends_in ? ` to ${endOf(phase.ends_in)}` : "";
+      const text = [`phase ${phase.id}${end}`, `phase ${phase.id}`, String(phase.id)]
+        .find((text) => context.measureText(text).width + 6 < behind - Math.max(at, labelled));
+      if (!text) return;
+      context.fillStyle = colour("--quiet");
+      context.fillText(text, at + 3, 12);
+      labelled = at + context.measureText(text).width + 6;
+    });
+    if (!shown.when) return;
+    const from = Math.max(this.x(shown.when.from_s, width), LEFT);
+    const to = Math.min(this.x(shown.when.to_s, width), width);
+    context.fillStyle = colour("--symptom");
+    if (to > from) context.fillRect(from, TOP - 3, to - from, 3);
+  }
+
+  /** Rules in the iterations of the chosen loop, where they are wide enough to be seen. */
+  private iterations(context: CanvasRenderingContext2D, width: number): void {
+    const { rulings } = this.shown;
+    if (!rulings) return;
+    const { times, step } = rulings;
+    const at = times.map((time) => this.x(time, width));
+    const wide = (at[at.length - 1]! - at[0]!) / (at.length - 1);
+    const top = HEIGHT - BELOW;
+    context.fillStyle = colour("--quiet");
+    context.textAlign = "left";
+    if (wide < MIN_RULING) {
+      const from = Math.max(at[0]!, LEFT);
+      const to = Math.min(at[at.length - 1]!, width);
+      if (to <= from) return;
+      context.fillRect(from, top + 3, to - from, 2);
+      context.fillText("zoom in to see single iterations", from + 4, top + 14);
+      return;
     }
+    const every = Math.max(Math.ceil(NUMBER_WIDTH / wide), 1);
+    let labelled = LEFT;
+    at.forEach((x, index) => {
+      if (x < LEFT || x > width) return;
+      context.fillStyle = colour("--text");
+      context.globalAlpha = 0.3;
+      context.fillRect(Math.round(x), TOP, 1, top - TOP);
+      context.globalAlpha = 1;
+      context.fillStyle = colour("--quiet");
+      const isNumbered = index % every === 0 && index < at.length - 1 && x >= labelled &&
+        x + NUMBER_WIDTH < width;
+      context.fillRect(Math.round(x), top, 1, isNumbered ? STRIP - 2 : 4);
+      if (!isNumbered) return;
+      context.fillText(String(index * step), x + 3, top + 12);
+      labelled = x + NUMBER_WIDTH - 8;
+    });
   }
 
   /** Numbers of single rows, where these are high enough. */
@@ -335,12 +465,18 @@ export class TimelineCanvas {
     if (!band || band.rows.length < 2) return;
     const high = band.height / band.rows.length;
     const step = Math.max(Math.ceil(16 / high), 1);
-    context.clearRect(0, 0, LEFT - 1, HEIGHT - AXIS);
+    context.clearRect(0, TOP, LEFT - 1, HEIGHT - TOP - BELOW);
     for (let index = 0; index < band.rows.length; index += step) {
       const { ranks } = this.data.rows[band.rows[index]!]!;
       context.fillText(`rank ${ranks}`.slice(0, 14), LEFT - 6, band.top + (index + 0.5) * high + 4);
     }
   }
+}
+
+/** The next round number: 1, 2 or 5 times a power of ten. */
+function round(step: number): number {
+  const ten = 10 ** Math.floor(Math.log10(step));
+  return ten * (step <= ten ? 1 : step <= 2 * ten ? 2 : step <= 5 * ten ? 5 : 10);
 }
 
 function rgb(text: string): Rgb {

@@ -3,9 +3,13 @@
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
 import { h } from "./dom";
-import { frameName, seconds } from "./format";
+import { endOf, frameName, percent, seconds } from "./format";
+import { type Rulings, rulings, wanted } from "./iterations";
 import type { Job } from "./job";
 import { type Order, ORDERS, TimelineCanvas } from "./timeline_canvas";
+
+/** Maximum number of call paths that the legend names. */
+const MAX_LEGEND = 8;
 
 class TimelineView {
   private readonly job: Job;
@@ -15,6 +19,7 @@ class TimelineView {
   private readonly controls = h("div", { class: "controls" });
   private readonly under = h("div", { class: "panel under", "aria-live": "polite" });
   private readonly legend = h("div", { class: "legend" });
+  private readonly ruled = h("p", { class: "aside" });
 
   constructor(job: Job, contexts: Contexts, data: TimelineData) {
     this.job = job;
@@ -22,7 +27,7 @@ class TimelineView {
     this.data = data;
     this.canvas = new TimelineCanvas(job.summary, contexts, data, {
       hover: (cell) => this.describe(cell),
-      span: (from, to) => job.go({ from, to }, true),
+      span: (from, to) => this.span(from, to),
       choose: (node) => {
         location.hash = job.link({ view: "contexts", node });
       },
@@ -30,11 +35,12 @@ class TimelineView {
   }
 
   fill(place: HTMLElement): void {
-    place.replaceChildren(this.controls, h("div", { class: "panel" }, this.canvas.element, this.legend),
+    place.replaceChildren(this.controls, h("div", { class: "panel" }, this.canvas.element, this.ruled, this.legend),
       this.under);
     this.under.replaceChildren(h("p", { class: "aside" }, "Point at a cell to see its rank, time " +
       "and call path. Drag over a span to enlarge it; the wheel or + and - zoom, the arrow keys " +
-      "move, 0 shows the whole run. A click opens the call path."));
+      "move, 0 shows the whole run. A click opens the call path. Above the cells stand the phases, " +
+      "below them the iterations of a loop; clusters are log2(ranks + 1) high."));
   }
 
   update(): void {
@@ -45,11 +51,63 @@ class TimelineView {
     const loss = this.job.loss();
     const named = loss ? [loss.symptom.node, ...loss.causes.map((cause) => cause.node)] : [];
     if (!loss && address.node !== undefined) named.push(address.node);
+    const loop = this.loop();
+    const ruled = loop === null ? null
+      : rulings(this.job.summary.loops[loop]!, this.data, this.contexts);
+    const shownRulings = typeof ruled === "string" ? null : ruled;
+    const [from, to] = this.shownSpan(shownRulings);
     this.canvas.show({
-      order, byWait, named,
-      from: address.from ?? this.data.begin_s, to: address.to ?? this.data.end_s,
+      order, byWait, named, from, to, rulings: shownRulings, when: loss?.when ?? null,
     });
-    this.showLegend(byWait);
+    this.showRuled(loop, ruled);
+    this.showLegend(byWait, named.length > 0);
+  }
+
+  /** The loop that is ruled in: the chosen one, that of the loss, or the one of the run. */
+  private loop(): number | null {
+    const { address, summary } = this.job;
+    const { loops } = summary;
+    if (loops.length === 0) return null;
+    if (address.loop !== undefined) return Math.min(Math.floor(address.loop), loops.length - 1);
+    return wanted(loops, this.job.loss());
+  }
+
+  /** The span of the address; else the time about the chosen iteration, or the whole run. */
+  private shownSpan(ruled: Rulings | null): [number, number] {
+    const { address } = this.job;
+    const { begin_s, end_s } = this.data;
+    if (address.from !== undefined || address.to !== undefined) {
+      return [address.from ?? begin_s, address.to ?? end_s];
+    }
+    if (address.iteration === undefined || !ruled) return [begin_s, end_s];
+    const index = Math.min(Math.floor(address.iteration / ruled.step), ruled.times.length - 2);
+    const [from, to] = [ruled.times[index]!, ruled.times[index + 1]!];
+    const beside = Math.max(2 * (to - from), 4 * ((end_s - begin_s) / this.data.columns));
+    return [Math.max(from - beside, begin_s), Math.min(to + beside, end_s)];
+  }
+
+  private span(from: number, to: number): void {
+    const { iteration, ...rest } = this.job.address;
+    this.job.address = rest;
+    this.job.go({ from, to }, true);
+  }
+
+  private showRuled(loop: number | null, ruled: Rulings | string | null): void {
+    if (loop === null || ruled === null) {
+      this.ruled.replaceChildren();
+      return;
+    }
+    const { loops } = this.job.summary;
+    const select = h("select", { "aria-label": "Loop with its iterations", onchange: () => {
+      const { iteration, ...rest } = this.job.address;
+      this.job.address = rest;
+      this.job.go({ loop: Number(select.value) });
+    } }, loops.map((one, index) => h("option", { value: index, selected: index === loop },
+      endOf(one.path))));
+    const said = typeof ruled === "string" ? ruled
+      : `${ruled.step > 1 ? `One line every ${ruled.step} iterations` : "One line each"}, from ` +
+        `their mean durations, to within ${seconds(ruled.within_s)}.`;
+    this.ruled.replaceChildren("Iterations of ", select, " ", said);
   }
 
   private defaultOrder(): Order {
@@ -98,16 +156,28 @@ class TimelineView {
     );
   }
 
-  private showLegend(byWait: boolean): void {
-    const entries = byWait
-      ? [["--work", "computing"], ["--wait", "waiting or communicating"]] as const
-      : [["--work", "computation (red to brown by call path)"], ["--wait", "waiting, messages"],
-        ["--sync", "synchronisation of ranks"], ["--other", "other"]] as const;
-    this.legend.replaceChildren(...entries.map(([name, text]) => {
+  private showLegend(byWait: boolean, isHighlit: boolean): void {
+    const entry = (name: string, text: string, node?: number) => {
       const swatch = h("i", { class: "swatch" });
       swatch.style.background = `var(${name})`;
-      return h("span", {}, swatch, text);
-    }));
+      return h("span", {}, swatch, node === undefined ? text
+        : h("a", { href: this.job.link({ view: "contexts", node }) }, text));
+    };
+    if (byWait) {
+      this.legend.replaceChildren(entry("--work", "computing"),
+        entry("--wait", "waiting or communicating"));
+      return;
+    }
+    const paths = this.canvas.legend(MAX_LEGEND).map(({ node, fill, part }) => {
+      const [last, above] = this.contexts.path(node).reverse();
+      const name = frameName(this.contexts.frame(last!));
+      const inside = above === undefined ? "" : ` in ${frameName(this.contexts.frame(above))}`;
+      return entry(fill, `${name}${inside} (${percent(part)})`, node);
+    });
+    this.legend.replaceChildren(...paths, h("p", { class: "aside" },
+      "Computation is red, yellow or brown, waiting and messages green or blue, synchronisation " +
+      "purple, the rest grey, with the part of the cells in sight." +
+      (isHighlit ? " What does not belong to the loss is pale." : "")));
   }
 }
 

@@ -225,6 +225,8 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
       h("a", { href: job.link({ view: "contexts", loss: index, node: first?.node ?? symptom }) },
         "Where: call paths"),
       h("a", { href: job.link({ view: "phases", loss: index }) }, "Phase"),
+      job.summary.loops.length > 0 &&
+        h("a", { href: job.link({ view: "loops", loss: index }) }, "Iterations: loops"),
     ),
   );
 }

@@ -1,0 +1,128 @@
+/** Iterations of a loop: which numbers a duration stands for, and when an iteration began. */
+
+import type { TimelineData } from "./blocks";
+import type { Contexts } from "./contexts";
+import { holds, size } from "./format";
+import type { Loop, Loss } from "./summary";
+
+/** Iterations from which on a loop is likely to be the one that the run is about. */
+const MANY_ITERATIONS = 10;
+
+/** The loop with iterations that takes most of the run. */
+function hottest(loops: Loop[]): number {
+  let best = 0;
+  loops.forEach((loop, index) => {
+    const first = loops[best]!;
+    const has = Number(loop.durations_s.length >= MANY_ITERATIONS);
+    const had = Number(first.durations_s.length >= MANY_ITERATIONS);
+    if (has > had || (has === had && loop.fraction > first.fraction)) best = index;
+  });
+  return best;
+}
+
+/** The loops around the first cause or the symptom of a loss, innermost first. */
+export function loopsAround(loops: Loop[], loss: Loss): number[] {
+  const paths = [loss.causes[0]?.path ?? [], loss.symptom.path];
+  const found = loops.map((_, index) => index).filter((index) => {
+    return paths.some((path) => loops[index]!.path.every((frame, at) => {
+      const other = path[at];
+      return other !== undefined && frame.kind === other.kind && frame.line === other.line &&
+        frame.function === other.function && frame.offset === other.offset;
+    }));
+  });
+  return found.sort((a, b) => loops[b]!.path.length - loops[a]!.path.length);
+}
+
+/** The loop of a loss with durations of iterations, else the hottest one. */
+export function wanted(loops: Loop[], loss: Loss | null): number {
+  const around = loss ? loopsAround(loops, loss) : [];
+  return around.find((index) => loops[index]!.durations_s.length > 1) ?? hottest(loops);
+}
+
+/**
+ * Number of consecutive iterations that each duration is the mean of: the power of two with which
+ * the durations add up to an execution of the loop.
+ */
+export function stride({ durations_s, mean_duration_s }: Loop): number {
+  const sum = durations_s.reduce((sum, duration) => sum + duration, 0);
+  if (!(sum > 0) || !(mean_duration_s > sum)) return 1;
+  return 2 ** Math.round(Math.log2(mean_duration_s / sum));
+}
+
+/** The number of the first iteration that a duration stands for. */
+export function iteration(loop: Loop, index: number): number {
+  return index * stride(loop);
+}
+
+/** The iterations that a duration stands for: `12`, or `12-15`. */
+export function numbersAt(loop: Loop, index: number): string {
+  const step = stride(loop);
+  const [first, behind] = [index * step, Math.max(loop.iterations.accepted, index * step + 1)];
+  const last = Math.min(first + step, behind) - 1;
+  return first === last ? String(first) : `${first}-${last}`;
+}
+
+/** Executions of the loop on each of its ranks, on average. */
+export function executionsPerRank(loop: Loop): number {
+  return loop.executions / Math.max(size(loop.ranks), 1);
+}
+
+/** When the iterations of a loop began. */
+export interface Rulings {
+  /** Times since the begin of the run, ascending: one per duration, and the end of the last. */
+  times: number[];
+  /** How many iterations lie between two of the times. */
+  step: number;
+  /** What the times may be off by, in seconds. */
+  within_s: number;
+}
+
+/**
+ * When the iterations of a loop began, from their durations and from the cells in which the loop
+ * runs: the cells say where the loop begins and ends to a column's width. A sentence where that is
+ * not known.
+ */
+export function rulings(loop: Loop, data: TimelineData, contexts: Contexts): Rulings | string {
+  if (executionsPerRank(loop) > 1) {
+    return "The loop ran more than once on a rank: its durations do not say when each iteration was.";
+  }
+  if (loop.durations_s.length < 2) return "How long single iterations took is not known.";
+  const span = columnsOf(loop, data, contexts);
+  if (!span) return "The timeline does not show the loop.";
+  const step = stride(loop);
+  const ends: number[] = [];
+  let sum = 0;
+  loop.durations_s.forEach((duration, index) => {
+    const left = Math.max(loop.iterations.accepted - index * step, 1);
+    sum += duration * Math.min(step, left);
+    ends.push(sum);
+  });
+  const width = (data.end_s - data.begin_s) / data.columns;
+  const first = data.begin_s + span[0] * width;
+  const behind = data.begin_s + span[1] * width;
+  // Durations are means over the ranks that told an iteration apart: together they are scaled to the
+  // execution. The begin lies in the first column, the end in the last one.
+  const whole = loop.mean_duration_s;
+  const begin = Math.min(Math.max((first + behind - whole) / 2, first), first + width);
+  return {
+    times: [begin, ...ends.map((end) => begin + (end * whole) / sum)],
+    step,
+    within_s: Math.max(width, Math.abs(behind - first - whole) / 2, Math.abs(whole - sum)),
+  };
+}
+
+/** The first column in which a rank runs the loop, and the one behind the last. */
+function columnsOf(loop: Loop, data: TimelineData, contexts: Contexts): [number, number] | null {
+  const isIn = data.nodes.map((node) => contexts.has(node) && contexts.isWithin(node, loop.node));
+  let [first, behind] = [data.columns, 0];
+  data.rows.forEach(({ ranks }, row) => {
+    if (!holds(loop.ranks, Number.parseInt(ranks, 10))) return;
+    for (let column = 0; column < data.columns; column += 1) {
+      const place = data.cells[row * data.columns + column]!;
+      if (place < 0 || !isIn[place]) continue;
+      first = Math.min(first, column);
+      behind = Math.max(behind, column + 1);
+    }
+  });
+  return first < behind ? [first, behind] : null;
+}
