@@ -13,6 +13,7 @@ mod handler;
 mod jobs;
 mod large_runs;
 mod life;
+mod page_cost;
 mod ranks;
 mod reduction;
 mod rings;
@@ -54,6 +55,7 @@ const PARTS: &[&str] = &[
     "finalize-8",
     "finalize-16",
     "finalize-lammps",
+    "page-lammps",
     "reduction",
     "reduction-lammps",
     "memory",
@@ -78,6 +80,7 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "spool" => spools::size_rows(choose(2, 600) as u32, choose(10, 1000) as u32),
         "digest" => spools::digest_rows(choose(2, 300) as u32, choose(1, 50) as u32),
         "finalize-lammps" => finalize::lammps_rows(choose(20, 500) as u32),
+        "page-lammps" => page_cost::lammps_rows(choose(20, 120) as u32, choose(2, 20)),
         "reduction" => reduction::generated_rows(choose(3, 12) as u32, choose(6, 20) as u32),
         "reduction-lammps" => reduction::lammps_rows(
             choose(20, 500) as u32,

@@ -13,11 +13,13 @@
 //! | tree | columns of the contexts' values ([`columns`]) |
 //! | ranks | times of single ranks, from the file beside the summary ([`page_ranks`]) |
 //! | timeline | JSON: the file of the timeline beside the summary, as it is |
+//! | sources | JSON: lines of source code around the contexts that matter ([`source_excerpts`]) |
 //! | page | JSON: why a block is missing |
 
 mod columns;
 mod page_ranks;
 mod rest;
+mod source_excerpts;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -89,6 +91,10 @@ fn summary_blocks(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) 
     match side(&summary.timeline, beside).and_then(timeline) {
         Ok(mut content) => block(to, "timeline", |to| io::copy(&mut content, to).map(drop))?,
         Err(reason) => missing.timeline = Some(reason.to_string()),
+    }
+    let sources = source_excerpts::read(summary);
+    if !sources.is_empty() {
+        json_block(to, "sources", &sources)?;
     }
     json_block(to, "page", &missing)
 }

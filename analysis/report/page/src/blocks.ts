@@ -199,3 +199,16 @@ export async function readRankFile(file: File): Promise<RankTimes> {
     });
   } };
 }
+
+/** Lines of one source file around contexts that matter. */
+export interface SourceFile {
+  file: string;
+  /** Whether the file is newer than the program; `null` where that is not known. */
+  newer: boolean | null;
+  /** Consecutive lines, from the line with the number `first` on. */
+  excerpts: { first: number; lines: string[] }[];
+}
+
+export async function readSources(): Promise<SourceFile[]> {
+  return (await json<SourceFile[]>("sources")) ?? [];
+}

@@ -1,9 +1,10 @@
 /** One context in full: its path, all its numbers, and where else it appears. */
 
 import type { Contexts } from "./contexts";
-import { type Child, facts, h, table } from "./dom";
+import { type Child, facts, fill, h, table } from "./dom";
 import { calls, capital, count, frameName, percent, place, seconds, words } from "./format";
 import type { Job } from "./job";
+import { sourceLines } from "./source_lines";
 
 /** The details of a context. */
 export function contextDetails(job: Job, contexts: Contexts, node: number): HTMLElement {
@@ -29,6 +30,8 @@ export function contextDetails(job: Job, contexts: Contexts, node: number): HTML
       ? [capital(words(counter.slice(0, -2))), `${seconds(sum)}, all ranks`]
       : [capital(words(counter)), number(sum)]);
   }
+  const source = h("div", {});
+  void job.sources().then((sources) => fill(source, sourceLines(sources, contexts, node)));
   return h("div", {},
     h("h2", {}, frameName(frame)),
     h("p", { class: "links" },
@@ -36,6 +39,7 @@ export function contextDetails(job: Job, contexts: Contexts, node: number): HTML
       h("a", { href: job.link({ view: "timeline", node }) }, "In the timeline")),
     lossesOf(job, node),
     times(job, contexts, node),
+    source,
     facts(seen),
     h("h3", {}, "Call path"),
     h("ol", { class: "stack" }, contexts.path(node).map((above) => h("li", {},

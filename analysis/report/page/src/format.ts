@@ -1,6 +1,6 @@
 /** Numbers, ranks, frames and paths in words: the wording of the text report. */
 
-import type { Frame, NodeOfRun } from "./summary";
+import type { Frame, Loss, NodeOfRun } from "./summary";
 
 /** What stands where a value is not known. */
 export const UNKNOWN = "unknown";
@@ -24,6 +24,12 @@ export function percent(fraction: number | null | undefined): string {
   if (fraction === null || fraction === undefined || !Number.isFinite(fraction)) return UNKNOWN;
   const value = fraction * 100;
   return `${value.toFixed(Math.abs(value) < 9.95 ? 1 : 0)}${NBSP}%`;
+}
+
+/** The next round number: 1, 2 or 5 times a power of ten. */
+export function roundUp(step: number): number {
+  const ten = 10 ** Math.floor(Math.log10(step));
+  return ten * (step <= ten ? 1 : step <= 2 * ten ? 2 : step <= 5 * ten ? 5 : 10);
 }
 
 /** A count, its digits in groups of three: `24,000`. */
@@ -159,4 +165,38 @@ export function endOf(path: Frame[]): string {
   if (!last) return "the whole program";
   if (last.kind !== "loop") return frameName(last);
   return place(last) ? `the ${frameName(last)} in ${last.function}` : `the ${frameName(last)}`;
+}
+
+/** Whether two frames are the same place of the program. */
+export function isSame(one: Frame, other: Frame): boolean {
+  return one.kind === other.kind && one.function === other.function && one.line === other.line &&
+    one.file === other.file && one.module === other.module &&
+    (one.offset ?? null) === (other.offset ?? null);
+}
+
+/** Number of outermost frames that paths have in common. */
+export function common(paths: Frame[][]): number {
+  const [first, ...others] = paths;
+  if (!first) return 0;
+  let depth = 0;
+  while (depth < first.length && others.every((path) => {
+    return path[depth] !== undefined && isSame(path[depth]!, first[depth]!);
+  })) depth += 1;
+  return depth;
+}
+
+/**
+ * The function in which the path of a cause leaves that of its symptom, where it is not the path's
+ * end: mostly the function that a user knows. `null` where there is none.
+ */
+export function branch(cause: Frame[], symptom: Frame[]): Frame | null {
+  const frame = cause[common([cause, symptom])];
+  return frame && frame.kind === "function" && frame !== cause[cause.length - 1] ? frame : null;
+}
+
+/** A loss in a few words, for a list to choose from. */
+export function lossName(loss: Loss): string {
+  const path = loss.causes[0]?.path ?? loss.symptom.path;
+  const last = branch(path, loss.symptom.path) ?? path[path.length - 1];
+  return last ? frameName(last) : words(loss.kind);
 }

@@ -2,7 +2,7 @@
 
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
-import { holds, size } from "./format";
+import { common, holds, size } from "./format";
 import type { Loop, Loss } from "./summary";
 
 /** Iterations from which on a loop is likely to be the one that the run is about. */
@@ -24,11 +24,8 @@ function hottest(loops: Loop[]): number {
 export function loopsAround(loops: Loop[], loss: Loss): number[] {
   const paths = [loss.causes[0]?.path ?? [], loss.symptom.path];
   const found = loops.map((_, index) => index).filter((index) => {
-    return paths.some((path) => loops[index]!.path.every((frame, at) => {
-      const other = path[at];
-      return other !== undefined && frame.kind === other.kind && frame.line === other.line &&
-        frame.function === other.function && frame.offset === other.offset;
-    }));
+    const { path } = loops[index]!;
+    return paths.some((other) => common([path, other]) === path.length);
   });
   return found.sort((a, b) => loops[b]!.path.length - loops[a]!.path.length);
 }
@@ -84,7 +81,7 @@ export interface Rulings {
  */
 export function rulings(loop: Loop, data: TimelineData, contexts: Contexts): Rulings | string {
   if (executionsPerRank(loop) > 1) {
-    return "The loop ran more than once on a rank: its durations do not say when each iteration was.";
+    return "The loop ran more than once on a rank: when each iteration was is not known.";
   }
   if (loop.durations_s.length < 2) return "How long single iterations took is not known.";
   const span = columnsOf(loop, data, contexts);

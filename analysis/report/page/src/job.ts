@@ -2,8 +2,8 @@
 
 import { type Address, format, parse } from "./address";
 import {
-  type Missing, type RankTimes, type TimelineData,
-  readColumns, readFrames, readMissing, readRankTimes, readTimeline,
+  type Missing, type RankTimes, type SourceFile, type TimelineData,
+  readColumns, readFrames, readMissing, readRankTimes, readSources, readTimeline,
 } from "./blocks";
 import { Contexts } from "./contexts";
 import type { Loss, Summary } from "./summary";
@@ -14,6 +14,7 @@ export class Job {
   missing: Missing = { ranks: null, timeline: null };
   private contextsOnce: Promise<Contexts> | null = null;
   private timelineOnce: Promise<TimelineData | null> | null = null;
+  private sourcesOnce: Promise<SourceFile[]> | null = null;
   private rankTimesOnce: Promise<RankTimes | null> | null = null;
   address: Address;
   private readonly changed: () => void;
@@ -38,6 +39,11 @@ export class Job {
   timeline(): Promise<TimelineData | null> {
     this.timelineOnce ??= readTimeline();
     return this.timelineOnce;
+  }
+
+  sources(): Promise<SourceFile[]> {
+    this.sourcesOnce ??= readSources();
+    return this.sourcesOnce;
   }
 
   rankTimes(): Promise<RankTimes | null> {

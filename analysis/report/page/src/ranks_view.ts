@@ -3,9 +3,10 @@
 import { type RankTimes, readRankFile } from "./blocks";
 import type { Contexts } from "./contexts";
 import { type Child, fill, h, table } from "./dom";
-import { count, counted, each, endOf, frameName, percent, ranks as rankWords, seconds, size } from "./format";
+import { count, counted, each, frameName, lossName, percent, ranks as rankWords, seconds, size } from "./format";
 import type { Job } from "./job";
 import { matrixPanel } from "./matrix";
+import { type RankMetric, RANK_METRICS, rankMetric, rankValues } from "./rank_metrics";
 import { type Rule, type Series, chart, palette } from "./series_chart";
 
 /** Maximum number of vertical rules: more would hide the points. */
@@ -15,7 +16,7 @@ export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
   const [contexts, times] = await Promise.all([job.contexts(), job.rankTimes()]);
   if (job.address.view !== "ranks") return;
   fill(place,
-    h("section", { class: "panel" }, h("h2", {}, "Time over the ranks"),
+    h("section", { class: "panel" }, h("h2", {}, "One context over the ranks"),
       scatter(job, contexts, times)),
     h("div", { class: "columns" },
       h("section", { class: "panel" }, h("h2", {}, "Ranks that behave alike"), clusters(job)),
@@ -47,47 +48,52 @@ function compared(job: Job, contexts: Contexts): number[] {
 
 function scatter(job: Job, contexts: Contexts, times: RankTimes | null): Child[] {
   const wanted = compared(job, contexts);
-  const quantity = job.address.quantity === "exclusive_s" ? "exclusive_s" : "inclusive_s";
+  const metric = rankMetric(job.address.quantity);
   const of = job.summary.run.ranks;
-  const parts: Child[] = [choices(job, contexts, wanted, quantity)];
-  const shown = times ? wanted.filter((node) => times.nodes.includes(node)) : [];
-  if (!times || shown.length === 0) {
+  const parts: Child[] = [choices(job, contexts, wanted, metric, times)];
+  const found = !times ? [] : wanted.flatMap((node) => {
+    const values = rankValues(contexts, times, metric, node, of);
+    return values ? [{ node, ...values }] : [];
+  });
+  if (!times || found.length === 0) {
     const reason = times
-      ? `The page holds the times of ${counted(times.nodes.length, "context")} of ` +
-        `${count(times.of)} only, not of this one.`
+      ? `The page holds the values of ${counted(times.nodes.length, "context")} of ` +
+        `${count(times.of)} only, not these.`
       : `The times of single ranks are not in this page. ${job.missing.ranks ?? ""}`;
     parts.push(h("p", { class: "missing" }, reason), chooser(job));
-    parts.push(bounds(contexts, wanted, quantity));
+    parts.push(bounds(contexts, wanted));
     return parts;
   }
-  const which = Math.max(times.quantities.indexOf(quantity), 0);
   const numbers: number[] = [];
   each(times.ranks, times.count, (rank) => numbers.push(rank));
-  const series: Series[] = shown.map((node, index) => ({
+  const series: Series[] = found.map(({ node, values }, index) => ({
     name: `${frameName(contexts.frame(node))} (${contexts.labelWords(node)})`,
     colour: palette(index),
     x: numbers,
-    y: times.times(times.nodes.indexOf(node), which),
+    y: values,
     joined: false,
   }));
   const yMax = series.reduce((most, { y }) => maximum(y, most), 0);
-  const mean = contexts.value(`${quantity.slice(0, 9)}.mean_s`, shown[0]!);
+  const { mean } = found[0]!;
   parts.push(chart({
-    label: `${quantity === "inclusive_s" ? "Inclusive" : "Exclusive"} time of each rank`,
+    label: `${metric.title} of each rank`,
     height: 300,
     xRange: [numbers[0] ?? 0, Math.max(numbers[numbers.length - 1] ?? 1, 1)],
     yMax: yMax * 1.08,
-    xText: (x) => count(Math.round(x)),
-    yText: seconds,
+    xText: count,
+    xWhole: true,
+    yText: metric.text,
     xTitle: "rank",
     series,
     rules: hostRules(job),
-    levels: mean === null ? [] : [{ y: mean, label: `mean ${seconds(mean)}` }],
+    levels: mean === null ? [] : [{ y: mean, label: `mean ${metric.text(mean)}` }],
     tip: (at, index) => {
-      return `rank ${numbers[index]}: ${seconds(series[at]!.y[index])} in ${series[at]!.name}`;
+      return `rank ${numbers[index]}: ${metric.text(series[at]!.y[index])} in ${series[at]!.name}`;
     },
-    choose: (at) => job.go({ node: shown[at]! }),
-  }), extremes(series, numbers, of));
+    choose: (at) => job.go({ node: found[at]!.node }),
+  }), h("p", { class: "aside" }, `${metric.help}.` + (found.some(({ isBound }) => isBound)
+    ? " The values are lower bounds." : "")), extremes(series, numbers,
+    found.map(({ mean }) => mean), metric));
   if (times.nodes.length < times.of) parts.push(chooser(job));
   return parts;
 }
@@ -101,50 +107,61 @@ function maximum(values: ArrayLike<number>, from: number): number {
 }
 
 /** Which context and which quantity. */
-function choices(job: Job, contexts: Contexts, wanted: number[], quantity: string): HTMLElement {
+function choices(
+  job: Job,
+  contexts: Contexts,
+  wanted: number[],
+  metric: RankMetric,
+  times: RankTimes | null,
+): HTMLElement {
   const select = h("select", { "aria-label": "Loss", onchange: (event) => {
     const loss = Number((event.target as HTMLSelectElement).value);
     const first = job.summary.losses[loss];
     job.go({ loss, node: first?.causes[0]?.node ?? first?.symptom.node ?? 0 });
   } }, job.summary.losses.map((loss, index) => h("option", {
     value: index, selected: index === (job.address.loss ?? 0),
-  }, `loss ${index + 1}: ${endOf(loss.causes[0]?.path ?? loss.symptom.path)}`)));
-  const button = (id: string, name: string) => h("button", {
-    type: "button", "aria-pressed": String(id === quantity),
+  }, `loss ${index + 1}: ${lossName(loss)}`)));
+  const shown = RANK_METRICS.filter(({ id }) => id !== "calls" || times?.quantities.includes(id));
+  const buttons = shown.map(({ id, name, help }) => h("button", {
+    type: "button", title: help, "aria-pressed": String(id === metric.id),
     onclick: () => job.go({ quantity: id }),
-  }, name);
+  }, name));
   const node = wanted[0];
   return h("div", { class: "controls" },
-    h("span", { class: "group", role: "group", "aria-label": "Quantity" },
-      button("inclusive_s", "Inclusive"), button("exclusive_s", "Exclusive")),
+    h("span", { class: "group", role: "group", "aria-label": "Metric" }, buttons),
     job.summary.losses.length > 0 && select,
     node !== undefined && h("a", { href: job.link({ view: "contexts", node }) },
       `Choose another context (now ${frameName(contexts.frame(node))})`),
   );
 }
 
-/** The slowest and fastest ranks in words. */
-function extremes(series: Series[], numbers: number[], of: number): HTMLElement {
-  return h("ul", { class: "plain" }, series.map(({ name, y }) => {
+/** The ranks with the largest and smallest values in words. */
+function extremes(
+  series: Series[],
+  numbers: number[],
+  means: (number | null)[],
+  { text }: RankMetric,
+): HTMLElement {
+  return h("ul", { class: "plain extremes" }, series.map(({ name, y }, at) => {
     let [most, least] = [0, 0];
     for (let index = 1; index < y.length; index += 1) {
       if (y[index]! > y[most]!) most = index;
       if (y[index]! < y[least]!) least = index;
     }
-    return h("li", {}, `${name}: longest on rank ${numbers[most]} (${seconds(y[most])}), shortest ` +
-      `on rank ${numbers[least]} (${seconds(y[least])}), ${count(of)} ranks`);
+    return h("li", {}, `${name}: most on rank ${numbers[most]} (${text(y[most])}), least ` +
+      `on rank ${numbers[least]} (${text(y[least])}), mean ${text(means[at])}`);
   }));
 }
 
 /** What is known of a context without the times of single ranks. */
-function bounds(contexts: Contexts, wanted: number[], quantity: string): HTMLElement {
-  const metric = quantity.slice(0, 9);
-  return table("Over all ranks", ["Context", "Mean", "Least", "Most"], wanted.map((node) => [
-    frameName(contexts.frame(node)),
-    seconds(contexts.value(`${metric}.mean_s`, node)),
-    seconds(contexts.value(`${metric}.min_observed_s`, node)),
-    seconds(contexts.value(`${metric}.max_s`, node)),
-  ]));
+function bounds(contexts: Contexts, wanted: number[]): HTMLElement {
+  return table("Inclusive time over all ranks", ["Context", "Mean", "Least", "Most"],
+    wanted.map((node) => [
+      frameName(contexts.frame(node)),
+      seconds(contexts.value("inclusive.mean_s", node)),
+      seconds(contexts.value("inclusive.min_observed_s", node)),
+      seconds(contexts.value("inclusive.max_s", node)),
+    ]));
 }
 
 /** Lets the user give the page the file beside the summary: no page may read it by itself. */

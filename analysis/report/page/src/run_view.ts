@@ -68,10 +68,13 @@ function threads(summary: Summary): Child {
     return h("p", {}, "No threads were measured beside those that communicate.");
   }
   return table("Threads that behave alike",
-    ["Begins in", "Threads", "On ranks", "Mean life", "Mean computation", "Distance"],
+    ["Begins in", "Threads", "On ranks", "Mean life", "Mean computation", "Idle or waiting",
+      "Of its life", "Distance"],
     clusters.map((cluster) => [
       cluster.routine ?? "unknown", count(cluster.size), cluster.ranks, seconds(cluster.mean_s),
-      seconds(cluster.work_s), cluster.distance === null ? "\u2013" : percent(cluster.distance),
+      seconds(cluster.work_s), seconds(Math.max(cluster.mean_s - cluster.work_s, 0)),
+      cluster.mean_s > 0 ? percent(Math.max(1 - cluster.work_s / cluster.mean_s, 0)) : "unknown",
+      cluster.distance === null ? "\u2013" : percent(cluster.distance),
     ]));
 }
 
@@ -105,7 +108,8 @@ function clockChart({ offsets_us }: Clocks, ranks: number): HTMLElement {
     height: 160,
     xRange: [0, Math.max(numbers.length - 1, 1)],
     yMax: most * 1.08 || 1e-6,
-    xText: (x) => count(Math.round(x)),
+    xText: count,
+    xWhole: true,
     yText: (y) => seconds(y + least * 1e-6),
     xTitle: "rank",
     series: [{ name: "offset", colour: palette(0), x: numbers, y: heights, joined: false }],

@@ -1,7 +1,7 @@
 /** Small charts on a canvas: values over time, over iterations or over ranks. */
 
 import { colour, fitted, h } from "./dom";
-import { percent, seconds } from "./format";
+import { percent, roundUp, seconds } from "./format";
 import type { EfficiencyWindow } from "./summary";
 
 /** A point of a chart. */
@@ -45,8 +45,10 @@ export interface Chart {
   xText: (x: number) => string;
   yText: (y: number) => string;
   xTitle: string;
-  /** Where the axis has labels, rising; by default at equal distances. */
+  /** Where the axis has labels, rising; by default at round numbers. */
   xTicks?: number[];
+  /** Whether only whole numbers stand on the axis: ranks, iterations. */
+  xWhole?: boolean;
   series: Series[];
   rules?: Rule[];
   bands?: Band[];
@@ -166,8 +168,12 @@ function axis(
   x: (value: number) => number,
 ): void {
   const [from, to] = spec.xRange;
-  const wanted = Math.max(Math.floor((width - LEFT) / 110), 1);
-  const even = () => Array.from({ length: wanted + 1 }, (_, step) => from + ((to - from) * step) / wanted);
+  const wanted = Math.max((width - LEFT) / 110, 1);
+  const step = Math.max(roundUp((to - from || 1) / wanted), spec.xWhole ? 1 : 0);
+  const first = Math.ceil(from / step) * step;
+  const even = () => {
+    return Array.from({ length: Math.floor((to - first) / step) + 1 }, (_, at) => first + at * step);
+  };
   context.textAlign = "center";
   let last = "";
   for (const value of spec.xTicks ?? even()) {

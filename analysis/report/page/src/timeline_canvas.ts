@@ -3,7 +3,7 @@
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
 import { colour, fitted, h } from "./dom";
-import { endOf, holds, seconds } from "./format";
+import { endOf, holds, roundUp, seconds } from "./format";
 import type { Rulings } from "./iterations";
 import type { Summary, When } from "./summary";
 
@@ -377,7 +377,7 @@ export class TimelineCanvas {
     }
     this.rowNumbers(context);
     context.textAlign = "center";
-    const step = round((shown.to - shown.from) / Math.max((width - LEFT) / 110, 2));
+    const step = roundUp((shown.to - shown.from) / Math.max((width - LEFT) / 110, 2));
     for (let time = Math.ceil(shown.from / step) * step; time <= shown.to; time += step) {
       const at = Math.min(Math.max(this.x(time, width), LEFT + 22), width - 26);
       context.fillText(seconds(time), at, HEIGHT - 6);
@@ -471,12 +471,6 @@ export class TimelineCanvas {
       context.fillText(`rank ${ranks}`.slice(0, 14), LEFT - 6, band.top + (index + 0.5) * high + 4);
     }
   }
-}
-
-/** The next round number: 1, 2 or 5 times a power of ten. */
-function round(step: number): number {
-  const ten = 10 ** Math.floor(Math.log10(step));
-  return ten * (step <= ten ? 1 : step <= 2 * ten ? 2 : step <= 5 * ten ? 5 : 10);
 }
 
 function rgb(text: string): Rgb {

@@ -3,9 +3,10 @@
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
 import { h } from "./dom";
-import { endOf, frameName, percent, seconds } from "./format";
+import { common, endOf, frameName, lossName, percent, seconds } from "./format";
 import { type Rulings, rulings, wanted } from "./iterations";
 import type { Job } from "./job";
+import type { Frame } from "./summary";
 import { type Order, ORDERS, TimelineCanvas } from "./timeline_canvas";
 
 /** Maximum number of call paths that the legend names. */
@@ -125,9 +126,8 @@ class TimelineView {
       job.address = rest;
       job.go(chosen);
     } }, h("option", { value: "" }, "highlight no loss"), job.summary.losses.map((loss, index) => {
-      const last = (loss.causes[0]?.path ?? loss.symptom.path).at(-1);
       return h("option", { value: index, selected: index === job.address.loss },
-        `loss ${index + 1}: ${last ? frameName(last) : loss.kind}`);
+        `loss ${index + 1}: ${lossName(loss)}`);
     }));
     this.controls.replaceChildren(
       h("span", { class: "group", role: "group", "aria-label": "Order of the ranks" },
@@ -168,17 +168,31 @@ class TimelineView {
         entry("--wait", "waiting or communicating"));
       return;
     }
-    const paths = this.canvas.legend(MAX_LEGEND).map(({ node, fill, part }) => {
-      const [last, above] = this.contexts.path(node).reverse();
-      const name = frameName(this.contexts.frame(last!));
-      const inside = above === undefined ? "" : ` in ${frameName(this.contexts.frame(above))}`;
-      return entry(fill, `${name}${inside} (${percent(part)})`, node);
+    const shown = this.canvas.legend(MAX_LEGEND);
+    const names = told(shown.map(({ node }) => {
+      return this.contexts.path(node).map((above) => this.contexts.frame(above));
+    }));
+    const paths = shown.map(({ node, fill, part }, index) => {
+      return entry(fill, `${names[index]} (${percent(part)})`, node);
     });
     this.legend.replaceChildren(...paths, h("p", { class: "aside" },
       "Computation is red, yellow or brown, waiting and messages green or blue, synchronisation " +
       "purple, the rest grey, with the part of the cells in sight." +
       (isHighlit ? " What does not belong to the loss is pale." : "")));
   }
+}
+
+/** Names of call paths that tell them apart: the end, and where paths with the same end differ. */
+function told(paths: Frame[][]): string[] {
+  const end = (path: Frame[]) => {
+    const [last, above] = [path[path.length - 1], path[path.length - 2]];
+    return (last ? frameName(last) : "") + (above ? ` in ${frameName(above)}` : "");
+  };
+  return paths.map((path) => {
+    const alike = paths.filter((other) => end(other) === end(path));
+    const apart = alike.length > 1 ? path[common(alike)] : undefined;
+    return apart ? `${frameName(apart)} \u203a ${end(path)}` : end(path);
+  });
 }
 
 const views = new WeakMap<HTMLElement, TimelineView>();

@@ -2,7 +2,7 @@
 
 import { type Child, facts, fill, h } from "./dom";
 import {
-  bytes, calls, capital, count, counted, endOf, frameName, percent, ranks, seconds, words,
+  branch, bytes, calls, capital, count, counted, endOf, frameName, percent, ranks, seconds, words,
 } from "./format";
 import type { Job } from "./job";
 import { windowsChart } from "./series_chart";
@@ -198,7 +198,8 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
       h("dd", {}, seenIn(loss, of), path(job, loss.symptom.path, symptom, index)),
       first && [
         h("dt", {}, "Caused by"),
-        h("dd", {}, causedBy(loss, first, of), path(job, first.path, first.node, index)),
+        h("dd", {}, within(loss, first), causedBy(loss, first, of),
+          path(job, first.path, first.node, index)),
       ],
       loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
       loss.waits_for && loss.waits_for.length > 0 && [
@@ -264,6 +265,12 @@ function waits(loss: Loss): string {
   return /^\d+$/.test(loss.waiting_ranks) ? "waits" : "wait";
 }
 
+/** The function that the cause lies in, as far as the symptom does not: the one that users know. */
+function within(loss: Loss, cause: Cause): Child {
+  const frame = branch(cause.path, loss.symptom.path);
+  return frame && [h("strong", {}, frameName(frame)), ": "];
+}
+
 function causedBy(loss: Loss, cause: Cause, of: number): string {
   const name = endOf(cause.path);
   const times = `${seconds(cause.max_s)} at most, ${seconds(cause.mean_s)} on average`;
@@ -297,6 +304,7 @@ function further(job: Job, loss: Loss, index: number): Child {
     h("summary", {}, `${counted(rest.length, "further cause")}` +
       (loss.evened_out ? "; these lie on different ranks and partly even each other out" : "")),
     h("ul", {}, rest.map((cause) => h("li", {},
+      within(loss, cause),
       h("a", { href: job.link({ view: "contexts", loss: index, node: cause.node }) },
         endOf(cause.path)),
       loss.evened_out

@@ -218,23 +218,25 @@ export function timeline(summary, rows, columns, seed = 3) {
 async function writeRanks(file, summary, most) {
   const { ranks } = summary.run;
   const nodes = summary.tree.nodes.map((_, index) => index)
-    .slice(0, Math.max(Math.floor(most / (8 * ranks)), 1));
+    .slice(0, Math.max(Math.floor(most / (12 * ranks)), 1));
   const causes = summary.losses.flatMap((loss) => [loss.symptom.node, loss.causes[0].node]);
   const kept = [...new Set([...nodes, ...causes])].sort((a, b) => a - b);
   const header = JSON.stringify({
     schema: "plimsoll-ranks/1", ranks: `0-${ranks - 1}`, nodes: kept,
-    quantities: ["inclusive_s", "exclusive_s"], dtype: "<f4", shape: [ranks, 2, kept.length],
+    quantities: ["inclusive_s", "exclusive_s", "calls"], dtype: "<f4",
+    shape: [ranks, 3, kept.length],
     phases: [], phase_quantities: [], phase_shape: [0, 0, kept.length],
   });
   const stream = createWriteStream(file);
   stream.write(`${header}\n`);
   const next = random(5);
   for (let rank = 0; rank < ranks; rank += 1) {
-    const row = new Float32Array(2 * kept.length);
+    const row = new Float32Array(3 * kept.length);
     kept.forEach((node, at) => {
-      const { inclusive, exclusive } = summary.tree.nodes[node];
+      const { inclusive, exclusive, calls } = summary.tree.nodes[node];
       row[at] = rank === ranks - 1 ? inclusive.max_s : inclusive.mean_s * (0.98 + next() / 50);
       row[kept.length + at] = exclusive.mean_s * (0.98 + next() / 50);
+      row[2 * kept.length + at] = Math.floor(calls / ranks) + (rank < calls % ranks ? 1 : 0);
     });
     if (!stream.write(Buffer.from(row.buffer))) await once(stream, "drain");
   }

@@ -1,5 +1,7 @@
 // The page in a browser: what it shows equals the summary, and every way through it works.
 import assert from "node:assert/strict";
+import { utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { summary as invented } from "./generated.mjs";
 import { browser, generated, made, opened, real, to, workspace } from "./pages.mjs";
@@ -208,7 +210,7 @@ test("a loss leads to its ranks, contexts and times, and the address can be shar
     await page.waitForSelector("#view canvas");
     assert.match(page.url(), /#ranks\?loss=1&node=/);
     const said = await page.locator("#view .plain").first().textContent();
-    assert.ok(said.includes(`longest on rank ${summary.run.ranks - 1}`), said);
+    assert.ok(said.includes(`most on rank ${summary.run.ranks - 1}`), said);
     await page.goBack();
     await page.waitForSelector(".card");
     await link("Where: call paths").click();
@@ -219,8 +221,8 @@ test("a loss leads to its ranks, contexts and times, and the address can be shar
     await page.goBack();
     await link("When: timeline").click();
     await page.waitForSelector("canvas.timeline");
-    assert.equal(await page.locator("select option:checked").textContent(),
-      (await page.locator("select option").nth(2).textContent()));
+    assert.equal(await page.locator('[aria-label="Loss to highlight"] option:checked').textContent(),
+      (await page.locator('[aria-label="Loss to highlight"] option').nth(2).textContent()));
     const other = await opened(context, jobs.generated.page, new URL(address).hash);
     await other.page.waitForSelector(".row.current");
     assert.equal(await other.page.getAttribute(".row.current", "data-node"),
@@ -244,7 +246,7 @@ test("the timeline zooms by keys, wheel and drag, and names the cell under the p
     await page.keyboard.press("ArrowRight");
     assert.ok((await span())[0] > from);
     const box = await canvas.boundingBox();
-    await page.mouse.move(box.x + box.width / 2, box.y + 10);
+    await page.mouse.move(box.x + box.width / 2, box.y + 30);
     await page.mouse.wheel(0, -100);
     await page.waitForFunction((before) => {
       const parts = new URLSearchParams(location.hash.split("?")[1]);
@@ -254,15 +256,165 @@ test("the timeline zooms by keys, wheel and drag, and names the cell under the p
     await page.keyboard.press("0");
     [from, to] = await span();
     assert.deepEqual([from, to], [0, whole]);
-    await page.mouse.move(box.x + 92 + (box.width - 92) * 0.25, box.y + 12);
+    await page.mouse.move(box.x + 92 + (box.width - 92) * 0.25, box.y + 30);
     await page.mouse.down();
-    await page.mouse.move(box.x + 92 + (box.width - 92) * 0.5, box.y + 12);
+    await page.mouse.move(box.x + 92 + (box.width - 92) * 0.5, box.y + 30);
     await page.mouse.up();
     [from, to] = await span();
     assert.ok(Math.abs(from - whole / 4) < whole / 100 && Math.abs(to - whole / 2) < whole / 100);
     const under = await page.textContent(".under");
     assert.match(under, /rank 0/);
     assert.match(under, /waiting \d+/);
+  });
+});
+
+test("the ranks show every metric, with the mean of the tree", async () => {
+  await on(jobs.generated, "#ranks?loss=0", async (page, summary) => {
+    const { ranks } = summary.run;
+    const { nodes } = summary.tree;
+    const below = (node) => nodes.map((_, index) => index).filter((index) => {
+      let at = index;
+      while (at !== null && at > node) at = nodes[at].parent;
+      return at === node;
+    });
+    const [cause, symptom] = [summary.losses[0].causes[0].node, summary.losses[0].symptom.node];
+    for (const [node, id, value, text] of [
+      [cause, "inclusive_s", nodes[cause].inclusive.mean_s, seconds],
+      [cause, "exclusive_s", nodes[cause].exclusive.mean_s, seconds],
+      [symptom, "calls", nodes[symptom].calls / ranks, count],
+      [0, "wait", below(0).reduce((sum, index) => sum + nodes[index].idle_s, 0), seconds],
+    ]) {
+      await to(page, `#ranks?node=${node}&quantity=${id}`);
+      await page.waitForFunction((id) => {
+        const pressed = document.querySelector('[aria-label="Metric"] [aria-pressed=true]');
+        return pressed?.textContent.toLowerCase() === id.replace("_s", "");
+      }, id);
+      const said = await page.locator(".extremes li").first().textContent();
+      assert.ok(rounded(value, text).some((value) => said.endsWith(`mean ${value}`)),
+        `${id}: ${said}, not ${text(value)}`);
+    }
+  });
+});
+
+test("idleness is blamed as in the tree", async () => {
+  // The page of a real job has no times of single ranks: the mean of the table must be the tree's.
+  await on(jobs.generated, "#ranks", async (page, summary) => {
+    const { nodes } = summary.tree;
+    const suspect = (call) => {
+      let at = nodes[call].parent;
+      while (at !== null && !nodes[at].balanced) at = nodes[at].parent;
+      return at;
+    };
+    const sums = new Map();
+    nodes.forEach(({ idle_s }, call) => {
+      for (let at = idle_s > 0 ? suspect(call) : null; at !== null; at = nodes[at].parent) {
+        sums.set(at, (sums.get(at) ?? 0) + idle_s);
+      }
+    });
+    const largest = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 3);
+    for (const [node, sum] of largest) {
+      await to(page, `#ranks?node=${node}&quantity=blame`);
+      await page.waitForFunction((node) => location.hash.includes(`node=${node}&`), node);
+      const said = await page.locator(".extremes li").first().textContent();
+      assert.ok(rounded(sum).some((value) => said.endsWith(`mean ${value}`)), `${said} ${sum}`);
+    }
+  });
+});
+
+test("the longest iteration leads to its time", async () => {
+  await on(jobs.generated, "#loops", async (page, summary) => {
+    await page.locator(".worst a").first().click();
+    await page.waitForSelector("canvas.timeline");
+    assert.match(page.url(), /loop=0&iteration=137/);
+    const said = await page.locator("#view .aside").first().textContent();
+    assert.match(said, /One line each/);
+    // The loop takes 0.9 of the run, and the iteration is the 138th of 200, eight times as long.
+    await page.locator("canvas.timeline").focus();
+    await page.keyboard.press("-");
+    const parts = new URLSearchParams(new URL(page.url()).hash.split("?")[1]);
+    const middle = (Number(parts.get("from")) + Number(parts.get("to"))) / 2;
+    const { durations_s, mean_duration_s } = summary.loops[0];
+    const sum = durations_s.reduce((sum, duration) => sum + duration, 0);
+    const before = durations_s.slice(0, 137).reduce((sum, duration) => sum + duration, 4.5);
+    const inLoop = (before / sum) * mean_duration_s;
+    const slack = summary.run.elapsed_s - mean_duration_s;
+    assert.ok(middle >= inLoop && middle <= inLoop + slack + 2 * 9, `${middle} ${inLoop}`);
+    assert.equal(parts.get("iteration"), null);
+  });
+});
+
+test("an address opens the view that it was copied from", async () => {
+  for (const [hash, selector, expected] of [
+    ["#timeline?loss=1&from=50&to=100&order=node&colour=wait", ".controls [aria-pressed=true]",
+      ["By node", "Waiting"]],
+    ["#contexts?mode=callers&sort=calls", ".controls [aria-pressed=true]", ["Callers"]],
+    ["#contexts?mode=flat&search=module1", ".found", [/^\d+ match/]],
+    ["#contexts?mode=icicle&node=3", ".details h2", [/./]],
+    ["#ranks?node=3&quantity=exclusive_s", ".controls [aria-pressed=true]", ["Exclusive"]],
+    ["#loops?loop=0", "[aria-current=true]", [/loop|module/]],
+    ["#phases?loss=0", "strong", [/^0/]],
+    ["#run", "h2", ["Run", "Measurement", "Threads", "Clocks", "Notes", "Settings"]],
+    ["#verdict?loss=2", ".card.chosen .number", ["3"]],
+  ]) {
+    await on(jobs.generated, hash, async (page) => {
+      await page.waitForSelector(`#view ${selector}`, { state: "attached" });
+      const shown = await page.locator(`#view ${selector}`).allTextContents();
+      assert.equal(shown.length, expected.length, `${hash}: ${shown}`);
+      expected.forEach((text, at) => {
+        if (typeof text === "string") assert.equal(shown[at], text, hash);
+        else assert.match(shown[at].replace("\u00a0", " "), text, hash);
+      });
+      assert.equal(new URL(page.url()).hash, hash);
+    });
+  }
+});
+
+test("lines of source stand with their context, and say when they may be others", async () => {
+  const file = join(space.directory, "kernel.c");
+  const lines = Array.from({ length: 40 }, (_, index) => `int line_${index + 1}; // <b>&amp;`);
+  await writeFile(file, lines.join("\n"));
+  const summary = invented({ ranks: 4, contexts: 30 });
+  summary.tree.frames = summary.tree.frames.map((frame) => ({ ...frame, kind: "loop", file, line: 20 }));
+  const job = await made(space.directory, "sources", summary);
+  await on(job, "#contexts?node=0", async (page) => {
+    await page.waitForSelector(".source pre");
+    assert.equal(await page.textContent(".source mark"), `   20  ${lines[19]}`);
+    const text = await page.textContent(".source pre");
+    for (const [number, expected] of [[15, false], [16, true], [24, true], [25, false]]) {
+      assert.equal(text.includes(`line_${number};`), expected, `line ${number}`);
+    }
+    assert.equal(await page.locator(".source .doubt").count(), 0);
+  });
+  const old = join(space.directory, "program");
+  await writeFile(old, "");
+  await utimes(old, 1, 1);
+  summary.run.executable = old;
+  for (const frame of summary.tree.frames) frame.module = "program";
+  await on(await made(space.directory, "newer", summary), "#contexts?node=0", async (page) => {
+    await page.waitForSelector(".source .doubt");
+    assert.match(await page.textContent(".source .doubt"), /newer than the program/);
+  });
+});
+
+test("threads and clocks are the summary's", async () => {
+  const summary = invented({ ranks: 4, contexts: 30 });
+  summary.thread_clusters = [
+    { ranks: "0-3", size: 12, routine: "worker", mean_s: 8, work_s: 6, distance: 0.5 },
+    { ranks: "2", size: 1, routine: null, mean_s: 4, work_s: 0.5, distance: null },
+  ];
+  await on(await made(space.directory, "threads", summary), "#run", async (page) => {
+    const rows = page.locator("#view table").first().locator("tbody tr");
+    assert.deepEqual(await rows.nth(0).locator("td").allTextContents(),
+      ["worker", "12", "0-3", seconds(8), seconds(6), seconds(2), percent(0.25), percent(0.5)]);
+    assert.deepEqual(await rows.nth(1).locator("td").allTextContents(),
+      ["unknown", "1", "2", seconds(4), seconds(0.5), seconds(3.5), percent(0.875), "\u2013"]);
+    const text = await page.textContent("#view");
+    assert.ok(text.includes(`Aligned by regions to rank 0; ${seconds(3.5e-6)}`));
+    const canvas = page.locator("#view canvas");
+    await canvas.focus();
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await page.locator(".tip").textContent(),
+      `rank 0: ${seconds(summary.clocks.offsets_us[0] * 1e-6)}`);
   });
 });
 

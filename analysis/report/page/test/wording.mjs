@@ -15,9 +15,9 @@ export function seconds(value) {
   return text.join(SPACE);
 }
 
-/** The two texts that a time may have whose number travels with 24 bits. */
-export function rounded(value) {
-  return value === null ? ["unknown"] : [seconds(value), seconds(Math.fround(value))];
+/** The two texts that a number may have whose value travels with 24 bits. */
+export function rounded(value, text = seconds) {
+  return value === null ? ["unknown"] : [text(value), text(Math.fround(value))];
 }
 
 export function percent(value) {
@@ -27,7 +27,7 @@ export function percent(value) {
 }
 
 export function count(value) {
-  return value.toLocaleString("en-US");
+  return Math.round(value).toLocaleString("en-US");
 }
 
 export function calls(node) {

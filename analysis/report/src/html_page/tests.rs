@@ -28,7 +28,7 @@ fn json(page: &str, name: &str) -> serde_json::Value {
 }
 
 /// A summary whose tree has one context of each of these names, one below the other.
-fn summary(names: &[&str]) -> Summary {
+pub(super) fn summary(names: &[&str]) -> Summary {
     let whole = serde_json::json!({
         "schema": "plimsoll-summary/1",
         "run": {
