@@ -71,9 +71,10 @@ export function rankValues(
 }
 
 /**
- * The ranks' idleness below a context, of which `idle_s` is the mean: in a call that moves data only
- * a part of the time is idle, the same part on each rank. `blamed`: only idleness with its balance
- * point at or below the context (SC10, equations 3 and 4).
+ * The ranks' idleness below a context. `idle_s` is the mean idleness of a context with its callees:
+ * its innermost contexts with some are the waiting calls. In a call that moves data only a part of
+ * the time is idle, the same part on each rank. `blamed`: only idleness with its balance point at or
+ * below the context (SC10, equations 3 and 4).
  */
 function idleness(
   contexts: Contexts,
@@ -87,7 +88,8 @@ function idleness(
   const [idle, means] = [contexts.column("idle_s"), contexts.column("inclusive.mean_s")];
   let [mean, isBound] = [0, false];
   for (let call = node; call < contexts.length; call += 1) {
-    if (!(idle[call]! > 0) || !contexts.isWithin(call, node)) continue;
+    if (!(idle[call]! > 0) || contexts.below(call).some((below) => idle[below]! > 0)) continue;
+    if (!contexts.isWithin(call, node)) continue;
     if (blamed && !isBlamed(contexts, call, node)) continue;
     mean += idle[call]!;
     const place = times.nodes.indexOf(call);

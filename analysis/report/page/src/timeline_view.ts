@@ -189,8 +189,8 @@ function told(paths: Frame[][]): string[] {
     return (last ? frameName(last) : "") + (above ? ` in ${frameName(above)}` : "");
   };
   return paths.map((path) => {
-    const alike = paths.filter((other) => end(other) === end(path));
-    const apart = alike.length > 1 ? path[common(alike)] : undefined;
+    const alike = paths.filter((other) => other !== path && end(other) === end(path));
+    const apart = path[Math.max(...alike.map((other) => common([path, other])))];
     return apart ? `${frameName(apart)} \u203a ${end(path)}` : end(path);
   });
 }

@@ -215,12 +215,12 @@ export function timeline(summary, rows, columns, seed = 3) {
 }
 
 /** The file of single ranks' times, a piece at a time. */
-async function writeRanks(file, summary, most) {
+export async function writeRanks(file, summary, most) {
   const { ranks } = summary.run;
   const nodes = summary.tree.nodes.map((_, index) => index)
     .slice(0, Math.max(Math.floor(most / (12 * ranks)), 1));
-  const causes = summary.losses.flatMap((loss) => [loss.symptom.node, loss.causes[0].node]);
-  const kept = [...new Set([...nodes, ...causes])].sort((a, b) => a - b);
+  const places = summary.losses.flatMap(({ symptom, causes }) => [symptom, ...causes]);
+  const kept = [...new Set([...nodes, ...places.map(({ node }) => node)])].sort((a, b) => a - b);
   const header = JSON.stringify({
     schema: "plimsoll-ranks/1", ranks: `0-${ranks - 1}`, nodes: kept,
     quantities: ["inclusive_s", "exclusive_s", "calls"], dtype: "<f4",

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { summary as invented } from "./generated.mjs";
-import { browser, generated, made, opened, real, to, workspace } from "./pages.mjs";
+import { summary as invented, writeRanks } from "./generated.mjs";
+import { browser, generated, made, opened, real, recorded, to, workspace } from "./pages.mjs";
 import { calls, count, percent, rounded, seconds } from "./wording.mjs";
 
 let space, context;
@@ -296,27 +296,25 @@ test("the ranks show every metric, with the mean of the tree", async () => {
   });
 });
 
-test("idleness is blamed as in the tree", async () => {
-  // The page of a real job has no times of single ranks: the mean of the table must be the tree's.
-  await on(jobs.generated, "#ranks", async (page, summary) => {
-    const { nodes } = summary.tree;
-    const suspect = (call) => {
-      let at = nodes[call].parent;
-      while (at !== null && !nodes[at].balanced) at = nodes[at].parent;
-      return at;
-    };
-    const sums = new Map();
-    nodes.forEach(({ idle_s }, call) => {
-      for (let at = idle_s > 0 ? suspect(call) : null; at !== null; at = nodes[at].parent) {
-        sums.set(at, (sums.get(at) ?? 0) + idle_s);
+test("the ranks' waiting and blame have the means of a real tree", async () => {
+  const summary = await recorded("lammps");
+  summary.per_rank.file = "blamed.plimsoll.ranks";
+  await writeRanks(join(space.directory, summary.per_rank.file), summary, 64 << 20);
+  const job = await made(space.directory, "blamed", summary);
+  await on(job, "#ranks", async (page) => {
+    const order = summary.tree.nodes.map((node, index) => ({ node, index }))
+      .filter(({ node }) => node.blame_inclusive_s > 0 && node.idle_s > 0)
+      .sort((a, b) => b.node.blame_inclusive_s - a.node.blame_inclusive_s);
+    assert.ok(order.length > 3);
+    for (const { node, index } of [...order.slice(0, 4), ...order.slice(-2)]) {
+      for (const [id, value] of [["wait", node.idle_s], ["blame", node.blame_inclusive_s]]) {
+        await to(page, `#ranks?node=${index}&quantity=${id}`);
+        await page.waitForFunction((id) => document.querySelector(
+          '[aria-label="Metric"] [aria-pressed=true]')?.textContent.toLowerCase() === id, id);
+        const said = await page.locator(".extremes li").first().textContent();
+        const mean = /mean (.*)$/.exec(said)[1];
+        assert.ok(rounded(value).includes(mean), `${id} of ${index}: ${mean}, not ${seconds(value)}`);
       }
-    });
-    const largest = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 3);
-    for (const [node, sum] of largest) {
-      await to(page, `#ranks?node=${node}&quantity=blame`);
-      await page.waitForFunction((node) => location.hash.includes(`node=${node}&`), node);
-      const said = await page.locator(".extremes li").first().textContent();
-      assert.ok(rounded(sum).some((value) => said.endsWith(`mean ${value}`)), `${said} ${sum}`);
     }
   });
 });

@@ -38,10 +38,14 @@ export async function made(directory, name, summary) {
   return { summary, page: pageOf(file) };
 }
 
-/** The page of a real job: `imbalance` or `lammps`. */
+/** The summary of a real job: `imbalance` or `lammps`. */
+export async function recorded(name) {
+  return JSON.parse(gunzipSync(await readFile(join(fixtures, `${name}.json.gz`))));
+}
+
+/** The page of a real job, without its side files. */
 export async function real(directory, name) {
-  const summary = JSON.parse(gunzipSync(await readFile(join(fixtures, `${name}.json.gz`))));
-  return made(directory, name, summary);
+  return made(directory, name, await recorded(name));
 }
 
 /** The page of a job that never ran. */

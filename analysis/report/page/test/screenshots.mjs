@@ -10,11 +10,10 @@ try {
   await shown.setViewportSize({ width: 1440, height: 820 });
   const shoot = (name) => shown.screenshot({ path: join(directory, name) });
   await shoot("page-verdict.png");
-  await to(shown, "#contexts?mode=tree");
-  await shown.waitForSelector(".rows .row");
-  await shown.getByText("Hot path").click();
-  await shown.waitForSelector(".details h2");
-  await shoot("page-contexts.png");
+  await to(shown, "#timeline?loss=0");
+  await shown.waitForSelector("canvas.timeline");
+  await shown.waitForTimeout(200);
+  await shoot("page-timeline.png");
   await context.close();
 } finally {
   await space.close();
