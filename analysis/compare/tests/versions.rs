@@ -73,6 +73,10 @@ fn is_flagged(comparison: &Comparison) -> bool {
 /// the machine more or less: times vary by 30 %, those of one run together.
 fn recorded() -> Vec<Times> {
     let runs: Value = serde_json::from_str(include_str!("noise/busy-machine.json")).expect("JSON");
+    all_times(&runs)
+}
+
+fn all_times(runs: &Value) -> Vec<Times> {
     let seconds = |value: &Value| value.as_f64().expect("seconds");
     let times = |run: &Value| {
         let contexts = run["contexts_s"].as_object().expect("contexts");
@@ -161,6 +165,25 @@ fn a_slow_function_of_ten_is_found_with_five_repetitions() {
         found += usize::from(named == ["part_3"]);
     }
     assert!(found >= 95, "found and nothing else named in {found} of 100");
+}
+
+/// Five runs of `tests/programs/versions.c` of each kind on two sleeping ranks, recorded in turn while
+/// nothing disturbed them: `before`; `after`, where `part_3` sleeps 3 % longer; and `again`, the
+/// first version a second time.
+#[test]
+fn a_real_slow_down_is_named_and_repeated_runs_raise_no_alarm() {
+    let runs: Value = serde_json::from_str(include_str!("noise/quiet-machine.json")).expect("JSON");
+    let [before, after, again] =
+        ["before", "after", "again"].map(|version| all_times(&runs[version]));
+    assert_eq!([before.len(), after.len(), again.len()], [5; 3]);
+
+    let slower = compared(&before, &after);
+    assert!(slower.verdict.failed && slower.verdict.kind == VerdictKind::Slower, "{slower:?}");
+    assert_eq!(slower.verdict.sentences.len(), 1, "{:?}", slower.verdict);
+    assert!(slower.verdict.sentences[0].starts_with("part_3 takes 2.9 % longer"), "{slower:?}");
+
+    let equal = compared(&before, &again);
+    assert!(!is_flagged(&equal) && !equal.verdict.failed, "{equal:?}");
 }
 
 #[test]
