@@ -18,6 +18,7 @@
 
 mod addresses;
 mod cfi;
+pub mod channels;
 pub mod counters;
 pub mod loader;
 pub mod marks;

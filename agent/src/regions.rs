@@ -8,6 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::channels::Direction;
 use crate::counters;
 use crate::marks;
 use crate::partner_table;
@@ -16,7 +17,7 @@ use crate::thread::{State, bump, difference, kept, set};
 use crate::unwind::{Frame, Path};
 use plimsoll_calls::CallId;
 use plimsoll_wire::clock::stamp;
-use plimsoll_wire::record::{OffCpu, PartnerMessages, Record, STAMP_SHIFT};
+use plimsoll_wire::record::{Message, OffCpu, PartnerMessages, Record, STAMP_SHIFT};
 use plimsoll_wire::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
 use plimsoll_wire::sync::{Among, Sync};
 
@@ -380,6 +381,49 @@ pub fn flush_partners(state: &mut State) {
     set(&thread.partners, 0);
 }
 
+/// An exemplary message whose call has completed, with times in time stamp counter ticks.
+pub struct Exemplar {
+    /// Direction of the message.
+    pub direction: Direction,
+    /// Rank of the partner among all ranks.
+    pub partner: u32,
+    /// Name of the communicator's members, the same on all of them.
+    pub group: u32,
+    /// Tag.
+    pub tag: i32,
+    /// Number of the message in its channel.
+    pub number: u32,
+    /// When the call began that has sent or posted the message.
+    pub posted: u64,
+    /// When the call began that has completed the message.
+    pub entered: u64,
+    /// When that call returned.
+    pub left: u64,
+}
+
+/// Writes the record of an exemplary message completed by the open call, which runs through `slot`.
+#[cold]
+#[inline(never)]
+pub fn write_message(state: &mut State, slot: u16, exemplar: &Exemplar) {
+    let message = Message {
+        is_sent: exemplar.direction == Direction::Sent,
+        partner: exemplar.partner,
+        // Numbers begin anew when the measurement is resumed.
+        group: exemplar.group ^ state.channels.epoch,
+        tag: exemplar.tag,
+        number: exemplar.number,
+        posted: stamp(exemplar.posted),
+        entered: stamp(exemplar.entered),
+        left: stamp(exemplar.left),
+        waited: stamp(state.channels.waited),
+    };
+    state.with_room(|state| {
+        announce(state, slot.into());
+        let fitted = state.stream.write(&Record::Message { slot: slot.into(), message });
+        state.written(fitted);
+    });
+}
+
 /// Discards the counters of short calls and partners and the started requests: they belong to no
 /// run.
 pub fn discard_tallies(state: &mut State) {
@@ -392,6 +436,7 @@ pub fn discard_tallies(state: &mut State) {
     let area = state.area();
     partner_table::clear_all(&area.partners, &area.thread.partners);
     state.requests.clear();
+    state.channels.clear();
 }
 
 fn clear(counters: &SlotCounters) {

@@ -25,6 +25,44 @@ pub struct Started {
     pub is_persistent: bool,
     /// Whether the request is started.
     pub is_active: bool,
+    /// Numbering of the message in its channel.
+    pub numbering: Numbering,
+    /// Tag of the message; negative if a wildcard.
+    pub tag: i32,
+    /// Number of the communicator among those with known ranks.
+    pub communicator: u32,
+    /// Time stamp counter at the begin of the call that started the request.
+    pub posted: u64,
+}
+
+/// Numbering of a message in its channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// The message is not exemplary.
+    #[default]
+    None,
+    /// The message is exemplary and has this number.
+    Number(u32),
+    /// The message takes its number when it arrives: sender or tag is a wildcard.
+    AtCompletion,
+}
+
+impl Started {
+    /// Returns whether the request receives a message that takes its number when it arrives.
+    pub fn is_wildcard_receive(&self) -> bool {
+        self.from.is_some() && self.numbering == Numbering::AtCompletion
+    }
+}
+
+/// Outcome of inserting a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The request was added.
+    Added,
+    /// The request has replaced one with the same handle.
+    Replaced(Started),
+    /// The table was full: requests were forgotten.
+    Forgotten,
 }
 
 /// Source of a message.
@@ -63,17 +101,18 @@ impl StartedRequests {
     }
 
     /// Inserts a request that was started or created. Replaces a request with the same handle,
-    /// which no longer exists.
-    pub fn insert(&mut self, handle: u64, started: Started) {
+    /// which no longer exists or shares the handle, as sends do that are complete at once.
+    pub fn insert(&mut self, handle: u64, started: Started) -> Inserted {
         let key = key_of(handle);
         if let Some(place) = self.find(key) {
-            self.places[place].started = started;
-            return;
+            let before = std::mem::replace(&mut self.places[place].started, started);
+            return Inserted::Replaced(before);
         }
-        if self.used == MAX_REQUESTS {
+        let is_full = self.used == MAX_REQUESTS;
+        if is_full {
             self.forget_single_ones();
             if self.used == MAX_REQUESTS {
-                return;
+                return Inserted::Forgotten;
             }
         }
         let mut place = home(key);
@@ -82,6 +121,7 @@ impl StartedRequests {
         }
         self.places[place] = Place { key, started };
         self.used += 1;
+        if is_full { Inserted::Forgotten } else { Inserted::Added }
     }
 
     /// Returns the communication of a request; `None` if the request is not followed.
@@ -300,11 +340,14 @@ mod tests {
         for handle in 0..MAX_REQUESTS as u64 {
             table.insert(handle, if handle % 4 == 0 { again } else { once });
         }
-        table.insert(1 << 40, once);
+        assert_eq!(table.insert(1 << 40, once), Inserted::Forgotten);
+        assert_eq!(table.insert(1 << 40, once), Inserted::Replaced(once));
         assert_eq!(table.used, MAX_REQUESTS / 4 + 1);
         assert_eq!([table.get(8), table.get(1 << 40)], [Some(&again), Some(&once)]);
         assert_eq!([table.get(9), table.get(1 << 41)], [None, None]);
-        (0..2 * MAX_REQUESTS as u64).for_each(|handle| table.insert(handle, again));
+        (0..2 * MAX_REQUESTS as u64).for_each(|handle| {
+            table.insert(handle, again);
+        });
         assert_eq!(table.used, MAX_REQUESTS, "what more there are is not followed");
     }
 

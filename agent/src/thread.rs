@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cfi::CfiScratch;
+use crate::channels::Channels;
 use crate::counters::Counters;
 use crate::marks::{self, LiveMark, Since};
 use crate::memory::StackMemory;
@@ -91,6 +92,8 @@ pub struct State {
     pub partners_written: u64,
     /// Started requests with known partners.
     pub requests: StartedRequests,
+    /// Channels of the thread's messages.
+    pub channels: Channels,
     /// framehop's cache.
     pub cache: RuleCache,
     /// Scratch for CFI rows.

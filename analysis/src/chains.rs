@@ -9,11 +9,13 @@ use crate::canonical::{find, path};
 use crate::delays::{Waits, origins};
 use crate::finding::Finding;
 use crate::imbalance::{Cause, shared_functions};
+use crate::late_partners::{LatePartners, Origins, Reasons};
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::pairs::{Begin, Pairs, Seats, Work};
 use crate::ranks::RankSet;
-use crate::summary::{LossKind, WaitsFor};
+use crate::summary::{Lateness, LossKind, Pattern, WaitsFor};
+use crate::thresholds::{MIN_FOLLOWED_FRACTION, MIN_PATTERN_FRACTION};
 use crate::totals::Totals;
 
 /// Ranks with at least this fraction of the waiting are named individually, all others together.
@@ -28,6 +30,9 @@ const EXCESS_FRACTION: f64 = 0.1;
 /// Minimum fraction of the origin's work (or excess) that makes a context a cause.
 const CAUSE_FRACTION: f64 = 0.2;
 
+/// Error of times even if all ranks read one clock, in nanoseconds.
+const LEAST_ERROR_NS: i64 = 1000;
+
 /// Waits behind one loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chain {
@@ -35,6 +40,10 @@ pub struct Chain {
     pub waits_for: Vec<WaitsFor>,
     /// Begin of the chain; `None` if no ranks stand out.
     pub origin: Option<Beginning>,
+    /// Reasons of the waiting; `None` if the loss has no point-to-point waits.
+    pub lateness: Option<Lateness>,
+    /// Main reason; `None` if there is none.
+    pub pattern: Option<Pattern>,
 }
 
 /// The ranks at which a chain begins.
@@ -46,6 +55,8 @@ pub struct Beginning {
     pub share: f64,
     /// Context that these ranks compute in while the others wait; `None` if none stands out.
     pub node: Option<NodeId>,
+    /// Whether different ranks are the begin at different times.
+    pub changes: bool,
 }
 
 /// Returns the call paths in which each loss shows.
@@ -59,15 +70,53 @@ pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::
 }
 
 /// Returns the chain behind each loss, in the order of `findings`.
-pub fn chains(findings: &[Finding], pairs: &Pairs, seats: &Seats) -> Vec<Chain> {
+/// `error_us` is the error of the clocks.
+pub fn chains(findings: &[Finding], pairs: &Pairs, seats: &Seats, error_us: f64) -> Vec<Chain> {
     let all = pairs.waits();
+    let error_ns = (error_us * 1e3).ceil() as i64 + LEAST_ERROR_NS;
+    let partners = LatePartners::new(pairs.ends().calls(error_ns));
     let chain = |(at, finding): (usize, &Finding)| {
         let waits = pairs.loss_waits(at).unwrap_or_default();
         let is_partners = finding.kind == LossKind::WaitForPartner;
-        let origin = is_partners.then(|| beginning(&waits, &all, seats)).flatten();
-        Chain { waits_for: waits_for(&waits, seats), origin }
+        let origin = is_partners.then(|| {
+            let single = beginning_of_steps(&partners.origins(at), seats);
+            single.unwrap_or_else(|| beginning(&waits, &all, seats))
+        });
+        let whole_ns: f64 = waits.values().sum();
+        let known_ns = pairs.ends().are_all().then_some(whole_ns);
+        let lateness = (whole_ns > 0.0).then(|| lateness(&partners.reasons(at), known_ns));
+        Chain {
+            waits_for: waits_for(&waits, seats),
+            origin: origin.flatten(),
+            lateness,
+            pattern: lateness.as_ref().and_then(pattern),
+        }
     };
     findings.iter().enumerate().map(chain).collect()
+}
+
+/// Returns the fractions of the waiting by reason. `whole_ns`: the waiting including calls without
+/// exemplary messages; `None` if only a part of the exemplary messages is here.
+fn lateness(reasons: &Reasons, whole_ns: Option<f64>) -> Lateness {
+    let recorded_ns = reasons.whole_ns();
+    let unrecorded_ns = whole_ns.map_or(0.0, |ns| (ns - recorded_ns).max(0.0));
+    let all_ns = recorded_ns + unrecorded_ns;
+    if recorded_ns <= 0.0 {
+        return Lateness { unknown: 1.0, ..Lateness::default() };
+    }
+    Lateness {
+        late_sender: reasons.late_sender_ns / all_ns,
+        late_receiver: reasons.late_receiver_ns / all_ns,
+        transfer: reasons.transfer_ns / all_ns,
+        unknown: (reasons.unknown_ns + unrecorded_ns) / all_ns,
+    }
+}
+
+fn pattern(lateness: &Lateness) -> Option<Pattern> {
+    if lateness.late_sender >= MIN_PATTERN_FRACTION {
+        return Some(Pattern::LateSender);
+    }
+    (lateness.late_receiver >= MIN_PATTERN_FRACTION).then_some(Pattern::LateReceiver)
 }
 
 fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
@@ -101,18 +150,49 @@ fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
 /// ranks or forms a cycle.
 fn beginning(waits: &Waits, all: &Waits, seats: &Seats) -> Option<Beginning> {
     let whole_ns: f64 = waits.values().sum();
-    let begins = origins(waits, all);
+    let (alike, share) = stand_out(&origins(waits, all), whole_ns, seats.count())?;
+    let ranks = alike.iter().fold(RankSet::default(), |all, it| all.union(&seats.ranks(*it)));
+    Some(Beginning { ranks, share, node: None, changes: false })
+}
+
+/// Returns the ranks at which single waits originate: the same ranks all the time, or different
+/// ranks at different steps. The outer `None` means that too few waits can be followed, the inner
+/// one that they lead to many ranks.
+fn beginning_of_steps(origins: &Origins, seats: &Seats) -> Option<Option<Beginning>> {
+    let count = seats.ranks_count();
+    let begins = origins.ranks();
+    let followed_ns: f64 = begins.values().sum();
+    if followed_ns <= 0.0 || followed_ns < MIN_FOLLOWED_FRACTION * origins.whole_ns {
+        return None;
+    }
+    if let Some((alike, share)) = stand_out(&begins, origins.whole_ns, count) {
+        let ranks = alike.into_iter().collect();
+        return Some(Some(Beginning { ranks, share, node: None, changes: false }));
+    }
+    let (mut ranks, mut explained_ns) = (RankSet::default(), 0.0);
+    for step in origins.steps.values() {
+        let whole_ns: f64 = step.values().sum();
+        if let Some((alike, share)) = stand_out(step, whole_ns, count) {
+            explained_ns += share * whole_ns;
+            ranks = ranks.union(&alike.into_iter().collect());
+        }
+    }
+    let share = explained_ns / origins.whole_ns;
+    let changing = Beginning { ranks, share, node: None, changes: true };
+    Some((share >= ORIGIN_FRACTION).then_some(changing))
+}
+
+/// Returns the ranks or seats, `count` in all, at which most of the waiting originates, and their
+/// share; `None` if none stand out.
+fn stand_out(begins: &BTreeMap<u32, f64>, whole_ns: f64, count: usize) -> Option<(Vec<u32>, f64)> {
     let most_ns = begins.values().copied().fold(0.0, f64::max);
     let alike = begins.iter().filter(|(_, ns)| **ns >= ALIKE_FRACTION * most_ns);
     let alike: Vec<(u32, f64)> = alike.map(|(seat, ns)| (*seat, *ns)).collect();
     let share = alike.iter().map(|it| it.1).sum::<f64>() / whole_ns.max(1.0);
     // If most ranks are equally waited for, none of them is the origin.
-    let stands_out = 2 * alike.len() <= seats.count() || seats.count() <= 2 && alike.len() == 1;
-    if !stands_out || share < ORIGIN_FRACTION {
-        return None;
-    }
-    let ranks = alike.iter().fold(RankSet::default(), |all, it| all.union(&seats.ranks(it.0)));
-    Some(Beginning { ranks, share, node: None })
+    let stands_out = 2 * alike.len() <= count || count <= 2 && alike.len() == 1;
+    let named = alike.into_iter().map(|(seat, _)| seat).collect();
+    (stands_out && share >= ORIGIN_FRACTION).then_some((named, share))
 }
 
 /// Returns the ranks at which chains begin, and their phases: these ranks are asked for their work.

@@ -281,6 +281,13 @@ pub struct Alignment {
 }
 
 impl Alignment {
+    /// Returns the relation of a rank's times to the reference clock; `None` if unknown.
+    pub fn clock(&self, input: &RankInput) -> Option<AlignedClock> {
+        let begin_ns = input.profile.releases.as_ref()?.begin_ns;
+        let shift = *self.shifts.get(&ClockName::of(input))?;
+        Some(AlignedClock { begin_ns: signed(begin_ns, self.begin_ns?), shift })
+    }
+
     /// Returns the begin of a rank's run, in nanoseconds since the begin of the reference's run.
     /// Returns 0 if the rank's clock is unknown: MPI_Init returns at about the same time on all
     /// ranks.
@@ -292,6 +299,24 @@ impl Alignment {
             let since_ns = signed(releases.begin_ns, begin_ns).saturating_sub(shift.begin_ns);
             since_ns.saturating_sub(drifted_ns(shift.drift_ppt, since_ns))
         })
+    }
+}
+
+/// Relation of a rank's times to the reference clock.
+#[derive(Clone, Copy, Debug)]
+pub struct AlignedClock {
+    /// Begin of the rank's run on its own clock, since the begin of the reference's run.
+    begin_ns: i64,
+    shift: Shift,
+}
+
+impl AlignedClock {
+    /// Converts a time since the begin of the rank's run, in nanoseconds, to the time since the
+    /// begin of the reference's run.
+    pub fn reference_ns(&self, since_ns: u64) -> i64 {
+        let own_ns = self.begin_ns.saturating_add_unsigned(since_ns);
+        let about_ns = own_ns.saturating_sub(self.shift.begin_ns);
+        about_ns.saturating_sub(drifted_ns(self.shift.drift_ppt, about_ns))
     }
 }
 

@@ -125,13 +125,17 @@ impl Conclusion {
     pub fn pairs_wanted(&mut self, clusters: &Finished) -> Wanted {
         let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
         self.seats = Seats::new(&self.totals.job.ranks, members);
-        Wanted::new(self.seats.clone(), chains::shown_paths(&self.totals, &self.findings))
+        let totals = &self.totals;
+        let alignment = totals.clocks.alignment(&self.reference, totals.job.period_ns);
+        Wanted::new(self.seats.clone(), chains::shown_paths(totals, &self.findings), alignment)
     }
 
     /// Follows the waiting between ranks; returns the begins of chains, at which ranks are asked
     /// next for their work.
     pub fn follow_pairs(&mut self, pairs: Pairs) -> Vec<Begin> {
-        self.chains = chains::chains(&self.findings, &pairs, &self.seats);
+        let clocks = self.totals.clocks.conclude(&self.reference, self.totals.job.period_ns);
+        let error_us = clocks.residual_us.unwrap_or(0.0);
+        self.chains = chains::chains(&self.findings, &pairs, &self.seats, error_us);
         self.pairs = Some(pairs);
         chains::begins(&self.findings, &self.chains)
     }

@@ -8,8 +8,10 @@ use plimsoll_collector::profile::{NodeId, OTHER_PARTNERS, PartnerValue, UNKNOWN_
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find};
+use crate::clocks::Alignment;
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::delays::Waits;
+use crate::message_ends::Ends;
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -50,6 +52,14 @@ impl Seats {
         match self {
             Self::Ranks(ranks) => ranks.len() as usize,
             Self::Clusters(clusters) => clusters.len(),
+        }
+    }
+
+    /// Returns the number of ranks.
+    pub fn ranks_count(&self) -> usize {
+        match self {
+            Self::Ranks(ranks) => ranks.len() as usize,
+            Self::Clusters(clusters) => clusters.iter().map(|it| it.len() as usize).sum(),
         }
     }
 
@@ -113,13 +123,15 @@ pub struct Wanted {
     pub seats: Seats,
     /// Call paths in which each loss shows.
     pub losses: Vec<Vec<Vec<Step>>>,
+    /// Shifts that convert the times of exemplary messages to the reference clock.
+    pub alignment: Alignment,
 }
 
 impl Wanted {
     /// Builds a request with at most `MAX_LOSSES` losses.
-    pub fn new(seats: Seats, mut losses: Vec<Vec<Vec<Step>>>) -> Self {
+    pub fn new(seats: Seats, mut losses: Vec<Vec<Vec<Step>>>, alignment: Alignment) -> Self {
         losses.truncate(MAX_LOSSES);
-        Self { seats, losses }
+        Self { seats, losses, alignment }
     }
 }
 
@@ -131,6 +143,8 @@ pub struct Pairs {
     others: Messages,
     /// For each loss, nanoseconds that the first seat of a pair waits for the second.
     losses: Vec<BTreeMap<(u32, u32), u64>>,
+    /// Ends of exemplary messages; empty without losses.
+    ends: Ends,
 }
 
 impl Pairs {
@@ -152,6 +166,9 @@ impl Pairs {
             for node in paths.iter().filter_map(|path| find(&profile.tree, path)) {
                 shows.entry(node).or_default().push(loss);
             }
+        }
+        if !wanted.losses.is_empty() {
+            self.ends.add_rank(rank, &wanted.alignment, &shows);
         }
         for value in &profile.partners {
             let messages = Messages::from(value);
@@ -185,6 +202,7 @@ impl Pairs {
                 *ours.entry(pair).or_default() += ns;
             }
         }
+        self.ends.combine(other.ends);
         self
     }
 
@@ -218,6 +236,11 @@ impl Pairs {
             matrix.wait_s[row][column] = it.waited_ns as f64 / NS_PER_S;
         }
         Some(matrix)
+    }
+
+    /// Returns the ends of exemplary messages.
+    pub fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     /// Returns all wait times, in nanoseconds, by pair of seats.

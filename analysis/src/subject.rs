@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
-    CollectionCounts, CourseKey, CourseProfile, CrewProfile, InstanceRow, InstanceRows,
-    LONG_CALL_NS, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile, Releases, TimeSeries,
-    instance_level,
+    CollectionCounts, CourseKey, CourseProfile, CrewProfile, ExemplaryMessages, InstanceRow,
+    InstanceRows, LONG_CALL_NS, NodeId, NodeValue, Part, PhaseProfile, ProcessProfile, Releases,
+    TimeSeries, instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -272,6 +272,7 @@ impl Subject {
             other_threads,
             partners: Vec::new(),
             counters: Default::default(),
+            messages: ExemplaryMessages::default(),
             course: Some(course),
             crew,
             loops: Vec::new(),

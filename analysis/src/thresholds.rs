@@ -118,6 +118,15 @@ pub const MIN_GROUP_EXCESS_OF_RUN: f64 = 0.01;
 /// fraction of that mean.
 pub const MIN_GROUP_EXCESS_OF_MEAN: f64 = 0.1;
 
+// Late partners
+
+/// Minimum fraction of the waiting in which the sender (or the receiver) is late for the loss to be
+/// of that pattern.
+pub const MIN_PATTERN_FRACTION: f64 = 0.5;
+/// Minimum fraction of the waiting for late partners that must be followed to its origin wait by
+/// wait; otherwise the origin is derived from the sums over the run.
+pub const MIN_FOLLOWED_FRACTION: f64 = 0.5;
+
 // Contexts and segments (ICS18, 4.3; SC10, II)
 
 /// Minimum part of the run of a significant context (ICS18, 4.3.2).
@@ -184,6 +193,8 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_group_context_periods", MIN_GROUP_CONTEXT_PERIODS),
         ("min_group_excess_of_run", MIN_GROUP_EXCESS_OF_RUN),
         ("min_group_excess_of_mean", MIN_GROUP_EXCESS_OF_MEAN),
+        ("min_pattern_fraction", MIN_PATTERN_FRACTION),
+        ("min_followed_fraction", MIN_FOLLOWED_FRACTION),
         ("significant_fraction", SIGNIFICANT_FRACTION),
         ("origin_fraction", ORIGIN_FRACTION),
         ("balanced_ratio", BALANCED_RATIO),

@@ -8,6 +8,7 @@ use crate::addresses::Addresses;
 use crate::clock::Rate;
 use crate::course::{Course, Keys, Sources};
 use crate::event_counts::ProcessEvents;
+use crate::exemplars::Exemplars;
 use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::series::Series;
@@ -53,6 +54,8 @@ pub(crate) struct Books<'a> {
     pub(crate) partners: &'a mut PartnerValues,
     /// perf events of the process.
     pub(crate) events: &'a mut ProcessEvents,
+    /// Exemplary messages.
+    pub(crate) exemplars: &'a mut Exemplars,
     /// Intervals between samples.
     pub(crate) periods: &'a mut Periods,
     /// Number of truncated stacks.

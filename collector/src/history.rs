@@ -18,6 +18,7 @@ use crate::books::{Books, Garbled, Window};
 use crate::clock::{Rate, Timeline};
 use crate::course::{Courses, ThreadCourse};
 use crate::event_counts::ProcessEvents;
+use crate::exemplars::Exemplars;
 use crate::facts::{Facts, LastWords, ThreadCounters};
 use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
@@ -55,6 +56,8 @@ pub(crate) struct History {
     partners: PartnerValues,
     /// perf events of all threads.
     events: ProcessEvents,
+    /// Exemplary messages of all threads.
+    exemplars: Exemplars,
     courses: Courses,
     begin: u64,
     /// Stamp up to which the communicating thread is accounted for; `None` until that thread is
@@ -111,6 +114,7 @@ impl History {
             groups: IdMap::default(),
             partners: PartnerValues::default(),
             events: ProcessEvents::default(),
+            exemplars: Exemplars::default(),
             courses: Courses::new(begin, memory_bytes, follows),
             begin,
             main_end: None,
@@ -137,6 +141,7 @@ impl History {
         self.groups.clear();
         self.partners = PartnerValues::default();
         self.events.restart();
+        self.exemplars = Exemplars::default();
         self.courses.restart(begin);
         self.addresses.put_off();
         self.threads = threads;
@@ -341,6 +346,7 @@ impl History {
             groups: &self.groups,
             partners: &self.partners,
             events: &self.events,
+            exemplars: &self.exemplars,
             course: self.courses.main.as_ref(),
             crew: self.courses.crew.clusters(),
             keys: &self.courses.keys,
@@ -372,6 +378,7 @@ impl History {
                 uncounted_threads: facts.uncounted_threads,
                 ..picture.counters
             },
+            messages: picture.messages,
             course: picture.course,
             crew: picture.crew,
             loops: picture.loops,
@@ -413,7 +420,7 @@ impl History {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
         let courses = self.courses.bytes();
         let phases = self.phases.bytes() + self.series.bytes() + self.times.bytes();
-        let partners = self.partners.bytes() + self.events.bytes();
+        let partners = self.partners.bytes() + self.events.bytes() + self.exemplars.bytes();
         self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + courses
     }
 
@@ -436,6 +443,7 @@ impl History {
             account,
             partners: &mut self.partners,
             events: &mut self.events,
+            exemplars: &mut self.exemplars,
             periods: &mut self.periods,
             cut: &mut self.counts.lost,
             course: thread.course.course.as_mut(),

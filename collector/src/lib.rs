@@ -33,6 +33,7 @@ mod death;
 pub mod digest;
 mod drain;
 mod event_counts;
+mod exemplars;
 mod facts;
 mod glance;
 mod history;

@@ -8,6 +8,9 @@ pub use crate::loop_profile::{LoopCluster, LoopProfile, LoopSlice};
 pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_wire::sync::level as instance_level;
+
+pub use crate::exemplars::level_of as message_level;
+use plimsoll_agent::channels::{TAG_CLASSES, stride};
 use serde::{Deserialize, Serialize};
 
 use plimsoll_trees as clusters;
@@ -133,6 +136,54 @@ pub struct CounterProfile {
     pub uncounted_ns: u64,
     /// Number of threads whose events were not counted, or not to their end.
     pub uncounted_threads: u64,
+}
+
+/// Exemplary messages of a process: the blocks of messages with a level ([`message_level`]) of at
+/// least `level`, among those that both ends record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExemplaryMessages {
+    /// Minimum level of the messages.
+    pub level: u32,
+    /// The messages, each thread's in the order of their completion.
+    pub messages: Vec<ExemplaryMessage>,
+}
+
+/// One message at one of its two ends. Times are nanoseconds since the begin of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExemplaryMessage {
+    /// Context of the call that completed the message.
+    pub node: NodeId,
+    /// Whether this process sent the message; otherwise it received the message.
+    pub is_sent: bool,
+    /// Rank of the partner among all ranks.
+    pub partner: u32,
+    /// Name of the communicator's members, the same on all of them.
+    pub group: u32,
+    /// Tag.
+    pub tag: i32,
+    /// Number of the message in its channel, the same at both ends. Messages of the same sender,
+    /// receiver, group and tag class (tag modulo 16) have one channel.
+    pub number: u32,
+    /// Begin of the call that sent or posted the message.
+    pub posted_ns: u64,
+    /// Begin of the call that completed the message.
+    pub entered_ns: u64,
+    /// Return of that call.
+    pub left_ns: u64,
+    /// Time that the thread had spent in calls of point-to-point communication before that call.
+    pub waited_ns: u64,
+}
+
+impl ExemplaryMessage {
+    /// Returns the class of a tag, which is part of the channel.
+    pub fn class_of(tag: i32) -> u32 {
+        tag as u32 % TAG_CLASSES
+    }
+
+    /// Returns the number of messages of a channel that the message with this number stands for.
+    pub fn stride_of(number: u32) -> u64 {
+        stride(number.into())
+    }
 }
 
 /// Minimum duration of a long call: five sampling periods (PPoPP20, 5.3.2) of the default length.
@@ -463,6 +514,9 @@ pub struct ProcessProfile {
     /// perf events of all threads over the whole run.
     #[serde(default)]
     pub counters: CounterProfile,
+    /// Exemplary messages of all threads.
+    #[serde(default)]
+    pub messages: ExemplaryMessages,
     /// Temporal context tree of the communicating thread; `None` if it was not built.
     pub course: Option<CourseProfile>,
     /// Clusters of the other threads.

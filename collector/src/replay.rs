@@ -145,6 +145,9 @@ impl Replay {
                 books.partners.add(self.slot(slot).ok_or(Garbled)?, &messages);
             }
             Record::Counts { in_call, counts } => self.uncharged.add(in_call, &counts),
+            Record::Message { slot, message } => {
+                books.exemplars.offer(self.slot(slot).ok_or(Garbled)?, &message);
+            }
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
                 self.sample(stamp, stack, entered, off_cpu, truncated, books)?;
             }

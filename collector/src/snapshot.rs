@@ -11,12 +11,14 @@ use crate::clock::Rate;
 use crate::contexts::Contexts;
 use crate::course::{Keys, told};
 use crate::event_counts::{self, Increments, ProcessEvents};
+use crate::exemplars::Exemplars;
 use crate::loops::loops;
 use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
-    self, ContextTree, CounterProfile, CourseKey, CourseProfile, CrewProfile, InstanceRow,
-    InstanceRows, LoopProfile, NodeId, NodeValue, Part, PartnerValue, PhaseProfile,
+    self, ContextTree, CounterProfile, CourseKey, CourseProfile, CrewProfile, ExemplaryMessage,
+    ExemplaryMessages, InstanceRow, InstanceRows, LoopProfile, NodeId, NodeValue, Part,
+    PartnerValue, PhaseProfile,
 };
 use crate::rows::{Row, Rows};
 use crate::series::{Series, Teller};
@@ -47,6 +49,8 @@ pub(crate) struct Run<'a> {
     pub(crate) partners: &'a PartnerValues,
     /// perf events of all threads.
     pub(crate) events: &'a ProcessEvents,
+    /// Exemplary messages of all threads.
+    pub(crate) exemplars: &'a Exemplars,
     /// The finished course of the communicating thread.
     pub(crate) course: Option<&'a Node>,
     /// Those of the others, clustered.
@@ -70,6 +74,7 @@ pub(crate) struct Picture {
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
     pub(crate) partners: Vec<PartnerValue>,
     pub(crate) counters: CounterProfile,
+    pub(crate) messages: ExemplaryMessages,
     pub(crate) course: Option<CourseProfile>,
     pub(crate) crew: CrewProfile,
     pub(crate) loops: Vec<LoopProfile>,
@@ -221,6 +226,7 @@ impl Run<'_> {
         let times = self.times(&mut contexts);
         let other_threads = self.other_threads(&mut contexts);
         let partners = self.partners(&mut contexts);
+        let messages = self.messages(&mut contexts);
         let mut course = self.course.map(|course| {
             let (mut trees, keys) = self.told([course], &mut contexts);
             CourseProfile { tree: trees.remove(0), keys }
@@ -248,6 +254,7 @@ impl Run<'_> {
             other_threads,
             partners,
             counters,
+            messages,
             course,
             crew,
             loops,
@@ -412,6 +419,26 @@ impl Run<'_> {
         }
         let [main, other_threads] = [main, others].map(|sums| sums.into_iter().collect());
         CounterProfile { main, other_threads, ..CounterProfile::default() }
+    }
+
+    /// Returns the exemplary messages, with times since the begin of the run.
+    fn messages(&self, contexts: &mut Contexts<'_>) -> ExemplaryMessages {
+        let ns = |stamp: u64| self.rate.ns(stamp.saturating_sub(self.begin));
+        let kept = self.exemplars.kept().iter().filter_map(|(raw, it)| {
+            Some(ExemplaryMessage {
+                node: contexts.place(*raw)?.called,
+                is_sent: it.is_sent,
+                partner: it.partner,
+                group: it.group,
+                tag: it.tag,
+                number: it.number,
+                posted_ns: ns(it.posted),
+                entered_ns: ns(it.entered),
+                left_ns: ns(it.left),
+                waited_ns: self.rate.ns(it.waited),
+            })
+        });
+        ExemplaryMessages { level: self.exemplars.level(), messages: kept.collect() }
     }
 
     /// Threads with the same start routine share out their rests together: they do the same work.

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use plimsoll_agent::{process, regions};
-use plimsoll_calls::messages::{Messages, messages};
+use plimsoll_calls::messages::{Messages, messages, tag_after};
 use plimsoll_calls::requests::{Role, role};
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
@@ -38,6 +38,7 @@ pub unsafe fn note(frame: &Frame) -> Noted {
         let [to, from] = messages.map_or([None; 2], Messages::ranks);
         Noted {
             ranks: [to, from].map(|word| integer(word).unwrap_or(-1)),
+            tags: [to, from].map(|word| integer(word.map(tag_after)).unwrap_or(-1)),
             number: u64::try_from(integer(messages.and_then(number_of)).unwrap_or(0)).unwrap_or(0),
             count: u64::try_from(count).unwrap_or(0),
             datatype: integer(call.datatype).unwrap_or(0),

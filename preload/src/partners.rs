@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 
 use plimsoll_agent::regions::{meet, open_until};
-use plimsoll_agent::started_requests::{Source, Started};
+use plimsoll_agent::started_requests::{Inserted, MAX_LISTED, Source, Started};
 use plimsoll_agent::thread::State;
 use plimsoll_calls::messages::{LIST, Messages, messages};
 use plimsoll_comm::mpi::HandleFacts;
@@ -18,6 +18,8 @@ use plimsoll_wire::record::{PartnerMessages, UNKNOWN_PARTNER};
 
 use crate::message;
 use crate::stubs::Frame;
+
+mod numbering;
 
 /// A call of point-to-point communication that has returned.
 pub struct Exchange {
@@ -49,6 +51,9 @@ pub unsafe fn begin(frame: &Frame, state: &mut State, facts: &HandleFacts) {
         };
         // A null list is invalid in MPI; reporting it is left to MPI.
         let count = if list == 0 { 0 } else { count };
+        if count > MAX_LISTED {
+            state.channels.miss_receive();
+        }
         let is_c = frame.is_c();
         state.requests.list((0..count).map(|at| facts.listed_handle(list, at, is_c)));
     }
@@ -87,6 +92,8 @@ struct Returned<'c> {
     exchange: &'c Exchange,
     slot: u16,
     ticks: u64,
+    /// Time stamp counter at the return of the call.
+    left: u64,
 }
 
 /// Counts the messages of a call that has returned at `now`, and updates the requests that it
@@ -107,9 +114,10 @@ pub unsafe fn finish(
         return;
     }
     let Some((slot, ticks)) = open_until(state, frame.place(), now) else { return };
-    let returned = Returned { frame, facts, exchange, slot, ticks };
+    let returned = Returned { frame, facts, exchange, slot, ticks, left: now };
     // SAFETY: promised by the caller.
     unsafe { returned.book(state) };
+    state.channels.waited += ticks;
 }
 
 impl Returned<'_> {
@@ -121,35 +129,48 @@ impl Returned<'_> {
         // SAFETY: the call table gives the type of each argument, and the call has succeeded.
         unsafe {
             match self.exchange.messages {
-                Sends { to } => {
-                    if let Some(to) = self.rank(0, to) {
+                Sends { to: word } => {
+                    if let Some(to) = self.rank(0, word) {
                         self.meet(state, to, [1, bytes, 0], self.ticks);
+                        self.number_sent(state, to, word);
                     }
                 }
-                Receives { status, .. } => self.received(state, status, 1),
-                Probes { status, .. } => self.received(state, status, 0),
-                Exchanges { to, status, .. } => {
-                    let to = self.rank(0, to);
+                Receives { from, status } => {
+                    if let Some(sender) = self.received(state, status, 1) {
+                        self.number_received(state, sender, [from, status]);
+                    }
+                }
+                Probes { status, .. } => drop(self.received(state, status, 0)),
+                Exchanges { to: to_word, from: from_word, status } => {
+                    let to = self.rank(0, to_word);
                     let from = self.found_source(status);
-                    if let (Some(both), true) = (to, to == from) {
-                        return self.meet(state, both, [1, bytes, 1], self.ticks);
+                    match (to, from) {
+                        (Some(both), Some(from)) if both == from => {
+                            self.meet(state, both, [1, bytes, 1], self.ticks);
+                        }
+                        _ => {
+                            if let Some(to) = to {
+                                let ticks = if from.is_none() { self.ticks } else { 0 };
+                                self.meet(state, to, [1, bytes, 0], ticks);
+                            }
+                            if let Some(from) = from {
+                                self.meet(state, from, [0, 0, 1], self.ticks);
+                            }
+                        }
                     }
                     if let Some(to) = to {
-                        let ticks = if from.is_none() { self.ticks } else { 0 };
-                        self.meet(state, to, [1, bytes, 0], ticks);
+                        self.number_sent(state, to, to_word);
                     }
                     if let Some(from) = from {
-                        self.meet(state, from, [0, 0, 1], self.ticks);
+                        self.number_received(state, from, [from_word, status]);
                     }
                 }
-                Matches { message, status, .. } => {
-                    self.received(state, status, 0);
-                    self.matched(state, message, status);
+                Matches { from, message, status } => {
+                    self.matched(state, message, [from, status]);
                 }
-                MayMatch { flag, message, status, .. } => {
+                MayMatch { from, flag, message, status } => {
                     if self.integer(flag) != 0 {
-                        self.received(state, status, 0);
-                        self.matched(state, message, status);
+                        self.matched(state, message, [from, status]);
                     }
                 }
                 Takes { status, .. } => self.took(state, status),
@@ -161,8 +182,9 @@ impl Returned<'_> {
                 StartsToSend { request, .. }
                 | StartsToReceive { request, .. }
                 | StartsToExchange { request, .. } => {
-                    let started = Started { is_active: true, ..self.started() };
+                    let mut started = Started { is_active: true, ..self.started() };
                     self.send(state, &started, self.ticks);
+                    self.number_started(state, &mut started);
                     self.start(state, request, started);
                 }
                 PreparesToSend { request, partitions, .. } => {
@@ -180,8 +202,10 @@ impl Returned<'_> {
                     let list = self.frame.argument(requests);
                     for at in 0..count as usize {
                         let handle = self.facts.listed_handle(list, at, self.frame.is_c());
-                        if let Some(started) = state.requests.start(handle) {
+                        if let Some(mut started) = state.requests.start(handle) {
                             self.send(state, &started, self.ticks / count);
+                            self.number_started(state, &mut started);
+                            state.requests.insert(handle, started);
                         }
                     }
                 }
@@ -209,13 +233,19 @@ impl Returned<'_> {
                 }
                 Frees { .. } => {
                     if let Some(handle) = state.requests.listed_handle(0) {
+                        let started = state.requests.get(handle).copied();
+                        if let Some(started) = started.filter(|it| it.is_wildcard_receive()) {
+                            self.lose_number(state, &started);
+                        }
                         state.requests.remove(handle);
                     }
                 }
                 // A receive that completed before it could be cancelled is not counted as received.
                 Cancels { .. } => {
-                    if let Some(handle) = state.requests.listed_handle(0) {
-                        state.requests.complete(handle);
+                    let handle = state.requests.listed_handle(0);
+                    let started = handle.and_then(|handle| state.requests.complete(handle));
+                    if let Some(started) = started {
+                        self.lose_number(state, &started);
                     }
                 }
                 StartsOther => {
@@ -233,15 +263,16 @@ impl Returned<'_> {
         meet(state, self.slot, &PartnerMessages { partner, sent, bytes, received, waited });
     }
 
-    /// Counts a message that the call has received, or only probed if `count` is 0.
+    /// Counts a message that the call has received, or only probed if `count` is 0. Returns its
+    /// sender.
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn received(&self, state: &mut State, status: u8, count: u64) {
+    unsafe fn received(&self, state: &mut State, status: u8, count: u64) -> Option<u32> {
         // SAFETY: promised by the caller.
-        if let Some(from) = unsafe { self.found_source(status) } {
-            self.meet(state, from, [0, 0, count], self.ticks);
-        }
+        let from = unsafe { self.found_source(status)? };
+        self.meet(state, from, [0, 0, count], self.ticks);
+        Some(from)
     }
 
     /// Returns the sender of the message that the call has received or probed; `None` if there is
@@ -279,10 +310,14 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn matched(&self, state: &mut State, message: u8, status: u8) {
+    unsafe fn matched(&self, state: &mut State, message: u8, words: [u8; 2]) {
         // SAFETY: promised by the caller.
         unsafe {
-            let from = self.found_source(status).map(Source::Rank);
+            let from = self.received(state, words[1], 0);
+            if let Some(from) = from {
+                self.next_received(state, from, words);
+            }
+            let from = from.map(Source::Rank);
             let started = Started { from, is_active: true, ..Started::default() };
             state.requests.insert(self.handle(message), started);
         }
@@ -315,7 +350,10 @@ impl Returned<'_> {
         let to = unsafe { self.exchange.messages.ranks()[0].and_then(|word| self.rank(0, word)) };
         // SAFETY: as above.
         let from = unsafe { self.source() };
-        Started { to, from, bytes: self.exchange.bytes, ..Started::default() }
+        let mut started = Started { to, from, bytes: self.exchange.bytes, ..Started::default() };
+        // SAFETY: as above.
+        unsafe { self.describe_channel(&mut started) };
+        started
     }
 
     /// Remembers the transfer that a request has started or will start.
@@ -325,7 +363,12 @@ impl Returned<'_> {
     unsafe fn start(&self, state: &mut State, request: u8, started: Started) {
         // SAFETY: promised by the caller.
         let handle = unsafe { self.handle(request) };
-        state.requests.insert(handle, started);
+        match state.requests.insert(handle, started) {
+            Inserted::Added => {}
+            Inserted::Replaced(before) => self.number_replaced(state, &before),
+            // A forgotten request may be a receive that takes its number when it is complete.
+            Inserted::Forgotten => state.channels.miss_receive(),
+        }
     }
 
     /// Counts the message that a request has started to send.
@@ -394,12 +437,18 @@ impl Returned<'_> {
                     // SAFETY: the call has set the status of each request that is complete.
                     if let Some(from) = unsafe { self.resolved(from, statuses, status) } {
                         self.meet(state, from, [0, 0, 1], ticks_each);
+                        // SAFETY: as above.
+                        unsafe { self.number_completed(state, (&started, from), statuses, status) };
                     }
                 }
-                (None, Some(to)) if !receives => {
-                    self.meet(state, to, [0, 0, 0], ticks_each);
+                (None, Some(to)) => {
+                    if !receives {
+                        self.meet(state, to, [0, 0, 0], ticks_each);
+                    }
+                    // SAFETY: as above.
+                    unsafe { self.number_completed(state, (&started, to), statuses, status) };
                 }
-                _ => {}
+                (None, None) => {}
             }
         }
     }

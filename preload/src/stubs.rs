@@ -33,7 +33,8 @@ pub struct Frame {
 }
 
 /// Arguments that Fortran passes by reference, read when the call begins.
-#[repr(C)]
+// The alignment keeps the stack pointer of the call a multiple of 16.
+#[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct Noted {
     /// Number of elements; 0 if the call has no count.
@@ -44,6 +45,8 @@ pub struct Noted {
     pub communicator: c_int,
     /// Destination and source rank, in this order.
     pub ranks: [c_int; 2],
+    /// Tags of the sent and of the received message, in this order.
+    pub tags: [c_int; 2],
     /// Number of partitions, or of requests in a list; 0 if the call has neither.
     pub number: u64,
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
-    ContextTree, CourseKey, CourseProfile, Frame, FrameKind, InstanceRow, InstanceRows,
-    LoopCluster, LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Releases,
-    TimeSeries,
+    ContextTree, CourseKey, CourseProfile, ExemplaryMessages, Frame, FrameKind, InstanceRow,
+    InstanceRows, LoopCluster, LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile,
+    Releases, TimeSeries,
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
@@ -230,6 +230,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         other_threads: Vec::new(),
         partners: Vec::new(),
         counters: Default::default(),
+        messages: ExemplaryMessages::default(),
         course: Some(course),
         crew: Default::default(),
         loops: vec![LoopProfile {

@@ -5,6 +5,7 @@ use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::summary::Loss;
 use serde_json::Value;
 
 /// Number of ranks: four, or fewer if the MPI's ranks would disturb each other.
@@ -128,5 +129,51 @@ fn a_chain_of_waiting_ranks_begins_at_the_first() {
         assert_eq!(loss.field("origin")["ranks"], "0", "{pattern}\n{}", job.text());
         assert_eq!(loss.field("slow_ranks"), "0", "{pattern}\n{}", job.text());
         assert!(!loss.field("waits_for")[0]["ranks"].is_null(), "{pattern}\n{}", job.text());
+        assert_pattern(&job, loss, "late_sender");
     }
+}
+
+/// Asserts that most of a loss's waiting has this pattern, and that little of it has the other one
+/// or is unknown. On busy cores a part of it is transfer.
+#[track_caller]
+fn assert_pattern(job: &Outcome, loss: &Loss<'_>, pattern: &str) {
+    let lateness = loss.field("lateness");
+    assert_eq!(loss.field("pattern"), pattern, "{lateness}\n{}", job.text());
+    let other = if pattern == "late_sender" { "late_receiver" } else { "late_sender" };
+    for least in [other, "unknown"] {
+        assert!(lateness[least].as_f64() < Some(0.15), "{least}: {lateness}\n{}", job.text());
+    }
+}
+
+#[test]
+fn senders_wait_for_late_receivers() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("talks", Mpi::OpenMpi, 2).arguments("sleep 20 10 4 handover");
+    job.watch(Watch::Run).shows(|job| {
+        assert_counted(job, "handover");
+        // Receivers have a task of their own, so that the loss may be one between groups.
+        let losses = job.summary().losses();
+        let is_in = |loss: &&Loss<'_>| loss.symptom_path().last() == Some(&"MPI_Ssend");
+        let loss = losses.iter().find(is_in).unwrap_or_else(|| panic!("{}", job.text()));
+        assert_pattern(job, loss, "late_receiver");
+    });
+}
+
+/// In sums over the run all ranks work alike.
+#[test]
+fn a_slow_rank_of_a_halo_is_found_also_when_it_changes() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("talks", Mpi::OpenMpi, 4).arguments("sleep 40 10 4 wander");
+    job.watch(Watch::Run).shows(|job| {
+        let losses = job.summary().losses_of("wait_for_partner");
+        let loss = losses.first().unwrap_or_else(|| panic!("{}", job.text()));
+        assert_pattern(job, loss, "late_sender");
+        let origin = loss.field("origin");
+        assert_eq!((&origin["ranks"], &origin["changes"]), (&"0-3".into(), &true.into()));
+        assert!(origin["share"].as_f64() > Some(0.6), "{origin}\n{}", job.text());
+    });
 }

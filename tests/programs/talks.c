@@ -12,6 +12,10 @@
  *   again     persistent requests: MPI_Startall, MPI_Wait and MPI_Testall
  *   freed     requests that are freed, and receives that are cancelled
  *   matched   MPI_Mprobe and MPI_Improbe, MPI_Mrecv and MPI_Imrecv
+ *   handover  MPI_Ssend from even ranks to the next one, which works longer before it receives
+ *   wander    halo, and the rank that works longer changes every five steps
+ *
+ * A barrier ends each step, except those of handover and wander.
  */
 #include "subject.h"
 
@@ -140,11 +144,10 @@ static void ignored(void)
         send_to(0, LENGTH, MPI_COMM_WORLD);
 }
 
-static void halo(void)
+static void exchange(void)
 {
     MPI_Request requests[4];
     int count = 0;
-    work(ranks / 2);
     for (int side = -1; side <= 1; side += 2) {
         int other = rank + side;
         if (other < 0 || other >= ranks)
@@ -160,6 +163,33 @@ static void halo(void)
         }
     }
     MPI_Waitall(count, requests, nobody_looks);
+}
+
+static void halo(void)
+{
+    work(ranks / 2);
+    exchange();
+}
+
+static void wander(void)
+{
+    static int step;
+    work(step++ / 5 % ranks);
+    exchange();
+}
+
+static void handover(void)
+{
+    if (rank % 2 == 0) {
+        work_even(parameters.ms);
+        if (rank + 1 < ranks) {
+            MPI_Ssend(buffers[0], LENGTH, MPI_DOUBLE, rank + 1, 3, MPI_COMM_WORLD);
+            note_sent(rank + 1, 8 * LENGTH);
+        }
+    } else {
+        work_longer(parameters.ms * parameters.factor);
+        receive_from(rank - 1);
+    }
 }
 
 static void client(void)
@@ -298,7 +328,8 @@ static const struct {
     {"ring", ring, 0},         {"pipeline", pipeline, 0}, {"sweep", sweep, 0},
     {"farm", farm, 1},         {"ignored", ignored, -1},  {"halo", halo, -2},
     {"server", server, -3},    {"some", some, -3},        {"again", again, 0},
-    {"freed", freed, -1},      {"matched", matched, -1},
+    {"freed", freed, -1},      {"matched", matched, -1}, {"handover", handover, -1},
+    {"wander", wander, -1},
 };
 
 static void tell_of_all(FILE *truth, const char *key, const double *values)
@@ -325,7 +356,8 @@ int main(int argc, char **argv)
         prepare_again();
     for (int iteration = 0; iteration < parameters.iterations; iteration++) {
         patterns[chosen].step();
-        MPI_Barrier(MPI_COMM_WORLD);
+        if (patterns[chosen].step != handover && patterns[chosen].step != wander)
+            MPI_Barrier(MPI_COMM_WORLD);
     }
     if (patterns[chosen].step == again) {
         MPI_Request_free(&kept[0]);

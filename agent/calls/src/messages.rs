@@ -170,6 +170,12 @@ pub const fn messages(call: CallId) -> Option<Messages> {
     BY_CALL[call as usize]
 }
 
+/// Returns the index of a message's tag, given the index of its rank: all calls have the tag next.
+#[inline]
+pub const fn tag_after(rank: u8) -> u8 {
+    rank + 1
+}
+
 impl Messages {
     /// Where the requests stand that the call may complete: index of their number, if that is an argument,
     /// and of the first.

@@ -96,6 +96,9 @@ impl Observed {
             }
             flush_tallies(state);
             state.paused = pause;
+            if !pause {
+                state.channels.restart();
+            }
             self.enable_timer(!pause);
             let now = stamp_now();
             if pause {

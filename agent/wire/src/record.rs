@@ -85,6 +85,9 @@ const PARTNER: u8 = 0x10;
 const COUNTS: u8 = 0x20;
 /// Flag of a tag with [`COUNTS`]: the increments are those in the open wrapped call.
 const IN_CALL: u8 = 0x40;
+/// Flag of a slot's tag: an exemplary message. Flag of a tag with it: the message was sent.
+const MESSAGE: u8 = 0x80;
+const SENT: u8 = 0x40;
 
 /// CPU time and run-queue delay since the thread's previous reading of its CPU clock. In the rest
 /// of the interval the thread was blocked.
@@ -124,6 +127,70 @@ impl PartnerMessages {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.received = self.received.saturating_add(other.received);
         self.waited = self.waited.saturating_add(other.waited);
+    }
+}
+
+/// An exemplary message at one of its two ends. Both ends number the messages of a channel alike,
+/// and choose the same ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Whether the thread has sent the message; otherwise it has received it.
+    pub is_sent: bool,
+    /// Rank of the partner among all ranks.
+    pub partner: u32,
+    /// Name of the communicator's members, the same on all of them.
+    pub group: u32,
+    /// Tag; messages with different tags may share a channel.
+    pub tag: i32,
+    /// Number of the message in its channel.
+    pub number: u32,
+    /// Stamp of the begin of the call that sent or posted the message, at most `left`.
+    pub posted: u64,
+    /// Stamp of the begin of the call that completed the message, at most `left`.
+    pub entered: u64,
+    /// Stamp of the return of that call.
+    pub left: u64,
+    /// Time that the thread had spent in calls of point-to-point communication before that call,
+    /// in stamps.
+    pub waited: u64,
+}
+
+impl Message {
+    /// Number of integers that a message and its slot are written as.
+    pub const NUMBERS: usize = 9;
+
+    /// Returns the message and its slot as integers that are mostly small. Inverse of
+    /// [`Self::of_numbers`].
+    pub fn numbers(&self, slot: u32) -> [u64; Self::NUMBERS] {
+        [
+            slot.into(),
+            self.partner.into(),
+            self.group.into(),
+            (self.tag as u32).rotate_left(1).into(),
+            self.number.into(),
+            self.left,
+            self.left.wrapping_sub(self.entered),
+            self.left.wrapping_sub(self.posted),
+            self.waited,
+        ]
+    }
+
+    /// Returns the slot and the message; `None` if an integer is out of range.
+    pub fn of_numbers(numbers: [u64; Self::NUMBERS], is_sent: bool) -> Option<(u32, Self)> {
+        let [slot, partner, group, tag, number, left, since_entry, since_post, waited] = numbers;
+        let small = |value: u64| u32::try_from(value).ok();
+        let message = Self {
+            is_sent,
+            partner: small(partner)?,
+            group: small(group)?,
+            tag: small(tag)?.rotate_right(1) as i32,
+            number: small(number)?,
+            posted: left.wrapping_sub(since_post),
+            entered: left.wrapping_sub(since_entry),
+            left,
+            waited,
+        };
+        Some((small(slot)?, message))
     }
 }
 
@@ -209,6 +276,13 @@ pub enum Record<'a> {
         /// The increments.
         counts: Counts,
     },
+    /// An exemplary message that a call through a slot has completed.
+    Message {
+        /// Index into the thread's region table.
+        slot: u32,
+        /// The message.
+        message: Message,
+    },
     /// A wrapped call returned that lasted a period or more, was sampled, or synchronised ranks.
     /// The path of the call becomes the current stack.
     Exit {
@@ -275,6 +349,7 @@ impl Record<'_> {
                 | Self::Tally { .. }
                 | Self::Partner { .. }
                 | Self::Counts { .. }
+                | Self::Message { .. }
                 | Self::Lost { .. }
         )
     }

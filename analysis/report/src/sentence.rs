@@ -89,7 +89,27 @@ pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
         return None;
     }
     let more = if loss.waits_for.len() > NAMED { " and others" } else { "" };
-    Some(format!("{} for {}{more}", waiting(&loss.waiting_ranks, of), named.join(", ")))
+    let reasons = reasons(loss).map_or_else(String::new, |reasons| format!(": {reasons}"));
+    let waiting = waiting(&loss.waiting_ranks, of);
+    Some(format!("{waiting} for {}{more}{reasons}", named.join(", ")))
+}
+
+/// Returns why ranks wait for their partners: `late sender 92 %, unknown 5 %`; `None` if no partner
+/// is known.
+fn reasons(loss: &Loss) -> Option<String> {
+    /// Reasons with a smaller fraction are left out.
+    const LEAST: f64 = 0.01;
+    let lateness = loss.lateness.as_ref()?;
+    let named = [
+        ("late sender", lateness.late_sender),
+        ("late receiver", lateness.late_receiver),
+        ("transfer", lateness.transfer),
+        ("unknown", lateness.unknown),
+    ];
+    let named = named.into_iter().filter(|(_, fraction)| *fraction >= LEAST);
+    let named: Vec<String> =
+        named.map(|(name, fraction)| format!("{name} {}", percent(fraction))).collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 /// Returns the main cause; `None` if unknown.
@@ -110,7 +130,10 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
             format!("{place}, which takes longer on {slow} ({max} at most, {mean} on average)")
         }
         LossKind::WaitForPartner if loss.origin.is_some() => {
-            format!("{place} on {slow}, while others wait ({} of the loss)", percent(first.share))
+            let changes = loss.origin.as_ref().is_some_and(|origin| origin.changes);
+            let times = if changes { " at different times" } else { "" };
+            let share = percent(first.share);
+            format!("{place} on {slow}{times}, while others wait ({share} of the loss)")
         }
         _ => format!("{place} ({} of the loss)", percent(first.share)),
     })

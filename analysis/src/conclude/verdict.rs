@@ -89,7 +89,10 @@ pub(super) fn loss(
             ranks: origin.ranks.to_string(),
             node: origin.node.and_then(|node| places[node as usize]),
             share: origin.share.min(1.0),
+            changes: origin.changes,
         }),
+        pattern: chain.pattern,
+        lateness: chain.lateness,
     }
 }
 

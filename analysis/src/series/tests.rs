@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_calls::id_of;
 use plimsoll_collector::profile::{
-    NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Releases, Series, Sight, SyncSite,
+    ExemplaryMessages, NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Releases, Series,
+    Sight, SyncSite,
 };
 
 use crate::diagnose::{diagnose, diagnose_alone};
@@ -191,6 +192,7 @@ impl Sampled {
             other_threads: Vec::new(),
             partners: Vec::new(),
             counters: Default::default(),
+            messages: ExemplaryMessages::default(),
             course: None,
             crew: Default::default(),
             loops: Vec::new(),

@@ -38,7 +38,7 @@ pub use counted::{
     RunMetric,
 };
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom, When, WhenKind};
-pub use rank_matrix::{Communication, Matrix, Origin, Untold, WaitsFor};
+pub use rank_matrix::{Communication, Lateness, Matrix, Origin, Pattern, Untold, WaitsFor};
 pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection,
     Run, Window,

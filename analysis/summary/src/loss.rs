@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Frame, Label, Origin, WaitsFor};
+use super::{Frame, Label, Lateness, Origin, Pattern, WaitsFor};
 
 /// Kind of a loss (PPoPP20, Table 2, and further kinds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -108,6 +108,14 @@ pub struct Loss {
     /// Rank at the begin of the chain of waiting ranks, for a wait for partners; `None` if unknown.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// Main reason of the waiting in point-to-point calls; `None` if no reason holds for half of
+    /// the waiting.
+    #[serde(default)]
+    pub pattern: Option<Pattern>,
+    /// Reasons of the waiting in point-to-point calls of the symptom; `None` if no partner is
+    /// known.
+    #[serde(default)]
+    pub lateness: Option<Lateness>,
 }
 
 /// Distribution of a loss over the run.

@@ -68,4 +68,31 @@ pub struct Origin {
     pub node: Option<u32>,
     /// Part of the waiting that leads to these ranks, 0 to 1.
     pub share: f64,
+    /// Whether different ranks among these are the begin at different times.
+    #[serde(default)]
+    pub changes: bool,
+}
+
+/// Pattern of waiting between two ranks (Scalasca's terms).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// Receivers wait for messages that are not yet sent.
+    LateSender,
+    /// Senders wait for receivers that have not yet begun to receive.
+    LateReceiver,
+}
+
+/// Reasons of waiting between two ranks, as fractions of the waiting, 0 to 1: estimates from
+/// messages that both ends have recorded with their times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// The sender had not begun to send.
+    pub late_sender: f64,
+    /// The receiver had not begun to receive.
+    pub late_receiver: f64,
+    /// Both had begun.
+    pub transfer: f64,
+    /// The times of the other end are unknown.
+    pub unknown: f64,
 }

@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 17] = [
+const ADDED: [&str; 20] = [
     "windows",
     "when",
     "thresholds",
@@ -82,6 +82,9 @@ const ADDED: [&str; 17] = [
     "communication",
     "waits_for",
     "origin",
+    "changes",
+    "pattern",
+    "lateness",
     "thresholds",
 ];
 

@@ -71,7 +71,10 @@ impl Standing {
             }
             Record::End { stamp } => self.timed(stamp),
             Record::Lost { .. } => self.forget(),
-            Record::Tally { .. } | Record::Partner { .. } | Record::Counts { .. } => {}
+            Record::Tally { .. }
+            | Record::Partner { .. }
+            | Record::Counts { .. }
+            | Record::Message { .. } => {}
         }
     }
 

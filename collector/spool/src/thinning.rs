@@ -108,7 +108,10 @@ impl Thinning {
                 self.merge_exit(record, stamps, &mut keep);
             }
             Record::Slot { slot, stack } => self.merge_slot(slot, stack, &mut keep),
-            Record::Tally { .. } | Record::Partner { .. } | Record::Counts { .. } => {
+            Record::Tally { .. }
+            | Record::Partner { .. }
+            | Record::Counts { .. }
+            | Record::Message { .. } => {
                 keep(record, 0);
             }
             _ => {

@@ -1,9 +1,9 @@
 //! Decoder of records, from untrusted bytes.
 
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, MAX_DEPTH, OFF_CPU,
-    OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, PartnerMessages, RESUME, RESYNC, Record, SAMPLE, SLOT,
-    SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, MAX_DEPTH, MESSAGE,
+    Message, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, PartnerMessages, RESUME, RESYNC,
+    Record, SAMPLE, SENT, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
 use crate::sync::{Part, Sync};
@@ -149,6 +149,15 @@ impl Decoder {
             }
             SLOT if tag & COUNTS != 0 => {
                 Record::Counts { in_call: tag & IN_CALL != 0, counts: cursor.counts()? }
+            }
+            SLOT if tag & MESSAGE != 0 => {
+                let mut numbers = [0; Message::NUMBERS];
+                for number in &mut numbers {
+                    *number = cursor.varint()?;
+                }
+                let (slot, message) =
+                    Message::of_numbers(numbers, tag & SENT != 0).ok_or(DecodeError::Overflow)?;
+                Record::Message { slot, message }
             }
             SLOT => {
                 let slot = cursor.small()?;

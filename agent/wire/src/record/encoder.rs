@@ -2,8 +2,8 @@
 
 use super::PartnerMessages;
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, OFF_CPU,
-    OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, RESUME, RESYNC, Record, SAMPLE, SLOT, SYNC, Stamp,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, MESSAGE, OFF_CPU,
+    OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, RESUME, RESYNC, Record, SAMPLE, SENT, SLOT, SYNC, Stamp,
     TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
@@ -145,6 +145,12 @@ impl<'b> Encoder<'b> {
             Record::Counts { in_call, counts } => {
                 self.byte(SLOT | COUNTS | flag(in_call, IN_CALL));
                 self.counts(&counts);
+            }
+            Record::Message { slot, message } => {
+                self.byte(SLOT | MESSAGE | flag(message.is_sent, SENT));
+                for value in message.numbers(slot) {
+                    self.varint(value);
+                }
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 let flags = flag(sync.is_some(), SYNC)

@@ -480,6 +480,12 @@ impl HandleFacts {
         self.world_ranks.get(number, u32::try_from(rank).ok()?)
     }
 
+    /// Returns the name of the members of the communicator with this number: the same on all of
+    /// its members, and most likely different for other members. `None` if they are unknown.
+    pub fn group_name(&self, number: u32) -> Option<u32> {
+        self.world_ranks.name(number)
+    }
+
     /// Returns whether a rank argument is MPI_ANY_SOURCE.
     #[inline]
     pub fn is_any_source(&self, rank: c_int) -> bool {
@@ -493,6 +499,21 @@ impl HandleFacts {
     /// `statuses` must be that argument of a call that has returned and has set this status, or an
     /// argument that ignores the status.
     pub unsafe fn source(&self, statuses: usize, at: usize, is_c: bool) -> Option<c_int> {
+        // SAFETY: promised by the caller.
+        Some(unsafe { self.source_and_tag(statuses, at, is_c)? }.0)
+    }
+
+    /// Returns the source and the tag in the status at an index of a list; `None` if the
+    /// application ignores the status.
+    ///
+    /// # Safety
+    /// As [`Self::source`].
+    pub unsafe fn source_and_tag(
+        &self,
+        statuses: usize,
+        at: usize,
+        is_c: bool,
+    ) -> Option<(c_int, c_int)> {
         let constants = &self.library.constants;
         if statuses == 0 || is_c && statuses == constants.status_ignore {
             return None;
@@ -505,8 +526,9 @@ impl HandleFacts {
             }
         }
         let place = statuses + at * constants.status.bytes + constants.status.source;
-        // SAFETY: promised by the caller.
-        Some(unsafe { (place as *const c_int).read_unaligned() })
+        let source = place as *const c_int;
+        // SAFETY: promised by the caller. The tag follows the source in every ABI.
+        Some(unsafe { (source.read_unaligned(), source.add(1).read_unaligned()) })
     }
 
     /// Returns the handle at an index of a list of requests or messages. The C and the Fortran

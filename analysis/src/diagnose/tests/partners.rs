@@ -1,10 +1,11 @@
 //! Waiting between pairs of ranks, and the rank at which a chain of waiting ranks begins.
 
-use plimsoll_collector::profile::{PartnerValue, UNKNOWN_PARTNER};
+use plimsoll_collector::profile::{ExemplaryMessage, PartnerValue, UNKNOWN_PARTNER};
 
 use super::*;
 use crate::canonical::find;
 use crate::input::RankInput;
+use crate::summary::Pattern;
 
 /// Returns the context of a call, by the names of its frames.
 fn node_of(input: &RankInput, names: &str) -> Option<u32> {
@@ -123,4 +124,72 @@ fn many_ranks_share_rows_by_clusters() {
     let ranks: u32 =
         clusters.iter().map(|it| it.parse::<crate::ranks::RankSet>().unwrap().len()).sum();
     assert_eq!(ranks, 200);
+}
+
+/// The pipeline with exemplary messages of its first eight steps, on clocks that differ.
+fn recorded_pipeline() -> Vec<RankInput> {
+    let mut inputs = pipeline();
+    for input in &mut inputs {
+        let Some(node) = node_of(input, "main/sweep/MPI_Recv") else { continue };
+        let rank = u64::from(input.rank);
+        input.clock.id = format!("clock of {rank}");
+        let releases = input.profile.releases.as_mut().unwrap();
+        let ahead_ns = rank * 1000 * MS;
+        releases.begin_ns += ahead_ns;
+        releases.ends.iter_mut().for_each(|(_, end)| *end += ahead_ns);
+        for number in 0..8 {
+            let begin_ns = u64::from(number) * 200 * MS;
+            let message = |is_sent, partner, from_ns, to_ns| ExemplaryMessage {
+                node,
+                is_sent,
+                partner,
+                group: 1,
+                tag: 5,
+                number,
+                posted_ns: begin_ns + from_ns,
+                entered_ns: begin_ns + from_ns,
+                left_ns: begin_ns + to_ns,
+                waited_ns: u64::from(number) * rank * 50 * MS,
+            };
+            let messages = &mut input.profile.messages.messages;
+            let own_ns = rank * 50 * MS;
+            if rank > 0 {
+                messages.push(message(false, input.rank - 1, 0, own_ns));
+            }
+            if rank < 3 {
+                let sent = message(true, input.rank + 1, own_ns + 50 * MS, own_ns + 50 * MS);
+                messages
+                    .push(ExemplaryMessage { waited_ns: (u64::from(number) + 1) * own_ns, ..sent });
+            }
+        }
+    }
+    inputs
+}
+
+#[test]
+fn late_senders_are_told_from_calls_without_a_record() {
+    let summary = diagnose_alone(recorded_pipeline(), &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    // Eight of ten steps are recorded.
+    let lateness = loss.lateness.unwrap();
+    let found = [lateness.late_sender, lateness.late_receiver, lateness.unknown].map(rounded);
+    assert_eq!((found, loss.pattern), ([0.8, 0.0, 0.2], Some(Pattern::LateSender)));
+    let origin = loss.origin.as_ref().unwrap();
+    // Of 300 ms in a step, 150 begin at rank 0 and 100 at rank 1.
+    assert_eq!((origin.ranks.as_str(), rounded(origin.share)), ("0-1", 0.833333));
+    assert!(!origin.changes);
+    let shared = crate::threads::run(4, |comm| {
+        let rank = comm.rank() as usize;
+        let local = recorded_pipeline().into_iter().skip(rank).take(1).collect();
+        diagnose(comm, local, &job()).unwrap()
+    });
+    let shared = shared.into_iter().flatten().next().unwrap();
+    assert_eq!(shared.losses, summary.losses);
+}
+
+#[test]
+fn without_exemplary_messages_late_partners_are_unknown() {
+    let summary = diagnose_alone(pipeline(), &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    assert_eq!((loss.lateness.unwrap().unknown, loss.pattern), (1.0, None));
 }

@@ -244,6 +244,8 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         causes: vec![],
         waits_for: vec![],
         origin: None,
+        pattern: None,
+        lateness: None,
     }
 }
 
@@ -510,7 +512,11 @@ pub fn maximal() -> Summary {
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
-        loss.origin = Some(Origin { ranks: "12".into(), node: Some(3), share: 0.87 });
+        loss.origin =
+            Some(Origin { ranks: "12".into(), node: Some(3), share: 0.87, changes: false });
+        loss.pattern = Some(Pattern::LateSender);
+        loss.lateness =
+            Some(Lateness { late_sender: 0.92, late_receiver: 0.0, transfer: 0.03, unknown: 0.05 });
     }
     summary.communication.matrix = Some(Matrix {
         file: None,

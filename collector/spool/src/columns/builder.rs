@@ -8,9 +8,9 @@ use super::super::error::PayloadError;
 use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU,
-    OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY,
-    TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TRUNCATED, ids,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, MESSAGE,
+    OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SENT_MESSAGE, SLOT,
+    SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TRUNCATED, ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -126,6 +126,12 @@ impl Builder {
             Record::Counts { in_call, counts } => {
                 self.shape(if in_call { COUNTS_IN_CALL } else { COUNTS });
                 self.counts(&counts);
+            }
+            Record::Message { slot, message } => {
+                self.shape(if message.is_sent { SENT_MESSAGE } else { MESSAGE });
+                for number in message.numbers(slot) {
+                    self.put(Column::Messages, number);
+                }
             }
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 let (kind, is_sync) = match sync {

@@ -75,6 +75,9 @@ const PARTNER: u8 = PART_EXIT + 8;
 /// Increments of perf events: before a wrapped call, and in it.
 const COUNTS: u8 = PARTNER + 1;
 const COUNTS_IN_CALL: u8 = COUNTS + 1;
+/// Exemplary messages, received and sent.
+const MESSAGE: u8 = COUNTS_IN_CALL + 1;
+const SENT_MESSAGE: u8 = MESSAGE + 1;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;
@@ -156,8 +159,10 @@ enum Column {
     Partners,
     /// Increments of perf events: how many numbers follow, and these.
     Events,
+    /// Exemplary messages: all numbers of such a record, one after the other.
+    Messages,
 }
 
 /// Number of columns.
-const COLUMNS: usize = Column::Events as usize + 1;
+const COLUMNS: usize = Column::Messages as usize + 1;
 const _: () = assert!(COLUMNS <= 32);

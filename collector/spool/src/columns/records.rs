@@ -1,16 +1,16 @@
 //! Columns in, records out.
 
 use plimsoll_wire::increments::Counts;
-use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
+use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync::{Part, Sync};
 
 use super::super::error::PayloadError;
 use super::super::numbers::{Cursor, unfold};
 use super::ids::Ids;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, OFF_CPU,
-    OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SLOT, SYNC, TALLY,
-    TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TICKS, TRUNCATED,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, MESSAGE,
+    OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SENT_MESSAGE, SLOT,
+    SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TICKS, TRUNCATED,
 };
 
 /// Reads the records of one payload.
@@ -159,6 +159,8 @@ impl<'a> Records<'a> {
             PARTNER => self.partner()?,
             COUNTS => Record::Counts { in_call: false, counts: self.counts()? },
             COUNTS_IN_CALL => Record::Counts { in_call: true, counts: self.counts()? },
+            MESSAGE => self.message(false)?,
+            SENT_MESSAGE => self.message(true)?,
             _ => return Err(PayloadError::UnknownShape(shape)),
         })
     }
@@ -218,6 +220,16 @@ impl<'a> Records<'a> {
         }
         counts.uncounted_ns = self.long(Column::Events)?;
         Ok(counts)
+    }
+
+    fn message(&mut self, is_sent: bool) -> Result<Record<'static>, PayloadError> {
+        let mut numbers = [0; Message::NUMBERS];
+        for number in &mut numbers {
+            *number = self.long(Column::Messages)?;
+        }
+        let message = Message::of_numbers(numbers, is_sent);
+        let (slot, message) = message.ok_or(PayloadError::Overflow)?;
+        Ok(Record::Message { slot, message })
     }
 
     fn stop(&mut self, flags: u8) -> Result<Stamp, PayloadError> {

@@ -8,7 +8,7 @@ mod programs;
 mod thinning;
 
 use plimsoll_wire::increments::{Counts, MAX_EVENTS};
-use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
+use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync::{Part, Sync};
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ impl Owned {
             Record::Tally { slot, count, sum, bytes } => Record::Tally { slot, count, sum, bytes },
             Record::Partner { slot, messages } => Record::Partner { slot, messages },
             Record::Counts { in_call, counts } => Record::Counts { in_call, counts },
+            Record::Message { slot, message } => Record::Message { slot, message },
             Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
                 Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
             }
@@ -137,6 +138,24 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
                 counts.values[..values.len()].copy_from_slice(&values);
                 without(Record::Counts { in_call, counts })
             }
+        ),
+        1 => ([small(), small(), small(), small()], [number(), number(), number(), number()]).prop_map(
+            move |([slot, partner, group, number], [posted, entered, left, waited])| without(
+                Record::Message {
+                    slot,
+                    message: Message {
+                        is_sent: posted % 2 == 0,
+                        partner,
+                        group,
+                        tag: number as i32 / 3,
+                        number,
+                        posted,
+                        entered,
+                        left,
+                        waited,
+                    },
+                }
+            )
         ),
         2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
             move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(

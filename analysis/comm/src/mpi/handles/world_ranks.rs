@@ -6,15 +6,23 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
+use crate::fingerprint::{BASIS, extended};
+
 /// Maximum number of lists of ranks. Communicators with different members, or with a different
 /// order of members, need separate lists.
 const MAX_LISTS: usize = 256;
 /// Maximum number of ranks in all lists together.
 const MAX_RANKS: usize = 1 << 20;
 
+/// World ranks of a communicator's members, in their order there.
+struct List {
+    ranks: Box<[c_int]>,
+    name: u32,
+}
+
 /// Lists of ranks by number.
 pub(super) struct WorldRanks {
-    lists: [OnceLock<Box<[c_int]>>; MAX_LISTS],
+    lists: [OnceLock<List>; MAX_LISTS],
     /// Number of lists, and number of ranks in them.
     used: Mutex<(usize, usize)>,
 }
@@ -35,7 +43,7 @@ impl WorldRanks {
     pub(super) fn number(&self, ranks: Vec<c_int>) -> u32 {
         let mut used = self.used.lock();
         let (lists, in_lists) = *used;
-        let known = |list: &OnceLock<Box<[c_int]>>| list.get().is_some_and(|it| **it == ranks[..]);
+        let known = |list: &OnceLock<List>| list.get().is_some_and(|it| *it.ranks == ranks[..]);
         if let Some(at) = self.lists[..lists].iter().position(known) {
             return Self::FIRST + at as u32;
         }
@@ -43,8 +51,20 @@ impl WorldRanks {
             return Self::UNKNOWN;
         }
         *used = (lists + 1, in_lists + ranks.len());
-        self.lists[lists].get_or_init(|| ranks.into_boxed_slice());
+        self.lists[lists].get_or_init(|| {
+            let hash = ranks.iter().fold(BASIS, |hash, rank| extended(hash, &rank.to_le_bytes()));
+            List { ranks: ranks.into_boxed_slice(), name: (hash ^ hash >> 32) as u32 }
+        });
         Self::FIRST + lists as u32
+    }
+
+    /// Returns a hash of a list, the same in every process; `None` if unknown.
+    pub(super) fn name(&self, number: u32) -> Option<u32> {
+        match number {
+            Self::UNKNOWN => None,
+            Self::WORLD => Some(Self::WORLD),
+            list => Some(self.lists.get((list - Self::FIRST) as usize)?.get()?.name),
+        }
     }
 
     /// Returns the world rank of a rank in a list; `None` if unknown.
@@ -55,7 +75,7 @@ impl WorldRanks {
             Self::WORLD => Some(rank),
             list => {
                 let list = self.lists.get((list - Self::FIRST) as usize)?.get()?;
-                u32::try_from(*list.get(rank as usize)?).ok()
+                u32::try_from(*list.ranks.get(rank as usize)?).ok()
             }
         }
     }
@@ -75,6 +95,11 @@ mod tests {
         assert_eq!([0, 1, 2].map(|rank| ranks.get(column, rank)), [Some(2), None, Some(6)]);
         assert_eq!(ranks.get(WorldRanks::WORLD, 9), Some(9));
         assert_eq!(ranks.get(WorldRanks::UNKNOWN, 0), None);
+        let other = WorldRanks::new();
+        other.number(vec![7]);
+        let same = other.number(vec![4, 5, 6]);
+        assert!(other.name(same).is_some() && other.name(same) == ranks.name(row));
+        assert_ne!(ranks.name(row), ranks.name(column));
     }
 
     #[test]
