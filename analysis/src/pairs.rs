@@ -18,7 +18,7 @@ use crate::ranks::RankSet;
 use crate::summary::{Matrix, Untold};
 
 /// Maximum number of ranks of a job for each rank to have its own row.
-pub const MAX_SINGLE_RANKS: u32 = 128;
+pub const MAX_SINGLE_RANKS: u32 = 512;
 /// Maximum number of losses with partners per loss.
 const MAX_LOSSES: usize = 32;
 /// Maximum number of contexts listed by each rank at the begin of a chain.

@@ -103,16 +103,16 @@ fn partners_without_a_rank_are_counted_apart() {
 
 #[test]
 fn many_ranks_share_rows_by_clusters() {
-    let mut subject = ten_steps(200, |rank| {
-        let ms = if rank < 100 { 10 } else { 40 };
-        let work = if rank < 100 { "main/short" } else { "main/long" };
+    let mut subject = ten_steps(600, |rank| {
+        let ms = if rank < 300 { 10 } else { 40 };
+        let work = if rank < 300 { "main/short" } else { "main/long" };
         vec![doing("main/MPI_Recv", MS), doing(work, ms * MS)]
     });
     subject.step("main/MPI_Finalize", |_| vec![]);
     let mut inputs = subject.inputs();
     for input in &mut inputs {
         let Some(node) = node_of(input, "main/MPI_Recv") else { continue };
-        let partner = (input.rank + 1) % 200;
+        let partner = (input.rank + 1) % 600;
         let value = PartnerValue { node, partner, sent: 3, bytes: 24, received: 3, waited_ns: MS };
         input.profile.partners.push(value);
     }
@@ -120,10 +120,10 @@ fn many_ranks_share_rows_by_clusters() {
     let matrix = summary.communication.matrix.as_ref().unwrap();
     let clusters = matrix.clusters.as_ref().unwrap();
     assert!(matrix.ranks.is_none() && clusters.len() < 20, "{clusters:?}");
-    assert_eq!(matrix.calls.iter().flatten().sum::<u64>(), 600);
+    assert_eq!(matrix.calls.iter().flatten().sum::<u64>(), 1800);
     let ranks: u32 =
         clusters.iter().map(|it| it.parse::<crate::ranks::RankSet>().unwrap().len()).sum();
-    assert_eq!(ranks, 200);
+    assert_eq!(ranks, 600);
 }
 
 /// The pipeline with exemplary messages of its first eight steps, on clocks that differ.
