@@ -150,7 +150,7 @@ fn senders_wait_for_late_receivers() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = Job::ranks("talks", Mpi::OpenMpi, 2).arguments("sleep 20 10 4 handover");
+    let job = Job::ranks("talks", Mpi::OpenMpi, 2).arguments("sleep 10 40 4 handover");
     job.watch(Watch::Run).shows(|job| {
         assert_counted(job, "handover");
         // Receivers have a task of their own, so that the loss may be one between groups.
@@ -167,7 +167,7 @@ fn a_slow_rank_of_a_halo_is_found_also_when_it_changes() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = Job::ranks("talks", Mpi::OpenMpi, 4).arguments("sleep 40 10 4 wander");
+    let job = Job::ranks("talks", Mpi::OpenMpi, 4).arguments("sleep 30 20 4 wander");
     job.watch(Watch::Run).shows(|job| {
         let losses = job.summary().losses_of("wait_for_partner");
         let loss = losses.first().unwrap_or_else(|| panic!("{}", job.text()));
