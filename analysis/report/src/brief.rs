@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::page::Page;
-use super::text::{has_mpi, headline, in_brief, irregular_end, verdict};
+use super::text::{WHOLE, has_mpi, headline, in_brief, irregular_end, verdict};
 use super::{WIDTH, tree};
 use plimsoll_summary::Summary;
 use plimsoll_summary::printable::whole_path;
@@ -36,7 +36,7 @@ pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
     for (index, loss) in summary.losses.iter().take(MAX_LOSSES).enumerate() {
         page.paragraph(&format!("{}. ", index + 1), &in_brief(summary, loss), 3);
         if index == 0 {
-            page.paragraph("   advice: ", &loss.advice, 2);
+            page.paragraph("   advice: ", &loss.advice, WHOLE);
         }
     }
     for note in summary.notes.iter().take(MAX_NOTES) {

@@ -18,7 +18,7 @@ const TREE_LINES: usize = 14;
 /// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
 /// Line limit of paragraphs that are never cut off: more than the longest advice has.
-const WHOLE: usize = 12;
+pub(crate) const WHOLE: usize = 12;
 
 /// Returns the text summary.
 pub fn text(summary: &Summary) -> String {

@@ -65,6 +65,18 @@ fn every_report_fits_its_place() {
 }
 
 #[test]
+fn advice_is_never_cut_off() {
+    let mut summary = summaries::imbalance();
+    let advice = "Distribute the work of compute_forces more evenly over all ranks. ".repeat(6);
+    summary.losses[0].advice = advice.trim().to_owned();
+    let brief = brief(&summary, Some(Path::new(REPORT)), BRIEF_LINES);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for report in [text(&summary), brief.replace("plimsoll: ", "")] {
+        assert!(words(&report).contains(advice.trim()), "{report}");
+    }
+}
+
+#[test]
 fn contexts_and_ranks_that_vary_together_are_a_sentence() {
     let mut summary = summaries::imbalance();
     let bicluster = |ranks: &str, sign, variance_share| Bicluster {
