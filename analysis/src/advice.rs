@@ -37,6 +37,7 @@ pub fn advice(totals: &Totals, facts: &Facts<'_>) -> String {
         LossKind::LargeMessage => large_message(totals, facts),
         LossKind::LargeIo => large_io(totals, facts),
         LossKind::LockContention => locked(totals, facts),
+        LossKind::SlowNode | LossKind::SlowCore => slow_place(totals, facts),
     };
     capitalised(advice.replace(TIED, " "))
 }
@@ -270,6 +271,32 @@ fn serial(totals: &Totals, facts: &Facts<'_>) -> String {
         facts.cause_s.1,
         spoken(totals, facts.finding.symptom),
     )
+}
+
+fn slow_place(totals: &Totals, facts: &Facts<'_>) -> String {
+    let Some(place) = &facts.finding.place else { return String::new() };
+    let (where_, remedy) = match facts.finding.kind {
+        LossKind::SlowNode => (
+            format!("on node {} ({})", place.host, named(facts.slow)),
+            "Check its clock rate, temperature and memory and what else runs there, or run the \
+             job on another node.",
+        ),
+        _ => (
+            format!("for {} on node {}", named(facts.slow), place.host),
+            "Check what else runs on its core, and to which cores ranks are bound.",
+        ),
+    };
+    format!(
+        "All work takes {:.2} times as long {where_} as elsewhere, alike in all contexts, and the \
+         others wait for it in {}: the machine is slow there, the program is not uneven. {remedy}",
+        place.factor,
+        spoken(totals, facts.finding.symptom),
+    )
+}
+
+/// Returns the ranks by their numbers: `rank 3`, `ranks 0-2`.
+fn named(set: &RankSet) -> String {
+    phrase::ranks(&set.to_string(), u32::MAX)
 }
 
 fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {

@@ -20,6 +20,7 @@ use crate::finding::Finding;
 use crate::groups::{self, Alike, ByContexts, Divergence};
 use crate::imbalance::{PhaseImbalance, imbalances};
 use crate::input::JobInfo;
+use crate::job::JobTotals;
 use crate::labelling::{Meaning, meanings, polls};
 use crate::losses::{losses, min_loss_of, projected_s};
 use crate::metrics::NS_PER_S;
@@ -30,6 +31,7 @@ use crate::per_rank::{MOST_BYTES, Sheet};
 use crate::queries::Query;
 use crate::ranks::RankSet;
 use crate::segments::segments;
+use crate::slow_places::{self, Inquiry, SlowPlace, SlowPlaces};
 use crate::summary::{
     Communication, Counters, Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion,
     SideFile, Summary, When,
@@ -37,7 +39,7 @@ use crate::summary::{
 use crate::summary_tree::{places, shown_path, summary_tree};
 use crate::thresholds::in_force;
 use crate::timeline::{self, Course, Plan};
-use crate::totals::{NodeTotals, PhaseTotals, Totals};
+use crate::totals::{NodeTotals, PhaseSums, PhaseTotals, Totals};
 use crate::when::when;
 use plimsoll_summary::settings::METRICS;
 use plimsoll_summary::timeline_file::Timeline;
@@ -59,6 +61,8 @@ pub struct Conclusion {
     alike: BTreeMap<u64, Vec<Alike>>,
     groups: Groups,
     findings: Vec<Finding>,
+    /// Mean work that slow places add, in nanoseconds.
+    slow_work_ns: f64,
     /// Waiting between pairs of ranks; `None` until the ranks have answered.
     pairs: Option<Pairs>,
     seats: Seats,
@@ -90,10 +94,17 @@ impl Conclusion {
             alike: BTreeMap::new(),
             groups: Groups::new(),
             findings: Vec::new(),
+            slow_work_ns: 0.0,
             pairs: None,
             seats,
             chains: Vec::new(),
         }
+    }
+
+    /// Returns the question to all ranks whether they are slow, and the job's totals, which judge
+    /// the answers.
+    pub fn slow_inquiry(&self) -> (Inquiry, &JobTotals) {
+        (slow_places::inquiry(&self.totals), &self.totals.job)
     }
 
     /// Returns the contexts in which ranks diverge, about which all ranks are asked first.
@@ -112,12 +123,28 @@ impl Conclusion {
     }
 
     /// Finds the losses, including losses within groups.
-    pub fn find_losses(&mut self, groups: Groups) {
+    pub fn find_losses(&mut self, groups: Groups, slow: Option<(Vec<SlowPlace>, PhaseSums)>) {
         self.groups = groups;
+        let ranks = self.totals.job.ranks.len();
+        // Uneven work is found in the values that are even where places are slow; reports show the
+        // values as measured.
+        let slow = slow.map(|(places, even)| {
+            let even_imbalances = imbalances(&even, ranks, self.totals.job.kept_period_ns);
+            SlowPlaces {
+                places,
+                sums: std::mem::replace(&mut self.totals.sums, even),
+                imbalances: std::mem::replace(&mut self.imbalances, even_imbalances),
+            }
+        });
         let Self { totals, imbalances, meanings, owners, alike, groups, .. } = self;
-        let found = losses(totals, imbalances, groups, meanings, owners);
+        let found = losses(totals, imbalances, slow.as_ref(), groups, (meanings, owners));
         self.findings = Tasks { totals, owners, alike, groups }.told_apart(found);
         self.chains = vec![Chain::default(); self.findings.len()];
+        if let Some(slow) = slow {
+            self.slow_work_ns = slow.mean_work_ns(&self.totals);
+            self.totals.sums = slow.sums;
+            self.imbalances = slow.imbalances;
+        }
     }
 
     /// Returns the questions to the ranks about their partners; `clusters` are the ranks with
@@ -230,7 +257,9 @@ pub fn summary(
         run: run(&totals.job, job),
         collection: collection(&totals.job),
         efficiency: efficiency(&totals.job, over_time, job),
-        projection: Projection { elapsed_s: projected_s(totals, findings) },
+        projection: Projection {
+            elapsed_s: projected_s(totals, conclusion.slow_work_ns, findings),
+        },
         losses,
         segments: segments(totals, imbalances, meanings, owners, &places),
         phases,
@@ -281,7 +310,11 @@ fn when_of(finding: &Finding, (plan, course): &(Plan, Course), totals: &Totals) 
     let (windows, window_s) = course.in_symptom(plan, finding.symptom)?;
     let is_uneven = matches!(
         finding.kind,
-        LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization
+        LossKind::LoadImbalance
+            | LossKind::GroupImbalance
+            | LossKind::Serialization
+            | LossKind::SlowNode
+            | LossKind::SlowCore
     );
     let ranks = f64::from(totals.job.ranks.len());
     // The minimum over ranks in a window is not wait time due to uneven work.

@@ -26,6 +26,7 @@ use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
 use crate::rules::Rules;
 use crate::series;
+use crate::slow_places;
 use crate::summary::Summary;
 use crate::timeline;
 use crate::totals::Totals;
@@ -101,7 +102,7 @@ pub fn diagnose_into(
     let reference = Reference::learn(comm, &local, lowest, by_samples)?;
     let mut totals = Totals::default();
     left_out.into_iter().for_each(|(rank, reason)| totals.job.leave_out(rank, reason));
-    let ranks: Vec<Rank<'_>> = local.iter().map(|input| Rank::new(input, &agreed)).collect();
+    let mut ranks: Vec<Rank<'_>> = local.iter().map(|input| Rank::new(input, &agreed)).collect();
     for rank in &ranks {
         totals.add_rank(rank, &agreed);
         totals.clocks.add_rank(rank.input, &reference);
@@ -116,6 +117,9 @@ pub fn diagnose_into(
     };
     // Process 0 passes an earlier failure on to all ranks in its next broadcast.
     let to_all = |failure: &Option<CommunicatorError>| failure.clone().map_or(Ok(()), Err);
+    let inquiry = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::slow_inquiry));
+    let slow_places = slow_places::find(comm, &ranks, inquiry)?;
+    slow_places::even_out(&mut ranks, &slow_places);
     let divergences = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::divergences));
     let answers = told_to_0(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
     let members = conclusion.as_mut().zip(answers).map(|(it, answers)| it.form_groups(answers));
@@ -131,10 +135,11 @@ pub fn diagnose_into(
     });
     let Told { mut contexts, clusters, comparison, columns, members } = broadcast(comm, told)?;
     let groups = mpmd::add_up(comm, &ranks, &agreed, &mut contexts, &members);
-    if let Some((conclusion, groups)) =
-        conclusion.as_mut().zip(told_to_0(comm, &mut failure, groups)?)
-    {
-        conclusion.find_losses(groups);
+    let groups = told_to_0(comm, &mut failure, groups)?;
+    let even = slow_places::add_up(comm, &ranks, &agreed, &mut contexts, &slow_places);
+    let even = told_to_0(comm, &mut failure, even)?.map(|even| (slow_places, even));
+    if let Some((conclusion, groups)) = conclusion.as_mut().zip(groups) {
+        conclusion.find_losses(groups, even);
     }
     let wanted = to_all(&failure)
         .map(|()| conclusion.as_mut().map(|conclusion| conclusion.pairs_wanted(&clusters)));

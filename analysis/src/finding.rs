@@ -27,6 +27,8 @@ pub struct Finding {
     pub also_in: Vec<NodeId>,
     /// Causes, worst first.
     pub causes: Vec<Cause>,
+    /// Slow place that causes the loss; `None` for other kinds.
+    pub place: Option<Place>,
     /// Whether causes partly cancel each other.
     pub evened_out: bool,
     /// Whether the slow rank changes from instance to instance.
@@ -41,6 +43,15 @@ pub struct Finding {
     pub waiting: Option<Query>,
 }
 
+/// A node or core on which all work takes longer than elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// Name of the node.
+    pub host: String,
+    /// Time of the work there, as a multiple of the time elsewhere.
+    pub factor: f64,
+}
+
 impl Finding {
     /// Returns a loss of `seconds` in a phase, with nothing but its symptom known.
     pub fn new(kind: LossKind, phase: u64, seconds: f64, symptom: NodeId) -> Self {
@@ -52,6 +63,7 @@ impl Finding {
             symptom,
             also_in: Vec::new(),
             causes: Vec::new(),
+            place: None,
             evened_out: false,
             by_turns: false,
             group: None,

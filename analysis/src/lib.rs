@@ -52,6 +52,7 @@ pub mod rules;
 pub mod segments;
 pub mod series;
 pub mod sites;
+pub mod slow_places;
 mod sources;
 pub mod spooled;
 pub mod spooled_job;

@@ -15,6 +15,7 @@ use crate::owners::Owners;
 use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
 use crate::sites::Sites;
+use crate::slow_places::SlowPlaces;
 use crate::summary::LossKind;
 use crate::thresholds::{
     CROWDED_COMMUNICATION_FACTOR, MIN_FRACTION_OF_RESIDUAL, MIN_FRACTION_OF_RUN_DELAY,
@@ -55,13 +56,14 @@ fn period_s(totals: &Totals) -> f64 {
     totals.job.kept_period_ns as f64 / NS_PER_S
 }
 
-/// Returns all losses of a run, largest first.
+/// Returns all losses of a run, largest first. With slow places, `totals` and `imbalances` are as if
+/// no place were slow, so that uneven work does not count twice.
 pub fn losses(
     totals: &Totals,
     imbalances: &BTreeMap<u64, PhaseImbalance>,
+    slow_places: Option<&SlowPlaces>,
     groups: &Groups,
-    meanings: &[Meaning],
-    owners: &Owners,
+    (meanings, owners): (&[Meaning], &Owners),
 ) -> Vec<Finding> {
     // A run without duration has no fractions.
     if totals.job.elapsed_ns == 0 {
@@ -75,7 +77,14 @@ pub fn losses(
         let imbalance = &imbalances[index];
         let whole = Scope { index: *index, phase, imbalance, ranks, group: None };
         all.extend(uneven_work(totals, owners, &whole));
-        let left_ns = left_ns(totals, &whole);
+        // Calls are charged for the waiting that work as measured does not explain.
+        let measured = slow_places.and_then(|slow| {
+            let (phase, imbalance) = slow.sums.phases.get(index).zip(slow.imbalances.get(index))?;
+            Some(Scope { phase, imbalance, ..whole })
+        });
+        let whole = measured.unwrap_or(whole);
+        let delay_ns = slow_places.map_or(0.0, |slow| slow.delay_in_ns(phase, ranks));
+        let left_ns = (left_ns(totals, &whole) - delay_ns).max(0.0);
         match groups.get(index) {
             Some(groups) => {
                 all.extend(mpmd::communication(totals, meanings, (&whole, groups), left_ns))
@@ -105,9 +114,24 @@ pub fn losses(
         }
         _ => finding.seconds > min_loss.communication_s,
     });
+    if let Some(slow) = slow_places {
+        let slow = slow.findings(totals, imbalances).into_iter();
+        findings.extend(slow.filter(|finding| finding.seconds > min_loss.seconds));
+    }
+    let delay = delay.and_then(|delay| remaining(delay, slow_places, totals));
     findings.extend(delay.filter(|delay| delay.seconds > period_s(totals)));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
+}
+
+/// Returns the loss by waiting for a core that slow places leave; `None` if it is too small.
+fn remaining(delay: Finding, slow_places: Option<&SlowPlaces>, totals: &Totals) -> Option<Finding> {
+    let ranks = totals.job.ranks.len();
+    let Some(slow) = slow_places else { return Some(delay) };
+    let explained_ns = slow.mean_delay_ns(ranks);
+    let left_ns = totals.job.run_delay.mean(ranks) - explained_ns;
+    let is_much = left_ns > MIN_RUN_DELAY_FRACTION * totals.job.elapsed_ns as f64;
+    (explained_ns == 0.0 || is_much).then(|| Finding { seconds: left_ns / NS_PER_S, ..delay })
 }
 
 /// Merges losses of first instances into those of the recurring phase. The first instance of a loop
@@ -148,12 +172,13 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
 }
 
 /// Returns the run time without all losses, in seconds: no second is counted in two losses, and no
-/// run is shorter than its work evenly spread over its ranks.
-pub fn projected_s(totals: &Totals, findings: &[Finding]) -> f64 {
+/// run is shorter than its work evenly spread over its ranks. `slow_work_ns` is the mean work that
+/// slow places add, in nanoseconds.
+pub fn projected_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> f64 {
     let ranks = totals.job.ranks.len();
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
-    let work_s = totals.job.useful_on_core.mean(ranks) / NS_PER_S;
+    let work_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns) / NS_PER_S;
     (elapsed_s - lost_s).max(work_s.min(elapsed_s))
 }
 

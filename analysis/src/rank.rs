@@ -46,6 +46,9 @@ pub struct Rank<'a> {
     pub owners: Owners,
     /// Phases of the rank, as agreed among all ranks.
     pub phases: Cow<'a, [PhaseProfile]>,
+    /// Time of the rank's work as a multiple of the time that the same work takes elsewhere. All
+    /// work returned by this type is divided by it.
+    pub slowness: f64,
     // Index into `phases` for each phase of the profile; `None` if the phases are those of the
     // profile or the whole run is one.
     places: Option<Vec<usize>>,
@@ -75,7 +78,7 @@ impl<'a> Rank<'a> {
             }
             Matching::WholeRun => (Cow::Owned(vec![whole_run(profile)]), None, None),
         };
-        Self { input, meanings, owners, phases, places, level }
+        Self { input, meanings, owners, phases, slowness: 1.0, places, level }
     }
 
     /// Returns the work in a phase by responsible context, from the phase's totals, sorted by node.
@@ -102,6 +105,11 @@ impl<'a> Rank<'a> {
         Scratch { work, touched }: &mut Scratch,
         values: impl Iterator<Item = (NodeId, u64)>,
     ) -> Vec<(NodeId, Work)> {
+        let even_ns = |ns: u64| match self.slowness > 1.0 {
+            true => (ns as f64 / self.slowness) as u64,
+            false => ns,
+        };
+        let values = values.map(|(node, ns)| (node, even_ns(ns)));
         for (node, ns) in values.filter(|(_, ns)| *ns > 0) {
             for (depth, owner) in self.owners.chain(node).enumerate() {
                 let place = &mut work[owner as usize];

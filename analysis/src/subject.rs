@@ -97,6 +97,8 @@ pub struct Subject {
     steps: Vec<Step>,
     rows_from_level: Vec<u32>,
     pub cores: Vec<u32>,
+    /// Name of the node of each rank.
+    pub host: fn(u32) -> &'static str,
     pub clocks: Vec<Clock>,
     pub others: Vec<Doing>,
     /// Activities of each of a rank's other threads, in order.
@@ -111,6 +113,7 @@ impl Subject {
             steps: Vec::new(),
             rows_from_level: vec![0; ranks as usize],
             cores: (0..ranks).collect(),
+            host: |_| "sloop",
             clocks: vec![one_clock(); ranks as usize],
             others: Vec::new(),
             crew: |_| Vec::new(),
@@ -312,7 +315,7 @@ impl Subject {
     pub fn input(&self, rank: u32) -> RankInput {
         RankInput {
             rank,
-            host: "sloop".to_owned(),
+            host: (self.host)(rank).to_owned(),
             cores: self.cores.clone(),
             clock: self.clocks[rank as usize].known.clone(),
             profile: self.profile(rank),

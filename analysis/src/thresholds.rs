@@ -127,6 +127,28 @@ pub const MIN_PATTERN_FRACTION: f64 = 0.5;
 /// wait; otherwise the origin is derived from the sums over the run.
 pub const MIN_FOLLOWED_FRACTION: f64 = 0.5;
 
+// Slow places (ours)
+
+/// Minimum time of work at a slow place, as a multiple of the time elsewhere.
+pub const MIN_SLOW_FACTOR: f64 = 1.1;
+/// Maximum deviation of the factor of a context or rank from that of the place, as a fraction of
+/// the factor minus 1; also maximum standard deviation of the other ranks. Uneven programs differ
+/// by another factor in each context.
+pub const MAX_FACTOR_DEVIATION: f64 = 0.2;
+/// Minimum number of contexts that are compared.
+pub const MIN_PLACE_CONTEXTS: usize = 3;
+/// Minimum part of all work in a context that is compared.
+pub const MIN_PLACE_CONTEXT_FRACTION: f64 = 0.02;
+/// Minimum mean time of such a context, in sampling periods: with fewer, its factor is inexact.
+pub const MIN_PLACE_CONTEXT_PERIODS: f64 = 50.0;
+/// Minimum part of all work in the compared contexts together.
+pub const MIN_PLACE_WORK_FRACTION: f64 = 0.8;
+/// Minimum part of the additional time of a single slow rank that is waiting for a core. A rank
+/// with more data may take longer in all contexts alike, too.
+pub const MIN_PLACE_DELAY_FRACTION: f64 = 0.7;
+/// Maximum number of slow ranks that are looked at.
+pub const MAX_SLOW_RANKS: usize = 4096;
+
 // Contexts and segments (ICS18, 4.3; SC10, II)
 
 /// Minimum part of the run of a significant context (ICS18, 4.3.2).
@@ -195,6 +217,14 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_group_excess_of_mean", MIN_GROUP_EXCESS_OF_MEAN),
         ("min_pattern_fraction", MIN_PATTERN_FRACTION),
         ("min_followed_fraction", MIN_FOLLOWED_FRACTION),
+        ("min_slow_factor", MIN_SLOW_FACTOR),
+        ("max_factor_deviation", MAX_FACTOR_DEVIATION),
+        ("min_place_contexts", MIN_PLACE_CONTEXTS as f64),
+        ("min_place_context_fraction", MIN_PLACE_CONTEXT_FRACTION),
+        ("min_place_context_periods", MIN_PLACE_CONTEXT_PERIODS),
+        ("min_place_work_fraction", MIN_PLACE_WORK_FRACTION),
+        ("min_place_delay_fraction", MIN_PLACE_DELAY_FRACTION),
+        ("max_slow_ranks", MAX_SLOW_RANKS as f64),
         ("significant_fraction", SIGNIFICANT_FRACTION),
         ("origin_fraction", ORIGIN_FRACTION),
         ("balanced_ratio", BALANCED_RATIO),

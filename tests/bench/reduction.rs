@@ -142,7 +142,7 @@ fn rows(subject: &str, profiles: Vec<ProcessProfile>, made: u32, levels: u32) ->
     }
     let begin = Instant::now();
     let mut conclusion = Conclusion::new(ordered(all), ranks.agreed(), ranks.reference());
-    conclusion.find_losses(Groups::new());
+    conclusion.find_losses(Groups::new(), None);
     let clusters = conclusion.clusters().clusters().len();
     let name = format!("conclusions from 2^{levels} ranks, in {clusters} clusters");
     rows.push(row(&name, ms(begin), "ms", 0.0));

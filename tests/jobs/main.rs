@@ -22,6 +22,7 @@ mod leftovers;
 mod limits;
 mod loops;
 mod losses;
+mod machines;
 mod marks;
 mod matrix;
 mod memory_kinds;

@@ -31,6 +31,7 @@ fn every_subject_compiles_with_every_mpi() {
             "late",
             "libcalls",
             "locks",
+            "machines",
             "messages",
             "neighbours",
             "observes",

@@ -22,6 +22,9 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
             format!("only {slow} works in {cause}; {waiting} in {place}.")
         }
         (LossKind::Oversubscription, _) => format!("{}.", crowded(summary)),
+        (LossKind::SlowNode | LossKind::SlowCore, _) => {
+            format!("{}; {waiting} in {place}.", slow_place(summary, loss))
+        }
         (LossKind::FrequentCommunication, Some(cause)) => {
             format!("{cause} makes {}.", calls(loss))
         }
@@ -54,7 +57,11 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
     let place = end_of(&symptom.path);
     let (mean, max) = (seconds(symptom.mean_s), seconds(symptom.max_s));
     match loss.kind {
-        LossKind::LoadImbalance | LossKind::GroupImbalance | LossKind::Serialization => {
+        LossKind::LoadImbalance
+        | LossKind::GroupImbalance
+        | LossKind::Serialization
+        | LossKind::SlowNode
+        | LossKind::SlowCore => {
             format!("{place}, where {waiting} (wait time {max} at most, {mean} on average)")
         }
         LossKind::FrequentCommunication => {
@@ -116,6 +123,9 @@ fn reasons(loss: &Loss) -> Option<String> {
 pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     if loss.kind == LossKind::Oversubscription {
         return Some(crowded(summary));
+    }
+    if matches!(loss.kind, LossKind::SlowNode | LossKind::SlowCore) {
+        return Some(slow_place(summary, loss));
     }
     let first = loss.causes.first()?;
     let place = end_of(&first.path);
@@ -206,6 +216,18 @@ fn dominant(loss: &Loss) -> Option<(Label, f64)> {
 /// Returns a label in words.
 pub fn words(label: Label) -> String {
     label.name().replace('_', " ")
+}
+
+/// Returns the slow place: `all work takes 1.50 times as long on node2 (ranks 4-7) as elsewhere`.
+fn slow_place(summary: &Summary, loss: &Loss) -> String {
+    let slow = ranks(&loss.slow_ranks, summary.run.ranks);
+    let host = loss.node.as_deref().unwrap_or("an unknown node");
+    let factor = loss.factor.map_or_else(|| "longer".into(), |it| format!("{it:.2} times as long"));
+    let place = match loss.kind {
+        LossKind::SlowNode => format!("node {host} ({slow})"),
+        _ => format!("the core of {slow} on {host}"),
+    };
+    format!("all work takes {factor} on {place} as elsewhere")
 }
 
 /// Returns the most crowded node: `8 ranks share 2 cores of laptop`.

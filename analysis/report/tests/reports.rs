@@ -6,7 +6,7 @@ mod summaries;
 use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
-use plimsoll_summary::{Bicluster, Summary};
+use plimsoll_summary::{Bicluster, LossKind, Summary};
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
 
@@ -73,6 +73,21 @@ fn advice_is_never_cut_off() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for report in [text(&summary), brief.replace("plimsoll: ", "")] {
         assert!(words(&report).contains(advice.trim()), "{report}");
+    }
+}
+
+#[test]
+fn a_slow_place_is_named_with_its_factor() {
+    let mut summary = summaries::imbalance();
+    let loss = &mut summary.losses[0];
+    loss.kind = LossKind::SlowNode;
+    (loss.node, loss.factor) = (Some("node2".into()), Some(1.5));
+    loss.causes.clear();
+    let slow = "all work takes 1.50 times as long on node node2 (ranks 12-15) as elsewhere";
+    let brief = brief(&summary, Some(Path::new(REPORT)), BRIEF_LINES).replace("plimsoll: ", "");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for report in [text(&summary), brief] {
+        assert!(words(&report).contains(slow), "{report}");
     }
 }
 

@@ -85,6 +85,8 @@ pub(super) fn loss(
         },
         causes,
         waits_for: chain.waits_for.clone(),
+        node: finding.place.as_ref().map(|place| place.host.clone()),
+        factor: finding.place.as_ref().map(|place| place.factor),
         origin: chain.origin.as_ref().map(|origin| summary::Origin {
             ranks: origin.ranks.to_string(),
             node: origin.node.and_then(|node| places[node as usize]),

@@ -10,6 +10,7 @@ mod loop_shares;
 mod partners;
 mod parts;
 mod patterns;
+mod places;
 mod rules;
 mod thresholds;
 mod transfers;

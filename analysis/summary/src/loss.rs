@@ -29,11 +29,15 @@ pub enum LossKind {
     LockContention,
     /// More runnable threads than cores.
     Oversubscription,
+    /// All work takes longer on the ranks of one node than elsewhere, in all contexts alike.
+    SlowNode,
+    /// All work of one rank takes longer than elsewhere, because others use its core.
+    SlowCore,
 }
 
 impl LossKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::LoadImbalance,
         Self::Serialization,
         Self::FrequentCommunication,
@@ -43,6 +47,8 @@ impl LossKind {
         Self::GroupImbalance,
         Self::LockContention,
         Self::Oversubscription,
+        Self::SlowNode,
+        Self::SlowCore,
     ];
 }
 
@@ -59,6 +65,8 @@ impl fmt::Display for LossKind {
             Self::GroupImbalance => "group imbalance",
             Self::LockContention => "lock contention",
             Self::Oversubscription => "oversubscription",
+            Self::SlowNode => "slow node",
+            Self::SlowCore => "slow core",
         })
     }
 }
@@ -105,6 +113,13 @@ pub struct Loss {
     /// shares come last as one entry. Empty if no partner is known.
     #[serde(default)]
     pub waits_for: Vec<WaitsFor>,
+    /// Host name of the slow node, or of the node with the slow core; `None` for other kinds.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Time of the work at the slow place, as a multiple of the time elsewhere; `None` for other
+    /// kinds.
+    #[serde(default)]
+    pub factor: Option<f64>,
     /// Rank at the begin of the chain of waiting ranks, for a wait for partners; `None` if unknown.
     #[serde(default)]
     pub origin: Option<Origin>,

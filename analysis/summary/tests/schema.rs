@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 20] = [
+const ADDED: [&str; 21] = [
     "windows",
     "when",
     "thresholds",
@@ -85,7 +85,8 @@ const ADDED: [&str; 20] = [
     "changes",
     "pattern",
     "lateness",
-    "thresholds",
+    "node",
+    "factor",
 ];
 
 /// Every object of a summary with every key filled has the keys that the schema names for it, and

@@ -62,6 +62,9 @@ export interface Loss {
   when?: When | null;
   waits_for?: WaitsFor[] | null;
   pattern?: string | null;
+  /** Host of a slow node or core, and by which factor all work takes longer there. */
+  node?: string | null;
+  factor?: number | null;
   origin?: { ranks: string; node: number | null; share: number } | null;
 }
 

@@ -201,6 +201,7 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
         h("dd", {}, within(loss, first), causedBy(loss, first, of),
           path(job, first.path, first.node, index)),
       ],
+      loss.node && [h("dt", {}, "Caused by"), h("dd", {}, slowPlace(loss, of))],
       loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
       loss.waits_for && loss.waits_for.length > 0 && [
         h("dt", {}, "Waits for"),
@@ -269,6 +270,14 @@ function waits(loss: Loss): string {
 function within(loss: Loss, cause: Cause): Child {
   const frame = branch(cause.path, loss.symptom.path);
   return frame && [h("strong", {}, frameName(frame)), ": "];
+}
+
+function slowPlace(loss: Loss, of: number): string {
+  const slow = ranks(loss.slow_ranks, of);
+  const place = loss.kind === "slow_node" ? `node ${loss.node} (${slow})`
+    : `the core of ${slow} on ${loss.node}`;
+  const longer = loss.factor ? `${loss.factor.toFixed(2)} times as long` : "longer";
+  return `all work takes ${longer} on ${place} as elsewhere`;
 }
 
 function causedBy(loss: Loss, cause: Cause, of: number): string {

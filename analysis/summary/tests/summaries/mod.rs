@@ -243,6 +243,8 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         symptom,
         causes: vec![],
         waits_for: vec![],
+        node: None,
+        factor: None,
         origin: None,
         pattern: None,
         lateness: None,
@@ -517,6 +519,7 @@ pub fn maximal() -> Summary {
         loss.pattern = Some(Pattern::LateSender);
         loss.lateness =
             Some(Lateness { late_sender: 0.92, late_receiver: 0.0, transfer: 0.03, unknown: 0.05 });
+        (loss.node, loss.factor) = (Some("node2".into()), Some(1.5));
     }
     summary.communication.matrix = Some(Matrix {
         file: None,
