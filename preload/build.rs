@@ -12,15 +12,15 @@ fn main() {
     let mut unexported = String::new();
     for (index, call) in CALLS.iter().enumerate() {
         let body = if call.provider == Provider::Own { "hooked" } else { "measured" };
-        for (spelling, symbol) in SYMBOLS.iter().enumerate() {
+        for (symbol_variant, symbol) in SYMBOLS.iter().enumerate() {
             let mut room = [0; MAX_SYMBOL_BYTES];
             let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
             // pthread_mutex_lock has a hook of its own, which leads to its stub.
             if symbol.belongs_to(call) && name != "pthread_mutex_lock" {
                 let id = index + 1;
-                let in_c = spelling == 0;
+                let in_c = symbol_variant == 0;
                 let kind = if in_c && call.is_recent() { "unexported_stub" } else { "stub" };
-                writeln!(stubs, "{kind}!({name}, {id}, {spelling}, {body});")
+                writeln!(stubs, "{kind}!({name}, {id}, {symbol_variant}, {body});")
                     .expect("a string takes all");
                 if kind == "unexported_stub" {
                     writeln!(unexported, "    ({id}, {name}),").expect("a string takes all");

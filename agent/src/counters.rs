@@ -9,8 +9,8 @@ use std::ffi::c_int;
 
 use perf_event_open_sys::bindings as perf;
 
-use crate::process::Observed;
-use crate::thread::State;
+use crate::observed_process::Observed;
+use crate::thread_state::State;
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::own::Known;
 use plimsoll_sys::syscalls::syscall;

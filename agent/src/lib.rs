@@ -1,10 +1,10 @@
 //! The measuring side: code that runs in the threads of the observed process.
 //!
-//! [`process::start`] begins to observe the process. A timer of each thread then raises a signal,
-//! [`sampler`] unwinds the interrupted stack in the handler, and [`regions`] counts and times wrapped
-//! calls. Both write records into the ring of the thread ([`plimsoll_wire`]), which the collector
-//! reads. [`thread::State`] is all that is known of a thread; [`marks`] shortens unwinding by marking
-//! return addresses.
+//! [`observed_process::start`] begins to observe the process. A timer of each thread then raises a
+//! signal, [`sampler`] unwinds the interrupted stack in the handler, and [`regions`] counts and
+//! times wrapped calls. Both write records into the ring of the thread ([`plimsoll_wire`]), which
+//! the collector reads. [`thread_state::State`] is all that is known of a thread; [`marks`]
+//! shortens unwinding by marking return addresses.
 //!
 //! # Design constraints
 //! - The handler allocates nothing, takes no lock and reads no lazily allocated thread-local storage:
@@ -22,18 +22,18 @@ pub mod channels;
 pub mod counters;
 pub mod loader;
 pub mod marks;
-mod memory;
 mod modules;
+pub mod observed_process;
 mod offcpu;
 pub mod partner_table;
 mod plausible;
-pub mod process;
 pub mod regions;
 mod room;
 pub mod sampler;
+mod stack_memory;
 pub mod started_requests;
 mod stream;
-pub mod thread;
+pub mod thread_state;
 pub mod timer;
 pub mod tls;
 mod tracer;

@@ -14,7 +14,7 @@ use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::Result;
 
-use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::posix_clocks::clock_ns;
 
 /// Number of iterations in progress, plus [`FORK`] for each fork in progress.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
@@ -22,7 +22,7 @@ const FORK: u32 = 1 << 16;
 
 /// Maximum time that an iteration waits for a fork, and a fork for an iteration, in nanoseconds. The
 /// bound excludes a deadlock where each holds a lock that the other needs.
-const PATIENCE_NS: u64 = 100_000_000;
+const TIMEOUT_NS: u64 = 100_000_000;
 
 /// Calls `visit` with each loaded object until `visit` breaks. All objects stay mapped until the
 /// function returns. To exclude deadlocks, the caller must hold no lock that a constructor of a
@@ -63,12 +63,12 @@ pub fn in_child() {
     RUNNING.store(0, Ordering::Release);
 }
 
-/// Adds `what` to [`RUNNING`] once `may` allows it, at the latest after [`PATIENCE_NS`].
+/// Adds `what` to [`RUNNING`] once `may` allows it, at the latest after [`TIMEOUT_NS`].
 fn enter(what: u32, may: impl Fn(u32) -> bool) {
     let begin = clock_ns(libc::CLOCK_MONOTONIC);
     let add = |running: u32| may(running).then(|| running + what);
     while RUNNING.fetch_update(Ordering::Acquire, Ordering::Relaxed, add).is_err() {
-        if clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(begin) > PATIENCE_NS {
+        if clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(begin) > TIMEOUT_NS {
             RUNNING.fetch_add(what, Ordering::Acquire);
             return;
         }

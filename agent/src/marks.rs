@@ -1,36 +1,36 @@
 //! Return-address marks: show which frames have stayed on the stack since the last sample.
 //!
 //! After a sample, and at the return of a wrapped call that was recorded, one return address on the
-//! stack is replaced by the address of a stub (the mark, see [`stubs`]). When the marked function
-//! returns, the stub moves the mark one frame outwards. At the next sample the mark stands at the
-//! innermost frame that has not returned: the least common ancestor (LCA) of the two stacks. A
-//! comparison of the stacks alone cannot distinguish one call from two calls of the same function
+//! stack is replaced by the address of a stub (the mark, see [`mark_stubs`]). When the marked
+//! function returns, the stub moves the mark one frame outwards. At the next sample the mark stands
+//! at the innermost frame that has not returned: the least common ancestor (LCA) of the two stacks.
+//! A comparison of the stacks alone cannot distinguish one call from two calls of the same function
 //! from the same place.
 //!
 //! The unwinder stops at the mark, since the frames outside the mark are known.
 //!
 //! A mark is never removed by restoring the return address: an unwinder may be between two reads of
 //! that word. The agent forgets the mark instead, and the stub still returns correctly (the only
-//! exception is [`lift`]). Nothing is marked while the exception unwinder or the dynamic loader is
-//! on the stack, or on a stack with missing outer frames. The three outermost frames are never
-//! marked.
+//! exception is [`restore_all`]). Nothing is marked while the exception unwinder or the dynamic
+//! loader is on the stack, or on a stack with missing outer frames. The three outermost frames are
+//! never marked.
 
-pub mod retreat;
+pub mod mark_stubs;
+pub mod marks_disabled;
 pub mod runtimes;
-pub mod stubs;
 pub mod unwinders;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::modules::LoadedModule;
-use crate::process::{self, Observed};
-use crate::thread::{State, bump};
-use crate::unwind::{End, Frame, Frames, Path, Start, interrupted};
+use crate::observed_process::{self, Observed};
+use crate::thread_state::{State, add_owned};
+use crate::unwind::{Frame, Frames, Path, Start, WalkEnd, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
-use plimsoll_wire::clock::ticks;
+use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::segment::MAX_ADDRESSES;
 
-use retreat::Reason;
+use marks_disabled::MarksDisabled;
 
 /// Whether and where return addresses are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ const WITNESSES: usize = 2;
 #[repr(C)]
 pub struct LiveMark {
     /// Place of the marked return address on the stack; 0: nothing is marked.
-    pub place: u64,
+    pub return_slot: u64,
     /// Index into `frames` of the marked frame; all ones after the mark moved beyond the outermost.
     pub index: u64,
     /// The stack when the mark was set, outermost first.
@@ -69,7 +69,7 @@ pub struct LiveMark {
 
 /// State of the mark when the thread's current stack was taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Since {
+pub struct MarkCheckpoint {
     /// Index of the marked frame.
     index: usize,
     /// Number of returns through the live mark until then.
@@ -95,10 +95,11 @@ impl Markable {
     /// Returns the stub for the return address with this id, created on first use; 0 if the address
     /// is denied. Fails when all stubs are in use.
     #[inline]
-    fn stub(&self, id: u32, return_address: u64) -> Result<u32, Reason> {
+    fn stub(&self, id: u32, return_address: u64) -> Result<u32, MarksDisabled> {
         match self.0[id as usize].load(Ordering::Relaxed) {
             0 => {
-                let stub = stubs::create(return_address).ok_or(Reason::PoolExhausted)?;
+                let stub =
+                    mark_stubs::create(return_address).ok_or(MarksDisabled::PoolExhausted)?;
                 self.0[id as usize].store(stub, Ordering::Relaxed);
                 Ok(stub)
             }
@@ -118,39 +119,39 @@ pub fn is_sensitive(module: &LoadedModule) -> bool {
 
 /// The mark as the unwinder searches for it: place and expected word.
 #[derive(Clone, Copy)]
-pub struct Goal {
-    place: u64,
+pub struct MarkTarget {
+    return_slot: u64,
     stub: u64,
 }
 
-impl Goal {
+impl MarkTarget {
     /// No mark to search for.
-    pub const NONE: Self = Self { place: 0, stub: 0 };
+    pub const NONE: Self = Self { return_slot: 0, stub: 0 };
 
     /// Returns the place of the marked return address on the stack; 0 without a mark.
-    pub fn place(&self) -> u64 {
-        self.place
+    pub fn return_slot(&self) -> u64 {
+        self.return_slot
     }
 
-    /// Returns whether `word`, read as a return address at `place`, is the mark.
+    /// Returns whether `word`, read as a return address at `return_slot`, is the mark.
     #[inline]
-    pub fn is(&self, place: u64, word: u64) -> bool {
-        place == self.place && word == self.stub && place != 0
+    pub fn is(&self, return_slot: u64, word: u64) -> bool {
+        return_slot == self.return_slot && word == self.stub && return_slot != 0
     }
 }
 
-/// Returns the thread's mark as a goal for the unwinder; [`Goal::NONE`] if there is no mark or its
-/// data are inconsistent.
-pub fn goal(state: &State) -> Goal {
+/// Returns the thread's mark as the target of the unwinder; [`MarkTarget::NONE`] if there is no
+/// mark or its data are inconsistent.
+pub fn mark_target(state: &State) -> MarkTarget {
     let live = state.live();
     let frames = state.marked.as_slice();
-    let Some(frame) = frames.get(live.index as usize).filter(|_| live.place != 0) else {
-        return Goal::NONE;
+    let Some(frame) = frames.get(live.index as usize).filter(|_| live.return_slot != 0) else {
+        return MarkTarget::NONE;
     };
-    if frame.place != live.place || frame.stub == 0 {
-        return Goal::NONE;
+    if frame.return_slot != live.return_slot || frame.stub == 0 {
+        return MarkTarget::NONE;
     }
-    Goal { place: live.place, stub: stubs::address(frame.stub) }
+    MarkTarget { return_slot: live.return_slot, stub: mark_stubs::address(frame.stub) }
 }
 
 /// Returns whether the [`WITNESSES`] return addresses outside the mark are unchanged.
@@ -158,13 +159,13 @@ pub fn goal(state: &State) -> Goal {
 /// # Safety
 /// The unwinder has just read the mark at its place, so that the same stack is still mapped outside
 /// it.
-unsafe fn witnessed(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool {
+unsafe fn outer_frames_unchanged(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool {
     let outside = frames[..index].iter().rev().filter(|frame| frame.address >= FIRST_CODE_ADDRESS);
     outside.take(WITNESSES).all(|frame| {
-        frame.place >= bounds.0
-            && frame.place < bounds.1
+        frame.return_slot >= bounds.0
+            && frame.return_slot < bounds.1
             // SAFETY: the place lies on the thread's own stack, further out than its frames.
-            && stubs::original(unsafe { *(frame.place as *const u64) }) == frame.address
+            && mark_stubs::original(unsafe { *(frame.return_slot as *const u64) }) == frame.address
     })
 }
 
@@ -174,16 +175,17 @@ unsafe fn witnessed(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool 
 pub fn outside(state: &State) -> Option<usize> {
     let index = state.live().index as usize;
     // SAFETY: the unwinder has reached the mark.
-    let same = unsafe { witnessed(state.marked.as_slice(), index, state.stack_bounds) };
+    let same =
+        unsafe { outer_frames_unchanged(state.marked.as_slice(), index, state.stack_bounds) };
     same.then_some(index + 1)
 }
 
 /// Counts whether an unwind reached the mark or missed it.
-pub fn count(state: &State, end: End) {
+pub fn count(state: &State, end: WalkEnd) {
     let thread = &state.area().thread;
     match end {
-        End::Marked => bump(&thread.marks_hit, 1),
-        End::Root if state.live().place != 0 => bump(&thread.marks_stale, 1),
+        WalkEnd::ReachedMark => add_owned(&thread.marks_hit, 1),
+        WalkEnd::Complete if state.live().return_slot != 0 => add_owned(&thread.marks_stale, 1),
         _ => {}
     }
 }
@@ -191,7 +193,7 @@ pub fn count(state: &State, end: End) {
 /// Forgets the mark. The stub stays on the stack and still returns correctly.
 pub fn forget(state: &mut State) {
     // SAFETY: the thread's own mark; no stub of the thread runs now.
-    unsafe { (*state.mark).place = 0 };
+    unsafe { (*state.mark).return_slot = 0 };
     note(state);
 }
 
@@ -199,9 +201,9 @@ pub fn forget(state: &mut State) {
 /// included, after an unknown exception unwinder has met a mark. Its second phase then meets no
 /// marks. Restoring is safe only here: the unwinder keeps the words that it has already read, and
 /// the other marks lie further out.
-pub fn lift() {
-    let Some(observed) = process::current() else { return };
-    observed.retreat(Reason::UnknownUnwinder);
+pub fn restore_all() {
+    let Some(observed) = observed_process::current() else { return };
+    observed.disable_marks(MarksDisabled::UnknownUnwinder);
     observed.with_thread(|state| {
         // SAFETY: an all-zero context is valid, and getcontext(3) fills it in.
         let here = unsafe {
@@ -213,24 +215,24 @@ pub fn lift() {
         let start = Start {
             address: regs.ip(),
             is_return: true,
-            place: 0,
+            return_slot: 0,
             regs,
             stack_bounds: state.stack_bounds,
             stop_at: u64::MAX,
             stop_address: 0,
-            goal: Goal::NONE,
+            mark_target: MarkTarget::NONE,
         };
         observed.with_unwinding(state, |unwinding, walk| {
             walk.found.clear();
             unwinding.walk(start, walk.found);
         });
-        for frame in state.found.as_slice().iter().filter(|frame| frame.place != 0) {
-            let word = frame.place as *mut u64;
+        for frame in state.found.as_slice().iter().filter(|frame| frame.return_slot != 0) {
+            let word = frame.return_slot as *mut u64;
             // SAFETY: the return address of a frame that has not returned, from where it was just
             // read.
             unsafe {
                 let found = word.read_volatile();
-                if stubs::original(found) != found {
+                if mark_stubs::original(found) != found {
                     word.write_volatile(frame.address);
                 }
             }
@@ -242,15 +244,15 @@ pub fn lift() {
 /// Returns the maximum number of outermost frames of a new stack that are the same calls as in the
 /// thread's current one. `compared` is the number by comparison of the two stacks; returns through
 /// the mark can only lower it.
-pub fn kept(state: &State, compared: usize) -> usize {
-    let (live, since) = (state.live(), state.since);
-    if live.passes == since.passes {
+pub fn limit_common(state: &State, compared: usize) -> usize {
+    let (live, checkpoint) = (state.live(), state.mark_checkpoint);
+    if live.passes == checkpoint.passes {
         return compared;
     }
-    let at = since.index;
+    let at = checkpoint.index;
     // The index of the mark refers to both stacks only while both have the same frames outside it.
-    let place = |frames: &Frames| frames.as_slice().get(at).map(|frame| frame.place);
-    if place(&state.current) != place(&state.marked) {
+    let return_slot = |frames: &Frames| frames.as_slice().get(at).map(|frame| frame.return_slot);
+    if return_slot(&state.current) != return_slot(&state.marked) {
         return compared;
     }
     // The frame with the mark has not returned, all frames further in have. If the mark has moved
@@ -265,7 +267,7 @@ pub fn kept(state: &State, compared: usize) -> usize {
 /// Stores the position of the mark after a change of the thread's current stack.
 pub fn note(state: &mut State) {
     let live = state.live();
-    state.since = Since { index: live.index as usize, passes: live.passes };
+    state.mark_checkpoint = MarkCheckpoint { index: live.index as usize, passes: live.passes };
 }
 
 /// Marks the thread's current stack. The stack has just been unwound, whole or up to the mark, or
@@ -291,21 +293,21 @@ pub fn plant(observed: &Observed, state: &mut State) {
     let marked = state.marked.as_mut_slice();
     // A longjmp leaves marks behind on frames that are gone, and may leave a stub half-way.
     let stands = |index: &usize| {
-        let kept = marked[..known].get(*index);
-        kept.is_some_and(|frame| frame.place == live.place && frame.stub != 0)
+        let old = marked[..known].get(*index);
+        old.is_some_and(|frame| frame.return_slot == live.return_slot && frame.stub != 0)
     };
-    let mut innermost = Some(live.index as usize).filter(|_| live.place != 0).filter(stands);
+    let mut innermost = Some(live.index as usize).filter(|_| live.return_slot != 0).filter(stands);
     for (index, frame) in marked.iter_mut().enumerate().skip(known) {
         let can = index >= OUTERMOST
-            && frame.place >= state.stack_bounds.0
-            && frame.place < state.stack_bounds.1
+            && frame.return_slot >= state.stack_bounds.0
+            && frame.return_slot < state.stack_bounds.1
             && frame.address >= FIRST_CODE_ADDRESS
             && !observed.is_own(frame.address);
         frame.stub = match can.then(|| markable.stub(frame.id, frame.address)) {
             None => 0,
             Some(Ok(stub)) => stub,
             Some(Err(reason)) => {
-                observed.retreat(reason);
+                observed.disable_marks(reason);
                 forget(state);
                 return;
             }
@@ -315,13 +317,13 @@ pub fn plant(observed: &Observed, state: &mut State) {
         }
     }
     if observed.verifies_marks() {
-        innermost = innermost.map(|index| anywhere(marked, index));
+        innermost = innermost.map(|index| random_markable_frame(marked, index));
     }
-    live.place = 0;
+    live.return_slot = 0;
     if let Some(index) = innermost {
         let frame = marked[index];
-        let word = frame.place as *mut u64;
-        let stub = stubs::address(frame.stub);
+        let word = frame.return_slot as *mut u64;
+        let stub = mark_stubs::address(frame.stub);
         // SAFETY: the unwinder has just read the return address there, now or when the frame was
         // marked, or a wrapped call's frames were compared with the stack at its entry; the thread
         // is outside the stubs, and no unwinder of its own is on the stack.
@@ -333,8 +335,8 @@ pub fn plant(observed: &Observed, state: &mut State) {
             found == frame.address || found == stub
         };
         if planted {
-            (live.place, live.index) = (frame.place, index as u64);
-            bump(&state.area().thread.marks_planted, 1);
+            (live.return_slot, live.index) = (frame.return_slot, index as u64);
+            add_owned(&state.area().thread.marks_planted, 1);
         }
     }
     note(state);
@@ -342,7 +344,7 @@ pub fn plant(observed: &Observed, state: &mut State) {
 
 /// Returns the index of a random frame that can be marked, or in half of the cases the innermost
 /// one. For [`Marks::Verify`], so that stubs return everywhere.
-fn anywhere(marked: &[Frame], innermost: usize) -> usize {
+fn random_markable_frame(marked: &[Frame], innermost: usize) -> usize {
     let random = ticks().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     if random & 1 == 0 {
         return innermost;

@@ -17,7 +17,7 @@ use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 
 use crate::loader;
-use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_sys::vdso::VDSO;
 
 /// Bytes of a module's image. Valid while the snapshot that holds it is published or in use.
@@ -302,7 +302,7 @@ fn note(mut notes: &[u8], owner: &[u8; 4], wanted: u32) -> Option<Vec<u8>> {
 
 /// Maximum wait for a thread that uses an old snapshot, in nanoseconds. A thread that is off its
 /// core for longer may be stopped, or may have left the agent's code by a jump.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// The published snapshot.
 pub struct Published(AtomicPtr<Snapshot>);
@@ -329,7 +329,7 @@ impl Published {
     }
 
     /// Publishes `snapshot` and frees the replaced one once `in_use` says that no thread uses it.
-    /// Returns false if a thread still uses the old snapshot after [`PATIENCE_NS`]; then the old
+    /// Returns false if a thread still uses the old snapshot after [`TIMEOUT_NS`]; then the old
     /// one is never freed. Callers must serialise their calls.
     pub fn replace(&self, snapshot: Snapshot, in_use: impl Fn(*mut Snapshot) -> bool) -> bool {
         let old = self.0.swap(Box::into_raw(Box::new(snapshot)), Ordering::SeqCst);
@@ -338,7 +338,7 @@ impl Published {
         }
         let begin = clock_ns(libc::CLOCK_MONOTONIC);
         while in_use(old) {
-            if clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(begin) > PATIENCE_NS {
+            if clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(begin) > TIMEOUT_NS {
                 return false;
             }
             // SAFETY: no preconditions. A handler takes microseconds, unless it is off its core.

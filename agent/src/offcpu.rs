@@ -8,9 +8,9 @@
 //! can itself wait for a real one, and the scheduler inside the virtual machine does not count that
 //! time.
 
-use plimsoll_sys::clocks::clock_ns;
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::own::Known;
+use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::OffCpu;
 

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::thread::{bump, set};
+use crate::thread_state::{add_owned, store_owned};
 use plimsoll_wire::record::PartnerMessages;
 use plimsoll_wire::segment::{MAX_PARTNERS, PartnerCounters};
 
@@ -58,16 +58,16 @@ pub fn add(
             if before >= MAX_USED {
                 return false;
             }
-            set(used, before + 1);
+            store_owned(used, before + 1);
             entry.key.store(key, Ordering::Relaxed);
             break entry;
         }
         place = (place + 1) % MAX_PARTNERS;
     };
-    bump(&entry.sent, messages.sent);
-    bump(&entry.bytes, messages.bytes);
-    bump(&entry.received, messages.received);
-    bump(&entry.waited, messages.waited);
+    add_owned(&entry.sent, messages.sent);
+    add_owned(&entry.bytes, messages.bytes);
+    add_owned(&entry.received, messages.received);
+    add_owned(&entry.waited, messages.waited);
     true
 }
 
@@ -76,7 +76,7 @@ pub fn clear_all(entries: &[PartnerCounters; MAX_PARTNERS], used: &AtomicU32) {
     // Never used entries take no memory; reading them would allocate pages.
     if used.load(Ordering::Relaxed) > 0 {
         entries.iter().for_each(clear);
-        set(used, 0);
+        store_owned(used, 0);
     }
 }
 

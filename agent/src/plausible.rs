@@ -5,7 +5,7 @@
 
 /// Length in bytes of the longest recognised indirect call: prefix, opcode, ModRM, SIB, 32-bit
 /// displacement.
-const LONGEST_CALL: usize = 8;
+const MAX_CALL_BYTES: usize = 8;
 
 /// Returns whether `code` ends with a call instruction (Intel SDM, volume 2, CALL): `E8 rel32`, or
 /// `FF /2` with any ModRM form.
@@ -14,7 +14,7 @@ pub fn follows_call(code: &[u8]) -> bool {
     if end >= 5 && code[end - 5] == 0xe8 {
         return true;
     }
-    (2..LONGEST_CALL.min(end + 1)).any(|length| {
+    (2..MAX_CALL_BYTES.min(end + 1)).any(|length| {
         let at = end - length;
         code[at] == 0xff
             && code[at + 1] & 0x38 == 0x10

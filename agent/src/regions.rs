@@ -11,19 +11,19 @@ use core::sync::atomic::Ordering;
 use crate::channels::Direction;
 use crate::counters;
 use crate::marks;
+use crate::observed_process::Observed;
 use crate::partner_table;
-use crate::process::Observed;
-use crate::thread::{State, bump, difference, kept, set};
+use crate::thread_state::{State, add_owned, common_prefix, difference, store_owned};
 use crate::unwind::{Frame, Path};
 use plimsoll_calls::CallId;
-use plimsoll_wire::clock::stamp;
+use plimsoll_wire::clock_anchor::stamp;
 use plimsoll_wire::record::{Message, OffCpu, PartnerMessages, Record, STAMP_SHIFT};
 use plimsoll_wire::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
-use plimsoll_wire::sync::{Among, Sync};
+use plimsoll_wire::sync_id::{SyncId, SyncScope};
 
 mod paths;
 
-use paths::{Kept, Paths, find, unwind};
+use paths::{Paths, StoredPath, find, unwind};
 
 /// A thread's table of call paths. Zeroed memory becomes an empty table by [`RegionTable::begin`],
 /// which writes the fields with other initial values.
@@ -56,7 +56,7 @@ struct Slot {
     /// Whether the path was unwound to the end of the stack.
     whole: bool,
     /// Position of the path in the table's `paths`.
-    path: Kept,
+    path: StoredPath,
 }
 
 /// The open wrapped call, if any.
@@ -64,7 +64,7 @@ struct Slot {
 struct Open {
     slot: u16,
     /// Place of the call's return address; 0: no call is open.
-    place: u64,
+    return_slot: u64,
     /// Time stamp counter at the call's entry.
     entered: u64,
     /// Whether a sample was taken inside the call.
@@ -80,7 +80,7 @@ pub struct Entry {
     /// Id of the call.
     pub call: CallId,
     /// Place of the call's return address on the stack.
-    pub place: u64,
+    pub return_slot: u64,
     /// The return address.
     pub return_address: u64,
     /// Value of rbp in the caller.
@@ -94,7 +94,7 @@ pub struct Entry {
 /// Position of the open call on the stack.
 pub struct OpenCall<'t> {
     /// Place of the call's return address.
-    pub place: u64,
+    pub return_slot: u64,
     /// Frames of the caller, outermost first.
     pub path: &'t [Frame],
     /// The frame of the call itself.
@@ -113,10 +113,10 @@ impl RegionTable {
 
     /// Returns the open call; `None` if no call is open.
     pub fn open_call(&self) -> Option<OpenCall<'_>> {
-        let Open { place, slot, entered, .. } = self.open;
+        let Open { return_slot, slot, entered, .. } = self.open;
         let at = usize::from(slot);
-        (place != 0).then(|| OpenCall {
-            place,
+        (return_slot != 0).then(|| OpenCall {
+            return_slot,
             path: self.path(at),
             frame: call_frame(&self.slots[at], entered),
         })
@@ -130,14 +130,14 @@ impl RegionTable {
 
     /// Drops the open call after a jump or an exception has left it.
     pub fn leave(&mut self) {
-        self.open.place = 0;
+        self.open.return_slot = 0;
     }
 
     /// Notes that a sample is taken inside the open call. Returns the stamp of the call's entry,
     /// and the CPU time and run-queue delay of the interval before the call, if that interval was
     /// long and is not yet recorded. Returns `None` if no call is open.
     pub fn sample_open(&mut self) -> Option<(u64, Option<OffCpu>)> {
-        if self.open.place == 0 {
+        if self.open.return_slot == 0 {
             return None;
         }
         self.open.sampled = true;
@@ -155,20 +155,20 @@ impl RegionTable {
 /// Returns the frame of the call itself, inside the frame of its caller. The frame's place, the
 /// time of entry, is unique to this one call.
 fn call_frame(slot: &Slot, entered: u64) -> Frame {
-    Frame { address: u64::from(slot.call), place: entered | 1, id: slot.call_id, stub: 0 }
+    Frame { address: u64::from(slot.call), return_slot: entered | 1, id: slot.call_id, stub: 0 }
 }
 
 /// Notes the entry of a wrapped call. Returns false if the call is not measured: the call runs
 /// inside another wrapped call, the thread is paused or muted, or the call path could not be found.
 #[inline]
 pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
-    let open_place = state.regions.open.place;
-    if open_place != 0 {
-        if entry.place < open_place {
+    let open_slot_address = state.regions.open.return_slot;
+    if open_slot_address != 0 {
+        if entry.return_slot < open_slot_address {
             return false;
         }
         // An outer frame enters a call: the open one was left by a longjmp or an exception.
-        state.regions.open.place = 0;
+        state.regions.open.return_slot = 0;
     }
     if state.paused || state.muted {
         return false;
@@ -186,14 +186,14 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
         (since_last > observed.part_stamps).then(|| state.off_cpu.read(observed.descriptors()));
     let open = &mut state.regions.open;
     open.slot = slot as u16;
-    open.place = entry.place;
+    open.return_slot = entry.return_slot;
     open.entered = entry.ticks;
     open.sampled = false;
     open.before = before;
     let thread = &state.area().thread;
     thread.open_stamp.store(stamp(entry.ticks), Ordering::Relaxed);
-    set(&thread.open_call, u32::from(entry.call));
-    set(&thread.open_slot, slot as u32 + 1);
+    store_owned(&thread.open_call, u32::from(entry.call));
+    store_owned(&thread.open_slot, slot as u32 + 1);
     let now = stamp(entry.ticks);
     if state.counters.is_due(now) {
         counters::before_call(observed, state, now);
@@ -201,12 +201,13 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     true
 }
 
-/// Returns the slot of the open call with its return address at `place`, and the call's duration
-/// until `ticks`, in ticks. Returns `None` if that call is not open.
+/// Returns the slot of the open call with its return address at `return_slot`, and the call's
+/// duration until `ticks`, in ticks. Returns `None` if that call is not open.
 #[inline]
-pub fn open_until(state: &State, place: u64, ticks: u64) -> Option<(u16, u64)> {
+pub fn open_until(state: &State, return_slot: u64, ticks: u64) -> Option<(u16, u64)> {
     let open = &state.regions.open;
-    (open.place == place && place != 0).then(|| (open.slot, ticks.saturating_sub(open.entered)))
+    (open.return_slot == return_slot && return_slot != 0)
+        .then(|| (open.slot, ticks.saturating_sub(open.entered)))
 }
 
 /// Adds messages exchanged with a partner in calls through a slot. Their wait time is in ticks
@@ -230,35 +231,35 @@ fn flush_and_add(state: &mut State, slot: u16, messages: &PartnerMessages) {
     debug_assert!(added, "an empty table has room");
 }
 
-/// Notes the exit of the call with its return address at `place`. `among` names the ranks that the
-/// call has synchronised; `None` if there is no synchronisation to record.
+/// Notes the exit of the call with its return address at `return_slot`. `scope` names the ranks
+/// that the call has synchronised; `None` if there is no synchronisation to record.
 #[inline]
 pub fn exit(
     observed: &Observed,
     state: &mut State,
-    place: u64,
+    return_slot: u64,
     ticks: u64,
     bytes: u64,
-    among: Option<Among>,
+    scope: Option<SyncScope>,
     mpi: bool,
 ) {
     let open = &mut state.regions.open;
-    if open.place != place {
+    if open.return_slot != return_slot {
         // Meanwhile the measurement was stopped or the stack switched.
         return;
     }
-    open.place = 0;
-    let among = among.filter(|among| is_next(state, *among));
+    open.return_slot = 0;
+    let scope = scope.filter(|scope| is_next(state, *scope));
     let open = &state.regions.open;
     let slot = usize::from(open.slot);
     let duration = ticks.saturating_sub(open.entered);
-    let alone = among.is_some() || open.sampled || open.before.is_some();
+    let alone = scope.is_some() || open.sampled || open.before.is_some();
     let thread = &state.area().thread;
-    set(&thread.open_slot, 0);
-    bump(&thread.calls, 1);
-    bump(&thread.mpi_calls, u64::from(mpi));
+    store_owned(&thread.open_slot, 0);
+    add_owned(&thread.calls, 1);
+    add_owned(&thread.mpi_calls, u64::from(mpi));
     if alone || duration >= observed.period_ticks {
-        state.with_room(|state| record_exit(observed, state, ticks, bytes, among));
+        state.with_room(|state| record_exit(observed, state, ticks, bytes, scope));
     } else {
         count(state, slot, duration, bytes);
     }
@@ -275,10 +276,10 @@ pub fn take_index(state: &State) -> u64 {
 
 /// Returns whether a synchronisation comes after all recorded ones. A collective that was started
 /// before another one and completed after it adds no information.
-fn is_next(state: &State, among: Among) -> bool {
-    match among {
-        Among::AllSince(index) => index >= state.area().thread.synced.load(Ordering::Relaxed),
-        Among::All | Among::Part(..) => true,
+fn is_next(state: &State, scope: SyncScope) -> bool {
+    match scope {
+        SyncScope::AllSince(index) => index >= state.area().thread.synced.load(Ordering::Relaxed),
+        SyncScope::All | SyncScope::Subgroup(..) => true,
     }
 }
 
@@ -290,7 +291,7 @@ fn record_exit(
     state: &mut State,
     ticks: u64,
     bytes: u64,
-    among: Option<Among>,
+    scope: Option<SyncScope>,
 ) {
     let open = state.regions.open;
     let slot = usize::from(open.slot);
@@ -300,7 +301,7 @@ fn record_exit(
     let regions = &state.regions;
     let call = call_frame(&regions.slots[slot], open.entered);
     let path = Path { outer: regions.path(slot), inner: &[call] };
-    let kept = marks::kept(state, kept(&state.current, path, 0));
+    let common_prefix = marks::limit_common(state, common_prefix(&state.current, path, 0));
     if stamp(ticks.saturating_sub(open.entered)) > observed.part_stamps {
         // Waiting for a core inside a call that waits anyway is no loss of its own: this reading
         // makes the next one begin after the call.
@@ -308,19 +309,19 @@ fn record_exit(
     }
     let of_all = |index: u64| {
         state.area().thread.synced.store(index + 1, Ordering::Relaxed);
-        Sync { part: None, index }
+        SyncId { subgroup: None, index }
     };
-    let sync = among.map(|among| match among {
-        Among::All => of_all(take_index(state)),
-        Among::AllSince(index) => of_all(index),
-        Among::Part(part, index) => Sync { part: Some(part), index },
+    let sync = scope.map(|scope| match scope {
+        SyncScope::All => of_all(take_index(state)),
+        SyncScope::AllSince(index) => of_all(index),
+        SyncScope::Subgroup(subgroup, index) => SyncId { subgroup: Some(subgroup), index },
     });
     let now = stamp(ticks);
     let duration = now.saturating_sub(stamp(open.entered));
     let record = Record::Exit {
         stamp: state.stream.stamp(now),
         slot: slot as u32,
-        kept: kept as u32,
+        common: common_prefix as u32,
         duration,
         bytes,
         sync,
@@ -328,8 +329,8 @@ fn record_exit(
     };
     let fitted = state.stream.write(&record);
     let markable = fitted && regions.slots[slot].whole && regions.slots[slot].on_stack;
-    state.current.follow(path, kept);
-    state.common = state.common.min(kept);
+    state.current.follow(path, common_prefix);
+    state.common = state.common.min(common_prefix);
     // Between blocking calls there may be no sample. The stack is therefore marked here, too, so
     // that the next call can determine which caller frames have returned.
     if markable && observed.marks() {
@@ -378,7 +379,7 @@ pub fn flush_partners(state: &mut State) {
         let fitted = state.stream.write(&Record::Partner { slot: slot.into(), messages });
         state.written(fitted);
     }
-    set(&thread.partners, 0);
+    store_owned(&thread.partners, 0);
 }
 
 /// An exemplary message whose call has completed, with times in time stamp counter ticks.
@@ -465,9 +466,9 @@ fn flush_slot(state: &mut State, slot: usize) {
 #[inline]
 fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     let counters = &state.area().slots[slot];
-    bump(&counters.sum, duration);
-    bump(&counters.bytes, bytes);
-    bump(&counters.count, 1);
+    add_owned(&counters.sum, duration);
+    add_owned(&counters.bytes, bytes);
+    add_owned(&counters.count, 1);
     let regions = &mut state.regions;
     if !regions.slots[slot].dirty {
         regions.slots[slot].dirty = true;
@@ -485,8 +486,8 @@ fn announce(state: &mut State, slot: usize) {
     entry.announced = true;
     let call = Frame { id: entry.call_id, ..Frame::default() };
     let path = Path { outer: state.regions.path(slot), inner: &[call] };
-    let kept = kept(&state.current, path, 0);
-    let stack = difference(&state.current, path, kept, &mut state.ids);
+    let common_prefix = common_prefix(&state.current, path, 0);
+    let stack = difference(&state.current, path, common_prefix, &mut state.ids);
     let fitted = state.stream.write(&Record::Slot { slot: slot as u32, stack });
     state.written(fitted);
 }

@@ -9,7 +9,7 @@
 use core::arch::naked_asm;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::thread::{HANDLER_STACK, State};
+use crate::thread_state::{HANDLER_STACK, State};
 use plimsoll_sys::syscalls::syscall;
 
 /// Minimum number of free bytes on the thread's own stack for work to run in place.

@@ -10,13 +10,13 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use crate::counters;
-use crate::marks::{self, Goal, stubs};
-use crate::process::{self, Observed};
+use crate::marks::{self, MarkTarget, mark_stubs};
+use crate::observed_process::{self, Observed};
 use crate::regions::{RegionTable, flush_tallies};
-use crate::thread::{State, ThreadBlock, bump, difference, kept};
-use crate::unwind::{End, Frame, Frames, Path, Start, Unwinding, interrupted};
+use crate::thread_state::{State, ThreadBlock, add_owned, common_prefix, difference};
+use crate::unwind::{Frame, Frames, Path, Start, Unwinding, WalkEnd, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
-use plimsoll_wire::clock::{stamp, ticks};
+use plimsoll_wire::clock_anchor::{stamp, ticks};
 use plimsoll_wire::record::{MAX_DEPTH, Record};
 use plimsoll_wire::segment::Thread;
 
@@ -65,14 +65,14 @@ unsafe extern "C" fn handle(context: *const libc::ucontext_t, block: *const Thre
     let begin = ticks();
     // SAFETY: errno's location is valid in every thread; context and block as promised.
     let (errno, context, block) = unsafe { (*libc::__errno_location(), &*context, &*block) };
-    if let Some(observed) = process::current() {
+    if let Some(observed) = observed_process::current() {
         block.enter(|state| {
             if !(state.paused || state.muted) {
                 block.guard(state, |state| sample(observed, state, context, begin));
             }
             let thread = &state.area().thread;
             let took = ticks().wrapping_sub(begin);
-            bump(&thread.handler_ticks, spent(thread, took, observed.interrupted_ticks));
+            add_owned(&thread.handler_ticks, spent(thread, took, observed.interrupted_ticks));
         });
     }
     // SAFETY: as above.
@@ -95,7 +95,7 @@ fn spent(thread: &Thread, took: u64, interrupted: u64) -> u64 {
 
 /// Takes a sample of the thread, interrupted at `context`.
 fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, now_ticks: u64) {
-    if stubs::contains(context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64) {
+    if mark_stubs::contains(context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64) {
         // A stub is about to move the thread's mark: nothing on the stack may be changed.
         return;
     }
@@ -110,7 +110,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
         Some((entered, before)) => (Some(now.saturating_sub(entered)), before),
         None => (None, None),
     };
-    let truncated = end == End::Truncated && entered.is_none();
+    let truncated = end == WalkEnd::Truncated && entered.is_none();
     let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
     let off_cpu = if entered.is_some() {
         before
@@ -118,12 +118,12 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
         late.then(|| state.off_cpu.read(observed.descriptors()))
     };
     let thread = &state.area().thread;
-    bump(&thread.samples, 1);
-    bump(&thread.truncated, u64::from(truncated));
+    add_owned(&thread.samples, 1);
+    add_owned(&thread.truncated, u64::from(truncated));
     let path = path(&state.marked, &state.regions, &state.found, outside);
     let known = outside.min(state.common);
-    let kept = marks::kept(state, kept(&state.current, path, known));
-    let stack = difference(&state.current, path, kept, &mut state.ids);
+    let common_prefix = marks::limit_common(state, common_prefix(&state.current, path, known));
+    let stack = difference(&state.current, path, common_prefix, &mut state.ids);
     let plain = entered.is_none() && off_cpu.is_none() && !truncated;
     let fitted = match plain.then(|| state.stream.delay(now, observed.period_stamps)).flatten() {
         Some(delay) => state.stream.write(&Record::Tick { delay, stack }),
@@ -132,9 +132,9 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
             state.stream.write(&Record::Sample { stamp, stack, entered, off_cpu, truncated })
         }
     };
-    state.current.follow(path, kept);
+    state.current.follow(path, common_prefix);
     state.common = outside;
-    if fitted && end != End::Truncated && observed.marks() {
+    if fitted && end != WalkEnd::Truncated && observed.marks() {
         marks::plant(observed, state);
     } else {
         marks::forget(state);
@@ -166,20 +166,20 @@ fn walk(
     observed: &Observed,
     state: &mut State,
     context: &libc::ucontext_t,
-) -> Option<(End, usize)> {
+) -> Option<(WalkEnd, usize)> {
     let mut open = open_return(state, context);
-    let mut goal = marks::goal(state);
+    let mut mark_target = marks::mark_target(state);
     let (end, outside) = loop {
-        let stop = open.map_or(NOWHERE, |open| (open.place, open.address));
+        let stop = open.map_or(NOWHERE, |open| (open.return_slot, open.address));
         let end = observed.with_unwinding(state, |unwinding, walk| {
-            unwind(unwinding, walk.stack_bounds, context, stop, goal, walk.found)
+            unwind(unwinding, walk.stack_bounds, context, stop, mark_target, walk.found)
         })?;
-        if end == End::Left {
+        if end == WalkEnd::Abandoned {
             state.regions.leave();
             open = None;
             continue;
         }
-        if end != End::Marked {
+        if end != WalkEnd::ReachedMark {
             break (end, 0);
         }
         // A stack deeper than MAX_DEPTH is truncated at its outer end, as without a mark.
@@ -188,11 +188,11 @@ fn walk(
         {
             break (end, outside);
         }
-        goal = Goal::NONE;
+        mark_target = MarkTarget::NONE;
     };
     marks::count(state, end);
     if let Some(open) = state.regions.open_call()
-        && (outside == 0 || goal.place() >= open.place)
+        && (outside == 0 || mark_target.return_slot() >= open.return_slot)
     {
         let frame = open.frame;
         // The wrapper of the call is the agent's code; the frame of the call replaces it.
@@ -220,9 +220,11 @@ const NOWHERE: (u64, u64) = (u64::MAX, 0);
 /// thread uses now.
 fn open_return(state: &State, context: &libc::ucontext_t) -> Option<Frame> {
     let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
-    let own = |place: u64| place >= state.stack_bounds.0 && place < state.stack_bounds.1;
+    let own = |return_slot: u64| {
+        return_slot >= state.stack_bounds.0 && return_slot < state.stack_bounds.1
+    };
     let caller = *state.regions.open_call()?.path.last()?;
-    (own(caller.place) == own(sp)).then_some(caller)
+    (own(caller.return_slot) == own(sp)).then_some(caller)
 }
 
 /// Unwinds the stack that was interrupted at `context` into `frames`, innermost first.
@@ -231,19 +233,19 @@ fn unwind(
     stack_bounds: (u64, u64),
     context: &libc::ucontext_t,
     (stop_at, stop_address): (u64, u64),
-    goal: Goal,
+    mark_target: MarkTarget,
     frames: &mut Frames,
-) -> End {
+) -> WalkEnd {
     let regs = interrupted(context);
     let start = Start {
         address: regs.ip(),
         is_return: false,
-        place: 0,
+        return_slot: 0,
         regs,
         stack_bounds,
         stop_at,
         stop_address,
-        goal,
+        mark_target,
     };
     frames.clear();
     unwinding.walk(start, frames)
@@ -256,38 +258,38 @@ fn verify(
     observed: &Observed,
     state: &mut State,
     context: &libc::ucontext_t,
-    end: End,
+    end: WalkEnd,
     outside: usize,
 ) {
-    if !matches!(end, End::Marked | End::Known) {
+    if !matches!(end, WalkEnd::ReachedMark | WalkEnd::ReachedCall) {
         return;
     }
     let whole = observed.with_unwinding(state, |unwinding, walk| {
-        unwind(unwinding, walk.stack_bounds, context, NOWHERE, Goal::NONE, walk.whole)
+        unwind(unwinding, walk.stack_bounds, context, NOWHERE, MarkTarget::NONE, walk.whole)
     });
     state.whole.reverse();
     // In the path, the frame of an open call replaces the frame of its wrapper.
     let is_code =
         |frame: &&Frame| frame.address >= FIRST_CODE_ADDRESS && !observed.is_own(frame.address);
-    let step = |frame: &Frame| (frame.address, frame.place);
+    let step = |frame: &Frame| (frame.address, frame.return_slot);
     let path = path(&state.marked, &state.regions, &state.found, outside);
     let frames = || path.frames_beyond(0).filter(is_code);
     let whole_frames = || state.whole.as_slice().iter().filter(is_code);
     // While a library is being unloaded, the unwinder cannot step through other libraries: only the
     // inner frames are compared then.
     let missing = match whole {
-        Some(End::Truncated) => frames().count().saturating_sub(whole_frames().count()),
+        Some(WalkEnd::Truncated) => frames().count().saturating_sub(whole_frames().count()),
         _ => 0,
     };
     let right = frames().skip(missing).map(step).eq(whole_frames().map(step));
     let thread = &state.area().thread;
-    bump(&thread.marks_verified, 1);
-    bump(&thread.marks_mismatched, u64::from(!right));
+    add_owned(&thread.marks_verified, 1);
+    add_owned(&thread.marks_mismatched, u64::from(!right));
 }
 
 /// Installs the handler through the C library's own `sigaction` and returns the previous
 /// disposition.
-pub fn install(sigaction: process::Sigaction) -> libc::sigaction {
+pub fn install(sigaction: observed_process::Sigaction) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction; the pointers are valid for the calls.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
@@ -334,8 +336,8 @@ mod tests {
         let thread: Thread = unsafe { core::mem::zeroed() };
         assert_eq!(spent(&thread, 700, 1000), 700);
         assert_eq!(spent(&thread, 1_000_000, 1000), 1000);
-        bump(&thread.samples, 4);
-        bump(&thread.handler_ticks, 400);
+        add_owned(&thread.samples, 4);
+        add_owned(&thread.handler_ticks, 400);
         assert_eq!(spent(&thread, 1_000_000, 1000), 100);
         assert_eq!(spent(&thread, 700, 1000), 700);
     }

@@ -76,7 +76,7 @@ pub enum Source {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct RequestSlot {
     /// The request's handle plus one; 0: free.
     key: u64,
     started: Started,
@@ -84,7 +84,7 @@ struct Place {
 
 /// A thread's table of started requests. Zeroed memory is an empty table.
 pub struct StartedRequests {
-    places: [Place; PLACES],
+    places: [RequestSlot; PLACES],
     used: usize,
     listed: [u64; MAX_LISTED],
     listed_count: usize,
@@ -119,7 +119,7 @@ impl StartedRequests {
         while self.places[place].key != 0 {
             place = (place + 1) % PLACES;
         }
-        self.places[place] = Place { key, started };
+        self.places[place] = RequestSlot { key, started };
         self.used += 1;
         if is_full { Inserted::Forgotten } else { Inserted::Added }
     }
@@ -229,7 +229,7 @@ impl StartedRequests {
     fn forget_single_ones(&mut self) {
         let mut place = 0;
         while place < PLACES {
-            let Place { key, started } = self.places[place];
+            let RequestSlot { key, started } = self.places[place];
             if key != 0 && !started.is_persistent {
                 // Another entry may have moved here.
                 self.free(place);

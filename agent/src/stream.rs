@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::thread::bump;
+use crate::thread_state::add_owned;
 use plimsoll_wire::record::{Encoder, MAX_RECORD_BYTES, Record, Stamp, delay_shift, tick_stamp};
 use plimsoll_wire::ring::Producer;
 use plimsoll_wire::segment::Thread;
@@ -126,7 +126,7 @@ impl Stream {
         self.lost += 1;
         self.broken = true;
         self.resync = true;
-        bump(&self.thread().lost, 1);
+        add_owned(&self.thread().lost, 1);
         false
     }
 

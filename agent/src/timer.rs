@@ -20,7 +20,7 @@ pub const SIGNAL: libc::c_int = libc::SIGSTKFLT;
 
 /// Returns the timer period for a requested one: a little shorter, so that samples do not
 /// synchronise with a program that repeats at a multiple of the requested period.
-fn off_beat(period_ns: u64) -> u64 {
+fn detuned_period(period_ns: u64) -> u64 {
     period_ns - period_ns / 127
 }
 
@@ -67,7 +67,7 @@ impl Timer {
         tid: libc::pid_t,
         descriptors: &Descriptors,
     ) -> ClockKind {
-        let period_ns = off_beat(period_ns);
+        let period_ns = detuned_period(period_ns);
         self.tid.store(tid, Ordering::Relaxed);
         if wanted == ClockKind::Cpu
             && let Some(descriptor) = perf_event(period_ns, tid, descriptors)
@@ -115,7 +115,7 @@ impl Timer {
             false => self.what.fetch_or(HELD, Ordering::AcqRel),
         };
         if timer & SILENT == 0 {
-            switch(timer, self.tid(), if on { off_beat(period_ns) } else { 0 });
+            switch(timer, self.tid(), if on { detuned_period(period_ns) } else { 0 });
             if self.what.load(Ordering::Acquire) & SILENT != 0 {
                 switch(timer, self.tid(), 0);
             }
@@ -139,7 +139,7 @@ impl Timer {
             return false;
         }
         if self.what.load(Ordering::Acquire) & FLAGS == 0 {
-            set_timer(number, off_beat(period_ns));
+            set_timer(number, detuned_period(period_ns));
             if self.what.load(Ordering::Acquire) & FLAGS != 0 {
                 set_timer(number, 0);
             }

@@ -6,7 +6,7 @@
 
 use core::arch::{asm, global_asm};
 
-use crate::thread::ThreadBlock;
+use crate::thread_state::ThreadBlock;
 
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",

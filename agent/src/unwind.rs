@@ -9,9 +9,9 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
 use crate::addresses::{Addresses, Published};
 use crate::cfi::CfiScratch;
-use crate::marks::{Goal, stubs};
-use crate::memory::StackMemory;
+use crate::marks::{MarkTarget, mark_stubs};
 use crate::modules::Snapshot;
+use crate::stack_memory::StackMemory;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
 use plimsoll_wire::record::MAX_DEPTH;
 
@@ -26,7 +26,7 @@ pub struct Frame {
     pub address: u64,
     /// Place of the return address on the stack; 0 for the innermost frame. Two frames with the
     /// same address at the same place in neighbouring samples count as the same call.
-    pub place: u64,
+    pub return_slot: u64,
     /// Id of the address.
     pub id: u32,
     /// Stub of the return address if that may be marked, else 0.
@@ -76,11 +76,11 @@ impl Frames {
         self.length = self.length.saturating_sub(1);
     }
 
-    /// Replaces the frames by `path`, which has the outermost `kept` frames in common with the
-    /// present ones. Innermost frames that do not fit are left out.
-    pub fn follow(&mut self, path: Path<'_>, kept: usize) {
-        self.length = kept;
-        for piece in path.beyond(kept) {
+    /// Replaces the frames by `path`, which has the outermost `common_prefix` frames in common with
+    /// the present ones. Innermost frames that do not fit are left out.
+    pub fn follow(&mut self, path: Path<'_>, common_prefix: usize) {
+        self.length = common_prefix;
+        for piece in path.beyond(common_prefix) {
             let end = MAX_DEPTH.min(self.length + piece.len());
             let room = &mut self.frames[self.length..end];
             room.copy_from_slice(&piece[..room.len()]);
@@ -104,15 +104,18 @@ pub struct Path<'p> {
 }
 
 impl<'p> Path<'p> {
-    /// Returns the frames inside the outermost `kept` ones, in two pieces.
-    pub fn beyond(self, kept: usize) -> [&'p [Frame]; 2] {
-        let inside = kept.saturating_sub(self.outer.len());
-        [self.outer.get(kept..).unwrap_or_default(), self.inner.get(inside..).unwrap_or_default()]
+    /// Returns the frames inside the outermost `common_prefix` ones, in two pieces.
+    pub fn beyond(self, common_prefix: usize) -> [&'p [Frame]; 2] {
+        let inside = common_prefix.saturating_sub(self.outer.len());
+        [
+            self.outer.get(common_prefix..).unwrap_or_default(),
+            self.inner.get(inside..).unwrap_or_default(),
+        ]
     }
 
-    /// Returns the frames inside the outermost `kept` ones, outermost first.
-    pub fn frames_beyond(self, kept: usize) -> impl Iterator<Item = &'p Frame> {
-        let [outer, inner] = self.beyond(kept);
+    /// Returns the frames inside the outermost `common_prefix` ones, outermost first.
+    pub fn frames_beyond(self, common_prefix: usize) -> impl Iterator<Item = &'p Frame> {
+        let [outer, inner] = self.beyond(common_prefix);
         outer.iter().chain(inner)
     }
 }
@@ -124,7 +127,7 @@ pub struct Start {
     /// Whether `address` is a return address, so that the registers are those after a call.
     pub is_return: bool,
     /// Place of `address` on the stack if it is a return address, else 0.
-    pub place: u64,
+    pub return_slot: u64,
     /// Registers in the frame. Only rsp and rbp are known if `is_return`, else all.
     pub regs: UnwindRegsX86_64,
     /// Bounds of the thread's own stack.
@@ -135,21 +138,21 @@ pub struct Start {
     /// Return address of the open call.
     pub stop_address: u64,
     /// The mark, outside which the frames are known.
-    pub goal: Goal,
+    pub mark_target: MarkTarget,
 }
 
 /// How an unwind ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WalkEnd {
     /// At the outermost frame.
-    Root,
+    Complete,
     /// At `stop_at`.
-    Known,
+    ReachedCall,
     /// At or beyond `stop_at` without a return to `stop_address`: a jump or an exception has left
     /// the open call.
-    Left,
+    Abandoned,
     /// At the mark.
-    Marked,
+    ReachedMark,
     /// Outer frames are missing.
     Truncated,
 }
@@ -179,16 +182,16 @@ impl Unwinding<'_> {
 
     /// Unwinds from `start` outwards, pushes the frames innermost first, and returns how the unwind
     /// ended.
-    pub fn walk(&mut self, start: Start, frames: &mut Frames) -> End {
+    pub fn walk(&mut self, start: Start, frames: &mut Frames) -> WalkEnd {
         let mut regs = start.regs;
         let mut memory = StackMemory::at(regs.sp(), start.stack_bounds);
         let mut address = start.address;
         let mut innermost = !start.is_return;
-        let mut place = start.place;
+        let mut return_slot = start.return_slot;
         loop {
             // A running stub holds the return address in a place unknown to the unwinder.
-            if innermost && stubs::contains(address) {
-                return End::Truncated;
+            if innermost && mark_stubs::contains(address) {
+                return WalkEnd::Truncated;
             }
             let Ok(interned) = self.addresses.intern(
                 address,
@@ -197,28 +200,28 @@ impl Unwinding<'_> {
                 self.snapshot,
                 self.scratch,
             ) else {
-                return End::Truncated;
+                return WalkEnd::Truncated;
             };
             let mut read = |address: u64| memory.read(address);
             if interned.signal_return {
                 match leave_signal_frame(&mut regs, &mut read) {
                     Ok(interrupted) => address = interrupted,
-                    Err(()) => return End::Truncated,
+                    Err(()) => return WalkEnd::Truncated,
                 }
                 // The handler may run on another stack than the interrupted code.
                 memory = StackMemory::at(regs.sp(), start.stack_bounds);
                 innermost = true;
-                place = 0;
+                return_slot = 0;
                 continue;
             }
-            if !frames.push(Frame { address, place, id: interned.id, stub: 0 }) {
-                return End::Truncated;
+            if !frames.push(Frame { address, return_slot, id: interned.id, stub: 0 }) {
+                return WalkEnd::Truncated;
             }
             if self.snapshot.hides
                 && address >= FIRST_CODE_ADDRESS
                 && self.snapshot.find(address).is_none()
             {
-                return End::Truncated;
+                return WalkEnd::Truncated;
             }
             let before = regs.sp();
             let next = match interned.rule {
@@ -231,7 +234,7 @@ impl Unwinding<'_> {
                     } else {
                         FrameAddress::from_return_address(address)
                     }) else {
-                        return End::Truncated;
+                        return WalkEnd::Truncated;
                     };
                     self.snapshot
                         .unwinder
@@ -240,23 +243,23 @@ impl Unwinding<'_> {
                 }
             };
             let caller = match next {
-                Ok(None) | Ok(Some(0)) => return End::Root,
+                Ok(None) | Ok(Some(0)) => return WalkEnd::Complete,
                 Ok(Some(caller)) => caller,
-                Err(()) => return End::Truncated,
+                Err(()) => return WalkEnd::Truncated,
             };
-            place = regs.sp().wrapping_sub(8);
-            if start.goal.is(place, caller) {
-                return End::Marked;
+            return_slot = regs.sp().wrapping_sub(8);
+            if start.mark_target.is(return_slot, caller) {
+                return WalkEnd::ReachedMark;
             }
-            address = stubs::original(caller);
-            if place >= start.stop_at {
-                let open = place == start.stop_at && address == start.stop_address;
-                return if open { End::Known } else { End::Left };
+            address = mark_stubs::original(caller);
+            if return_slot >= start.stop_at {
+                let open = return_slot == start.stop_at && address == start.stop_address;
+                return if open { WalkEnd::ReachedCall } else { WalkEnd::Abandoned };
             }
             // The stack pointer must grow in every step: even a leaf that has pushed nothing yet
             // pops the word of its return address.
             if regs.sp() <= before {
-                return End::Truncated;
+                return WalkEnd::Truncated;
             }
             innermost = false;
         }

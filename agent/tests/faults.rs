@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::{self, Config};
+use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_agent::tls;
 use plimsoll_wire::segment::ClockKind;
 
@@ -17,7 +17,7 @@ fn a_thread_on_which_we_panic_goes_on_unmeasured() {
         events: Vec::new(),
         sigaction: libc::sigaction,
     };
-    let observed = process::start(&config).expect("observed");
+    let observed = observed_process::start(&config).expect("observed");
     // SAFETY: the block of this thread, which is observed until the process ends.
     let block = unsafe { tls::get().as_ref() }.expect("observed");
     let muted = || block.enter(|state| state.muted);

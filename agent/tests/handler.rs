@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plimsoll_agent::process::{self, Config};
+use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_wire::record::{Decoder, Record};
 use plimsoll_wire::segment::{
     ADDRESSES_OFFSET, Address, ClockKind, MAX_ADDRESSES, ThreadArea, ring_bytes_for,
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn thread_cpu_ns() -> u64 {
-    plimsoll_sys::clocks::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    plimsoll_sys::posix_clocks::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 #[inline(never)]
@@ -73,7 +73,7 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
         events: Vec::new(),
         sigaction: libc::sigaction,
     };
-    let observed = process::start(&config).expect("observed");
+    let observed = observed_process::start(&config).expect("observed");
     burn(20); // first signals, first rules in the caches
     WATCHED.set(true);
     // SAFETY: errno's location is valid.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::{self, Config};
+use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_agent::tls;
 use plimsoll_wire::segment::ClockKind;
 
@@ -27,7 +27,7 @@ fn an_alternate_stack_inside_the_thread_s_own_gives_no_second_state() {
         events: Vec::new(),
         sigaction: libc::sigaction,
     };
-    process::start(&config).expect("observed");
+    observed_process::start(&config).expect("observed");
     // Further out on this thread's stack than all that is called from here.
     let mut alternate = [0u8; 64 << 10];
     // SAFETY: the stack outlives its use as an alternate one; the handler is as sigaction wants it.

@@ -14,7 +14,7 @@ use crate::summary_tree::shown_frame;
 use crate::totals::Totals;
 
 /// Input of a sentence about a loss.
-pub struct Facts<'a> {
+pub struct AdviceInput<'a> {
     /// The loss.
     pub finding: &'a Finding,
     /// Slow ranks of the loss.
@@ -26,7 +26,7 @@ pub struct Facts<'a> {
 }
 
 /// Returns the advice for a loss.
-pub fn advice(totals: &Totals, facts: &Facts<'_>) -> String {
+pub fn advice(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let advice = match facts.finding.kind {
         LossKind::Oversubscription => crowded(totals, facts),
         LossKind::Serialization => serial(totals, facts),
@@ -53,7 +53,7 @@ fn capitalised(sentence: String) -> String {
     }
 }
 
-fn unequal_groups(totals: &Totals, facts: &Facts<'_>) -> String {
+fn unequal_groups(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(task) = facts.finding.causes.first() else { return String::new() };
     format!(
         "{} a task of {} own, {} ({} in the slowest), {}. Give this task more ranks and the others \
@@ -68,7 +68,7 @@ fn unequal_groups(totals: &Totals, facts: &Facts<'_>) -> String {
 
 /// Returns the clause about the ranks that wait for the slow ranks, to end a sentence about the
 /// slow ranks.
-fn waiters(totals: &Totals, facts: &Facts<'_>) -> String {
+fn waiters(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let symptom = spoken(totals, facts.finding.symptom);
     if facts.slow == facts.waiting {
         let verb = plural(facts.slow.len(), "waits itself", "wait themselves");
@@ -81,7 +81,7 @@ fn waiters(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn frequent(totals: &Totals, facts: &Facts<'_>) -> String {
+fn frequent(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let advice = frequent_calls(totals, facts);
     // The loss that would remain with a core for each rank is unknown.
     match totals.job.crowding() > 1.0 {
@@ -93,7 +93,7 @@ fn frequent(totals: &Totals, facts: &Facts<'_>) -> String {
     }
 }
 
-fn frequent_calls(totals: &Totals, facts: &Facts<'_>) -> String {
+fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     let each = seconds(it.time_s / it.calls.max(1) as f64);
     let often = format!(
@@ -121,7 +121,7 @@ fn frequent_calls(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn late_partner(totals: &Totals, facts: &Facts<'_>) -> String {
+fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     let meanwhile = facts.finding.causes.first().map_or_else(String::new, |cause| {
         format!(" that are still in {}", worker(totals, cause.node))
@@ -135,7 +135,7 @@ fn late_partner(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn large_message(totals: &Totals, facts: &Facts<'_>) -> String {
+fn large_message(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     format!(
         "{} moves {} a call, which takes {}. Send less, in smaller numbers or only what has changed; \
@@ -146,7 +146,7 @@ fn large_message(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn large_io(totals: &Totals, facts: &Facts<'_>) -> String {
+fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     let much = match it.moved {
         0 => String::new(),
@@ -163,7 +163,7 @@ fn large_io(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn locked(totals: &Totals, facts: &Facts<'_>) -> String {
+fn locked(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     format!(
         "A thread waits {} on average for locks that {} takes ({}): while one thread holds a lock, the \
@@ -234,7 +234,7 @@ fn place_and_calls(totals: &Totals, finding: &Finding, calls: &Calls) -> String 
     format!("{}, called by {},", calls.names, place(totals, finding))
 }
 
-fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
+fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(cause) = facts.finding.causes.first() else { return String::new() };
     let name = worker(totals, cause.node);
     let (mean_s, max_s) = facts.cause_s;
@@ -261,7 +261,7 @@ fn uneven(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn serial(totals: &Totals, facts: &Facts<'_>) -> String {
+fn serial(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(cause) = facts.finding.causes.first() else { return String::new() };
     format!(
         "Only {} in {} ({:.3} s), all others wait for it in {}. Distribute this work over the \
@@ -273,7 +273,7 @@ fn serial(totals: &Totals, facts: &Facts<'_>) -> String {
     )
 }
 
-fn slow_place(totals: &Totals, facts: &Facts<'_>) -> String {
+fn slow_place(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(place) = &facts.finding.place else { return String::new() };
     let (where_, remedy) = match facts.finding.kind {
         LossKind::SlowNode => (
@@ -299,7 +299,7 @@ fn named(set: &RankSet) -> String {
     phrase::ranks(&set.to_string(), u32::MAX)
 }
 
-fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
+fn crowded(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let wait = format!(
         "They waited {:.3} s each for a core, most of it in {}.",
         facts.finding.seconds,
@@ -327,14 +327,14 @@ fn crowded(totals: &Totals, facts: &Facts<'_>) -> String {
 }
 
 /// Minimum fraction of the run in calls at which advice about shared cores mentions communication.
-const MANY_TURNS: f64 = 0.2;
+const MIN_CALLS_FRACTION: f64 = 0.2;
 
 /// Returns the remark about communication on ranks that share cores; empty if calls take little
 /// time.
 fn waiting_for_turns(totals: &Totals) -> String {
     let job = &totals.job;
     let called_s = (job.elapsed_ns as f64 - job.useful.mean(job.ranks.len())) / NS_PER_S;
-    if called_s < MANY_TURNS * job.elapsed_ns as f64 / NS_PER_S {
+    if called_s < MIN_CALLS_FRACTION * job.elapsed_ns as f64 / NS_PER_S {
         return String::new();
     }
     format!(

@@ -27,8 +27,8 @@ pub struct Agreed {
     pub matching: Matching,
     /// Sampling level of the instances that all ranks kept.
     pub level: u32,
-    /// Sampling level of the divisions of instances that are compared.
-    pub division_level: u32,
+    /// Sampling level of the subgroup intervals of instances that are compared.
+    pub subgroup_level: u32,
     /// Number of ranks.
     pub ranks: u32,
     /// User's labelling rules, as process 0 read them.
@@ -55,26 +55,27 @@ pub struct Proposal {
     /// two ranks saw different numbers of synchronisations.
     stretches: Option<Option<Vec<Stretch>>>,
     level: u32,
-    division_level: u32,
-    /// Number of subgroup divisions in units of 1/[`WHOLE`]; each member adds its share.
-    divisions: u64,
+    subgroup_level: u32,
+    /// Number of subgroup intervals in units of 1/[`FIXED_POINT_ONE`]; each member adds its share.
+    subgroup_intervals: u64,
     ranks: u32,
 }
 
-/// Maximum number of subgroup divisions that are compared. If the ranks of a subgroup are far
-/// apart, its divisions are combined only in the last steps of the reduction.
-const MOST_DIVISIONS: u64 = 1 << 14;
+/// Maximum number of subgroup intervals that are compared. If the ranks of a subgroup are far
+/// apart, its subgroup intervals are combined only in the last steps of the reduction.
+const MAX_SUBGROUP_INTERVALS: u64 = 1 << 14;
 /// Sum of the shares of a subgroup's members.
-const WHOLE: u64 = 1 << 20;
+const FIXED_POINT_ONE: u64 = 1 << 20;
 
 impl Proposal {
     /// Returns the proposal of one rank.
     pub fn of(profile: &ProcessProfile) -> Self {
-        let rows = &profile.divisions;
-        let parts = rows.rows.iter().filter_map(|row| row.part);
-        let divisions = parts.map(|part| WHOLE / u64::from(part.ranks.max(1))).sum();
+        let rows = &profile.subgroup_intervals;
+        let parts = rows.rows.iter().filter_map(|row| row.subgroup);
+        let subgroup_intervals =
+            parts.map(|part| FIXED_POINT_ONE / u64::from(part.ranks.max(1))).sum();
         let phases = Self::of_phases(&profile.phases, profile.rows.level);
-        Self { division_level: rows.level, divisions, ..phases }
+        Self { subgroup_level: rows.level, subgroup_intervals, ..phases }
     }
 
     fn of_phases(phases: &[PhaseProfile], level: u32) -> Self {
@@ -105,8 +106,8 @@ impl Proposal {
         Self {
             stretches,
             level: self.level.max(other.level),
-            division_level: self.division_level.max(other.division_level),
-            divisions: self.divisions.saturating_add(other.divisions),
+            subgroup_level: self.subgroup_level.max(other.subgroup_level),
+            subgroup_intervals: self.subgroup_intervals.saturating_add(other.subgroup_intervals),
             ranks: self.ranks + other.ranks,
         }
     }
@@ -125,10 +126,11 @@ impl Proposal {
             }
             _ => Matching::WholeRun,
         };
-        let too_many = (self.divisions / WHOLE).div_ceil(MOST_DIVISIONS).max(1);
-        let division_level = self.division_level + too_many.next_power_of_two().ilog2();
+        let too_many =
+            (self.subgroup_intervals / FIXED_POINT_ONE).div_ceil(MAX_SUBGROUP_INTERVALS).max(1);
+        let subgroup_level = self.subgroup_level + too_many.next_power_of_two().ilog2();
         let (level, ranks) = (self.level, self.ranks);
-        Agreed { matching, level, division_level, ranks, rules, by_samples: false }
+        Agreed { matching, level, subgroup_level, ranks, rules, by_samples: false }
     }
 }
 

@@ -15,9 +15,9 @@
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
-use crate::frames::is_part;
+use crate::frame_classes::is_part;
 use crate::label::Label;
-use crate::labelling::{Meaning, is_thread_barrier};
+use crate::labelling::{ContextClass, is_thread_barrier};
 use crate::metrics::Accumulator;
 use crate::owners::{Owners, function_around};
 use crate::thresholds::{BALANCED_RATIO, NOISE_FRACTION, ORIGIN_FRACTION, SIGNIFICANT_FRACTION};
@@ -37,22 +37,22 @@ pub enum Category {
 
 impl Category {
     /// Returns the category of a context that is neither a thread barrier nor called by one.
-    pub fn of(meaning: Meaning) -> Self {
-        match meaning.label {
+    pub fn of(context_class: ContextClass) -> Self {
+        match context_class.label {
             Label::CollectiveSynchronisation => Self::Synchronisation,
-            label if !meaning.is_work() || label.is_a(Label::Wait) => Self::Wait,
+            label if !context_class.is_work() || label.is_a(Label::Wait) => Self::Wait,
             _ => Self::Computation,
         }
     }
 
     /// Returns the categories of all contexts; waiting inside a synchronisation belongs to the
     /// synchronisation.
-    fn of_all(tree: &ContextTree, meanings: &[Meaning]) -> Vec<Self> {
+    fn of_all(tree: &ContextTree, context_classes: &[ContextClass]) -> Vec<Self> {
         let mut categories: Vec<Self> = Vec::with_capacity(tree.nodes.len());
-        for (node, meaning) in tree.nodes.iter().zip(meanings) {
+        for (node, context_class) in tree.nodes.iter().zip(context_classes) {
             let outer = node.parent.map(|parent| categories[parent as usize]);
             let is_barrier = is_thread_barrier(&tree.frames[node.frame as usize]);
-            categories.push(match Self::of(*meaning) {
+            categories.push(match Self::of(*context_class) {
                 Self::Wait if is_barrier || outer == Some(Self::Synchronisation) => {
                     Self::Synchronisation
                 }
@@ -105,18 +105,23 @@ pub struct Attributed {
 }
 
 /// Computes [`Attributed`] for every context.
-pub fn attribute(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Vec<Attributed> {
+pub fn attribute(
+    totals: &Totals,
+    context_classes: &[ContextClass],
+    owners: &Owners,
+) -> Vec<Attributed> {
     let ranks = totals.job.ranks.len();
     let tree = &totals.tree.contexts;
-    let moving = moving_ns(totals, meanings);
-    let categories = Category::of_all(tree, meanings);
+    let moving = moving_ns(totals, context_classes);
+    let categories = Category::of_all(tree, context_classes);
     let works = works_inside(tree, &categories);
     let of = |id: usize, time: &Accumulator| inefficiency(categories[id], time, ranks);
-    let with_callees = |id: usize, time: &Accumulator| match meanings[id].in_runtime && works[id] {
-        // Work of the program inside the threading runtime is no waiting of the runtime.
-        true => inefficiency(Category::Computation, time, ranks),
-        false => of(id, time),
-    };
+    let with_callees =
+        |id: usize, time: &Accumulator| match context_classes[id].in_thread_runtime && works[id] {
+            // Work of the program inside the threading runtime is no waiting of the runtime.
+            true => inefficiency(Category::Computation, time, ranks),
+            false => of(id, time),
+        };
     let mut all: Vec<Attributed> = (0..tree.nodes.len())
         .map(|id| Attributed {
             own: with_callees(id, totals.nodes[id].of_one_thread().0),
@@ -163,12 +168,12 @@ fn works_inside(tree: &ContextTree, categories: &[Category]) -> Vec<bool> {
 }
 
 /// Returns the mean time of each context in data transfers, in nanoseconds.
-fn moving_ns(totals: &Totals, meanings: &[Meaning]) -> Vec<f64> {
+fn moving_ns(totals: &Totals, context_classes: &[ContextClass]) -> Vec<f64> {
     let ranks = totals.job.ranks.len();
     let nodes = &totals.tree.contexts.nodes;
     let mut moving = vec![0.0; nodes.len()];
     for id in (0..nodes.len()).rev() {
-        if meanings[id].label.is_a(Label::DataTransfer) {
+        if context_classes[id].label.is_a(Label::DataTransfer) {
             moving[id] = totals.nodes[id].of_one_thread().0.mean(ranks);
         }
         if let Some(parent) = nodes[id].parent {

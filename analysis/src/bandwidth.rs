@@ -18,10 +18,10 @@ use crate::metrics::NS_PER_S;
 /// Quantile of the observations that is taken as bandwidth, in percent.
 const QUANTILE_PERCENT: u64 = 90;
 /// Minimum number of bytes of an observation: with fewer, the cost of the call dominates.
-const LEAST_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 /// Minimum bandwidth assumed between any two ranks, in bytes per second: if every observed call
 /// waited, no observation shows the true bandwidth.
-const LEAST_BANDWIDTH: u64 = 100_000_000;
+const MIN_BANDWIDTH: u64 = 100_000_000;
 /// Significant bits of a bandwidth that are kept; the kept value is at most 1/16 too low.
 const KEPT_BITS: u32 = 5;
 
@@ -74,7 +74,7 @@ impl Bandwidths {
             let known = [&self.whole, &self.completed];
             known.iter().find_map(|known| sizes.iter().find_map(|size| known.get(size)))
         });
-        nearest.map_or(0, quantile).max(LEAST_BANDWIDTH)
+        nearest.map_or(0, quantile).max(MIN_BANDWIDTH)
     }
 }
 
@@ -83,7 +83,7 @@ fn size(calls: u64, bytes: u64) -> u32 {
 }
 
 fn add(observed: &mut BTreeMap<u32, Histogram>, calls: u64, bytes: u64, time_ns: u64) {
-    if bytes < LEAST_BYTES || time_ns == 0 {
+    if bytes < MIN_BYTES || time_ns == 0 {
         return;
     }
     let exactly = u128::from(bytes) * 1_000_000_000 / u128::from(time_ns);

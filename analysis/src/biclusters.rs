@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::input::RankInput;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::metrics::Accumulator;
 use crate::ranks::RankSet;
 use crate::summary::Bicluster;
@@ -58,14 +58,14 @@ struct Rule {
 
 impl Comparison {
     /// Chooses the contexts of work and the ranks to compare.
-    pub fn of(totals: &Totals, meanings: &[Meaning]) -> Self {
+    pub fn of(totals: &Totals, context_classes: &[ContextClass]) -> Self {
         let count = totals.job.ranks.len();
         let run_ns = totals.nodes.iter().map(|node| node.inclusive.mean(count)).fold(0.0, f64::max);
         let least = (MIN_DEVIATION_FRACTION * run_ns).powi(2);
         let variance = |time: &Accumulator| time.variance(count);
-        let candidates = (0..).zip(&totals.nodes).zip(meanings);
+        let candidates = (0..).zip(&totals.nodes).zip(context_classes);
         let mut varying: Vec<(f64, NodeId)> = candidates
-            .filter(|(_, meaning)| meaning.is_work())
+            .filter(|(_, context_class)| context_class.is_work())
             .map(|((id, node), _)| (variance(&node.exclusive), id))
             .filter(|(variance, _)| *variance > least)
             .collect();

@@ -169,7 +169,7 @@ pub fn is_sound(tree: &ContextTree) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::Contexts;
+    use crate::synthetic_run::Contexts;
 
     #[test]
     fn contexts_meet_by_their_paths_and_threads_stay_apart() {

@@ -12,7 +12,7 @@ use crate::imbalance::{Cause, shared_functions};
 use crate::late_partners::{LatePartners, Origins, Reasons};
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
-use crate::pairs::{Begin, Pairs, Seats, Work};
+use crate::pairs::{Begin, MatrixAxis, Pairs, Work};
 use crate::ranks::RankSet;
 use crate::summary::{Lateness, LossKind, Pattern, WaitsFor};
 use crate::thresholds::{MIN_FOLLOWED_FRACTION, MIN_PATTERN_FRACTION};
@@ -31,7 +31,7 @@ const EXCESS_FRACTION: f64 = 0.1;
 const CAUSE_FRACTION: f64 = 0.2;
 
 /// Error of times even if all ranks read one clock, in nanoseconds.
-const LEAST_ERROR_NS: i64 = 1000;
+const MIN_ERROR_NS: i64 = 1000;
 
 /// Waits behind one loss.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,22 +71,22 @@ pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::
 
 /// Returns the chain behind each loss, in the order of `findings`.
 /// `error_us` is the error of the clocks.
-pub fn chains(findings: &[Finding], pairs: &Pairs, seats: &Seats, error_us: f64) -> Vec<Chain> {
+pub fn chains(findings: &[Finding], pairs: &Pairs, axis: &MatrixAxis, error_us: f64) -> Vec<Chain> {
     let all = pairs.waits();
-    let error_ns = (error_us * 1e3).ceil() as i64 + LEAST_ERROR_NS;
+    let error_ns = (error_us * 1e3).ceil() as i64 + MIN_ERROR_NS;
     let partners = LatePartners::new(pairs.ends().calls(error_ns));
     let chain = |(at, finding): (usize, &Finding)| {
         let waits = pairs.loss_waits(at).unwrap_or_default();
         let is_partners = finding.kind == LossKind::WaitForPartner;
         let origin = is_partners.then(|| {
-            let single = beginning_of_steps(&partners.origins(at), seats);
-            single.unwrap_or_else(|| beginning(&waits, &all, seats))
+            let single = beginning_of_steps(&partners.origins(at), axis);
+            single.unwrap_or_else(|| beginning(&waits, &all, axis))
         });
         let whole_ns: f64 = waits.values().sum();
         let known_ns = pairs.ends().are_all().then_some(whole_ns);
         let lateness = (whole_ns > 0.0).then(|| lateness(&partners.reasons(at), known_ns));
         Chain {
-            waits_for: waits_for(&waits, seats),
+            waits_for: waits_for(&waits, axis),
             origin: origin.flatten(),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
@@ -119,7 +119,7 @@ fn pattern(lateness: &Lateness) -> Option<Pattern> {
     (lateness.late_receiver >= MIN_PATTERN_FRACTION).then_some(Pattern::LateReceiver)
 }
 
-fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
+fn waits_for(waits: &Waits, axis: &MatrixAxis) -> Vec<WaitsFor> {
     let mut by_partner: BTreeMap<u32, f64> = BTreeMap::new();
     for ((_, partner), ns) in waits {
         *by_partner.entry(*partner).or_default() += ns;
@@ -138,9 +138,9 @@ fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
         by_partner.into_iter().filter(|(_, ns)| *ns > 0.0).partition(is_named);
     named.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let mut all: Vec<WaitsFor> =
-        named.into_iter().map(|(seat, ns)| entry(seats.ranks(seat), ns)).collect();
+        named.into_iter().map(|(index, ns)| entry(axis.ranks(index), ns)).collect();
     if !rest.is_empty() {
-        let ranks = rest.iter().fold(RankSet::default(), |all, it| all.union(&seats.ranks(it.0)));
+        let ranks = rest.iter().fold(RankSet::default(), |all, it| all.union(&axis.ranks(it.0)));
         all.push(entry(ranks, rest.iter().map(|it| it.1).sum()));
     }
     all
@@ -148,18 +148,18 @@ fn waits_for(waits: &Waits, seats: &Seats) -> Vec<WaitsFor> {
 
 /// Returns the ranks at which the waiting of a loss begins; `None` if the waiting leads to many
 /// ranks or forms a cycle.
-fn beginning(waits: &Waits, all: &Waits, seats: &Seats) -> Option<Beginning> {
+fn beginning(waits: &Waits, all: &Waits, axis: &MatrixAxis) -> Option<Beginning> {
     let whole_ns: f64 = waits.values().sum();
-    let (alike, share) = stand_out(&origins(waits, all), whole_ns, seats.count())?;
-    let ranks = alike.iter().fold(RankSet::default(), |all, it| all.union(&seats.ranks(*it)));
+    let (alike, share) = stand_out(&origins(waits, all), whole_ns, axis.count())?;
+    let ranks = alike.iter().fold(RankSet::default(), |all, it| all.union(&axis.ranks(*it)));
     Some(Beginning { ranks, share, node: None, changes: false })
 }
 
 /// Returns the ranks at which single waits originate: the same ranks all the time, or different
 /// ranks at different steps. The outer `None` means that too few waits can be followed, the inner
 /// one that they lead to many ranks.
-fn beginning_of_steps(origins: &Origins, seats: &Seats) -> Option<Option<Beginning>> {
-    let count = seats.ranks_count();
+fn beginning_of_steps(origins: &Origins, axis: &MatrixAxis) -> Option<Option<Beginning>> {
+    let count = axis.ranks_count();
     let begins = origins.ranks();
     let followed_ns: f64 = begins.values().sum();
     if followed_ns <= 0.0 || followed_ns < MIN_FOLLOWED_FRACTION * origins.whole_ns {
@@ -182,16 +182,16 @@ fn beginning_of_steps(origins: &Origins, seats: &Seats) -> Option<Option<Beginni
     Some((share >= ORIGIN_FRACTION).then_some(changing))
 }
 
-/// Returns the ranks or seats, `count` in all, at which most of the waiting originates, and their
-/// share; `None` if none stand out.
+/// Returns the ranks or axis entries, `count` in all, at which most of the waiting originates, and
+/// their share; `None` if none stand out.
 fn stand_out(begins: &BTreeMap<u32, f64>, whole_ns: f64, count: usize) -> Option<(Vec<u32>, f64)> {
     let most_ns = begins.values().copied().fold(0.0, f64::max);
     let alike = begins.iter().filter(|(_, ns)| **ns >= ALIKE_FRACTION * most_ns);
-    let alike: Vec<(u32, f64)> = alike.map(|(seat, ns)| (*seat, *ns)).collect();
+    let alike: Vec<(u32, f64)> = alike.map(|(index, ns)| (*index, *ns)).collect();
     let share = alike.iter().map(|it| it.1).sum::<f64>() / whole_ns.max(1.0);
     // If most ranks are equally waited for, none of them is the origin.
     let stands_out = 2 * alike.len() <= count || count <= 2 && alike.len() == 1;
-    let named = alike.into_iter().map(|(seat, _)| seat).collect();
+    let named = alike.into_iter().map(|(index, _)| index).collect();
     (stands_out && share >= ORIGIN_FRACTION).then_some((named, share))
 }
 

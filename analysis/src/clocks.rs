@@ -14,7 +14,7 @@
 //! - If a clock has too few synchronisations, [messages](exchange()) replace synchronisations for
 //!   all clocks. If messages and synchronisations contradict each other, messages are used.
 //!
-//! If calls are not measured, [`crate::series`] finds the returns in the samples, with the
+//! If calls are not measured, [`crate::sampled_phases`] finds the returns in the samples, with the
 //! precision of a period; all later steps are the same.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ mod fit;
 mod line;
 
 pub use exchange::exchange;
-pub use fit::{FEWEST, Fit, fit};
+pub use fit::{Fit, MIN_SYNCS, fit};
 use line::{Line, drifted_ns};
 
 /// Identity of a clock: ranks with equal names read the same clock.
@@ -94,14 +94,14 @@ impl Reference {
 
     fn add_rank(&mut self, input: &RankInput) {
         let Some((lowest, clock)) = &self.lowest else { return };
-        let Some(releases) = input.profile.releases.as_ref() else { return };
+        let Some(sync_returns) = input.profile.sync_returns.as_ref() else { return };
         if *clock != ClockName::of(input) {
             return;
         }
         if *lowest == input.rank {
-            self.run_ns = Some((releases.begin_ns, input.profile.elapsed_ns));
+            self.run_ns = Some((sync_returns.begin_ns, input.profile.elapsed_ns));
         }
-        self.add(releases.ends.iter().copied());
+        self.add(sync_returns.ends.iter().copied());
     }
 
     fn add(&mut self, ends: impl Iterator<Item = (u64, u64)>) {
@@ -124,13 +124,13 @@ impl Reference {
 
     /// Fits a rank's clock to this one by the synchronisations that both recorded.
     fn fit(&self, input: &RankInput) -> Option<Fit> {
-        let releases = input.profile.releases.as_ref()?;
+        let sync_returns = input.profile.sync_returns.as_ref()?;
         let (begin_ns, middle_ns) = self.run()?;
         let gap = |(index, end): &(u64, u64)| {
             let reference = *self.ends.get(index)?;
             Some((signed(reference, begin_ns), signed(*end, reference)))
         };
-        let gaps: Vec<_> = releases.ends.iter().filter_map(gap).collect();
+        let gaps: Vec<_> = sync_returns.ends.iter().filter_map(gap).collect();
         fit(&gaps, middle_ns)
     }
 }
@@ -142,13 +142,13 @@ fn signed(one: u64, other: u64) -> i64 {
 
 /// Maximum number of ranks per clock with a fit. More ranks add little precision, and the root
 /// holds the fits of as many clocks as there are nodes.
-const MOST_FITS: usize = 16;
+const MAX_FITS: usize = 16;
 
 /// Fits and exchanges of the ranks of one clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
     ranks: RankSet,
-    /// Fit by rank, for the lowest [`MOST_FITS`] ranks that share enough synchronisations.
+    /// Fit by rank, for the lowest [`MAX_FITS`] ranks that share enough synchronisations.
     fits: BTreeMap<u32, Fit>,
     /// Exchanges of the lowest rank that has any.
     exchanges: Option<(u32, Vec<Exchange>)>,
@@ -283,7 +283,7 @@ pub struct Alignment {
 impl Alignment {
     /// Returns the relation of a rank's times to the reference clock; `None` if unknown.
     pub fn clock(&self, input: &RankInput) -> Option<AlignedClock> {
-        let begin_ns = input.profile.releases.as_ref()?.begin_ns;
+        let begin_ns = input.profile.sync_returns.as_ref()?.begin_ns;
         let shift = *self.shifts.get(&ClockName::of(input))?;
         Some(AlignedClock { begin_ns: signed(begin_ns, self.begin_ns?), shift })
     }
@@ -292,11 +292,11 @@ impl Alignment {
     /// Returns 0 if the rank's clock is unknown: MPI_Init returns at about the same time on all
     /// ranks.
     pub fn begin_ns(&self, input: &RankInput) -> i64 {
-        let releases = input.profile.releases.as_ref();
+        let sync_returns = input.profile.sync_returns.as_ref();
         let shift = self.shifts.get(&ClockName::of(input));
-        let known = releases.zip(self.begin_ns).zip(shift);
-        known.map_or(0, |((releases, begin_ns), shift)| {
-            let since_ns = signed(releases.begin_ns, begin_ns).saturating_sub(shift.begin_ns);
+        let known = sync_returns.zip(self.begin_ns).zip(shift);
+        known.map_or(0, |((sync_returns, begin_ns), shift)| {
+            let since_ns = signed(sync_returns.begin_ns, begin_ns).saturating_sub(shift.begin_ns);
             since_ns.saturating_sub(drifted_ns(shift.drift_ppt, since_ns))
         })
     }
@@ -335,7 +335,7 @@ impl Known {
     fn combine(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
         self.fits.extend(other.fits);
-        while self.fits.len() > MOST_FITS {
+        while self.fits.len() > MAX_FITS {
             self.fits.pop_last();
         }
         self.exchanges = self.exchanges.take().into_iter().chain(other.exchanges).min();

@@ -1,7 +1,8 @@
 //! Clusters ranks with similar behaviour (ICS18, 4.2; PPoPP20, 3.1). The temporal context trees of
 //! ranks are clustered while totals are reduced; each cluster keeps the weighted average of its
 //! members' trees as its representative tree. Threads of all ranks are clustered in the same way
-//! ([`crate::crews`]), after the threads of each rank have been clustered with each other.
+//! ([`crate::thread_clusters`]), after the threads of each rank have been clustered with each
+//! other.
 //!
 //! Trees are compared by the canonical contexts of their keys and by the positions of calls and
 //! loops in the control flow of the functions that contain them. Ranks on different nodes, where
@@ -14,7 +15,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 
-use plimsoll_collector::profile::{ContextTree, CourseKey, CourseProfile, NodeId};
+use plimsoll_collector::profile::{ContextTree, NodeId, TemporalTreeKey, TemporalTreeProfile};
 use plimsoll_trees::{
     Cluster, ControlFlow, InstanceSample, Key, MemberSet, Node, Pruned, Terms, merge_sets,
     most_clusters, prune_to, ratio, separations,
@@ -30,7 +31,7 @@ use crate::summary::RankCluster;
 
 /// Maximum number of nodes of a representative tree. With at most log2(ranks) clusters, this limit
 /// bounds the size of a reduction message and the memory of the root.
-const MOST_NODES: usize = 1 << 13;
+const MAX_NODES: usize = 1 << 13;
 
 /// The ranks of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ impl Deref for MemberRanks {
 /// Job-wide meaning of a key, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RankKey {
-    /// As in [`CourseKey`], but a node of the canonical tree.
+    /// As in [`TemporalTreeKey`], but a node of the canonical tree.
     node: Option<NodeId>,
     site: u64,
     position: Option<u64>,
@@ -79,7 +80,7 @@ pub struct Clusters {
     blocks: BTreeMap<Block, Vec<Cluster<MemberRanks>>>,
     /// Upper bound of the number of temporal context trees in the job; determines the maximum
     /// number of clusters.
-    courses: u64,
+    temporal_trees: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,16 +122,16 @@ impl Clusters {
     pub fn add_rank<'n>(
         &mut self,
         rank: u32,
-        courses: impl IntoIterator<Item = &'n Node>,
-        (keys, contexts): (&[CourseKey], &ContextTree),
+        temporal_trees: impl IntoIterator<Item = &'n Node>,
+        (keys, contexts): (&[TemporalTreeKey], &ContextTree),
         places: &[Option<NodeId>],
         most: u64,
     ) {
         let names = names(contexts);
         let keys: Vec<Option<Key>> = {
             let mut adopt = self.adopter();
-            let key = |key: &CourseKey| {
-                let CourseKey { node, site, position } = *key;
+            let key = |key: &TemporalTreeKey| {
+                let TemporalTreeKey { node, site, position } = *key;
                 let name = node.map_or(0, |node| names[node as usize]);
                 let node = node.and_then(|node| places[node as usize]);
                 adopt(RankKey { node, site, position, name: extended(name, &site.to_le_bytes()) })
@@ -138,14 +139,14 @@ impl Clusters {
             keys.iter().map(key).map(Some).collect()
         };
         let members = MemberRanks(RankSet::from_iter([rank]));
-        let one = |course| Cluster {
+        let one = |temporal_tree| Cluster {
             members: members.clone(),
-            tree: renumbered(course, &keys),
+            tree: renumbered(temporal_tree, &keys),
             instances: InstanceSample::default(),
         };
-        let courses = courses.into_iter().map(one).collect();
-        self.courses = most;
-        self.insert(Block { first: rank, level: 0 }, courses);
+        let temporal_trees = temporal_trees.into_iter().map(one).collect();
+        self.temporal_trees = most;
+        self.insert(Block { first: rank, level: 0 }, temporal_trees);
     }
 
     /// Merges the clusters of other ranks; `places` holds the canonical node of each of their
@@ -157,7 +158,7 @@ impl Clusters {
             let keys = other.keys.iter();
             keys.map(|key| Some(adopt(RankKey { node: place(key), ..*key }))).collect()
         };
-        self.courses = self.courses.max(other.courses);
+        self.temporal_trees = self.temporal_trees.max(other.temporal_trees);
         for (block, clusters) in other.blocks {
             let ours = clusters.into_iter().map(|cluster| Cluster {
                 tree: renumbered(&cluster.tree, &keys),
@@ -206,10 +207,10 @@ impl Clusters {
         lower: Vec<Cluster<MemberRanks>>,
         higher: Vec<Cluster<MemberRanks>>,
     ) -> Vec<Cluster<MemberRanks>> {
-        let most = most_clusters(self.courses);
+        let most = most_clusters(self.temporal_trees);
         let mut clusters = merge_sets(lower, higher, most, &Positions(&self.keys));
         for cluster in &mut clusters {
-            prune_to(&mut cluster.tree, MOST_NODES, &mut Pruned::default());
+            prune_to(&mut cluster.tree, MAX_NODES, &mut Pruned::default());
         }
         clusters
     }
@@ -259,18 +260,18 @@ impl Finished {
     /// unknown here.
     fn keys_of(
         &self,
-        course: &CourseProfile,
+        temporal_tree: &TemporalTreeProfile,
         tree: &ContextTree,
         contexts: &mut CanonicalTree,
     ) -> Vec<Option<Key>> {
         let ids = ids(&self.keys);
         // A context without values of any rank gets a new node, which no key refers to.
         let places = contexts.adopt(tree, Threads::Main, |_| true);
-        let own = |key: &CourseKey| {
+        let own = |key: &TemporalTreeKey| {
             let node = key.node.and_then(|node| places[node as usize]);
             ids.get(&(node, key.site)).map(|id| Key(*id))
         };
-        course.keys.iter().map(own).collect()
+        temporal_tree.keys.iter().map(own).collect()
     }
 }
 
@@ -314,11 +315,12 @@ pub fn shown(
     let mut nearest: Vec<Option<(f64, u32)>> = vec![None; clusters.clusters.len()];
     let flow = Positions(&clusters.keys);
     for input in local {
-        let Some(course) = &input.profile.course else { continue };
+        let Some(temporal_tree) = &input.profile.temporal_tree else { continue };
         let holds = |cluster: &Cluster<MemberRanks>| cluster.members.contains(input.rank);
         let Some(at) = clusters.clusters.iter().position(holds) else { continue };
-        let keys = clusters.keys_of(course, &input.profile.tree, contexts);
-        let distance = ratio(&renumbered(&course.tree, &keys), &clusters.clusters[at].tree, &flow);
+        let keys = clusters.keys_of(temporal_tree, &input.profile.tree, contexts);
+        let distance =
+            ratio(&renumbered(&temporal_tree.tree, &keys), &clusters.clusters[at].tree, &flow);
         nearest[at] = nearer(nearest[at], Some((distance, input.rank)));
     }
     let nearest = reduce(comm, nearest, |ours: Vec<_>, theirs| {

@@ -18,11 +18,11 @@ use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 use crate::bandwidth::Bandwidths;
 use crate::canonical::{below, path};
 use crate::finding::{Finding, Scope};
-use crate::frames::is_system;
+use crate::frame_classes::is_system;
 use crate::imbalance::{Cause, PhaseImbalance};
-use crate::job::JobTotals;
+use crate::job_totals::JobTotals;
 use crate::label::Label;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
 use crate::queries::Quantity;
@@ -31,7 +31,7 @@ use crate::thresholds::{
     LONG_CALLS_FRACTION, MIN_FREQUENT_CALLS, MIN_FURTHER_SYMPTOM_FRACTION, MIN_LARGE_BYTES,
     MIN_PARTNER_WORK_FRACTION, MIN_TRANSFER_FRACTION,
 };
-use crate::totals::{PhaseNode, PhaseTotals, SyncTotals, Totals, uneven_ns};
+use crate::totals::{CallTotals, PhaseNode, PhaseTotals, Totals, uneven_ns};
 
 /// Calls that wait for processes outside the job (MPI-4.1, 11.8 and 11.9).
 const AWAITS_OTHER_JOBS: [&str; 6] = [
@@ -63,72 +63,74 @@ struct Lost {
 }
 
 /// Returns the fraction of a call's time that moving its data takes, 0 to 1.
-pub fn transfer_part(call: &SyncTotals, bandwidths: &Bandwidths) -> f64 {
+pub fn transfer_part(call: &CallTotals, bandwidths: &Bandwidths) -> f64 {
     let time_ns = call.time.sum as f64;
     if time_ns <= 0.0 {
         return 0.0;
     }
-    let told = |(label, _): &(&Label, &u64)| label.is_a(Label::DataTransfer);
-    let told_ns: u64 = call.by_label.iter().filter(told).map(|(_, ns)| ns).sum();
+    let labelled = |(label, _): &(&Label, &u64)| label.is_a(Label::DataTransfer);
+    let labelled_ns: u64 = call.by_label.iter().filter(labelled).map(|(_, ns)| ns).sum();
     let moved_ns = bandwidths.least_ns(call.calls, call.moved);
-    (moved_ns.max(told_ns as f64) / time_ns).min(1.0)
+    (moved_ns.max(labelled_ns as f64) / time_ns).min(1.0)
 }
 
 /// Returns the time outside work that even work would leave, in nanoseconds.
-pub fn rest_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, ranks: u32) -> f64 {
+pub fn residual_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, ranks: u32) -> f64 {
     let working_ns = phase.work.mean(ranks) + phase.run_delay.mean(ranks);
     (phase.duration.mean(ranks) - working_ns - imbalance.work_ns).max(0.0)
 }
 
-/// As [`rest_ns`], for ranks that share cores. If cores executed nothing but work, the part of the
-/// work that needs a core would last longer by the number of threads per core; the calls are not
-/// charged for that time.
-fn rest_on_cores_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, job: &JobTotals) -> f64 {
+/// As [`residual_ns`], for ranks that share cores. If cores executed nothing but work, the part of
+/// the work that needs a core would last longer by the number of threads per core; the calls are
+/// not charged for that time.
+fn residual_on_cores_ns(phase: &PhaseTotals, imbalance: &PhaseImbalance, job: &JobTotals) -> f64 {
     let ranks = job.ranks.len();
     let off_core_ns = phase.off_core.mean(ranks);
     let shared_ns = off_core_ns + (phase.work.mean(ranks) - off_core_ns) * job.crowding();
-    let rest_ns = phase.duration.mean(ranks) - shared_ns - imbalance.work_ns;
-    rest_ns.clamp(0.0, self::rest_ns(phase, imbalance, ranks))
+    let residual_ns = phase.duration.mean(ranks) - shared_ns - imbalance.work_ns;
+    residual_ns.clamp(0.0, self::residual_ns(phase, imbalance, ranks))
 }
 
 /// Returns the budget of a phase's calls: the time in calls that even work would leave, in
 /// nanoseconds.
 pub fn left_ns(totals: &Totals, Scope { phase, imbalance, ranks, .. }: &Scope<'_>) -> f64 {
     match totals.job.lacks_cores() {
-        false => rest_ns(phase, imbalance, *ranks),
-        true => rest_on_cores_ns(phase, imbalance, &totals.job),
+        false => residual_ns(phase, imbalance, *ranks),
+        true => residual_on_cores_ns(phase, imbalance, &totals.job),
     }
 }
 
 /// Returns the communication losses of a phase.
 ///
-/// `rest_ns` is the budget: the maximum loss of all its calls together, in nanoseconds.
+/// `residual_ns` is the budget: the maximum loss of all its calls together, in nanoseconds.
 pub fn communication(
     totals: &Totals,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     scope: &Scope<'_>,
-    rest_ns: f64,
+    residual_ns: f64,
 ) -> Vec<Finding> {
     let phase = scope.phase;
     // Keyed by kind and source code of the cause: calls may reach the same code on several call
     // paths.
     let mut lost: BTreeMap<_, Lost> = BTreeMap::new();
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
-    for (call, ns) in shares(scope, rest_ns) {
+    for (call, ns) in shares(scope, residual_ns) {
         let Some(time) = phase.wait(call).filter(|_| ns > 0.0) else { continue };
-        let Some(reason) = reason(totals, meanings, (phase, call, time), ns) else { continue };
+        let Some(reason) = reason(totals, context_classes, (phase, call, time), ns) else {
+            continue;
+        };
         let lost = lost.entry((reason.kind, reason.cause.map(frame))).or_default();
         lost.ns += ns;
         *lost.causes.entry(reason.cause).or_default() += ns;
         lost.calls.push((call, ns));
     }
     lost.into_iter()
-        .filter_map(|((kind, _), lost)| finding(totals, meanings, scope, kind, lost))
+        .filter_map(|((kind, _), lost)| finding(totals, context_classes, scope, kind, lost))
         .collect()
 }
 
-/// Divides the budget `rest_ns` among the calls of a phase.
-fn shares(scope: &Scope<'_>, rest_ns: f64) -> Vec<(NodeId, f64)> {
+/// Divides the budget `residual_ns` among the calls of a phase.
+fn shares(scope: &Scope<'_>, residual_ns: f64) -> Vec<(NodeId, f64)> {
     let Scope { phase, imbalance, ranks, .. } = *scope;
     // Per call: context, even and uneven part of its time, and the maximum charge for the uneven
     // part. Without any waiting in a call, the run is shorter by at most the longest wait in it
@@ -142,8 +144,8 @@ fn shares(scope: &Scope<'_>, rest_ns: f64) -> Vec<(NodeId, f64)> {
     let even_ns: f64 = calls.iter().map(|(_, even_ns, ..)| even_ns).sum();
     let uneven_ns: f64 = calls.iter().map(|(_, _, uneven_ns, _)| uneven_ns).sum();
     let part = |ns: f64, of: f64| if of > 0.0 { ns / of } else { 0.0 };
-    let of_even = part(rest_ns, even_ns).min(1.0);
-    let left_ns = (rest_ns - even_ns).max(0.0);
+    let of_even = part(residual_ns, even_ns).min(1.0);
+    let left_ns = (residual_ns - even_ns).max(0.0);
     let of_uneven = part(left_ns, uneven_ns);
     let share = |(call, even, uneven, most): (NodeId, f64, f64, f64)| {
         (call, of_even * even + (of_uneven * uneven).min(most))
@@ -154,13 +156,13 @@ fn shares(scope: &Scope<'_>, rest_ns: f64) -> Vec<(NodeId, f64)> {
 /// Returns the reason for a call's loss of `ns` nanoseconds; `None` if it cannot be determined.
 fn reason(
     totals: &Totals,
-    meanings: &[Meaning],
-    (phase, call, time): (&PhaseTotals, NodeId, &SyncTotals),
+    context_classes: &[ContextClass],
+    (phase, call, time): (&PhaseTotals, NodeId, &CallTotals),
     ns: f64,
 ) -> Option<Reason> {
     let contexts = &totals.tree.contexts;
-    let meaning = meanings[call as usize];
-    if meaning.between {
+    let context_class = context_classes[call as usize];
+    if context_class.is_poll_gap {
         return Some(frequent(totals, call));
     }
     let is_ending = phase.ends_in == Some(call);
@@ -176,13 +178,13 @@ fn reason(
         && between_ns(phase, time) < LONG_CALL_NS as f64
         && (is_ending || (time.long_ns as f64) < LONG_CALLS_FRACTION * time.time.sum as f64);
     let of_function = |kind| Some(Reason { kind, cause: function_around(contexts, call) });
-    if meaning.label.is_a(Label::Io) {
+    if context_class.label.is_a(Label::Io) {
         return match is_short && time.bytes < MIN_LARGE_BYTES * time.calls {
             true => Some(frequent(totals, call)),
             false => of_function(LossKind::LargeIo),
         };
     }
-    if meaning.polling || is_short {
+    if context_class.polling || is_short {
         // A wait without counted calls (one that a user's rule defines and no wrapper counts) is
         // not frequent.
         return (time.calls > 0).then(|| frequent(totals, call));
@@ -203,7 +205,7 @@ fn reason(
 /// Returns the mean time from one call to the next on a rank, the call included, in nanoseconds.
 /// PPoPP20 classifies all short calls as frequent, however rare; a rare short call with a notable
 /// cost has waited.
-fn between_ns(phase: &PhaseTotals, time: &SyncTotals) -> f64 {
+fn between_ns(phase: &PhaseTotals, time: &CallTotals) -> f64 {
     let of_ranks = f64::from(time.time.ranks) / f64::from(phase.duration.ranks.max(1));
     phase.duration.sum as f64 * of_ranks / time.calls.max(1) as f64
 }
@@ -225,15 +227,19 @@ pub fn frequent(totals: &Totals, call: NodeId) -> Reason {
 
 fn finding(
     totals: &Totals,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     scope: &Scope<'_>,
     kind: LossKind,
     mut lost: Lost,
 ) -> Option<Finding> {
     // Time that a loop spends between its calls is part of the loss but no symptom of its own.
-    let between_ns: f64 =
-        lost.calls.iter().filter(|(call, _)| meanings[*call as usize].between).map(|it| it.1).sum();
-    lost.calls.retain(|(call, _)| !meanings[*call as usize].between);
+    let between_ns: f64 = lost
+        .calls
+        .iter()
+        .filter(|(call, _)| context_classes[*call as usize].is_poll_gap)
+        .map(|it| it.1)
+        .sum();
+    lost.calls.retain(|(call, _)| !context_classes[*call as usize].is_poll_gap);
     let called_ns = lost.ns - between_ns;
     lost.calls.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let (symptom, _) = *lost.calls.first()?;
@@ -262,7 +268,7 @@ fn finding(
 
 /// Merges the losses of frequent calls from the same source code in different phases into one loss,
 /// assigned to the phase with the largest cost.
-pub fn joined(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
+pub fn merge_by_source(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     let contexts = &totals.tree.contexts;
     let source = |finding: &Finding| {
         let cause =

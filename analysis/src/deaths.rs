@@ -79,7 +79,7 @@ impl Lives {
 
     /// Returns the first death for the summary; `None` if no rank lived notably longer
     /// (`MIN_OUTLIVED_NS`).
-    pub fn told(&self) -> Option<FirstDeath> {
+    pub fn first_death(&self) -> Option<FirstDeath> {
         let first = self.first()?;
         let lag_ns = if self.died == Some(first) { 0 } else { MAX_LAG_NS };
         let outlived_ns = self.longest_ns.saturating_sub(first.at_ns);
@@ -104,18 +104,21 @@ mod tests {
         lives
     }
 
-    fn told(each: &[(u32, u64, End)]) -> Option<(u32, u64)> {
-        let told = lives(each).told();
-        told.map(|death| (death.rank, death.at_ns * 10 / SECOND_NS))
+    fn first_death(each: &[(u32, u64, End)]) -> Option<(u32, u64)> {
+        let first_death = lives(each).first_death();
+        first_death.map(|death| (death.rank, death.at_ns * 10 / SECOND_NS))
     }
 
     #[test]
     fn the_first_death_ends_the_run() {
         use End::{Death, Run, Unknown};
-        assert_eq!(told(&[(0, 200, Run), (3, 124, Death), (4, 150, Death)]), Some((3, 124)));
-        assert_eq!(told(&[(0, 200, Run), (4, 200, Run)]), None);
+        assert_eq!(first_death(&[(0, 200, Run), (3, 124, Death), (4, 150, Death)]), Some((3, 124)));
+        assert_eq!(first_death(&[(0, 200, Run), (4, 200, Run)]), None);
         // The collector of ranks 4 and 5 died.
-        assert_eq!(told(&[(0, 200, Run), (4, 124, Unknown), (5, 125, Unknown)]), Some((4, 124)));
+        assert_eq!(
+            first_death(&[(0, 200, Run), (4, 124, Unknown), (5, 125, Unknown)]),
+            Some((4, 124))
+        );
     }
 
     #[test]
@@ -123,16 +126,19 @@ mod tests {
         use End::{Death, Unknown};
         // All ranks were killed at once.
         let all = [(0, 195, Unknown), (4, 203, Unknown)];
-        assert_eq!(told(&all), None);
+        assert_eq!(first_death(&all), None);
         assert_eq!(lives(&all).first().map(|last| last.rank), Some(0));
         // Rank 5 was killed first; the spool of ranks 0 to 3 ends a moment earlier.
-        assert_eq!(told(&[(0, 195, Unknown), (5, 200, Death), (6, 230, Death)]), Some((5, 200)));
-        assert_eq!(told(&[(0, 150, Unknown), (5, 200, Death)]), Some((0, 150)));
+        assert_eq!(
+            first_death(&[(0, 195, Unknown), (5, 200, Death), (6, 230, Death)]),
+            Some((5, 200))
+        );
+        assert_eq!(first_death(&[(0, 150, Unknown), (5, 200, Death)]), Some((0, 150)));
     }
 
     #[test]
     fn others_that_hardly_live_longer_are_not_worth_a_word() {
-        assert_eq!(told(&[(0, 200, End::Death), (1, 201, End::Death)]), None);
-        assert_eq!(told(&[(0, 200, End::Death), (1, 202, End::Death)]), Some((0, 200)));
+        assert_eq!(first_death(&[(0, 200, End::Death), (1, 201, End::Death)]), None);
+        assert_eq!(first_death(&[(0, 200, End::Death), (1, 202, End::Death)]), Some((0, 200)));
     }
 }

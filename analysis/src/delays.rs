@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub type Waits = BTreeMap<(u32, u32), f64>;
 
 /// Propagation stops when the waiting still in motion is below this fraction of all waiting.
-const LEAST_PART: f64 = 0.001;
+const MIN_FRACTION: f64 = 0.001;
 
 /// Maximum number of propagation steps, per rank.
 const STEPS_PER_RANK: usize = 8;
@@ -42,7 +42,7 @@ pub fn origins(demand: &Waits, all: &Waits) -> BTreeMap<u32, f64> {
     // The longest chain without repetition contains all ranks; propagation among neighbours needs
     // more steps.
     for _ in 0..=STEPS_PER_RANK * of.len() {
-        if moving.values().sum::<f64>() <= LEAST_PART * whole_ns {
+        if moving.values().sum::<f64>() <= MIN_FRACTION * whole_ns {
             break;
         }
         let mut arrived: BTreeMap<u32, f64> = BTreeMap::new();

@@ -15,17 +15,17 @@ use crate::canonical::CanonicalTree;
 use crate::clocks::{Lowest, Reference, lower, lowest};
 use crate::clusters::{self, Finished};
 use crate::communicator::{Alone, Communicator, CommunicatorError, broadcast, reduce};
-use crate::conclude::{Conclusion, summary};
+use crate::conclusion::{Conclusion, summary};
+use crate::context_order::ordered;
 use crate::groups;
 use crate::input::{JobInfo, RankInput};
 use crate::mpmd::{self, Members};
-use crate::order::ordered;
 use crate::pairs;
 use crate::per_rank::{self, Sheet, Table};
 use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
 use crate::rules::Rules;
-use crate::series;
+use crate::sampled_phases;
 use crate::slow_places;
 use crate::summary::Summary;
 use crate::timeline;
@@ -92,7 +92,7 @@ pub fn diagnose_into(
     let (mut agreed, lowest, by_samples) = agree(comm, &local, &job.rules)?;
     let mut noted = None;
     if by_samples && agreed.ranks > 0 {
-        noted = series::resolve(comm, &mut local, &lowest)?;
+        noted = sampled_phases::resolve(comm, &mut local, &lowest)?;
         (agreed, ..) = agree(comm, &local, &job.rules)?;
         agreed.by_samples = true;
     }
@@ -121,11 +121,11 @@ pub fn diagnose_into(
     let slow_places = slow_places::find(comm, &ranks, inquiry)?;
     slow_places::even_out(&mut ranks, &slow_places);
     let divergences = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::divergences));
-    let answers = told_to_0(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
+    let answers = root_only(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
     let members = conclusion.as_mut().zip(answers).map(|(it, answers)| it.form_groups(answers));
     let sheet = table.is_some().then(|| conclusion.as_ref().and_then(Conclusion::sheet)).flatten();
-    let told = to_all(&failure).map(|()| {
-        conclusion.as_ref().map(|conclusion| Told {
+    let root_values = to_all(&failure).map(|()| {
+        conclusion.as_ref().map(|conclusion| RootBroadcast {
             contexts: conclusion.contexts(),
             clusters: conclusion.clusters(),
             comparison: conclusion.comparison(),
@@ -133,20 +133,21 @@ pub fn diagnose_into(
             members: members.unwrap_or_default(),
         })
     });
-    let Told { mut contexts, clusters, comparison, columns, members } = broadcast(comm, told)?;
+    let RootBroadcast { mut contexts, clusters, comparison, columns, members } =
+        broadcast(comm, root_values)?;
     let groups = mpmd::add_up(comm, &ranks, &agreed, &mut contexts, &members);
-    let groups = told_to_0(comm, &mut failure, groups)?;
+    let groups = root_only(comm, &mut failure, groups)?;
     let even = slow_places::add_up(comm, &ranks, &agreed, &mut contexts, &slow_places);
-    let even = told_to_0(comm, &mut failure, even)?.map(|even| (slow_places, even));
+    let even = root_only(comm, &mut failure, even)?.map(|even| (slow_places, even));
     if let Some((conclusion, groups)) = conclusion.as_mut().zip(groups) {
         conclusion.find_losses(groups, even);
     }
     let wanted = to_all(&failure)
         .map(|()| conclusion.as_mut().map(|conclusion| conclusion.pairs_wanted(&clusters)));
-    let sums = told_to_0(comm, &mut failure, pairs::collect(comm, &ranks, wanted))?;
+    let sums = root_only(comm, &mut failure, pairs::collect(comm, &ranks, wanted))?;
     let begins = conclusion.as_mut().zip(sums).map(|(it, sums)| it.follow_pairs(sums));
     let begins = to_all(&failure).map(|()| begins);
-    let work = told_to_0(comm, &mut failure, pairs::ask_for_work(comm, &ranks, begins))?;
+    let work = root_only(comm, &mut failure, pairs::ask_for_work(comm, &ranks, begins))?;
     if let Some((conclusion, work)) = conclusion.as_mut().zip(work) {
         conclusion.name_origins(work);
     }
@@ -154,10 +155,10 @@ pub fn diagnose_into(
     let answers = ask(comm, &ranks, queries);
     let plan = to_all(&failure).map(|()| conclusion.as_ref().map(|it| it.plan(table.is_some())));
     let over_time = timeline::add_up(comm, &ranks, &mut contexts, plan);
-    let over_time = told_to_0(comm, &mut failure, over_time)?;
+    let over_time = root_only(comm, &mut failure, over_time)?;
     let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
     let biclusters = biclusters::find(comm, &local, &mut contexts, &comparison);
-    let mut untold = None;
+    let mut rows_error = None;
     if let Some(columns) = columns {
         // All processes wait for process 0's requests for rows, even if an earlier step failed.
         let all_ok = answers.is_ok() && clusters.is_ok() && biclusters.is_ok();
@@ -165,7 +166,7 @@ pub fn diagnose_into(
             (Some(sheet), Some(table)) if all_ok => Some((sheet, &mut **table)),
             _ => None,
         };
-        untold = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
+        rows_error = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
     }
     let answers = answers?.zip(clusters?);
     let biclusters = biclusters?;
@@ -181,7 +182,7 @@ pub fn diagnose_into(
     });
     if let Some(summary) = &mut summary {
         summary.notes.extend(noted);
-        summary.notes.extend(untold.map(|reason| per_rank::note(&reason)));
+        summary.notes.extend(rows_error.map(|reason| per_rank::note(&reason)));
         summary.notes.extend(untimed.map(|reason| timeline_file::note(&reason)));
     }
     Ok(summary)
@@ -196,7 +197,7 @@ fn attach(timeline: &Timeline, table: &mut dyn Table) -> Result<(), Error> {
 
 /// Returns the ranks' answers and, on process 0, turns an error into `failure` so that process 0
 /// goes on: the other processes do not know of an error of process 0 until its next broadcast.
-fn told_to_0<T>(
+fn root_only<T>(
     comm: &dyn Communicator,
     failure: &mut Option<CommunicatorError>,
     answers: Result<Option<T>, CommunicatorError>,
@@ -212,7 +213,7 @@ fn told_to_0<T>(
 
 /// Data that process 0 broadcasts once it has the totals.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct RootBroadcast {
     contexts: CanonicalTree,
     clusters: Finished,
     /// Input of the search for contexts and ranks that vary together.

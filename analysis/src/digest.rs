@@ -115,7 +115,7 @@ pub fn digest(
         match Part::open(index, &paths[index], team) {
             Ok((mut part, said)) => {
                 job = job.combine(said);
-                if parts.len() >= MOST_OPEN {
+                if parts.len() >= MAX_OPEN {
                     part.close();
                 }
                 parts.push(part);
@@ -149,7 +149,7 @@ pub fn digest(
     });
     let conclude = |(job, told): (SpooledJob, Option<Option<FirstDeath>>)| {
         let mut info = job.conclude()?;
-        info.death = death.and_then(|_| told.flatten().or_else(|| lives.told()));
+        info.death = death.and_then(|_| told.flatten().or_else(|| lives.first_death()));
         Ok(info)
     };
     let info = broadcast(comm, all.map(|all| all.map(conclude)))?;
@@ -171,7 +171,7 @@ pub fn digest(
 
 /// Maximum number of spools that a process keeps open between reading lifetimes and reading
 /// records.
-const MOST_OPEN: usize = 32;
+const MAX_OPEN: usize = 32;
 
 /// Position of a process among the processes that read one spool together.
 #[derive(Clone, Copy)]

@@ -98,7 +98,7 @@ mod tests {
     use plimsoll_trees::Members;
 
     use super::*;
-    use crate::subject::Contexts;
+    use crate::synthetic_run::Contexts;
 
     fn cluster(count: u64, duration_ns: u64, contexts: &[(NodeId, u64)]) -> LoopCluster {
         LoopCluster {

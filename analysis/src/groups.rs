@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::{Step, find, path};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::finding::Finding;
-use crate::frames::is_part;
+use crate::frame_classes::is_part;
 use crate::imbalance::Cause;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::owners::Owners;
@@ -35,7 +35,7 @@ use crate::totals::{PhaseTotals, Totals};
 
 /// Maximum number of distinguishing contexts of a phase; the contexts with the longest total time
 /// are kept.
-const MOST_CONTEXTS: usize = u64::BITS as usize;
+const MAX_CONTEXTS: usize = u64::BITS as usize;
 
 /// Contexts of a phase that only some ranks have, at most 64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ fn diverging(totals: &Totals, owners: &Owners, phase: &PhaseTotals) -> Vec<NodeI
         }
     }
     found.sort_by_key(|(sum, node)| (std::cmp::Reverse(*sum), *node));
-    found.truncate(MOST_CONTEXTS);
+    found.truncate(MAX_CONTEXTS);
     found.into_iter().map(|(_, node)| node).collect()
 }
 

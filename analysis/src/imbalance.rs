@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
-use crate::divisions::{Divided, Excess};
-use crate::frames::is_loop;
+use crate::frame_classes::is_loop;
 use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
+use crate::subgroup_intervals::{Excess, SubgroupLoss};
 use crate::thresholds::{
     EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_INNER_FRACTION, MIN_PERIODS_PER_INSTANCE,
     MIN_SHARED_FRACTION, SUBGROUP_FACTOR,
@@ -41,8 +41,9 @@ pub struct PhaseImbalance {
     /// `symptom_ns`, and at most the uneven work, because wait time is also uneven where ranks wait
     /// for a core instead of for each other.
     pub ending_ns: f64,
-    /// Context in which most of the loss between subgroup synchronisations ([`crate::divisions`])
-    /// shows, and the loss there, in nanoseconds. `None` without such a loss.
+    /// Context in which most of the loss between subgroup synchronisations
+    /// ([`crate::subgroup_intervals`]) shows, and the loss there, in nanoseconds. `None` without
+    /// such a loss.
     pub in_parts: Option<(NodeId, f64)>,
     /// Imbalance (imb_cause) of each context that is responsible for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
@@ -53,8 +54,8 @@ pub struct PhaseImbalance {
 pub fn imbalances(sums: &PhaseSums, ranks: u32, period_ns: u64) -> BTreeMap<u64, PhaseImbalance> {
     let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
         let whole = PhaseImbalance::new((*index, phase), &sums.instances, ranks, period_ns);
-        let divided = sums.divisions.of_phase(*index, ranks);
-        (*index, whole.divided(&divided, phase.ends_in, ranks))
+        let subgroup_loss = sums.subgroup_intervals.of_phase(*index, ranks);
+        (*index, whole.with_subgroups(&subgroup_loss, phase.ends_in, ranks))
     };
     sums.phases.iter().map(of_phase).collect()
 }
@@ -97,28 +98,34 @@ impl PhaseImbalance {
         Self { symptom_ns, work_ns, even_ns, ending_ns, in_parts: None, nodes }
     }
 
-    /// Sets `in_parts`. If the losses of the divisions exceed the uneven work of whole instances by
-    /// more than [`SUBGROUP_FACTOR`], also replaces `work_ns`, `ending_ns` and `nodes` by those of
-    /// the divisions: then a different rank of each subgroup is slow each time, and the subgroup
-    /// waits for it.
-    fn divided(self, divided: &Divided, ends_in: Option<NodeId>, ranks: u32) -> Self {
+    /// Sets `in_parts`. If the losses of the subgroup intervals exceed the uneven work of whole
+    /// instances by more than [`SUBGROUP_FACTOR`], also replaces `work_ns`, `ending_ns` and `nodes`
+    /// by those of the subgroup intervals: then a different rank of each subgroup is slow each
+    /// time, and the subgroup waits for it.
+    fn with_subgroups(
+        self,
+        subgroup_loss: &SubgroupLoss,
+        ends_in: Option<NodeId>,
+        ranks: u32,
+    ) -> Self {
         let per_rank = 1.0 / f64::from(ranks);
-        let work_ns = divided.lost() as f64 * per_rank;
-        let before = divided.lost.iter().filter(|(node, _)| Some(**node) != ends_in);
+        let work_ns = subgroup_loss.lost() as f64 * per_rank;
+        let before = subgroup_loss.lost.iter().filter(|(node, _)| Some(**node) != ends_in);
         let most = before.max_by_key(|(node, lost)| (**lost, std::cmp::Reverse(**node)));
         let in_parts = most.map(|(node, lost)| (*node, *lost as f64 * per_rank));
         if work_ns <= SUBGROUP_FACTOR * self.work_ns || in_parts.is_none() {
             return Self { in_parts, ..self };
         }
         let nodes = self.nodes.iter().map(|(node, whole)| {
-            let uneven = divided.nodes.get(node).copied().unwrap_or_default();
+            let uneven = subgroup_loss.nodes.get(node).copied().unwrap_or_default();
             let imbalance = NodeImbalance {
-                inclusive_ns: uneven.inclusive.or_total(per_rank, whole.inclusive_ns),
-                own_ns: uneven.own.or_total(per_rank, whole.own_ns),
+                inclusive_ns: uneven.inclusive.certain_or_total(per_rank, whole.inclusive_ns),
+                own_ns: uneven.own.certain_or_total(per_rank, whole.own_ns),
             };
             (*node, imbalance)
         });
-        let ending = ends_in.and_then(|node| divided.lost.get(&node)).copied().unwrap_or_default();
+        let ending =
+            ends_in.and_then(|node| subgroup_loss.lost.get(&node)).copied().unwrap_or_default();
         Self {
             work_ns,
             ending_ns: ending as f64 * per_rank,
@@ -149,7 +156,7 @@ impl PhaseImbalance {
     ) -> Vec<Cause> {
         let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for node in self.nodes.keys().filter(|node| !shared.contains(node)) {
-            inner.entry(owners.outer[*node as usize]).or_default().push(*node);
+            inner.entry(owners.next_owner[*node as usize]).or_default().push(*node);
         }
         let least_ns = MIN_CAUSE_SHARE * loss_ns;
         let mut walk = Walk { tree, nodes: &self.nodes, inner, least_ns, causes: vec![] };
@@ -257,8 +264,8 @@ fn nodes_of(
         .map(|(node, total)| {
             let (inclusive, own) = sums.get(node).copied().unwrap_or_default();
             let imbalance = NodeImbalance {
-                inclusive_ns: inclusive.or_total(scale, total.inclusive_ns),
-                own_ns: own.or_total(scale, total.own_ns),
+                inclusive_ns: inclusive.certain_or_total(scale, total.inclusive_ns),
+                own_ns: own.certain_or_total(scale, total.own_ns),
             };
             (*node, imbalance)
         })

@@ -152,8 +152,8 @@ impl Instances {
     }
 }
 
-/// Calls `take` with a rank's values in each of these instances or divisions. `rows` holds each
-/// with its phase and the call that ends it; `places` holds the canonical node of each of the
+/// Calls `take` with a rank's values in each of these instances or subgroup intervals. `rows` holds
+/// each with its phase and the call that ends it; `places` holds the canonical node of each of the
 /// rank's contexts.
 pub fn each_of_rank<'r>(
     rank: &Rank<'_>,

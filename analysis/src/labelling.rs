@@ -16,9 +16,9 @@ use crate::rules::Rules;
 /// Share of a context's time that a label must hold to become its derived label.
 const DERIVED_PERCENT: u64 = 70;
 
-/// Purpose of a context, determined without its time.
+/// Class of a context: the purpose of its time, determined without that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meaning {
+pub struct ContextClass {
     /// Label of the time spent in the context itself.
     pub label: Label,
     /// Whether the context is an MPI call or lies below one.
@@ -27,23 +27,23 @@ pub struct Meaning {
     pub polling: bool,
     /// Whether the context is unnamed code of a thread runtime; code of the program may lie below
     /// it.
-    pub in_runtime: bool,
+    pub in_thread_runtime: bool,
     /// Whether the context is, or lies below, a function in which other processes take part
     /// according to a user's rule. Such a function is treated like MPI.
-    pub with_others: bool,
+    pub waits_on_peers: bool,
     /// Whether the context is the part of a polling loop between its polls; contexts below are not.
-    pub between: bool,
+    pub is_poll_gap: bool,
 }
 
-impl Meaning {
-    /// Meaning of code outside of all calls.
+impl ContextClass {
+    /// Class of code outside of all calls.
     pub const OUTSIDE: Self = Self {
         label: Label::Computation,
         in_mpi: false,
         polling: false,
-        in_runtime: false,
-        with_others: false,
-        between: false,
+        in_thread_runtime: false,
+        waits_on_peers: false,
+        is_poll_gap: false,
     };
 
     /// Returns whether the context's time is the process's own, so that another process may have to
@@ -54,7 +54,7 @@ impl Meaning {
     }
 
     fn communicates(self) -> bool {
-        self.in_mpi || self.with_others
+        self.in_mpi || self.waits_on_peers
     }
 
     /// Returns whether the context's time is useful in the sense of POP's efficiencies.
@@ -63,29 +63,32 @@ impl Meaning {
     }
 }
 
-/// Returns the meaning of each context of a tree; the user's rules have priority.
-pub fn meanings(tree: &ContextTree, rules: &Rules) -> Vec<Meaning> {
+/// Returns the class of each context of a tree; the user's rules have priority.
+pub fn context_classes(tree: &ContextTree, rules: &Rules) -> Vec<ContextClass> {
     let asked = rules.labels(&tree.frames);
-    let mut meanings: Vec<Meaning> = Vec::with_capacity(tree.nodes.len());
+    let mut context_classes: Vec<ContextClass> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
-        let outer = node.parent.map_or(Meaning::OUTSIDE, |parent| meanings[parent as usize]);
+        let outer =
+            node.parent.map_or(ContextClass::OUTSIDE, |parent| context_classes[parent as usize]);
         let frame = node.frame as usize;
-        meanings.push(meaning(&tree.frames[frame], asked[frame], outer));
+        context_classes.push(context_class(&tree.frames[frame], asked[frame], outer));
     }
-    meanings
+    context_classes
 }
 
-fn meaning(frame: &Frame, asked: Option<Label>, outer: Meaning) -> Meaning {
+fn context_class(frame: &Frame, asked: Option<Label>, outer: ContextClass) -> ContextClass {
     // Polls keep their label, no matter what the library does in them: nothing waits there. Loops
-    // and lines have the meaning of the function that contains them.
+    // and lines have the class of the function that contains them.
     if outer.polling || matches!(frame.kind, FrameKind::Loop | FrameKind::Line) {
         return outer;
     }
-    let meaning = known_meaning(frame, outer);
+    let context_class = known_class(frame, outer);
     match asked {
         // MPI stays MPI, no matter which label a rule gives to its time.
-        Some(label) => Meaning { label, with_others: involves_others(label), ..meaning },
-        None => meaning,
+        Some(label) => {
+            ContextClass { label, waits_on_peers: involves_others(label), ..context_class }
+        }
+        None => context_class,
     }
 }
 
@@ -107,25 +110,25 @@ fn involves_others(label: Label) -> bool {
     }
 }
 
-fn known_meaning(frame: &Frame, outer: Meaning) -> Meaning {
+fn known_class(frame: &Frame, outer: ContextClass) -> ContextClass {
     if !outer.communicates() && known::is_thread_runtime(frame) {
-        return Meaning { label: Label::WaitPartner, in_runtime: true, ..outer };
+        return ContextClass { label: Label::WaitPartner, in_thread_runtime: true, ..outer };
     }
-    let outer = if outer.in_runtime {
-        Meaning { label: Label::Computation, in_runtime: false, ..outer }
+    let outer = if outer.in_thread_runtime {
+        ContextClass { label: Label::Computation, in_thread_runtime: false, ..outer }
     } else {
         outer
     };
     if let Some((class, provider)) = recorded_call(frame).or_else(|| mpi_by_name(frame)) {
         let in_mpi = outer.in_mpi || provider != Provider::Libc;
         let label = from_call_class(class, provider, outer);
-        return Meaning { label, in_mpi, polling: class == CallClass::Polling, ..outer };
+        return ContextClass { label, in_mpi, polling: class == CallClass::Polling, ..outer };
     }
     if frame.kind == FrameKind::Mpi {
-        return Meaning { label: Label::Communication, in_mpi: true, ..outer };
+        return ContextClass { label: Label::Communication, in_mpi: true, ..outer };
     }
     match known::label(&frame.function, outer.communicates()) {
-        Some(label) => Meaning { label, ..outer },
+        Some(label) => ContextClass { label, ..outer },
         // The work of a library inside a call that communicates or waits belongs to that call.
         None => outer,
     }
@@ -148,7 +151,7 @@ fn mpi_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
 
 /// Returns the label of a wrapped call, given its caller. Inside MPI, or a function that a rule
 /// treats like MPI, a call that sleeps or waits for a descriptor waits for another process.
-pub fn from_call_class(class: CallClass, provider: Provider, outer: Meaning) -> Label {
+pub fn from_call_class(class: CallClass, provider: Provider, outer: ContextClass) -> Label {
     let waits = outer.communicates() && provider == Provider::Libc;
     match class {
         CallClass::CollectiveSync => Label::CollectiveSynchronisation,
@@ -171,18 +174,18 @@ pub fn from_call_class(class: CallClass, provider: Provider, outer: Meaning) -> 
 /// initial label.
 pub fn derived(
     tree: &ContextTree,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     own_ns: &[u64],
 ) -> Vec<Option<Option<Label>>> {
     let mut by_label = vec![[0u64; Label::ALL.len()]; tree.nodes.len()];
     let mut derived = vec![None; tree.nodes.len()];
     for index in (0..tree.nodes.len()).rev() {
-        by_label[index][meanings[index].label as usize] += own_ns[index];
+        by_label[index][context_classes[index].label as usize] += own_ns[index];
         let label = dominant(&by_label[index]);
         derived[index] = label;
         if let Some(parent) = tree.nodes[index].parent {
             let time_ns: u64 = by_label[index].iter().sum();
-            by_label[parent as usize][shown(meanings[index], label) as usize] += time_ns;
+            by_label[parent as usize][shown(context_classes[index], label) as usize] += time_ns;
         }
     }
     derived
@@ -212,23 +215,29 @@ pub fn agreed(ours: Option<Option<Label>>, theirs: Option<Option<Label>>) -> Opt
 
 /// Returns the label to show: the derived label, unless it is less specific than the initial one. A
 /// wrapped call keeps its purpose; a function of the program takes the label of its time.
-pub fn shown(meaning: Meaning, derived: Option<Option<Label>>) -> Label {
+pub fn shown(context_class: ContextClass, derived: Option<Option<Label>>) -> Label {
     match derived.flatten() {
-        Some(label) if meaning.polling => label.common(meaning.label).unwrap_or(meaning.label),
-        Some(label) if meaning.label == Label::Computation || label.is_a(meaning.label) => label,
-        _ => meaning.label,
+        Some(label) if context_class.polling => {
+            label.common(context_class.label).unwrap_or(context_class.label)
+        }
+        Some(label)
+            if context_class.label == Label::Computation || label.is_a(context_class.label) =>
+        {
+            label
+        }
+        _ => context_class.label,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::Contexts;
+    use crate::synthetic_run::Contexts;
 
-    fn meaning_of(path: &str, rules: &str) -> Meaning {
+    fn class_of(path: &str, rules: &str) -> ContextClass {
         let mut contexts = Contexts::default();
         let node = contexts.node(path);
-        meanings(&contexts.tree, &Rules::from(rules.to_owned()))[node as usize]
+        context_classes(&contexts.tree, &Rules::from(rules.to_owned()))[node as usize]
     }
 
     #[test]
@@ -265,7 +274,7 @@ mod tests {
             ("main/MPI_Bcast/libgomp.so.1+0x1f780", Label::Communication),
             ("main/libgomp.so.1+0x1f780/MPI_Bcast", Label::Communication),
         ] {
-            assert_eq!(meaning_of(path, "").label, label, "{path}");
+            assert_eq!(class_of(path, "").label, label, "{path}");
         }
     }
 
@@ -300,11 +309,11 @@ mod tests {
             // MPI stays MPI.
             ("main/MPI_Allreduce/reduce_op", Label::Computation, false),
         ] {
-            let meaning = meaning_of(path, rules);
-            assert_eq!((meaning.label, meaning.is_work()), (label, is_work), "{path}");
+            let context_class = class_of(path, rules);
+            assert_eq!((context_class.label, context_class.is_work()), (label, is_work), "{path}");
         }
-        assert!(meaning_of("main/MPI_Test", rules).polling);
-        assert!(meaning_of("main/MPI_Allreduce/reduce_op", rules).in_mpi);
+        assert!(class_of("main/MPI_Test", rules).polling);
+        assert!(class_of("main/MPI_Allreduce/reduce_op", rules).in_mpi);
     }
 
     #[test]
@@ -316,8 +325,9 @@ mod tests {
         contexts.tree.nodes[node as usize].frame = contexts.tree.frames.len() as u32 - 1;
         for kind in [FrameKind::Loop, FrameKind::Line] {
             contexts.tree.frames.last_mut().unwrap().kind = kind;
-            let meanings = meanings(&contexts.tree, &Rules::from("do_wait = io".to_owned()));
-            assert_eq!(meanings[node as usize].label, Label::Io);
+            let context_classes =
+                context_classes(&contexts.tree, &Rules::from("do_wait = io".to_owned()));
+            assert_eq!(context_classes[node as usize].label, Label::Io);
         }
     }
 
@@ -331,9 +341,9 @@ mod tests {
         let copy = contexts.node("main/exchange/MPI_Barrier/memcpy") as usize;
         let mut own = vec![0; contexts.tree.nodes.len()];
         (own[exchange], own[send], own[progress], own[barrier], own[copy]) = (10, 25, 75, 1, 9);
-        let meanings = meanings(&contexts.tree, &Rules::default());
-        let derived = derived(&contexts.tree, &meanings, &own);
-        let shown = |node: usize| shown(meanings[node], derived[node]);
+        let context_classes = context_classes(&contexts.tree, &Rules::default());
+        let derived = derived(&contexts.tree, &context_classes, &own);
+        let shown = |node: usize| shown(context_classes[node], derived[node]);
         assert_eq!(shown(send), Label::WaitPartner);
         assert_eq!(shown(exchange), Label::WaitPartner, "all 100 of 120 in MPI_Send");
         assert_eq!(shown(barrier), Label::CollectiveSynchronisation);
@@ -343,8 +353,8 @@ mod tests {
             let mut own = vec![0; contexts.tree.nodes.len()];
             (own[exchange], own[progress]) = (alone, sent);
             super::shown(
-                meanings[exchange],
-                super::derived(&contexts.tree, &meanings, &own)[exchange],
+                context_classes[exchange],
+                super::derived(&contexts.tree, &context_classes, &own)[exchange],
             )
         };
         assert_eq!(shown_of(84, 36), Label::WaitPartner);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, path};
-use crate::communication::{communication, joined, left_ns, rest_ns};
+use crate::communication::{communication, left_ns, merge_by_source, residual_ns};
 use crate::finding::{Finding, Scope, cause_time, half_query};
 use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::mpmd::{self, Groups};
 use crate::owners::Owners;
@@ -63,7 +63,7 @@ pub fn losses(
     imbalances: &BTreeMap<u64, PhaseImbalance>,
     slow_places: Option<&SlowPlaces>,
     groups: &Groups,
-    (meanings, owners): (&[Meaning], &Owners),
+    (context_classes, owners): (&[ContextClass], &Owners),
 ) -> Vec<Finding> {
     // A run without duration has no fractions.
     if totals.job.elapsed_ns == 0 {
@@ -87,20 +87,22 @@ pub fn losses(
         let left_ns = (left_ns(totals, &whole) - delay_ns).max(0.0);
         match groups.get(index) {
             Some(groups) => {
-                all.extend(mpmd::communication(totals, meanings, (&whole, groups), left_ns))
+                all.extend(mpmd::communication(totals, context_classes, (&whole, groups), left_ns))
             }
-            None if ranks > 1 => all.extend(communication(totals, meanings, &whole, left_ns)),
+            None if ranks > 1 => {
+                all.extend(communication(totals, context_classes, &whole, left_ns))
+            }
             None => {}
         }
-        all.extend(files(totals, meanings, (*index, phase)));
+        all.extend(files(totals, context_classes, (*index, phase)));
     }
-    all.extend(locks(totals, meanings, owners));
-    let mut findings = with_first_instances(joined(all, totals), totals);
+    all.extend(locks(totals, context_classes, owners));
+    let mut findings = with_first_instances(merge_by_source(all, totals), totals);
     let crowded = totals.job.crowding() > 1.0;
     // The time of a poll, and of a transfer of many bytes, does not depend on whether a partner has
     // a core.
     let waits_for_none = |finding: &Finding| match finding.kind {
-        LossKind::FrequentCommunication => meanings[finding.symptom as usize].polling,
+        LossKind::FrequentCommunication => context_classes[finding.symptom as usize].polling,
         kind => kind == LossKind::LargeMessage,
     };
     findings.retain(|finding| match finding.kind {
@@ -192,7 +194,7 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     let causes_of =
         |loss_ns: f64| imbalance.causes((&totals.tree.contexts, owners), &shared, loss_ns);
     let least_ns = MIN_SEVERITY * totals.job.elapsed_ns as f64;
-    if imbalance.work_ns < MIN_FRACTION_OF_RESIDUAL * rest_ns(phase, imbalance, ranks) {
+    if imbalance.work_ns < MIN_FRACTION_OF_RESIDUAL * residual_ns(phase, imbalance, ranks) {
         return Vec::new();
     }
     let finding = |ns: f64, symptom: NodeId, alone: bool| {

@@ -23,7 +23,7 @@ use crate::communicator::{Communicator, CommunicatorError, reduce};
 use crate::finding::{Finding, Scope, cause_time};
 use crate::groups::{self, Alike};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::losses::uneven_work;
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
@@ -136,7 +136,7 @@ fn groups_of(mut sums: Sums, members: &Members, period_ns: u64) -> Groups {
 /// together, in nanoseconds. One loss in several groups is reported once.
 pub fn communication(
     totals: &Totals,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     (whole, groups): (&Scope<'_>, &[Group]),
     left_ns: f64,
 ) -> Vec<Finding> {
@@ -149,7 +149,7 @@ pub fn communication(
         let imbalance = PhaseImbalance { even_ns, ..group.imbalance.clone() };
         let scope = Scope { imbalance: &imbalance, ..group.scope(whole.index, place) };
         let left_ns = (left_ns - idle_ns).max(0.0);
-        for finding in communication::communication(totals, meanings, &scope, left_ns) {
+        for finding in communication::communication(totals, context_classes, &scope, left_ns) {
             let place = finding.causes.first().map_or(finding.symptom, |cause| cause.node);
             match merged.get_mut(&(finding.kind, frame(place))) {
                 Some(known) => *known = of_both(known.clone(), finding),

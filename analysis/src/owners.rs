@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, NodeId};
 
-use crate::frames::{is_loop, is_of_language, is_part, is_system};
+use crate::frame_classes::{is_loop, is_of_language, is_part, is_system};
 use crate::label::Label;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 
 /// Context to which the work of each context is assigned.
 ///
@@ -18,9 +18,9 @@ use crate::labelling::Meaning;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     /// Responsible context of each context; `None` if the context does no work.
-    pub of: Vec<Option<NodeId>>,
+    pub owner_of: Vec<Option<NodeId>>,
     /// Next responsible context outwards, for each responsible context.
-    pub outer: Vec<Option<NodeId>>,
+    pub next_owner: Vec<Option<NodeId>>,
     /// Outermost surrounding context outside of work (the call), for each context outside of work.
     pub wait: Vec<Option<NodeId>>,
     /// Surrounding call that is work on files or waits for a lock, for each context inside of one.
@@ -29,9 +29,13 @@ pub struct Owners {
 
 impl Owners {
     /// Assigns the work in a tree to its contexts.
-    pub fn new(tree: &ContextTree, meanings: &[Meaning]) -> Self {
-        let mut owners =
-            Self { of: Vec::new(), outer: Vec::new(), wait: Vec::new(), resource: Vec::new() };
+    pub fn new(tree: &ContextTree, context_classes: &[ContextClass]) -> Self {
+        let mut owners = Self {
+            owner_of: Vec::new(),
+            next_owner: Vec::new(),
+            wait: Vec::new(),
+            resource: Vec::new(),
+        };
         // Innermost responsible context at or around each context: work may lie within waiting if a
         // user's rule says so.
         let mut answering: Vec<Option<NodeId>> = Vec::new();
@@ -54,8 +58,9 @@ impl Owners {
         for (node, id) in tree.nodes.iter().zip(0..) {
             let outer = node.parent.and_then(|parent| answering[parent as usize]);
             let frame = &tree.frames[node.frame as usize];
-            let serves =
-                frame.call.is_some() || meanings[id as usize].in_runtime || is_system(frame);
+            let serves = frame.call.is_some()
+                || context_classes[id as usize].in_thread_runtime
+                || is_system(frame);
             // The outermost function and its outermost loop hold all work.
             let outermost = |outer: NodeId| match tree.nodes[outer as usize].parent {
                 None => true,
@@ -73,20 +78,21 @@ impl Owners {
             };
             by_user.push(is_user);
             let own = is_user && frame.kind != FrameKind::Line;
-            let of = match (meanings[id as usize].is_work(), own) {
+            let of = match (context_classes[id as usize].is_work(), own) {
                 (false, _) => None,
                 (true, true) => Some(id),
                 (true, false) => outer,
             };
             answering.push(of.or(outer));
-            owners.of.push(of);
-            owners.outer.push(outer);
-            let around = node.parent.filter(|parent| !meanings[*parent as usize].between);
+            owners.owner_of.push(of);
+            owners.next_owner.push(outer);
+            let around =
+                node.parent.filter(|parent| !context_classes[*parent as usize].is_poll_gap);
             let around = around.and_then(|parent| owners.wait[parent as usize]);
-            let waits = !meanings[id as usize].is_work();
+            let waits = !context_classes[id as usize].is_work();
             owners.wait.push(waits.then_some(around.unwrap_or(id)));
             let around = node.parent.and_then(|parent| owners.resource[parent as usize]);
-            let label = meanings[id as usize].label;
+            let label = context_classes[id as usize].label;
             let takes = !waits && (label.is_a(Label::Io) || label.is_a(Label::WaitLock));
             owners.resource.push(takes.then_some(around.unwrap_or(id)));
         }
@@ -104,15 +110,15 @@ impl Owners {
     }
 
     fn outside(&self, node: NodeId, is_wanted: impl Fn(NodeId) -> bool) -> Option<NodeId> {
-        let outer = |node: &NodeId| self.outer[*node as usize];
+        let outer = |node: &NodeId| self.next_owner[*node as usize];
         std::iter::successors(outer(&node), outer).find(|outer| is_wanted(*outer))
     }
 
     /// Returns the context responsible for `node`'s work, followed by the responsible contexts
     /// around it.
-    pub fn chain(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
-        let first = self.of[node as usize];
-        std::iter::successors(first, |owner| self.outer[*owner as usize])
+    pub fn owners_outward(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        let first = self.owner_of[node as usize];
+        std::iter::successors(first, |owner| self.next_owner[*owner as usize])
     }
 }
 

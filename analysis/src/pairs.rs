@@ -24,18 +24,18 @@ const MAX_LOSSES: usize = 32;
 /// Maximum number of contexts listed by each rank at the begin of a chain.
 const MAX_WORKERS: usize = 8;
 
-/// Owners of the rows and columns of the matrix (seats).
+/// Axis of the matrix: the ranks that each row or column stands for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Seats {
-    /// One seat per rank.
+pub enum MatrixAxis {
+    /// One axis entry per rank.
     Ranks(RankSet),
-    /// One seat per set of ranks; the sets are disjoint.
+    /// One axis entry per set of ranks; the sets are disjoint.
     Clusters(Vec<RankSet>),
 }
 
-impl Seats {
-    /// Builds the seats for all ranks of a job with known clusters. Ranks in no cluster share the
-    /// last seat.
+impl MatrixAxis {
+    /// Builds the axis for all ranks of a job with known clusters. Ranks in no cluster share the
+    /// last axis entry.
     pub fn new<'c>(ranks: &RankSet, clusters: impl IntoIterator<Item = &'c RankSet>) -> Self {
         if ranks.len() <= MAX_SINGLE_RANKS {
             return Self::Ranks(ranks.clone());
@@ -47,7 +47,7 @@ impl Seats {
         Self::Clusters(clusters)
     }
 
-    /// Returns the number of seats.
+    /// Returns the number of axis entries.
     pub fn count(&self) -> usize {
         match self {
             Self::Ranks(ranks) => ranks.len() as usize,
@@ -63,7 +63,7 @@ impl Seats {
         }
     }
 
-    /// Returns the seat of a rank; `None` if the rank has none.
+    /// Returns the axis entry of a rank; `None` if the rank has none.
     fn of(&self, rank: u32) -> Option<u32> {
         match self {
             Self::Ranks(ranks) => ranks.position(rank),
@@ -74,11 +74,11 @@ impl Seats {
         }
     }
 
-    /// Returns the ranks of a seat.
-    pub fn ranks(&self, seat: u32) -> RankSet {
+    /// Returns the ranks of an axis entry.
+    pub fn ranks(&self, index: u32) -> RankSet {
         match self {
-            Self::Ranks(ranks) => ranks.iter().nth(seat as usize).into_iter().collect(),
-            Self::Clusters(clusters) => clusters.get(seat as usize).cloned().unwrap_or_default(),
+            Self::Ranks(ranks) => ranks.iter().nth(index as usize).into_iter().collect(),
+            Self::Clusters(clusters) => clusters.get(index as usize).cloned().unwrap_or_default(),
         }
     }
 }
@@ -120,7 +120,7 @@ impl From<&PartnerValue> for Messages {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
     /// For each loss, the call paths in which it shows.
-    pub seats: Seats,
+    pub axis: MatrixAxis,
     /// Call paths in which each loss shows.
     pub losses: Vec<Vec<Vec<Step>>>,
     /// Shifts that convert the times of exemplary messages to the reference clock.
@@ -129,19 +129,19 @@ pub struct Wanted {
 
 impl Wanted {
     /// Builds a request with at most `MAX_LOSSES` losses.
-    pub fn new(seats: Seats, mut losses: Vec<Vec<Vec<Step>>>, alignment: Alignment) -> Self {
+    pub fn new(axis: MatrixAxis, mut losses: Vec<Vec<Vec<Step>>>, alignment: Alignment) -> Self {
         losses.truncate(MAX_LOSSES);
-        Self { seats, losses, alignment }
+        Self { axis, losses, alignment }
     }
 }
 
-/// Messages of all ranks, by pair of seats.
+/// Messages of all ranks, by pair of axis entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pairs {
     all: BTreeMap<(u32, u32), Messages>,
     unknown: Messages,
     others: Messages,
-    /// For each loss, nanoseconds that the first seat of a pair waits for the second.
+    /// For each loss, nanoseconds that the first axis entry of a pair waits for the second.
     losses: Vec<BTreeMap<(u32, u32), u64>>,
     /// Ends of exemplary messages; empty without losses.
     ends: Ends,
@@ -158,7 +158,7 @@ impl Pairs {
     }
 
     fn add_rank(&mut self, rank: &Rank<'_>, wanted: &Wanted) {
-        let Some(seat) = wanted.seats.of(rank.input.rank) else { return };
+        let Some(index) = wanted.axis.of(rank.input.rank) else { return };
         let profile = &rank.input.profile;
         // Losses by the context of this rank in which they show.
         let mut shows: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
@@ -178,15 +178,15 @@ impl Pairs {
                     self.others.add(&messages);
                     continue;
                 }
-                partner => wanted.seats.of(partner),
+                partner => wanted.axis.of(partner),
             };
             let Some(partner) = partner else {
                 self.unknown.add(&messages);
                 continue;
             };
-            self.all.entry((seat, partner)).or_default().add(&messages);
+            self.all.entry((index, partner)).or_default().add(&messages);
             for loss in shows.get(&value.node).into_iter().flatten() {
-                *self.losses[*loss].entry((seat, partner)).or_default() += value.waited_ns;
+                *self.losses[*loss].entry((index, partner)).or_default() += value.waited_ns;
             }
         }
     }
@@ -207,11 +207,11 @@ impl Pairs {
     }
 
     /// Returns the matrix; `None` if no messages are known.
-    pub fn matrix(&self, seats: &Seats) -> Option<Matrix> {
+    pub fn matrix(&self, axis: &MatrixAxis) -> Option<Matrix> {
         if self.all.is_empty() && self.unknown == Messages::default() {
             return None;
         }
-        let count = seats.count();
+        let count = axis.count();
         let zeros = || vec![vec![0; count]; count];
         let mut matrix = Matrix {
             calls: zeros(),
@@ -222,9 +222,9 @@ impl Pairs {
             others: self.others.untold(),
             ..Matrix::default()
         };
-        match seats {
-            Seats::Ranks(ranks) => matrix.ranks = Some(ranks.to_string()),
-            Seats::Clusters(clusters) => {
+        match axis {
+            MatrixAxis::Ranks(ranks) => matrix.ranks = Some(ranks.to_string()),
+            MatrixAxis::Clusters(clusters) => {
                 matrix.clusters = Some(clusters.iter().map(RankSet::to_string).collect());
             }
         }
@@ -243,7 +243,7 @@ impl Pairs {
         &self.ends
     }
 
-    /// Returns all wait times, in nanoseconds, by pair of seats.
+    /// Returns all wait times, in nanoseconds, by pair of axis entries.
     pub fn waits(&self) -> Waits {
         self.all.iter().map(|(pair, it)| (*pair, it.waited_ns as f64)).collect()
     }

@@ -12,7 +12,7 @@
 //! array, of `phase_shape`: for each of `phases`, for each of `phase_quantities`, one number for
 //! each of `nodes`, or NaN if unknown.
 
-mod phases;
+mod phase_columns;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -34,12 +34,12 @@ use crate::summary_tree::places;
 use crate::times::Times;
 use crate::totals::Totals;
 
-use phases::PhaseRows;
+use phase_columns::PhaseRows;
 pub use plimsoll_summary::per_rank_file::{Table, note};
 
 /// Maximum size of the numbers in a table, in bytes. A larger job keeps the contexts in which its
 /// ranks differ most. Phases take at most a quarter of this size.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub const MAX_BYTES: u64 = 64 << 20;
 
 /// Values of a rank in each context.
 const QUANTITIES: [&str; 3] = [INCLUSIVE, EXCLUSIVE, CALLS];
@@ -110,8 +110,12 @@ impl Sheet {
             dtype: DTYPE.to_owned(),
             shape: [self.ranks.len() as usize, QUANTITIES.len(), self.nodes.len()],
             phases: self.phases.phases.clone(),
-            phase_quantities: names(&phases::QUANTITIES),
-            phase_shape: [self.phases.phases.len(), phases::QUANTITIES.len(), self.nodes.len()],
+            phase_quantities: names(&phase_columns::QUANTITIES),
+            phase_shape: [
+                self.phases.phases.len(),
+                phase_columns::QUANTITIES.len(),
+                self.nodes.len(),
+            ],
         };
         // A structure of texts and numbers always has a JSON form.
         let mut line = serde_json::to_vec(&header).unwrap_or_default();
@@ -176,18 +180,18 @@ pub fn collect(
         return Ok(serve(comm, &mut rows)?);
     }
     let Some((sheet, table)) = wanted else {
-        return (1..comm.size()).try_for_each(|peer| Ok(comm.send(peer, ENOUGH)?));
+        return (1..comm.size()).try_for_each(|peer| Ok(comm.send(peer, END_OF_ROWS)?));
     };
     let mut filling = Filling::new(sheet, table);
     let mut outcome = filling.begin().and_then(|()| filling.take_all(0, || Ok(rows.piece())));
     for peer in 1..comm.size() {
         outcome = outcome.and_then(|()| {
             filling.take_all(peer, || {
-                comm.send(peer, MORE)?;
+                comm.send(peer, NEXT_ROWS)?;
                 comm.receive(peer)
             })
         });
-        let dismissed = comm.send(peer, ENOUGH).map_err(Trouble::from);
+        let dismissed = comm.send(peer, END_OF_ROWS).map_err(Trouble::from);
         outcome = outcome.and(dismissed);
     }
     let outcome = outcome.and_then(|()| Ok(filling.table.finish()?));
@@ -198,14 +202,14 @@ pub fn collect(
 }
 
 /// Requests of process 0 to the processes with rows.
-const MORE: &[u8] = &[1];
-const ENOUGH: &[u8] = &[0];
+const NEXT_ROWS: &[u8] = &[1];
+const END_OF_ROWS: &[u8] = &[0];
 /// First byte of a piece.
 const TO_BE_CONTINUED: u8 = 0;
 const LAST: u8 = 1;
 
 fn serve(comm: &dyn Communicator, rows: &mut Rows<'_>) -> Result<(), CommunicatorError> {
-    while comm.receive(0)? == MORE {
+    while comm.receive(0)? == NEXT_ROWS {
         comm.send(0, &rows.piece())?;
     }
     Ok(())

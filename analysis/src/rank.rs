@@ -14,11 +14,11 @@ use plimsoll_collector::profile::{
 use crate::agreement::{Agreed, Matching};
 use crate::canonical::is_sound;
 use crate::input::RankInput;
-use crate::joining::{joined, whole_run};
-use crate::labelling::{Meaning, meanings, polls};
+use crate::labelling::{ContextClass, context_classes, polls};
 use crate::owners::Owners;
+use crate::phase_unification::{unify_phases, whole_run};
 
-pub use calls::Sync;
+pub use calls::CallTime;
 
 /// Work of a context, net of waiting for a core, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Rank<'a> {
     /// Input from its collector.
     pub input: &'a RankInput,
     /// Meaning of each context.
-    pub meanings: Vec<Meaning>,
+    pub context_classes: Vec<ContextClass>,
     /// Responsible context for each context's work.
     pub owners: Owners,
     /// Phases of the rank, as agreed among all ranks.
@@ -60,25 +60,25 @@ impl<'a> Rank<'a> {
     /// Builds the rank with its phases as agreed. The profile must be sound ([`profile_is_sound`]).
     pub fn new(input: &'a RankInput, agreed: &Agreed) -> Self {
         let profile = &input.profile;
-        let mut meanings = meanings(&profile.tree, &agreed.rules);
+        let mut context_classes = context_classes(&profile.tree, &agreed.rules);
         let mut own = vec![(0, 0); profile.tree.nodes.len()];
         for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
             let (time_ns, calls) = &mut own[*node as usize];
             *time_ns += value.exclusive_ns;
             *calls += value.calls;
         }
-        polls::mark(&profile.tree, &mut meanings, !agreed.by_samples, |id| own[id]);
-        let owners = Owners::new(&profile.tree, &meanings);
+        polls::mark(&profile.tree, &mut context_classes, !agreed.by_samples, |id| own[id]);
+        let owners = Owners::new(&profile.tree, &context_classes);
         let level = Some(agreed.level);
         let (phases, places, level) = match &agreed.matching {
             Matching::Phases => (Cow::Borrowed(&profile.phases[..]), None, level),
             Matching::Joined(parts) => {
-                let (phases, places) = joined(profile, parts);
+                let (phases, places) = unify_phases(profile, parts);
                 (Cow::Owned(phases), Some(places), level)
             }
             Matching::WholeRun => (Cow::Owned(vec![whole_run(profile)]), None, None),
         };
-        Self { input, meanings, owners, phases, slowness: 1.0, places, level }
+        Self { input, context_classes, owners, phases, slowness: 1.0, places, level }
     }
 
     /// Returns the work in a phase by responsible context, from the phase's totals, sorted by node.
@@ -111,7 +111,7 @@ impl<'a> Rank<'a> {
         };
         let values = values.map(|(node, ns)| (node, even_ns(ns)));
         for (node, ns) in values.filter(|(_, ns)| *ns > 0) {
-            for (depth, owner) in self.owners.chain(node).enumerate() {
+            for (depth, owner) in self.owners.owners_outward(node).enumerate() {
                 let place = &mut work[owner as usize];
                 if place.inclusive_ns == 0 {
                     touched.push(owner);
@@ -128,7 +128,7 @@ impl<'a> Rank<'a> {
     pub fn run_delays(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, u64> {
         let mut delays = BTreeMap::new();
         for (node, value) in phase.values.iter().filter(|(_, value)| value.run_delay_ns > 0) {
-            if let Some(owner) = self.owners.of[*node as usize] {
+            if let Some(owner) = self.owners.owner_of[*node as usize] {
                 *delays.entry(owner).or_default() += value.run_delay_ns;
             }
         }
@@ -142,12 +142,15 @@ impl<'a> Rank<'a> {
             .map(|row| (row, self.phase_of(row)))
     }
 
-    /// Returns the divisions of instances of at least this level, with their phases. Divisions of
-    /// subgroups correspond even if instances do not.
-    pub fn divisions(&self, level: u32) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
-        let rows = self.input.profile.divisions.rows.iter();
+    /// Returns the subgroup intervals of instances of at least this level, with their phases.
+    /// Subgroup intervals of subgroups correspond even if instances do not.
+    pub fn subgroup_intervals(
+        &self,
+        level: u32,
+    ) -> impl Iterator<Item = (&InstanceRow, &PhaseProfile)> {
+        let rows = self.input.profile.subgroup_intervals.rows.iter();
         rows.filter(move |row| {
-            (row.part.is_some() || self.level.is_some()) && instance_level(row.index) >= level
+            (row.subgroup.is_some() || self.level.is_some()) && instance_level(row.index) >= level
         })
         .map(|row| (row, self.phase_of(row)))
     }
@@ -186,7 +189,7 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
                 && phase.ends_in.is_none_or(known)
                 && phase.values.iter().all(|(node, _)| known(*node))
         })
-        && profile.rows.rows.iter().chain(&profile.divisions.rows).all(|row| {
+        && profile.rows.rows.iter().chain(&profile.subgroup_intervals.rows).all(|row| {
             (row.phase as usize) < profile.phases.len()
                 && row.ends_in.is_none_or(known)
                 && row.values.iter().all(|(node, _)| known(*node))
@@ -214,12 +217,12 @@ mod tests {
     use super::*;
     use crate::label::Label;
     use crate::rules::Rules;
-    use crate::subject::{Contexts, MS, Subject, doing};
+    use crate::synthetic_run::{Contexts, MS, Subject, doing};
 
     fn agreed(rules: &str) -> Agreed {
         let rules = Rules::from(rules.to_owned());
         let matching = Matching::Phases;
-        Agreed { matching, level: 0, division_level: 0, ranks: 2, rules, by_samples: false }
+        Agreed { matching, level: 0, subgroup_level: 0, ranks: 2, rules, by_samples: false }
     }
 
     #[test]
@@ -233,12 +236,13 @@ mod tests {
         let region = contexts.node("main/solve/GOMP_parallel");
         let threads = contexts.node("main/solve/GOMP_parallel/libgomp.so.1+0x1f780");
         let main = contexts.node("main");
-        let owners = Owners::new(&contexts.tree, &meanings(&contexts.tree, &Rules::default()));
-        assert_eq!(owners.chain(sleep).collect::<Vec<_>>(), [solve, main]);
-        assert_eq!(owners.chain(deep).collect::<Vec<_>>(), [deep, solve, main]);
-        assert_eq!(owners.chain(outermost).collect::<Vec<_>>(), [outermost, main]);
-        assert_eq!(owners.chain(threads).collect::<Vec<_>>(), [region, solve, main]);
-        assert_eq!(owners.chain(wait).count(), 0);
+        let owners =
+            Owners::new(&contexts.tree, &context_classes(&contexts.tree, &Rules::default()));
+        assert_eq!(owners.owners_outward(sleep).collect::<Vec<_>>(), [solve, main]);
+        assert_eq!(owners.owners_outward(deep).collect::<Vec<_>>(), [deep, solve, main]);
+        assert_eq!(owners.owners_outward(outermost).collect::<Vec<_>>(), [outermost, main]);
+        assert_eq!(owners.owners_outward(threads).collect::<Vec<_>>(), [region, solve, main]);
+        assert_eq!(owners.owners_outward(wait).count(), 0);
     }
 
     #[test]
@@ -260,8 +264,9 @@ mod tests {
         ] {
             let node = contexts.node(path);
             let truth: Vec<NodeId> = answering.iter().map(|path| contexts.node(path)).collect();
-            let owners = Owners::new(&contexts.tree, &meanings(&contexts.tree, &Rules::default()));
-            assert_eq!(owners.chain(node).collect::<Vec<_>>(), truth, "{path}");
+            let owners =
+                Owners::new(&contexts.tree, &context_classes(&contexts.tree, &Rules::default()));
+            assert_eq!(owners.owners_outward(node).collect::<Vec<_>>(), truth, "{path}");
         }
     }
 

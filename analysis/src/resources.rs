@@ -14,7 +14,7 @@ use crate::communication::{Reason, frequent};
 use crate::finding::{Finding, half_query};
 use crate::imbalance::Cause;
 use crate::label::Label;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::queries::Quantity;
@@ -23,26 +23,26 @@ use crate::thresholds::{
     LONG_CALLS_FRACTION, MAX_IO_IMBALANCE, MIN_CAUSE_SHARE, MIN_FURTHER_SYMPTOM_FRACTION,
     MIN_LARGE_BYTES, MIN_LOCK_WAIT_FRACTION,
 };
-use crate::totals::{PhaseTotals, SyncTotals, Totals};
+use crate::totals::{CallTotals, PhaseTotals, Totals};
 
 /// Returns the losses by long file operations in a phase, by the function that reads or writes.
 pub fn files(
     totals: &Totals,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     (index, phase): (u64, &PhaseTotals),
 ) -> Vec<Finding> {
     let ranks = totals.job.ranks.len();
-    let mut by_function: BTreeMap<Option<NodeId>, Vec<(NodeId, &SyncTotals)>> = BTreeMap::new();
+    let mut by_function: BTreeMap<Option<NodeId>, Vec<(NodeId, &CallTotals)>> = BTreeMap::new();
     for (call, time) in &phase.resources {
-        if meanings[*call as usize].label.is_a(Label::Io) {
+        if context_classes[*call as usize].label.is_a(Label::Io) {
             let function = function_around(&totals.tree.contexts, *call);
             by_function.entry(function).or_default().push((*call, time));
         }
     }
-    let of_function = |(function, mut calls): (Option<NodeId>, Vec<(NodeId, &SyncTotals)>)| {
+    let of_function = |(function, mut calls): (Option<NodeId>, Vec<(NodeId, &CallTotals)>)| {
         calls.sort_by_key(|(call, time)| (std::cmp::Reverse(time.time.sum), *call));
         let (symptom, most) = *calls.first()?;
-        let sum = |of: fn(&SyncTotals) -> u64| calls.iter().map(|(_, time)| of(time)).sum::<u64>();
+        let sum = |of: fn(&CallTotals) -> u64| calls.iter().map(|(_, time)| of(time)).sum::<u64>();
         let mean_ns: f64 = calls.iter().map(|(_, time)| time.time.mean(ranks)).sum();
         // Several calls may be slowest on different ranks: the sum is an upper bound for one rank.
         let max_ns: u64 = calls.iter().map(|(_, time)| time.time.max).sum();
@@ -78,14 +78,18 @@ struct Locked {
 
 /// Returns the loss by locks for which the threads of ranks wait. Its size is the mean wait time of
 /// one thread, over the threads that take part.
-pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<Finding> {
+pub fn locks(
+    totals: &Totals,
+    context_classes: &[ContextClass],
+    owners: &Owners,
+) -> Option<Finding> {
     let job = &totals.job;
     // The only thread of a rank has no other thread to wait for.
     let ranks = job.multithreaded_ranks;
     let others = job.threads.saturating_sub(job.ranks.len());
     let is_lock = |id: &NodeId| {
         owners.resource[*id as usize] == Some(*id)
-            && meanings[*id as usize].label.is_a(Label::WaitLock)
+            && context_classes[*id as usize].label.is_a(Label::WaitLock)
     };
     let mut locked: Vec<Locked> = Vec::new();
     let (mut main_ns, mut others_ns) = (0, 0);
@@ -125,7 +129,8 @@ pub fn locks(totals: &Totals, meanings: &[Meaning], owners: &Owners) -> Option<F
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
     let by_phase = |phase: &PhaseTotals| {
         let calls = phase.resources.iter();
-        let locks = calls.filter(|(call, _)| meanings[**call as usize].label.is_a(Label::WaitLock));
+        let locks =
+            calls.filter(|(call, _)| context_classes[**call as usize].label.is_a(Label::WaitLock));
         locks.map(|(_, time)| time.time.sum).sum::<u128>()
     };
     // Of several phases with equal lock wait of the communicating threads, even 0, the longest is

@@ -12,7 +12,7 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::attribution::{Category, Inefficiency, inefficiency, significant};
 use crate::imbalance::PhaseImbalance;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
 use crate::summary::Segment;
@@ -24,14 +24,14 @@ use crate::totals::{PhaseTotals, Totals};
 pub fn segments(
     totals: &Totals,
     imbalances: &BTreeMap<u64, PhaseImbalance>,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     owners: &Owners,
     places: &[Option<u32>],
 ) -> Vec<Segment> {
     let (ranks, run_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns as f64);
     let of_phase = |(id, (index, phase)): (u32, (&u64, &PhaseTotals))| {
         let measured = &imbalances[index];
-        let found = contexts(totals, meanings, owners, phase, measured);
+        let found = contexts(totals, context_classes, owners, phase, measured);
         let sync = Inefficiency { imb_ns: measured.symptom_ns, wait_ns: measured.even_ns };
         let sum = |of: fn(&Inefficiency) -> f64| found.iter().map(|(_, it)| of(it)).sum::<f64>();
         let of_sync_ns = Some(sync.wait_ns).filter(|ns| *ns > SIGNIFICANT_FRACTION * run_ns);
@@ -81,7 +81,7 @@ fn row(is_high: [bool; 3]) -> Option<u8> {
 /// at the depth at which its imbalance arises.
 fn contexts(
     totals: &Totals,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     owners: &Owners,
     phase: &PhaseTotals,
     measured: &PhaseImbalance,
@@ -91,7 +91,7 @@ fn contexts(
     let at = |node: NodeId| workers.binary_search(&node).ok();
     let parents: Vec<Option<NodeId>> = workers
         .iter()
-        .map(|node| owners.outer[*node as usize].and_then(at).map(|at| at as NodeId))
+        .map(|node| owners.next_owner[*node as usize].and_then(at).map(|at| at as NodeId))
         .collect();
     let mut sums = vec![0.0; workers.len()];
     for (id, node) in workers.iter().enumerate().rev() {
@@ -110,7 +110,7 @@ fn contexts(
         (workers[id as usize], it)
     });
     let calls = phase.waits.iter().map(|(call, wait)| {
-        (*call, inefficiency(Category::of(meanings[*call as usize]), &wait.time, ranks))
+        (*call, inefficiency(Category::of(context_classes[*call as usize]), &wait.time, ranks))
     });
     // No context lies below a call.
     let calls = calls.filter(|(_, it)| it.imb_ns.max(it.wait_ns) > SIGNIFICANT_FRACTION * run_ns);

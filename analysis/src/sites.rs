@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
-use crate::frames::is_loop;
+use crate::frame_classes::is_loop;
 use crate::metrics::Accumulator;
 use crate::owners::Owners;
 use crate::totals::PhaseTotals;
 
 /// A function, called or inlined, within another one.
-type Place<'a> = (Option<NodeId>, &'a str);
+type CodeSite<'a> = (Option<NodeId>, &'a str);
 
 /// Time over ranks in each function of a phase, added up over all places in the surrounding
 /// function.
@@ -19,7 +19,7 @@ pub struct Sites<'a> {
     tree: &'a ContextTree,
     owners: &'a Owners,
     phase: &'a PhaseTotals,
-    times: BTreeMap<Place<'a>, Accumulator>,
+    times: BTreeMap<CodeSite<'a>, Accumulator>,
 }
 
 impl<'a> Sites<'a> {
@@ -52,10 +52,10 @@ impl<'a> Sites<'a> {
         let is_of_few = |node: &NodeId| {
             self.phase.nodes.get(node).is_some_and(|it| it.inclusive.ranks <= ranks / 2)
         };
-        self.owners.chain(node).filter(is_of_few).last()
+        self.owners.owners_outward(node).filter(is_of_few).last()
     }
 
-    fn place(&self, node: NodeId) -> Option<Place<'a>> {
+    fn place(&self, node: NodeId) -> Option<CodeSite<'a>> {
         let frame = &self.tree.frames[self.tree.nodes[node as usize].frame as usize];
         let outside = self.owners.function_outside(self.tree, node);
         (!is_loop(frame)).then_some((outside, &frame.function))

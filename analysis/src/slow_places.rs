@@ -24,7 +24,7 @@ use crate::canonical::{CanonicalTree, Step, Threads, find as find_context, path}
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::finding::{Finding, Place, half_query};
 use crate::imbalance::PhaseImbalance;
-use crate::job::{Host, JobTotals};
+use crate::job_totals::{Host, JobTotals};
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::queries::Quantity;
 use crate::rank::Rank;
@@ -357,7 +357,7 @@ fn work_of(rank: &Rank<'_>) -> (BTreeMap<NodeId, u64>, BTreeMap<NodeId, u64>) {
 /// Returns the useful time of a rank, in nanoseconds.
 fn useful_ns(rank: &Rank<'_>, with_delays: bool) -> u64 {
     let values = rank.phases.iter().flat_map(|phase| &phase.values);
-    let useful = values.filter(|(node, _)| rank.meanings[*node as usize].is_useful());
+    let useful = values.filter(|(node, _)| rank.context_classes[*node as usize].is_useful());
     useful.map(|(_, it)| if with_delays { it.exclusive_ns } else { it.net_ns() }).sum()
 }
 
@@ -365,7 +365,7 @@ fn useful_ns(rank: &Rank<'_>, with_delays: bool) -> u64 {
 /// rank waits, not on what it has to do.
 fn moved(rank: &Rank<'_>) -> Amount {
     let values = rank.phases.iter().flat_map(|phase| &phase.values);
-    let calls = values.filter(|(node, _)| !rank.meanings[*node as usize].polling);
+    let calls = values.filter(|(node, _)| !rank.context_classes[*node as usize].polling);
     calls.fold(Amount::default(), |sum, (_, value)| Amount {
         calls: sum.calls + u128::from(value.calls),
         bytes: sum.bytes + u128::from(value.bytes),

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use plimsoll_collector::profile::ProcessProfile;
-use plimsoll_collector::{Kept, keep};
+use plimsoll_collector::{SpoolSelection, keep};
 use plimsoll_spool::SpoolError;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub use crate::summary::KILLED;
 use crate::summary::Summary;
 
 /// Maximum number of slow ranks kept for one loss.
-const MOST_SLOW_RANKS: usize = 16;
+const MAX_SLOW_RANKS: usize = 16;
 
 /// Note of one collector, stored in its spool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ impl SpoolNote {
 
 /// Returns the ranks that represent the run: the representative of each cluster, up to 16 slow
 /// ranks of each loss, and the first of the ranks that wait for them.
-pub fn telling(summary: &Summary) -> RankSet {
+pub fn representative_ranks(summary: &Summary) -> RankSet {
     let of_clusters = summary.clusters.iter().map(|cluster| cluster.representative);
     let listed = |ranks: &str, most: usize| {
         // Rank lists in a summary of our own always parse.
@@ -84,7 +84,7 @@ pub fn telling(summary: &Summary) -> RankSet {
     };
     let of_losses = summary.losses.iter().flat_map(|loss| {
         let waiting = listed(&loss.waiting_ranks, 1);
-        listed(&loss.slow_ranks, MOST_SLOW_RANKS).into_iter().chain(waiting)
+        listed(&loss.slow_ranks, MAX_SLOW_RANKS).into_iter().chain(waiting)
     });
     of_clusters.chain(of_losses).collect()
 }
@@ -97,6 +97,6 @@ pub fn keep_ranks(path: &Path, kept: &RankSet) -> Result<(), SpoolError> {
         note.ranks.retain(|rank| kept.contains(rank.rank));
         note.kept = Some(kept.clone());
         let pids = note.ranks.iter().map(|rank| rank.pid).collect();
-        Ok(Kept { pids, note: serde_json::to_value(&note)? })
+        Ok(SpoolSelection { pids, note: serde_json::to_value(&note)? })
     })
 }

@@ -11,7 +11,7 @@ use crate::sources::{Source, conflict};
 use crate::spooled::KILLED;
 
 /// Maximum number of damages that a summary lists one by one.
-const MOST_DAMAGES: usize = 5;
+const MAX_DAMAGES: usize = 5;
 
 /// Reason why the spools do not describe a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,11 +121,11 @@ impl SpooledJob {
             info.notes.push(format!("A spool could not be read: {damage}"));
         }
         let damages = self.damages.len();
-        for damage in self.damages.into_iter().take(MOST_DAMAGES) {
+        for damage in self.damages.into_iter().take(MAX_DAMAGES) {
             info.notes.push(format!("A spool is damaged: {damage}"));
         }
-        if damages > MOST_DAMAGES {
-            info.notes.push(format!("There are {} more damages.", damages - MOST_DAMAGES));
+        if damages > MAX_DAMAGES {
+            info.notes.push(format!("There are {} more damages.", damages - MAX_DAMAGES));
         }
         Ok(info)
     }
@@ -179,7 +179,7 @@ fn severity(ended: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::job;
+    use crate::synthetic_run::job;
 
     fn part(ranks: std::ops::Range<u32>, complete: bool) -> SpooledJob {
         let ended = if complete { "finalize" } else { KILLED };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_collector::profile::{self, NodeId};
 
 use crate::attribution::Attributed;
-use crate::labelling::{Meaning, shown};
+use crate::labelling::{ContextClass, shown};
 use crate::metrics::NS_PER_S;
 use crate::summary::{Frame, FrameKind, Tree, TreeNode};
 use crate::totals::{NodeTotals, Totals};
@@ -30,7 +30,7 @@ pub fn places(totals: &Totals) -> Vec<Option<u32>> {
 /// Returns the tree, and for each context of the totals its index in the tree.
 pub fn summary_tree(
     totals: &Totals,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     attributed: &[Attributed],
 ) -> (Tree, Vec<Option<u32>>) {
     let contexts = &totals.tree.contexts;
@@ -51,7 +51,7 @@ pub fn summary_tree(
         tree.nodes.push(TreeNode {
             parent: node.parent.and_then(|parent| places[parent as usize]),
             frame,
-            label: shown(meanings[index], totals.nodes[index].derived),
+            label: shown(context_classes[index], totals.nodes[index].derived),
             calls_exact: source.call.is_some(),
             ..values(&totals.nodes[index], &attributed[index], totals.job.ranks.len())
         });

@@ -1,8 +1,8 @@
 //! The run over time: from the ranks' bins ([`TimeSeries`]) on one clock to efficiencies by window,
 //! cells of a timeline (PPoPP20, Figure 10) and the time of losses.
 //!
-//! Process 0 sends a [`Plan`] to all processes. Each process fills a [`Course`] with its ranks, and
-//! a reduction adds the courses up. A course has at most [`MAX_ROWS`] rows, [`MAX_COLUMNS`] columns
+//! Process 0 sends a [`Plan`] to all processes. Each process fills a [`TimelineTotals`] with its
+//! ranks, and a reduction adds them up. One has at most [`MAX_ROWS`] rows, [`MAX_COLUMNS`] columns
 //! and [`MAX_WINDOWS`] windows, so its size does not depend on the number of ranks.
 //!
 //! [`TimeSeries`]: plimsoll_collector::profile::TimeSeries
@@ -77,7 +77,7 @@ impl Plan {
 
 /// Values of some ranks over time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Course {
+pub struct TimelineTotals {
     windows: Vec<Useful>,
     /// Times by symptom and window.
     in_symptoms: Vec<Vec<InSymptom>>,
@@ -107,24 +107,24 @@ pub fn add_up(
     ranks: &[Rank<'_>],
     tree: &mut CanonicalTree,
     plan: Result<Option<Plan>, CommunicatorError>,
-) -> Result<Option<(Plan, Course)>, CommunicatorError> {
+) -> Result<Option<(Plan, TimelineTotals)>, CommunicatorError> {
     let plan = broadcast(comm, plan)?;
-    let mut ours: Option<Course> = None;
+    let mut ours: Option<TimelineTotals> = None;
     for rank in ranks {
-        let course = Course::of_rank(rank, tree, &plan);
+        let timeline_totals = TimelineTotals::of_rank(rank, tree, &plan);
         ours = Some(match ours {
-            Some(ours) => ours.combine(course),
-            None => course,
+            Some(ours) => ours.combine(timeline_totals),
+            None => timeline_totals,
         });
     }
     let all = reduce(comm, ours, |ours, theirs| match (ours, theirs) {
         (Some(ours), Some(theirs)) => Some(ours.combine(theirs)),
         (one, other) => one.or(other),
     })?;
-    Ok(all.flatten().map(|course| (plan, course)))
+    Ok(all.flatten().map(|timeline_totals| (plan, timeline_totals)))
 }
 
-impl Course {
+impl TimelineTotals {
     fn of_rank(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
         let profile = &rank.input.profile;
         let known = Known::of(rank, tree, plan);
@@ -282,8 +282,8 @@ impl Known {
             on_path.extend((0..).zip(&plan.symptoms).find(is_own).map(|(own, _)| own));
             symptoms.push(on_path);
         }
-        let of = |is: fn(crate::labelling::Meaning) -> bool| {
-            rank.meanings.iter().map(|meaning| is(*meaning)).collect()
+        let of = |is: fn(crate::labelling::ContextClass) -> bool| {
+            rank.context_classes.iter().map(|context_class| is(*context_class)).collect()
         };
         Self {
             is_useful: of(|it| it.is_useful()),

@@ -3,7 +3,7 @@
 
 use plimsoll_collector::profile::{ContextTree, NodeId, NodeValue};
 
-use crate::frames::is_part;
+use crate::frame_classes::is_part;
 
 /// Times of some threads of one rank; all lists are by node of the rank's tree.
 pub struct Times {

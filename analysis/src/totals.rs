@@ -5,7 +5,7 @@
 //! All values are integers, and every combination is associative and independent of order, so that
 //! one job gives the same summary regardless of the placement of ranks on nodes.
 
-use plimsoll_collector::profile::{CourseKey, NodeId, NodeValue};
+use plimsoll_collector::profile::{NodeId, NodeValue, TemporalTreeKey};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
@@ -14,19 +14,19 @@ use crate::canonical::{CanonicalTree, Threads};
 use crate::clocks::ClockTotals;
 use crate::clusters::Clusters;
 use crate::counter_totals::CounterTotals;
-use crate::job::JobTotals;
+use crate::job_totals::JobTotals;
 use crate::label::Label;
 use crate::labelling::{agreed, derived};
-use crate::loops::Loops;
+use crate::loop_totals::Loops;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::times::Times;
 
+mod call_totals;
 mod phase;
-mod sync;
 
+pub use call_totals::{CallTotals, uneven_ns};
 pub use phase::{PhaseNode, PhaseSums, PhaseTotals};
-pub use sync::{SyncTotals, uneven_ns};
 
 /// One context over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub struct Totals {
     /// Clusters of ranks with similar behaviour.
     pub clusters: Clusters,
     /// Clusters of similar threads other than the communicating ones.
-    pub crews: Clusters,
+    pub worker_clusters: Clusters,
     /// Bandwidths of transfers between ranks.
     pub bandwidths: Bandwidths,
     /// Offsets of the ranks' clocks from the reference.
@@ -105,22 +105,24 @@ impl Totals {
         let mut places_of_others = self.add_threads(rank, Threads::Other, others);
         // Contexts without time still name phases and occur in temporal context trees.
         let ends = rank.phases.iter().flat_map(|phase| [phase.begins_after, phase.ends_in]);
-        let ends = ends.chain(input.profile.divisions.rows.iter().map(|row| row.ends_in));
-        let (course, crew) = (input.profile.course.as_ref(), &input.profile.crew);
-        let keys = course.map_or(&[][..], |course| &course.keys);
-        let passed = |keys: &[CourseKey]| keys.iter().map(|key| key.node).collect::<Vec<_>>();
+        let ends = ends.chain(input.profile.subgroup_intervals.rows.iter().map(|row| row.ends_in));
+        let (temporal_tree, workers) =
+            (input.profile.temporal_tree.as_ref(), &input.profile.workers);
+        let keys = temporal_tree.map_or(&[][..], |temporal_tree| &temporal_tree.keys);
+        let passed = |keys: &[TemporalTreeKey]| keys.iter().map(|key| key.node).collect::<Vec<_>>();
         self.name(rank, Threads::Main, ends.chain(passed(keys)), &mut places);
-        self.name(rank, Threads::Other, passed(&crew.keys), &mut places_of_others);
+        self.name(rank, Threads::Other, passed(&workers.keys), &mut places_of_others);
         self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
         self.counters.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input.rank, &input.profile, &places);
         let most = u64::from(agreed.ranks);
-        let trees = course.iter().map(|course| &course.tree);
+        let trees = temporal_tree.iter().map(|temporal_tree| &temporal_tree.tree);
         let contexts = &input.profile.tree;
         self.clusters.add_rank(input.rank, trees, (keys, contexts), &places, most);
-        let (trees, keys) = (crew.clusters.iter().map(|it| &it.tree), (&crew.keys[..], contexts));
+        let (trees, keys) =
+            (workers.clusters.iter().map(|it| &it.tree), (&workers.keys[..], contexts));
         let most = most.saturating_mul(THREADS_OF_RANK);
-        self.crews.add_rank(input.rank, trees, keys, &places_of_others, most);
+        self.worker_clusters.add_rank(input.rank, trees, keys, &places_of_others, most);
     }
 
     /// Adds contexts without a place to the tree.
@@ -163,7 +165,7 @@ impl Totals {
         let tree = &rank.input.profile.tree;
         let Times { own, present, inclusive_ns, exclusive_ns } = Times::new(tree, values);
         let own_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
-        let labels = derived(tree, &rank.meanings, &own_ns);
+        let labels = derived(tree, &rank.context_classes, &own_ns);
         let places = self.adopt(rank, threads, |node| present[node as usize]);
         let of_one = of_one_thread(own_ns.iter().sum(), rank.input.profile.elapsed_ns);
         for (index, place) in places.iter().enumerate() {
@@ -207,7 +209,7 @@ impl Totals {
         self.counters.combine(other.counters, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
-        self.crews.combine(other.crews, &places);
+        self.worker_clusters.combine(other.worker_clusters, &places);
         self.bandwidths.combine(other.bandwidths);
         self.clocks.combine(other.clocks);
         self.job.combine(other.job);

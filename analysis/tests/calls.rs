@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use plimsoll_analysis::label::Label;
-use plimsoll_analysis::labelling::{Meaning, from_call_class};
+use plimsoll_analysis::labelling::{ContextClass, from_call_class};
 use plimsoll_calls::{CALLS, Call, CallClass, Provider};
 
 const HEAD: &str = "# The calls that Plimsoll wraps
@@ -20,7 +20,7 @@ makes belongs to that one and is not counted.
 ";
 
 fn label(call: &Call) -> Label {
-    from_call_class(call.class, call.provider, Meaning::OUTSIDE)
+    from_call_class(call.class, call.provider, ContextClass::OUTSIDE)
 }
 
 fn note(class: CallClass) -> &'static str {

@@ -1,8 +1,8 @@
 //! Values of the raw contexts over one stretch of a thread's life. Times are in stamps, so that
 //! sums are exact.
 
-use crate::tree::{IdMap, RawId};
-use crate::values::{Value, Values};
+use crate::context_values::{Value, Values};
+use crate::raw_tree::{IdMap, RawId};
 
 /// Pair of contexts between which unsampled work lies: two siblings (possibly two places in one
 /// function), or the same context twice.
@@ -12,14 +12,14 @@ pub(crate) type Between = (RawId, RawId);
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     values: Values,
-    rests: IdMap<Between, u64>,
+    unsampled: IdMap<Between, u64>,
     duration: u64,
     paused: u64,
 }
 
 impl Account {
     /// Adds a part of the current interval to the duration. Every stamp of the part must also be
-    /// charged by `spend`, `work` or `rest`.
+    /// charged by `spend`, `work` or `charge_unsampled`.
     pub(crate) fn pass(&mut self, stamps: u64) {
         self.duration = self.duration.saturating_add(stamps);
     }
@@ -51,9 +51,9 @@ impl Account {
     }
 
     /// Charges time outside wrapped calls that no sample covers.
-    pub(crate) fn rest(&mut self, between: Between, stamps: u64) {
+    pub(crate) fn charge_unsampled(&mut self, between: Between, stamps: u64) {
         if stamps > 0 {
-            let rest = self.rests.entry(between).or_default();
+            let rest = self.unsampled.entry(between).or_default();
             *rest = rest.saturating_add(stamps);
         }
     }
@@ -79,8 +79,8 @@ impl Account {
         for (node, value) in other.values.drain() {
             self.values.entry(node).add(&value);
         }
-        for (between, stamps) in other.rests.drain() {
-            self.rest(between, stamps);
+        for (between, stamps) in other.unsampled.drain() {
+            self.charge_unsampled(between, stamps);
         }
         self.pass(std::mem::take(&mut other.duration));
         self.pause(std::mem::take(&mut other.paused));
@@ -92,8 +92,8 @@ impl Account {
     }
 
     /// Returns unsampled work by the pair of contexts that it lies between, in stamps.
-    pub(crate) fn rests(&self) -> &IdMap<Between, u64> {
-        &self.rests
+    pub(crate) fn unsampled(&self) -> &IdMap<Between, u64> {
+        &self.unsampled
     }
 
     /// Returns the total duration in stamps, without pauses.
@@ -113,7 +113,7 @@ impl Account {
 
     /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let rests = self.rests.capacity() * (size_of::<(Between, u64)>() + 1);
-        (self.values.bytes() + rests) as u64
+        let unsampled = self.unsampled.capacity() * (size_of::<(Between, u64)>() + 1);
+        (self.values.bytes() + unsampled) as u64
     }
 }

@@ -12,8 +12,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::partner_table;
-use plimsoll_agent::process::{self, Observed};
 use plimsoll_sys::mapping::{resident, shared_again};
 use plimsoll_sys::own::{Identity, Own};
 use plimsoll_wire::doorbell::Doorbell;
@@ -193,7 +193,7 @@ impl Segment {
     fn own(pid: u32, fd: i32, start_time: u64) -> Option<Self> {
         let is_it =
             |observed: &&'static Observed| pid == std::process::id() && observed.descriptor() == fd;
-        let observed = process::current().filter(is_it)?;
+        let observed = observed_process::current().filter(is_it)?;
         let start = observed.map_segment(0, THREADS_OFFSET)?;
         let tables = Arc::new(Mapping { start, length: THREADS_OFFSET });
         let segment = Self { file: None, tables, ring_bytes: 0, areas: 0 };

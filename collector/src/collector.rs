@@ -12,26 +12,26 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as, request_trim};
 use plimsoll_wire::doorbell::{Doorbell, wait_any};
 
 use crate::attach::AttachError;
-use crate::death::{Death, Looks, end_at_first};
-use crate::pace::{Pace, Reading, Seldom};
-use crate::process::{Process, Scratch};
+use crate::collected_process::{Process, Scratch};
+use crate::death::{Death, LivenessChecks, end_at_first};
 use crate::profile::ProcessProfile;
+use crate::schedules::{DrainSchedule, ExponentialSchedule, LookupBudget};
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use plimsoll_binary::{self as structure, Limit, Structures};
 use plimsoll_spool::SpoolError;
-use plimsoll_sys::clocks::thread_cpu_ns;
+use plimsoll_sys::posix_clocks::thread_cpu_ns;
 
 /// Longest and shortest interval between polls of the rings while the collector is busy: early in a
 /// run, while lookups are pending, or while threads start and end. Otherwise the interval may be
-/// longer than `CALM`.
-const CALM: Duration = Duration::from_millis(200);
-const BUSY: Duration = Duration::from_millis(2);
+/// longer than `MAX_BUSY_INTERVAL`.
+const MAX_BUSY_INTERVAL: Duration = Duration::from_millis(200);
+const MIN_BUSY_INTERVAL: Duration = Duration::from_millis(2);
 /// Fill level, in percent, above which a ring is drained at once and the poll interval is
 /// shortened.
 const FULL_PERCENT: u64 = 25;
 
 /// Interval at which threads that wait for the lock check whether it was abandoned.
-const ABANDONED_LOOK: Duration = Duration::from_millis(50);
+const ABANDONED_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time after the last lookup for which parsed debug information is kept in memory for reuse.
 const IDLE: Duration = Duration::from_secs(2);
@@ -72,22 +72,22 @@ impl Default for Options {
 pub struct ProcessKey(u64);
 
 /// Result of one poll of the rings.
-struct Look {
+struct PollResult {
     /// Fill level of the fullest ring, in percent.
     fullest: u64,
     /// Maximum interval until the next poll, unless a ring fills fast.
-    calm: Duration,
+    max_interval: Duration,
 }
 
 #[derive(Default)]
 struct State {
     processes: BTreeMap<ProcessKey, Process>,
     next_key: u64,
-    reading: Reading,
-    pace: Pace,
-    looks: Looks,
+    drain_schedule: DrainSchedule,
+    lookup_budget: LookupBudget,
+    liveness_checks: LivenessChecks,
     /// Schedule of writing looked-up structure to the cache for other jobs.
-    keeping: Seldom,
+    keeping: ExponentialSchedule,
     /// Time of the last lookup; `None` once the parsed debug information was released.
     looked_up: Option<Instant>,
     /// Time at which the run ended; `None` while it goes on.
@@ -155,7 +155,7 @@ impl Collector {
         loop {
             let state = &self.states[usize::from(self.abandoned.load(Ordering::Acquire))];
             // The timeout lets a waiting thread notice that the state was abandoned.
-            if let Some(state) = state.try_lock_for(ABANDONED_LOOK) {
+            if let Some(state) = state.try_lock_for(ABANDONED_CHECK_INTERVAL) {
                 return state;
             }
         }
@@ -234,7 +234,7 @@ impl Collector {
     /// it ends prematurely; `ending` must not call this collector.
     pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
-        let mut pause = CALM;
+        let mut pause = MAX_BUSY_INTERVAL;
         let mut told = false;
         let mut is_asked = true;
         let mut state = self.lock();
@@ -247,15 +247,15 @@ impl Collector {
             if let Some(spool) = &mut state.scratch.spool {
                 self.hand_over_note(spool);
             }
-            let look = counted(|| state.turn(is_asked, Instant::now()));
+            let polled = counted(|| state.poll_once(is_asked, Instant::now()));
             if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
             {
                 told = true;
                 ending(code);
             }
-            pause = match look.fullest > FULL_PERCENT {
-                true => (pause / 4).max(BUSY),
-                false => (pause * 2).min(look.calm),
+            pause = match polled.fullest > FULL_PERCENT {
+                true => (pause / 4).max(MIN_BUSY_INTERVAL),
+                false => (pause * 2).min(polled.max_interval),
             };
             let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
             self.run_cpu_ns.store(cpu_ns, Ordering::Relaxed);
@@ -388,14 +388,14 @@ impl Collector {
 
     /// Returns the fill state of a process's rings.
     #[cfg(test)]
-    pub(crate) fn glance(&self, key: ProcessKey) -> crate::glance::Glance {
-        self.lock().processes[&key].glance()
+    pub(crate) fn poll(&self, key: ProcessKey) -> crate::poll::RingOccupancy {
+        self.lock().processes[&key].poll()
     }
 
-    /// Runs one turn of [`Collector::run`], which drains the rings only if that is worthwhile.
+    /// Polls once as [`Collector::run`] does, which drains the rings only if that is worthwhile.
     #[cfg(test)]
-    pub(crate) fn turn(&self, now: Instant) {
-        self.lock().turn(false, now);
+    pub(crate) fn poll_once(&self, now: Instant) {
+        self.lock().poll_once(false, now);
     }
 
     /// Copies the unread bytes of the rings to the journal without draining them.

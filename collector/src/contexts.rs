@@ -6,9 +6,9 @@ use std::collections::{HashMap, HashSet};
 
 use plimsoll_calls::{self as calls, Call, CallId, Provider};
 
-use crate::addresses::{Addresses, Named, Role};
+use crate::address_table::{Addresses, Named, Role};
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
-use crate::tree::{IdMap, ROOT, RawId, Tree};
+use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
 
 /// Builds a [`ContextTree`] from the requested raw contexts.
 pub(crate) struct Contexts<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct Contexts<'a> {
     /// Frame index in `out` for each frame of [`Addresses`], keyed by its index there and by
     /// whether the frame stands for the MPI call that its function implements.
     of_addresses: IdMap<(u32, bool), u32>,
-    known: IdMap<RawId, Option<Place>>,
+    known: IdMap<RawId, Option<UserContext>>,
     /// Raw contexts that are the MPI library's own entry function of a wrapped call; the wrapper
     /// counts these calls already.
     entries_of_calls: HashSet<RawId>,
@@ -35,7 +35,7 @@ pub(crate) struct Contexts<'a> {
 
 /// User's context of a raw context.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct UserContext {
     /// Node of the procedure or wrapped call.
     pub(crate) called: NodeId,
     /// Node of the innermost loop or inlined call in `called` that holds the address; equal to
@@ -74,13 +74,13 @@ impl<'a> Contexts<'a> {
 
     /// Returns the user's context of a raw context together with the procedure or call that
     /// contains it; `None` as for [`Contexts::node`].
-    pub(crate) fn place(&mut self, raw: RawId) -> Option<Place> {
+    pub(crate) fn place(&mut self, raw: RawId) -> Option<UserContext> {
         if let Some(place) = self.known.get(&raw) {
             return *place;
         }
         let path = self.tree.path(raw);
         let begin = self.begin(&path);
-        let mut reached: Option<Place> = None;
+        let mut reached: Option<UserContext> = None;
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
         let mut in_mpi = false;
         for raw in path.get(begin..).unwrap_or_default() {
@@ -90,7 +90,8 @@ impl<'a> Contexts<'a> {
             let is_mpi = call.is_some() || frame.is_some_and(|frame| frame.kind == FrameKind::Mpi);
             in_mpi |= is_mpi;
             // The library's own entry, under any of its names, is merged with the call itself.
-            let is_entry = |call: Place| frame.is_some_and(|it| self.is_entry_of(call.inner, it));
+            let is_entry =
+                |call: UserContext| frame.is_some_and(|it| self.is_entry_of(call.inner, it));
             if call.is_none() && reached.is_some_and(is_entry) {
                 caller = *raw;
                 self.entries_of_calls.insert(*raw);
@@ -107,7 +108,7 @@ impl<'a> Contexts<'a> {
                 let frame = self.of_address(*step, None);
                 inner = self.intern(Some(inner), frame, 0);
             }
-            reached = Some(Place { called, inner });
+            reached = Some(UserContext { called, inner });
             caller = *raw;
         }
         self.known.insert(raw, reached);

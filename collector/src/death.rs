@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use plimsoll_wire::clock::stamp_now;
+use plimsoll_wire::clock_anchor::stamp_now;
 
+use crate::collected_process::{Process, is_alive};
 use crate::collector::ProcessKey;
-use crate::process::{Process, is_alive};
 
 /// Interval between checks whether all processes are alive. Shorter than the usual interval between
 /// drains: the records of survivors are not charged before a death is noticed.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Process of a node that died or ended prematurely, before the other processes did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct Death {
 
 /// Schedule of checks whether all processes are alive.
 #[derive(Default)]
-pub(crate) struct Looks {
+pub(crate) struct LivenessChecks {
     last: Option<Instant>,
 }
 
-impl Looks {
+impl LivenessChecks {
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.last.is_none_or(|last| now.duration_since(last) >= LOOK_INTERVAL);
+        let is_due = self.last.is_none_or(|last| now.duration_since(last) >= LIVENESS_INTERVAL);
         if is_due {
             self.last = Some(now);
         }
@@ -50,7 +50,7 @@ pub(crate) fn end_at_first(processes: &mut BTreeMap<ProcessKey, Process>) -> Opt
     if processes.len() < 2 {
         return None;
     }
-    processes.values_mut().for_each(Process::look_alive);
+    processes.values_mut().for_each(Process::check_liveness);
     let deaths = processes.iter().filter_map(|(key, process)| Some((process.died?, *key)));
     let (stamp, key) = deaths.min()?;
     let mut outlived = 0;
@@ -65,7 +65,7 @@ pub(crate) fn end_at_first(processes: &mut BTreeMap<ProcessKey, Process>) -> Opt
 
 impl Process {
     /// Records the death of the process, if it has died or announced a premature end.
-    fn look_alive(&mut self) {
+    fn check_liveness(&mut self) {
         let now = stamp_now();
         let end = self.segment.process().end_stamp.load(Ordering::Acquire);
         if self.died.is_some() {

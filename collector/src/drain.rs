@@ -7,9 +7,9 @@ use plimsoll_wire::record::{DecodeError, MAX_RECORD_BYTES};
 use plimsoll_wire::segment::{MAX_THREADS, ThreadState};
 
 use crate::attach::Area;
-use crate::books::{Garbled, Window};
-use crate::process::{Life, Process, Scratch, Seat, setting};
+use crate::collected_process::{Process, Scratch, ThreadReader, ThreadSlot, setting};
 use crate::replay::Replay;
+use crate::replay_target::{CorruptStream, Window};
 use crate::spooling::Spooling;
 
 /// Maximum number of bytes copied out of a ring at a time; holds many records.
@@ -21,61 +21,66 @@ impl Process {
     pub(crate) fn drain(&mut self, scratch: &mut Scratch) -> u64 {
         let used = self.segment.process().threads.load(Ordering::Acquire) as usize;
         let used = used.min(MAX_THREADS);
-        if self.seats.len() < used {
-            self.seats.resize_with(used, || None);
+        if self.thread_slots.len() < used {
+            self.thread_slots.resize_with(used, || None);
         }
         let mut fullest = 0;
-        for index in 0..self.seats.len() {
-            let mut seat = match self.seats[index].take() {
-                Some(seat) => seat,
+        for index in 0..self.thread_slots.len() {
+            let mut slot = match self.thread_slots[index].take() {
+                Some(slot) => slot,
                 None => match self.segment.area(index) {
-                    Ok(area) => Seat { area, life: None },
+                    Ok(area) => ThreadSlot { area, reader: None },
                     // Tried again in the next round. A thread with an area that is never mapped
                     // counts as unsampled.
                     Err(_) => continue,
                 },
             };
-            fullest = fullest.max(self.drain_seat(index, &mut seat, scratch));
-            self.seats[index] = Some(seat);
+            fullest = fullest.max(self.drain_slot(index, &mut slot, scratch));
+            self.thread_slots[index] = Some(slot);
         }
         self.first_round = false;
         fullest
     }
 
-    fn drain_seat(&mut self, index: usize, seat: &mut Seat, scratch: &mut Scratch) -> u64 {
-        let thread = seat.area.thread();
+    fn drain_slot(&mut self, index: usize, slot: &mut ThreadSlot, scratch: &mut Scratch) -> u64 {
+        let thread = slot.area.thread();
         // The order of the loads matters: later loads are at least as new. Therefore the head of an
         // ended thread is final, and all records up to the head were written under the begin of the
         // run that is read last.
         let state = thread.state.load(Ordering::Acquire);
         if state != ThreadState::Live as u32 && state != ThreadState::Ended as u32 {
-            seat.life = None;
+            slot.reader = None;
             return 0;
         }
         let generation = thread.generation.load(Ordering::Acquire);
-        let mut life = match seat.life.take() {
-            Some(life) if life.generation == generation => life,
-            _ => self.begin_life(&seat.area, generation, scratch.spool.as_mut()),
+        let mut reader = match slot.reader.take() {
+            Some(reader) if reader.generation == generation => reader,
+            _ => self.begin_reader(&slot.area, generation, scratch.spool.as_mut()),
         };
         let head = thread.head.load(Ordering::Acquire);
         let window = self.window();
-        self.choose_main(index, &mut life);
-        life.thread.is_main = self.is_main(index, &life);
-        let full = seat.area.percent(head.wrapping_sub(life.unread()));
-        self.read(&seat.area, &mut life, head, window, scratch);
+        self.choose_main(index, &mut reader);
+        reader.thread.is_main = self.is_main(index, &reader);
+        let full = slot.area.percent(head.wrapping_sub(reader.unread()));
+        self.read(&slot.area, &mut reader, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
-            self.close_life(&seat.area, &mut life, last, scratch);
-            seat.area.free();
+            self.close_reader(&slot.area, &mut reader, last, scratch);
+            slot.area.free();
         } else {
-            seat.life = Some(life);
+            slot.reader = Some(reader);
         }
         full
     }
 
     /// Registers a thread that is new to this collector. Its stream is read from the beginning,
     /// even if another collector has read a part, provided that the ring still holds all of it.
-    fn begin_life(&mut self, area: &Area, generation: u32, spool: Option<&mut Spooling>) -> Life {
+    fn begin_reader(
+        &mut self,
+        area: &Area,
+        generation: u32,
+        spool: Option<&mut Spooling>,
+    ) -> ThreadReader {
         let thread = area.thread();
         let last_stamp = thread.last_stamp.load(Ordering::Acquire);
         let head = thread.head.load(Ordering::Acquire);
@@ -91,26 +96,33 @@ impl Process {
             if generation <= 1 && tail <= head && head <= area.ring_bytes() {
                 position = 0;
             } else {
-                replay.lose();
+                replay.mark_gap();
                 is_whole = false;
             }
         }
         let routine = thread.start_routine.load(Ordering::Relaxed);
         let thread = self.history.thread(routine, replay, &self.segment);
         let period = self.segment.process().period_stamps.load(Ordering::Relaxed);
-        let stream = spool.zip(self.told.as_ref()).map(|(spool, told)| {
-            let stream = spool.thread(told.process, thread.routine, born, period);
+        let stream = spool.zip(self.spool_cursor.as_ref()).map(|(spool, spool_cursor)| {
+            let stream = spool.thread(spool_cursor.process, thread.routine, born, period);
             if !is_whole {
                 spool.ring(stream, &[]);
             }
             stream
         });
-        Life { generation, position, journaled: position, read_before: tail, thread, stream }
+        ThreadReader {
+            generation,
+            position,
+            journaled: position,
+            read_before: tail,
+            thread,
+            stream,
+        }
     }
 
     /// Makes the thread in area `index` the communicating one if the header says so. A change of
     /// the communicating thread restarts the run.
-    fn choose_main(&mut self, index: usize, life: &mut Life) {
+    fn choose_main(&mut self, index: usize, reader: &mut ThreadReader) {
         let named = self.segment.process().main_thread.load(Ordering::Acquire) as usize;
         if named != index || self.main.is_some_and(|(area, _)| area == index) {
             return;
@@ -118,61 +130,61 @@ impl Process {
         if self.main.is_some() {
             self.restart(self.history.begin());
         }
-        self.main = Some((index, life.generation));
-        self.main_stream = life.stream;
-        self.history.make_main(&mut life.thread);
+        self.main = Some((index, reader.generation));
+        self.main_stream = reader.stream;
+        self.history.make_main(&mut reader.thread);
     }
 
     fn read(
         &mut self,
         area: &Area,
-        life: &mut Life,
+        reader: &mut ThreadReader,
         head: u64,
         window: Window,
         scratch: &mut Scratch,
     ) {
         let thread = area.thread();
-        while life.position != head {
-            let pending = head.wrapping_sub(life.position);
+        while reader.position != head {
+            let pending = head.wrapping_sub(reader.position);
             let length = pending.min(CHUNK_BYTES as u64) as usize;
-            let again = life.position < life.read_before;
+            let again = reader.position < reader.read_before;
             let result = if pending > area.ring_bytes() {
-                Err(Garbled)
+                Err(CorruptStream)
             } else {
-                area.copy(life.position, length, &mut scratch.bytes);
+                area.copy(reader.position, length, &mut scratch.bytes);
                 let overwritten = again && thread.head.load(Ordering::Acquire) > area.ring_bytes();
-                if overwritten { Err(Garbled) } else { self.decode(life, window, scratch) }
+                if overwritten { Err(CorruptStream) } else { self.decode(reader, window, scratch) }
             };
             match result {
                 // A chunk may end inside a record; the stream must not.
                 Ok(used) if used == length || (used > 0 && pending > length as u64) => {
-                    if let Some((spool, stream)) = scratch.spool.as_mut().zip(life.stream) {
+                    if let Some((spool, stream)) = scratch.spool.as_mut().zip(reader.stream) {
                         // The producer may overwrite bytes once they are read, so they go to the
                         // spool now.
-                        let known = life.journaled.saturating_sub(life.position) as usize;
+                        let known = reader.journaled.saturating_sub(reader.position) as usize;
                         if known < used {
                             spool.ring(stream, &scratch.bytes[known..used]);
                         }
                     }
-                    life.position = life.position.wrapping_add(used as u64);
+                    reader.position = reader.position.wrapping_add(used as u64);
                     self.history.counts.record_bytes += used as u64;
                 }
                 _ => {
-                    self.history.lose(&mut life.thread);
-                    if let Some((spool, stream)) = scratch.spool.as_mut().zip(life.stream) {
-                        spool.lose(stream);
+                    self.history.count_unreadable(&mut reader.thread);
+                    if let Some((spool, stream)) = scratch.spool.as_mut().zip(reader.stream) {
+                        spool.mark_gap(stream);
                     }
                     if again {
-                        life.position = life.read_before;
+                        reader.position = reader.read_before;
                     } else {
-                        life.position = head;
-                        life.read_before = life.read_before.min(head);
+                        reader.position = head;
+                        reader.read_before = reader.read_before.min(head);
                     }
                 }
             }
-            life.journaled = life.journaled.max(life.position);
-            if life.position >= life.read_before {
-                thread.tail.store(life.position, Ordering::Release);
+            reader.journaled = reader.journaled.max(reader.position);
+            if reader.position >= reader.read_before {
+                thread.tail.store(reader.position, Ordering::Release);
             }
         }
     }
@@ -181,24 +193,24 @@ impl Process {
     /// bytes.
     fn decode(
         &mut self,
-        life: &mut Life,
+        reader: &mut ThreadReader,
         window: Window,
         scratch: &mut Scratch,
-    ) -> Result<usize, Garbled> {
+    ) -> Result<usize, CorruptStream> {
         let setting = setting(&self.segment, window);
         let Scratch { bytes, decoder, spool, structures } = scratch;
-        let mut spool = spool.as_mut().zip(life.stream);
+        let mut spool = spool.as_mut().zip(reader.stream);
         let mut used = 0;
         loop {
             let (record, length) = match decoder.next(&bytes[used..]) {
                 Ok(Some(next)) => next,
                 Ok(None) | Err(DecodeError::Truncated) => return Ok(used),
-                Err(_) => return Err(Garbled),
+                Err(_) => return Err(CorruptStream),
             };
             used += length;
-            let heeded = life.thread.replay.heeds(&record);
-            self.history.apply(&mut life.thread, &record, &setting, structures)?;
-            if let (true, Some((spool, stream))) = (heeded, &mut spool) {
+            let accepted = reader.thread.replay.accepts(&record);
+            self.history.apply(&mut reader.thread, &record, &setting, structures)?;
+            if let (true, Some((spool, stream))) = (accepted, &mut spool) {
                 spool.record(*stream, &record);
             }
         }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_wire::increments::{Counts, MAX_EVENTS};
 
 use crate::account::Between;
+use crate::apportionment::Apportionment;
 use crate::contexts::Contexts;
 use crate::profile::NodeId;
-use crate::shares::Shares;
-use crate::tree::{IdMap, RawId};
+use crate::raw_tree::{IdMap, RawId};
 
 /// Increment of each event.
 pub(crate) type Increments = [u64; MAX_EVENTS];
@@ -28,13 +28,13 @@ pub(crate) struct EventCounts {
     /// Events of contexts with sampled or measured time.
     pub(crate) values: IdMap<RawId, Increments>,
     /// Events in unsampled work, by the pair of contexts that it lies between.
-    pub(crate) rests: IdMap<Between, Increments>,
+    pub(crate) unsampled: IdMap<Between, Increments>,
 }
 
 impl EventCounts {
     fn bytes(&self) -> u64 {
         let entry = size_of::<(Between, Increments)>() as u64;
-        (self.values.capacity() + self.rests.capacity()) as u64 * entry
+        (self.values.capacity() + self.unsampled.capacity()) as u64 * entry
     }
 
     /// Returns the events by the user's contexts, each event in exactly one. `work` is the sampled
@@ -54,23 +54,23 @@ impl EventCounts {
             let node = contexts.node(*raw).unwrap_or_else(|| outside(contexts));
             add(sums.entry(node).or_default(), increments);
         }
-        let mut rests: BTreeMap<NodeId, Increments> = BTreeMap::new();
-        let mut unsampled: Vec<_> = self.rests.iter().collect();
-        unsampled.sort_unstable_by_key(|(between, _)| **between);
-        for ((one, other), increments) in unsampled {
+        let mut unsampled: BTreeMap<NodeId, Increments> = BTreeMap::new();
+        let mut by_pair: Vec<_> = self.unsampled.iter().collect();
+        by_pair.sort_unstable_by_key(|(between, _)| **between);
+        for ((one, other), increments) in by_pair {
             let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts));
-            add(rests.entry(node).or_default(), increments);
+            add(unsampled.entry(node).or_default(), increments);
         }
         let mut worked: BTreeMap<NodeId, u64> = BTreeMap::new();
         for (node, stamps) in work {
             *worked.entry(node).or_default() += stamps;
         }
-        let nodes: BTreeSet<NodeId> = rests.keys().copied().collect();
-        let shares = Shares::new(contexts.nodes(), &nodes, worked.into_iter());
-        for (node, increments) in rests {
+        let nodes: BTreeSet<NodeId> = unsampled.keys().copied().collect();
+        let shares = Apportionment::new(contexts.nodes(), &nodes, worked.into_iter());
+        for (node, increments) in unsampled {
             for (event, count) in increments.into_iter().enumerate().filter(|(_, it)| *it > 0) {
-                shares.split(node, count, |sharer, part| {
-                    sums.entry(sharer).or_default()[event] += part;
+                shares.split(node, count, |recipient, part| {
+                    sums.entry(recipient).or_default()[event] += part;
                 });
             }
         }
@@ -80,7 +80,9 @@ impl EventCounts {
     fn add(&mut self, context: Context, increments: &Increments) {
         match context {
             Context::Known(node) => add(self.values.entry(node).or_default(), increments),
-            Context::Between(between) => add(self.rests.entry(between).or_default(), increments),
+            Context::Between(between) => {
+                add(self.unsampled.entry(between).or_default(), increments)
+            }
         }
     }
 }
@@ -241,7 +243,7 @@ mod tests {
         events.charge(6, 1, false);
         let main = &events.main;
         assert_eq!(main.values[&1][..2], [6, 0]);
-        assert_eq!(main.rests[&(2, 3)][..2], [4, 1]);
+        assert_eq!(main.unsampled[&(2, 3)][..2], [4, 1]);
         assert_eq!(main.values[&4][..2], [3, 5]);
         assert_eq!(main.values.len(), 2);
     }

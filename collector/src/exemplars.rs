@@ -5,7 +5,7 @@ use plimsoll_agent::channels::BLOCK_SHIFT;
 use plimsoll_wire::record::Message;
 
 use crate::profile::instance_level;
-use crate::tree::RawId;
+use crate::raw_tree::RawId;
 
 /// Maximum number of messages kept.
 const MAX_MESSAGES: usize = 4096;

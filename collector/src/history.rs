@@ -8,32 +8,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
-use plimsoll_wire::clock::Anchor;
+use plimsoll_wire::clock_anchor::Anchor;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
 
 use crate::account::Account;
-use crate::addresses::Addresses;
-use crate::books::{Books, Garbled, Window};
-use crate::clock::{Rate, Timeline};
-use crate::course::{Courses, ThreadCourse};
+use crate::address_table::Addresses;
+use crate::clock_rate::{Rate, Timeline};
 use crate::event_counts::ProcessEvents;
 use crate::exemplars::Exemplars;
-use crate::facts::{Facts, LastWords, ThreadCounters};
 use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::phases::Phases;
+use crate::process_info::{FinalThreadState, ProcessInfo, ThreadCounters};
 use crate::profile::{
-    CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, ProcessProfile, Releases,
+    CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, ProcessProfile, SyncReturns,
 };
+use crate::raw_tree::{IdMap, ROOT, Tree};
+use crate::referenced_addresses;
 use crate::replay::Replay;
-use crate::series::Series;
-use crate::snapshot::Run;
+use crate::replay_target::{CorruptStream, ReplayTarget, Window};
+use crate::resolved_profile::FinishedRun;
+use crate::sample_series::Series;
 use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
+use crate::temporal::{TemporalTrees, ThreadTree};
 use crate::time_series::{Grouping, TimeSeries};
-use crate::tree::{IdMap, ROOT, Tree};
-use crate::used;
 use plimsoll_binary::{Function, Structures};
 
 /// Estimated memory of a raw context with its values, in bytes; used to bound the number of
@@ -58,7 +58,7 @@ pub(crate) struct History {
     events: ProcessEvents,
     /// Exemplary messages of all threads.
     exemplars: Exemplars,
-    courses: Courses,
+    temporal_trees: TemporalTrees,
     begin: u64,
     /// Stamp up to which the communicating thread is accounted for; `None` until that thread is
     /// closed.
@@ -82,7 +82,7 @@ pub(crate) struct ThreadHistory {
     /// Set for the communicating thread.
     pub(crate) is_main: bool,
     pub(crate) replay: Replay,
-    pub(crate) course: ThreadCourse,
+    pub(crate) temporal_tree: ThreadTree,
 }
 
 /// State of the process while its records are read.
@@ -115,7 +115,7 @@ impl History {
             partners: PartnerValues::default(),
             events: ProcessEvents::default(),
             exemplars: Exemplars::default(),
-            courses: Courses::new(begin, memory_bytes, follows),
+            temporal_trees: TemporalTrees::new(begin, memory_bytes, follows),
             begin,
             main_end: None,
             row_bytes,
@@ -142,7 +142,7 @@ impl History {
         self.partners = PartnerValues::default();
         self.events.restart();
         self.exemplars = Exemplars::default();
-        self.courses.restart(begin);
+        self.temporal_trees.restart(begin);
         self.addresses.put_off();
         self.threads = threads;
     }
@@ -157,15 +157,15 @@ impl History {
         self.threads += 1;
         let known = self.addresses.is_code(routine, tables);
         let routine = if known { routine } else { 0 };
-        let course = self.courses.thread(replay.booked());
-        ThreadHistory { routine, is_main: false, replay, course }
+        let temporal_tree = self.temporal_trees.thread(replay.booked());
+        ThreadHistory { routine, is_main: false, replay, temporal_tree }
     }
 
     /// Marks the thread as the communicating one from the begin of the run.
     pub(crate) fn make_main(&mut self, thread: &mut ThreadHistory) {
         thread.is_main = true;
         thread.replay.begin_at(self.begin);
-        self.courses.make_main(&mut thread.course);
+        self.temporal_trees.make_main(&mut thread.temporal_tree);
     }
 
     /// Applies one record of a thread.
@@ -175,13 +175,17 @@ impl History {
         record: &Record<'_>,
         setting: &Setting<'_>,
         structures: &mut Structures,
-    ) -> Result<(), Garbled> {
+    ) -> Result<(), CorruptStream> {
         if matches!(record, Record::Lost { .. }) {
-            self.miss(thread);
+            self.note_lost_records(thread);
         }
-        self.courses.keep_up(&mut thread.course, thread.is_main, thread.replay.booked());
-        let (replay, mut books) = self.books(thread, setting, structures);
-        if let Some(sync) = replay.apply(record, &mut books)?
+        self.temporal_trees.keep_up(
+            &mut thread.temporal_tree,
+            thread.is_main,
+            thread.replay.booked(),
+        );
+        let (replay, mut target) = self.target(thread, setting, structures);
+        if let Some(sync) = replay.apply(record, &mut target)?
             && thread.is_main
         {
             self.phases.synchronise(sync);
@@ -190,24 +194,24 @@ impl History {
     }
 
     /// Counts unreadable records and ignores the thread until its producer resynchronises.
-    pub(crate) fn lose(&mut self, thread: &mut ThreadHistory) {
+    pub(crate) fn count_unreadable(&mut self, thread: &mut ThreadHistory) {
         self.unread += 1;
-        self.skip(thread);
+        self.mark_gap(thread);
     }
 
     /// Ignores the thread until its producer resynchronises, for a loss that is counted elsewhere.
-    pub(crate) fn skip(&mut self, thread: &mut ThreadHistory) {
-        thread.replay.lose();
-        self.miss(thread);
+    pub(crate) fn mark_gap(&mut self, thread: &mut ThreadHistory) {
+        thread.replay.mark_gap();
+        self.note_lost_records(thread);
     }
 
     /// Notes a gap in the records of a thread.
-    fn miss(&mut self, thread: &mut ThreadHistory) {
+    fn note_lost_records(&mut self, thread: &mut ThreadHistory) {
         if thread.is_main {
-            self.phases.lose();
-            self.series.lose();
+            self.phases.mark_gap();
+            self.series.mark_gap();
         }
-        thread.course.lose();
+        thread.temporal_tree.mark_gap();
     }
 
     /// Closes a thread at stamp `end`, because the thread or the run has ended: accounts for the
@@ -215,7 +219,7 @@ impl History {
     pub(crate) fn close(
         &mut self,
         thread: &mut ThreadHistory,
-        last: &LastWords,
+        last: &FinalThreadState,
         end: u64,
         setting: &Setting<'_>,
         structures: &mut Structures,
@@ -233,14 +237,14 @@ impl History {
                 }
             }
         }
-        let (replay, mut books) = self.books(thread, setting, structures);
-        replay.close(end, last.open, &mut books);
+        let (replay, mut target) = self.target(thread, setting, structures);
+        replay.close(end, last.open, &mut target);
         if thread.is_main {
             self.main_end = thread.replay.booked();
         }
         let end = thread.replay.booked().unwrap_or(end);
         count_as(MemoryKind::Clusters, || {
-            self.courses.end(&mut thread.course, thread.is_main, end);
+            self.temporal_trees.end(&mut thread.temporal_tree, thread.is_main, end);
         });
         self.count(&last.counters);
     }
@@ -269,11 +273,11 @@ impl History {
         if !has_main {
             let length = end.saturating_sub(self.begin);
             self.phases.open.pass(length);
-            self.phases.open.rest((ROOT, ROOT), length);
+            self.phases.open.charge_unsampled((ROOT, ROOT), length);
         }
         self.phases.end();
-        self.times.finish(Grouping { tree: &self.tree, keys: &self.courses.keys });
-        count_as(MemoryKind::Clusters, || self.courses.finish());
+        self.times.finish(Grouping { tree: &self.tree, keys: &self.temporal_trees.keys });
+        count_as(MemoryKind::Clusters, || self.temporal_trees.finish());
     }
 
     /// Looks up pending addresses for at most `limit`.
@@ -284,7 +288,7 @@ impl History {
         structures: &mut Structures,
     ) {
         let Self { addresses, tree, phases, groups, .. } = self;
-        let samples = || used::samples(tree, phases, groups);
+        let samples = || referenced_addresses::samples(tree, phases, groups);
         addresses.name_some(limit, samples, tables, structures);
     }
 
@@ -295,16 +299,26 @@ impl History {
 
     /// Names all addresses used by the finished run, as far as the deadline allows.
     pub(crate) fn name_used(&mut self, tables: &dyn Tables, structures: &mut Structures) {
-        let used =
-            used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
+        let used = referenced_addresses::addresses(
+            &self.tree,
+            &self.phases,
+            &self.series,
+            &self.groups,
+            &self.temporal_trees,
+        );
         self.addresses.name_all(used, tables, structures);
     }
 
     /// Removes the structure of functions given up at the deadline, including those that were given
     /// up for another process.
     pub(crate) fn drop_given_up(&mut self, structures: &Structures) {
-        let used =
-            used::addresses(&self.tree, &self.phases, &self.series, &self.groups, &self.courses);
+        let used = referenced_addresses::addresses(
+            &self.tree,
+            &self.phases,
+            &self.series,
+            &self.groups,
+            &self.temporal_trees,
+        );
         let late = self.addresses.without_structure(used, structures);
         self.counts.late_functions = late.len() as u64;
         self.counts.late_samples = late.iter().map(|function| function.samples).sum();
@@ -314,7 +328,7 @@ impl History {
 
     /// Returns whether temporal context trees are built.
     pub(crate) fn follows(&self) -> bool {
-        self.courses.are_followed
+        self.temporal_trees.are_followed
     }
 
     /// Returns the address table.
@@ -325,7 +339,7 @@ impl History {
     /// Returns the functions that occur in temporal context trees, with the numbers of their
     /// modules, without the first `known` ones.
     pub(crate) fn functions_since(&self, known: usize) -> &[(u32, Arc<Function>)] {
-        self.courses.keys.functions_since(known)
+        self.temporal_trees.keys.functions_since(known)
     }
 
     /// Imports a symbol name that was recorded in a spool.
@@ -335,9 +349,9 @@ impl History {
 
     /// Returns the profile of the finished run, which ended at stamp `end`. `kept_period` is the
     /// sampling period that the timers can sustain, in stamps. All addresses must be named before.
-    pub(crate) fn profile(&self, end: u64, kept_period: u64, facts: &Facts) -> ProcessProfile {
-        let rate = facts.rate;
-        let run = Run {
+    pub(crate) fn profile(&self, end: u64, kept_period: u64, info: &ProcessInfo) -> ProcessProfile {
+        let rate = info.rate;
+        let run = FinishedRun {
             tree: &self.tree,
             addresses: &self.addresses,
             phases: &self.phases,
@@ -347,56 +361,56 @@ impl History {
             partners: &self.partners,
             events: &self.events,
             exemplars: &self.exemplars,
-            course: self.courses.main.as_ref(),
-            crew: self.courses.crew.clusters(),
-            keys: &self.courses.keys,
+            temporal_tree: self.temporal_trees.main.as_ref(),
+            workers: self.temporal_trees.workers.clusters(),
+            keys: &self.temporal_trees.keys,
             begin: self.begin,
             rate,
         };
-        let picture = run.picture();
+        let resolved = run.resolve();
         // The run is that of the communicating thread; other threads may outlive it.
         let end = self.main_end.unwrap_or(end);
         let elapsed = end.saturating_sub(self.begin).saturating_sub(self.phases.paused());
-        let clock = match ClockKind::from_u32(facts.clock) {
+        let clock = match ClockKind::from_u32(info.clock) {
             ClockKind::Cpu => "cpu",
             ClockKind::Timer => "timer",
             ClockKind::Wall => "wall",
         };
         ProcessProfile {
-            tree: picture.tree,
-            phases: picture.phases,
-            rows: picture.rows,
-            divisions: picture.divisions,
-            releases: self.releases(facts),
-            series: picture.series,
-            times: picture.times,
-            other_threads: picture.other_threads,
-            partners: picture.partners,
+            tree: resolved.tree,
+            phases: resolved.phases,
+            rows: resolved.rows,
+            subgroup_intervals: resolved.subgroup_intervals,
+            sync_returns: self.sync_returns(info),
+            series: resolved.series,
+            times: resolved.times,
+            other_threads: resolved.other_threads,
+            partners: resolved.partners,
             counters: CounterProfile {
-                events: facts.counted_events(),
+                events: info.counted_events(),
                 uncounted_ns: self.events.uncounted_ns,
-                uncounted_threads: facts.uncounted_threads,
-                ..picture.counters
+                uncounted_threads: info.uncounted_threads,
+                ..resolved.counters
             },
-            messages: picture.messages,
-            course: picture.course,
-            crew: picture.crew,
-            loops: picture.loops,
+            messages: resolved.messages,
+            temporal_tree: resolved.temporal_tree,
+            workers: resolved.workers,
+            loops: resolved.loops,
             threads: self.threads,
             syncs: self.phases.syncs(),
             elapsed_ns: rate.ns(elapsed),
-            period_ns: facts.period_ns,
+            period_ns: info.period_ns,
             kept_period_ns: rate.ns(kept_period),
             effective_period_ns: rate.ns(self.periods.typical()),
             clock: clock.to_owned(),
             collection: CollectionCounts {
                 sampling_cpu_ns: rate.ns_of_ticks(self.handler_ticks),
-                marks_off: facts.marks_off,
-                unsampled_threads: facts.unsampled_threads,
-                unseen_threads: facts.unseen_threads,
-                unfollowed: facts.unfollowed | self.courses.unfollowed,
-                stepped_aside: facts.stepped_aside,
-                failed: facts.failed,
+                marks_off: info.marks_off,
+                unsampled_threads: info.unsampled_threads,
+                unseen_threads: info.unseen_threads,
+                unfollowed: info.unfollowed | self.temporal_trees.unfollowed,
+                stepped_aside: info.stepped_aside,
+                failed: info.failed,
                 lost: self.counts.lost.saturating_add(self.unread),
                 ..self.counts
             },
@@ -406,37 +420,37 @@ impl History {
 
     /// Returns when synchronisations returned, on the process's own clock; `None` without an
     /// anchor.
-    fn releases(&self, facts: &Facts) -> Option<Releases> {
-        let (ticks, ns) = facts.anchor?;
-        let timeline = Timeline { anchor: Anchor { ticks, ns }, rate: facts.rate };
-        let kept = self.phases.releases().kept().iter();
+    fn sync_returns(&self, info: &ProcessInfo) -> Option<SyncReturns> {
+        let (ticks, ns) = info.anchor?;
+        let timeline = Timeline { anchor: Anchor { ticks, ns }, rate: info.rate };
+        let kept = self.phases.sync_returns().kept().iter();
         let mut ends: Vec<_> = kept.map(|(index, stamp)| (*index, timeline.ns(*stamp))).collect();
         ends.sort_unstable();
-        Some(Releases { begin_ns: timeline.ns(self.begin), ends })
+        Some(SyncReturns { begin_ns: timeline.ns(self.begin), ends })
     }
 
     /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let groups: u64 = self.groups.values().map(Account::bytes).sum();
-        let courses = self.courses.bytes();
+        let temporal_trees = self.temporal_trees.bytes();
         let phases = self.phases.bytes() + self.series.bytes() + self.times.bytes();
         let partners = self.partners.bytes() + self.events.bytes() + self.exemplars.bytes();
-        self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + courses
+        self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + temporal_trees
     }
 
-    fn books<'h>(
+    fn target<'h>(
         &'h mut self,
         thread: &'h mut ThreadHistory,
         setting: &Setting<'h>,
         structures: &'h mut Structures,
-    ) -> (&'h mut Replay, Books<'h>) {
+    ) -> (&'h mut Replay, ReplayTarget<'h>) {
         let is_main = thread.is_main;
         let account = match is_main {
             true => &mut self.phases.open,
             false => self.groups.entry(thread.routine).or_default(),
         };
         self.events.of_thread((!is_main).then_some(thread.routine));
-        let books = Books {
+        let target = ReplayTarget {
             tables: setting.tables,
             addresses: &mut self.addresses,
             tree: &mut self.tree,
@@ -445,9 +459,9 @@ impl History {
             events: &mut self.events,
             exemplars: &mut self.exemplars,
             periods: &mut self.periods,
-            cut: &mut self.counts.lost,
-            course: thread.course.course.as_mut(),
-            keys: &mut self.courses.keys,
+            truncated: &mut self.counts.lost,
+            temporal_tree: thread.temporal_tree.temporal_tree.as_mut(),
+            keys: &mut self.temporal_trees.keys,
             series: is_main.then_some(&mut self.series),
             times: is_main.then_some(&mut self.times),
             structures,
@@ -455,6 +469,6 @@ impl History {
             rate: setting.rate,
             period: setting.period,
         };
-        (&mut thread.replay, books)
+        (&mut thread.replay, target)
     }
 }

@@ -9,7 +9,7 @@
 //! ```text
 //! attach -> drain -> replay -> account -> phases, rows, releases -> snapshot -> profile
 //!                      tree, addresses <- plimsoll-binary           contexts, shares
-//!                      course <- plimsoll-trees
+//!                      temporal <- plimsoll-trees
 //!                      series (where calls are not measured)
 //! ```
 //!
@@ -22,47 +22,47 @@
 //!   times of a report add up to the run time.
 
 mod account;
-mod addresses;
+mod address_table;
+mod apportionment;
 mod attach;
-mod books;
-mod clock;
+mod clock_rate;
+mod collected_process;
 mod collector;
+mod context_values;
 mod contexts;
-mod course;
 mod death;
 pub mod digest;
 mod drain;
 mod event_counts;
 mod exemplars;
-mod facts;
-mod glance;
 mod history;
+mod instance_reservoir;
 mod loop_profile;
+mod loop_profiles;
 mod loop_slices;
-mod loops;
-mod pace;
 mod partner_values;
 mod periods;
 mod phases;
-mod place;
-mod process;
+mod poll;
+mod process_info;
 pub mod profile;
-mod releases;
+mod raw_tree;
+mod referenced_addresses;
 mod replay;
-mod rows;
-mod series;
-mod shares;
-mod snapshot;
+mod replay_target;
+mod resolved_profile;
+mod sample_series;
+mod schedules;
 mod spooling;
+mod stack_position;
+mod sync_returns;
 mod tables;
+mod temporal;
 #[cfg(test)]
 mod tests;
 mod time_series;
-mod tree;
-mod used;
-mod values;
 
 pub use attach::AttachError;
 pub use collector::{Collector, Options, ProcessKey};
 pub use death::Death;
-pub use spooling::{Kept, PlaceSpool, SpoolOutcome, keep};
+pub use spooling::{PlaceSpool, SpoolOutcome, SpoolSelection, keep};

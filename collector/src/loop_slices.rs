@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use plimsoll_trees::{Content, Node, flattened};
 
 use crate::loop_profile::LoopSlice;
-use crate::profile::{CourseKey, NodeId};
+use crate::profile::{NodeId, TemporalTreeKey};
 
 /// Maximum number of slices of an iteration; the longest are kept.
 pub(crate) const MAX_SLICES: usize = 48;
@@ -24,7 +24,7 @@ pub(crate) struct MeanIteration {
 
 /// Returns the mean over the iterations summed up in `tree`. Where the tree does not know the order
 /// of calls (profile nodes), the calls are laid out one after another.
-pub(crate) fn mean_iteration(tree: &Node, keys: &[CourseKey]) -> MeanIteration {
+pub(crate) fn mean_iteration(tree: &Node, keys: &[TemporalTreeKey]) -> MeanIteration {
     let weight = tree.count().max(1);
     let mut layout = Layout { keys, weight, slices: Vec::new() };
     layout.children(tree, 0);
@@ -54,7 +54,7 @@ fn longest(mut slices: Vec<LoopSlice>, least_ns: u64) -> Vec<LoopSlice> {
 }
 
 struct Layout<'a> {
-    keys: &'a [CourseKey],
+    keys: &'a [TemporalTreeKey],
     /// Number of iterations that the tree sums up.
     weight: u64,
     slices: Vec<LoopSlice>,

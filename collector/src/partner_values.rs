@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use plimsoll_wire::record::{OTHER_PARTNERS, PartnerMessages, UNKNOWN_PARTNER};
 
-use crate::tree::RawId;
+use crate::raw_tree::RawId;
 
 /// Pairs of a context and a partner that are told apart.
 const MAX_VALUES: usize = 1 << 14;

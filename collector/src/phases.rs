@@ -3,18 +3,18 @@
 //!
 //! Synchronisations of parts of the ranks, rows of a grid for instance, delimit no phase, but they divide the
 //! work of their members: which of them is slow may change from one to the next, and all wait for it.
-//! So an instance is cut there into *divisions*, of which some are kept whole as well.
+//! So an instance is cut there into *subgroup intervals*, of which some are kept whole as well.
 //!
 //! The synchronisations are those that were measured. Where only samples tell of calls, the run is one phase
-//! here, and [`crate::series`] keeps what it takes to find others.
+//! here, and [`crate::sample_series`] keeps what it takes to find others.
 
-use plimsoll_wire::sync::is_followed;
+use plimsoll_wire::sync_id::is_followed;
 
 use crate::account::Account;
-use crate::books::Sync;
-use crate::releases::Releases;
-use crate::rows::{End, PENDING, Rows};
-use crate::tree::{IdMap, RawId};
+use crate::instance_reservoir::{InstanceEnd, InstanceReservoir, PENDING};
+use crate::raw_tree::{IdMap, RawId};
+use crate::replay_target::CompletedSync;
+use crate::sync_returns::SyncReturns;
 
 /// All instances of one phase.
 pub(crate) struct Phase {
@@ -38,18 +38,18 @@ pub(crate) struct Phase {
 pub(crate) struct Phases {
     /// The running instance, since the last synchronisation of any ranks.
     pub(crate) open: Account,
-    /// The divisions of it that have ended.
+    /// The subgroup intervals of it that have ended.
     divided: Account,
     list: Vec<Phase>,
     /// By the places where they begin and end, as one number.
     by_sites: IdMap<u64, u32>,
-    rows: Rows,
-    divisions: Rows,
-    releases: Releases,
+    rows: InstanceReservoir,
+    subgroup_intervals: InstanceReservoir,
+    sync_returns: SyncReturns,
     begin: u64,
     after: Option<RawId>,
     next_index: u64,
-    /// Records were lost in the running instance, and in its running division.
+    /// Records were lost in the running instance, and in its running subgroup interval.
     gap: bool,
     division_gap: bool,
     syncs: u64,
@@ -57,16 +57,16 @@ pub(crate) struct Phases {
 
 impl Phases {
     /// A run that begins at stamp `begin`, of which at most `row_bytes` of instances are kept whole, and half
-    /// as many of divisions.
+    /// as many subgroup intervals.
     pub(crate) fn new(begin: u64, row_bytes: usize) -> Self {
         Self {
             open: Account::default(),
             divided: Account::default(),
             list: Vec::new(),
             by_sites: IdMap::default(),
-            rows: Rows::new(row_bytes),
-            divisions: Rows::new(row_bytes / 2),
-            releases: Releases::default(),
+            rows: InstanceReservoir::new(row_bytes),
+            subgroup_intervals: InstanceReservoir::new(row_bytes / 2),
+            sync_returns: SyncReturns::default(),
             begin,
             after: None,
             next_index: 0,
@@ -87,9 +87,9 @@ impl Phases {
         self.syncs
     }
 
-    /// A synchronisation returned: the running instance has ended, or a division of it.
-    pub(crate) fn synchronise(&mut self, sync: Sync) {
-        if sync.part.is_some() {
+    /// A synchronisation returned: the running instance has ended, or a subgroup interval of it.
+    pub(crate) fn synchronise(&mut self, sync: CompletedSync) {
+        if sync.subgroup.is_some() {
             self.divide(sync);
             return;
         }
@@ -103,7 +103,7 @@ impl Phases {
         self.syncs += 1;
         if !sync.is_completion {
             // A nonblocking one may have let go earlier.
-            self.releases.offer(sync.index, sync.stamp);
+            self.sync_returns.insert(sync.index, sync.stamp);
         }
         // An instance that spans lost synchronisations is not the same on the other ranks.
         self.fold(Some(sync.node), sync.index, !missing, !division_gap);
@@ -112,21 +112,22 @@ impl Phases {
     }
 
     /// A part of the ranks synchronised.
-    fn divide(&mut self, sync: Sync) {
+    fn divide(&mut self, sync: CompletedSync) {
         let whole = !std::mem::take(&mut self.division_gap);
         if !sync.counted {
             return;
         }
         if whole && is_followed(sync.index) {
-            let end = End { index: sync.index, part: sync.part, node: Some(sync.node) };
-            self.divisions.offer(end, PENDING, &self.open);
+            let end =
+                InstanceEnd { index: sync.index, subgroup: sync.subgroup, node: Some(sync.node) };
+            self.subgroup_intervals.insert(end, PENDING, &self.open);
         }
         self.divided.absorb(&mut self.open);
     }
 
     /// Records were lost in the running instance: if no synchronisation follows that tells by its
     /// index, the instance may be more than one.
-    pub(crate) fn lose(&mut self) {
+    pub(crate) fn mark_gap(&mut self) {
         self.gap = true;
         self.division_gap = true;
     }
@@ -150,32 +151,32 @@ impl Phases {
     }
 
     /// Single instances.
-    pub(crate) fn rows(&self) -> &Rows {
+    pub(crate) fn rows(&self) -> &InstanceReservoir {
         &self.rows
     }
 
-    /// Single divisions.
-    pub(crate) fn divisions(&self) -> &Rows {
-        &self.divisions
+    /// Single subgroup intervals.
+    pub(crate) fn subgroup_intervals(&self) -> &InstanceReservoir {
+        &self.subgroup_intervals
     }
 
     /// When synchronisations returned.
-    pub(crate) fn releases(&self) -> &Releases {
-        &self.releases
+    pub(crate) fn sync_returns(&self) -> &SyncReturns {
+        &self.sync_returns
     }
 
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let phases: u64 = self.list.iter().map(|phase| phase.account.bytes()).sum();
-        let rows = self.rows.bytes() + self.divisions.bytes();
-        phases + self.open.bytes() + self.divided.bytes() + rows + self.releases.bytes()
+        let rows = self.rows.bytes() + self.subgroup_intervals.bytes();
+        phases + self.open.bytes() + self.divided.bytes() + rows + self.sync_returns.bytes()
     }
 
     fn fold(&mut self, ends_in: Option<RawId>, index: u64, whole: bool, division_whole: bool) {
-        let end = End { index, part: None, node: ends_in };
+        let end = InstanceEnd { index, subgroup: None, node: ends_in };
         if !self.divided.is_empty() {
             if division_whole {
-                self.divisions.offer(end, PENDING, &self.open);
+                self.subgroup_intervals.insert(end, PENDING, &self.open);
             }
             self.divided.absorb(&mut self.open);
             std::mem::swap(&mut self.divided, &mut self.open);
@@ -197,9 +198,9 @@ impl Phases {
                 list.len() as u32 - 1
             });
         if whole {
-            self.rows.offer(end, number, &self.open);
+            self.rows.insert(end, number, &self.open);
         }
-        self.divisions.settle(number);
+        self.subgroup_intervals.assign_phase(number);
         let phase = &mut self.list[number as usize];
         phase.instances += 1;
         phase.last_index = index;
@@ -209,13 +210,13 @@ impl Phases {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_wire::sync::Part;
+    use plimsoll_wire::sync_id::Subgroup;
 
     use super::*;
 
-    fn sync(index: u64, node: RawId) -> Sync {
-        Sync {
-            part: None,
+    fn sync(index: u64, node: RawId) -> CompletedSync {
+        CompletedSync {
+            subgroup: None,
             index,
             node,
             stamp: 100 * (index + 1),
@@ -243,24 +244,24 @@ mod tests {
             [(None, Some(5), 0, 1, 7), (Some(5), Some(6), 1, 5, 35), (Some(6), Some(5), 2, 4, 28)]
         );
         assert_eq!(phases.list()[1].first_begin, 100);
-        assert_eq!(phases.rows().kept().len(), 10);
+        assert_eq!(phases.rows().instances().len(), 10);
     }
 
     #[test]
     fn an_instance_with_a_gap_is_counted_but_not_kept() {
         let mut phases = Phases::new(0, 1 << 20);
         phases.synchronise(sync(0, 5));
-        phases.lose();
+        phases.mark_gap();
         phases.synchronise(sync(3, 5));
-        phases.lose();
+        phases.mark_gap();
         phases.synchronise(sync(4, 5));
-        phases.lose();
+        phases.mark_gap();
         phases.open.pass(1);
         phases.end();
-        let kept: Vec<u64> = phases.rows().kept().iter().map(|row| row.index).collect();
+        let kept: Vec<u64> = phases.rows().instances().iter().map(|row| row.index).collect();
         assert_eq!(kept, [0, 4]);
         // When it ended is known all the same.
-        assert_eq!(phases.releases().kept(), [(0, 100), (3, 400), (4, 500)]);
+        assert_eq!(phases.sync_returns().kept(), [(0, 100), (3, 400), (4, 500)]);
         assert_eq!(phases.list()[1].instances, 2);
         assert_eq!((phases.list()[2].ends_in, phases.list()[2].first_index), (None, 5));
         assert_eq!(phases.syncs(), 3);
@@ -274,35 +275,35 @@ mod tests {
         assert_eq!((phases.list()[0].first_index, phases.list()[0].instances), (0, 1));
         // What happened before the run began is not counted, but its index is remembered.
         let mut phases = Phases::new(0, 1 << 20);
-        phases.synchronise(Sync { counted: false, ..sync(0, 5) });
+        phases.synchronise(CompletedSync { counted: false, ..sync(0, 5) });
         phases.synchronise(sync(1, 5));
         assert_eq!((phases.list()[0].first_index, phases.syncs()), (1, 1));
-        assert_eq!(phases.rows().kept().len(), 1);
+        assert_eq!(phases.rows().instances().len(), 1);
     }
 
     #[test]
     fn parts_of_the_ranks_divide_an_instance() {
-        let row = Some(Part { name: 9, ranks: 4 });
+        let row = Some(Subgroup { name: 9, ranks: 4 });
         let mut phases = Phases::new(0, 1 << 20);
-        let work = |phases: &mut Phases, time: u64, sync: Sync| {
+        let work = |phases: &mut Phases, time: u64, sync: CompletedSync| {
             phases.open.pass(time);
             phases.open.work(3, time, 0);
             phases.synchronise(sync);
         };
-        work(&mut phases, 7, Sync { part: row, ..sync(0, 4) });
-        work(&mut phases, 8, Sync { part: row, ..sync(1, 4) });
+        work(&mut phases, 7, CompletedSync { subgroup: row, ..sync(0, 4) });
+        work(&mut phases, 8, CompletedSync { subgroup: row, ..sync(1, 4) });
         work(&mut phases, 9, sync(0, 5));
-        // What all synchronise without a part before is no division.
+        // What all synchronise without a part before is no subgroup interval.
         work(&mut phases, 10, sync(1, 5));
-        phases.lose();
-        work(&mut phases, 11, Sync { part: row, ..sync(2, 4) });
-        work(&mut phases, 12, Sync { part: row, ..sync(3, 4) });
+        phases.mark_gap();
+        work(&mut phases, 11, CompletedSync { subgroup: row, ..sync(2, 4) });
+        work(&mut phases, 12, CompletedSync { subgroup: row, ..sync(3, 4) });
         phases.end();
         let found: Vec<_> = phases
-            .divisions()
-            .kept()
+            .subgroup_intervals()
+            .instances()
             .iter()
-            .map(|it| (it.part, it.index, it.ends_in, it.phase, it.duration))
+            .map(|it| (it.subgroup, it.index, it.ends_in, it.phase, it.duration))
             .collect();
         let all = None;
         assert_eq!(
@@ -317,7 +318,7 @@ mod tests {
         );
         let whole: Vec<u64> = phases.list().iter().map(|it| it.account.duration()).collect();
         assert_eq!(whole, [24, 10, 23]);
-        let kept: Vec<_> = phases.rows().kept().iter().map(|row| row.duration).collect();
+        let kept: Vec<_> = phases.rows().instances().iter().map(|row| row.duration).collect();
         assert_eq!(kept, [24, 10]);
         assert_eq!(phases.syncs(), 2);
     }

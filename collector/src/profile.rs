@@ -7,7 +7,7 @@
 pub use crate::loop_profile::{LoopCluster, LoopProfile, LoopSlice};
 pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
-pub use plimsoll_wire::sync::level as instance_level;
+pub use plimsoll_wire::sync_id::level as instance_level;
 
 pub use crate::exemplars::level_of as message_level;
 use plimsoll_agent::channels::{TAG_CLASSES, stride};
@@ -232,20 +232,20 @@ pub struct PhaseProfile {
 
 /// A subgroup: the ranks of a communicator smaller than the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Part {
+pub struct Subgroup {
     /// Number by which the members identify the subgroup.
     pub name: u32,
     /// Number of member ranks.
     pub ranks: u32,
 }
 
-/// One instance of a phase on this process, kept whole, or a division of an instance: the code
-/// between two synchronisations, at least one of them a subgroup's.
+/// One instance of a phase on this process, kept whole, or a subgroup interval of an instance: the
+/// code between two synchronisations, at least one of them a subgroup's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceRow {
     /// Subgroup of the synchronisation that ends the row; `None` for all ranks.
     #[serde(default)]
-    pub part: Option<Part>,
+    pub subgroup: Option<Subgroup>,
     /// Index of the synchronisation that ends the row: equal on each of its ranks.
     pub index: u64,
     /// Context of the synchronisation that ends the row; `None` at the end of the run.
@@ -272,7 +272,7 @@ pub struct InstanceRows {
 
 /// Meaning of a key in a temporal context tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CourseKey {
+pub struct TemporalTreeKey {
     /// Context of a procedure, a wrapped call or a loop; `None` for frames outside of main or of
     /// the start routine, such as the thread itself.
     pub node: Option<NodeId>,
@@ -287,22 +287,22 @@ pub struct CourseKey {
 
 /// The temporal context tree of a thread (ICS18, 3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CourseProfile {
+pub struct TemporalTreeProfile {
     /// Calls and loops by time, in nanoseconds. Its root is the thread.
     pub tree: clusters::Node,
     /// Meaning of the keys: a key is an index. No two entries have equal `node` and `site`.
-    pub keys: Vec<CourseKey>,
+    pub keys: Vec<TemporalTreeKey>,
 }
 
 /// Clusters of similar threads other than the communicating one (ICS18, 4.2). When more than 64
 /// threads live at the same time, the later ones are not followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CrewProfile {
-    /// Clusters of trees as in [`CourseProfile::tree`]; members are threads, numbered in the order
-    /// in which they were first seen. Threads without samples are in no cluster.
+pub struct WorkerProfile {
+    /// Clusters of trees as in [`TemporalTreeProfile::tree`]; members are threads, numbered in the
+    /// order in which they were first seen. Threads without samples are in no cluster.
     pub clusters: Vec<clusters::Cluster>,
-    /// Meaning of the keys, as in [`CourseProfile::keys`].
-    pub keys: Vec<CourseKey>,
+    /// Meaning of the keys, as in [`TemporalTreeProfile::keys`].
+    pub keys: Vec<TemporalTreeKey>,
 }
 
 /// A function without loops, inlined calls and lines, because its structure was not looked up by
@@ -343,14 +343,14 @@ pub struct CollectionCounts {
     pub marks_verified: u64,
     /// Number of `marks_verified` stacks that differed from the whole stack.
     pub marks_mismatched: u64,
-    /// Reason why return addresses were not marked, a [`plimsoll_agent::marks::retreat::Reason`]; 0
-    /// if they were.
+    /// Reason why return addresses were not marked, a
+    /// [`plimsoll_agent::marks::marks_disabled::MarksDisabled`]; 0 if they were.
     pub marks_off: u32,
     /// Number of threads that could not be sampled, or not to their end.
     pub unsampled_threads: u64,
     /// Number of `unsampled_threads` without any record; the profile's threads do not include them.
     pub unseen_threads: u64,
-    /// Synchronisations that were not followed: bits of [`plimsoll_wire::sync::unfollowed`].
+    /// Synchronisations that were not followed: bits of [`plimsoll_wire::sync_id::unfollowed`].
     #[serde(default)]
     pub unfollowed: u32,
     /// Set if the application took over the sampling signal.
@@ -367,7 +367,7 @@ pub struct CollectionCounts {
 /// Times at which global synchronisations returned in a process, on the clock of its node:
 /// CLOCK_MONOTONIC as the process reads it, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Releases {
+pub struct SyncReturns {
     /// Begin of the run.
     pub begin_ns: u64,
     /// Index of each kept synchronisation, equal on every rank, and the time of its return here, by
@@ -492,13 +492,13 @@ pub struct ProcessProfile {
     pub phases: Vec<PhaseProfile>,
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,
-    /// Divisions of instances kept whole. The longer the run, the smaller the fraction of a
-    /// subgroup's divisions that is offered ([`plimsoll_wire::sync::least_level`]).
+    /// Subgroup intervals of instances kept whole. The longer the run, the smaller the fraction of
+    /// a subgroup's subgroup intervals that is offered ([`plimsoll_wire::sync_id::least_level`]).
     #[serde(default)]
-    pub divisions: InstanceRows,
+    pub subgroup_intervals: InstanceRows,
     /// Times at which synchronisations returned; `None` if the offset between stamps and the node's
     /// clock is not known.
-    pub releases: Option<Releases>,
+    pub sync_returns: Option<SyncReturns>,
     /// Samples in their order, if calls are not measured: the phases are then still to be found.
     /// `None` if calls are measured.
     #[serde(default)]
@@ -518,11 +518,11 @@ pub struct ProcessProfile {
     #[serde(default)]
     pub messages: ExemplaryMessages,
     /// Temporal context tree of the communicating thread; `None` if it was not built.
-    pub course: Option<CourseProfile>,
+    pub temporal_tree: Option<TemporalTreeProfile>,
     /// Clusters of the other threads.
     #[serde(default)]
-    pub crew: CrewProfile,
-    /// Loops of `course`, each node once.
+    pub workers: WorkerProfile,
+    /// Loops of `temporal_tree`, each node once.
     pub loops: Vec<LoopProfile>,
     /// Number of application threads seen, including the communicating one.
     pub threads: u32,

@@ -15,11 +15,11 @@ use plimsoll_calls::requests::may_complete;
 use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
-use crate::books::{Books, Garbled, Sync};
 use crate::event_counts::Uncharged;
-use crate::place::{NOWHERE, Place};
 use crate::profile::LONG_CALL_NS;
-use crate::tree::{ROOT, RawId};
+use crate::raw_tree::{ROOT, RawId};
+use crate::replay_target::{CompletedSync, CorruptStream, ReplayTarget};
+use crate::stack_position::{NOWHERE, StackPosition};
 
 use intervals::Tallied;
 
@@ -30,8 +30,8 @@ pub(crate) struct Replay {
     /// Up to where the thread's time has been booked: its birth, where that is known, and then the
     /// latest of its stamps.
     booked: Option<u64>,
-    place: Place,
-    slots: Vec<Option<Place>>,
+    place: StackPosition,
+    slots: Vec<Option<StackPosition>>,
     tallied: Vec<Tallied>,
     /// Increments of perf events in the interval that is open.
     uncharged: Uncharged,
@@ -89,19 +89,19 @@ impl Replay {
     }
 
     /// Forgets the stack, and ignores all records until the producer sends a whole one again.
-    pub(crate) fn lose(&mut self) {
-        self.forget();
+    pub(crate) fn mark_gap(&mut self) {
+        self.reset_stack();
         self.lost = true;
     }
 
     /// Whether a record that comes now says anything: none does after the last one, nor before a whole
     /// one where some were lost.
-    pub(crate) fn heeds(&self, record: &Record<'_>) -> bool {
+    pub(crate) fn accepts(&self, record: &Record<'_>) -> bool {
         let lost = self.lost && !matches!(record, Record::Lost { .. }) && !resynchronises(record);
         !self.ended && !lost
     }
 
-    fn forget(&mut self) {
+    fn reset_stack(&mut self) {
         self.place = NOWHERE;
         self.slots.fill(None);
         self.tallied.clear();
@@ -115,67 +115,67 @@ impl Replay {
     pub(crate) fn apply(
         &mut self,
         record: &Record<'_>,
-        books: &mut Books<'_>,
-    ) -> Result<Option<Sync>, Garbled> {
-        if !self.heeds(record) {
+        target: &mut ReplayTarget<'_>,
+    ) -> Result<Option<CompletedSync>, CorruptStream> {
+        if !self.accepts(record) {
             return Ok(None);
         }
         self.lost = false;
         if self.uncharged.is_none() || !record.is_timed() {
-            return self.replay(record, books);
+            return self.replay(record, target);
         }
-        books.events.begin();
-        let result = self.replay(record, books);
-        books.events.settle(&std::mem::take(&mut self.uncharged));
+        target.events.begin();
+        let result = self.replay(record, target);
+        target.events.settle(&std::mem::take(&mut self.uncharged));
         result
     }
 
     fn replay(
         &mut self,
         record: &Record<'_>,
-        books: &mut Books<'_>,
-    ) -> Result<Option<Sync>, Garbled> {
+        target: &mut ReplayTarget<'_>,
+    ) -> Result<Option<CompletedSync>, CorruptStream> {
         match *record {
             Record::Slot { slot, stack } => {
-                let path = self.place.moved(stack, books)?;
-                *self.slots.get_mut(slot as usize).ok_or(Garbled)? = Some(path);
+                let path = self.place.moved(stack, target)?;
+                *self.slots.get_mut(slot as usize).ok_or(CorruptStream)? = Some(path);
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
             Record::Partner { slot, messages } => {
-                books.partners.add(self.slot(slot).ok_or(Garbled)?, &messages);
+                target.partners.add(self.slot(slot).ok_or(CorruptStream)?, &messages);
             }
             Record::Counts { in_call, counts } => self.uncharged.add(in_call, &counts),
             Record::Message { slot, message } => {
-                books.exemplars.offer(self.slot(slot).ok_or(Garbled)?, &message);
+                target.exemplars.offer(self.slot(slot).ok_or(CorruptStream)?, &message);
             }
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
-                self.sample(stamp, stack, entered, off_cpu, truncated, books)?;
+                self.sample(stamp, stack, entered, off_cpu, truncated, target)?;
             }
             Record::Tick { delay, stack } => {
-                let last = self.stamp.ok_or(Garbled)?;
-                let now = tick_stamp(last, books.period, delay).ok_or(Garbled)?;
-                let stamp = Stamp::Delta(now.checked_sub(last).ok_or(Garbled)?);
-                self.sample(stamp, stack, None, None, false, books)?;
+                let last = self.stamp.ok_or(CorruptStream)?;
+                let now = tick_stamp(last, target.period, delay).ok_or(CorruptStream)?;
+                let stamp = Stamp::Delta(now.checked_sub(last).ok_or(CorruptStream)?);
+                self.sample(stamp, stack, None, None, false, target)?;
             }
-            Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
-                return self.exit(stamp, slot, kept, duration, bytes, sync, off_cpu, books);
+            Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu } => {
+                return self.exit(stamp, slot, common, duration, bytes, sync, off_cpu, target);
             }
             Record::Pause { stamp } => {
-                self.stop(stamp, books)?;
-                if let Some(series) = books.series.as_deref_mut() {
+                self.stop(stamp, target)?;
+                if let Some(series) = target.series.as_deref_mut() {
                     series.give_up();
                 }
                 self.paused = true;
             }
             Record::Resume { stamp } => {
-                self.stop(stamp, books)?;
+                self.stop(stamp, target)?;
                 self.paused = false;
             }
             Record::End { stamp } => {
-                self.stop(stamp, books)?;
+                self.stop(stamp, target)?;
                 self.ended = true;
             }
-            Record::Lost { .. } => self.forget(),
+            Record::Lost { .. } => self.reset_stack(),
         }
         Ok(None)
     }
@@ -192,17 +192,22 @@ impl Replay {
         count: u64,
         sum: u64,
         bytes: u64,
-    ) -> Result<(), Garbled> {
-        let path = self.slots.get(slot as usize).copied().flatten().ok_or(Garbled)?;
+    ) -> Result<(), CorruptStream> {
+        let path = self.slots.get(slot as usize).copied().flatten().ok_or(CorruptStream)?;
         // The time of a call that the tree cannot hold stays with the context that it holds.
-        let count = if path.cut == 0 { count } else { 0 };
+        let count = if path.clipped == 0 { count } else { 0 };
         self.tallied.push(Tallied { node: path.node, sum, count, bytes });
         Ok(())
     }
 
     /// Accounts for what is still open when the run ends at `end`: work up to the entry of the
     /// wrapped call that is open (its slot and the stamp of its entry), if one is, and that call.
-    pub(crate) fn close(&mut self, end: u64, open: Option<(u32, u64)>, books: &mut Books<'_>) {
+    pub(crate) fn close(
+        &mut self,
+        end: u64,
+        open: Option<(u32, u64)>,
+        target: &mut ReplayTarget<'_>,
+    ) {
         if self.ended {
             return;
         }
@@ -212,23 +217,23 @@ impl Replay {
             _ => 0,
         };
         let last = self.place;
-        let from = self.since(end, books);
-        books.events.begin();
-        let parts = self.pass(end, duration, books);
+        let from = self.since(end, target);
+        target.events.begin();
+        let parts = self.pass(end, duration, target);
         match path {
             Some(path) => {
-                let kept = last.common(path, books.tree);
+                let common = last.common(path, target.tree);
                 let entry = end.saturating_sub(duration);
-                books.stand(path.node, kept, false, (from, entry, entry));
-                self.work_before(&parts, None, last.between(path, kept, books.tree), books);
-                books.spend_inside(path.node, parts.inside, parts.call);
+                target.set_stack(path.node, common, false, (from, entry, entry));
+                self.work_before(&parts, None, last.between(path, common, target.tree), target);
+                target.spend_inside(path.node, parts.inside, parts.call);
             }
             None => {
-                let context = books.tree.outside_calls(last.node);
-                self.work_before(&parts, None, (context, context), books);
+                let context = target.tree.outside_calls(last.node);
+                self.work_before(&parts, None, (context, context), target);
             }
         }
-        books.events.settle(&std::mem::take(&mut self.uncharged));
+        target.events.settle(&std::mem::take(&mut self.uncharged));
         self.ended = true;
     }
 
@@ -239,18 +244,19 @@ impl Replay {
         entered: Option<u64>,
         off_cpu: Option<OffCpu>,
         is_truncated: bool,
-        books: &mut Books<'_>,
-    ) -> Result<(), Garbled> {
+        target: &mut ReplayTarget<'_>,
+    ) -> Result<(), CorruptStream> {
         let previous = self.stamp;
-        let now = self.advance(stamp, books.window.latest)?;
-        let kept = self.place.depth(books.tree).checked_sub(stack.dropped).ok_or(Garbled)?;
-        let place = self.place.moved(stack, books)?;
-        let from = self.since(now, books);
-        let parts = self.pass(now, entered.unwrap_or(0), books);
-        let between = self.place.between(place, kept, books.tree);
+        let now = self.advance(stamp, target.window.latest)?;
+        let common =
+            self.place.depth(target.tree).checked_sub(stack.dropped).ok_or(CorruptStream)?;
+        let place = self.place.moved(stack, target)?;
+        let from = self.since(now, target);
+        let parts = self.pass(now, entered.unwrap_or(0), target);
+        let between = self.place.between(place, common, target.tree);
         let when = match entered {
             // A call that was open before goes on; a new one began when it did.
-            Some(since) if books.tree.depth(books.tree.outside_calls(place.node)) >= kept => {
+            Some(since) if target.tree.depth(target.tree.outside_calls(place.node)) >= common => {
                 let entry = now.saturating_sub(since).max(from);
                 (from, entry, entry)
             }
@@ -258,23 +264,23 @@ impl Replay {
             _ => (from, from, now),
         };
         if is_truncated {
-            books.stand_cut_off();
+            target.stack_truncated();
         } else {
-            books.stand(place.node, kept, true, when);
+            target.set_stack(place.node, common, true, when);
         }
         match entered {
             Some(_) => {
-                self.work_before(&parts, off_cpu, between, books);
-                books.spend_inside(place.node, parts.inside, parts.call);
+                self.work_before(&parts, off_cpu, between, target);
+                target.spend_inside(place.node, parts.inside, parts.call);
                 self.sampled = None;
                 self.after_sample = false;
             }
             None => {
                 if self.gap {
                     // What happened in a gap is not known: least of all that it all was here.
-                    books.rest((ROOT, ROOT), parts.work, parts.before);
+                    target.charge_unsampled((ROOT, ROOT), parts.work, parts.before);
                 } else {
-                    let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns);
+                    let delay = target.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns);
                     // Of two neighbouring samples each has the half that is nearer to it.
                     let nearer = self.sampled.filter(|_| self.after_sample);
                     let (earlier, waited) =
@@ -282,24 +288,24 @@ impl Replay {
                     let mut span = parts.before;
                     if let Some(node) = nearer {
                         let (first, second) = span.halves();
-                        books.work(node, earlier, waited, first);
+                        target.work(node, earlier, waited, first);
                         span = second;
                     }
-                    books.work(place.node, parts.work - earlier, delay - waited, span);
-                    if let (true, Some(series)) = (delay > 0, books.series.as_deref_mut()) {
+                    target.work(place.node, parts.work - earlier, delay - waited, span);
+                    if let (true, Some(series)) = (delay > 0, target.series.as_deref_mut()) {
                         series.wait(delay - waited, waited);
                     }
                     if let (true, Some(previous)) = (self.after_sample, previous) {
-                        books.periods.add(now.saturating_sub(previous));
+                        target.periods.add(now.saturating_sub(previous));
                     }
                 }
-                self.sampled = books.window.holds(now).then_some(place.node);
+                self.sampled = target.window.holds(now).then_some(place.node);
                 self.after_sample = true;
             }
         }
         if parts.counted {
-            books.account.sample(place.node);
-            place.count_begun(kept, stack.dropped > 0, books.tree, books.account);
+            target.account.sample(place.node);
+            place.count_begun(common, stack.dropped > 0, target.tree, target.account);
         }
         self.place = place;
         self.settle();
@@ -311,85 +317,85 @@ impl Replay {
         &mut self,
         stamp: Stamp,
         slot: u32,
-        kept: u32,
+        common: u32,
         duration: u64,
         bytes: u64,
-        sync: Option<plimsoll_wire::sync::Sync>,
+        sync: Option<plimsoll_wire::sync_id::SyncId>,
         off_cpu: Option<OffCpu>,
-        books: &mut Books<'_>,
-    ) -> Result<Option<Sync>, Garbled> {
-        let now = self.advance(stamp, books.window.latest)?;
-        let path = self.slots.get(slot as usize).copied().flatten().ok_or(Garbled)?;
-        let depth = self.place.depth(books.tree);
-        let kept = kept.min(depth).min(path.depth(books.tree));
-        let from = self.since(now, books);
-        let parts = self.pass(now, duration, books);
-        let was_open = kept == path.depth(books.tree);
+        target: &mut ReplayTarget<'_>,
+    ) -> Result<Option<CompletedSync>, CorruptStream> {
+        let now = self.advance(stamp, target.window.latest)?;
+        let path = self.slots.get(slot as usize).copied().flatten().ok_or(CorruptStream)?;
+        let depth = self.place.depth(target.tree);
+        let common = common.min(depth).min(path.depth(target.tree));
+        let from = self.since(now, target);
+        let parts = self.pass(now, duration, target);
+        let was_open = common == path.depth(target.tree);
         let entry = if was_open { now } else { now.saturating_sub(duration).max(from) };
-        books.stand(path.node, kept, false, (from, entry, entry));
-        books.leave(path.node, now);
-        let between = self.place.between(path, kept, books.tree);
-        self.work_before(&parts, off_cpu, between, books);
-        books.spend_inside(path.node, parts.inside, parts.call);
+        target.set_stack(path.node, common, false, (from, entry, entry));
+        target.leave(path.node, now);
+        let between = self.place.between(path, common, target.tree);
+        self.work_before(&parts, off_cpu, between, target);
+        target.spend_inside(path.node, parts.inside, parts.call);
         if parts.counted {
-            books.account.call(path.node, u64::from(path.cut == 0), bytes);
-            if duration >= books.rate.stamps(LONG_CALL_NS) {
-                let within = duration.min(now.saturating_sub(books.window.begin));
-                books.account.long_call(path.node, within);
+            target.account.call(path.node, u64::from(path.clipped == 0), bytes);
+            if duration >= target.rate.stamps(LONG_CALL_NS) {
+                let within = duration.min(now.saturating_sub(target.window.begin));
+                target.account.long_call(path.node, within);
             }
-            path.count_begun(kept, depth > kept, books.tree, books.account);
+            path.count_begun(common, depth > common, target.tree, target.account);
         }
         self.place = path;
         self.after_sample = false;
-        let counted = books.window.holds(now);
+        let counted = target.window.holds(now);
         if sync.is_some() && counted {
             self.sampled = None;
         }
         self.settle();
-        Ok(sync.map(|sync| Sync {
-            part: sync.part,
+        Ok(sync.map(|sync| CompletedSync {
+            subgroup: sync.subgroup,
             index: sync.index,
             node: path.node,
             stamp: now,
-            is_completion: completes(path.node, books),
+            is_completion: completes(path.node, target),
             counted,
         }))
     }
 
     /// A timed record without a stack.
-    fn stop(&mut self, stamp: Stamp, books: &mut Books<'_>) -> Result<(), Garbled> {
-        let now = self.advance(stamp, books.window.latest)?;
-        let parts = self.pass(now, 0, books);
-        let context = books.tree.outside_calls(self.place.node);
-        self.work_before(&parts, None, (context, context), books);
+    fn stop(&mut self, stamp: Stamp, target: &mut ReplayTarget<'_>) -> Result<(), CorruptStream> {
+        let now = self.advance(stamp, target.window.latest)?;
+        let parts = self.pass(now, 0, target);
+        let context = target.tree.outside_calls(self.place.node);
+        self.work_before(&parts, None, (context, context), target);
         self.after_sample = false;
         self.settle();
         Ok(())
     }
 
     /// Reads a stamp; a resynchronisation also clears what the stream said before it.
-    fn advance(&mut self, stamp: Stamp, latest: u64) -> Result<u64, Garbled> {
+    fn advance(&mut self, stamp: Stamp, latest: u64) -> Result<u64, CorruptStream> {
         let now = match stamp {
             Stamp::Delta(delta) => {
-                self.stamp.and_then(|last| last.checked_add(delta)).ok_or(Garbled)?
+                self.stamp.and_then(|last| last.checked_add(delta)).ok_or(CorruptStream)?
             }
             Stamp::Resync(now) => {
                 if !self.fresh {
-                    self.forget();
+                    self.reset_stack();
                 }
                 now
             }
         };
         if now > latest {
-            return Err(Garbled);
+            return Err(CorruptStream);
         }
         self.stamp = Some(now);
         Ok(now)
     }
 
     /// Since when what happens by `now` may have happened: what was booked, or lies before the run, did not.
-    fn since(&self, now: u64, books: &Books<'_>) -> u64 {
-        self.booked.unwrap_or(now).max(books.window.begin).min(now)
+    fn since(&self, now: u64, target: &ReplayTarget<'_>) -> u64 {
+        self.booked.unwrap_or(now).max(target.window.begin).min(now)
     }
 
     fn settle(&mut self) {
@@ -410,7 +416,7 @@ fn resynchronises(record: &Record<'_>) -> bool {
 }
 
 /// Whether a context is a call that may complete nonblocking ones.
-fn completes(node: RawId, books: &Books<'_>) -> bool {
-    let address = books.tables.address(books.tree.address(node));
+fn completes(node: RawId, target: &ReplayTarget<'_>) -> bool {
+    let address = target.tables.address(target.tree.address(node));
     address.is_some_and(|(value, ..)| CallId::try_from(value).is_ok_and(may_complete))
 }

@@ -5,9 +5,9 @@
 //! all others is kept as two sums: inside and outside of wrapped calls. The memory is thereby
 //! independent of the length of the run and of the number of contexts.
 
-use crate::course::Keys;
-use crate::tree::{RawId, Tree};
-use crate::values::Values;
+use crate::context_values::Values;
+use crate::raw_tree::{RawId, Tree};
+use crate::temporal::KeyInterner;
 
 /// Most bins of a run. A run that is longer than the first bins has at least half as many.
 pub(crate) const MAX_BINS: usize = 256;
@@ -37,7 +37,7 @@ impl Span {
 #[derive(Clone, Copy)]
 pub(crate) struct Grouping<'a> {
     pub(crate) tree: &'a Tree,
-    pub(crate) keys: &'a Keys,
+    pub(crate) keys: &'a KeyInterner,
 }
 
 impl Grouping<'_> {
@@ -273,12 +273,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::tree::ROOT;
+    use crate::raw_tree::ROOT;
 
     /// A program with one wrapped call, contexts 1 to 40 outside of it, and one inside.
     struct Program {
         tree: Tree,
-        keys: Keys,
+        keys: KeyInterner,
         call: RawId,
     }
 
@@ -289,7 +289,7 @@ mod tests {
                 tree.child(ROOT, address, false).unwrap();
             }
             let call = tree.child(ROOT, 1, true).unwrap();
-            Self { tree, keys: Keys::default(), call }
+            Self { tree, keys: KeyInterner::default(), call }
         }
 
         fn grouping(&self) -> Grouping<'_> {

@@ -10,13 +10,13 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use plimsoll_agent::process;
+use plimsoll_agent::observed_process;
 
 use crate::guard::guarded;
 use crate::passing_hook;
 use crate::real::{self, Function};
 use crate::wrappers::REGIONS;
-use crate::{ALLOWED, ending, job, processes, say, signals, threads};
+use crate::{ALLOWED, job, log, processes, signals, termination, threads};
 
 /// Whether this process, or an ancestor that it was forked from, has a filter.
 static FILTERED: AtomicBool = AtomicBool::new(false);
@@ -24,11 +24,12 @@ static FILTERED: AtomicBool = AtomicBool::new(false);
 /// Withdraws Plimsoll from this process, which is about to set a filter.
 fn withdraw() {
     FILTERED.store(true, Ordering::Relaxed);
-    let Some(observed) = process::current().filter(|observed| observed.is_own_process()) else {
+    let Some(observed) = observed_process::current().filter(|observed| observed.is_own_process())
+    else {
         return;
     };
     ALLOWED.store(false, Ordering::Relaxed);
-    ending::by_filter();
+    termination::by_filter();
     job::withdraw();
     REGIONS.store(false, Ordering::Relaxed);
     observed.withdraw();
@@ -38,8 +39,8 @@ fn withdraw() {
 /// Detaches the calling thread, which is about to forbid itself the time stamp counter, or all
 /// system calls but a few.
 fn leave() {
-    if process::current().is_some_and(|observed| observed.is_own_thread()) {
-        say::debug(|| String::from("a thread forbids itself system calls: it is measured no more"));
+    if observed_process::current().is_some_and(|observed| observed.is_own_thread()) {
+        log::debug(|| String::from("a thread forbids itself system calls: it is measured no more"));
         threads::leave_early();
     }
 }

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::process;
+use plimsoll_agent::observed_process;
 
 use crate::wrappers::REGIONS;
 
@@ -51,7 +51,7 @@ fn stand_back(panic: Box<dyn Any + Send>) {
     std::mem::forget(panic);
     FAILED.store(true, Ordering::Relaxed);
     REGIONS.store(false, Ordering::Relaxed);
-    if let Some(observed) = process::current() {
+    if let Some(observed) = observed_process::current() {
         observed.break_off();
     }
 }
@@ -69,7 +69,8 @@ pub fn raise(at: &'static str) {
     let wanted = unsafe { std::ffi::CStr::from_ptr(wanted) }.to_str().unwrap_or_default();
     let (part, rank) = wanted.split_once('@').unwrap_or((wanted, ""));
     let is_here = rank.is_empty()
-        || plimsoll_comm::mpi::launch::told_rank().is_some_and(|told| told.to_string() == rank);
+        || plimsoll_comm::mpi::launcher::launcher_rank()
+            .is_some_and(|told| told.to_string() == rank);
     if part == at && is_here {
         panic!("wanted in {at}");
     }

@@ -284,7 +284,7 @@ static HEAP: Heap = Heap {
 };
 
 /// Maximum time that a fork waits for the heap's lock.
-const FORK_PATIENCE: Duration = Duration::from_millis(100);
+const FORK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Whether a fork holds the heap's lock. Read only by the holder of the lock.
 static IS_LOCKED_BY_FORK: AtomicBool = AtomicBool::new(false);
@@ -379,13 +379,13 @@ pub fn largest() -> Holdings {
     HEAP.with(|counted| counted.largest)
 }
 
-/// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_PATIENCE`] the
+/// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_TIMEOUT`] the
 /// fork proceeds without the lock: a signal handler that forks may have interrupted the lock's
 /// owner.
 pub fn before_fork() {
     let begin = Instant::now();
     let mut is_ours = HEAP.try_lock();
-    while !is_ours && begin.elapsed() < FORK_PATIENCE {
+    while !is_ours && begin.elapsed() < FORK_TIMEOUT {
         // SAFETY: no preconditions. The holder may be off its core.
         unsafe { libc::sched_yield() };
         is_ours = HEAP.try_lock();

@@ -11,27 +11,27 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use plimsoll_agent::counters::Event;
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::{self, Config, Observed};
+use plimsoll_agent::observed_process::{self, Config, Observed};
 use plimsoll_analysis::input::{Exchange, RankClock};
 use plimsoll_analysis::rules::Rules;
 use plimsoll_collector::{Collector, Options, ProcessKey};
 use plimsoll_comm::mpi::node::NodeRank;
 use plimsoll_comm::mpi::presence::Token;
-use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launch};
+use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launcher};
 use plimsoll_report::output::{LocalTime, job_id};
 use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings};
 use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::REGIONS;
-use crate::{ending, heap, loading, say, signals, surroundings, threads};
+use crate::{environment, heap, loading, log, signals, termination, threads};
 use spool::Claimed;
 
-mod attendance;
 mod conclude;
 mod finalize;
 mod irregular;
 mod labels;
 mod memory_report;
+mod preload_census;
 mod session;
 mod spool;
 mod start;
@@ -86,7 +86,7 @@ enum Phase {
 #[derive(Default)]
 struct State {
     collecting: Option<libc::pthread_t>,
-    keeping_house: Option<libc::pthread_t>,
+    helper: Option<libc::pthread_t>,
     /// Ranks that this process collects; before MPI_Init and without MPI, only this process.
     ranks: Vec<(ProcessKey, NodeRank)>,
     mpi: Option<MpiSide>,
@@ -151,7 +151,7 @@ static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
 static COLLECTOR: AtomicU32 = AtomicU32::new(0);
 
 fn get() -> Option<&'static Job> {
-    process::current()?;
+    observed_process::current()?;
     // SAFETY: set from a leaked box, never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
@@ -199,14 +199,14 @@ pub fn forget_thread() {
 /// of Plimsoll is left. Waits until Plimsoll's threads have ended, so that the C library runs the
 /// exit handlers on the application's thread.
 pub fn last_thread_ended() {
-    ending::by_exit();
+    termination::by_exit();
     let Some(job) = get() else { return };
     job.stop_collector();
-    let house = job.state.lock().keeping_house.take();
-    ending::finished();
+    let helper = job.state.lock().helper.take();
+    termination::finished();
     loading::wake();
-    if let Some(house) = house {
-        threads::join(house);
+    if let Some(helper) = helper {
+        threads::join(helper);
     }
 }
 
@@ -217,31 +217,31 @@ pub fn inside_mpi_init() -> bool {
 
 /// Whether this process has a thread that writes the report of an irregular end.
 pub fn has_thread() -> bool {
-    get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.keeping_house.is_some()))
+    get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.helper.is_some()))
 }
 
 /// Ends Plimsoll's threads when the process can create no further one. Samples in the rings stay
 /// there until the process ends. Returns whether there were any threads to end.
 pub fn give_threads_back() -> bool {
     let Some(job) = get() else { return false };
-    let house = {
+    let helper = {
         let Some(mut state) = job.state.try_lock() else { return false };
-        if state.phase != Phase::Collecting || ending::is_requested() {
+        if state.phase != Phase::Collecting || termination::is_requested() {
             return false;
         }
-        if state.keeping_house.is_none() && state.collecting.is_none() {
+        if state.helper.is_none() && state.collecting.is_none() {
             return false;
         }
-        state.keeping_house.take()
+        state.helper.take()
     };
-    if let Some(house) = house {
-        ending::dismiss();
+    if let Some(helper) = helper {
+        termination::dismiss();
         loading::wake();
-        threads::join(house);
+        threads::join(helper);
     }
     job.stop_collector();
     if speaks() {
-        say::warn(
+        log::warn(
             "the threads that read and report the samples have ended, since the program could create no \
              further one beside them: most samples from here on will be lost. Raise `ulimit -u`, the limit on \
              processes.",
@@ -255,10 +255,10 @@ pub fn give_threads_back() -> bool {
 pub fn have_thread_again() -> bool {
     let Some(job) = get() else { return false };
     let Some(mut state) = job.state.try_lock() else { return false };
-    if state.keeping_house.is_none() && ending::take_dismissal() {
-        state.keeping_house = threads::spawn(Box::new(ending::keep_house));
+    if state.helper.is_none() && termination::take_dismissal() {
+        state.helper = threads::spawn(Box::new(termination::helper_thread));
     }
-    state.keeping_house.is_some()
+    state.helper.is_some()
 }
 
 /// Returns the process id of the other process on the node that collects this one and writes the
@@ -275,7 +275,7 @@ pub fn forget_in_child() {
     MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
     COLLECTOR.store(0, Ordering::Relaxed);
-    ending::forget_in_child();
+    termination::forget_in_child();
 }
 
 /// Whether this process prints the messages of the job, judged by the launcher's environment.
@@ -285,7 +285,7 @@ pub fn speaks() -> bool {
 
 /// Pauses or resumes the measurement, as MPI_Pcontrol asks.
 pub fn pause(pause: bool) {
-    if let Some(observed) = process::current() {
+    if let Some(observed) = observed_process::current() {
         observed.pause(pause);
     }
 }
@@ -315,19 +315,19 @@ pub fn begin(settings: Settings) {
     let rules = labels::read_at_start(&settings);
     heap::keep_reserve();
     threads::prepare_exit_watch();
-    let observed = match process::start(&config) {
+    let observed = match observed_process::start(&config) {
         Ok(observed) => observed,
         Err(error) => {
             // The other ranks report that this one is missing.
             if crate::speaks() {
-                say::warn(&format!("this process is not observed: {error}"));
+                log::warn(&format!("this process is not observed: {error}"));
             }
             return;
         }
     };
     threads::watch_first();
     REGIONS.store(settings.regions, Ordering::Relaxed);
-    SPEAKS.store(launch::told_rank().is_none_or(|rank| rank == 0), Ordering::Relaxed);
+    SPEAKS.store(launcher::launcher_rank().is_none_or(|rank| rank == 0), Ordering::Relaxed);
     signals::tell_stepped_aside();
     let structure = plimsoll_binary::Options {
         cache: plimsoll_binary::default_cache_folder(),
@@ -337,7 +337,7 @@ pub fn begin(settings: Settings) {
         memory_bytes: settings.memory_bytes,
         // The trees that a rank builds before MPI_Init are discarded, so the lookup of their names
         // would be wasted.
-        follows_from_start: launch::told_rank().is_none(),
+        follows_from_start: launcher::launcher_rank().is_none(),
         structure,
         has_memory: heap::has_room,
         lookup_time: Some(LOOKUP_TIME),
@@ -347,11 +347,11 @@ pub fn begin(settings: Settings) {
     let launcher = unsafe { libc::getppid() } as u32;
     let job = Box::leak(Box::new(Job {
         directory: std::env::current_dir().unwrap_or_default(),
-        executable: surroundings::executable().to_string_lossy().into_owned(),
+        executable: environment::executable().to_string_lossy().into_owned(),
         id: job_id(|name| std::env::var_os(name), launcher),
-        host: surroundings::host(),
+        host: environment::host(),
         started: LocalTime::at(SystemTime::now()),
-        arguments: surroundings::arguments(),
+        arguments: environment::arguments(),
         collector,
         claimed: Mutex::new(None),
         rules: Mutex::new(rules),
@@ -365,13 +365,13 @@ pub fn begin(settings: Settings) {
     let mut state = job.state.lock();
     match job.collector.attach(me.pid, me.descriptor, me.start_time) {
         Ok(key) => state.ranks.push((key, me)),
-        Err(error) => say::warn(&format!("this process's samples cannot be read: {error}")),
+        Err(error) => log::warn(&format!("this process's samples cannot be read: {error}")),
     }
     job.note_spool(&state);
     state.collecting = job.spawn_collector();
-    state.keeping_house = threads::spawn(Box::new(ending::keep_house));
-    if (state.collecting.is_none() || state.keeping_house.is_none()) && speaks() {
-        say::warn(
+    state.helper = threads::spawn(Box::new(termination::helper_thread));
+    if (state.collecting.is_none() || state.helper.is_none()) && speaks() {
+        log::warn(
             "the threads that read and report the samples could not be created: most samples will be lost. \
              Raise `ulimit -u`, the limit on processes.",
         );
@@ -385,10 +385,10 @@ impl Job {
         NodeRank {
             rank,
             pid: std::process::id(),
-            start_time: process::start_time(),
+            start_time: observed_process::start_time(),
             descriptor: observed.descriptor(),
-            cores: surroundings::cores(),
-            clock: surroundings::clock(),
+            cores: environment::cores(),
+            clock: environment::clock(),
             watched: self.settings.ranks.contains(rank),
         }
     }
@@ -397,7 +397,7 @@ impl Job {
     /// clocks.
     fn clock_of(exchanges: &[Exchange], rank: &NodeRank) -> RankClock {
         // The exchanges of this process describe its own clock only.
-        let ours = rank.clock == surroundings::clock();
+        let ours = rank.clock == environment::clock();
         let exchanges = if ours { exchanges.to_vec() } else { Vec::new() };
         RankClock { id: rank.clock.clone(), exchanges }
     }
@@ -406,7 +406,7 @@ impl Job {
         let collector = self.collector.clone();
         threads::spawn(Box::new(move || {
             threads::give_way();
-            collector.run(ending::by_rank);
+            collector.run(termination::by_rank);
             if heap::is_exhausted() {
                 withdrawal::tell_exhausted();
             }

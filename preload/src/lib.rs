@@ -8,13 +8,14 @@
 //!   with the stack as they found it.
 //! - No panic of Plimsoll leaves a hook, and the application's exceptions pass through all of them.
 
-mod ending;
+mod environment;
 mod filters;
 mod guard;
 mod heap;
 mod instrumentation;
 mod job;
 mod loading;
+mod log;
 mod message;
 mod mpi_hooks;
 mod partners;
@@ -22,21 +23,20 @@ mod passing;
 mod processes;
 mod real;
 mod redirect;
-mod report;
-mod say;
 mod signals;
 mod stubs;
-mod surroundings;
+mod termination;
 mod threads;
 mod wrappers;
+mod write_report;
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use guard::guarded;
-use plimsoll_agent::process;
-use plimsoll_comm::mpi::launch;
+use plimsoll_agent::observed_process;
+use plimsoll_comm::mpi::launcher;
 use plimsoll_summary::settings::{Settings, Warning};
 
 /// Whether the library may observe this process, from MPI_Init on at the latest.
@@ -55,10 +55,10 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn constructor() {
-    say::find_stderr();
+    log::find_stderr();
     // Plimsoll has its own copy of the standard library: the application's panics do not reach this
     // hook.
-    std::panic::set_hook(Box::new(say::fault));
+    std::panic::set_hook(Box::new(log::fault));
     let construct = || {
         real::resolve_all();
         filters::resolve();
@@ -86,12 +86,12 @@ extern "C" fn constructor() {
 
 extern "C" fn destructor() {
     let report = || {
-        if process::current().is_some_and(|observed| observed.is_own_process()) {
+        if observed_process::current().is_some_and(|observed| observed.is_own_process()) {
             // The application's output is flushed before a launcher that sees a rank end kills the
             // others: the application's own exit would flush it directly after this destructor.
             // SAFETY: a null stream stands for all streams.
             unsafe { libc::fflush(std::ptr::null_mut()) };
-            ending::by_exit();
+            termination::by_exit();
         }
     };
     guarded("destructor", report, || ());
@@ -100,8 +100,8 @@ extern "C" fn destructor() {
 /// Has the report written at quick_exit, after the application's own functions.
 unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
     let report = || {
-        if process::current().is_some_and(|observed| observed.is_own_process()) {
-            ending::by_exit();
+        if observed_process::current().is_some_and(|observed| observed.is_own_process()) {
+            termination::by_exit();
         }
     };
     guarded("quick_exit", report, || ());
@@ -122,8 +122,8 @@ fn read_settings() -> Option<(Settings, Vec<Warning>)> {
     if settings.disable {
         return None;
     }
-    say::set_verbosity(u32::from(settings.verbose));
-    settings.watches_program(&surroundings::executable()).then_some((settings, warnings))
+    log::set_verbosity(u32::from(settings.verbose));
+    settings.watches_program(&environment::executable()).then_some((settings, warnings))
 }
 
 /// Whether this is the process that the user started: the process that `plimsoll run` became, or,
@@ -132,9 +132,9 @@ fn read_settings() -> Option<(Settings, Vec<Warning>)> {
 fn is_root(settings: &Settings) -> bool {
     let first = match settings.root_pid {
         Some(pid) => pid == std::process::id(),
-        None => !surroundings::parent_carries_library(),
+        None => !environment::parent_carries_library(),
     };
-    first && !surroundings::is_launcher(&surroundings::executable())
+    first && !environment::is_launcher(&environment::executable())
 }
 
 /// Prints once that nothing is measured because a tool instruments the process.
@@ -144,13 +144,13 @@ fn say_aside() {
         && speaks()
         && !SAID.swap(true, Ordering::Relaxed)
     {
-        say::warn(&format!("this process runs under {tool}: nothing is measured beside it"));
+        log::warn(&format!("this process runs under {tool}: nothing is measured beside it"));
     }
 }
 
 /// Whether this process prints the messages that hold for all ranks.
 fn speaks() -> bool {
-    launch::told_rank().is_none_or(|rank| rank == 0)
+    launcher::launcher_rank().is_none_or(|rank| rank == 0)
 }
 
 fn start(settings: Settings, warnings: &[Warning]) {
@@ -159,7 +159,7 @@ fn start(settings: Settings, warnings: &[Warning]) {
     }
     if speaks() {
         for warning in warnings {
-            say::warn(&warning.to_string());
+            log::warn(&warning.to_string());
         }
     }
     // SAFETY: the library is never unloaded, so the function outlives the process.
@@ -173,7 +173,7 @@ fn begin_for_mpi() {
         return say_aside();
     }
     redirect::redirect_calls();
-    if process::current().is_none()
+    if observed_process::current().is_none()
         && let Some((settings, warnings)) = read_settings()
     {
         start(settings, &warnings);

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 
 use plimsoll_agent::loader;
-use plimsoll_agent::process::{self, Observed};
+use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_wire::doorbell::Doorbell;
 
 use crate::guard::guarded;
@@ -36,7 +36,7 @@ mod c {
 }
 
 fn note() {
-    if process::current().is_some() {
+    if observed_process::current().is_some() {
         NOTED.ring();
     }
 }
@@ -68,7 +68,7 @@ passing_hook! {
 /// As the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
-    let begin = || process::current().map(Observed::begin_unload);
+    let begin = || observed_process::current().map(Observed::begin_unload);
     match guarded("dlclose", begin, || None) {
         // The module stays loaded; to the application, dlclose has succeeded.
         Some(None) => 0,
@@ -97,7 +97,7 @@ pub fn follow(stop: impl Fn() -> bool) {
         for pause in LOOKS_MS {
             let now = loader_changes();
             if now != objects
-                && let Some(observed) = process::current()
+                && let Some(observed) = observed_process::current()
             {
                 objects = now;
                 observed.notice_modules();
@@ -115,7 +115,7 @@ pub fn follow(stop: impl Fn() -> bool) {
 /// it.
 fn look_after_sampling() {
     signals::look_after_sampling();
-    if let Some(observed) = process::current() {
+    if let Some(observed) = observed_process::current() {
         observed.look_after_timers(false);
     }
 }

@@ -4,12 +4,12 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::{process, regions};
+use plimsoll_agent::{observed_process, regions};
 use plimsoll_calls::messages::{Messages, messages, tag_after};
 use plimsoll_calls::requests::{Role, role};
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
-use plimsoll_wire::sync::{Among, unfollowed};
+use plimsoll_wire::sync_id::{SyncScope, unfollowed};
 
 use crate::job;
 use crate::stubs::{Frame, Noted};
@@ -62,7 +62,11 @@ pub fn number_of(messages: Messages) -> Option<u8> {
 ///
 /// # Safety
 /// The frame belongs to a call that has just returned `result`.
-pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u64, Option<Among>) {
+pub unsafe fn finished(
+    frame: &Frame,
+    result: c_int,
+    facts: &HandleFacts,
+) -> (u64, Option<SyncScope>) {
     let call = frame.entry();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
@@ -81,11 +85,11 @@ pub unsafe fn finished(frame: &Frame, result: c_int, facts: &HandleFacts) -> (u6
             },
             _ => 0,
         };
-        let among = match MAY_SYNCHRONISE[usize::from(frame.call())] {
+        let scope = match MAY_SYNCHRONISE[usize::from(frame.call())] {
             true => synchronised(frame, call, facts),
             false => None,
         };
-        (bytes, among)
+        (bytes, scope)
     }
 }
 
@@ -159,7 +163,7 @@ const FENCE: CallId = id_of("MPI_Win_fence");
 /// # Safety
 /// As [`finished`], and the call has succeeded.
 #[inline(never)]
-unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<Among> {
+unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<SyncScope> {
     if !job::is_main_thread() {
         // SAFETY: as the caller promises.
         unsafe { note_other_thread(frame, call, facts) };
@@ -184,11 +188,11 @@ unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Optio
         };
         match frame.call() {
             _ if call.class == CallClass::CollectiveSync => {
-                let among = facts.synchronised(communicator()?);
-                if facts.has_unfollowed_parts() {
-                    leave_unfollowed(unfollowed::PARTS);
+                let scope = facts.synchronised(communicator()?);
+                if facts.has_unfollowed_subgroups() {
+                    leave_unfollowed(unfollowed::SUBGROUPS);
                 }
-                among
+                scope
             }
             id if BCAST.contains(&id) && has_elements() => {
                 facts.spread(communicator()?, integer(BCAST_ROOT))
@@ -238,7 +242,7 @@ unsafe fn note_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
 }
 
 fn leave_unfollowed(what: u32) {
-    if let Some(observed) = process::current() {
+    if let Some(observed) = observed_process::current() {
         observed.leave_unfollowed(what);
     }
 }

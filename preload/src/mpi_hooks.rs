@@ -9,7 +9,7 @@ use plimsoll_calls::{CallId, id_of};
 
 use crate::guard::guarded;
 use crate::stubs::Frame;
-use crate::{ending, job, message, real, say, wrappers};
+use crate::{job, log, message, real, termination, wrappers};
 
 const INIT: CallId = id_of("MPI_Init");
 const INIT_THREAD: CallId = id_of("MPI_Init_thread");
@@ -33,10 +33,10 @@ struct Real<'f> {
 impl<'f> Real<'f> {
     fn of(frame: &'f Frame) -> Option<Self> {
         let caller = frame.return_address() as *const c_void;
-        let definition = real::find(frame.call(), frame.spelling(), caller);
+        let definition = real::find(frame.call(), frame.symbol_variant(), caller);
         if definition.is_none() {
             let name = frame.entry().name;
-            say::warn(&format!("the program calls {name}, which no loaded library provides"));
+            log::warn(&format!("the program calls {name}, which no loaded library provides"));
         }
         definition.map(|definition| Self { frame, definition })
     }
@@ -71,7 +71,7 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
         return Real::of(frame).map_or(FAILED, |real| real.call());
     }
     if call == ABORT {
-        guarded("MPI_Abort", ending::by_abort, || ());
+        guarded("MPI_Abort", termination::by_abort, || ());
     }
     let Some(real) = Real::of(frame) else {
         if call == ABORT {
@@ -98,12 +98,12 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
         }
         FINALIZE => {
             job::finalize(|wait| wrappers::as_region(frame, wait));
-            ending::await_end();
+            termination::await_end();
             real.call()
         }
         SESSION_FINALIZE => {
             job::finalize_session(|wait| wrappers::as_region(frame, wait));
-            ending::await_end();
+            termination::await_end();
             real.call()
         }
         PCONTROL => {

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 
 use plimsoll_agent::regions::{meet, open_until};
 use plimsoll_agent::started_requests::{Inserted, MAX_LISTED, Source, Started};
-use plimsoll_agent::thread::State;
+use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::{LIST, Messages, messages};
 use plimsoll_comm::mpi::HandleFacts;
 use plimsoll_wire::record::{PartnerMessages, UNKNOWN_PARTNER};
@@ -113,7 +113,7 @@ pub unsafe fn finish(
     if !exchange.succeeded {
         return;
     }
-    let Some((slot, ticks)) = open_until(state, frame.place(), now) else { return };
+    let Some((slot, ticks)) = open_until(state, frame.return_slot(), now) else { return };
     let returned = Returned { frame, facts, exchange, slot, ticks, left: now };
     // SAFETY: promised by the caller.
     unsafe { returned.book(state) };

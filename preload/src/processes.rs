@@ -7,11 +7,11 @@
 use std::ffi::{c_char, c_int};
 
 use plimsoll_agent::loader;
-use plimsoll_agent::process::{self, Observed};
+use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::timer::SIGNAL;
 
 use crate::guard::guarded;
-use crate::{ending, filters, heap, job, say};
+use crate::{filters, heap, job, log, termination};
 
 mod c {
     use super::*;
@@ -39,7 +39,7 @@ pub fn follow_forks() {
     let result =
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     if result != 0 {
-        say::debug(|| String::from("forks cannot be followed: no memory"));
+        log::debug(|| String::from("forks cannot be followed: no memory"));
     }
 }
 
@@ -58,7 +58,7 @@ unsafe extern "C" fn in_child() {
     heap::after_fork();
     loader::in_child();
     let forget = || {
-        process::forget_in_child();
+        observed_process::forget_in_child();
         job::forget_in_child();
     };
     guarded("fork", forget, || ());
@@ -81,7 +81,7 @@ fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
 /// Pauses sampling on the calling thread and returns the process; `None` if the thread is not
 /// observed.
 fn before_exec() -> Option<&'static Observed> {
-    let observed = process::current().filter(|observed| observed.is_own_thread())?;
+    let observed = observed_process::current().filter(|observed| observed.is_own_thread())?;
     observed.hold(true);
     // SAFETY: blocks the sampling signal, takes a pending one without waiting, and restores the
     // mask.
@@ -107,9 +107,9 @@ fn before_exec() -> Option<&'static Observed> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn daemon(stays: c_int, keeps_streams: c_int) -> c_int {
     let before = || {
-        if process::current().is_some_and(|observed| observed.is_own_process()) {
-            say::warn("the program becomes a daemon: it is measured until here");
-            ending::by_exit();
+        if observed_process::current().is_some_and(|observed| observed.is_own_process()) {
+            log::warn("the program becomes a daemon: it is measured until here");
+            termination::by_exit();
         }
     };
     guarded("daemon", before, || ());
@@ -167,8 +167,8 @@ exec_hooks! {
 
 /// Has the report written before the process ends without its exit handlers.
 pub fn report() {
-    if process::current().is_some_and(|observed| observed.is_own_process()) {
-        ending::by_exit();
+    if observed_process::current().is_some_and(|observed| observed.is_own_process()) {
+        termination::by_exit();
     }
 }
 

@@ -16,7 +16,7 @@ use plimsoll_comm::mpi::Definitions;
 static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =
     [const { [const { AtomicUsize::new(0) }; CALLS.len() + 1] }; Convention::COUNT];
 
-/// Calls probed to find out whether a library with MPI's functions of a spelling is loaded.
+/// Calls probed to find out whether a library with MPI's functions of a symbol variant is loaded.
 const PROBES: [CallId; 3] = [id_of("MPI_Init"), id_of("MPI_Send"), id_of("MPI_Send_c")];
 
 /// Symbols with several versions, for which dlsym would return the oldest: the condition variables
@@ -24,20 +24,20 @@ const PROBES: [CallId; 3] = [id_of("MPI_Init"), id_of("MPI_Send"), id_of("MPI_Se
 const VERSIONS: [(&str, &CStr); 2] =
     [("pthread_cond_wait", c"GLIBC_2.3.2"), ("pthread_cond_timedwait", c"GLIBC_2.3.2")];
 
-/// Resolves the functions that are loaded now. For each spelling of MPI's functions one or two are
-/// tried first: most programs use one spelling at most, and looking up a symbol that does not exist
-/// takes longest.
+/// Resolves the functions that are loaded now. For each symbol variant of MPI's functions one or
+/// two are tried first: most programs use one symbol variant at most, and looking up a symbol that
+/// does not exist takes longest.
 pub fn resolve_all() {
     for function in functions() {
         function.get();
     }
-    for (spelling, symbol) in SYMBOLS.iter().enumerate() {
+    for (symbol_variant, symbol) in SYMBOLS.iter().enumerate() {
         let probed = PROBES.iter().map(|id| &CALLS[usize::from(*id) - 1]);
         let loaded = probed
             .filter(|call| symbol.belongs_to(call))
             .any(|call| resolve_call(call, symbol, std::ptr::null()).is_some());
         for (at, call) in CALLS.iter().enumerate() {
-            if (loaded || spelling == 0 && call.provider == Provider::Libc)
+            if (loaded || symbol_variant == 0 && call.provider == Provider::Libc)
                 && symbol.belongs_to(call)
             {
                 let place = &CALL_DEFINITIONS[symbol.convention as usize][at + 1];
@@ -76,22 +76,23 @@ pub fn resolve(symbol: &CStr, version: Option<&CStr>) -> Option<*const c_void> {
     (!pointer.is_null()).then_some(pointer.cast_const())
 }
 
-/// Returns the definition of a wrapped call, called by this spelling; `caller` is an address in the
-/// code that calls it.
+/// Returns the definition of a wrapped call, called by this symbol variant; `caller` is an address
+/// in the code that calls it.
 #[inline]
-pub fn call(id: CallId, spelling: usize, caller: *const c_void) -> *const c_void {
-    let convention = if spelling == 0 { Convention::C } else { SYMBOLS[spelling].convention };
+pub fn call(id: CallId, symbol_variant: usize, caller: *const c_void) -> *const c_void {
+    let convention =
+        if symbol_variant == 0 { Convention::C } else { SYMBOLS[symbol_variant].convention };
     let place = &CALL_DEFINITIONS[convention as usize][usize::from(id)];
     match place.load(Ordering::Relaxed) {
-        0 => find(id, spelling, caller).unwrap_or(missing as *const c_void),
+        0 => find(id, symbol_variant, caller).unwrap_or(missing as *const c_void),
         known => known as *const c_void,
     }
 }
 
 /// Looks up a function that was not loaded when the constructor ran.
 #[cold]
-pub fn find(id: CallId, spelling: usize, caller: *const c_void) -> Option<*const c_void> {
-    let (call, symbol) = (&CALLS[usize::from(id) - 1], &SYMBOLS[spelling]);
+pub fn find(id: CallId, symbol_variant: usize, caller: *const c_void) -> Option<*const c_void> {
+    let (call, symbol) = (&CALLS[usize::from(id) - 1], &SYMBOLS[symbol_variant]);
     let place = &CALL_DEFINITIONS[symbol.convention as usize][usize::from(id)];
     match place.load(Ordering::Relaxed) {
         0 => {
@@ -106,7 +107,7 @@ pub fn find(id: CallId, spelling: usize, caller: *const c_void) -> Option<*const
 /// Replaces a function that no loaded library defines, although the program asked for it by name.
 /// Fails as MPI does (MPI_ERR_OTHER is not 0 in any ABI).
 extern "C" fn missing() -> libc::c_int {
-    crate::say::warn("the program calls an MPI function that no loaded library provides");
+    crate::log::warn("the program calls an MPI function that no loaded library provides");
     15
 }
 

@@ -8,12 +8,12 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::process::{self, Aside, Observed};
+use plimsoll_agent::observed_process::{self, Aside, Observed};
 use plimsoll_agent::sampler::handler_entry;
 use plimsoll_agent::timer::SIGNAL;
 
 use crate::guard::guarded;
-use crate::{ending, job, say};
+use crate::{job, log, termination};
 
 /// Signals that end a process by default and can be handled, without [`SIGNAL`] and the real-time
 /// ones (signal(7)).
@@ -122,7 +122,7 @@ fn is_ours(signal: c_int) -> bool {
 
 /// Stops sampling, because the application installs a handler of its own for the sampling signal.
 fn step_aside() {
-    if let Some(observed) = process::current() {
+    if let Some(observed) = observed_process::current() {
         observed.step_aside();
         tell_stepped_aside();
     }
@@ -131,7 +131,7 @@ fn step_aside() {
 /// Checks whether a debugger is attached, or the sampling signal was taken by a system call that
 /// bypasses the C library. Called from Plimsoll's own thread.
 pub fn look_after_sampling() {
-    let Some(observed) = process::current() else { return };
+    let Some(observed) = observed_process::current() else { return };
     observed.look_for_debugger();
     if !observed.may_sample() {
         tell_stepped_aside();
@@ -142,10 +142,10 @@ pub fn look_after_sampling() {
 /// signal handler of its own.
 pub fn tell_stepped_aside() {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    let Some(aside) = process::current().and_then(Observed::aside) else { return };
+    let Some(aside) = observed_process::current().and_then(Observed::aside) else { return };
     // Any single rank may be under a debugger, so that rank prints the message itself.
     if !TOLD.swap(true, Ordering::Relaxed) && (job::speaks() || aside == Aside::Debugger) {
-        say::block(match aside {
+        log::block(match aside {
             Aside::Program => STEPPED_ASIDE,
             Aside::Debugger => DEBUGGED,
         });
@@ -199,7 +199,7 @@ pub fn withdraw() {
 extern "C" fn fatal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: errno's location is valid in every thread.
     let errno = unsafe { *libc::__errno_location() };
-    guarded("fatal signal", || ending::by_signal(signal), || ());
+    guarded("fatal signal", || termination::by_signal(signal), || ());
     // SAFETY: the default action is restored and the signal sent again; the signal is delivered
     // when this handler returns. A fault recurs by itself, with its own siginfo.
     unsafe {
@@ -237,7 +237,7 @@ pub unsafe extern "C-unwind" fn sigaction(
             result
         }
     };
-    if process::current().is_none() {
+    if observed_process::current().is_none() {
         return real();
     }
     // SAFETY: as the caller promises.
@@ -282,7 +282,7 @@ unsafe fn change_action(
                 if ours && !old.is_null() {
                     *old = default_action();
                 }
-                if to_default && is_fatal(signal) && !ending::is_done() {
+                if to_default && is_fatal(signal) && !termination::is_done() {
                     install_fatal(signal);
                 }
             }
@@ -310,7 +310,7 @@ pub unsafe extern "C-unwind" fn signal(
         let previous = unsafe { c::signal(signal, handler) };
         if is_handler_of_ours(previous) { libc::SIG_DFL } else { previous }
     };
-    if process::current().is_none() {
+    if observed_process::current().is_none() {
         return real();
     }
     // SAFETY: as the caller promises.
@@ -333,7 +333,7 @@ unsafe fn change_handler(signal: c_int, handler: libc::sighandler_t) -> libc::si
         if previous == libc::SIG_ERR {
             return previous;
         }
-        if handler == libc::SIG_DFL && is_fatal(signal) && !ending::is_done() {
+        if handler == libc::SIG_DFL && is_fatal(signal) && !termination::is_done() {
             install_fatal(signal);
         }
         if ours { libc::SIG_DFL } else { previous }
@@ -361,7 +361,7 @@ unsafe fn change_mask(
         let mut passed = new;
         if !new.is_null() {
             kept = *new;
-            let samples = process::current().is_some_and(|it| !it.has_stepped_aside());
+            let samples = observed_process::current().is_some_and(|it| !it.has_stepped_aside());
             if samples && libc::sigismember(new, SIGNAL) == 1 {
                 libc::sigdelset(&mut kept, SIGNAL);
                 now_hidden = how != libc::SIG_UNBLOCK;

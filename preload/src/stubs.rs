@@ -61,7 +61,7 @@ impl Frame {
     /// Whether the call is made in C, not in Fortran.
     #[inline]
     pub fn is_c(&self) -> bool {
-        self.spelling() == 0
+        self.symbol_variant() == 0
     }
 
     /// Returns the call's entry in the table of calls.
@@ -71,22 +71,22 @@ impl Frame {
 
     /// Returns the symbol by which the call was made.
     pub fn symbol(&self) -> &'static Symbol {
-        &SYMBOLS[self.spelling()]
+        &SYMBOLS[self.symbol_variant()]
     }
 
     /// Returns the index of that symbol among [`SYMBOLS`].
-    pub fn spelling(&self) -> usize {
-        spelling_of(self.code)
+    pub fn symbol_variant(&self) -> usize {
+        symbol_variant_of(self.code)
     }
 
     /// Returns the return address of the call. If the caller's own return is marked and the caller
     /// ends by a jump to this function (a tail call), returns the address that the mark replaced.
     pub fn return_address(&self) -> u64 {
-        marks::stubs::original(self.return_address)
+        marks::mark_stubs::original(self.return_address)
     }
 
     /// Returns the stack address of the return address.
-    pub fn place(&self) -> u64 {
+    pub fn return_slot(&self) -> u64 {
         &raw const self.return_address as u64
     }
 
@@ -116,7 +116,7 @@ pub fn call_of(code: u32) -> CallId {
 
 /// Returns the index among [`SYMBOLS`] of the symbol that a stub's code names.
 #[inline]
-pub fn spelling_of(code: u32) -> usize {
+pub fn symbol_variant_of(code: u32) -> usize {
     (code >> 16) as usize
 }
 
@@ -227,35 +227,35 @@ unsafe extern "C-unwind" fn hooked() {
 
 /// Body of a stub: loads the code of its call and jumps to the body of its kind.
 macro_rules! stub_body {
-    ($id:expr, $spelling:expr, $body:ident) => {
+    ($id:expr, $symbol_variant:expr, $body:ident) => {
         naked_asm!(
             ".cfi_startproc",
             "mov r11d, {code}",
             "jmp {body}",
             ".cfi_endproc",
-            code = const $id as u32 | ($spelling as u32) << 16,
+            code = const $id as u32 | ($symbol_variant as u32) << 16,
             body = sym $body,
         )
     };
 }
 
 macro_rules! stub {
-    ($symbol:ident, $id:literal, $spelling:literal, $body:ident) => {
+    ($symbol:ident, $id:literal, $symbol_variant:literal, $body:ident) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $symbol() {
-            stub_body!($id, $spelling, $body)
+            stub_body!($id, $symbol_variant, $body)
         }
     };
 }
 
 /// Stub without an exported name; calls are redirected to it where MPI has the function.
 macro_rules! unexported_stub {
-    ($symbol:ident, $id:literal, $spelling:literal, $body:ident) => {
+    ($symbol:ident, $id:literal, $symbol_variant:literal, $body:ident) => {
         #[allow(non_snake_case, reason = "named after its call")]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $symbol() {
-            stub_body!($id, $spelling, $body)
+            stub_body!($id, $symbol_variant, $body)
         }
     };
 }

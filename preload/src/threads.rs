@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use plimsoll_agent::process;
+use plimsoll_agent::observed_process;
 use plimsoll_sys::quiet::quietly;
 
 use crate::guard::guarded;
@@ -96,7 +96,7 @@ unsafe extern "C-unwind" fn create(
     caller: *const c_void,
 ) -> libc::c_int {
     let is_observed = || {
-        process::current().is_some()
+        observed_process::current().is_some()
             && !is_helper(caller)
             && !is_helper(routine as *const c_void)
             && !job::inside_mpi_init()
@@ -165,7 +165,7 @@ unsafe extern "C" fn attach(begin: *mut Begin) -> Next {
     // SAFETY: promised by the caller.
     let begin = unsafe { Box::from_raw(begin) };
     let observe = || {
-        if let Some(observed) = process::current() {
+        if let Some(observed) = observed_process::current() {
             watch_exit();
             observed.attach_thread(begin.routine as *const () as u64);
             signals::tell_stepped_aside();
@@ -219,7 +219,7 @@ pub fn prepare_exit_watch() {
 /// Detaches the calling thread, which ends or is no longer measured for another reason. When the
 /// count of observed threads falls to zero, the report is written.
 fn leave() {
-    let Some(observed) = process::current() else { return };
+    let Some(observed) = observed_process::current() else { return };
     let detach = || {
         job::forget_thread();
         observed.detach_thread();

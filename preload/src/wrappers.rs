@@ -3,16 +3,16 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::process;
+use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::{self, Entry};
 use plimsoll_calls::messages::messages;
 use plimsoll_calls::requests::may_complete;
 use plimsoll_calls::{CALLS, CallClass, CallId, Provider, id_of};
-use plimsoll_wire::clock::ticks;
-use plimsoll_wire::sync::{Among, is_recorded};
+use plimsoll_wire::clock_anchor::ticks;
+use plimsoll_wire::sync_id::{SyncScope, is_recorded};
 
 use crate::guard::guarded;
-use crate::stubs::{Entered, Frame, call_of, spelling_of};
+use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
 use crate::{job, message, partners, real};
 
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
@@ -29,24 +29,24 @@ real! {
 /// # Safety
 /// The frame belongs to a stub, and `code` is the stub's code.
 pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
-    let (call, spelling) = (call_of(code), spelling_of(code));
+    let (call, symbol_variant) = (call_of(code), symbol_variant_of(code));
     let caller = frame.return_address() as *const c_void;
-    let function = real::call(call, spelling, caller);
+    let function = real::call(call, symbol_variant, caller);
     // MPI_Comm_create_from_group is followed whether or not it is measured, so that all ranks reach
     // the same result.
-    let followed = spelling == 0 && call == COMM_CREATE_FROM_GROUP;
+    let followed = symbol_variant == 0 && call == COMM_CREATE_FROM_GROUP;
     let unmeasured = || Entered { function, measured: usize::from(followed) };
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured();
     }
-    let measured = guarded("enter", || measure(frame, call, spelling), || None);
+    let measured = guarded("enter", || measure(frame, call, symbol_variant), || None);
     measured.map_or_else(unmeasured, |measured| Entered { function, measured })
 }
 
 /// Records the entry of a call. Returns [`Entered::measured`], or `None` if the call is not
 /// measured.
 #[inline(always)]
-fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
+fn measure(frame: &mut Frame, call: CallId, symbol_variant: usize) -> Option<usize> {
     if [COMM_FREE, COMM_DISCONNECT, WIN_FREE, FILE_CLOSE].contains(&call) {
         job::members_freed();
     } else if call == TYPE_FREE {
@@ -60,10 +60,10 @@ fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     }
     // SAFETY: the block is the calling thread's.
     let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
-    let observed = process::current()?;
+    let observed = observed_process::current()?;
     let entry = Entry {
         call,
-        place: frame.place(),
+        return_slot: frame.return_slot(),
         return_address: frame.return_address(),
         caller_rbp: frame.caller_rbp,
         descriptor: if reads_descriptor(call) {
@@ -78,7 +78,7 @@ fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     let facts = if follows { job::handle_facts() } else { None };
     let is_measured = block.enter(|state| {
         let is_measured = regions::enter(observed, state, &entry);
-        if is_measured && spelling != 0 {
+        if is_measured && symbol_variant != 0 {
             // SAFETY: a Fortran call of this function.
             frame.noted = unsafe { message::note(frame) };
         }
@@ -93,7 +93,7 @@ fn measure(frame: &mut Frame, call: CallId, spelling: usize) -> Option<usize> {
     }
     let entry = &CALLS[usize::from(call) - 1];
     let mut words = entry.arity;
-    if spelling != 0 {
+    if symbol_variant != 0 {
         // ierror and the lengths of character arguments follow.
         words += 1 + entry.text;
     }
@@ -118,13 +118,13 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     let now = ticks();
     let entry = frame.entry();
     let mpi = entry.provider == Provider::Mpi;
-    let (mut bytes, mut among, mut exchange) = (0, None, None);
+    let (mut bytes, mut scope, mut exchange) = (0, None, None);
     let facts = if mpi { job::handle_facts() } else { None };
     if mpi {
         if let Some(facts) = facts {
             // SAFETY: the call has returned, and its arguments have the types in the table.
             unsafe {
-                (bytes, among) = message::finished(frame, result as c_int, facts);
+                (bytes, scope) = message::finished(frame, result as c_int, facts);
                 exchange = partners::exchange(frame, result as c_int, bytes, facts);
             }
         }
@@ -134,11 +134,11 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     } else if entry.count.is_some() && result > 0 {
         bytes = result as u64;
     }
-    let Some(observed) = process::current() else { return };
+    let Some(observed) = observed_process::current() else { return };
     // A synchronisation without a record of its own is counted like any other call.
-    let among = among.filter(|among| match among {
-        Among::All | Among::AllSince(_) => true,
-        Among::Part(_, index) => is_recorded(*index),
+    let scope = scope.filter(|scope| match scope {
+        SyncScope::All | SyncScope::AllSince(_) => true,
+        SyncScope::Subgroup(_, index) => is_recorded(*index),
     });
     // SAFETY: the block is the calling thread's.
     if let Some(block) = unsafe { plimsoll_agent::tls::get().as_ref() } {
@@ -147,7 +147,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
                 // SAFETY: the call has returned, and began as above.
                 unsafe { partners::finish(frame, state, exchange, facts, now) };
             }
-            regions::exit(observed, state, frame.place(), now, bytes, among, mpi);
+            regions::exit(observed, state, frame.return_slot(), now, bytes, scope, mpi);
         });
     }
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
@@ -186,21 +186,21 @@ fn reads_descriptor(call: CallId) -> bool {
 pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
     let entry = Entry {
         call: frame.call(),
-        place: frame.place(),
+        return_slot: frame.return_slot(),
         return_address: frame.return_address(),
         caller_rbp: frame.caller_rbp,
         descriptor: -1,
         ticks: ticks(),
     };
-    let measured = process::current().is_some_and(|observed| {
+    let measured = observed_process::current().is_some_and(|observed| {
         let enter = |state: &mut _| regions::enter(observed, state, &entry);
         observed.with_thread(enter).unwrap_or(false)
     });
     wait();
     let now = ticks();
-    if measured && let Some(observed) = process::current() {
+    if measured && let Some(observed) = observed_process::current() {
         observed.with_thread(|state| {
-            regions::exit(observed, state, entry.place, now, 0, Some(Among::All), true)
+            regions::exit(observed, state, entry.return_slot, now, 0, Some(SyncScope::All), true)
         });
     }
 }

@@ -1,8 +1,8 @@
 //! Cost of a wrapped call: the same calls in the same program, watched and unwatched by turns.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 use crate::row::Row;
 use crate::statistics::least;

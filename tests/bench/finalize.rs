@@ -9,10 +9,10 @@ use plimsoll_analysis::rank::Rank;
 use plimsoll_analysis::totals::Totals;
 use plimsoll_report::text;
 use plimsoll_tests::artifacts::workspace_dir;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 use crate::ranks::recorded;
 use crate::row::Row;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
-    ContextTree, CourseKey, CourseProfile, ExemplaryMessages, Frame, FrameKind, InstanceRow,
-    InstanceRows, LoopCluster, LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile,
-    Releases, TimeSeries,
+    ContextTree, ExemplaryMessages, Frame, FrameKind, InstanceRow, InstanceRows, LoopCluster,
+    LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, SyncReturns,
+    TemporalTreeKey, TemporalTreeProfile, TimeSeries,
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
@@ -73,7 +73,7 @@ fn key(node: NodeId) -> Key {
 /// A run under construction.
 struct Run {
     contexts: Contexts,
-    course: TreeBuilder,
+    temporal_tree: TreeBuilder,
     /// The current path, outermost first, and the time so far.
     path: Vec<NodeId>,
     now_ns: u64,
@@ -85,10 +85,10 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let limits = Limits { period: PERIOD_NS, nodes: 1 << 16, iteration_nodes: 1 << 10 };
-        let course = TreeBuilder::new(Key(0), 0, limits);
+        let temporal_tree = TreeBuilder::new(Key(0), 0, limits);
         Self {
             contexts: Contexts::default(),
-            course,
+            temporal_tree,
             path: Vec::new(),
             now_ns: 0,
             row: BTreeMap::new(),
@@ -109,7 +109,7 @@ impl Run {
         };
         let frames: Vec<Open> = nodes.iter().zip(path).skip(kept).map(frame).collect();
         let at = Moment::exact(self.now_ns);
-        self.course.change(Lca::exactly(kept), &frames, at, &Downwards);
+        self.temporal_tree.change(Lca::exactly(kept), &frames, at, &Downwards);
         self.now_ns += time_ns;
         if let Some(node) = nodes.last() {
             self.times.add(*node, self.now_ns - time_ns, self.now_ns);
@@ -146,7 +146,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
     let mut phases: Vec<PhaseProfile> = Vec::new();
     let mut values: Vec<BTreeMap<NodeId, NodeValue>> = Vec::new();
     let mut rows: Vec<InstanceRow> = Vec::new();
-    let mut releases = Releases { begin_ns: 1 << 50, ends: Vec::new() };
+    let mut sync_returns = SyncReturns { begin_ns: 1 << 50, ends: Vec::new() };
     let mut durations: Vec<(u64, u64)> = Vec::new();
     let mut after = None;
     for step in 0..STEPS {
@@ -193,14 +193,14 @@ pub fn profile(kind: u32) -> ProcessProfile {
         }
         let (index, values) = (u64::from(step), row.into_iter().collect());
         rows.push(InstanceRow {
-            part: None,
+            subgroup: None,
             index,
             ends_in: sync,
             phase: phase as u32,
             duration_ns,
             values,
         });
-        releases.ends.push((index, releases.begin_ns + run.now_ns));
+        sync_returns.ends.push((index, sync_returns.begin_ns + run.now_ns));
         after = sync;
     }
     for (phase, values) in phases.iter_mut().zip(values) {
@@ -208,31 +208,31 @@ pub fn profile(kind: u32) -> ProcessProfile {
     }
     let the_loop = run.contexts.node(Some(0), Loop, "main");
     let elapsed_ns = run.now_ns;
-    let keys = (0..run.contexts.tree.nodes.len() as NodeId).map(|node| CourseKey {
+    let keys = (0..run.contexts.tree.nodes.len() as NodeId).map(|node| TemporalTreeKey {
         node: Some(node),
         site: 0,
         position: Some(u64::from(node)),
     });
-    let thread = CourseKey { node: None, site: 0, position: None };
-    let course = CourseProfile {
+    let thread = TemporalTreeKey { node: None, site: 0, position: None };
+    let temporal_tree = TemporalTreeProfile {
         keys: std::iter::once(thread).chain(keys).collect(),
-        tree: run.course.finish(elapsed_ns, &Downwards).0,
+        tree: run.temporal_tree.finish(elapsed_ns, &Downwards).0,
     };
     let duration_ns = durations.iter().map(|(time_ns, _)| time_ns).sum();
     ProcessProfile {
         tree: run.contexts.tree,
         phases,
         rows: InstanceRows { level: 0, rows },
-        divisions: InstanceRows::default(),
-        releases: Some(releases),
+        subgroup_intervals: InstanceRows::default(),
+        sync_returns: Some(sync_returns),
         series: None,
         times: run.times,
         other_threads: Vec::new(),
         partners: Vec::new(),
         counters: Default::default(),
         messages: ExemplaryMessages::default(),
-        course: Some(course),
-        crew: Default::default(),
+        temporal_tree: Some(temporal_tree),
+        workers: Default::default(),
         loops: vec![LoopProfile {
             node: the_loop,
             executions: 1,

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::Observed;
-use plimsoll_wire::clock::ticks;
+use plimsoll_agent::observed_process::Observed;
+use plimsoll_wire::clock_anchor::ticks;
 
 use crate::row::Row;
 use crate::statistics::{least, percentile};

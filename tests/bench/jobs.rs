@@ -1,8 +1,8 @@
 //! Costs of a whole job: the wait in MPI_Finalize, memory in each rank, bytes in the rings.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 use crate::row::Row;
 use crate::statistics::{least, median};

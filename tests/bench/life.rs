@@ -4,11 +4,11 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::wait_for_turn;
 
 use crate::row::Row;
 use crate::statistics::least;
@@ -23,7 +23,7 @@ struct Life {
 
 /// Measures the time added at the start and over the life of the subject `nothing`.
 pub fn rows(runs: usize) -> Vec<Row> {
-    let _turn = wait_for_turn();
+    let _job_lock = lock_exclusively();
     let program = executable("nothing", Form::C, None);
     let scratch = Scratch::new("bench-life");
     let mut bare = Vec::new();
@@ -54,7 +54,7 @@ pub fn rows(runs: usize) -> Vec<Row> {
 
 /// Measures the CPU time added per thread that is created, ends, and is collected.
 pub fn thread_rows(threads: u32, runs: usize) -> Vec<Row> {
-    let _turn = wait_for_turn();
+    let _job_lock = lock_exclusively();
     let program = executable("creates", Form::C, None);
     let scratch = Scratch::new("bench-threads");
     let run = |is_watched: bool| {

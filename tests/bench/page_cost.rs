@@ -6,7 +6,7 @@ use std::path::Path;
 
 use plimsoll_report::write_page;
 use plimsoll_summary::Summary;
-use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_tests::outcome::Outcome;
 
 use crate::finalize::lammps;
@@ -22,7 +22,7 @@ pub fn lammps_rows(steps: u32, runs: usize) -> Vec<Row> {
 }
 
 fn rows(job: &Outcome, runs: usize) -> Vec<Row> {
-    let path = job.files_ending(".json").pop().unwrap_or_else(|| panic!("{}", job.story()));
+    let path = job.files_ending(".json").pop().unwrap_or_else(|| panic!("{}", job.transcript()));
     let read = fs::read(&path).map_err(|error| error.to_string());
     let summary =
         read.and_then(|json| Summary::from_json(&json).map_err(|error| error.to_string()));

@@ -191,9 +191,10 @@ fn disturb(profile: &mut ProcessProfile, rank: u32) {
         let which = of_node(row.index as u32);
         row.values.iter_mut().for_each(|(node, ns)| *ns = noisy(*ns, which ^ of_node(*node)));
     }
-    if let Some(course) = &mut profile.course {
+    if let Some(temporal_tree) = &mut profile.temporal_tree {
         let mut noise = Noisy(Cell::new(of_node(0)));
-        course.tree = course.tree.translated(((), course.tree.key()), &mut noise);
+        temporal_tree.tree =
+            temporal_tree.tree.translated(((), temporal_tree.tree.key()), &mut noise);
     }
 }
 

@@ -7,9 +7,9 @@
 
 use std::time::Instant;
 
-use plimsoll_analysis::conclude::Conclusion;
+use plimsoll_analysis::conclusion::Conclusion;
+use plimsoll_analysis::context_order::ordered;
 use plimsoll_analysis::mpmd::Groups;
-use plimsoll_analysis::order::ordered;
 use plimsoll_analysis::totals::Totals;
 use plimsoll_collector::profile::ProcessProfile;
 

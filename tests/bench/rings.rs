@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{process, thread};
 
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::start_time;
+use plimsoll_agent::observed_process::start_time;
 use plimsoll_collector::{Collector, Options};
 use plimsoll_tests::scratch::Scratch;
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::Observed;
+use plimsoll_agent::observed_process::Observed;
 
 use crate::row::Row;
 use crate::statistics::{median, percentile};

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use plimsoll_collector::digest::Digest;
 use plimsoll_tests::artifacts::workspace_dir;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 use crate::row::Row;
 

@@ -5,10 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use plimsoll_tests::artifacts::workspace_dir;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
 
 use crate::row::Row;

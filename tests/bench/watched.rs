@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_agent::marks::Marks;
-use plimsoll_agent::process::{self, Config, Observed};
+use plimsoll_agent::observed_process::{self, Config, Observed};
 use plimsoll_agent::timer::SIGNAL;
-use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::posix_clocks::clock_ns;
+use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::wait_for_turn;
 use plimsoll_wire::segment::{ClockKind, Thread};
 
 /// Begins to observe this process; at most once per process.
@@ -30,7 +30,7 @@ pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
         events: Vec::new(),
         sigaction: libc::sigaction,
     };
-    process::start(&config).unwrap_or_else(|error| panic!("{error}"))
+    observed_process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Returns the nanoseconds per tick of the time stamp counter.
@@ -112,7 +112,7 @@ fn frames() -> &'static Frames {
     static FRAMES: OnceLock<Frames> = OnceLock::new();
     FRAMES.get_or_init(|| {
         let path = {
-            let _turn = wait_for_turn();
+            let _job_lock = lock_exclusively();
             executable("frames", Form::Library, None)
         };
         let path = CString::new(path.into_os_string().into_vec()).expect("a path has no zeros");

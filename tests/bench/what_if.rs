@@ -2,10 +2,10 @@
 //! measured run time of the same program without that loss (ICS18, Figure 13). All subjects work by
 //! sleeping, so that ranks need no cores of their own.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 use crate::row::Row;
 use crate::statistics::{least, median, percentile};

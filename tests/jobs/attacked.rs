@@ -8,13 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
-use plimsoll_tests::mpi::tell;
+use plimsoll_tests::job_lock::lock_shared;
+use plimsoll_tests::mpi::print_line;
 use plimsoll_tests::nodes;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::share_turn;
-use plimsoll_tests::undisturbed::undisturbed;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use serde_json::Value;
 
 /// User id of the attacker.
@@ -39,9 +39,9 @@ impl Place {
             fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("it is ours");
         }
         fs::write(place.victim(), PRECIOUS).expect("the folder is ours");
-        let turn = share_turn();
+        let job_lock = lock_shared();
         let program = executable("attacks", Form::C, None);
-        drop(turn);
+        drop(job_lock);
         // By a process of its own: a child that another test forks meanwhile would hold the file open for
         // writing, and it could not be executed.
         let copied = Command::new("cp").arg(program).arg(place.path.join("attacks")).status();
@@ -97,7 +97,7 @@ fn is_root() -> bool {
     // SAFETY: no preconditions.
     let is_root = unsafe { libc::geteuid() == 0 };
     if !is_root {
-        tell("SKIPPED: only root can act as another user");
+        print_line("SKIPPED: only root can act as another user");
     }
     is_root
 }
@@ -109,21 +109,21 @@ fn summary(path: &Path) -> Value {
 
 /// Asserts that the job's report of all ranks exists, and that the user's files are unchanged.
 fn assert_unharmed(place: &Place, plain: &Outcome, watched: &Outcome, ranks: u32) {
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     let victim = fs::read_to_string(place.victim()).expect("it is there");
-    assert_eq!(victim, PRECIOUS, "{}", watched.story());
+    assert_eq!(victim, PRECIOUS, "{}", watched.transcript());
     let of_kind = |ending: &str| {
         let own = place.own_files().into_iter();
         let mut found: Vec<_> =
             own.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
-        assert_eq!(found.len(), 1, "{ending}: {found:?}: {}", watched.story());
+        assert_eq!(found.len(), 1, "{ending}: {found:?}: {}", watched.transcript());
         found.remove(0)
     };
     of_kind(".plimsoll.txt");
     let report = summary(&of_kind(".plimsoll.json"));
-    assert_eq!(report["run"]["ranks"], ranks, "{}", watched.story());
-    assert_eq!(report["run"]["complete"], true, "{}", watched.story());
+    assert_eq!(report["run"]["ranks"], ranks, "{}", watched.transcript());
+    assert_eq!(report["run"]["complete"], true, "{}", watched.transcript());
     let attacker = place.path.join("attacks");
     assert!(attacker.is_file());
 }
@@ -137,9 +137,9 @@ fn assert_withstands(name: &str, job: &Job, ranks: u32) {
         assert_unharmed(&place, &plain, &watched, ranks);
         (plain, watched)
     };
-    undisturbed(run, |(plain, watched)| {
+    retry_on_noise(run, |(plain, watched)| {
         let later_s = watched.took_s() - plain.took_s();
-        assert!(later_s <= LATER_S, "{later_s:.2} s later: {}", watched.story());
+        assert!(later_s <= LATER_S, "{later_s:.2} s later: {}", watched.transcript());
     });
 }
 

@@ -1,21 +1,21 @@
 //! Balanced jobs have no losses; with too few cores, the waits for a core are reported.
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::truth::assert_within;
 
 fn assert_nothing_found(job: &Outcome) {
     let summary = job.summary();
     assert_eq!(summary.losses().len(), 0, "{:?}", summary.losses());
-    assert!(job.tells("No scalability loss found"), "{}", job.text());
+    assert!(job.report_contains("No scalability loss found"), "{}", job.text());
 }
 
 #[test]
 fn two_burning_ranks_are_balanced_and_efficient() {
     for mpi in each_mpi() {
         let job = Job::ranks("balanced", mpi, 2).arguments("burn 40 10").watch(Watch::Run);
-        let job = job.shows(|job| {
+        let job = job.run_until(|job| {
             assert_nothing_found(job);
             // Losses too small to report may still add up: each MPI call takes its time, and others
             // use the cores, too.
@@ -39,7 +39,7 @@ fn eight_sleeping_ranks_are_balanced() {
     // A sleeping rank wakes up half a millisecond late if others poll on its core: that must be
     // less than a hundredth of a step.
     let job = Job::ranks("balanced", Mpi::OpenMpi, 8).arguments("sleep 12 40").watch(Watch::Run);
-    job.shows(assert_nothing_found);
+    job.run_until(assert_nothing_found);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn efficiency_of_an_imbalanced_job_is_the_share_of_its_work() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments("sleep 40 10 3");
-    job.watch(Watch::Run).shows(|job| {
+    job.watch(Watch::Run).run_until(|job| {
         let (summary, truth) = (job.summary(), job.truth());
         let works_s = truth.numbers("work_s");
         let mean_s = works_s.iter().sum::<f64>() / works_s.len() as f64;
@@ -81,7 +81,7 @@ fn too_few_cores_are_named() {
     let cores = std::thread::available_parallelism().expect("the system counts its cores").get();
     let ranks = u32::try_from(3 * cores).expect("a machine's cores are few");
     let job = Job::ranks("oversubscribed", Mpi::OpenMpi, ranks).arguments("burn 40 10");
-    let job = job.watch(Watch::Run).shows(|job| {
+    let job = job.watch(Watch::Run).run_until(|job| {
         let summary = job.summary();
         assert_oversubscribed(job);
         for kind in ["load_imbalance", "serialization"] {
@@ -98,13 +98,13 @@ fn ranks_that_are_bound_to_one_core_are_told_so() {
         return;
     }
     let job = Job::ranks("oversubscribed", Mpi::Mpich, 2).watch(Watch::Run);
-    job.clone().arguments("burn 20 40 1 bound").shows(|job| {
+    job.clone().arguments("burn 20 40 1 bound").run_until(|job| {
         assert_oversubscribed(job);
         let worst = job.summary().worst();
         let advice = worst.field("advice").as_str().unwrap_or_default();
         assert!(advice.contains("binding"), "{advice}");
     });
-    job.arguments("burn 20 40").shows(|job| {
+    job.arguments("burn 20 40").run_until(|job| {
         assert_eq!(job.summary().losses_of("oversubscription").len(), 0, "{}", job.text());
     });
 }

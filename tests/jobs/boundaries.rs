@@ -1,7 +1,7 @@
 //! Contexts and ranks that vary together in a real job.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::subject_job::{Job, Watch};
 use serde_json::Value;
 
 const LEAKAGE: [&str; 4] = ["leak_west", "leak_east", "reflect", "tally_currents"];
@@ -14,7 +14,7 @@ fn boundary_ranks_of_a_sweep_and_their_four_loops_are_a_bicluster() {
         return;
     }
     let job = Job::ranks("sweep", Mpi::OpenMpi, 12).watch(Watch::Run).shares_cores();
-    job.shows(|job| {
+    job.run_until(|job| {
         let summary = job.summary();
         let found = summary.at("/biclusters").as_array().expect("a list");
         let more = found.iter().find(|it| it["sign"] == 1);

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Every call is counted once, in every language and through every layer of the MPI library: Open
 //! MPI's Fortran interface calls PMPI itself, MPICH's calls MPI again.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
 
 const RANKS: f64 = 2.0;
@@ -16,7 +16,7 @@ fn watched(mpi: Mpi, how: &str) -> Option<(Summary, bool)> {
         Job::ranks("languages", mpi, 2).arguments(&format!("burn 25 0 1 {how}")).shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     let large_counts = watched.truth().number("large_counts") != 0.0;
     Some((watched.summary().clone(), large_counts))
 }
@@ -131,7 +131,7 @@ fn with_sessions(how: &str) -> Option<Summary> {
         return None;
     }
     let watched = job.watch(Watch::Run).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     Some(watched.summary().clone())
 }
 

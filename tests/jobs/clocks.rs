@@ -1,13 +1,13 @@
 //! Nodes with clocks that differ: the offset is measured, and affects no other result.
 
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes::{self, AHEAD_VARIABLE};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 use serde_json::Value;
 
 /// Maximum error of a measured clock offset, in microseconds: one sampling period.
@@ -33,7 +33,7 @@ fn numbers(summary: &Summary, pointer: &str) -> Vec<f64> {
 #[track_caller]
 fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
     let summary = job.summary();
-    assert_eq!(summary.text("/clocks/method"), method, "{}", job.story());
+    assert_eq!(summary.text("/clocks/method"), method, "{}", job.transcript());
     assert_eq!(summary.at("/clocks/reference"), 0);
     let offsets_us = numbers(summary, "/clocks/offsets_us");
     assert_eq!(offsets_us.len(), ahead_s.len() * per_node as usize, "{offsets_us:?}");
@@ -49,7 +49,7 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
     assert!(drift_ppm.iter().all(|ppm| drifted_us(ppm) < PERIOD_US), "{drift_ppm:?}");
     let residual_us = summary.number("/clocks/residual_us");
     assert!((0.0..PERIOD_US).contains(&residual_us), "{residual_us}");
-    assert_eq!(summary.at("/notes").as_array().map(Vec::len), Some(0), "{}", job.story());
+    assert_eq!(summary.at("/notes").as_array().map(Vec::len), Some(0), "{}", job.transcript());
 }
 
 /// Asserts that a digest uses the clocks of the run, not those of the machine where it runs.
@@ -94,7 +94,7 @@ fn clocks_are_aligned_and_nothing_else_shows_that_they_were_apart() {
         let nodes = ahead_s.len() as u32;
         let ranks = nodes * per_node;
         let job = Job::ranks("imbalance", mpi, ranks).arguments("sleep 40 10 3").watch(Watch::Run);
-        undisturbed(
+        retry_on_noise(
             || run_apart_and_level(&job, nodes, ahead),
             |[apart, level]| {
                 assert_aligned(apart, "regions", ahead_s, per_node);
@@ -124,13 +124,13 @@ fn clocks_are_aligned_by_samples_alone() {
     let nodes = ahead_s.len() as u32;
     let job = Job::ranks("imbalance", Mpi::OpenMpi, nodes * per_node).arguments("sleep 40 20 3");
     let job = job.variable("PLIMSOLL_REGIONS", "off").watch(Watch::Run);
-    undisturbed(
+    retry_on_noise(
         || run_apart_and_level(&job, nodes, ahead),
         |[apart, level]| {
             for job in [apart, level] {
                 let instances: Vec<_> =
                     phases(job.summary()).iter().map(|(instances, _)| *instances).collect();
-                assert_eq!(instances, [1, 39, 1], "{}", job.story());
+                assert_eq!(instances, [1, 39, 1], "{}", job.transcript());
             }
             assert_aligned(apart, "samples", ahead_s, per_node);
             let fields = ["kind", "slow_ranks", "waiting_ranks", "label"];
@@ -155,7 +155,7 @@ fn clocks_of_programs_that_differ_are_aligned() {
     for (job, method, tolerance) in
         [(by_calls, "regions", TOLERANCE), (by_samples, "samples", 2.0 * TOLERANCE)]
     {
-        undisturbed(
+        retry_on_noise(
             || run_apart_and_level(&job, nodes, ahead),
             |[apart, level]| {
                 assert_aligned(apart, method, ahead_s, per_node);
@@ -184,7 +184,7 @@ fn messages_tell_where_no_synchronisation_does() {
         // The synchronisation of one iteration and that of the end are too few.
         let job = Job::ranks("imbalance", mpi, nodes * per_node).arguments("sleep 1 200 3");
         let job = job.nodes(nodes).variable(AHEAD_VARIABLE, ahead).watch(Watch::Run);
-        let job = job.shows(|job| assert_aligned(job, "ping-pong", ahead_s, per_node));
+        let job = job.run_until(|job| assert_aligned(job, "ping-pong", ahead_s, per_node));
         assert_digest_agrees(&job, By::Threads(2));
     }
 }

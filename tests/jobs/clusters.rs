@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 const RANKS: u32 = 16;
 
@@ -46,7 +46,7 @@ fn assert_clusters(iterations: u32, how: &str, are_found: impl Fn(&[(String, Val
         assert_sound(&clusters);
         clusters
     };
-    undisturbed(run, |clusters| are_found(clusters));
+    retry_on_noise(run, |clusters| are_found(clusters));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
         return;
     }
     let job = Job::ranks("threads", Mpi::OpenMpi, 4).arguments("sleep 20 20 1 3");
-    job.watch(Watch::Run).shows(|job| {
+    job.watch(Watch::Run).run_until(|job| {
         let clusters =
             job.summary().at("/thread_clusters").as_array().expect("it is a list").clone();
         let mut means_s = Vec::new();
@@ -103,6 +103,6 @@ fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
         for (mean_s, work_s) in means_s.iter().zip(works_s) {
             assert_within("life", *mean_s, work_s, 0.10);
         }
-        assert!(job.tells("threads in worker (ranks 0-3)"), "{}", job.text());
+        assert!(job.report_contains("threads in worker (ranks 0-3)"), "{}", job.text());
     });
 }

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 
 use plimsoll_tests::digests::{By, digest};
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
 
 /// Seconds of the run before the death, and seconds by which the other ranks outlive it.
@@ -33,15 +33,15 @@ fn folder(job: &Outcome) -> PathBuf {
 }
 
 #[track_caller]
-fn assert_ends_with_the_death(summary: &Summary, dead: u32, story: &str) {
-    assert_eq!(summary.at("/run/complete"), false, "{story}");
+fn assert_ends_with_the_death(summary: &Summary, dead: u32, transcript: &str) {
+    assert_eq!(summary.at("/run/complete"), false, "{transcript}");
     let elapsed_s = summary.number("/run/elapsed_s");
-    assert!(elapsed_s < LIFE_S + OUTLIVED_S / 2.0, "{elapsed_s} s: {story}");
+    assert!(elapsed_s < LIFE_S + OUTLIVED_S / 2.0, "{elapsed_s} s: {transcript}");
     let notes = summary.at("/notes").to_string();
     let told = format!("The run is counted up to the end of rank {dead} at ");
-    assert!(notes.contains(&told), "{notes}\n{story}");
+    assert!(notes.contains(&told), "{notes}\n{transcript}");
     let losses = summary.at("/losses").to_string();
-    assert!(!losses.contains("MPI_Barrier"), "{losses}\n{story}");
+    assert!(!losses.contains("MPI_Barrier"), "{losses}\n{transcript}");
 }
 
 #[test]
@@ -51,14 +51,14 @@ fn waiting_for_the_dead_is_no_loss() {
         // The others are ended in order, and report.
         let job = outlived(mpi, ranks, 1, "TERM").run();
         let summary = job.summary();
-        assert_ends_with_the_death(summary, ranks - 1, &job.story());
+        assert_ends_with_the_death(summary, ranks - 1, &job.transcript());
         let joined = digest(&folder(&job), By::Threads(2));
-        assert_ends_with_the_death(&joined, ranks - 1, &job.story());
+        assert_ends_with_the_death(&joined, ranks - 1, &job.transcript());
         assert_eq!(joined.number("/run/elapsed_s"), summary.number("/run/elapsed_s"));
         // The remaining ranks are killed, too: only their spool is left.
         let job = outlived(mpi, ranks, 1, "KILL").run();
         let joined = digest(&folder(&job), By::Threads(1));
-        assert_ends_with_the_death(&joined, ranks - 1, &job.story());
+        assert_ends_with_the_death(&joined, ranks - 1, &job.transcript());
     }
 }
 
@@ -70,7 +70,7 @@ fn a_death_on_another_node_ends_the_run_everywhere() {
     let job = outlived(Mpi::OpenMpi, 4, 2, "KILL").run();
     for threads in [1, 3] {
         let joined = digest(&folder(&job), By::Threads(threads));
-        assert_eq!(joined.number("/run/ranks"), 4.0, "{}", job.story());
-        assert_ends_with_the_death(&joined, 3, &job.story());
+        assert_eq!(joined.number("/run/ranks"), 4.0, "{}", job.transcript());
+        assert_ends_with_the_death(&joined, 3, &job.transcript());
     }
 }

@@ -10,14 +10,14 @@ use plimsoll_collector::digest::Digest;
 use plimsoll_spool::{FrameInfo, HEADER_BYTES, Kind, SpoolReader};
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, spools};
-use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::job_lock::lock_shared;
 use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
-use plimsoll_tests::turn::share_turn;
-use plimsoll_tests::undisturbed::undisturbed;
 
 /// Returns the only folder of spools of a job.
 #[track_caller]
@@ -25,7 +25,7 @@ fn folder(job: &Outcome) -> PathBuf {
     let spools = job.files_ending(".spool");
     let mut folders: Vec<_> = spools.iter().filter_map(|spool| spool.parent()).collect();
     folders.dedup();
-    assert_eq!(folders.len(), 1, "not one folder: {}", job.story());
+    assert_eq!(folders.len(), 1, "not one folder: {}", job.transcript());
     folders[0].to_owned()
 }
 
@@ -53,7 +53,7 @@ fn nodes_are_joined() {
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 20 10 3");
     let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let summary = job.summary();
-    assert_eq!(spools(&folder(&job)), ["rank0.spool", "rank2.spool"], "{}", job.story());
+    assert_eq!(spools(&folder(&job)), ["rank0.spool", "rank2.spool"], "{}", job.transcript());
     for by in [By::Threads(1), By::Threads(5), By::Ranks(Mpi::OpenMpi, 3)] {
         let differences = differences(summary, &digest(&folder(&job), by));
         assert!(differences.is_empty(), "{by:?}: {}", differences.join("\n"));
@@ -167,38 +167,38 @@ fn a_death_costs_a_second_at_most() {
             let job = job.watch(Watch::Run);
             let run = || {
                 let watched = job.run();
-                let story = || format!("{mpi}, {how} {who}: {}", watched.story());
+                let transcript = || format!("{mpi}, {how} {who}: {}", watched.transcript());
                 watched.assert_fails_as(&plain, mpi);
-                assert!(watched.left_behind().is_empty(), "{}", story());
+                assert!(watched.left_behind().is_empty(), "{}", transcript());
                 let joined = digest(&folder(&watched), By::Threads(2));
-                assert_eq!(joined.at("/run/complete"), false, "{}", story());
+                assert_eq!(joined.at("/run/complete"), false, "{}", transcript());
                 // No process remains that could report more of a leader that was killed.
                 if how == "kill" && who != "1" {
-                    assert_eq!(joined.text("/run/ended"), "killed", "{}", story());
+                    assert_eq!(joined.text("/run/ended"), "killed", "{}", transcript());
                 }
-                assert_eq!(joined.number("/run/ranks"), f64::from(ranks), "{}", story());
+                assert_eq!(joined.number("/run/ranks"), f64::from(ranks), "{}", transcript());
                 // The digest agrees with the summaries that the job could still write.
                 for summary in watched.summaries() {
                     assert_eq!(
                         summary.text("/run/ended"),
                         joined.text("/run/ended"),
                         "{}",
-                        story()
+                        transcript()
                     );
                 }
                 (watched, joined)
             };
-            undisturbed(run, |(watched, joined)| {
-                let story = || format!("{mpi}, {how} {who}: {}", watched.story());
+            retry_on_noise(run, |(watched, joined)| {
+                let transcript = || format!("{mpi}, {how} {who}: {}", watched.transcript());
                 // A launcher sometimes ends a broken job slowly, with and without the library.
                 let took_s = watched.took_s();
-                assert!(took_s < plain.took_s() + 3.0, "it took {took_s} s: {}", story());
+                assert!(took_s < plain.took_s() + 3.0, "it took {took_s} s: {}", transcript());
                 let elapsed_s = joined.number("/run/elapsed_s");
-                assert!(elapsed_s > LIFE_S - LOST_S, "{elapsed_s} s: {}", story());
+                assert!(elapsed_s > LIFE_S - LOST_S, "{elapsed_s} s: {}", transcript());
                 // The work of every rank, since each worked until the death.
                 let work = joined.of_function("work_before_death");
                 let least_s = work.sum_s / f64::from(ranks);
-                assert!(least_s > 0.6 * (LIFE_S - LOST_S), "{least_s} s of work: {}", story());
+                assert!(least_s > 0.6 * (LIFE_S - LOST_S), "{least_s} s of work: {}", transcript());
             });
         }
     }
@@ -213,7 +213,7 @@ fn damage_costs_what_is_damaged() {
     let damaged = Scratch::new("damaged");
     let path = damaged.path().join("x.plimsoll.d");
     fs::create_dir(&path).unwrap();
-    let _turn = share_turn();
+    let _job_lock = lock_shared();
     // Truncated anywhere, or with any byte changed, a spool is read, or refused with a reason; a
     // digest never has more samples than the spool.
     for part in 1..40 {
@@ -246,7 +246,7 @@ fn spools_that_do_not_belong_together_are_refused() {
     let path = mixed.path().join("x.plimsoll.d");
     fs::create_dir(&path).unwrap();
     fs::write(path.join("a.spool"), &spools[0]).unwrap();
-    let _turn = share_turn();
+    let _job_lock = lock_shared();
     assert!(run_digest(&path).0);
     let refused = |words: &str| {
         let (status, said) = run_digest(&path);
@@ -301,7 +301,7 @@ fn a_missing_rank_makes_a_digest_incomplete() {
     assert_eq!(digest(&folder, By::Threads(1)).at("/run/complete"), true);
     fs::remove_file(folder.join("rank2.spool")).unwrap();
     let rest = digest(&folder, By::Threads(1));
-    assert_eq!(rest.at("/run/complete"), false, "{}", job.story());
+    assert_eq!(rest.at("/run/complete"), false, "{}", job.transcript());
     assert_eq!(rest.text("/run/incomplete"), "the spool of ranks 2-3 is missing");
     assert_eq!(rest.text("/run/ended"), "finalize");
     let told = rest.at("/notes").to_string();
@@ -350,10 +350,10 @@ fn without_a_trace_there_is_none() {
     for mpi in each_mpi() {
         let job = Job::ranks("imbalance", mpi, 2).arguments("sleep 5 5 2").options("--trace off");
         let job = job.watch(Watch::Run).shares_cores().run().succeeded();
-        assert!(job.files_ending(".spool").is_empty(), "{}", job.story());
+        assert!(job.files_ending(".spool").is_empty(), "{}", job.transcript());
         assert_eq!(job.summary().number("/collection/spool_bytes"), 0.0);
         let told = job.plimsoll_lines().iter().any(|line| line.contains("kill -9"));
-        assert!(told, "{}", job.story());
+        assert!(told, "{}", job.transcript());
     }
 }
 
@@ -373,7 +373,7 @@ fn a_full_disk_stops_the_spool_and_not_the_run() {
     let entries = fs::read_dir(&place).into_iter().flatten().flatten();
     // Names only: an open entry would keep the file system busy.
     let left: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-    let shown = format!("{left:?} {}", watched.story());
+    let shown = format!("{left:?} {}", watched.transcript());
     unmount(&place);
     filler.unwrap();
     assert!(watched.status().success(), "{shown}");

@@ -1,9 +1,9 @@
 //! Every way to end a program: its status is its own, and a report says how it ended.
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::undisturbed::undisturbed;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Ways to end, and the words on them in the report of a process without MPI.
 const ENDINGS: &[(&str, &[&str])] = &[
@@ -42,13 +42,13 @@ fn a_process_ends_as_it_would_and_reports() {
     for (ending, words) in ENDINGS {
         let run = || {
             let (plain, watched) = pair(&Job::alone("exits").arguments(ending));
-            assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+            assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
             let run = watched.summary().at("/run");
             assert!(words.contains(&run["ended"].as_str().unwrap_or("")), "{ending}: {run}");
             watched
         };
-        undisturbed(run, |watched| {
+        retry_on_noise(run, |watched| {
             let work_s = watched.summary().of_function("work_before_the_end").mean_s;
             assert!(work_s > 0.08, "{ending}: {work_s} s of 0.1 s of work are reported");
         });
@@ -59,9 +59,9 @@ fn a_process_ends_as_it_would_and_reports() {
 fn a_process_ends_with_its_last_thread() {
     for workers in [0, 1, 3] {
         let (plain, watched) = pair(&Job::alone("pthread_exits").arguments(&workers.to_string()));
-        assert_eq!(plain.status().code(), Some(0), "{}", plain.story());
-        assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+        assert_eq!(plain.status().code(), Some(0), "{}", plain.transcript());
+        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
         let summary = watched.summary();
         assert_eq!(summary.text("/run/ended"), "exit");
         assert_eq!(summary.at("/run/complete"), true);
@@ -73,7 +73,7 @@ fn a_process_ends_with_its_last_thread() {
 fn a_handler_of_the_program_has_the_last_word() {
     let (plain, watched) = pair(&Job::alone("exits").arguments("caught"));
     assert_eq!(plain.status().code(), Some(7));
-    assert_eq!(watched.status().code(), Some(7), "{}", watched.story());
+    assert_eq!(watched.status().code(), Some(7), "{}", watched.transcript());
     assert_eq!(plain.stdout(), watched.stdout());
 }
 
@@ -82,8 +82,8 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     for (ending, signal, status) in [("pipe", "PIPE", 4), ("raise10", "USR1", 0)] {
         let job = Job::alone("exits").arguments(ending);
         let (plain, watched) = pair(&job.inherits(&format!("--ignore-signal={signal}")));
-        assert_eq!(plain.status().code(), Some(status), "{}", plain.story());
-        assert_eq!(watched.status(), plain.status(), "{}", watched.story());
+        assert_eq!(plain.status().code(), Some(status), "{}", plain.transcript());
+        assert_eq!(watched.status(), plain.status(), "{}", watched.transcript());
         assert_eq!(watched.stdout(), plain.stdout());
         assert_eq!(watched.summary().text("/run/ended"), "exit", "{ending}");
     }
@@ -94,8 +94,8 @@ fn orderly_ends_of_ranks_are_complete() {
     for mpi in each_mpi() {
         for ending in ["return", "exit0", "exit3", "_exit3", "quick_exit3"] {
             let (plain, watched) = pair(&Job::ranks("exits", mpi, 2).arguments(ending));
-            assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-            assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.story());
+            assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+            assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.transcript());
             let summary = watched.summary();
             assert_eq!(summary.at("/run/complete"), true, "{mpi}, {ending}");
             assert_eq!(summary.text("/run/ended"), "finalize", "{mpi}, {ending}");
@@ -118,7 +118,7 @@ fn ranks_without_finalize_report_what_they_have() {
             if mpi != Mpi::Mpich || ending != "unfinalized" {
                 watched.assert_fails_as(&plain, mpi);
             }
-            assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.story());
+            assert_eq!(own_lines(&plain), own_lines(&watched), "{}", watched.transcript());
             assert_reports_the_end(&watched, &words, &format!("{mpi}, {ending}"));
         }
     }
@@ -143,7 +143,7 @@ fn a_rank_that_ends_while_others_wait_in_finalize_leaves_a_report_and_delays_nob
             watched.assert_fails_as(&plain, mpi);
             // An end that waits for a blocked writer would take 5 or 20 seconds more.
             let later_s = watched.took_s() - plain.took_s();
-            assert!(later_s < 3.0, "{mpi}, {ending}: {later_s} s later: {}", watched.story());
+            assert!(later_s < 3.0, "{mpi}, {ending}: {later_s} s later: {}", watched.transcript());
             assert_reports_the_end(&watched, &words, &format!("{mpi}, {ending}"));
         }
     }
@@ -152,23 +152,23 @@ fn a_rank_that_ends_while_others_wait_in_finalize_leaves_a_report_and_delays_nob
 #[test]
 fn a_daemon_is_measured_until_it_is_one() {
     let (plain, watched) = pair(&Job::alone("hooks").arguments("daemon"));
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     let said = watched.plimsoll_messages();
     assert!(said.iter().any(|message| message.contains("becomes a daemon")), "{said:?}");
-    assert_eq!(watched.summaries().len(), 1, "{}", watched.story());
+    assert_eq!(watched.summaries().len(), 1, "{}", watched.transcript());
 }
 
 /// Asserts that there are reports, that each is incomplete, and that one names the end. The
 /// launcher may end the second rank before that rank ends by itself.
 fn assert_reports_the_end(watched: &Outcome, words: &[&str], context: &str) {
     let summaries = watched.summaries();
-    assert!(!summaries.is_empty(), "{context}: no report: {}", watched.story());
+    assert!(!summaries.is_empty(), "{context}: no report: {}", watched.transcript());
     for summary in summaries {
         assert_eq!(summary.at("/run/complete"), false, "{context}");
     }
     let told = summaries.iter().any(|summary| words.contains(&summary.text("/run/ended")));
-    assert!(told, "{context}: {}", watched.story());
+    assert!(told, "{context}: {}", watched.transcript());
 }
 
 /// Returns the subject's own lines: launchers print process ids and host names when a rank fails.

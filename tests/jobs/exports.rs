@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::per_rank::Quantity;
+use plimsoll_tests::per_rank_check::Quantity;
 use plimsoll_tests::readers::{self, Lanes};
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 
 const RANKS: usize = 4;

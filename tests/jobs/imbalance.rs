@@ -1,10 +1,10 @@
 //! Load imbalance of known size is found, and the function that causes it is named.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 const TOLERANCE: f64 = 0.10;
 
@@ -15,7 +15,7 @@ fn shown(subject: &str, mpi: Mpi, ranks: u32, mode: &str, assertions: impl Fn(&O
         return;
     }
     let job = Job::ranks(subject, mpi, ranks).arguments(mode).watch(Watch::Run);
-    undisturbed(|| whole(job.run().succeeded()), assertions);
+    retry_on_noise(|| whole(job.run().succeeded()), assertions);
 }
 
 /// Asserts what holds for every complete run with a diagnosis.
@@ -97,7 +97,7 @@ fn preloaded_by_the_launcher() {
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 40 10 3");
     let job = job.watch(Watch::Preload);
-    undisturbed(|| whole(job.run().succeeded()), |job| assert_found(job, "load_imbalance"));
+    retry_on_noise(|| whole(job.run().succeeded()), |job| assert_found(job, "load_imbalance"));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn without_regions_the_wall_clock_sees_the_work() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 2).arguments("burn 40 10 3");
-    let job = job.watch(Watch::Run).variable("PLIMSOLL_REGIONS", "off").shows(|job| {
+    let job = job.watch(Watch::Run).variable("PLIMSOLL_REGIONS", "off").run_until(|job| {
         let of = |function| job.summary().of_function(function).sum_s;
         let works_s: f64 = job.truth().numbers("work_s").iter().sum();
         let found_s = of("work_even") + of("work_uneven");

@@ -1,9 +1,9 @@
 //! Causes in programs with everything inlined into main: the kernel and its loop are named.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ fn each(form: Form, assertions: impl Fn(&Outcome)) {
             continue;
         }
         let job = Job::ranks("kernels", mpi, ranks).form(form).arguments(mode).watch(Watch::Run);
-        job.shows(&assertions);
+        job.run_until(&assertions);
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::process::{Command, Stdio};
 
-use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::wait_for_turn;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 /// Compilers with their sanitizers. Both runtimes of GCC are shared libraries, Clang's are linked
 /// into the program.
@@ -44,11 +44,11 @@ fn assert_left_alone(job: &Job, tool: &str) {
     let plain = job.run().succeeded();
     for watch in [Watch::Preload, Watch::Run] {
         let watched = job.clone().watch(watch).run();
-        assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-        assert_eq!(lines(&plain), lines(&watched), "{}", watched.story());
+        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        assert_eq!(lines(&plain), lines(&watched), "{}", watched.transcript());
         let told = watched.plimsoll_lines();
-        assert!(told.len() == 1 && told[0].contains(tool), "{}", watched.story());
+        assert!(told.len() == 1 && told[0].contains(tool), "{}", watched.transcript());
         assert!(watched.files().is_empty(), "{:?}", watched.files());
     }
 }
@@ -68,7 +68,7 @@ fn sanitized_programs_run_as_without() {
 #[test]
 fn a_program_under_valgrind_runs_as_without() {
     let subject = {
-        let _turn = wait_for_turn();
+        let _job_lock = lock_exclusively();
         executable("plain", Form::C, None)
     };
     let job = Job::alone("valgrind").form(Form::Installed);

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use plimsoll_tests::artifacts::workspace_dir;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Loss;
 
 fn input(name: &str) -> PathBuf {
@@ -35,7 +35,7 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
         return;
     }
     // A step lasts less than 20 ms: ten periods for it.
-    let corner = job("droplet.in", "", "--period 1ms").shows(|corner| {
+    let corner = job("droplet.in", "", "--period 1ms").run_until(|corner| {
         let summary = corner.summary();
         let uneven = summary.losses_of("load_imbalance");
         let loss = uneven.first().unwrap_or_else(|| panic!("{}", corner.text()));
@@ -59,7 +59,7 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
         assert!((118..=121).contains(&told_apart) && of("accepted") >= 60, "{steps:#}");
     });
     let uneven_s = seconds(&corner.summary().losses_of("load_imbalance"));
-    job("droplet.in", "-var balance rcb", "").shows(|cut| {
+    job("droplet.in", "-var balance rcb", "").run_until(|cut| {
         let summary = cut.summary();
         let even_s = seconds(&summary.losses_of("load_imbalance"));
         assert!(even_s < 0.1 * uneven_s, "{even_s} s of {uneven_s} s\n{}", cut.text());
@@ -73,7 +73,7 @@ fn a_melt_is_balanced() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    job("melt.in", "", "").shows(|melt| {
+    job("melt.in", "", "").run_until(|melt| {
         let losses = melt.summary().losses_of("load_imbalance");
         let severity: f64 =
             losses.iter().map(|loss| loss.field("severity").as_f64().unwrap_or(1.0)).sum();
@@ -86,7 +86,7 @@ fn atoms_that_one_rank_writes_are_serialization() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    job("dump.in", "", "--period 1ms").shows(|dump| {
+    job("dump.in", "", "--period 1ms").run_until(|dump| {
         let summary = dump.summary();
         let serial = summary.losses_of("serialization");
         let loss = serial.first().unwrap_or_else(|| panic!("{}", dump.text()));
@@ -125,6 +125,6 @@ fn partitions_with_tasks_of_their_own_are_groups() {
         ("split.in", "LAMMPS_NS::PPPM::compute"),
         ("partitions.in", "LAMMPS_NS::PairLJSmooth::compute"),
     ] {
-        job(input, partitions, "--period 1ms").shows(|job| assert_groups(job, task));
+        job(input, partitions, "--period 1ms").run_until(|job| assert_groups(job, task));
     }
 }

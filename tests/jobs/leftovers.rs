@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Returns all files in shared memory, and those in the system's temporary directories that are
 /// named after Plimsoll. Other programs put files there at any time.
@@ -51,13 +51,13 @@ fn run_and_compare(job: &Job) -> Outcome {
         }
         thread::sleep(Duration::from_millis(500));
     }
-    assert!(left.is_empty(), "left in shared places: {left:?}: {}", watched.story());
+    assert!(left.is_empty(), "left in shared places: {left:?}: {}", watched.transcript());
     assert!(watched.left_behind().is_empty(), "left running: {:?}", watched.left_behind());
     watched
 }
 
 fn assert_only_reports(job: &Outcome) {
-    assert!(!job.files().is_empty(), "no report: {}", job.story());
+    assert!(!job.files().is_empty(), "no report: {}", job.transcript());
     for path in job.files() {
         assert!(path.to_string_lossy().contains(".plimsoll."), "{} is no report", path.display());
     }
@@ -69,7 +69,7 @@ fn after_a_whole_run() {
         let job = Job::ranks("imbalance", mpi, 2).arguments("burn 10 5 3");
         let watched = run_and_compare(&job).succeeded();
         assert_only_reports(&watched);
-        assert_eq!(watched.files_ending(".plimsoll.json").len(), 1, "{}", watched.story());
+        assert_eq!(watched.files_ending(".plimsoll.json").len(), 1, "{}", watched.transcript());
     }
 }
 
@@ -89,10 +89,10 @@ fn children_write_no_reports_of_their_own() {
     assert_only_reports(&watched);
     // The first process becomes four programs in sequence by exec; the 107 children are none of
     // these.
-    assert!(watched.files_ending(".plimsoll.json").len() <= 4, "{}", watched.story());
+    assert!(watched.files_ending(".plimsoll.json").len() <= 4, "{}", watched.transcript());
     for mpi in each_mpi() {
         let watched = run_and_compare(&Job::ranks("libcalls", mpi, 2).arguments("burn 5 5"));
-        assert_eq!(watched.files_ending(".plimsoll.json").len(), 1, "{}", watched.story());
+        assert_eq!(watched.files_ending(".plimsoll.json").len(), 1, "{}", watched.transcript());
     }
 }
 
@@ -101,7 +101,7 @@ fn preloaded_shells_stay_silent() {
     // Set by hand, the preload is in the environment of every command that a shell then starts.
     let watched = Job::alone("children").watch(Watch::Preload).run();
     let reports = watched.files_ending(".plimsoll.json");
-    assert!(!reports.is_empty(), "not watched: {}", watched.story());
+    assert!(!reports.is_empty(), "not watched: {}", watched.transcript());
     let strangers: Vec<_> =
         reports.iter().filter(|path| !path.to_string_lossy().contains("children_")).collect();
     assert!(strangers.is_empty(), "reports of shells: {strangers:?}");

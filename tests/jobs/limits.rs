@@ -1,19 +1,19 @@
 //! Limits and descriptors belong to the program: Plimsoll's own writes raise no signal and go to
 //! none of the program's files.
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Runs a job unwatched and watched, and compares both.
 #[track_caller]
 fn watched(job: &Job) -> Outcome {
     let job = job.clone().shares_cores();
     let plain = job.run();
-    assert!(plain.status().success(), "{}", plain.story());
+    assert!(plain.status().success(), "{}", plain.transcript());
     let watched = job.watch(Watch::Run).run();
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     watched
 }
 
@@ -30,8 +30,8 @@ fn a_limit_on_the_size_of_files_leaves_fewer_threads_to_be_sampled() {
     // A limit of 16 MiB per file leaves room for 15 of 25 threads at a time.
     let job = watched(&Job::alone("limits").arguments("size 16384"));
     let summary = job.summary();
-    assert!(summary.number("/collection/unsampled_threads") > 0.0, "{}", job.story());
-    assert!(summary.of_function("work_of_many").mean_s > 0.0, "{}", job.story());
+    assert!(summary.number("/collection/unsampled_threads") > 0.0, "{}", job.transcript());
+    assert!(summary.of_function("work_of_many").mean_s > 0.0, "{}", job.transcript());
     assert_eq!(watched(&Job::alone("limits").arguments("size 102400")).summaries().len(), 1);
 }
 
@@ -43,9 +43,9 @@ fn a_program_whose_files_may_be_too_small_for_the_measurement_is_left_alone() {
         assert!(
             lines.len() == 1 && lines[0].contains("raise `ulimit -f` to 126"),
             "{}",
-            job.story()
+            job.transcript()
         );
-        assert!(job.files().is_empty(), "{}", job.story());
+        assert!(job.files().is_empty(), "{}", job.transcript());
     }
 }
 
@@ -57,8 +57,8 @@ fn a_program_with_little_address_space_is_left_alone() {
             let job = watched(&job);
             let lines = job.plimsoll_lines();
             let left_alone = lines.iter().any(|line| line.contains("raise `ulimit -v` to "));
-            assert_ne!(left_alone, !job.files().is_empty(), "{}", job.story());
-            assert!(left_alone || kibibytes > 300_000, "{}", job.story());
+            assert_ne!(left_alone, !job.files().is_empty(), "{}", job.transcript());
+            assert!(left_alone || kibibytes > 300_000, "{}", job.transcript());
         }
     }
 }
@@ -71,7 +71,7 @@ fn a_report_that_is_too_large_for_the_limit_harms_nobody() {
         let job = watched(&job);
         let messages = job.plimsoll_messages();
         let says = messages.iter().any(|message| message.contains("File too large"));
-        assert!(says, "{}", job.story());
+        assert!(says, "{}", job.transcript());
     }
 }
 
@@ -81,7 +81,7 @@ fn lines_that_nobody_reads_harm_nobody() {
         // With a warning, which is written on the program's own thread.
         let job =
             watched(&job.variable("PLIMSOLL_PERIOD", "soon").variable("PLIMSOLL_VERBOSE", "2"));
-        assert!(!job.summaries().is_empty(), "{}", job.story());
+        assert!(!job.summaries().is_empty(), "{}", job.transcript());
     }
 }
 
@@ -89,7 +89,7 @@ fn lines_that_nobody_reads_harm_nobody() {
 fn lines_do_not_go_to_a_file_that_has_the_number_of_stderr() {
     for job in each("stderr") {
         let job = watched(&job.variable("PLIMSOLL_VERBOSE", "2"));
-        assert!(!job.summaries().is_empty(), "{}", job.story());
+        assert!(!job.summaries().is_empty(), "{}", job.transcript());
     }
 }
 
@@ -101,7 +101,7 @@ fn files_under_the_numbers_of_closed_descriptors_are_left_alone() {
             // A new thread is sampled, and the existing ones still are.
             for function in ["work_of_late", "work_later", "work_of_waiter"] {
                 let found_s = summary.of_function(function).mean_s;
-                assert!(found_s > 0.0, "{function}: {}", job.story());
+                assert!(found_s > 0.0, "{function}: {}", job.transcript());
             }
         }
     }
@@ -112,10 +112,10 @@ fn a_thread_may_forbid_itself_system_calls() {
     let of = |arguments| Job::alone("strict").arguments(arguments).shares_cores();
     for (arguments, status) in [("alone", 5), ("beside", 0)] {
         let (plain, watched) = (of(arguments).run(), of(arguments).watch(Watch::Run).run());
-        assert_eq!(plain.status().code(), Some(status), "{}", plain.story());
-        assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-        assert_eq!(watched.summaries().len(), 1, "{}", watched.story());
+        assert_eq!(plain.status().code(), Some(status), "{}", plain.transcript());
+        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        assert_eq!(watched.summaries().len(), 1, "{}", watched.transcript());
     }
 }
 
@@ -125,17 +125,17 @@ fn a_thread_may_forbid_itself_system_calls() {
 fn filtered(job: &Job, reports: usize) {
     let job = job.clone().shares_cores();
     let (plain, watched) = (job.run(), job.clone().watch(Watch::Run).run());
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     let lines = watched.plimsoll_lines();
     let said = lines.iter().filter(|line| line.contains("(seccomp)")).count();
-    assert_eq!((said, watched.summaries().len()), (reports, reports), "{}", watched.story());
+    assert_eq!((said, watched.summaries().len()), (reports, reports), "{}", watched.transcript());
     for summary in watched.summaries() {
-        assert_eq!(summary.text("/run/ended"), "seccomp filter", "{}", watched.story());
+        assert_eq!(summary.text("/run/ended"), "seccomp filter", "{}", watched.transcript());
         let seconds = |function| summary.of_function(function).mean_s;
-        assert!(seconds("work_before") > 0.0, "{}", watched.story());
+        assert!(seconds("work_before") > 0.0, "{}", watched.transcript());
         // Another rank may be ahead of the one that ends the run.
-        assert!(seconds("work_after") == 0.0 || job.has_ranks(), "{}", watched.story());
+        assert!(seconds("work_after") == 0.0 || job.has_ranks(), "{}", watched.transcript());
     }
 }
 
@@ -166,9 +166,9 @@ fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
             let job = Job::ranks("filters", Mpi::Mpich, 4).nodes(2);
             let job = job.arguments(&format!("syscall kill return {rank}")).shares_cores();
             let (plain, watched) = (job.run(), job.watch(Watch::Run).run());
-            assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-            assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.story());
+            assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+            assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.transcript());
         }
     }
 }
@@ -179,12 +179,16 @@ fn threads_of_ours_make_room_for_those_of_the_program() {
     if !job.stdout().contains("limits: no user") {
         let lines = job.plimsoll_lines();
         let said = lines.iter().filter(|line| line.contains("Raise `ulimit -u`")).count();
-        assert_eq!(said, 1, "{}", job.story());
-        assert!(job.summary().of_function("work_of_many").mean_s > 0.0, "{}", job.story());
+        assert_eq!(said, 1, "{}", job.transcript());
+        assert!(job.summary().of_function("work_of_many").mean_s > 0.0, "{}", job.transcript());
     }
     // With room for all processes, nothing ends early and nothing is reported.
     let job = watched(&Job::alone("limits").arguments("processes 8"));
-    assert!(!job.plimsoll_lines().iter().any(|line| line.contains("ulimit -u")), "{}", job.story());
+    assert!(
+        !job.plimsoll_lines().iter().any(|line| line.contains("ulimit -u")),
+        "{}",
+        job.transcript()
+    );
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn memory_that_runs_out_ends_the_measurement_and_not_the_program() {
         let job = watched(&job);
         let lines = job.plimsoll_lines();
         let said = lines.iter().filter(|line| line.contains("address space left")).count();
-        assert!(said > 0, "{}", job.story());
-        assert!(job.files_ending(".plimsoll.json").is_empty(), "{}", job.story());
+        assert!(said > 0, "{}", job.transcript());
+        assert!(job.files_ending(".plimsoll.json").is_empty(), "{}", job.transcript());
     }
 }

@@ -1,9 +1,9 @@
 //! Loops: found in the machine code, and their iterations counted from samples.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::Truth;
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn loops_of_a_known_source() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run).shows(|job| {
+    Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run).run_until(|job| {
         let summary = job.summary();
         iterations_are_those_of_the_source(summary);
         iterations_that_become_shorter_stay_in_order(summary, &job.truth());
@@ -105,7 +105,7 @@ fn iterations_of_multigrid_are_those_that_it_prints() {
         return;
     }
     let job = Job::ranks("multigrid", Mpi::OpenMpi, 2).form(Form::Hypre).arguments("64 1 1");
-    job.options("--period 1ms").watch(Watch::Run).shows(|job| {
+    job.options("--period 1ms").watch(Watch::Run).run_until(|job| {
         let (levels, cycles) = levels_and_cycles(job.stdout());
         let counts = |function: &str| {
             let iterations = &job.summary().loop_of(function)["iterations"];
@@ -136,7 +136,7 @@ fn a_loop_of_a_program_in_cxx_has_its_line() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).form(Form::Cxx).arguments("sleep 20 20 3");
-    job.watch(Watch::Run).shows(|job| {
+    job.watch(Watch::Run).run_until(|job| {
         let it = job.summary().loop_of("main");
         assert_eq!(it["iterations"]["accepted"], 20, "{it:#}");
         let header = it["path"].as_array().and_then(|path| path.last()).expect("a path");
@@ -155,7 +155,7 @@ fn build(
     assertions: impl Fn(&Summary, &str),
 ) {
     let job = Job::alone(subject).form(Form::By(compiler, flags)).arguments("6 15");
-    job.options("--period 1ms").watch(Watch::Run).shows(|job| {
+    job.options("--period 1ms").watch(Watch::Run).run_until(|job| {
         let summary = job.summary();
         assertions(summary, &format!("{compiler} {flags:?}: {:#}", summary.at("/loops")));
     });

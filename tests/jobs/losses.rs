@@ -1,13 +1,13 @@
 //! Losses of every kind are named, quantified and explained, are not reported where there are none,
 //! and predict the run time without them.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Loss;
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 const TOLERANCE: f64 = 0.10;
 
@@ -18,21 +18,21 @@ fn job(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Job {
 /// Runs a job until the assertions hold; skipped without the MPI.
 fn shown(subject: &str, mpi: Mpi, ranks: u32, arguments: &str, assertions: impl Fn(&Outcome)) {
     if mpi.available() {
-        job(subject, mpi, ranks, arguments).shows(assertions);
+        job(subject, mpi, ranks, arguments).run_until(assertions);
     }
 }
 
 /// Maximum of all other losses, as a fraction of the worst: random differences between ranks are
 /// small.
-const OTHERS: f64 = 0.2;
+const MAX_OTHERS: f64 = 0.2;
 
 /// Maximum of all other losses where 16 ranks share two cores: each late rank makes others wait.
-const OTHERS_OF_MANY: f64 = 0.3;
+const MAX_OTHERS_OVERSUBSCRIBED: f64 = 0.3;
 
 /// Asserts that the worst loss is of that kind, costs what the subject reports, and is in the text
 /// with its cause.
 fn assert_found(job: &Outcome, kind: &str) {
-    assert_found_beside(job, kind, OTHERS);
+    assert_found_beside(job, kind, MAX_OTHERS);
 }
 
 /// Asserts that too, with all other losses less than the fraction `others` of the worst.
@@ -76,10 +76,10 @@ fn assert_foretold(
     }
     let [with, without] = [with, without].map(|arguments| job(subject, mpi, ranks, arguments));
     let run = || {
-        let without = without.shows(|job| assert_none(job, kind));
+        let without = without.run_until(|job| assert_none(job, kind));
         (with.run().succeeded(), without.summary().number("/run/elapsed_s"))
     };
-    undisturbed(run, |(with, mended_s)| {
+    retry_on_noise(run, |(with, mended_s)| {
         assertions(with);
         let foretold_s = with.summary().worst().field("elapsed_without_s").as_f64();
         assert_within("run", foretold_s.expect("it has its projection"), *mended_s, TOLERANCE);
@@ -168,7 +168,7 @@ fn multigrid_polls_when_it_is_set_up() {
         return;
     }
     let job = Job::ranks("multigrid", Mpi::OpenMpi, 8).form(Form::Hypre).arguments("12 40");
-    job.watch(Watch::Run).shows(|job| {
+    job.watch(Watch::Run).run_until(|job| {
         let loss = first(job, "frequent_communication");
         assert_eq!(loss.field("polling"), true, "{}", job.text());
         let cause = loss.field("causes")[0]["path"].as_array().and_then(|path| path.last());
@@ -311,7 +311,7 @@ fn causes_that_even_each_other_out_are_said_to() {
         assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
         assert_eq!(worst.field("evened_out"), true, "{}", job.text());
         assert_eq!(worst.first_cause(), truth.text("cause"), "{}", job.text());
-        assert!(job.tells("partly even"), "{}", job.text());
+        assert!(job.report_contains("partly even"), "{}", job.text());
         assert!(worst.field("causes").to_string().contains("work_second"), "{}", job.text());
     });
 }
@@ -346,7 +346,7 @@ fn groups_that_are_uneven_within_are_one_loss_of_them_all() {
         groups.sort_unstable();
         assert_eq!(groups, [0, 1], "{}", job.text());
         let others = ["sleep_ms on ranks 0-5", "sleep_ms on ranks 6-7"];
-        assert!(others.iter().any(|other| job.tells(other)), "{}", job.text());
+        assert!(others.iter().any(|other| job.report_contains(other)), "{}", job.text());
         assert_eq!(job.summary().losses().len(), 1, "{}", job.text());
     });
 }
@@ -408,13 +408,13 @@ fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
         let [serial, collective] = ["sleep 20 40 1", "sleep 20 40 1 collective"]
             .map(|arguments| job("snapshots", mpi, ranks, arguments));
         let run = || {
-            let collective = collective.shows(|job| {
+            let collective = collective.run_until(|job| {
                 assert_none(job, "serialization");
                 assert_none(job, "load_imbalance");
             });
             (serial.run().succeeded(), collective.summary().number("/run/elapsed_s"))
         };
-        undisturbed(run, |(serial, collective_s)| {
+        retry_on_noise(run, |(serial, collective_s)| {
             let (summary, truth) = (serial.summary(), serial.truth());
             let worst = summary.worst();
             assert_eq!(worst.kind(), "serialization", "{}", serial.text());
@@ -432,7 +432,7 @@ fn two_ranks_that_burn_lose_what_they_say() {
     for (kind, subject, with, _) in SUBJECTS {
         let arguments = format!("burn {with}");
         let tolerance = if subject == "polls" { POLLS_TOLERANCE } else { TOLERANCE };
-        let is_found = |job: &Outcome| assert_found_within(job, kind, OTHERS, tolerance);
+        let is_found = |job: &Outcome| assert_found_within(job, kind, MAX_OTHERS, tolerance);
         shown(subject, Mpi::Mpich, 2, &arguments, is_found);
     }
 }
@@ -451,7 +451,7 @@ fn many_ranks_that_sleep_lose_what_they_say() {
     };
     for (kind, subject, with, without) in SUBJECTS {
         let arguments = |ranks| format!("sleep {}", in_turn(subject, ranks).unwrap_or(with));
-        for (ranks, others) in [(8, OTHERS), (16, OTHERS_OF_MANY)] {
+        for (ranks, others) in [(8, MAX_OTHERS), (16, MAX_OTHERS_OVERSUBSCRIBED)] {
             let is_found = |job: &Outcome| assert_found_beside(job, kind, others);
             shown(subject, Mpi::OpenMpi, ranks, &arguments(ranks), is_found);
         }

@@ -1,9 +1,9 @@
 //! Slow machines are told from uneven programs.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes::{self, host};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 
 const TOLERANCE: f64 = 0.10;
@@ -22,7 +22,7 @@ fn shown_on_nodes(how: &str, assertions: impl Fn(&Outcome)) {
             .variable(SLOW_HOST_VARIABLE, host(2))
             .nodes(2)
             .watch(Watch::Run)
-            .shows(assertions);
+            .run_until(assertions);
     }
 }
 
@@ -40,7 +40,7 @@ fn a_slow_node_is_named_with_its_factor() {
         let mean_s = |ranks: &[f64]| ranks.iter().sum::<f64>() / ranks.len() as f64;
         let lost_s = mean_s(&work_s[4..]) - mean_s(&work_s[..4]);
         assert_within("seconds", worst.seconds(), lost_s, TOLERANCE);
-        assert!(job.tells("times as long on node"), "{}", job.text());
+        assert!(job.report_contains("times as long on node"), "{}", job.text());
         let others_s: f64 = summary.losses().iter().skip(1).map(|loss| loss.seconds()).sum();
         assert!(others_s < OTHERS * worst.seconds(), "{}", job.text());
     });

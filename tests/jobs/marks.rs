@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch, required_command};
+use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::wait_for_turn;
-use plimsoll_tests::undisturbed::undisturbed;
+use plimsoll_tests::subject_job::{Job, Watch, required_command};
 
 /// Subjects with unusual stacks.
 const TRIALS: [(&str, Form); 8] = [
@@ -35,7 +35,7 @@ fn trial((subject, form): (&str, Form), seconds: f64) -> Job {
         return job;
     }
     let plugin = {
-        let _turn = wait_for_turn();
+        let _job_lock = lock_exclusively();
         executable("marks/own_plugin", Form::Library, None)
     };
     let other = plugin.with_file_name("other_plugin.so");
@@ -45,13 +45,13 @@ fn trial((subject, form): (&str, Form), seconds: f64) -> Job {
 
 #[track_caller]
 fn assert_right(plain: &Outcome, watched: &Outcome) {
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
 }
 
 fn plain(subject: (&str, Form)) -> Outcome {
     let plain = trial(subject, TRIAL_S).run().succeeded();
-    assert!(!plain.stdout().contains("WRONG"), "{}", plain.story());
+    assert!(!plain.stdout().contains("WRONG"), "{}", plain.transcript());
     plain
 }
 
@@ -71,15 +71,15 @@ fn trials_end_as_without_marks_at_every_rate() {
                 let watched = job.run();
                 assert_right(&plain, &watched);
                 let reason = watched.summary().at("/collection/marks/off_reason").is_null();
-                assert!(reason, "{}", watched.story());
+                assert!(reason, "{}", watched.transcript());
                 watched
             };
-            undisturbed(run, |watched| {
+            retry_on_noise(run, |watched| {
                 let samples = watched.summary().number("/collection/samples");
                 let planted = count(watched, "planted");
                 // Recorded calls are marked at their return, too: at most one mark per call.
-                assert!(planted > 0.0 && samples > 0.0, "{}", watched.story());
-                assert!(count(watched, "hit") > 0.0, "{}", watched.story());
+                assert!(planted > 0.0 && samples > 0.0, "{}", watched.transcript());
+                assert!(count(watched, "hit") > 0.0, "{}", watched.transcript());
             });
         }
         assert_verified(&plain, subject, TRIAL_S);
@@ -91,9 +91,13 @@ fn a_thread_that_jumps_out_of_our_code_is_sampled_on() {
     // Eleven parts; one of them spends its time in the kernel, where no sample falls.
     let parts = 10.0;
     let job = trial(("marks/jumps", Form::C), TRIAL_S).watch(Watch::Run);
-    job.options("--period 1ms").shows(|watched| {
+    job.options("--period 1ms").run_until(|watched| {
         let samples = watched.summary().number("/collection/samples");
-        assert!(samples > 0.6 * parts * TRIAL_S / 1e-3, "{samples} samples\n{}", watched.story());
+        assert!(
+            samples > 0.6 * parts * TRIAL_S / 1e-3,
+            "{samples} samples\n{}",
+            watched.transcript()
+        );
     });
 }
 
@@ -105,14 +109,14 @@ fn assert_verified(plain: &Outcome, subject: (&str, Form), seconds: f64) -> [f64
     let run = || {
         let watched = job.run();
         assert_right(plain, &watched);
-        assert_eq!(count(&watched, "mismatched"), 0.0, "{}", watched.story());
+        assert_eq!(count(&watched, "mismatched"), 0.0, "{}", watched.transcript());
         watched
     };
     let counters = ["planted", "hit", "stale", "verified"];
     let enough = |watched: &Outcome| {
-        assert!(count(watched, "verified") > 50.0, "{}", watched.story());
+        assert!(count(watched, "verified") > 50.0, "{}", watched.transcript());
     };
-    let watched = undisturbed(run, enough);
+    let watched = retry_on_noise(run, enough);
     counters.map(|what| count(&watched, what))
 }
 
@@ -161,7 +165,7 @@ fn nothing_is_marked_before_a_foreign_unwinder() {
         let watched = trial(subject, TRIAL_S).watch(Watch::Run).options("--period 125us").run();
         assert_right(&plain, &watched);
         let summary = watched.summary();
-        assert_eq!(summary.number("/collection/marks/planted"), 0.0, "{}", watched.story());
+        assert_eq!(summary.number("/collection/marks/planted"), 0.0, "{}", watched.transcript());
         let reason = summary.text("/collection/marks/off_reason");
         assert!(reason.contains("exceptions are unwound by a library"), "{reason}");
     }
@@ -178,7 +182,7 @@ fn an_unwinder_that_nobody_knew_of_is_let_pass() {
         let watched = trial(subject, TRIAL_S).watch(Watch::Run).options(&options).run();
         assert_right(&plain, &watched);
         let summary = watched.summary();
-        assert!(summary.number("/collection/marks/planted") > 0.0, "{}", watched.story());
+        assert!(summary.number("/collection/marks/planted") > 0.0, "{}", watched.transcript());
         let reason = summary.text("/collection/marks/off_reason");
         assert_eq!(reason, "exceptions are unwound by code that is not understood");
     }
@@ -195,7 +199,7 @@ fn calls_of_f(marks: &str) -> [f64; 2] {
 
 #[test]
 fn one_long_call_is_told_from_many_short_ones() {
-    undisturbed(
+    retry_on_noise(
         || calls_of_f("on"),
         |[many, one]| {
             assert!((many - 200.0).abs() <= 2.0, "{many} of 200 calls");
@@ -203,14 +207,14 @@ fn one_long_call_is_told_from_many_short_ones() {
         },
     );
     // Without marks, the stacks are the same.
-    undisturbed(|| calls_of_f("off"), |[many, one]| assert_eq!(many, one));
+    retry_on_noise(|| calls_of_f("off"), |[many, one]| assert_eq!(many, one));
 }
 
 #[test]
 fn a_debugger_sees_through_a_mark() {
     let debugger = required_command("gdb", "gdb");
     artifacts();
-    let _turn = wait_for_turn();
+    let _job_lock = lock_exclusively();
     let scratch = Scratch::new("gdb");
     let subject = executable("marks/instances", Form::C, None);
     let mut child = Command::new(&subject)
@@ -230,10 +234,10 @@ fn a_debugger_sees_through_a_mark() {
     let _ = child.kill();
     let _ = child.wait();
     let shown = String::from_utf8_lossy(&debugged.stdout);
-    let story = format!("{shown}\n{}", String::from_utf8_lossy(&debugged.stderr));
+    let transcript = format!("{shown}\n{}", String::from_utf8_lossy(&debugged.stderr));
     let frames: Vec<&str> = shown.lines().filter(|line| line.starts_with('#')).collect();
-    let [.., f, mark, main] = frames.as_slice() else { panic!("{story}") };
-    assert!(f.contains(" f (") && f.contains("instances.c"), "{story}");
-    assert!(mark.contains("plimsoll_mark"), "{story}");
-    assert!(main.contains(" main (") && main.contains("instances.c"), "{story}");
+    let [.., f, mark, main] = frames.as_slice() else { panic!("{transcript}") };
+    assert!(f.contains(" f (") && f.contains("instances.c"), "{transcript}");
+    assert!(mark.contains("plimsoll_mark"), "{transcript}");
+    assert!(main.contains(" main (") && main.contains("instances.c"), "{transcript}");
 }

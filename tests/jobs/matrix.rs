@@ -6,12 +6,12 @@ use std::panic::catch_unwind;
 use std::{env, fs};
 
 use plimsoll_tests::artifacts::workspace_dir;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::{Mpi, skip};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::{message_of, retry_on_noise};
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::{message_of, undisturbed};
 
 /// Variable that, if set, writes the table into the README instead of comparing it.
 const WRITE_VARIABLE: &str = "PLIMSOLL_TESTS_WRITE_MATRIX";
@@ -71,7 +71,7 @@ fn diagnose(mpi: Mpi, form: Form) -> (String, String) {
         assert_eq!(summary.at("/run/complete"), true);
         job
     };
-    let job = undisturbed(run, assert_found);
+    let job = retry_on_noise(run, assert_found);
     // Functions of a script are data of its interpreter, with names that depend on the
     // interpreter's build.
     let cause = job.summary().worst().first_cause();
@@ -183,7 +183,7 @@ fn one_library_serves_every_mpi_in_every_language() {
         });
         let _ = writeln!(libraries, "{mpi}: {}", library.unwrap_or("nothing found"));
     }
-    plimsoll_tests::mpi::tell(&format!("{table}{libraries}"));
+    plimsoll_tests::mpi::print_line(&format!("{table}{libraries}"));
     assert!(failures.is_empty(), "{failures}");
     assert_current(&table);
 }

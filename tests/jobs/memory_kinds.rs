@@ -1,8 +1,8 @@
 //! The library's own memory according to the summary.
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
 
 const KINDS: [&str; 9] = [

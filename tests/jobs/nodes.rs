@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes::{self, PRIVATE, PRIVATE_VARIABLE, host};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 const TOLERANCE: f64 = 0.10;
 
@@ -46,7 +46,7 @@ fn posts(directory: &Path) -> Vec<PathBuf> {
 
 fn assert_tidy(job: &Outcome) {
     let posts = posts(job.directory());
-    assert!(posts.is_empty(), "left: {posts:?}: {}", job.story());
+    assert!(posts.is_empty(), "left: {posts:?}: {}", job.transcript());
     assert!(job.left_behind().is_empty(), "left running: {:?}", job.left_behind());
 }
 
@@ -56,7 +56,7 @@ fn assert_told_once(job: &Outcome, text: &str) {
     told.retain(|message| {
         message.contains("ranks are not compared") && !message.starts_with("note")
     });
-    assert_eq!(told.len(), 1, "not said once: {}", job.story());
+    assert_eq!(told.len(), 1, "not said once: {}", job.transcript());
     assert!(told[0].contains(text), "{told:?} does not say {text}");
 }
 
@@ -82,7 +82,7 @@ fn two_nodes_get_the_diagnosis_of_one() {
             assert_tidy(&two);
             (one, two)
         };
-        undisturbed(run, |(one, two)| assert_same_diagnosis(one, two));
+        retry_on_noise(run, |(one, two)| assert_same_diagnosis(one, two));
     }
 }
 
@@ -121,7 +121,7 @@ fn three_nodes_are_named_with_their_ranks() {
     for mpi in each_mpi_on_nodes().filter(|mpi| *mpi == Mpi::OpenMpi) {
         let job = Job::ranks("imbalance", mpi, 6).arguments("sleep 20 10 3").watch(Watch::Run);
         let one = job.run().succeeded();
-        let three = job.nodes(3).shows(|three| {
+        let three = job.nodes(3).run_until(|three| {
             assert_eq!(three.summary().worst().field("slow_ranks"), "5");
         });
         let cores = places(one.summary())[0].2;
@@ -142,10 +142,10 @@ fn a_rank_without_the_library_keeps_all_nodes_apart() {
             let watched = job.clone().nodes(2).watch(Watch::PreloadAllBut(without)).run();
             let watched = watched.succeeded();
             assert_eq!(plain.stdout(), watched.stdout());
-            assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+            assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
             assert_tidy(&watched);
             let summaries = watched.summaries();
-            assert_eq!(summaries.len() as u32, 2 * per_node - 1, "{}", watched.story());
+            assert_eq!(summaries.len() as u32, 2 * per_node - 1, "{}", watched.transcript());
             assert!(summaries.iter().all(|summary| summary.at("/run/complete") == false));
             // With one rank per node, a node without the library cannot be told from one elsewhere.
             if without != 0 || per_node > 1 {
@@ -163,7 +163,7 @@ fn nodes_that_share_no_directory_are_told_apart() {
         let job = job.variable("PLIMSOLL_OUTPUT", PRIVATE).watch(Watch::Run);
         let watched = job.run().succeeded();
         assert_eq!(plain.stdout(), watched.stdout());
-        assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+        assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
         assert_told_once(&watched, "Set PLIMSOLL_OUTPUT to a directory that all nodes share");
         assert_tidy(&watched);
         // Each rank's own report is on its node.
@@ -171,7 +171,7 @@ fn nodes_that_share_no_directory_are_told_apart() {
             let place = watched.directory().join(PRIVATE).join(host(node));
             let reports = watched.files_ending(".plimsoll.json");
             let here = reports.iter().filter(|path| path.starts_with(&place)).count();
-            assert_eq!(here as u32, ranks_per_node(mpi), "{}", watched.story());
+            assert_eq!(here as u32, ranks_per_node(mpi), "{}", watched.transcript());
         }
     }
 }
@@ -194,7 +194,7 @@ fn nothing_stays_on_nodes_after_a_run_that_breaks_off() {
             let job = Job::ranks("exits", mpi, 2).arguments(ending).nodes(2).watch(Watch::Run);
             let watched = job.shares_cores().run();
             assert_tidy(&watched);
-            assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.story());
+            assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.transcript());
         }
     }
 }

@@ -1,16 +1,16 @@
 //! A program cannot tell whether it is watched: it has the same results, status and view of itself.
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::undisturbed::undisturbed;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Asserts that nothing differs that the program, or its parent, could notice.
 #[track_caller]
 fn assert_same(plain: &Outcome, watched: &Outcome) {
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
 }
 
 /// Runs a job unwatched and in each way of watching.
@@ -21,7 +21,7 @@ fn assert_unnoticed(job: &Job) {
     for watch in [Watch::Preload, Watch::Run] {
         let watched = job.clone().watch(watch).run();
         assert_same(&plain, &watched);
-        assert!(!watched.files().is_empty(), "not watched: {}", watched.story());
+        assert!(!watched.files().is_empty(), "not watched: {}", watched.transcript());
     }
 }
 
@@ -70,7 +70,7 @@ fn fast_sampling_interrupts_nothing() {
         assert_same(&plain, &watched);
         watched
     };
-    undisturbed(run, |watched| {
+    retry_on_noise(run, |watched| {
         // The subject burns 0.8 s: were it hardly sampled, this would prove nothing. The timer that
         // stands in for perf events reaches 250 Hz, however short the period.
         let samples = watched.summary().number("/collection/samples");

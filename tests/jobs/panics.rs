@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use plimsoll_tests::artifacts::{build, target_dir};
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Returns the library with panics on demand, built without optimisation.
 fn library() -> &'static PathBuf {
@@ -33,16 +33,16 @@ fn with_panic(job: &Job, at: &str) -> Outcome {
     let watched = job.variable("PLIMSOLL_LIBRARY", library()).run();
     let said = watched.plimsoll_lines();
     let is_fault = |line: &&str| line.contains("an error of our own (");
-    assert!(said.iter().any(is_fault), "{at}: {}", watched.story());
+    assert!(said.iter().any(is_fault), "{at}: {}", watched.transcript());
     watched
 }
 
 /// Asserts that the job runs as without the library, in spite of the failure.
 fn assert_unharmed(job: &Job, plain: &Outcome, at: &str) -> Outcome {
     let watched = with_panic(job, at);
-    assert_eq!(plain.status(), watched.status(), "{at}: {}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{at}: {}", watched.story());
-    assert!(watched.left_behind().is_empty(), "{at}: {}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{at}: {}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{at}: {}", watched.transcript());
+    assert!(watched.left_behind().is_empty(), "{at}: {}", watched.transcript());
     watched
 }
 
@@ -80,7 +80,12 @@ fn no_panic_leaves_a_hook() {
         let plain = job.run();
         for part in parts {
             let watched = assert_unharmed(&job, &plain, part);
-            assert_eq!(plain.other_lines(), watched.other_lines(), "{part}: {}", watched.story());
+            assert_eq!(
+                plain.other_lines(),
+                watched.other_lines(),
+                "{part}: {}",
+                watched.transcript()
+            );
         }
     }
 }
@@ -105,7 +110,7 @@ fn no_rank_waits_for_one_in_which_we_fail() {
             assert_eq!(summary.at("/run/complete"), false, "{part}");
             assert_eq!(summary.number("/run/ranks"), f64::from(mpi.ranks() - 1), "{part}");
             let words = "The profile of rank 1 ends with an error of our own";
-            assert!(watched.tells(words), "{}", watched.text());
+            assert!(watched.report_contains(words), "{}", watched.text());
         }
         for part in TOGETHER {
             assert_unharmed(&job, &plain, part);

@@ -1,10 +1,10 @@
 //! One rank of two carries the library, the other does not. A collective that only one of them
 //! enters would hang; so the library must not communicate, and the report must say why.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
     if !mpi.available() {
@@ -16,16 +16,16 @@ fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
     let run = || {
         let watched = job.run().succeeded();
         assert_eq!(plain.stdout(), watched.stdout());
-        assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+        assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
         let messages = watched.plimsoll_messages();
         let told = messages.iter().any(|message| message.to_lowercase().contains("preload"));
-        assert!(told, "nothing says that a rank is without the library: {}", watched.story());
+        assert!(told, "nothing says that a rank is without the library: {}", watched.transcript());
         // One file for the process that carries the library; there is no report of the whole job.
         assert_eq!(watched.summary().at("/run/complete"), false);
         assert_eq!(watched.summary().text("/run/mpi/abi"), mpi.abi());
         watched
     };
-    undisturbed(run, |watched| {
+    retry_on_noise(run, |watched| {
         let of = |function| watched.summary().of_function(function).sum_s;
         let own_s = watched.truth().numbers("work_s")[preloaded as usize];
         assert_within("work of its own rank", of("work_even") + of("work_uneven"), own_s, 0.10);

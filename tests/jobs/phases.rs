@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::{Summary, function_path};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 fn job(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Job {
     Job::ranks(subject, mpi, ranks).arguments(arguments).watch(Watch::Run)
@@ -39,7 +39,7 @@ fn assert_partition(job: &Outcome) {
 #[test]
 fn an_iteration_is_an_instance() {
     for mpi in each_mpi() {
-        job("imbalance", mpi, 2, "burn 30 5 3").shows(|job| {
+        job("imbalance", mpi, 2, "burn 30 5 3").run_until(|job| {
             assert_partition(job);
             let summary = job.summary();
             let longest = phases(summary).iter().max_by_key(|phase| instances(phase)).unwrap();
@@ -58,7 +58,7 @@ fn two_barriers_make_two_phases() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = job("serial", Mpi::OpenMpi, 4, "sleep 30 5 3").shows(assert_partition);
+    let job = job("serial", Mpi::OpenMpi, 4, "sleep 30 5 3").run_until(assert_partition);
     let recurring = phases(job.summary()).iter().map(instances).filter(|&instances| instances > 1);
     let mut recurring: Vec<_> = recurring.collect();
     recurring.sort_unstable();
@@ -91,9 +91,9 @@ fn by_calls_and_by_samples(
         let by_samples = job.clone().variable("PLIMSOLL_REGIONS", "off").run().succeeded();
         [by_calls, by_samples]
     };
-    undisturbed(run, |[by_calls, by_samples]| {
+    retry_on_noise(run, |[by_calls, by_samples]| {
         // A rank without a core at its release does not seem to leave together with the others.
-        assert_eq!(structure(by_samples.summary()), known, "{}", by_samples.story());
+        assert_eq!(structure(by_samples.summary()), known, "{}", by_samples.transcript());
         let measured_s = by_calls.summary().worst().seconds();
         assert_within("seconds", by_samples.summary().worst().seconds(), measured_s, TOLERANCE);
         assertions(by_calls, by_samples);
@@ -151,7 +151,7 @@ fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_e
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let job = job("detours", Mpi::OpenMpi, 4, "sleep 30 10 3").shows(|job| {
+    let job = job("detours", Mpi::OpenMpi, 4, "sleep 30 10 3").run_until(|job| {
         let (worst, truth) = (job.summary().worst(), job.truth());
         assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
         assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
@@ -163,7 +163,7 @@ fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_e
     let syncs = job.truth().number("global_syncs");
     assert_eq!(found.iter().sum::<u64>() as f64, syncs + 1.0, "{found:?}");
     assert!(found.len() > 4 && found.contains(&29), "{found:?}");
-    assert!(job.tells("places that do not correspond"), "{}", job.text());
+    assert!(job.report_contains("places that do not correspond"), "{}", job.text());
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn ranks_with_tasks_of_their_own_are_groups() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    job("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3").shows(|job| {
+    job("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3").run_until(|job| {
         let all = phases(job.summary());
         let recurring: Vec<_> = all.iter().filter(|phase| instances(phase) == 29).collect();
         let [phase] = recurring[..] else { panic!("{all:?}") };
@@ -195,7 +195,7 @@ fn a_part_of_the_world_delimits_no_phase() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    job("sync_comms", Mpi::OpenMpi, 4, "sleep 30 5 3").shows(assert_partition);
+    job("sync_comms", Mpi::OpenMpi, 4, "sleep 30 5 3").run_until(assert_partition);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
             "write",
         ] {
             let arguments = format!("sleep 16 10 3 {how}");
-            job("alternating", mpi, mpi.ranks(), &arguments).shows(|job| {
+            job("alternating", mpi, mpi.ranks(), &arguments).run_until(|job| {
                 assert_partition(job);
                 let (worst, truth) = (job.summary().worst(), job.truth());
                 assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());

@@ -1,6 +1,6 @@
 //! A process without MPI collects itself.
 
-use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 
 fn watched(subject: &str, arguments: &str) -> Job {
@@ -10,7 +10,7 @@ fn watched(subject: &str, arguments: &str) -> Job {
 #[test]
 fn time_goes_to_the_functions_that_took_it() {
     for mode in ["burn", "sleep"] {
-        let job = watched("plain", &format!("{mode} 40 10")).shows(|job| {
+        let job = watched("plain", &format!("{mode} 40 10")).run_until(|job| {
             let (summary, truth) = (job.summary(), job.truth());
             for (function, key) in [("work_a", "work_a_s"), ("work_b", "work_b_s")] {
                 let found_s = summary.of_function(function).mean_s;
@@ -42,7 +42,7 @@ fn a_lone_process_is_a_job_of_one_rank_without_mpi() {
 
 #[test]
 fn samples_come_at_the_asked_period() {
-    let job = watched("plain", "burn 50 10").options("--period 2ms").shows(|job| {
+    let job = watched("plain", "burn 50 10").options("--period 2ms").run_until(|job| {
         let summary = job.summary();
         let period_s = summary.number("/run/period_us/effective") * 1e-6;
         let cpu_s = job.truth().number("cpu_s");
@@ -54,7 +54,7 @@ fn samples_come_at_the_asked_period() {
 
 #[test]
 fn every_thread_of_the_application_counts() {
-    let job = watched("threads", "burn 10 10 3 2").shows(|job| {
+    let job = watched("threads", "burn 10 10 3 2").run_until(|job| {
         let (summary, truth) = (job.summary(), job.truth());
         let works_s: f64 = truth.numbers("work_s").iter().sum();
         let found_s = summary.of_function("work_in_thread").sum_s;
@@ -75,12 +75,12 @@ fn threads_that_find_no_room_count_too() {
     let (summary, text) = (job.summary(), job.text());
     assert_eq!(summary.number("/run/threads"), 901.0, "{text}");
     assert!(summary.number("/collection/unsampled_threads") > 0.0, "{text}");
-    assert!(job.tells("threads not sampled"), "{text}");
+    assert!(job.report_contains("threads not sampled"), "{text}");
 }
 
 #[test]
 fn stacks_are_whole_above_drap_frames() {
-    let job = watched("drap", "burn 50 10").shows(|job| {
+    let job = watched("drap", "burn 50 10").run_until(|job| {
         let below = job.summary().of_function("work_below");
         assert_within("time below", below.mean_s, job.truth().number("elapsed_s"), 0.10);
     });

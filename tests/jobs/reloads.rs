@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use plimsoll_tests::job::{Job, Watch};
+use plimsoll_tests::job_lock::lock_shared;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::share_turn;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 fn reloads(way: &str, turns: u32) -> Job {
     reloads_of("reloaded", way, turns)
@@ -14,7 +14,7 @@ fn reloads(way: &str, turns: u32) -> Job {
 
 fn reloads_of(library: &str, way: &str, turns: u32) -> Job {
     let library = {
-        let _turn = share_turn();
+        let _job_lock = lock_shared();
         executable(library, Form::Library, None)
     };
     let arguments = format!("{way} {} {turns}", library.display());
@@ -24,8 +24,12 @@ fn reloads_of(library: &str, way: &str, turns: u32) -> Job {
 fn assert_few_truncated(job: &Outcome) {
     let [samples, truncated] =
         ["samples", "truncated"].map(|key| job.summary().number(&format!("/collection/{key}")));
-    assert!(samples > 100.0, "only {samples} samples: {}", job.story());
-    assert!(truncated < samples / 20.0, "{truncated} of {samples} are truncated: {}", job.story());
+    assert!(samples > 100.0, "only {samples} samples: {}", job.transcript());
+    assert!(
+        truncated < samples / 20.0,
+        "{truncated} of {samples} are truncated: {}",
+        job.transcript()
+    );
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn unloading_in_threads_while_others_load() {
         .fold(reloads("threads", 300), |job, (name, value)| job.variable(name, value))
         .run()
         .succeeded();
-    assert_eq!(job.summary().number("/collection/marks/mismatched"), 0.0, "{}", job.story());
+    assert_eq!(job.summary().number("/collection/marks/mismatched"), 0.0, "{}", job.transcript());
     assert_eq!(
         fs::read_dir(job.directory())
             .into_iter()

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::per_rank::{PerRank, Quantity};
+use plimsoll_tests::per_rank_check::{PerRank, Quantity};
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::truth::assert_within;
 
 /// Returns an imbalanced job for each MPI. Where samples do not matter it sleeps, which needs no
@@ -19,18 +19,18 @@ fn jobs(mode: &str) -> impl Iterator<Item = Job> {
 #[test]
 fn few_lines_on_stderr_end_with_the_report() {
     for job in jobs("sleep") {
-        let job = job.shows(|job| {
+        let job = job.run_until(|job| {
             let verdict = job.plimsoll_messages().join("\n");
             assert!(verdict.contains("work_uneven"), "no cause is named:\n{verdict}");
         });
         let lines = job.plimsoll_lines();
-        assert!((1..=20).contains(&lines.len()), "{} lines: {}", lines.len(), job.story());
+        assert!((1..=20).contains(&lines.len()), "{} lines: {}", lines.len(), job.transcript());
         let report = job.files_ending(".plimsoll.txt").remove(0);
         let name = report.file_name().expect("a file has a name").to_string_lossy();
         assert!(
             lines.last().is_some_and(|last| last.contains(&*name)),
             "the last line does not name {name}: {}",
-            job.story()
+            job.transcript()
         );
     }
 }
@@ -38,7 +38,7 @@ fn few_lines_on_stderr_end_with_the_report() {
 #[test]
 fn the_text_puts_the_verdict_first_and_fits_a_screen() {
     for job in jobs("sleep") {
-        let job = job.shows(|job| {
+        let job = job.run_until(|job| {
             let text = job.text();
             let beginning = text.lines().take(12).collect::<Vec<_>>().join("\n");
             for word in ["imbalance", "work_uneven", "MPI_Allreduce"] {
@@ -58,7 +58,7 @@ fn files_are_named_after_program_job_ranks_and_time() {
         let job = job.shares_cores().run().succeeded();
         for ending in ["txt", "json"] {
             let files = job.files_ending(&format!(".plimsoll.{ending}"));
-            assert_eq!(files.len(), 1, "{}", job.story());
+            assert_eq!(files.len(), 1, "{}", job.transcript());
             let name = files[0].file_name().expect("a file has a name").to_string_lossy();
             let parts: Vec<_> = name.split('.').next().unwrap_or_default().split('_').collect();
             let [program, job_id, ranks, time] = parts[..] else { panic!("{name}") };
@@ -105,7 +105,7 @@ fn the_times_of_single_ranks_are_beside_the_summary() {
         return;
     }
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
-    let job = job.watch(Watch::Run).shows(|job| {
+    let job = job.watch(Watch::Run).run_until(|job| {
         let mut work_s = [0.0; 4];
         for function in ["work_even", "work_uneven"] {
             for node in job.summary().of_function(function).nodes {
@@ -122,13 +122,13 @@ fn the_times_of_single_ranks_are_beside_the_summary() {
     assert_eq!(per_rank(&job).ranks(), "0-3");
     let file = job.files_ending(".plimsoll.ranks").remove(0);
     assert_eq!(file.file_name(), Some(job.summary().text("/per_rank/file").as_ref()));
-    assert!(file.with_extension("json").is_file(), "{}", job.story());
+    assert!(file.with_extension("json").is_file(), "{}", job.transcript());
 }
 
 #[test]
 fn its_own_cost_is_told_and_small() {
     for job in jobs("burn") {
-        job.shows(|job| {
+        job.run_until(|job| {
             let of = |name: &str| job.summary().number(name);
             let elapsed_s = of("/run/elapsed_s");
             let collector_s = of("/collection/collector_cpu_s");

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use plimsoll_tests::artifacts::{artifacts, workspace_dir};
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::lists::numbers;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use serde_json::Value;
 
 /// Returns the clusters of the outermost loop of a function, the heaviest first.
@@ -47,7 +47,7 @@ fn planted_kinds_of_iterations_have_representatives() {
         return;
     }
     let job = Job::ranks("rhythms", Mpi::OpenMpi, 2).options("--period 1ms").watch(Watch::Run);
-    let job = job.shows(|job| {
+    let job = job.run_until(|job| {
         every_tenth_iteration_is_a_cluster(job);
         a_drift_has_no_period(job);
         three_kinds_in_turns_have_period_three(job);
@@ -148,7 +148,7 @@ fn steps_of_lammps_that_rebuild_neighbour_lists_are_a_cluster() {
         .variable("OMP_NUM_THREADS", "1")
         .options("--period 1ms")
         .watch(Watch::Run);
-    job.shows(|job| {
+    job.run_until(|job| {
         let clusters = clusters(job, "LAMMPS_NS::Verlet::run");
         let rebuilding = clusters.iter().find(|it| it["period"] == 10);
         let rebuilding = rebuilding.unwrap_or_else(|| panic!("{clusters:#?}"));

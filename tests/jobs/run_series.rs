@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::is_within;
-use plimsoll_tests::undisturbed::undisturbed;
 use serde_json::Value;
 
 const RANKS: [u32; 4] = [1, 2, 4, 8];
@@ -56,7 +56,7 @@ fn excess_work_of_a_series_is_what_the_subject_says() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    undisturbed(series, |jobs| {
+    retry_on_noise(series, |jobs| {
         let comparison = compared(jobs);
         assert_eq!(comparison["expectation"]["kind"], "strong");
         for (name, key, model) in [

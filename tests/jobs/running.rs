@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use plimsoll_summary::Summary;
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 /// Maximum time until a job has samples on disk.
 const MAX_START: Duration = Duration::from_secs(20);

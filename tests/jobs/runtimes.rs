@@ -4,23 +4,23 @@
 use std::process::Command;
 
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch, required_command};
+use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::wait_for_turn;
+use plimsoll_tests::subject_job::{Job, Watch, required_command};
 
 /// Runs a job watched, with a sample each `period`, and unwatched, and compares both.
 fn both(job: &Job, period: &str) -> Outcome {
     let job = job.clone().shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).options(&format!("--period {period}")).run();
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
-    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
     let said =
         watched.plimsoll_lines().iter().filter(|line| line.contains("handles SIGSTKFLT")).count();
-    assert_eq!(said, 1, "{}", watched.story());
+    assert_eq!(said, 1, "{}", watched.transcript());
     watched
 }
 
@@ -62,7 +62,7 @@ fn a_signal_that_is_taken_past_the_c_library_is_noticed() {
 fn traced(tool: &str, before: &[&str]) -> (String, Scratch) {
     let tool = required_command(tool, tool);
     let command = &artifacts().command;
-    let _turn = wait_for_turn();
+    let _job_lock = lock_exclusively();
     let scratch = Scratch::new("traced");
     let run = Command::new(tool)
         .args(before)

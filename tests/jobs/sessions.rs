@@ -1,9 +1,9 @@
 //! Sessions (MPI-4, 11.3), besides MPI_Init or instead of it.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::retry_on_noise::retry_on_noise;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::undisturbed::undisturbed;
 
 fn assert_found(how: &str) {
     for mpi in [Mpi::Mpich, Mpi::MpichWheel, Mpi::MpichWheelStandard, Mpi::OpenMpiWheel] {
@@ -14,14 +14,14 @@ fn assert_found(how: &str) {
         let run = || {
             let plain = job.run().succeeded();
             let watched = job.clone().watch(Watch::Run).run().succeeded();
-            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
             let summary = watched.summary();
             assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
             assert_eq!(summary.number("/run/ranks"), 2.0);
             assert_eq!(summary.at("/run/complete"), true);
             watched
         };
-        undisturbed(run, |watched| {
+        retry_on_noise(run, |watched| {
             let (worst, truth) = (watched.summary().worst(), watched.truth());
             assert_eq!(worst.first_cause(), Some("work_uneven"), "{mpi}: {worst:?}");
             assert_eq!(worst.field("slow_ranks"), "1", "{mpi}: {worst:?}");

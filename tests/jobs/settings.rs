@@ -5,10 +5,10 @@ use std::path::Path;
 
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, digest_with, folder_of};
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
 
 fn with(name: &str, value: &str) -> Option<Outcome> {
@@ -24,7 +24,7 @@ fn with(name: &str, value: &str) -> Option<Outcome> {
 fn only_message(job: &Outcome, word: &str) -> String {
     let mut messages = job.plimsoll_messages();
     messages.retain(|message| message.contains(word));
-    assert_eq!(messages.len(), 1, "not one message about {word}: {}", job.story());
+    assert_eq!(messages.len(), 1, "not one message about {word}: {}", job.transcript());
     messages.remove(0)
 }
 
@@ -40,7 +40,7 @@ fn ranks_that_are_not_there_are_named() {
     let Some(job) = with("PLIMSOLL_RANKS", "2-7") else { return };
     let message = only_message(&job, "PLIMSOLL_RANKS");
     assert!(message.contains("none of the 2 ranks"), "{message}");
-    assert!(job.files().is_empty(), "{}", job.story());
+    assert!(job.files().is_empty(), "{}", job.transcript());
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn relative_places_count_from_where_the_program_began() {
         let job = job.variable("PLIMSOLL_OUTPUT", place).variable("PLIMSOLL_TRACE", "off");
         let job = job.run().succeeded();
         let reports = job.files_ending(".plimsoll.json");
-        let [report] = &reports[..] else { panic!("{place}: {reports:?}: {}", job.story()) };
+        let [report] = &reports[..] else { panic!("{place}: {reports:?}: {}", job.transcript()) };
         let wanted = job.directory().join(expected);
-        assert_eq!(report.parent(), Some(wanted.as_path()), "{place}: {}", job.story());
+        assert_eq!(report.parent(), Some(wanted.as_path()), "{place}: {}", job.transcript());
     }
 }
 
@@ -116,7 +116,7 @@ fn only_the_asked_formats_are_written() {
     let Some(job) = with("PLIMSOLL_FORMATS", "text") else { return };
     assert_eq!(job.files_ending(".plimsoll.txt").len(), 1);
     for ending in [".plimsoll.json", ".plimsoll.ranks"] {
-        assert_eq!(job.files_ending(ending).len(), 0, "{}", job.story());
+        assert_eq!(job.files_ending(ending).len(), 0, "{}", job.transcript());
     }
 }
 
@@ -124,7 +124,7 @@ fn only_the_asked_formats_are_written() {
 fn the_output_directory_is_made() {
     let Some(job) = with("PLIMSOLL_OUTPUT", "deep/down/") else { return };
     let files = job.files_ending(".plimsoll.json");
-    assert_eq!(files.len(), 1, "{}", job.story());
+    assert_eq!(files.len(), 1, "{}", job.transcript());
     assert!(files[0].starts_with(job.directory().join("deep/down")), "{files:?}");
 }
 
@@ -182,7 +182,7 @@ fn rules_of_labels_hold_on_all_ranks_and_in_a_digest() {
     let summary = job.summary();
     assert_eq!(label(summary, "work_uneven"), "wait_partner");
     assert_eq!(label(summary, "work_even"), "computation");
-    assert!(!has_cause(summary, "work_uneven"), "a wait is no cause: {}", job.story());
+    assert!(!has_cause(summary, "work_uneven"), "a wait is no cause: {}", job.transcript());
     assert_eq!(Some(summary.text("/run/settings/PLIMSOLL_LABELS")), file.to_str());
 
     // Each spool contains the rules, and needs no file.

@@ -1,10 +1,10 @@
 //! Wrapped calls from stacks that may be small: coroutines', alternate ones of signal handlers.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject_job::{Job, Watch};
 
 /// Maximum number of bytes that a hook may use of such a stack: about a KiB.
-const MOST_BYTES: u64 = 1152;
+const MAX_BYTES: u64 = 1152;
 
 /// Returns the lines that the subject printed: the call and its origin, and a number.
 fn lines(outcome: &Outcome) -> Vec<(String, u64)> {
@@ -23,14 +23,14 @@ fn wrapped_calls_need_little_of_a_small_stack_and_are_measured() {
     let job = job.watch(Watch::Run).options("--period 10ms").shares_cores();
     let watched = job.run().succeeded();
     let (plain, found) = (lines(&plain), lines(&watched));
-    assert_eq!(plain.len(), found.len(), "{}", watched.story());
+    assert_eq!(plain.len(), found.len(), "{}", watched.transcript());
     for ((what, without), (same, with)) in plain.into_iter().zip(found) {
         assert_eq!(what, same);
         if what == "errno changed" {
             assert_eq!((without, with), (0, 0), "a call that succeeded changed errno");
             continue;
         }
-        assert!(with <= without + MOST_BYTES, "{what}: {with} bytes, {without} without");
+        assert!(with <= without + MAX_BYTES, "{what}: {with} bytes, {without} without");
     }
     // 50 calls from the coroutine and 50 from the handler.
     assert_eq!(watched.summary().of_function("send").calls, 100.0);
@@ -45,8 +45,8 @@ fn a_fatal_signal_needs_little_of_an_alternate_stack() {
     let job = Job::alone("small_stacks").arguments("burn 1 1 1 fatal").shares_cores();
     let job = job.variable("LD_BIND_NOW", "1");
     let (plain, watched) = (job.run(), job.watch(Watch::Run).options("--period 10ms").run());
-    assert_eq!(plain.status(), watched.status(), "{}", watched.story());
+    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
     let found = lines(&watched);
-    assert_eq!((lines(&plain).len(), found.len()), (1, 1), "{}", watched.story());
-    assert!(found[0].1 <= frame + MOST_BYTES, "{} bytes, {frame} are the kernel's", found[0].1);
+    assert_eq!((lines(&plain).len(), found.len()), (1, 1), "{}", watched.transcript());
+    assert!(found[0].1 <= frame + MAX_BYTES, "{} bytes, {frame} are the kernel's", found[0].1);
 }

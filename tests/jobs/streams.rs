@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_spool::{Kind, SpoolReader, SpoolWriter, Step};
 use plimsoll_tests::artifacts::workspace_dir;
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
 use serde_json::Value;
 
@@ -99,10 +99,11 @@ fn assert_diagnosed(recorded: &Recorded, summary: &Summary) {
 
 /// Runs the job and keeps its spool.
 fn record(recorded: &Recorded) {
-    let outcome =
-        (recorded.job)().watch(Watch::Run).shows(|job| assert_diagnosed(recorded, job.summary()));
+    let outcome = (recorded.job)()
+        .watch(Watch::Run)
+        .run_until(|job| assert_diagnosed(recorded, job.summary()));
     let report = outcome.files_ending(".plimsoll.json").remove(0);
-    let spools = folder_of(&report).unwrap_or_else(|| panic!("no spool: {}", outcome.story()));
+    let spools = folder_of(&report).unwrap_or_else(|| panic!("no spool: {}", outcome.transcript()));
     let folder = folder(recorded);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("the folder can be made");

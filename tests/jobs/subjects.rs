@@ -3,18 +3,18 @@
 
 use std::process::Command;
 
-use plimsoll_tests::job::{Job, each_mpi, required_command};
+use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::subject::{Form, executable};
+use plimsoll_tests::subject_job::{Job, each_mpi, required_command};
 use plimsoll_tests::truth::assert_within;
-use plimsoll_tests::turn::wait_for_turn;
 
 /// Sleeps are exact to the scheduler's delay, some tenths of a millisecond each.
 const SLEEP_TOLERANCE: f64 = 0.05;
 
 #[test]
 fn every_subject_compiles_with_every_mpi() {
-    let _turn = wait_for_turn();
+    let _job_lock = lock_exclusively();
     for mpi in each_mpi() {
         for subject in [
             "alternating",
@@ -63,7 +63,7 @@ fn imbalance_is_the_time_that_the_slow_ranks_take_longer() {
         return;
     }
     let arguments = "sleep 20 10 3";
-    let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).shows(|job| {
+    let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).run_until(|job| {
         let truth = job.truth();
         // Two of eight ranks work 20 ms longer in each of 20 iterations.
         let loss_s = 20.0 * 0.020 * 6.0 / 8.0;
@@ -80,7 +80,7 @@ fn alternating_ranks_have_equal_totals() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    Job::ranks("alternating", Mpi::OpenMpi, 4).arguments("sleep 20 10 3").shows(|job| {
+    Job::ranks("alternating", Mpi::OpenMpi, 4).arguments("sleep 20 10 3").run_until(|job| {
         let truth = job.truth();
         let loss_s = 20.0 * 0.020 * 3.0 / 4.0;
         assert_within("loss", truth.number("expected_loss_s"), loss_s, SLEEP_TOLERANCE);
@@ -96,10 +96,11 @@ fn late_and_serial_losses_are_gathered() {
         return;
     }
     for (subject, in_each_s) in [("late", 0.020), ("serial", 0.030)] {
-        let job = Job::ranks(subject, Mpi::OpenMpi, 4).arguments("sleep 10 10 3").shows(|job| {
-            let loss_s = job.truth().number("expected_loss_s");
-            assert_within(subject, loss_s, 10.0 * in_each_s * 3.0 / 4.0, SLEEP_TOLERANCE);
-        });
+        let job =
+            Job::ranks(subject, Mpi::OpenMpi, 4).arguments("sleep 10 10 3").run_until(|job| {
+                let loss_s = job.truth().number("expected_loss_s");
+                assert_within(subject, loss_s, 10.0 * in_each_s * 3.0 / 4.0, SLEEP_TOLERANCE);
+            });
         assert!(job.files().is_empty(), "notes are left: {:?}", job.files());
     }
 }
@@ -107,7 +108,7 @@ fn late_and_serial_losses_are_gathered() {
 #[test]
 fn burning_uses_the_cpu_time_it_promises() {
     for mpi in each_mpi() {
-        Job::ranks("oversubscribed", mpi, 2).arguments("burn 10 20").shows(|job| {
+        Job::ranks("oversubscribed", mpi, 2).arguments("burn 10 20").run_until(|job| {
             for cpu_s in job.truth().numbers("cpu_s") {
                 assert_within("CPU time", cpu_s, 0.200, 0.05);
             }
@@ -120,7 +121,7 @@ fn burning_uses_the_cpu_time_it_promises() {
 #[test]
 fn drap_frames_are_there() {
     let program = {
-        let _turn = wait_for_turn();
+        let _job_lock = lock_exclusively();
         executable("drap", Form::C, None)
     };
     let dump = Command::new(required_command("readelf", "binutils"))

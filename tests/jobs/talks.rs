@@ -1,10 +1,10 @@
 //! The communication matrix equals the subjects' own counts, call by call, and losses name the
 //! ranks that are waited for.
 
-use plimsoll_tests::job::{Job, Watch};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Loss;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn talked(mpi: Mpi, form: Form, arguments: &str) -> Option<Outcome> {
     let job = Job::ranks("talks", mpi, ranks(mpi)).form(form).arguments(arguments).shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.story());
+    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
     Some(watched)
 }
 
@@ -151,7 +151,7 @@ fn senders_wait_for_late_receivers() {
         return;
     }
     let job = Job::ranks("talks", Mpi::OpenMpi, 2).arguments("sleep 10 40 4 handover");
-    job.watch(Watch::Run).shows(|job| {
+    job.watch(Watch::Run).run_until(|job| {
         assert_counted(job, "handover");
         // Receivers have a task of their own, so that the loss may be one between groups.
         let losses = job.summary().losses();
@@ -168,7 +168,7 @@ fn a_slow_rank_of_a_halo_is_found_also_when_it_changes() {
         return;
     }
     let job = Job::ranks("talks", Mpi::OpenMpi, 4).arguments("sleep 30 20 4 wander");
-    job.watch(Watch::Run).shows(|job| {
+    job.watch(Watch::Run).run_until(|job| {
         let losses = job.summary().losses_of("wait_for_partner");
         let loss = losses.first().unwrap_or_else(|| panic!("{}", job.text()));
         assert_pattern(job, loss, "late_sender");

@@ -11,11 +11,11 @@ use std::process::{Command, Output, Stdio};
 
 use plimsoll_summary::settings::TABLE;
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch, each_mpi};
+use plimsoll_tests::job_lock::lock_shared;
 use plimsoll_tests::outcome::PREFIX;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_tests::turn::share_turn;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Hostile bytes: terminal commands, line ends, an eight-bit CSI, right-to-left text, and bytes
 /// that are not text.
@@ -49,7 +49,7 @@ fn no_setting_reaches_the_terminal_raw() {
             let job = job.variable(name, OsStr::from_bytes(&value));
             for watch in [Watch::Run, Watch::Preload] {
                 let job = job.clone().watch(watch).run();
-                assert!(job.status().success(), "{name}: {}", job.story());
+                assert!(job.status().success(), "{name}: {}", job.transcript());
                 assert_fit(job.stderr().as_bytes(), name);
             }
         }
@@ -75,13 +75,13 @@ fn ranks_of_a_job_say_nothing_raw_either() {
         let job = Job::ranks("balanced", mpi, 2).arguments("burn 2 2").shares_cores();
         let job = job.variable("PLIMSOLL_PERIOD", value).variable("PLIMSOLL_OUTPUT", value);
         let job = job.variable("PLIMSOLL_LABELS", value).watch(Watch::Run).run();
-        assert!(job.status().success(), "{}", job.story());
+        assert!(job.status().success(), "{}", job.transcript());
         assert_fit(job.stderr().as_bytes(), "a job");
     }
 }
 
 fn executable_of(subject: &str) -> PathBuf {
-    let _turn = share_turn();
+    let _job_lock = lock_shared();
     executable(subject, Form::C, None)
 }
 

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::bindings;
+use crate::job_lock::lock_exclusively;
 use crate::mpi::Mpi;
-use crate::turn::wait_for_turn;
 
 /// The library and the command under test.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub fn command_with_mpi(mpi: Mpi) -> PathBuf {
     if let Some((_, command)) = commands.iter().find(|(of, _)| *of == mpi) {
         return command.clone();
     }
-    let _turn = wait_for_turn();
+    let _job_lock = lock_exclusively();
     let arguments = ["-p", "plimsoll", "--bin", "plimsoll", "--features", "mpi"];
     let command = target_dir().join(format!("plimsoll-{}", mpi.folder()));
     bindings::build(mpi, &arguments, "plimsoll", &command);

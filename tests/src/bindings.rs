@@ -10,8 +10,8 @@ use crate::mpi::Mpi;
 
 /// Builds a program for an MPI with the arguments of `cargo build`, in the profile `dev`, and
 /// copies it. The target directory is that of the tests, so that common dependencies and the
-/// bindings' generator are compiled once. The caller must hold a turn ([`crate::turn`]): the next
-/// MPI's program has the same name.
+/// bindings' generator are compiled once. The caller must hold the job lock ([`crate::job_lock`]):
+/// the next MPI's program has the same name.
 ///
 /// # Panics
 /// If the build fails.

@@ -8,9 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::artifacts::{artifacts, command_with_mpi};
-use crate::aside::aside;
+use crate::background::in_background;
 use crate::mpi::Mpi;
-use crate::per_rank::PerRank;
+use crate::per_rank_check::PerRank;
 use crate::scratch::Scratch;
 use crate::summary::Summary;
 
@@ -56,7 +56,8 @@ pub fn digest_with(folder: &Path, by: By, options: &[&OsStr]) -> Summary {
         }
     };
     command.arg(folder).args(options).arg("--output").arg(scratch.path());
-    let ended = aside(&mut command).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let ended =
+        in_background(&mut command).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{command:?}: {}\n{said}", ended.status);
     assert!(ended.stdout.is_empty(), "{command:?} prints on stdout");

@@ -272,11 +272,11 @@ impl fmt::Display for Mpi {
 
 /// Reports on stderr that something was skipped.
 pub fn skip(what: &str) {
-    tell(&format!("SKIPPED: {what}"));
+    print_line(&format!("SKIPPED: {what}"));
 }
 
 /// Writes a line to stderr, around the test runner, which hides the output of tests that pass.
-pub fn tell(what: &str) {
+pub fn print_line(what: &str) {
     // A closed stderr is no error.
     let _ = writeln!(io::stderr(), "{what}");
 }

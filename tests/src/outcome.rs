@@ -49,13 +49,13 @@ impl Outcome {
     pub fn assert_fails_as(&self, plain: &Self, mpi: Mpi) {
         if mpi == Mpi::Mpich {
             let failed = !plain.status().success() && !self.status().success();
-            assert!(failed, "without Plimsoll: {}; {}", plain.status(), self.story());
+            assert!(failed, "without Plimsoll: {}; {}", plain.status(), self.transcript());
         } else {
-            assert_eq!(plain.status(), self.status(), "{}", self.story());
+            assert_eq!(plain.status(), self.status(), "{}", self.transcript());
         }
     }
 
-    /// Returns the duration in seconds, from the begin of the job's turn.
+    /// Returns the duration in seconds, from the time at which the job has its lock.
     pub fn took_s(&self) -> f64 {
         self.finished.took.as_secs_f64()
     }
@@ -112,7 +112,7 @@ impl Outcome {
     }
 
     /// Returns the command, status, output and files, for the message of a failed assertion.
-    pub fn story(&self) -> String {
+    pub fn transcript(&self) -> String {
         format!(
             "{}\n{}\nstdout:\n{}\nstderr:\n{}\nfiles: {:?}",
             self.command,
@@ -127,11 +127,11 @@ impl Outcome {
     /// ([`Outcome::summaries`]).
     ///
     /// # Panics
-    /// If that does not hold, with [`Outcome::story`].
+    /// If that does not hold, with [`Outcome::transcript`].
     #[must_use]
     #[track_caller]
     pub fn succeeded(self) -> Self {
-        assert!(self.finished.status.success(), "the job failed: {}", self.story());
+        assert!(self.finished.status.success(), "the job failed: {}", self.transcript());
         self.summaries();
         self
     }
@@ -144,7 +144,7 @@ impl Outcome {
     pub fn truth(&self) -> Truth {
         let path = self.directory().join("truth.json");
         let text = fs::read_to_string(&path)
-            .unwrap_or_else(|error| panic!("no truth ({error}): {}", self.story()));
+            .unwrap_or_else(|error| panic!("no truth ({error}): {}", self.transcript()));
         let value = serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("the truth is no JSON ({error}): {text}"));
         Truth::new(value)
@@ -193,7 +193,7 @@ impl Outcome {
             // The digest of the spool must agree for every job.
             let differences = differences(&summary, &digest(&folder, By::Threads(3)));
             let shown = differences.join("\n");
-            assert!(differences.is_empty(), "its digest differs: {}\n{shown}", self.story());
+            assert!(differences.is_empty(), "its digest differs: {}\n{shown}", self.transcript());
         }
         summary
     }
@@ -204,7 +204,7 @@ impl Outcome {
     /// If the job wrote none, or several, or one that breaks a promise of the interface.
     #[track_caller]
     pub fn summary(&self) -> &Summary {
-        let [summary] = self.summaries() else { panic!("not one summary: {}", self.story()) };
+        let [summary] = self.summaries() else { panic!("not one summary: {}", self.transcript()) };
         summary
     }
 
@@ -215,7 +215,7 @@ impl Outcome {
     #[track_caller]
     pub fn text(&self) -> String {
         let files = self.files_ending(".plimsoll.txt");
-        assert_eq!(files.len(), 1, "not one text report: {}", self.story());
+        assert_eq!(files.len(), 1, "not one text report: {}", self.transcript());
         fs::read_to_string(&files[0]).expect("a report is text in UTF-8")
     }
 
@@ -224,7 +224,7 @@ impl Outcome {
     /// # Panics
     /// If the job wrote no text report, or several.
     #[track_caller]
-    pub fn tells(&self, words: &str) -> bool {
+    pub fn report_contains(&self, words: &str) -> bool {
         self.text().split_whitespace().collect::<Vec<_>>().join(" ").contains(words)
     }
 }

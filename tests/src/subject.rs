@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::artifacts::{target_dir, workspace_dir};
-use crate::aside::aside;
+use crate::background::in_background;
 use crate::bindings;
 use crate::mpi::{Mpi, find_command};
 
@@ -87,8 +87,8 @@ pub struct Program {
 }
 
 /// Returns a subject compiled for an MPI or, with `None`, without any. Recompiled when a source in
-/// `tests/programs/` is younger. The caller must hold a turn ([`crate::turn`]), so that no other
-/// test compiles into the same file.
+/// `tests/programs/` is younger. The caller must hold the job lock ([`crate::job_lock`]), so that
+/// no other test compiles into the same file.
 ///
 /// # Panics
 /// If the subject does not compile without warnings.
@@ -222,7 +222,7 @@ impl Form {
                 // Without a module of its own, and nothing left in the tester's home.
                 command.env("GO111MODULE", "off").env("GOCACHE", target_dir().join("tmp/go"));
                 command.arg("build").args(flags).arg("-o").arg(&unfinished);
-                let output = aside(command.arg(source.with_extension("go"))).output();
+                let output = in_background(command.arg(source.with_extension("go"))).output();
                 let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
                 let errors = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{command:?}:\n{errors}");
@@ -332,9 +332,10 @@ impl Form {
 }
 
 fn compile(mut command: Command, executable: &Path) {
-    let output = aside(command.arg("-o").arg(executable)).output().unwrap_or_else(|error| {
-        panic!("{command:?} does not run ({error}): scripts/test installs the compilers")
-    });
+    let output =
+        in_background(command.arg("-o").arg(executable)).output().unwrap_or_else(|error| {
+            panic!("{command:?} does not run ({error}): scripts/test installs the compilers")
+        });
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::artifacts::workspace_dir;
-use crate::per_rank::PerRank;
+use crate::per_rank_check::PerRank;
 
 /// The summary of one job or process.
 #[derive(Clone, Debug)]

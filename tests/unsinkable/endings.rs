@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::side_by_side::side_by_side;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 use crate::LATER_S;
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_tests::digests::{By, digest};
-use plimsoll_tests::job::{Job, Watch, each_mpi};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::side_by_side::side_by_side;
+use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 use crate::LOST_S;
 
@@ -17,7 +17,7 @@ const FIRST_MS: u64 = 300;
 const LAST_MS: u64 = 4000;
 
 /// From which run time on, in seconds, a digest's efficiency is looked at.
-const LONG_S: f64 = 0.5;
+const MIN_COMPARED_S: f64 = 0.5;
 
 /// By how much a digest's efficiency may be off what the ranks have measured.
 const TOLERANCE: f64 = 0.02;
@@ -101,7 +101,7 @@ fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Told, String> {
         return Err(format!("{lost_s:.2} s are lost"));
     }
     let efficiency = summary.number("/efficiency/parallel");
-    if elapsed_s < LONG_S {
+    if elapsed_s < MIN_COMPARED_S {
         return Ok(Told { lost_s, off: 0.0 });
     }
     let measured = measured_efficiency(&outcome.files_ending(WORK), elapsed_s);

@@ -52,7 +52,7 @@ enum Of {
     Windows,
 }
 
-const fn spelling(convention: Convention, case: Case, suffix: &'static str, of: Of) -> Symbol {
+const fn variant(convention: Convention, case: Case, suffix: &'static str, of: Of) -> Symbol {
     Symbol { convention, case, suffix, of }
 }
 
@@ -63,26 +63,26 @@ pub const SYMBOLS: [Symbol; 20] = {
     use Convention::{C, F08, F08Descriptors, Fortran};
     use Of::{All, IntCounts, LargeCounts, Windows};
     [
-        spelling(C, AsIs, "", All),
-        spelling(Fortran, Lower, "_", IntCounts),
-        spelling(Fortran, Lower, "", IntCounts),
-        spelling(Fortran, Lower, "__", IntCounts),
-        spelling(Fortran, Upper, "", IntCounts),
-        spelling(Fortran, Lower, "_cptr_", Windows),
-        spelling(Fortran, Lower, "_cptr", Windows),
-        spelling(Fortran, Lower, "_cptr__", Windows),
-        spelling(Fortran, Upper, "_CPTR", Windows),
-        spelling(F08, Lower, "_f08_", IntCounts),
-        spelling(F08, Lower, "_f08", IntCounts),
-        spelling(F08Descriptors, Lower, "_f08ts_", IntCounts),
-        spelling(F08Descriptors, Lower, "_f08ts", IntCounts),
-        spelling(F08, Lower, "_f08_large_", LargeCounts),
-        spelling(F08, Lower, "_f08_c_", LargeCounts),
-        spelling(F08, Lower, "_c_f08_", LargeCounts),
-        spelling(F08Descriptors, Lower, "_f08ts_large_", LargeCounts),
-        spelling(F08Descriptors, Lower, "_f08ts_c_", LargeCounts),
-        spelling(F08Descriptors, Lower, "_c_f08ts_", LargeCounts),
-        spelling(F08Descriptors, Lower, "_c_f08ts", LargeCounts),
+        variant(C, AsIs, "", All),
+        variant(Fortran, Lower, "_", IntCounts),
+        variant(Fortran, Lower, "", IntCounts),
+        variant(Fortran, Lower, "__", IntCounts),
+        variant(Fortran, Upper, "", IntCounts),
+        variant(Fortran, Lower, "_cptr_", Windows),
+        variant(Fortran, Lower, "_cptr", Windows),
+        variant(Fortran, Lower, "_cptr__", Windows),
+        variant(Fortran, Upper, "_CPTR", Windows),
+        variant(F08, Lower, "_f08_", IntCounts),
+        variant(F08, Lower, "_f08", IntCounts),
+        variant(F08Descriptors, Lower, "_f08ts_", IntCounts),
+        variant(F08Descriptors, Lower, "_f08ts", IntCounts),
+        variant(F08, Lower, "_f08_large_", LargeCounts),
+        variant(F08, Lower, "_f08_c_", LargeCounts),
+        variant(F08, Lower, "_c_f08_", LargeCounts),
+        variant(F08Descriptors, Lower, "_f08ts_large_", LargeCounts),
+        variant(F08Descriptors, Lower, "_f08ts_c_", LargeCounts),
+        variant(F08Descriptors, Lower, "_c_f08ts_", LargeCounts),
+        variant(F08Descriptors, Lower, "_c_f08ts", LargeCounts),
     ]
 };
 

@@ -4,11 +4,11 @@
 use framehop::x86_64::UnwindRegsX86_64;
 
 use super::{Entry, flush_partners, flush_tallies};
-use crate::marks::{Goal, stubs};
-use crate::memory::StackMemory;
-use crate::process::Observed;
-use crate::thread::{State, bump};
-use crate::unwind::{End, Frame, Start};
+use crate::marks::{MarkTarget, mark_stubs};
+use crate::observed_process::Observed;
+use crate::stack_memory::StackMemory;
+use crate::thread_state::{State, add_owned};
+use crate::unwind::{Frame, Start, WalkEnd};
 use plimsoll_calls::STREAM;
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
@@ -27,34 +27,34 @@ pub(super) struct Paths {
 
 /// Position of a path in [`Paths`].
 #[derive(Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct StoredPath {
     from: u32,
     length: u32,
     /// Capacity of the position, in frames.
     room: u32,
 }
 
-impl Kept {
+impl StoredPath {
     const NOTHING: Self = Self { from: 0, length: 0, room: 0 };
 }
 
 impl Paths {
     #[inline]
-    pub(super) fn get(&self, kept: Kept) -> &[Frame] {
+    pub(super) fn get(&self, kept: StoredPath) -> &[Frame] {
         let from = kept.from as usize;
         &self.frames[from..from + kept.length as usize]
     }
 
     /// Returns whether a path of `frames` frames fits, at the position of its slot or behind all
     /// paths.
-    fn has_room(&self, place: Kept, frames: usize) -> bool {
+    fn has_room(&self, place: StoredPath, frames: usize) -> bool {
         frames <= place.room as usize || frames <= MAX_FRAMES - self.used
     }
 
     /// Stores a path that fits and returns its position.
-    fn keep(&mut self, mut place: Kept, path: &[Frame]) -> Kept {
+    fn keep(&mut self, mut place: StoredPath, path: &[Frame]) -> StoredPath {
         if path.len() > place.room as usize {
-            place = Kept { from: self.used as u32, length: 0, room: path.len() as u32 };
+            place = StoredPath { from: self.used as u32, length: 0, room: path.len() as u32 };
             self.used += path.len();
         }
         place.length = path.len() as u32;
@@ -69,8 +69,8 @@ const PROBES: usize = 4;
 
 /// Returns the hash of a call; its first candidate slot is the hash modulo [`MAX_SLOTS`].
 fn first_slot(entry: &Entry) -> usize {
-    let mixed =
-        (entry.place ^ entry.return_address.rotate_left(20)).wrapping_add(u64::from(entry.call));
+    let mixed = (entry.return_slot ^ entry.return_address.rotate_left(20))
+        .wrapping_add(u64::from(entry.call));
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
 }
 
@@ -82,7 +82,7 @@ fn candidates(entry: &Entry) -> impl Iterator<Item = usize> + use<> {
 /// Returns the candidate slot with a call path that is still on the stack, compared word by word.
 #[inline]
 pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
-    if entry.place < state.stack_bounds.0 || entry.place >= state.stack_bounds.1 {
+    if entry.return_slot < state.stack_bounds.0 || entry.return_slot >= state.stack_bounds.1 {
         return find_elsewhere(state, entry);
     }
     candidates(entry).find(|at| {
@@ -90,12 +90,12 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
         let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
             && slot.on_stack
-            && path.last().is_some_and(|caller| caller.place == entry.place)
+            && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
             && path.iter().rev().all(|frame| {
                 // SAFETY: the slot says that the place lies on the thread's own stack, between the
                 // call's, which is this one's, and the stack's upper end.
-                let word = unsafe { *(frame.place as *const u64) };
-                word == frame.address || stubs::original(word) == frame.address
+                let word = unsafe { *(frame.return_slot as *const u64) };
+                word == frame.address || mark_stubs::original(word) == frame.address
             })
     })
 }
@@ -105,16 +105,16 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
-    let mut memory = StackMemory::at(entry.place, state.stack_bounds);
+    let mut memory = StackMemory::at(entry.return_slot, state.stack_bounds);
     candidates(entry).find(|at| {
         let slot = &state.regions.slots[*at];
         let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
             && slot.outwards
-            && path.last().is_some_and(|caller| caller.place == entry.place)
+            && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
             && path.iter().rev().all(|frame| {
-                memory.read(frame.place).is_ok_and(|word| {
-                    word == frame.address || stubs::original(word) == frame.address
+                memory.read(frame.return_slot).is_ok_and(|word| {
+                    word == frame.address || mark_stubs::original(word) == frame.address
                 })
             })
     })
@@ -132,12 +132,12 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     let start = Start {
         address: entry.return_address,
         is_return: true,
-        place: entry.place,
-        regs: UnwindRegsX86_64::new(entry.return_address, entry.place + 8, entry.caller_rbp),
+        return_slot: entry.return_slot,
+        regs: UnwindRegsX86_64::new(entry.return_address, entry.return_slot + 8, entry.caller_rbp),
         stack_bounds: state.stack_bounds,
         stop_at: u64::MAX,
         stop_address: 0,
-        goal: Goal::NONE,
+        mark_target: MarkTarget::NONE,
     };
     let mut call = entry.call;
     if is_stream(entry.descriptor) {
@@ -146,9 +146,9 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     let mut whole = true;
     let call_id = observed.with_unwinding(state, |unwinding, walk| {
         walk.found.clear();
-        if unwinding.walk(start, walk.found) == End::Truncated {
+        if unwinding.walk(start, walk.found) == WalkEnd::Truncated {
             whole = false;
-            bump(&walk.area().thread.truncated, 1);
+            add_owned(&walk.area().thread.truncated, 1);
         }
         walk.found.reverse();
         unwinding.intern_call(call)
@@ -179,13 +179,18 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         // No call is open here, so that no slot is in use.
         flush_tallies(state);
         flush_partners(state);
-        state.regions.slots.iter_mut().for_each(|slot| (slot.call, slot.path) = (0, Kept::NOTHING));
+        state
+            .regions
+            .slots
+            .iter_mut()
+            .for_each(|slot| (slot.call, slot.path) = (0, StoredPath::NOTHING));
         state.regions.paths.used = 0;
     }
     let path = state.found.as_slice();
     let (low, high) = state.stack_bounds;
-    let outwards = path.iter().all(|frame| entry.place <= frame.place);
-    let on_stack = low <= entry.place && outwards && path.iter().all(|frame| frame.place < high);
+    let outwards = path.iter().all(|frame| entry.return_slot <= frame.return_slot);
+    let on_stack =
+        low <= entry.return_slot && outwards && path.iter().all(|frame| frame.return_slot < high);
     let slot = &mut state.regions.slots[at];
     slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
@@ -221,8 +226,8 @@ mod tests {
     fn paths_stand_behind_each_other_until_there_is_no_room() {
         // SAFETY: zeros are no paths.
         let mut paths = unsafe { Box::<Paths>::new_zeroed().assume_init() };
-        let first = paths.keep(Kept::NOTHING, &path(10));
-        let second = paths.keep(Kept::NOTHING, &path(20));
+        let first = paths.keep(StoredPath::NOTHING, &path(10));
+        let second = paths.keep(StoredPath::NOTHING, &path(20));
         assert_eq!(paths.get(first), path(10));
         // A path that fits keeps its position; a longer one moves.
         let shorter = paths.keep(first, &path(7));
@@ -234,8 +239,8 @@ mod tests {
         assert_eq!([paths.get(second), paths.get(moved)], [path(20), path(11)]);
 
         let left = MAX_FRAMES - 41;
-        assert!(paths.has_room(Kept::NOTHING, left) && !paths.has_room(second, left + 1));
-        paths.keep(Kept::NOTHING, &path(left as u64));
+        assert!(paths.has_room(StoredPath::NOTHING, left) && !paths.has_room(second, left + 1));
+        paths.keep(StoredPath::NOTHING, &path(left as u64));
         assert!(paths.has_room(second, 20) && !paths.has_room(second, 21));
     }
 }

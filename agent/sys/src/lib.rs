@@ -1,9 +1,9 @@
 //! System interfaces for code that runs inside the application's process.
 //!
-//! Each module wraps one kind of resource: [`syscalls`] and [`clocks`] make system calls, [`own`]
-//! and [`descriptors`] hold file descriptors, [`own_files`] opens and creates files, [`mapping`]
-//! maps memory, [`quietly`](quiet::quietly) blocks the signals that a write may raise, and
-//! [`memory_kind`] attributes the library's heap to its parts.
+//! Each module wraps one kind of resource: [`syscalls`] and [`posix_clocks`] make system calls,
+//! [`own`] and [`descriptors`] hold file descriptors, [`own_files`] opens and creates files,
+//! [`mapping`] maps memory, [`quietly`](quiet::quietly) blocks the signals that a write may raise,
+//! and [`memory_kind`] attributes the library's heap to its parts.
 //!
 //! # Design constraints
 //! - errno, pending signals and the application's descriptors are the same after each call as
@@ -12,12 +12,12 @@
 //!   library's functions (UCX patches mmap), and some are observed by Plimsoll itself.
 //! - Nothing here knows what is measured: no module depends on another crate of the project.
 
-pub mod clocks;
 pub mod descriptors;
 pub mod mapping;
 pub mod memory_kind;
 pub mod own;
 pub mod own_files;
+pub mod posix_clocks;
 pub mod quiet;
 pub mod syscalls;
 pub mod vdso;

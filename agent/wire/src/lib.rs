@@ -3,8 +3,9 @@
 //! A process shares one [`segment`] of memory with the collector: a header, tables of modules and
 //! addresses, and for each thread its counters and a ring. The thread writes [`record`]s into its
 //! ring through [`ring::Producer`]; the collector maps the segment, polls the rings, and decodes what it
-//! reads with [`record::Decoder`]. A [`doorbell`] wakes the collector when a ring fills. [`clock`]
-//! relates the stamps of records to CLOCK_MONOTONIC, and [`sync`] names synchronisations.
+//! reads with [`record::Decoder`]. A [`doorbell`] wakes the collector when a ring fills.
+//! [`clock_anchor`] relates the stamps of records to CLOCK_MONOTONIC, and [`sync_id`] names
+//! synchronisations.
 //!
 //! # Design constraints
 //! - Every word of the segment is an atomic: the collector reads while the process writes, and a
@@ -16,10 +17,10 @@
 //! - Records are differences to the thread's previous stack: a sample costs three or four bytes, so
 //!   that a ring holds half a minute and a spool of a day fits a disk.
 
-pub mod clock;
+pub mod clock_anchor;
 pub mod doorbell;
 pub mod increments;
 pub mod record;
 pub mod ring;
 pub mod segment;
-pub mod sync;
+pub mod sync_id;

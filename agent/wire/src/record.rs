@@ -27,7 +27,7 @@ pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 
 use crate::increments::{Counts, MAX_EVENTS};
-use crate::sync::Sync;
+use crate::sync_id::SyncId;
 
 /// Version of the format and of the segment that carries it.
 pub const VERSION: u32 = 6;
@@ -292,13 +292,13 @@ pub enum Record<'a> {
         slot: u32,
         /// Number of outermost frames of the current stack that are the same calls as in the slot's
         /// path.
-        kept: u32,
+        common: u32,
         /// Duration from entry to return, in stamps.
         duration: u64,
         /// Bytes moved, where the arguments give them.
         bytes: u64,
         /// The synchronisation that the call performed; `None` if none is to be recorded.
-        sync: Option<Sync>,
+        sync: Option<SyncId>,
         /// CPU time and run-queue delay of the part of the interval before the call, if that part
         /// is long.
         off_cpu: Option<OffCpu>,

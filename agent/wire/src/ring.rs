@@ -2,9 +2,9 @@
 //!
 //! A ring is a byte queue with a single producer and a single consumer. The producer is the owning
 //! thread, in its handler or its wrappers, never both at once
-//! (`plimsoll_agent::thread::ThreadBlock::busy`). A record is written whole or not at all: a record
-//! that does not fit is lost and counted, and the next record that fits is preceded by the count
-//! and resynchronises the stream.
+//! (`plimsoll_agent::thread_state::ThreadBlock::busy`). A record is written whole or not at all: a
+//! record that does not fit is lost and counted, and the next record that fits is preceded by the
+//! count and resynchronises the stream.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -111,11 +111,11 @@ pub struct Process {
     pub threads: AtomicU32,
     /// Number of application threads that are not sampled, or not to their end.
     pub unsampled_threads: AtomicU32,
-    /// Reason why marks are disabled, the number of a `plimsoll_agent::marks::retreat::Reason`; 0
-    /// while marks are enabled.
+    /// Reason why marks are disabled, the number of a
+    /// `plimsoll_agent::marks::marks_disabled::MarksDisabled`; 0 while marks are enabled.
     pub marks_off: AtomicU32,
     /// User of the sampling signal for which sampling was disabled, the number of a
-    /// `plimsoll_agent::process::Aside`; 0 if none.
+    /// `plimsoll_agent::observed_process::Aside`; 0 if none.
     pub stepped_aside: AtomicU32,
     /// Nonzero after the agent's code failed; nothing is measured from then on.
     pub failed: AtomicU32,
@@ -145,7 +145,7 @@ pub struct Process {
     pub bell: Doorbell,
     /// Number of the `unsampled_threads` without an area, because all areas were in use.
     pub unseen_threads: AtomicU32,
-    /// Bits of [`crate::sync::unfollowed`] for what the process does not follow.
+    /// Bits of [`crate::sync_id::unfollowed`] for what the process does not follow.
     pub unfollowed: AtomicU32,
     /// perf events that the threads count; unused entries come last.
     pub events: [EventEntry; MAX_EVENTS],

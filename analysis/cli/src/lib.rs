@@ -1,14 +1,14 @@
 //! The `plimsoll` command.
 
 mod diff;
-mod digest;
+mod digest_command;
 mod doctor;
 mod elf;
 mod export;
-mod launch;
-mod library;
 mod options;
-mod report;
+mod preload_library;
+mod report_command;
+mod run_command;
 mod top;
 
 use std::ffi::OsString;
@@ -55,10 +55,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     let outcome = match matches.subcommand() {
-        Some(("run", run)) => launch::run(run),
+        Some(("run", run)) => run_command::run(run),
         Some(("diff", diff)) => diff::run(diff),
-        Some(("digest", digest)) => digest::run(digest),
-        Some(("report", report)) => report::run(report),
+        Some(("digest", digest)) => digest_command::run(digest),
+        Some(("report", report)) => report_command::run(report),
         Some(("doctor", doctor)) => doctor::run(doctor),
         Some((doctor::TRIAL, _)) => {
             doctor::compute();

@@ -2,7 +2,7 @@
 //! and gathering by binary trees on top of them (PPoPP20, 3.1).
 //!
 //! Implementations are the job's own MPI ([`Communicator`] over its PMPI), the `mpi` crate for the
-//! stand-alone digest, and threads in one process ([`crate::threads`]).
+//! stand-alone digest, and threads in one process ([`crate::thread_ranks`]).
 
 use std::fmt;
 
@@ -212,7 +212,7 @@ impl Communicator for Alone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::run;
+    use crate::thread_ranks::run;
 
     #[test]
     fn every_process_counts_once() {

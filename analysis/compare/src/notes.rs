@@ -105,9 +105,9 @@ fn work_follows_ranks(setups: &[Setup], runs: &[Experiment]) -> bool {
 
 /// The first few names.
 fn list(names: &[&str]) -> String {
-    const SHOWN: usize = 3;
-    let shown = names[..names.len().min(SHOWN)].join(", ");
-    match names.len().checked_sub(SHOWN) {
+    const MAX_SHOWN: usize = 3;
+    let shown = names[..names.len().min(MAX_SHOWN)].join(", ");
+    match names.len().checked_sub(MAX_SHOWN) {
         Some(more @ 1..) => format!("{shown} and {more} more"),
         _ => shown,
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::page::Page;
-use super::text::{WHOLE, has_mpi, headline, in_brief, irregular_end, verdict};
-use super::{WIDTH, tree};
+use super::text::{MAX_PARAGRAPH_LINES, has_mpi, headline, in_brief, irregular_end, verdict};
+use super::{WIDTH, tree_text};
 use plimsoll_summary::Summary;
 use plimsoll_summary::printable::whole_path;
 
@@ -30,13 +30,13 @@ pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
     if summary.losses.is_empty() {
         page.paragraph("", &verdict(summary), 2);
         if !has_mpi(summary) && !summary.tree.nodes.is_empty() {
-            page.append(tree::view(&summary.tree, TREE_LINES));
+            page.append(tree_text::view(&summary.tree, TREE_LINES));
         }
     }
     for (index, loss) in summary.losses.iter().take(MAX_LOSSES).enumerate() {
         page.paragraph(&format!("{}. ", index + 1), &in_brief(summary, loss), 3);
         if index == 0 {
-            page.paragraph("   advice: ", &loss.advice, WHOLE);
+            page.paragraph("   advice: ", &loss.advice, MAX_PARAGRAPH_LINES);
         }
     }
     for note in summary.notes.iter().take(MAX_NOTES) {

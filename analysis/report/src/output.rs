@@ -1,12 +1,12 @@
 //! Output of reports: file names, and files that appear whole or not at all and never replace
 //! another.
 
+mod atomic_write;
 mod draft;
-mod place;
 mod side;
 
-pub use place::{Reports, Written, claim_folder, write_reports};
-pub use plimsoll_summary::output::{
-    Facts, LocalTime, Target, batch_job_id, is_pattern_valid, job_id, shared_directory,
+pub use atomic_write::{Reports, Written, claim_folder, write_reports};
+pub use plimsoll_summary::report_names::{
+    LocalTime, NameFields, Target, batch_job_id, is_pattern_valid, job_id, shared_directory,
 };
 pub use side::{Side, write_with_side};

@@ -1,12 +1,12 @@
 //! The text summary: the verdict first, the whole summary on one screen.
 
+use super::cluster_sentences::{rank_clusters, thread_clusters};
 use super::counter_lines::counters;
-use super::loops::hottest;
+use super::loop_sentences::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
-use super::ranks::{rank_clusters, thread_clusters};
 use super::sentence::{caused_by, further_causes, gist, happens, seen_in, waited_for};
-use super::{WIDTH, tree};
+use super::{WIDTH, tree_text};
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
 use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
 use plimsoll_summary::{KILLED, RUNNING};
@@ -18,7 +18,7 @@ const TREE_LINES: usize = 14;
 /// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
 /// Line limit of paragraphs that are never cut off: more than the longest advice has.
-pub(crate) const WHOLE: usize = 12;
+pub(crate) const MAX_PARAGRAPH_LINES: usize = 12;
 
 /// Returns the text summary.
 pub fn text(summary: &Summary) -> String {
@@ -33,7 +33,7 @@ pub fn text(summary: &Summary) -> String {
     } else if !summary.tree.nodes.is_empty() {
         page.line("");
         let lines = if has_mpi(summary) { TREE_LINES } else { TEXT_LINES };
-        page.append(tree::view(&summary.tree, lines.min(room - page.len())));
+        page.append(tree_text::view(&summary.tree, lines.min(room - page.len())));
     }
     page.line("");
     page.append(tail(summary, shown));
@@ -229,7 +229,7 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
     if let Some(when) = happens(loss) {
         page.paragraph("   When       ", &when, 2);
     }
-    page.paragraph("   Advice     ", &loss.advice, WHOLE);
+    page.paragraph("   Advice     ", &loss.advice, MAX_PARAGRAPH_LINES);
     page
 }
 

@@ -3,9 +3,9 @@
 use plimsoll_collector::profile::{Frame, FrameKind, Node};
 
 use super::*;
-use crate::labelling::meanings;
+use crate::labelling::context_classes;
 use crate::rules::Rules;
-use crate::subject::Contexts;
+use crate::synthetic_run::Contexts;
 
 const S: u64 = 1_000_000_000;
 
@@ -69,14 +69,17 @@ fn barriers_of_threads_synchronise_and_locks_and_joins_wait() {
         ("main/usleep", Category::Computation),
     ];
     let nodes = paths.map(|(path, _)| contexts.node(path) as usize);
-    let meanings = meanings(&contexts.tree, &Rules::default());
-    let categories = Category::of_all(&contexts.tree, &meanings);
+    let context_classes = context_classes(&contexts.tree, &Rules::default());
+    let categories = Category::of_all(&contexts.tree, &context_classes);
     for (node, (path, truth)) in nodes.into_iter().zip(paths) {
         assert_eq!(categories[node], truth, "{path}");
     }
     let works = works_inside(&contexts.tree, &categories);
     let runtime = contexts.node("libomp.so.5+0x10") as usize;
-    assert!(meanings[runtime].in_runtime && works[runtime], "its inclusive time is the program's");
+    assert!(
+        context_classes[runtime].in_thread_runtime && works[runtime],
+        "its inclusive time is the program's"
+    );
 }
 
 /// ICS18, Figure 10: parts with imbalances that cancel each other have a larger sum than the whole.

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_sys::clocks::clock_ns;
+use plimsoll_sys::posix_clocks::clock_ns;
 
 use crate::communicator::{Communicator, CommunicatorError};
 use crate::input::Exchange;
@@ -16,11 +16,11 @@ use crate::input::Exchange;
 const QUESTIONS: u32 = 10;
 /// Maximum time that a process spends on questions if messages are slow, mostly because cores are
 /// oversubscribed.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Messages to the parent process: ask for its clock, or end the questions.
 const ASK: u8 = 1;
-const ENOUGH: u8 = 0;
+const END: u8 = 0;
 
 /// Measures the clocks of all processes against process 0's clock. Collective.
 pub fn exchange(comm: &dyn Communicator) -> Result<Exchange, CommunicatorError> {
@@ -57,7 +57,7 @@ fn ask(
     // Round-trip time, our clock in the middle of the round trip, and the parent's clock.
     let mut best: Option<(i64, i64, i64)> = None;
     for question in 0..QUESTIONS {
-        if question > 0 && begun.elapsed() > PATIENCE {
+        if question > 0 && begun.elapsed() > TIMEOUT {
             break;
         }
         let sent = clock();
@@ -68,7 +68,7 @@ fn ask(
             best = Some((way, sent.saturating_add(way / 2), theirs));
         }
     }
-    comm.send(above, &[ENOUGH])?;
+    comm.send(above, &[END])?;
     let [ahead, error] = numbers(&comm.receive(above)?, above)?;
     let (way, ours, theirs) = best.unwrap_or_default();
     let ahead_ns = ahead.saturating_add(ours.saturating_sub(theirs));
@@ -105,7 +105,7 @@ fn numbers<const N: usize>(bytes: &[u8], peer: u32) -> Result<[i64; N], Communic
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::run;
+    use crate::thread_ranks::run;
 
     #[test]
     fn clocks_that_are_apart_are_found_to_be_through_the_whole_tree() {

@@ -18,21 +18,21 @@
 use serde::{Deserialize, Serialize};
 
 /// Minimum number of common synchronisations for a fit.
-pub const FEWEST: usize = 3;
+pub const MIN_SYNCS: usize = 3;
 /// Minimum number of gaps for a drift: any two gaps lie on some line.
-const FEWEST_FOR_DRIFT: usize = 10;
+const MIN_GAPS_FOR_DRIFT: usize = 10;
 /// Largest plausible drift: crystals are accurate to 100 ppm, and NTP corrects by at most 500 ppm.
-const MOST_DRIFT: f64 = 1e-3;
+const MAX_DRIFT: f64 = 1e-3;
 /// Maximum number of points from which candidate drifts are derived.
 const TRIED_POINTS: usize = 96;
 /// Minimum half width of a band, in nanoseconds: the accuracy of anchors and their rates.
 const EXACT_NS: f64 = 500.0;
-/// Minimum ratio of the band widths without and with drift, for at least [`MANY`] gaps. Noise alone
-/// also gives a narrower band along the best of many slopes: with 50 gaps hardly ever half as wide,
-/// with fewer gaps more and more often. The required ratio therefore grows as the number of gaps
-/// falls below [`MANY`].
+/// Minimum ratio of the band widths without and with drift, for at least [`MANY_GAPS`] gaps. Noise
+/// alone also gives a narrower band along the best of many slopes: with 50 gaps hardly ever half as
+/// wide, with fewer gaps more and more often. The required ratio therefore grows as the number of
+/// gaps falls below [`MANY_GAPS`].
 const NARROWER: f64 = 2.0;
-const MANY: usize = 50;
+const MANY_GAPS: usize = 50;
 /// Number of band widths that a drift must exceed within the run, and number of standard errors
 /// that its slope must exceed.
 const CROSSED_BANDS: f64 = 2.0;
@@ -56,9 +56,9 @@ pub struct Fit {
 
 /// Fits the gaps of a clock. Each gap is a pair: a time on the reference clock (nanoseconds since
 /// the begin of the run) and the clock's lead at that time (nanoseconds); gaps are sorted by time.
-/// `middle_ns` is the middle of the run. Returns `None` for fewer than [`FEWEST`] gaps.
+/// `middle_ns` is the middle of the run. Returns `None` for fewer than [`MIN_SYNCS`] gaps.
 pub fn fit(gaps: &[(i64, i64)], middle_ns: i64) -> Option<Fit> {
-    if gaps.len() < FEWEST {
+    if gaps.len() < MIN_SYNCS {
         return None;
     }
     let mut sorted: Vec<i64> = gaps.iter().map(|(_, gap)| *gap).collect();
@@ -143,7 +143,7 @@ fn level(points: &[(f64, f64)]) -> Line {
 
 /// Returns the line with a drift; `None` if the drift is within the noise.
 fn drifting(points: &[(f64, f64)]) -> Option<Line> {
-    if points.len() < FEWEST_FOR_DRIFT {
+    if points.len() < MIN_GAPS_FOR_DRIFT {
         return None;
     }
     let tried: Vec<_> =
@@ -163,13 +163,13 @@ fn drifting(points: &[(f64, f64)]) -> Option<Line> {
     let slopes = pairs.filter(|(one, other)| one.0 < other.0);
     let slopes = slopes.map(|(one, other)| (other.1 - one.1) / (other.0 - one.0));
     let (slope, _) = slopes
-        .filter(|slope| slope.abs() <= MOST_DRIFT)
+        .filter(|slope| slope.abs() <= MAX_DRIFT)
         .map(|slope| (slope, band_along(&tried, slope).half))
         .min_by(|(_, one), (_, other)| one.total_cmp(other))?;
     let Band { centre, half } = band_along(points, slope);
     let line = settled(points, Line { slope, height: centre }, half, least_squares);
     let (level, along) = (band_along(points, 0.0).half, band_along(points, line.slope).half);
-    let narrower = NARROWER * (MANY as f64 / points.len() as f64).powi(2).max(1.0);
+    let narrower = NARROWER * (MANY_GAPS as f64 / points.len() as f64).powi(2).max(1.0);
     let shows = level > narrower * along && shows(&near(points, line, half), line, along);
     shows.then_some(line)
 }
@@ -201,8 +201,8 @@ fn shows(points: &[(f64, f64)], line: Line, half: f64) -> bool {
     let span = times.clone().fold(f64::MIN, f64::max) - times.fold(f64::MAX, f64::min);
     let squares: f64 = points.iter().map(|point| line.misses(*point).powi(2)).sum();
     let error = (squares / (points.len() as f64 - 2.0).max(1.0) / breadth(points)).sqrt();
-    points.len() >= share(FEWEST_FOR_DRIFT)
-        && slope <= MOST_DRIFT
+    points.len() >= share(MIN_GAPS_FOR_DRIFT)
+        && slope <= MAX_DRIFT
         && slope * span > CROSSED_BANDS * 2.0 * half
         && slope > STANDARD_ERRORS * error
 }

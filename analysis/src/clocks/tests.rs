@@ -1,8 +1,8 @@
 use super::*;
 use crate::diagnose::{diagnose, diagnose_alone};
-use crate::subject::{MS, Subject, doing, job};
 use crate::summary::Summary;
-use crate::threads::run;
+use crate::synthetic_run::{MS, Subject, doing, job};
+use crate::thread_ranks::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
 /// Tolerance between the truth and the summary, in microseconds: a few roundings.
@@ -129,7 +129,7 @@ fn ranks_of_one_clock_are_together_without_synchronisations() {
 fn tell(subject: &mut Subject, gaps_ns: [i64; 2], error_ns: u64) {
     for clock in &mut subject.clocks {
         let ahead = |gap: i64| if clock.known.id == "other" { gap } else { 0 };
-        let begin_ns = crate::subject::BEGIN_NS as i64 + 1_000_000_000;
+        let begin_ns = crate::synthetic_run::BEGIN_NS as i64 + 1_000_000_000;
         clock.known.exchanges = [(begin_ns, gaps_ns[0]), (begin_ns + 100_000_000_000, gaps_ns[1])]
             .map(|(at_ns, gap)| Exchange { at_ns, ahead_ns: ahead(gap), error_ns })
             .to_vec();

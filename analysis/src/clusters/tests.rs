@@ -2,9 +2,9 @@ use plimsoll_trees::RATIO_MIN;
 
 use super::*;
 use crate::agreement::{Agreed, Matching};
-use crate::order::ordered;
+use crate::context_order::ordered;
 use crate::rank::Rank;
-use crate::subject::{Doing, MS, Subject, doing};
+use crate::synthetic_run::{Doing, MS, Subject, doing};
 use crate::totals::Totals;
 
 const BARRIER: &str = "main/MPI_Barrier";
@@ -33,7 +33,7 @@ fn each_rank(subject: &Subject) -> Vec<Totals> {
     let agreed = Agreed {
         matching: Matching::Phases,
         level: 0,
-        division_level: 0,
+        subgroup_level: 0,
         ranks: subject.ranks,
         rules: Default::default(),
         by_samples: false,
@@ -109,10 +109,10 @@ fn few_blocks_wait_for_their_partners() {
 #[test]
 fn the_rank_nearest_to_the_mean_represents_a_cluster() {
     let subject = planted(8, 0);
-    let summaries = crate::threads::run(3, |comm| {
+    let summaries = crate::thread_ranks::run(3, |comm| {
         let ours = (0..8).filter(|rank| rank % 3 == comm.rank());
         let ours = ours.map(|rank| subject.input(rank)).collect();
-        crate::diagnose::diagnose(comm, ours, &crate::subject::job()).unwrap()
+        crate::diagnose::diagnose(comm, ours, &crate::synthetic_run::job()).unwrap()
     });
     let clusters = summaries.into_iter().next().flatten().unwrap().clusters;
     let ranks: Vec<&str> = clusters.iter().map(|cluster| cluster.ranks.as_str()).collect();
@@ -126,8 +126,8 @@ fn the_rank_nearest_to_the_mean_represents_a_cluster() {
 fn ranks_without_courses_are_in_no_cluster() {
     let subject = planted(2, 0);
     let mut inputs = subject.inputs();
-    inputs[0].profile.course = None;
-    let summary = crate::diagnose::diagnose_alone(inputs, &crate::subject::job()).unwrap();
+    inputs[0].profile.temporal_tree = None;
+    let summary = crate::diagnose::diagnose_alone(inputs, &crate::synthetic_run::job()).unwrap();
     let ranks: Vec<&str> = summary.clusters.iter().map(|it| it.ranks.as_str()).collect();
     assert_eq!(ranks, ["1"]);
     assert_eq!(summary.clusters[0].distance, None);

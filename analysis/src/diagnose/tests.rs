@@ -18,8 +18,8 @@ mod uneven;
 mod when;
 
 use super::*;
-use crate::subject::{MS, Subject, doing, job};
 use crate::summary::{Cause, Label, Loss, LossKind};
+use crate::synthetic_run::{MS, Subject, doing, job};
 
 const BARRIER: &str = "main/MPI_Barrier";
 
@@ -53,7 +53,7 @@ fn only_loss(summary: &Summary) -> &Loss {
 }
 
 /// Ten steps of `ranks` ranks after a barrier; each step ends in a barrier.
-fn ten_steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
+fn ten_steps(ranks: u32, part: impl Fn(u32) -> Vec<crate::synthetic_run::Doing>) -> Subject {
     let mut subject = Subject::new(ranks);
     subject.step(BARRIER, |_| vec![]);
     for _ in 0..10 {

@@ -13,28 +13,28 @@
 use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
 
-use super::Meaning;
-use crate::frames::is_system;
+use super::ContextClass;
+use crate::frame_classes::is_system;
 use crate::label::Label;
 
 /// Maximum mean time between two calls in a loop that only polls, in nanoseconds.
-const MOST_BETWEEN_NS: u64 = 5_000;
+const MAX_POLL_GAP_NS: u64 = 5_000;
 /// Maximum mean sleep between two calls, in nanoseconds: a rank that sleeps longer does not sleep
 /// for the sake of polling.
-const MOST_ASLEEP_NS: u64 = 2_000_000;
+const MAX_SLEEP_NS: u64 = 2_000_000;
 /// Maximum time between calls that are not counted, as a multiple of the time in them.
-const MOST_BESIDE: u64 = 4;
+const MAX_UNCOUNTED_RATIO: u64 = 4;
 
 /// Marks the time between the polls of polling loops as waiting. `own` returns the exclusive time
 /// in nanoseconds and the calls of a context. `counted` is whether these are all calls, rather than
 /// only those seen by samples.
 pub fn mark(
     tree: &ContextTree,
-    meanings: &mut [Meaning],
+    context_classes: &mut [ContextClass],
     counted: bool,
     own: impl Fn(usize) -> (u64, u64),
 ) {
-    let inside = inside(tree, meanings, &own);
+    let inside = inside(tree, context_classes, &own);
     let is_thin = |id: usize| inside[id].loops == 0 && inside[id].between.is_waiting(counted);
     // The loop that each context is a part of, or a helper of.
     let mut loops: Vec<Option<NodeId>> = Vec::with_capacity(tree.nodes.len());
@@ -52,9 +52,9 @@ pub fn mark(
             (FrameKind::Function, None) if is_thin(id) => outer,
             _ => None,
         };
-        loops.push(of.filter(|_| meanings[id].is_work()));
+        loops.push(of.filter(|_| context_classes[id].is_work()));
         if let (Some(outer), None) = (outer, of)
-            && meanings[id].in_mpi
+            && context_classes[id].in_mpi
         {
             found[outer as usize].add_calls(&inside[id].between);
         }
@@ -65,7 +65,12 @@ pub fn mark(
     for (id, of) in loops.iter().enumerate() {
         if of.is_some_and(|of| found[of as usize].is_waiting(counted)) {
             let label = Label::Wait;
-            meanings[id] = Meaning { label, with_others: true, between: true, ..meanings[id] };
+            context_classes[id] = ContextClass {
+                label,
+                waits_on_peers: true,
+                is_poll_gap: true,
+                ..context_classes[id]
+            };
         }
     }
 }
@@ -79,19 +84,19 @@ struct Inside {
 
 fn inside(
     tree: &ContextTree,
-    meanings: &[Meaning],
+    context_classes: &[ContextClass],
     own: impl Fn(usize) -> (u64, u64),
 ) -> Vec<Inside> {
     let mut inside = vec![Inside::default(); tree.nodes.len()];
     for (id, node) in tree.nodes.iter().enumerate().rev() {
         let frame = &tree.frames[node.frame as usize];
         let (time_ns, calls) = own(id);
-        let outermost = node.parent.is_none_or(|parent| !meanings[parent as usize].in_mpi);
+        let outermost = node.parent.is_none_or(|parent| !context_classes[parent as usize].in_mpi);
         let it = &mut inside[id];
-        if meanings[id].in_mpi {
+        if context_classes[id].in_mpi {
             it.between.called_ns += time_ns;
             it.between.calls += if outermost { calls } else { 0 };
-            it.between.looks |= meanings[id].polling;
+            it.between.looks |= context_classes[id].polling;
         } else {
             it.loops += u32::from(frame.kind == FrameKind::Loop);
             it.between.add_own(frame.call.and_then(calls::class), time_ns);
@@ -135,19 +140,19 @@ impl Between {
     fn is_waiting(self, counted: bool) -> bool {
         let at_most = |time_ns: u64, each_ns: u64| time_ns <= self.calls.saturating_mul(each_ns);
         let is_little = match counted {
-            true => at_most(self.time_ns, MOST_BETWEEN_NS),
-            false => self.time_ns <= self.called_ns.saturating_mul(MOST_BESIDE),
+            true => at_most(self.time_ns, MAX_POLL_GAP_NS),
+            false => self.time_ns <= self.called_ns.saturating_mul(MAX_UNCOUNTED_RATIO),
         };
-        self.looks && is_little && at_most(self.asleep_ns, MOST_ASLEEP_NS)
+        self.looks && is_little && at_most(self.asleep_ns, MAX_SLEEP_NS)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::labelling::meanings;
+    use crate::labelling::context_classes;
     use crate::rules::Rules;
-    use crate::subject::{Contexts, MS};
+    use crate::synthetic_run::{Contexts, MS};
 
     /// Returns whether the exclusive time of a loop is work; `children` are its callees with time
     /// and number of calls.
@@ -164,21 +169,21 @@ mod tests {
                 (contexts.node(&format!("main/exchange/loop/{name}")) as usize, *time_ns, *calls)
             })
             .collect();
-        let mut meanings = meanings(&contexts.tree, &Rules::default());
+        let mut context_classes = context_classes(&contexts.tree, &Rules::default());
         let values = |id: usize| match own.iter().find(|(node, ..)| *node == id) {
             Some((_, time_ns, calls)) => (*time_ns, *calls),
             None if id == looking => (loop_ns, 0),
             None => (0, 0),
         };
-        mark(&contexts.tree, &mut meanings, counted, values);
+        mark(&contexts.tree, &mut context_classes, counted, values);
         let handles = contexts
             .tree
             .nodes
             .iter()
-            .zip(&meanings)
+            .zip(&context_classes)
             .filter(|(node, _)| contexts.tree.frames[node.frame as usize].function == "handle");
-        assert!(handles.into_iter().all(|(_, meaning)| meaning.is_work()));
-        meanings[looking].is_work()
+        assert!(handles.into_iter().all(|(_, context_class)| context_class.is_work()));
+        context_classes[looking].is_work()
     }
 
     #[test]

@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
+use crate::context_order::ordered;
 use crate::diagnose::{diagnose, diagnose_into};
-use crate::order::ordered;
 use crate::rank::Rank;
-use crate::subject::{MS, Subject, doing, job};
 use crate::summary::Metric;
 use crate::summary::Summary;
-use crate::threads::run;
+use crate::synthetic_run::{MS, Subject, doing, job};
+use crate::thread_ranks::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
 
@@ -185,7 +185,7 @@ fn a_table_holds_what_each_phase_took() {
     let (summary, table) = made(&subject, 2, usize::MAX, |rank| rank);
     let read = Read::new(&table.bytes);
     assert_eq!(read.numbers_of("phases"), [0, 1]);
-    assert_eq!(read.header["phase_quantities"], serde_json::json!(phases::QUANTITIES));
+    assert_eq!(read.header["phase_quantities"], serde_json::json!(phase_columns::QUANTITIES));
     let width = read.numbers_of("nodes").len();
     let of = |phase: usize, path: &[&str]| {
         let names = |node: u32| -> Vec<String> {
@@ -258,7 +258,7 @@ fn rows_that_cannot_be_read_cost_the_table_only() {
             let mut tree = CanonicalTree::default();
             let columns = (&mut tree, &[0][..]);
             if comm.rank() == 1 {
-                while comm.receive(0).unwrap() == MORE {
+                while comm.receive(0).unwrap() == NEXT_ROWS {
                     comm.send(0, piece).unwrap();
                 }
                 return false;
@@ -279,7 +279,7 @@ fn a_bounded_table_keeps_what_differs_most() {
     let agreed = crate::agreement::Agreed {
         matching: crate::agreement::Matching::Phases,
         level: 0,
-        division_level: 0,
+        subgroup_level: 0,
         ranks: 8,
         rules: crate::rules::Rules::default(),
         by_samples: false,
@@ -300,7 +300,7 @@ fn a_bounded_table_keeps_what_differs_most() {
         };
         sheet.contexts().iter().map(name).collect()
     };
-    let whole = Sheet::of(&totals, &imbalances, MOST_BYTES).unwrap();
+    let whole = Sheet::of(&totals, &imbalances, MAX_BYTES).unwrap();
     assert_eq!(whole.nodes.len(), 8, "{:?}", names(&whole));
     // Work differs by 21 ms, wait time by 36 ms: 7 x 3 and an odd function of 15.
     let some = Sheet::of(&totals, &imbalances, 3 * 8 * 12).unwrap();

@@ -8,11 +8,11 @@ use plimsoll_collector::profile::{NodeId, NodeValue, PhaseProfile};
 use super::Rank;
 use crate::canonical::below;
 use crate::label::Label;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 
 /// Time of one rank in a call outside of its work, such as the synchronisation that ends a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sync {
+pub struct CallTime {
     /// Wall time, in nanoseconds.
     pub time_ns: u64,
     /// Number of calls.
@@ -28,11 +28,17 @@ pub struct Sync {
     pub by_label: [u64; Label::ALL.len()],
 }
 
-impl Sync {
+impl CallTime {
     /// Adds a context at or below the call `top`.
-    fn add(&mut self, node: NodeId, top: NodeId, value: &NodeValue, meanings: &[Meaning]) {
+    fn add(
+        &mut self,
+        node: NodeId,
+        top: NodeId,
+        value: &NodeValue,
+        context_classes: &[ContextClass],
+    ) {
         self.time_ns += value.exclusive_ns;
-        self.by_label[meanings[node as usize].label as usize] += value.exclusive_ns;
+        self.by_label[context_classes[node as usize].label as usize] += value.exclusive_ns;
         if node == top {
             (self.calls, self.bytes, self.long_ns) = (value.calls, value.bytes, value.long_ns);
         }
@@ -47,7 +53,8 @@ impl Rank<'_> {
         let is_off = |node: NodeId| {
             let call = tree.frames[tree.nodes[node as usize].frame as usize].call;
             let class = call.and_then(calls::class);
-            self.meanings[node as usize].is_work() && class.is_some_and(CallClass::leaves_core)
+            self.context_classes[node as usize].is_work()
+                && class.is_some_and(CallClass::leaves_core)
         };
         let off = phase.values.iter().filter(|(node, _)| is_off(*node));
         off.map(|(_, value)| value.net_ns()).sum()
@@ -55,14 +62,14 @@ impl Rank<'_> {
 
     /// Returns the time that a phase spends outside of work, by the outermost such context; without
     /// the ending synchronisation, which [`Rank::sync`] returns.
-    pub fn waits(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
-        let mut waits: BTreeMap<NodeId, Sync> = BTreeMap::new();
+    pub fn waits(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, CallTime> {
+        let mut waits: BTreeMap<NodeId, CallTime> = BTreeMap::new();
         // The ending synchronisation may lie within a function that a user's rule puts outside of
         // work.
         let ending = below(&self.input.profile.tree, phase.ends_in);
         for (node, value) in phase.values.iter().filter(|(node, _)| !ending[*node as usize]) {
             let Some(top) = self.owners.wait[*node as usize] else { continue };
-            waits.entry(top).or_default().add(*node, top, value, &self.meanings);
+            waits.entry(top).or_default().add(*node, top, value, &self.context_classes);
         }
         waits
     }
@@ -77,16 +84,16 @@ impl Rank<'_> {
     /// waits for other processes even in lock calls, such as those of a semaphore shared by
     /// processes.
     fn takes_resource(&self, call: NodeId) -> bool {
-        self.is_multithreaded() || !self.meanings[call as usize].label.is_a(Label::WaitLock)
+        self.is_multithreaded() || !self.context_classes[call as usize].label.is_a(Label::WaitLock)
     }
 
     /// Returns the calls of a phase that are work on files or wait for locks.
-    pub fn resources(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, Sync> {
-        let mut resources: BTreeMap<NodeId, Sync> = BTreeMap::new();
+    pub fn resources(&self, phase: &PhaseProfile) -> BTreeMap<NodeId, CallTime> {
+        let mut resources: BTreeMap<NodeId, CallTime> = BTreeMap::new();
         for (node, value) in &phase.values {
             let top = self.owners.resource[*node as usize];
             let Some(top) = top.filter(|top| self.takes_resource(*top)) else { continue };
-            resources.entry(top).or_default().add(*node, top, value, &self.meanings);
+            resources.entry(top).or_default().add(*node, top, value, &self.context_classes);
         }
         resources.values_mut().for_each(|call| call.moved = call.bytes);
         resources
@@ -100,17 +107,17 @@ impl Rank<'_> {
         let main = self.phases.iter().flat_map(|phase| &phase.values);
         let locked = main.chain(&self.input.profile.other_threads).filter(|(node, _)| {
             self.owners.resource[*node as usize]
-                .is_some_and(|top| self.meanings[top as usize].label.is_a(Label::WaitLock))
+                .is_some_and(|top| self.context_classes[top as usize].label.is_a(Label::WaitLock))
         });
         locked.map(|(_, value)| value.exclusive_ns).sum()
     }
 
     /// Returns time and counts of the synchronisation that ends a phase.
-    pub fn sync(&self, phase: &PhaseProfile) -> Sync {
+    pub fn sync(&self, phase: &PhaseProfile) -> CallTime {
         let inside = below(&self.input.profile.tree, phase.ends_in);
-        let mut sync = Sync::default();
+        let mut sync = CallTime::default();
         for (node, value) in phase.values.iter().filter(|(node, _)| inside[*node as usize]) {
-            sync.add(*node, phase.ends_in.unwrap_or(*node), value, &self.meanings);
+            sync.add(*node, phase.ends_in.unwrap_or(*node), value, &self.context_classes);
         }
         sync.moved = sync.bytes;
         sync

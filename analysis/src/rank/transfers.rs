@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_calls::{self as calls, CallClass, Provider};
 use plimsoll_collector::profile::{ContextTree, NodeId, PhaseProfile};
 
-use super::Sync;
+use super::CallTime;
 use crate::bandwidth::Bandwidths;
 use crate::canonical::below;
 use crate::owners::function_around;
 
 /// Calls of a phase outside of work.
-type Waits = BTreeMap<NodeId, Sync>;
+type Waits = BTreeMap<NodeId, CallTime>;
 
 /// Minimum percentage of a function's time in the calls that exchange messages for the function to
 /// do little else: its data then travels from the first of these calls to the last.
@@ -115,7 +115,7 @@ pub fn settle(tree: &ContextTree, phases: &[PhaseProfile], waits: &mut [Waits]) 
 fn settle_across_phases(tree: &ContextTree, open: Vec<(usize, NodeId)>, waits: &mut [Waits]) {
     let mut exchanges = Exchanges::default();
     let is_idle =
-        |(node, wait): &(&NodeId, &Sync)| part(tree, **node).completes() && wait.moved == 0;
+        |(node, wait): &(&NodeId, &CallTime)| part(tree, **node).completes() && wait.moved == 0;
     let idle: BTreeSet<(usize, NodeId)> = (0..)
         .zip(&*waits)
         .flat_map(|(at, waits)| waits.iter().filter(is_idle).map(move |(node, _)| (at, *node)))
@@ -139,14 +139,14 @@ fn settle_across_phases(tree: &ContextTree, open: Vec<(usize, NodeId)>, waits: &
 
 /// Place of an exchange: the innermost function around its start and its completion, and the kind
 /// of completion.
-type Place = (Option<NodeId>, Part);
+type TransferSite = (Option<NodeId>, Part);
 
 /// Calls that exchange data together, by the innermost function around them.
 #[derive(Default)]
 struct Exchanges {
     /// Time and number of all completing calls below a function.
-    completions: BTreeMap<Place, Completions>,
-    granted: BTreeMap<Place, Granted>,
+    completions: BTreeMap<TransferSite, Completions>,
+    granted: BTreeMap<TransferSite, Granted>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -178,7 +178,7 @@ fn functions(tree: &ContextTree, node: NodeId) -> impl Iterator<Item = Option<No
 }
 
 impl Exchanges {
-    fn add_completion(&mut self, tree: &ContextTree, node: NodeId, wait: &Sync) {
+    fn add_completion(&mut self, tree: &ContextTree, node: NodeId, wait: &CallTime) {
         let part = part(tree, node);
         for function in functions(tree, node).filter(|_| part.completes()) {
             let completions = self.completions.entry((function, part)).or_default();
@@ -189,7 +189,7 @@ impl Exchanges {
 
     /// Assigns the bytes started by a call to their completion; returns false if no call completes
     /// them.
-    fn add_start(&mut self, tree: &ContextTree, node: NodeId, wait: &mut Sync) -> bool {
+    fn add_start(&mut self, tree: &ContextTree, node: NodeId, wait: &mut CallTime) -> bool {
         let part = part(tree, node);
         // An access with a request may also be completed with its window.
         let kinds = match part {

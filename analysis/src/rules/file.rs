@@ -16,7 +16,7 @@ use crate::printable::{Printable, cut};
 /// spools.
 pub const MAX_BYTES: u64 = 64 << 10;
 /// Maximum length of the shown part of a bad line, in characters.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 /// Maximum number of further bad lines listed by number.
 const NUMBERS: usize = 5;
 
@@ -130,7 +130,7 @@ impl fmt::Display for Fault {
 
 /// Returns the beginning of a text, safe to print on a terminal.
 fn excerpt(text: &str) -> Printable<'_> {
-    cut(text, SHOWN)
+    cut(text, MAX_SHOWN_CHARS)
 }
 
 #[cfg(test)]

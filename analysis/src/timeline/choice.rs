@@ -6,7 +6,7 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
 use crate::finding::Finding;
-use crate::labelling::Meaning;
+use crate::labelling::ContextClass;
 use crate::totals::Totals;
 
 /// Minimum time of a shown call path, without the shown paths below it, as a fraction of the time
@@ -22,7 +22,11 @@ const MAX_SHOWN: usize = u16::MAX as usize;
 ///
 /// Depths differ, so that losses are visible side by side (PPoPP20, Figure 10): below a symptom or
 /// a cause only further symptoms and causes are shown, and below an MPI call nothing.
-pub fn chosen(totals: &Totals, meanings: &[Meaning], findings: &[Finding]) -> Vec<NodeId> {
+pub fn chosen(
+    totals: &Totals,
+    context_classes: &[ContextClass],
+    findings: &[Finding],
+) -> Vec<NodeId> {
     let contexts = &totals.tree.contexts.nodes;
     let count = contexts.len();
     let mut of_losses: BTreeSet<NodeId> = BTreeSet::new();
@@ -39,7 +43,7 @@ pub fn chosen(totals: &Totals, meanings: &[Meaning], findings: &[Finding]) -> Ve
             None => is_other,
             Some(parent) => {
                 is_hidden[parent as usize]
-                    || meanings[parent as usize].in_mpi
+                    || context_classes[parent as usize].in_mpi
                     || of_losses.contains(&parent)
             }
         };

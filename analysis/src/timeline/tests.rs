@@ -4,9 +4,9 @@ use super::*;
 use crate::diagnose::{diagnose, diagnose_into};
 use crate::error::Error;
 use crate::per_rank::Table;
-use crate::subject::{MS, Subject, doing, job};
 use crate::summary::Summary;
-use crate::threads::run;
+use crate::synthetic_run::{MS, Subject, doing, job};
+use crate::thread_ranks::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{NodeId, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
-use super::{SyncTotals, uneven_ns};
+use super::{CallTotals, uneven_ns};
 use crate::agreement::Agreed;
 use crate::bandwidth::Bandwidths;
-use crate::divisions::Divisions;
 use crate::instances::Instances;
 use crate::metrics::Accumulator;
-use crate::rank::{Rank, Sync, transfers};
+use crate::rank::{CallTime, Rank, transfers};
+use crate::subgroup_intervals::SubgroupIntervals;
 
 /// Work of one context in one phase, net of waiting for a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,13 +46,13 @@ pub struct PhaseTotals {
     /// Time of waiting for a core during work, in nanoseconds.
     pub run_delay: Accumulator,
     /// Totals of the ending synchronisation.
-    pub sync: SyncTotals,
+    pub sync: CallTotals,
     /// Time outside of work, without the ending synchronisation, in nanoseconds.
     pub waited: Accumulator,
     /// Other calls outside of work, by context.
-    pub waits: BTreeMap<NodeId, SyncTotals>,
+    pub waits: BTreeMap<NodeId, CallTotals>,
     /// Calls that are work on files or wait for locks, by context.
-    pub resources: BTreeMap<NodeId, SyncTotals>,
+    pub resources: BTreeMap<NodeId, CallTotals>,
     /// Contexts that are responsible for work.
     pub nodes: BTreeMap<NodeId, PhaseNode>,
 }
@@ -65,7 +65,7 @@ pub struct PhaseSums {
     /// Instances that all ranks kept, by index.
     pub instances: Instances,
     /// Losses of subgroups between their synchronisations.
-    pub divisions: Divisions,
+    pub subgroup_intervals: SubgroupIntervals,
 }
 
 impl PhaseSums {
@@ -92,7 +92,7 @@ impl PhaseSums {
             self.add(phase.first_index, phase_of_rank(rank, phase, (sync, waits), places));
         }
         self.instances.add_rank(rank, places, &chosen);
-        self.divisions.add_rank(rank, agreed.division_level, places, &chosen);
+        self.subgroup_intervals.add_rank(rank, agreed.subgroup_level, places, &chosen);
         bandwidths
     }
 
@@ -103,7 +103,7 @@ impl PhaseSums {
             self.add(index, phase);
         }
         self.instances.combine(other.instances, places);
-        self.divisions.combine(other.divisions, places);
+        self.subgroup_intervals.combine(other.subgroup_intervals, places);
     }
 
     fn add(&mut self, index: u64, phase: PhaseTotals) {
@@ -119,13 +119,13 @@ impl PhaseSums {
 fn phase_of_rank(
     rank: &Rank<'_>,
     phase: &PhaseProfile,
-    (sync, waits): (Sync, BTreeMap<NodeId, Sync>),
+    (sync, waits): (CallTime, BTreeMap<NodeId, CallTime>),
     places: &[Option<NodeId>],
 ) -> PhaseTotals {
     let place = |node: NodeId| places[node as usize];
-    let of_calls = |calls: BTreeMap<NodeId, Sync>| {
+    let of_calls = |calls: BTreeMap<NodeId, CallTime>| {
         let of_call =
-            |(node, call): (&NodeId, &Sync)| Some((place(*node)?, SyncTotals::of_rank(call)));
+            |(node, call): (&NodeId, &CallTime)| Some((place(*node)?, CallTotals::of_rank(call)));
         calls.iter().filter_map(of_call).collect()
     };
     let mut nodes: BTreeMap<NodeId, PhaseNode> = BTreeMap::new();
@@ -154,7 +154,7 @@ fn phase_of_rank(
         work: Accumulator::from_iter([work_ns]),
         off_core: Accumulator::from_iter([rank.off_core_ns(phase)]),
         run_delay: Accumulator::from_iter([delays.values().sum()]),
-        sync: SyncTotals::of_rank(&sync),
+        sync: CallTotals::of_rank(&sync),
         waited: Accumulator::from_iter([waits.values().map(|wait| wait.time_ns).sum()]),
         waits: of_calls(waits),
         resources: of_calls(rank.resources(phase)),
@@ -165,7 +165,7 @@ fn phase_of_rank(
 impl PhaseTotals {
     /// Returns the totals of a call: the ending synchronisation, another call outside of work, or a
     /// call on a file or lock.
-    pub fn wait(&self, call: NodeId) -> Option<&SyncTotals> {
+    pub fn wait(&self, call: NodeId) -> Option<&CallTotals> {
         if Some(call) == self.ends_in {
             return Some(&self.sync);
         }
@@ -173,7 +173,7 @@ impl PhaseTotals {
     }
 
     /// Returns the call before the ending synchronisation with the most uneven wait time.
-    pub fn waits_most(&self, ranks: u32) -> Option<(NodeId, &SyncTotals)> {
+    pub fn waits_most(&self, ranks: u32) -> Option<(NodeId, &CallTotals)> {
         let waits = self.waits.iter().map(|(node, wait)| (*node, wait));
         waits.max_by(|a, b| {
             uneven_ns(a.1, ranks).total_cmp(&uneven_ns(b.1, ranks)).then(b.0.cmp(&a.0))

@@ -10,29 +10,30 @@
 
 #![deny(unsafe_code)]
 
+mod context_tree;
 mod counted;
 pub mod derived_metric;
 pub mod error;
 pub mod glob;
 pub mod label;
 mod loss;
-pub mod output;
 pub mod per_rank_file;
 pub mod phrase;
 pub mod printable;
 mod rank_matrix;
 pub mod ranks;
+pub mod report_names;
 mod run;
+mod run_structure;
 pub mod settings;
-mod structure;
 pub mod timeline_file;
-mod tree;
 mod wire;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use context_tree::{Frame, FrameKind, Metric, Tree, TreeNode};
 pub use counted::{
     ContextCounters, CountStatistics, CountedEvent, Counters, EventStatistics, MetricValues,
     RunMetric,
@@ -43,11 +44,10 @@ pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection,
     Run, Window,
 };
-pub use structure::{
+pub use run_structure::{
     Bicluster, ClockMethod, Clocks, Distinction, IterationCluster, IterationSlice, Iterations,
     Loop, Phase, PhaseKind, RankCluster, RankGroup, SideFile, ThreadCluster,
 };
-pub use tree::{Frame, FrameKind, Metric, Tree, TreeNode};
 pub use wire::{check_indices, read_keys};
 
 pub use crate::label::Label;

@@ -6,7 +6,7 @@
 mod event_names;
 pub mod quantity;
 mod rank_filter;
-mod table;
+mod settings_table;
 mod warning;
 
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::glob::Glob;
 pub use event_names::{EventChoice, MAX_EVENTS};
 pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 pub use rank_filter::RankFilter;
-use table::Reading;
-pub use table::{
+use settings_table::Reading;
+pub use settings_table::{
     LABELS, LIBRARY, MAX_PERIOD_NS, METRICS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS,
     ROOT_PID, State, TABLE, Variable,
 };
@@ -79,7 +79,7 @@ pub struct Settings {
     pub period_ns: u64,
     /// What drives the samples; wall time wherever regions are off.
     pub clock: ClockChoice,
-    /// Directory or name of the reports ([`crate::output`]).
+    /// Directory or name of the reports ([`crate::report_names`]).
     pub output: OsString,
     /// Which reports are written.
     pub formats: Formats,

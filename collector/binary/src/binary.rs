@@ -11,8 +11,8 @@ use object::{Endianness, ReadRef, SymbolIndex};
 
 use super::code::{Code, Extent, LandingPad};
 use super::explore::explore;
-use super::frames::Frames;
 use super::headers::{Headers, Load};
+use super::unwind_tables::Frames;
 
 use crate::symbols::{Found, Names, Source, Table, never_returns};
 
@@ -45,7 +45,7 @@ pub(super) struct Binary {
 pub(super) type DeadSlots = Arc<OnceLock<HashSet<u64>>>;
 
 /// Build-id of a module's file, and whether it has full symbols.
-pub(super) struct Facts {
+pub(super) struct FileTraits {
     /// Build-id; empty if the file has none.
     pub(super) build_id: Vec<u8>,
     /// Whether the file has symbols beyond those for dynamic linking (`.symtab`).
@@ -53,15 +53,17 @@ pub(super) struct Facts {
 }
 
 /// Reads a file's facts; `None` if the file is not a 64-bit ELF file of this machine.
-pub(super) fn facts(source: &Arc<Source>) -> Option<Facts> {
+pub(super) fn facts(source: &Arc<Source>) -> Option<FileTraits> {
     let cache = source.cache();
     facts_of(&Headers::parse(&cache)?)
 }
 
 /// Returns the facts of a file from its parsed headers; `None` as for [`facts`].
-pub(super) fn facts_of<'d, R: ReadRef<'d>>(headers: &Headers<'d, R>) -> Option<Facts> {
-    let facts =
-        || Facts { build_id: headers.build_id().to_vec(), has_symbols: headers.has(".symtab") };
+pub(super) fn facts_of<'d, R: ReadRef<'d>>(headers: &Headers<'d, R>) -> Option<FileTraits> {
+    let facts = || FileTraits {
+        build_id: headers.build_id().to_vec(),
+        has_symbols: headers.has(".symtab"),
+    };
     headers.is_of_this_machine().then(facts)
 }
 

@@ -77,7 +77,7 @@ struct KeptFunction {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct CachedStructure {
     /// Identity of the debug information in use ([`super::debug_file::DebugFile::identity`]).
     debug: String,
     strings: Vec<String>,
@@ -113,7 +113,7 @@ pub(super) fn read(path: &Path, debug: &str, strings: &mut Strings) -> Known {
     kept.and_then(|kept| kept.restore(strings)).unwrap_or_default()
 }
 
-fn read_kept(path: &Path) -> Option<Kept> {
+fn read_kept(path: &Path) -> Option<CachedStructure> {
     let file = own_files::open_own(path).ok()?;
     let metadata = file.get().ok()?.metadata().ok()?;
     if metadata.len() > MAX_BYTES as u64 {
@@ -219,7 +219,7 @@ pub(super) fn tidy(folder: &Path) {
 /// Collects the results to write, each function and address once.
 #[derive(Default)]
 struct Writer {
-    kept: Kept,
+    kept: CachedStructure,
     numbers: HashMap<Arc<str>, u32>,
     seen_functions: std::collections::HashSet<u64>,
     seen_addresses: std::collections::HashSet<u64>,
@@ -282,7 +282,7 @@ impl Writer {
     }
 }
 
-impl Kept {
+impl CachedStructure {
     /// Restores the results; `None` if any index is out of range: a valid checksum does not prove a
     /// valid writer.
     fn restore(self, strings: &mut Strings) -> Option<Known> {

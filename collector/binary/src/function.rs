@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::code::Code;
+use super::code_order::{Node, Reach, node_of};
 use super::explore::{Failure, explore};
 use super::graph::Graph;
-use super::loops::Nest;
-use super::order::{Node, Reach, node_of};
+use super::natural_loops::Nest;
 
 /// Index of a loop in its function; depends on the function's code alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

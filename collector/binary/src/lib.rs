@@ -1,11 +1,11 @@
 //! Functions, loops, inlined calls and source lines of ELF modules.
 //!
 //! [`Structures`] is the entry point: [`Structures::module`] registers a module by path and
-//! build-id, and [`Structures::place`] returns the [`Place`] of an [`Address`]: its [`Function`],
-//! the [steps](Step) inwards through loops and inlined calls, and the source line. Structure is
-//! recovered from machine code and debug information, one function at a time, on the first lookup
-//! of one of its addresses. A [`Function`] answers which loop two addresses have in common, and
-//! which address can follow which without a back edge (ICS18, Algorithm 1).
+//! build-id, and [`Structures::place`] returns the [`SourcePosition`] of an [`Address`]: its
+//! [`Function`], the [steps](Step) inwards through loops and inlined calls, and the source line.
+//! Structure is recovered from machine code and debug information, one function at a time, on the
+//! first lookup of one of its addresses. A [`Function`] answers which loop two addresses have in
+//! common, and which address can follow which without a back edge (ICS18, Algorithm 1).
 //!
 //! ```text
 //! binary (headers, frames) -> explore (parts, switches, values) -> graph -> loops -> function
@@ -33,27 +33,27 @@ mod binary;
 mod bytes;
 mod cache;
 mod code;
+mod code_order;
 mod debug_file;
 mod explore;
-mod frames;
 mod function;
 mod graph;
 mod headers;
 mod limit;
 mod lines;
-mod loops;
 mod module;
 mod names;
-mod order;
+mod natural_loops;
+mod nesting;
 mod parts;
-mod place;
 mod recovered;
+mod register_values;
 mod switches;
 mod symbols;
 #[cfg(test)]
 mod tests;
 mod units;
-mod values;
+mod unwind_tables;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -67,13 +67,13 @@ pub use explore::MAX_INSTRUCTIONS;
 pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
 pub use graph::{Block, Graph};
 pub use limit::Limit;
+pub use nesting::Step;
 pub use parts::MAX_CODE_BYTES;
-pub use place::Step;
 pub use recovered::Recovered;
 
 use plimsoll_sys::memory_kind::{MemoryKind, count_as, request_trim};
 
-use plimsoll_sys::clocks::thread_cpu_ns;
+use plimsoll_sys::posix_clocks::thread_cpu_ns;
 
 use lines::Strings;
 use module::Module;
@@ -109,7 +109,7 @@ impl Address {
 
 /// Position of an address in the source.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SourcePosition {
     /// Function that contains the address.
     pub function: Result<Arc<Function>, Absent>,
     /// Loops and inlined calls from the function inwards to the address, in their order of nesting.
@@ -118,7 +118,7 @@ pub struct Place {
     pub location: Option<Location>,
 }
 
-impl Place {
+impl SourcePosition {
     /// Returns the innermost loop that holds the address.
     pub fn innermost_loop(&self) -> Option<LoopId> {
         self.steps.iter().rev().find_map(|step| match step {
@@ -233,9 +233,10 @@ impl Structures {
     /// Returns the position of an address in the source. Past the deadline all of it is absent,
     /// unless the function and its unit have been read before: a function is reported for all of
     /// its addresses or for none.
-    pub fn place(&mut self, module: ModuleId, address: Address) -> Place {
+    pub fn place(&mut self, module: ModuleId, address: Address) -> SourcePosition {
         let at = address.instruction();
-        let late = || Place { function: Err(Absent::Late), steps: Vec::new(), location: None };
+        let late =
+            || SourcePosition { function: Err(Absent::Late), steps: Vec::new(), location: None };
         let limit = self.limit.clone();
         self.ask(module, |module, options, strings| {
             if module.is_at_hand(at) {
@@ -252,7 +253,12 @@ impl Structures {
 
 impl Module {
     /// Returns the position of an address in the source; `None` if the deadline passed first.
-    fn place(&mut self, at: u64, options: &Options, strings: &mut Strings) -> Option<Place> {
+    fn place(
+        &mut self,
+        at: u64,
+        options: &Options,
+        strings: &mut Strings,
+    ) -> Option<SourcePosition> {
         let function = self.function(at, options, strings);
         if let Ok(function) = &function {
             self.locate(function, options, strings)?;
@@ -262,10 +268,10 @@ impl Module {
             return None;
         }
         let steps = match &function {
-            Ok(function) => place::steps(function, at, &lines),
+            Ok(function) => nesting::steps(function, at, &lines),
             Err(_) => lines.inlined.iter().cloned().map(Step::Inlined).collect(),
         };
-        Some(Place { function, steps, location: lines.location.clone() })
+        Some(SourcePosition { function, steps, location: lines.location.clone() })
     }
 }
 

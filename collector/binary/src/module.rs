@@ -16,7 +16,7 @@ use super::headers::Headers;
 use super::limit::Limit;
 use super::lines::{Debug, Strings};
 use super::names::Symbols;
-use super::{Options, Symbol, place};
+use super::{Options, Symbol, nesting};
 use crate::symbols::{PART, Source, Table, demangle};
 
 /// Maximum number of addresses with stored lines; beyond it all are dropped and looked up again.
@@ -38,7 +38,7 @@ pub(super) struct Module {
     /// First addresses of the functions with entries in `lines` for all their instructions.
     filled: HashSet<u64>,
     symbols: Symbols,
-    kept: Kept,
+    kept: CacheState,
     /// Whether there is debug information; `None` until known. Where there is none, no file is
     /// opened to look for it.
     has_debug: Option<bool>,
@@ -47,7 +47,7 @@ pub(super) struct Module {
 
 /// State of the on-disk cache relative to what is known in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kept {
+enum CacheState {
     /// The cache has not been read yet.
     Unread,
     /// Nothing is cached: there is no folder, no build-id, or part of the debug information is
@@ -78,7 +78,7 @@ impl Module {
             lines: HashMap::new(),
             filled: HashSet::new(),
             symbols: Symbols::default(),
-            kept: Kept::Unread,
+            kept: CacheState::Unread,
             has_debug: None,
             limit,
         }
@@ -187,7 +187,7 @@ impl Module {
         }
         let debug = self.debug(function.entry, options, strings);
         let lines = |address| debug.map_or_else(Lines::default, |it| it.lines(address, strings));
-        let sources = place::locate_loops(function, lines);
+        let sources = nesting::locate_loops(function, lines);
         self.in_time()?;
         function.locate(|| sources);
         self.note_news();
@@ -250,10 +250,10 @@ impl Module {
 
     /// Reads the results of other jobs from the on-disk cache, once.
     fn read_kept(&mut self, options: &Options, strings: &mut Strings) {
-        if self.kept != Kept::Unread {
+        if self.kept != CacheState::Unread {
             return;
         }
-        self.kept = Kept::Not;
+        self.kept = CacheState::Not;
         let Some(folder) = options.cache.as_ref().filter(|_| !self.build_id.is_empty()) else {
             return;
         };
@@ -266,27 +266,27 @@ impl Module {
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
         known.functions.into_iter().for_each(|function| self.add(function));
         (self.lines, self.symbols) = (known.lines, known.symbols);
-        self.kept = Kept::Same { debug };
+        self.kept = CacheState::Same { debug };
     }
 
     /// Notes that the on-disk cache is behind what is known in memory.
     fn note_news(&mut self) {
         let opened = self.open.as_ref().and_then(|open| open.debug.as_ref()?.as_ref());
         if opened.is_some_and(Debug::is_partial) {
-            self.kept = Kept::Not;
-        } else if let Kept::Same { debug } = &mut self.kept {
-            self.kept = Kept::Older { debug: std::mem::take(debug) };
+            self.kept = CacheState::Not;
+        } else if let CacheState::Same { debug } = &mut self.kept {
+            self.kept = CacheState::Older { debug: std::mem::take(debug) };
         }
     }
 
     /// Returns whether there are results that the on-disk cache lacks.
     pub(super) fn has_news(&self) -> bool {
-        matches!(self.kept, Kept::Older { .. })
+        matches!(self.kept, CacheState::Older { .. })
     }
 
     /// Writes new results to the on-disk cache; returns whether anything was written.
     pub(super) fn save(&mut self, options: &Options) -> bool {
-        let (Kept::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
+        let (CacheState::Older { debug }, Some(folder)) = (&self.kept, &options.cache) else {
             return false;
         };
         let known = Known {
@@ -298,7 +298,8 @@ impl Module {
         let written = cache::write(&path, debug, &known).is_ok();
         (self.lines, self.symbols) = (known.lines, known.symbols);
         // A folder that cannot be written to is not tried again.
-        self.kept = if written { Kept::Same { debug: debug.clone() } } else { Kept::Not };
+        self.kept =
+            if written { CacheState::Same { debug: debug.clone() } } else { CacheState::Not };
         written
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::function::{Body, Function, loops};
 use super::graph::Graph;
-use super::loops::Nest;
+use super::natural_loops::Nest;
 
 /// Blocks and loops of a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]

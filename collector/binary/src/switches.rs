@@ -13,7 +13,7 @@ use iced_x86::{
 
 use super::explore::Explorer;
 use super::graph::{Block, Graph};
-use super::values::{Bound, CLOBBERED, Element, State, Value, slot};
+use super::register_values::{Bound, CLOBBERED, Element, State, Value, slot};
 
 /// Maximum number of entries of a table.
 const MAX_ENTRIES: u64 = 1 << 14;

@@ -1,10 +1,10 @@
 //! Where the frames of a spool are: written now and then, so that the writer need not remember all,
 //! and found from the end of the file.
 
-use super::error::PayloadError;
 use super::frame::{HEADER_BYTES, Kind, Stream};
 use super::numbers::{Cursor, put};
 use super::payload::Payload;
+use super::spool_error::PayloadError;
 
 /// Bytes at the end of a spool that was ended in order.
 pub(super) const TRAILER_BYTES: usize = 16;

@@ -39,7 +39,7 @@
 //!
 //! Payloads:
 //! - meta: JSON of one value, chosen by the writer;
-//! - addresses: interned addresses of one process, in `addresses.rs`;
+//! - addresses: interned addresses of one process, in `address_columns.rs`;
 //! - records: records of one thread, in [`columns`];
 //! - index: where the frames since the last index are, in `index.rs`;
 //! - ring: records of one thread as they stood in its ring, whole ones that go on from those before. An
@@ -52,29 +52,29 @@
 
 #![forbid(unsafe_code)]
 
-mod addresses;
+mod address_columns;
+mod checkpoint;
 pub mod columns;
-mod error;
 mod frame;
 mod index;
 mod numbers;
 mod payload;
 mod reader;
 mod scan;
-mod standing;
+mod spool_error;
 mod stored;
 #[cfg(test)]
 mod tests;
 mod thinning;
-mod thread;
+mod thread_stream;
 mod writer;
 
-pub use addresses::{Address, Addresses};
-pub use error::{PayloadError, SpoolError};
+pub use address_columns::{Address, Addresses};
 pub use frame::{HEADER_BYTES, Kind, MAX_RAW_BYTES, Stream};
 pub use index::FrameInfo;
 pub use payload::Payload;
 pub use reader::{Cause, Damage, Frame, SpoolReader, Step, Walk};
+pub use spool_error::{PayloadError, SpoolError};
 pub use writer::{Restart, SpoolCounts, SpoolWriter};
 
 /// Version of the format. It has only grown since the first, so that older files are read as well.

@@ -1,7 +1,7 @@
 //! Integers as bytes: LEB128, signed differences folded to small ones, and a cursor that reads them
 //! back from bytes of any origin.
 
-use super::error::PayloadError;
+use super::spool_error::PayloadError;
 
 /// Appends an integer, seven bits a byte, low ones first.
 pub(super) fn put(bytes: &mut Vec<u8>, mut value: u64) {

@@ -9,11 +9,11 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use super::addresses::Addresses;
+use super::address_columns::Addresses;
 use super::columns::Records;
-use super::error::SpoolError;
 use super::frame::{HEADER_BYTES, Header, Kind, Stream, Unpacker};
 use super::index::{self, FrameInfo, TRAILER_BYTES, read_trailer};
+use super::spool_error::SpoolError;
 use super::{PREAMBLE_BYTES, scan, version};
 use plimsoll_sys::own_files::open_regular;
 

@@ -31,7 +31,7 @@ struct Pending {
     /// Number of omitted samples; at least 1.
     samples: u64,
     /// Number of outermost frames that all omitted samples have left unchanged.
-    kept: u32,
+    common: u32,
 }
 
 /// Thinning state of one thread's stream.
@@ -158,7 +158,7 @@ impl Thinning {
                 entered: sample.entered,
                 truncated: sample.truncated,
                 samples: 1,
-                kept: left,
+                common: left,
             });
         }
         self.skipped += 1;
@@ -172,7 +172,7 @@ impl Thinning {
         let Some(stamps) = pending.stamps.checked_add(sample.stamps) else { return false };
         let Some(dropped) = pending.compose(sample.stack, &mut self.stack) else { return false };
         pending.stamps = stamps;
-        pending.kept = pending.kept.saturating_sub(dropped - pending.dropped);
+        pending.common = pending.common.saturating_sub(dropped - pending.dropped);
         pending.dropped = dropped;
         pending.added.clone_from(&self.stack);
         pending.entered = sample.entered;
@@ -221,11 +221,11 @@ impl Thinning {
             (
                 Some(sum),
                 Some(pending),
-                Record::Exit { slot, kept, duration, bytes, sync, off_cpu, .. },
+                Record::Exit { slot, common, duration, bytes, sync, off_cpu, .. },
             ) => {
                 let stamp = Stamp::Delta(sum);
-                let kept = kept.min(pending.kept);
-                let record = Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu };
+                let common = common.min(pending.common);
+                let record = Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu };
                 keep(&record, pending.samples);
             }
             (_, pending, _) => {

@@ -9,13 +9,13 @@ use std::io::{self, ErrorKind, Write};
 use plimsoll_wire::record::Record;
 use serde::Serialize;
 
-use super::addresses::{self, Address};
-use super::error::SpoolError;
+use super::address_columns::{self, Address};
 use super::frame::{Kind, MAX_RAW_BYTES, Packed, Packer, Stream};
 use super::index::Index;
 use super::payload::Payload;
 use super::reader::Frame;
-use super::thread::Thread;
+use super::spool_error::SpoolError;
+use super::thread_stream::Thread;
 use super::{PREAMBLE_BYTES, preamble};
 use rustc_hash::FxHashMap;
 
@@ -71,7 +71,7 @@ pub struct SpoolWriter<W: Write> {
     threads: FxHashMap<u32, Thread>,
     index: Index,
     /// Whether each frame of a thread restores the reader's state from the frames before.
-    standing: bool,
+    checkpoint: bool,
     /// Whether frames stay uncompressed, apart from frames shared with another spool.
     stored: bool,
     /// Thinning level: one sample in 2^`level` is kept.
@@ -94,7 +94,7 @@ impl<W: Write> SpoolWriter<W> {
             sequences: BTreeMap::new(),
             threads: FxHashMap::default(),
             index: Index::new(PREAMBLE_BYTES as u64),
-            standing: false,
+            checkpoint: false,
             stored: false,
             level: 0,
             counts: SpoolCounts::default(),
@@ -113,7 +113,7 @@ impl<W: Write> SpoolWriter<W> {
     /// so that a lost frame does not make later ones unreadable. Costs a few hundred bytes per
     /// frame: meant for frames of some seconds.
     pub fn stand_alone(mut self) -> Self {
-        self.standing = true;
+        self.checkpoint = true;
         self
     }
 
@@ -144,8 +144,8 @@ impl<W: Write> SpoolWriter<W> {
     /// others are consecutive.
     pub fn addresses(&mut self, stream: u32, first: u32, addresses: &[Address]) {
         let mut id = first;
-        for addresses in addresses.chunks(addresses::MAX_PER_FRAME) {
-            addresses::write(id, addresses, &mut self.payload);
+        for addresses in addresses.chunks(address_columns::MAX_PER_FRAME) {
+            address_columns::write(id, addresses, &mut self.payload);
             let stream = Stream { kind: Kind::Addresses, number: stream };
             self.put(stream, addresses.len() as u64, 0);
             id = id.wrapping_add(addresses.len() as u32);
@@ -157,7 +157,7 @@ impl<W: Write> SpoolWriter<W> {
     pub fn begin(&mut self, stream: u32, period: u64) {
         self.end(stream);
         if self.error.is_none() {
-            self.threads.insert(stream, Thread::new(Some(period), self.standing));
+            self.threads.insert(stream, Thread::new(Some(period), self.checkpoint));
         }
     }
 
@@ -167,8 +167,8 @@ impl<W: Write> SpoolWriter<W> {
             self.counts.lost += 1;
             return;
         }
-        let standing = self.standing;
-        let thread = self.threads.entry(stream).or_insert_with(|| Thread::new(None, standing));
+        let checkpoint = self.checkpoint;
+        let thread = self.threads.entry(stream).or_insert_with(|| Thread::new(None, checkpoint));
         self.counts.lost += thread.pass(record, self.level);
         thread.calls += 1;
         if thread.calls == LOOK_EVERY {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CALM, FULL_PERCENT, IDLE, Look, State};
+use super::{FULL_PERCENT, IDLE, MAX_BUSY_INTERVAL, PollResult, State};
+use crate::collected_process::Process;
 use crate::death::end_at_first;
-use crate::process::Process;
 use crate::spooling::Spooling;
 use plimsoll_binary::Limit;
 
@@ -18,55 +18,62 @@ impl State {
 
     /// Polls the rings, and drains them, looks up names and writes to disk as needed. `is_asked`:
     /// drain in any case.
-    pub(super) fn turn(&mut self, is_asked: bool, now: Instant) -> Look {
-        if self.looks.is_due(now) {
+    pub(super) fn poll_once(&mut self, is_asked: bool, now: Instant) -> PollResult {
+        if self.liveness_checks.is_due(now) {
             end_at_first(&mut self.processes);
         }
         let (mut fullest, mut pending, mut has_changed) = (0, 0u64, false);
         for process in self.processes.values_mut() {
             process.listen();
-            let glance = process.glance();
-            fullest = fullest.max(glance.fullest);
-            pending = pending.saturating_add(glance.pending);
-            has_changed |= glance.has_changed;
+            let occupancy = process.poll();
+            fullest = fullest.max(occupancy.fullest);
+            pending = pending.saturating_add(occupancy.pending);
+            has_changed |= occupancy.has_changed;
         }
-        let is_due = self.reading.is_due(now, pending);
+        let is_due = self.drain_schedule.is_due(now, pending);
         let reads = is_due || is_asked || has_changed || fullest > FULL_PERCENT;
         if reads {
-            self.reading.begin(now);
+            self.drain_schedule.begin(now);
             self.drain();
         }
         self.look_up();
         self.keep(reads);
         let is_nameless = self.processes.values().any(Process::has_nameless);
         let goes_on = has_changed || is_nameless;
-        Look { fullest, calm: if goes_on { CALM } else { self.reading.pause(now, CALM) } }
+        PollResult {
+            fullest,
+            max_interval: if goes_on {
+                MAX_BUSY_INTERVAL
+            } else {
+                self.drain_schedule.pause(now, MAX_BUSY_INTERVAL)
+            },
+        }
     }
 
     /// Drains the rings; returns the fill level of the fullest ring in percent.
     pub(super) fn drain(&mut self) -> u64 {
-        let Self { processes, scratch, pace, .. } = self;
+        let Self { processes, scratch, lookup_budget, .. } = self;
         let before = scratch.structures.cpu_ns();
         let fullest = processes.values_mut().map(|process| process.drain(scratch)).max();
         // Temporal context trees need functions during the drain; this lookup time is charged to
         // the budget for names.
-        pace.spend(Duration::from_nanos(scratch.structures.cpu_ns() - before));
+        lookup_budget.spend(Duration::from_nanos(scratch.structures.cpu_ns() - before));
         fullest.unwrap_or(0)
     }
 
     /// Looks up names, as far as the time budget allows.
     pub(super) fn look_up(&mut self) {
-        let Self { processes, scratch, pace, keeping, looked_up, .. } = self;
+        let Self { processes, scratch, lookup_budget, keeping, looked_up, .. } = self;
         let mut nameless =
             processes.values_mut().filter(|process| process.has_nameless()).peekable();
         if nameless.peek().is_some() {
             for process in nameless {
                 let begin = Instant::now();
-                let allowed = pace.allows(begin, scratch.structures.is_open());
+                let allowed = lookup_budget.allows(begin, scratch.structures.is_open());
                 if allowed > Duration::ZERO {
                     let before = scratch.structures.cpu_ns();
                     process.name_some(allowed, &mut scratch.structures);
-                    pace.spend(Duration::from_nanos(scratch.structures.cpu_ns() - before));
+                    lookup_budget.spend(Duration::from_nanos(scratch.structures.cpu_ns() - before));
                     *looked_up = Some(Instant::now());
                 }
             }
@@ -99,7 +106,7 @@ impl State {
         }
         let Some(spool) = &mut scratch.spool else { return };
         for process in processes.values_mut() {
-            process.tell(None, &process.facts(), spool);
+            process.write_tables(None, &process.info(), spool);
         }
         spool.flush(read);
     }

@@ -46,7 +46,7 @@ impl<R: Read + Seek> Digest<R> {
     pub fn end_after(&mut self, number: u32, at_ns: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         if let Some(status) = &process.status {
-            let length = status.facts.rate.stamps(at_ns);
+            let length = status.info.rate.stamps(at_ns);
             process.cut = Some(status.begin.saturating_add(length));
         }
     }
@@ -57,7 +57,7 @@ impl Process {
     fn describe(&self, number: u32) -> Option<SpooledProcess> {
         let (meta, status) = (self.meta.as_ref()?, self.status.as_ref()?);
         let stamp = status.end.or(status.died).unwrap_or(status.read);
-        let at_ns = status.facts.rate.ns(stamp.saturating_sub(status.begin));
+        let at_ns = status.info.rate.ns(stamp.saturating_sub(status.begin));
         Some(SpooledProcess {
             number,
             pid: meta.pid,

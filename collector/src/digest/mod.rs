@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_calls::{CallId, STREAM, id_of};
 
-use crate::books::Window;
-use crate::clock::Rate;
-use crate::facts::LastWords;
+use crate::clock_rate::Rate;
 use crate::history::{History, Setting, ThreadHistory};
+use crate::process_info::FinalThreadState;
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
+use crate::replay_target::Window;
 use crate::spooling::meta::Meta;
 use crate::spooling::{JOURNAL, SPOOL};
 use plimsoll_binary::Structures;
@@ -30,11 +30,11 @@ use reading::Reading;
 use recorded::{Process, Recorded};
 
 /// Maximum number of addresses of a process accepted from a spool.
-const MOST_ADDRESSES: usize = plimsoll_wire::segment::MAX_ADDRESSES;
+const MAX_ADDRESSES: usize = plimsoll_wire::segment::MAX_ADDRESSES;
 /// Maximum memory of a process here, whatever its budget was when it was recorded.
-const MOST_MEMORY_BYTES: u64 = 1 << 30;
+const MAX_MEMORY_BYTES: u64 = 1 << 30;
 /// Maximum number of damages listed individually.
-const MOST_DAMAGES: usize = 20;
+const MAX_DAMAGES: usize = 20;
 
 /// Spool of one collector, and its journal if the collector left one.
 pub struct Digest<R = File> {
@@ -166,8 +166,8 @@ impl<R: Read + Seek> Digest<R> {
             rate: Rate::coarse(status.ns_per_ticks_q32),
             period: status.kept_period_stamps.max(status.period_stamps),
         };
-        let memory_bytes = meta.memory_bytes.min(MOST_MEMORY_BYTES);
-        let only_samples = status.facts.only_samples;
+        let memory_bytes = meta.memory_bytes.min(MAX_MEMORY_BYTES);
+        let only_samples = status.info.only_samples;
         let mut history = History::new(status.begin, memory_bytes, status.follows, only_samples);
         process.names.iter().for_each(|name| history.learn(name));
         let (mut threads, mut booked) = (Vec::new(), status.read);
@@ -189,9 +189,9 @@ impl<R: Read + Seek> Digest<R> {
             threads.push((*stream, thread));
         }
         let end = known_end.unwrap_or(booked).min(latest_end);
-        let living: BTreeMap<u32, &LastWords> =
+        let living: BTreeMap<u32, &FinalThreadState> =
             status.living.iter().map(|(stream, last)| (*stream, last)).collect();
-        let nothing = LastWords::default();
+        let nothing = FinalThreadState::default();
         for (stream, thread) in &mut threads {
             let last = living.get(stream).copied().unwrap_or(&nothing);
             history.close(thread, last, end, &setting, &mut self.structures);
@@ -203,7 +203,7 @@ impl<R: Read + Seek> Digest<R> {
         history.threads = status.threads;
         history.unread = history.unread.saturating_add(status.unread);
         history.counts.record_bytes = status.record_bytes;
-        Ok(Some(history.profile(end, setting.period, &status.facts)))
+        Ok(Some(history.profile(end, setting.period, &status.info)))
     }
 
     /// Registers the functions stored in the spool: their binaries may be gone, or belong to
@@ -247,7 +247,7 @@ impl<R: Read + Seek> Digest<R> {
         }
         let Some(journal) = &mut self.journal else { return Ok(()) };
         if journal.next.get(&stream).is_some_and(|goes_on_from| *goes_on_from != next) {
-            reading.lose();
+            reading.mark_gap();
         }
         // Snapshot that the thread's records continue from; in spools of earlier builds, all later
         // records.
@@ -348,7 +348,7 @@ impl<R: Read + Seek> Digest<R> {
         self.note = found.note.or(self.note.take());
         for (process, first, addresses) in found.addresses {
             let held = &mut self.of(process).addresses;
-            let end = (first as usize).saturating_add(addresses.len()).min(MOST_ADDRESSES);
+            let end = (first as usize).saturating_add(addresses.len()).min(MAX_ADDRESSES);
             if end > held.len() {
                 held.resize(end, Address::default());
             }
@@ -373,7 +373,7 @@ impl<R: Read + Seek> Digest<R> {
     }
 
     fn damaged(&mut self, sentence: String) {
-        if self.damages.len() < MOST_DAMAGES {
+        if self.damages.len() < MAX_DAMAGES {
             self.damages.push(sentence);
         }
     }

@@ -20,7 +20,7 @@ impl Reading<'_, '_> {
     /// Replays a frame of records; returns their number.
     pub(super) fn frame(&mut self, frame: &Frame<'_>) -> u64 {
         let Ok(mut records) = frame.records() else {
-            self.lose();
+            self.mark_gap();
             return 0;
         };
         let all = records.records();
@@ -32,14 +32,14 @@ impl Reading<'_, '_> {
             let record = match records.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => return all,
-                Err(_) => break self.lose(),
+                Err(_) => break self.mark_gap(),
             };
             if known > 0 {
                 known -= 1;
                 continue;
             }
             if self.history.apply(self.thread, &record, self.setting, self.structures).is_err() {
-                self.lose();
+                self.mark_gap();
             }
         }
         all
@@ -50,17 +50,17 @@ impl Reading<'_, '_> {
     pub(super) fn ring(&mut self, frame: &Frame<'_>) -> u64 {
         let (mut bytes, mut decoder, mut all) = (frame.payload(), Decoder::default(), 0);
         if bytes.is_empty() {
-            self.history.skip(self.thread);
+            self.history.mark_gap(self.thread);
         }
         while !bytes.is_empty() {
             let Ok(Some((record, length))) = decoder.next(bytes) else {
-                self.history.skip(self.thread);
+                self.history.mark_gap(self.thread);
                 return all;
             };
             bytes = &bytes[length..];
             all += 1;
             if self.history.apply(self.thread, &record, self.setting, self.structures).is_err() {
-                self.history.skip(self.thread);
+                self.history.mark_gap(self.thread);
                 return all;
             }
         }
@@ -72,12 +72,12 @@ impl Reading<'_, '_> {
         // Damage of an unknown stream is skipped here: the gap in the frame numbers reveals the
         // stream.
         if !matches!(step, Step::Damaged(damage) if damage.frame.is_none()) {
-            self.lose();
+            self.mark_gap();
         }
     }
 
-    pub(super) fn lose(&mut self) {
-        self.history.lose(self.thread);
+    pub(super) fn mark_gap(&mut self) {
+        self.history.count_unreadable(self.thread);
         self.sound = false;
     }
 }

@@ -11,7 +11,7 @@ use crate::tables::{ModuleInfo, Tables};
 use plimsoll_spool::Address;
 
 /// Maximum number of modules of a process accepted from a spool.
-const MOST_MODULES: usize = plimsoll_wire::segment::MAX_MODULES;
+const MAX_MODULES: usize = plimsoll_wire::segment::MAX_MODULES;
 
 /// Contents of a spool for one process.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Tables for Recorded<'_> {
             .keys()
             .next_back()
             .map_or(0, |last| *last as usize + 1)
-            .min(MOST_MODULES)
+            .min(MAX_MODULES)
     }
 
     fn module(&self, index: usize) -> Option<ModuleInfo> {

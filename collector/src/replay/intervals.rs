@@ -4,9 +4,9 @@ use plimsoll_wire::record::OffCpu;
 
 use super::Replay;
 use crate::account::Between;
-use crate::books::Books;
+use crate::raw_tree::{ROOT, RawId};
+use crate::replay_target::ReplayTarget;
 use crate::time_series::Span;
-use crate::tree::{ROOT, RawId};
 
 /// Calls that were tallied since the last timed record.
 #[derive(Clone, Copy)]
@@ -32,8 +32,8 @@ pub(super) struct Parts {
 impl Replay {
     /// Closes the interval that ends at `now`, in whose last `duration` a wrapped call was open:
     /// books the tallied calls, and returns what is left.
-    pub(super) fn pass(&mut self, now: u64, duration: u64, books: &mut Books<'_>) -> Parts {
-        let window = books.window;
+    pub(super) fn pass(&mut self, now: u64, duration: u64, target: &mut ReplayTarget<'_>) -> Parts {
+        let window = target.window;
         let booked = self.booked.unwrap_or(now);
         self.booked = Some(now.min(window.end).max(booked));
         if booked < window.begin {
@@ -44,25 +44,25 @@ impl Replay {
         // Counters of two cores may differ a little: no time is booked twice.
         let to = window.clip(now).max(from);
         if self.paused {
-            books.account.pause(to - from);
-            if let Some(course) = books.course.as_deref_mut() {
-                course.pause(to - from);
+            target.account.pause(to - from);
+            if let Some(temporal_tree) = target.temporal_tree.as_deref_mut() {
+                temporal_tree.pause(to - from);
             }
             self.tallied.clear();
             let nothing = Span { begin: to, end: to };
             return Parts { work: 0, inside: 0, before: nothing, call: nothing, counted: false };
         }
         let counted = window.holds(now);
-        books.account.pass(to - from);
+        target.account.pass(to - from);
         let entry = now.saturating_sub(duration).clamp(from, to);
         let (before, call) = (Span { begin: from, end: entry }, Span { begin: entry, end: to });
-        let tallied = self.book_tallied(before, counted, books);
+        let tallied = self.book_tallied(before, counted, target);
         Parts { work: entry - from - tallied, inside: to - entry, before, call, counted }
     }
 
     /// Books the tallied calls, scaled down where they exceed the time they lie in (their sums are
     /// rounded, and the run may begin between them).
-    fn book_tallied(&mut self, before: Span, counted: bool, books: &mut Books<'_>) -> u64 {
+    fn book_tallied(&mut self, before: Span, counted: bool, target: &mut ReplayTarget<'_>) -> u64 {
         let available = before.end - before.begin;
         let total: u128 = self.tallied.iter().map(|tallied| u128::from(tallied.sum)).sum();
         let scaled = |sum: u128| {
@@ -72,9 +72,9 @@ impl Replay {
         for tallied in self.tallied.drain(..) {
             let earlier = scaled(sum);
             sum += u128::from(tallied.sum);
-            books.spend(tallied.node, (scaled(sum) - earlier) as u64, before);
+            target.spend(tallied.node, (scaled(sum) - earlier) as u64, before);
             if counted {
-                books.account.call(tallied.node, tallied.count, tallied.bytes);
+                target.account.call(tallied.node, tallied.count, tallied.bytes);
             }
         }
         scaled(sum) as u64
@@ -88,17 +88,17 @@ impl Replay {
         parts: &Parts,
         off_cpu: Option<OffCpu>,
         between: Between,
-        books: &mut Books<'_>,
+        target: &mut ReplayTarget<'_>,
     ) {
         let (stamps, span) = (parts.work, parts.before);
-        let delay = books.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns).min(stamps);
+        let delay = target.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns).min(stamps);
         match self.sampled {
-            _ if self.gap => books.rest((ROOT, ROOT), stamps, span),
-            Some(node) => books.work(node, stamps, delay, span),
+            _ if self.gap => target.charge_unsampled((ROOT, ROOT), stamps, span),
+            Some(node) => target.work(node, stamps, delay, span),
             None => {
                 // Nobody worked while waiting for a core: that part is not shared out.
-                books.work(books.tree.parent(between.0), delay, delay, span);
-                books.rest(between, stamps - delay, span);
+                target.work(target.tree.parent(between.0), delay, delay, span);
+                target.charge_unsampled(between, stamps - delay, span);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Part of a file system that is never taken, one in so many, and the most that this is.
 const RESERVED_SHARE: u64 = 50;
-const MOST_RESERVED_BYTES: u64 = 1 << 30;
+const MAX_RESERVED_BYTES: u64 = 1 << 30;
 /// Room that stays for the end of a spool: its last states and its index.
 const END_BYTES: u64 = 1 << 20;
 
@@ -64,7 +64,7 @@ impl Budget {
         }
         let total = stat.f_blocks.saturating_mul(stat.f_frsize);
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        Some(free.saturating_sub((total / RESERVED_SHARE).min(MOST_RESERVED_BYTES)))
+        Some(free.saturating_sub((total / RESERVED_SHARE).min(MAX_RESERVED_BYTES)))
     }
 }
 

@@ -18,7 +18,7 @@ const KEPT: &str = "kept";
 
 /// What stays of a spool.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct SpoolSelection {
     /// Processes, by their ids.
     pub pids: BTreeSet<u32>,
     /// Its note from then on.
@@ -32,14 +32,14 @@ pub struct Kept {
 /// of what is to stay is an error. What is not to stay is not read.
 pub fn keep(
     path: &Path,
-    choose: impl FnOnce(Value) -> Result<Kept, SpoolError>,
+    choose: impl FnOnce(Value) -> Result<SpoolSelection, SpoolError>,
 ) -> Result<(), SpoolError> {
     let spool = path.with_extension(SPOOL);
     let mut reader = SpoolReader::new(own_files::open_own(&spool)?)?;
     let mut contents = Contents::default();
     let values = Stream { kind: Kind::Meta, number: meta::STREAM };
     for_each_frame(reader.walk_stream(values), |frame| contents.look_at(frame))?;
-    let Kept { pids, note } = choose(contents.note.take().unwrap_or_default())?;
+    let SpoolSelection { pids, note } = choose(contents.note.take().unwrap_or_default())?;
     let of_kept = |(process, pid): &(u32, u32)| pids.contains(pid).then_some(*process);
     let processes: BTreeSet<u32> = contents.processes.iter().filter_map(of_kept).collect();
     if processes.is_empty() {

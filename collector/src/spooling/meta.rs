@@ -4,8 +4,8 @@
 use plimsoll_calls::CallId;
 use serde::{Deserialize, Serialize};
 
-use crate::addresses::{Detail, Role};
-use crate::facts::{Facts, LastWords};
+use crate::address_table::{Detail, Role};
+use crate::process_info::{FinalThreadState, ProcessInfo};
 use crate::profile::Frame;
 
 /// Stream of the values that a collector writes.
@@ -131,7 +131,7 @@ pub(crate) struct ThreadEnd {
     /// Stamp of the end of the thread or of its process.
     pub(crate) end: u64,
     /// Counters that are not part of its stream.
-    pub(crate) last: LastWords,
+    pub(crate) last: FinalThreadState,
 }
 
 /// The state of a process.
@@ -159,7 +159,8 @@ pub(crate) struct Status {
     /// Length of a stamp as the process measured it: nanoseconds per 2^32 ticks.
     pub(crate) ns_per_ticks_q32: u64,
     /// Settings and state that the process reports in its segment.
-    pub(crate) facts: Facts,
+    #[serde(rename = "facts")]
+    pub(crate) info: ProcessInfo,
     /// Set if its temporal context tree is built.
     pub(crate) follows: bool,
     /// Number of threads that lived in the run.
@@ -169,5 +170,5 @@ pub(crate) struct Status {
     /// Number of bytes of records read.
     pub(crate) record_bytes: u64,
     /// Counters of the live threads, with the stream of their records.
-    pub(crate) living: Vec<(u32, LastWords)>,
+    pub(crate) living: Vec<(u32, FinalThreadState)>,
 }

@@ -10,7 +10,7 @@
 mod budget;
 mod keep;
 pub(crate) mod meta;
-mod process;
+mod process_tables;
 mod sink;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -31,8 +31,8 @@ use plimsoll_binary::{Function, Recovered};
 use plimsoll_spool::{Address, SpoolError, SpoolWriter};
 
 use budget::Budget;
-pub use keep::{Kept, keep};
-pub(crate) use process::Told;
+pub use keep::{SpoolSelection, keep};
+pub(crate) use process_tables::SpoolCursor;
 use sink::Sink;
 
 /// Interval between flushes: the records that a sudden end of the process loses are at most this
@@ -44,7 +44,7 @@ const SETTLE_EVERY: Duration = Duration::from_secs(64);
 const HELD_BYTES: u64 = 1 << 20;
 /// Maximum bytes of functions in one value, where JSON takes about four characters per byte. Larger
 /// functions are not recorded.
-const MOST_CODE_BYTES: usize = 1 << 20;
+const MAX_CODE_BYTES: usize = 1 << 20;
 /// File name extensions of a spool and of its journal.
 pub(crate) const SPOOL: &str = "spool";
 pub(crate) const JOURNAL: &str = "journal";
@@ -151,7 +151,7 @@ impl Spooling {
         }
         let code = Recovered::of(function);
         let code = code.and_then(|code| counted(|| postcard::to_allocvec(&code).ok()));
-        let Some(code) = code.filter(|code| code.len() <= MOST_CODE_BYTES) else { return };
+        let Some(code) = code.filter(|code| code.len() <= MAX_CODE_BYTES) else { return };
         let name = function.name.as_deref().map(str::to_owned);
         counted(|| self.functions.push(FunctionMeta { process, module, name, code }));
     }
@@ -200,7 +200,7 @@ impl Spooling {
     }
 
     /// Marks a loss of records of a thread: later ones are ignored until a whole stack.
-    pub(crate) fn lose(&mut self, stream: u32) {
+    pub(crate) fn mark_gap(&mut self, stream: u32) {
         self.record(stream, &Record::Lost { records: 0 });
         self.ring(stream, &[]);
     }
@@ -357,7 +357,7 @@ impl Spooling {
         }
         let (mut some, mut bytes) = (Vec::new(), 0);
         for function in std::mem::take(&mut self.functions) {
-            if bytes + function.code.len() > MOST_CODE_BYTES {
+            if bytes + function.code.len() > MAX_CODE_BYTES {
                 self.both(&Meta::Functions(std::mem::take(&mut some)));
                 bytes = 0;
             }

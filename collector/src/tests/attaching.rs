@@ -47,7 +47,7 @@ fn a_late_successor_waits_for_a_whole_stack() {
     }
     first.detach(key);
     w.sample(BEGIN + 3000, &[main, other]); // relative to a stack that nobody knows
-    w.lose(1);
+    w.mark_gap(1);
     w.sample(BEGIN + 4000, &[main, work]);
     w.sample(BEGIN + 5000, &[main, work]);
     subject.end_at(BEGIN + 5000);

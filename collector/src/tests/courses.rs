@@ -4,13 +4,14 @@ use super::collect;
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use plimsoll_trees::Node;
 
-/// Time of each of the outermost calls of a course, and of each call that these make.
+/// Time of each of the outermost calls of a temporal context tree, and of each call that these
+/// make.
 fn outermost(subject: &Subject) -> Vec<(u64, Vec<u64>)> {
-    let course = collect(subject).course.unwrap();
-    assert!(course.tree.is_partitioned());
+    let temporal_tree = collect(subject).temporal_tree.unwrap();
+    assert!(temporal_tree.tree.is_partitioned());
     let stamps = |node: &Node| node.duration() / STAMP_NS;
     let inner = |node: &Node| node.children_by_time().map(|(_, child)| stamps(child)).collect();
-    course.tree.children_by_time().map(|(_, call)| (stamps(call), inner(call))).collect()
+    temporal_tree.tree.children_by_time().map(|(_, call)| (stamps(call), inner(call))).collect()
 }
 
 #[test]
@@ -43,14 +44,14 @@ fn lost_records_end_no_call() {
     w.slot(1, &[main, step, send]);
     w.sample(BEGIN, &[main, step]);
     w.exit(BEGIN + 100, 1, 50, None);
-    w.lose(7);
+    w.mark_gap(7);
     w.sample(BEGIN + 300, &[main, step]);
     w.sample(BEGIN + 400, &[main, step]);
     subject.end_at(BEGIN + 500);
     assert_eq!(outermost(&subject).len(), 1);
     // Another outermost frame is another stack, as of a coroutine.
     let mut w = subject.writer(0);
-    w.lose(0);
+    w.mark_gap(0);
     w.sample(BEGIN + 450, &[other]);
     assert_eq!(outermost(&subject).iter().map(|(time, _)| time).sum::<u64>(), 500);
 }

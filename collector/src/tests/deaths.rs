@@ -110,7 +110,7 @@ fn a_digest_ends_a_run_where_it_is_told_to() {
     waiting.attach(&collector).unwrap();
     collector.attach(child.id(), 0, start_time).unwrap();
     // The collector finds the death, and is killed before it could report.
-    collector.turn(Instant::now());
+    collector.poll_once(Instant::now());
     collector.flush_spool(false);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -13,7 +13,7 @@ use super::{Spool, spool};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
 use crate::spooling::meta::Meta;
-use crate::{Collector, Kept, Options, keep};
+use crate::{Collector, Options, SpoolSelection, keep};
 use plimsoll_spool::{Kind, SpoolError, SpoolReader, Step};
 
 /// Processes of one collector, with their ids and what it has seen of them.
@@ -63,7 +63,7 @@ fn what_stays_is_as_it_was() {
     let (pid, profile) = &processes[1];
     keep(&path, |note| {
         assert_eq!(note, json!("of three"));
-        Ok(Kept { pids: [*pid].into(), note: json!("of one") })
+        Ok(SpoolSelection { pids: [*pid].into(), note: json!("of one") })
     })
     .unwrap();
     let mut digest = Digest::open(file).unwrap();
@@ -104,14 +104,14 @@ fn functions_stay_whichever_process_came_through_them_first() {
     let file = &spools(spool.folder.path()).unwrap()[0];
     let (told, known) = functions(file);
     assert!(told > 0 && known == told, "{known} of {told}");
-    keep(&path, |note| Ok(Kept { pids: [processes[2].0].into(), note })).unwrap();
+    keep(&path, |note| Ok(SpoolSelection { pids: [processes[2].0].into(), note })).unwrap();
     assert_eq!(functions(file), (told, told));
 }
 
 #[test]
 fn without_a_process_nothing_stays() {
     let Run { spool, path, .. } = run();
-    keep(&path, |note| Ok(Kept { pids: [1].into(), note })).unwrap();
+    keep(&path, |note| Ok(SpoolSelection { pids: [1].into(), note })).unwrap();
     assert_eq!(fs::read_dir(spool.folder.path()).unwrap().count(), 0);
 }
 
@@ -120,7 +120,7 @@ fn what_cannot_be_read_stays_as_a_whole() {
     let Run { spool, path, processes } = run();
     let file = &spools(spool.folder.path()).unwrap()[0];
     let whole = fs::read(file).unwrap();
-    let some = |note| Ok(Kept { pids: [processes[0].0].into(), note });
+    let some = |note| Ok(SpoolSelection { pids: [processes[0].0].into(), note });
     let mut refused = 0;
     for place in (0..whole.len()).step_by(7) {
         let mut damaged = whole.clone();
@@ -153,7 +153,9 @@ fn a_link_that_was_planted_where_the_new_spool_goes_is_not_followed() {
     std::os::unix::fs::symlink(&victim, path.with_extension("kept")).unwrap();
     let [file] = &spools(spool.folder.path()).unwrap()[..] else { panic!("one spool") };
     let before = fs::read(file).unwrap();
-    let kept = keep(&path, |_| Ok(Kept { pids: [processes[1].0].into(), note: json!("of one") }));
+    let kept = keep(&path, |_| {
+        Ok(SpoolSelection { pids: [processes[1].0].into(), note: json!("of one") })
+    });
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     assert!(matches!(kept, Err(SpoolError::Io(_))), "{kept:?}");
     assert_eq!(fs::read(file).unwrap(), before);

@@ -112,7 +112,7 @@ proptest! {
                     w.resume(now);
                 }
                 Step::Lose { after } => {
-                    w.lose(3);
+                    w.mark_gap(3);
                     now += after;
                     for (slot, stack) in slots.iter().enumerate() {
                         w.slot(slot as u32, &path(slot as u8, stack));

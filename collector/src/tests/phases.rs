@@ -6,7 +6,7 @@ use plimsoll_wire::record::{OffCpu, STAMP_SHIFT};
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, short, times, value};
-use crate::profile::Releases;
+use crate::profile::SyncReturns;
 
 /// A subject with some functions and two call sites of MPI_Barrier in main.
 struct Stacks {
@@ -326,7 +326,7 @@ fn a_run_that_left_no_record_is_whole_all_the_same() {
 
 /// Index and stamp of the returns of three synchronisations, on the clock of a process whose anchor and
 /// rate are these.
-fn releases(anchor: (u64, u64), ns_per_ticks_q32: u64) -> Releases {
+fn sync_returns(anchor: (u64, u64), ns_per_ticks_q32: u64) -> SyncReturns {
     let mut subject = Subject::new(1 << 14);
     let s = stacks(&mut subject);
     let header = subject.header();
@@ -342,26 +342,26 @@ fn releases(anchor: (u64, u64), ns_per_ticks_q32: u64) -> Releases {
     }
     subject.end_at(BEGIN + 3_500_000);
     // A digest of the spool says the same.
-    collect(&subject).releases.unwrap()
+    collect(&subject).sync_returns.unwrap()
 }
 
 #[test]
 fn synchronisations_end_at_moments_of_the_process_s_own_clock() {
     // Anchors in the future are not believed to tell the rate.
     let (ticks, ns) = (BEGIN << STAMP_SHIFT, u64::MAX / 2);
-    let plain = releases((ticks, ns), 1 << 32);
+    let plain = sync_returns((ticks, ns), 1 << 32);
     assert_eq!(plain.begin_ns, ns);
     let ends = (0..3).map(|index| (index, ns + (index + 1) * 1_000_000 * STAMP_NS));
     assert_eq!(plain.ends, ends.collect::<Vec<_>>());
     // A clock that is 3.7 s ahead, anchored in the midst of the run.
     let ahead_ns = 3_700_000_000;
     let later = 2_000_000 * STAMP_NS;
-    let shifted = releases((ticks + later, ns + later + ahead_ns), 1 << 32);
+    let shifted = sync_returns((ticks + later, ns + later + ahead_ns), 1 << 32);
     assert_eq!(shifted.begin_ns, plain.begin_ns + ahead_ns);
     let ends = plain.ends.iter().map(|(index, end)| (*index, end + ahead_ns));
     assert_eq!(shifted.ends, ends.collect::<Vec<_>>());
     // One that runs 50 ppm faster.
-    let fast = releases((ticks, ns), (1 << 32) + (1 << 32) / 20_000);
+    let fast = sync_returns((ticks, ns), (1 << 32) + (1 << 32) / 20_000);
     for ((_, end), (_, other)) in plain.ends.iter().zip(&fast.ends) {
         let drifted_ns = (end - ns) / 20_000;
         assert!((other - end).abs_diff(drifted_ns) <= 1 + drifted_ns / 10_000, "{end} {other}");

@@ -56,7 +56,7 @@ fn missing_records_are_no_end_and_a_pause_ends_all() {
     let [main, work] = [0x1000, 0x2000].map(|at| subject.code(at));
     let mut w = subject.writer(0);
     w.sample(BEGIN + PERIOD, &[main, work]);
-    w.lose(3);
+    w.mark_gap(3);
     w.sample(BEGIN + 5 * PERIOD, &[main, work]);
     // Of what has lost its outer part nothing is known, nor of what builds upon it.
     w.truncated(BEGIN + 6 * PERIOD, &[work]);

@@ -41,7 +41,7 @@ impl<'s> Run<'s> {
     }
 
     /// The process takes a turn, and is read.
-    fn turn(&mut self) {
+    fn poll_once(&mut self) {
         self.turn_unread();
         self.collector.round();
     }
@@ -81,7 +81,7 @@ fn whatever_was_flushed_is_there_after_a_death() {
     // Into the journal, then into the spool, and on in a new journal; each state is what a death
     // would leave.
     for settled in [false, false, true, false, true, true, false, false] {
-        run.turn();
+        run.poll_once();
         turns += 1;
         run.collector.flush_spool(settled);
         let (profile, damages) = run.digest();
@@ -122,7 +122,7 @@ proptest! {
         let subject = subject();
         let mut run = Run::new(&subject);
         // Threads are known from the first reading on.
-        run.turn();
+        run.poll_once();
         for then in &steps {
             run.turn_unread();
             match then {
@@ -152,9 +152,9 @@ proptest! {
 fn a_journal_says_where_its_threads_stand() {
     let subject = subject();
     let mut run = Run::new(&subject);
-    run.turn();
+    run.poll_once();
     run.collector.flush_spool(true);
-    run.turn();
+    run.poll_once();
     run.collector.flush_spool(true);
     let path = run.spool.folder.path().join("rank0.spool");
     run.turn_unread();
@@ -175,7 +175,7 @@ fn a_journal_says_where_its_threads_stand() {
 fn a_journal_of_a_round_that_is_in_the_spool_is_passed_over() {
     let subject = subject();
     let mut run = Run::new(&subject);
-    run.turn();
+    run.poll_once();
     run.collector.flush_spool(false);
     let journal = run.spool.folder.path().join("rank0.journal");
     let old = fs::read(&journal).unwrap();
@@ -197,10 +197,10 @@ fn a_damaged_frame_costs_no_more_than_itself() {
     let subject = subject();
     let mut run = Run::new(&subject);
     for _ in 0..6 {
-        run.turn();
+        run.poll_once();
         run.collector.flush_spool(true);
     }
-    run.turn();
+    run.poll_once();
     run.collector.flush_spool(false);
     let path = run.spool.folder.path().join("rank0.spool");
     let whole = fs::read(&path).unwrap();
@@ -227,7 +227,7 @@ fn a_damaged_frame_costs_no_more_than_itself() {
 fn names_do_not_need_the_files_that_they_came_from() {
     let subject = subject();
     let mut run = Run::new(&subject);
-    run.turn();
+    run.poll_once();
     run.collector.flush_spool(true);
     let mut digest = Digest::open(&spools(run.spool.folder.path()).unwrap()[0]).unwrap();
     digest.move_modules();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, path, times, value};
-use crate::glance::Glance;
+use crate::poll::RingOccupancy;
 use crate::profile::LONG_CALL_NS;
 use crate::{Collector, Options};
 
@@ -48,32 +48,32 @@ fn rings_are_read_when_they_fill_or_threads_come_and_go() {
     let collector = Collector::new(Options::default());
     let key = subject.attach(&collector).unwrap();
     let now = Instant::now();
-    let pending = || collector.glance(key).pending;
+    let pending = || collector.poll(key).pending;
     let mut w = subject.writer(0);
-    assert!(collector.glance(key).has_changed, "a thread has begun");
-    collector.turn(now);
-    assert_eq!(collector.glance(key), Glance::default());
+    assert!(collector.poll(key).has_changed, "a thread has begun");
+    collector.poll_once(now);
+    assert_eq!(collector.poll(key), RingOccupancy::default());
     // A little can wait.
     w.sample(BEGIN + 100, &[main, work]);
     let few = pending();
     assert!(few > 0);
-    collector.turn(now);
+    collector.poll_once(now);
     assert_eq!(pending(), few);
     // A ring that fills cannot.
     for i in 2..400 {
         w.sample(BEGIN + 100 * i, &[main, if i % 2 == 0 { work } else { main }]);
     }
-    assert!(collector.glance(key).fullest > 25, "{:?}", collector.glance(key));
-    collector.turn(now);
+    assert!(collector.poll(key).fullest > 25, "{:?}", collector.poll(key));
+    collector.poll_once(now);
     assert_eq!(pending(), 0);
     // Nor can a thread that begins or ends.
     w.sample(BEGIN + 50_000, &[main]);
     subject.begin_thread(1, 0);
-    collector.turn(now);
+    collector.poll_once(now);
     assert_eq!(pending(), 0);
     w.sample(BEGIN + 50_100, &[main]);
     subject.end_thread(1);
-    collector.turn(now);
+    collector.poll_once(now);
     assert_eq!(pending(), 0);
 }
 
@@ -110,7 +110,7 @@ fn a_stream_is_read_on_after_a_loss() {
     let mut w = subject.writer(0);
     w.slot(0, &[main, send]);
     w.sample(BEGIN + 100, &[main, work]);
-    w.lose(5);
+    w.mark_gap(5);
     // The producer announces slots again, relative to the empty stack.
     w.slot(0, &[main, work, send]);
     w.exit(BEGIN + 500, 0, 100, None); // 300 in which nobody knows what happened

@@ -13,7 +13,7 @@ use plimsoll_wire::segment::{
     ADDRESS_IS_LEAF, ADDRESSES_OFFSET, Address, MAGIC, MODULES_OFFSET, ModuleEntry, Process,
     ThreadArea, ThreadState, segment_bytes, thread_offset,
 };
-use plimsoll_wire::sync::Sync;
+use plimsoll_wire::sync_id::SyncId;
 
 use crate::attach::{AttachError, Segment};
 use crate::{Collector, ProcessKey};
@@ -312,11 +312,19 @@ impl Writer<'_> {
     }
 
     pub(crate) fn exit(&mut self, now: u64, slot: u32, duration: u64, sync: Option<u64>) {
-        let sync = sync.map(|index| Sync { part: None, index });
+        let sync = sync.map(|index| SyncId { subgroup: None, index });
         let path = self.slots[&slot].clone();
         let kept = self.kept(&path) as u32;
         let stamp = self.stamp(now);
-        self.put(&Record::Exit { stamp, slot, kept, duration, bytes: 8, sync, off_cpu: None });
+        self.put(&Record::Exit {
+            stamp,
+            slot,
+            common: kept,
+            duration,
+            bytes: 8,
+            sync,
+            off_cpu: None,
+        });
         self.stack = path;
     }
 
@@ -336,7 +344,7 @@ impl Writer<'_> {
     }
 
     /// Records are lost: what follows is relative to the empty stack.
-    pub(crate) fn lose(&mut self, records: u64) {
+    pub(crate) fn mark_gap(&mut self, records: u64) {
         self.put(&Record::Lost { records });
         self.stack.clear();
         self.slots.clear();

@@ -7,7 +7,7 @@
 use super::tree_node::{Boundary, Content, Key, Kind, Node};
 
 /// Sets up to this size have room for no more than is in them.
-const FEW: usize = 4;
+const MAX_EXACT_CAPACITY: usize = 4;
 
 /// Returns the node as a profile node: its children by kind and key, each once. Sums stay exact.
 pub fn flattened(node: &Node) -> Node {
@@ -31,7 +31,7 @@ pub(super) fn dissolve_content(content: &Content, set: &mut Vec<Node>) -> u64 {
         }
         Content::Ordered(children) => gather(children, set),
         Content::Loop(iterations) => {
-            iterations.refused.iter().for_each(|child| insert(set, child));
+            iterations.rejected_children.iter().for_each(|child| insert(set, child));
             let trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
             trees.map(|tree| dissolve(tree, set)).sum()
         }
@@ -56,7 +56,7 @@ pub(super) fn slot(set: &mut Vec<Node>, kind: Kind, key: Key) -> &mut Node {
     let at = match set.binary_search_by_key(&(kind, key), Node::id) {
         Ok(at) => at,
         Err(at) => {
-            if set.len() == set.capacity() && set.len() < FEW {
+            if set.len() == set.capacity() && set.len() < MAX_EXACT_CAPACITY {
                 // A vector begins with room for four, and most nodes have one child.
                 set.reserve_exact(1);
             }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_set_of_few_has_no_room_to_spare() {
         let mut set = Vec::new();
-        for number in 0..FEW {
+        for number in 0..MAX_EXACT_CAPACITY {
             slot(&mut set, Kind::Call, Key(number as u32));
             slot(&mut set, Kind::Call, Key(0));
             assert_eq!((set.len(), set.capacity()), (number + 1, number + 1));

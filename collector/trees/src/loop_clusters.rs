@@ -76,8 +76,8 @@ pub(super) fn difference(
         right_over[pair.right] -= group;
         sum += group * pair.difference;
     }
-    if left.refused.is_empty()
-        && right.refused.is_empty()
+    if left.rejected_children.is_empty()
+        && right.rejected_children.is_empty()
         && left_over.iter().chain(&right_over).all(|rest| *rest < ROUNDING)
     {
         return sum;
@@ -110,7 +110,7 @@ fn shared(one: &Members, other: &Members) -> u64 {
 fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Node>) {
     let mut own = empty(Kind::Loop, side.node.key);
     own.own = side.node.own;
-    let mut set = iterations.refused.clone();
+    let mut set = iterations.rejected_children.clone();
     for (cluster, over) in iterations.clusters.iter().zip(over) {
         let part = (over * side.weight).round() as u64;
         if part > 0 && *over >= ROUNDING {
@@ -137,8 +137,8 @@ pub(super) fn merge(
     flow: &dyn ControlFlow,
 ) -> Iterations {
     let are_alike = are_numbered_alike((ones, &one), (others, &other));
-    let mut refused = one.refused;
-    other.refused.iter().for_each(|child| insert(&mut refused, child));
+    let mut rejected_children = one.rejected_children;
+    other.rejected_children.iter().for_each(|child| insert(&mut rejected_children, child));
     let mut durations = one.durations;
     durations.merge(other.durations);
     let numbers = |clusters: &[Cluster]| -> u64 {
@@ -152,7 +152,7 @@ pub(super) fn merge(
         },
         accepted: one.accepted + other.accepted,
         rejected: one.rejected + other.rejected,
-        refused,
+        rejected_children,
         durations,
     }
 }

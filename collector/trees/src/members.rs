@@ -11,7 +11,7 @@ use super::runs::{Run, cover};
 pub const MAX_RUNS: usize = 32;
 
 /// Sets of more numbers than this are not searched for rhythms: their parts have been.
-const FEW_NUMBERS: u64 = 128;
+const MAX_NUMBERS_SEARCHED: u64 = 128;
 
 /// A set of numbers as arithmetic progressions, as in `interface.md`'s lists of ranks: `0-3,8,16-30:2`.
 /// Unlike there, progressions may lie within each other, so that every periodic pattern is
@@ -136,7 +136,7 @@ impl Members {
 
     fn compact(&mut self) {
         self.join();
-        if self.runs.len() > 1 && self.len() <= FEW_NUMBERS {
+        if self.runs.len() > 1 && self.len() <= MAX_NUMBERS_SEARCHED {
             let mut numbers: Vec<u64> = self.runs.iter().flat_map(|run| run.numbers()).collect();
             numbers.sort_unstable();
             numbers.dedup();
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds numbers in blocks that double, as online clustering does.
+    /// Adds numbers in blocks that double, as the streaming clusterer does.
     fn doubling(numbers: impl Fn(u64) -> bool, count: u64) -> Members {
         fn block(numbers: &dyn Fn(u64) -> bool, from: u64, to: u64) -> Members {
             if to - from == 1 {

@@ -108,8 +108,9 @@ pub(super) fn split(mut node: Node, part: u64, whole: u64) -> (Node, Node) {
         }
         Content::Loop(iterations) => {
             let mut rest = *iterations;
-            let (refused, left): (Vec<Node>, Vec<Node>) = divide(std::mem::take(&mut rest.refused));
-            rest.refused = left;
+            let (rejected_children, left): (Vec<Node>, Vec<Node>) =
+                divide(std::mem::take(&mut rest.rejected_children));
+            rest.rejected_children = left;
             let mut clusters = Vec::with_capacity(rest.clusters.len());
             for cluster in &mut rest.clusters {
                 let (tree, left) = split(cluster.tree.clone(), part, whole);
@@ -117,13 +118,13 @@ pub(super) fn split(mut node: Node, part: u64, whole: u64) -> (Node, Node) {
                 let (members, instances) = (cluster.members.clone(), cluster.instances.clone());
                 clusters.push(Cluster { members, tree, instances });
             }
-            let duration = refused.iter().map(|child| child.duration).sum::<u64>()
+            let duration = rejected_children.iter().map(|child| child.duration).sum::<u64>()
                 + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>();
             let ours = Iterations {
                 clusters,
                 accepted: share(rest.accepted),
                 rejected: share(rest.rejected),
-                refused,
+                rejected_children,
                 durations: rest.durations.split(share),
             };
             rest.accepted -= ours.accepted;

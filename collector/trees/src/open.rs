@@ -102,14 +102,14 @@ pub(super) struct OpenLoop {
     /// Number of the open iteration, from 0; `begin` is the moment when it began.
     number: u64,
     begin: Moment,
-    pub(super) online: StreamingClusterer,
+    pub(super) clusterer: StreamingClusterer,
     accepted: u64,
     rejected: u64,
     /// Index in [`Closed`] of the loop's first entry: first the children of rejected iterations
-    /// that are not in `refused` yet, then those of the open iteration.
+    /// that are not in `rejected_children` yet, then those of the open iteration.
     first: usize,
-    pub(super) refused: Vec<Node>,
-    refused_own: u64,
+    pub(super) rejected_children: Vec<Node>,
+    rejected_own: u64,
     refused_time: u64,
     durations: Durations,
 }
@@ -221,12 +221,12 @@ impl Open {
             prune_to(&mut iteration, closing.tree_nodes, pruned);
             running.accepted += 1;
             running.durations.add(running.number, duration);
-            running.online.push(running.number, iteration, closing.flow);
-            running.online.limit_merged(closing.tree_nodes, pruned);
+            running.clusterer.push(running.number, iteration, closing.flow);
+            running.clusterer.limit_merged(closing.tree_nodes, pruned);
         } else {
             running.rejected += 1;
             running.refused_time += duration;
-            running.refused_own += rest + children.refuse(&mut running.refused);
+            running.rejected_own += rest + children.refuse(&mut running.rejected_children);
             if closed.len() - running.first > MAX_UNSUMMED {
                 running.sum_up(closed);
             }
@@ -297,12 +297,12 @@ impl OpenLoop {
         self.begin = when;
         self.first = closed.len();
         (self.number, self.accepted, self.rejected) = (0, 0, 0);
-        (self.refused_own, self.refused_time) = (0, 0);
+        (self.rejected_own, self.refused_time) = (0, 0);
     }
 
     /// Sums up the children of rejected iterations, which must be the last entries of `closed`.
     fn sum_up(&mut self, closed: &mut Closed) {
-        self.refused_own += closed.sum_up(self.first, &mut self.refused);
+        self.rejected_own += closed.sum_up(self.first, &mut self.rejected_children);
     }
 
     /// Closes the loop. A loop keeps its iterations if more of its time is in accepted ones (ICS18,
@@ -316,23 +316,23 @@ impl OpenLoop {
         closed: &mut Closed,
         closing: Closing<'_>,
     ) -> (u64, Form) {
-        let is_profile = self.accepted == 0 && self.refused.is_empty();
+        let is_profile = self.accepted == 0 && self.rejected_children.is_empty();
         if is_profile && closed.len() - self.first <= MAX_LEFT_UNSUMMED {
-            return (self.refused_own + rest, Form::Unsummed);
+            return (self.rejected_own + rest, Form::Unsummed);
         }
         self.sum_up(closed);
-        let mut refused: Vec<Node> = self.refused.drain(..).collect();
-        let mut own = self.refused_own + rest;
+        let mut rejected_children: Vec<Node> = self.rejected_children.drain(..).collect();
+        let mut own = self.rejected_own + rest;
         let clusters = match self.accepted {
             0 => Vec::new(),
-            _ => std::mem::take(&mut self.online).finish(closing.flow),
+            _ => std::mem::take(&mut self.clusterer).finish(closing.flow),
         };
         let mut durations = std::mem::take(&mut self.durations);
         if clusters.is_empty() || self.refused_time > duration / 2 {
             for cluster in clusters {
-                own += dissolve(&cluster.tree, &mut refused);
+                own += dissolve(&cluster.tree, &mut rejected_children);
             }
-            return (own, Form::Apart(Content::Profile(refused)));
+            return (own, Form::Apart(Content::Profile(rejected_children)));
         }
         if is_inner() {
             durations.thin(MAX_INNER_DURATIONS);
@@ -341,7 +341,7 @@ impl OpenLoop {
             clusters,
             accepted: self.accepted,
             rejected: self.rejected,
-            refused,
+            rejected_children,
             durations,
         };
         (own, Form::Apart(Content::Loop(Box::new(iterations))))

@@ -36,7 +36,7 @@ pub fn prune_to(node: &mut Node, most: usize, pruned: &mut Pruned) {
 fn shrink(node: &mut Node, size: usize, most: usize, pruned: &mut Pruned) {
     let direct = match &node.content {
         Content::Ordered(children) | Content::Profile(children) => children.len(),
-        Content::Loop(iterations) => iterations.clusters.len() + iterations.refused.len(),
+        Content::Loop(iterations) => iterations.clusters.len() + iterations.rejected_children.len(),
     };
     if direct >= most && !node.is_profile() {
         collapse(node);
@@ -66,7 +66,7 @@ fn shrink(node: &mut Node, size: usize, most: usize, pruned: &mut Pruned) {
         }
         Content::Loop(iterations) => {
             let trees = iterations.clusters.iter_mut().map(|cluster| &mut cluster.tree);
-            trees.chain(&mut iterations.refused).for_each(shrink_child);
+            trees.chain(&mut iterations.rejected_children).for_each(shrink_child);
         }
     }
 }

@@ -135,7 +135,7 @@ fn extended_gcd(one: u64, other: u64) -> (u64, i128) {
 }
 
 /// Longest rhythm that is looked for.
-const LONGEST_RHYTHM: u64 = 64;
+const MAX_RHYTHM: u64 = 64;
 
 /// Covers strictly ascending numbers by few runs: the same ones whatever sets they came from.
 ///
@@ -188,7 +188,7 @@ fn ascending(numbers: &[u64]) -> Vec<Run> {
 fn rhythm(numbers: &[u64]) -> Option<u64> {
     let (first, last) = (*numbers.first()?, *numbers.last()?);
     let holds = |number: u64| numbers.binary_search(&number).is_ok();
-    (1..=LONGEST_RHYTHM.min((last - first) / 2)).find(|period| {
+    (1..=MAX_RHYTHM.min((last - first) / 2)).find(|period| {
         numbers.iter().all(|number| {
             (last - number < *period || holds(number + period))
                 && (number - first < *period || holds(number - period))

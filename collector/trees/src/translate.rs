@@ -67,11 +67,13 @@ impl Node {
                 };
                 let clusters: Vec<Cluster> =
                     iterations.clusters.iter().map(&mut iteration).collect();
-                let refused = translated_set(&iterations.refused, place, terms, &mut own);
+                let rejected_children =
+                    translated_set(&iterations.rejected_children, place, terms, &mut own);
                 let iterated: u64 = clusters.iter().map(|cluster| cluster.tree.duration).sum();
-                let inner = iterated + sum(&refused);
+                let inner = iterated + sum(&rejected_children);
                 let durations = iterations.durations.scaled(|time| terms.time(time));
-                let iterations = Iterations { clusters, refused, durations, ..**iterations };
+                let iterations =
+                    Iterations { clusters, rejected_children, durations, ..**iterations };
                 (Content::Loop(Box::new(iterations)), inner)
             }
         };

@@ -224,7 +224,7 @@ impl TreeBuilder {
         if nodes > target {
             let frames = self.path.frames_mut().iter_mut();
             for running in frames.filter_map(|open| open.running.as_mut()) {
-                running.online.reduce_clusters_to(MIN_CLUSTERS, flow);
+                running.clusterer.reduce_clusters_to(MIN_CLUSTERS, flow);
             }
         }
         self.path.put(taken);
@@ -240,15 +240,16 @@ impl Open {
     /// Returns the trees of this frame, except closed nodes that are not summed up yet.
     fn trees(&self) -> impl Iterator<Item = &Node> {
         let running = self.running.iter();
-        let running = running.flat_map(|running| running.online.trees().chain(&running.refused));
+        let running =
+            running.flat_map(|running| running.clusterer.trees().chain(&running.rejected_children));
         self.children.profile().iter().chain(running)
     }
 
     /// Returns the trees of [`Open::trees`] for change, except those that [`Path::take`] takes.
     fn trees_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         self.running.iter_mut().flat_map(|running| {
-            let OpenLoop { online, refused, .. } = &mut **running;
-            online.trees_mut().chain(refused)
+            let OpenLoop { clusterer, rejected_children, .. } = &mut **running;
+            clusterer.trees_mut().chain(rejected_children)
         })
     }
 }

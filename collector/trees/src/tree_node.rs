@@ -96,7 +96,7 @@ pub struct Iterations {
     pub(super) accepted: u64,
     pub(super) rejected: u64,
     /// Children of rejected iterations, as profile nodes.
-    pub(super) refused: Vec<Node>,
+    pub(super) rejected_children: Vec<Node>,
     pub(super) durations: Durations,
 }
 
@@ -217,10 +217,10 @@ impl Node {
                 let clusters = &iterations.clusters;
                 self.duration
                     == self.own
-                        + sum(&iterations.refused)
+                        + sum(&iterations.rejected_children)
                         + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>()
-                    && iterations.refused.iter().all(|child| child.is_profile())
-                    && all(&iterations.refused)
+                    && iterations.rejected_children.iter().all(|child| child.is_profile())
+                    && all(&iterations.rejected_children)
                     && clusters.iter().all(|cluster| cluster.tree.is_partitioned())
             }
         }
@@ -255,7 +255,7 @@ impl Content {
             Self::Ordered(children) | Self::Profile(children) => among(children),
             Self::Loop(iterations) => {
                 let mut trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
-                trees.any(|tree| tree.any(holds)) || among(&iterations.refused)
+                trees.any(|tree| tree.any(holds)) || among(&iterations.rejected_children)
             }
         }
     }
@@ -287,8 +287,8 @@ impl Iterations {
     }
 
     /// Children of rejected iterations, as profile nodes.
-    pub fn refused(&self) -> &[Node] {
-        &self.refused
+    pub fn rejected_children(&self) -> &[Node] {
+        &self.rejected_children
     }
 
     /// Returns the durations of the accepted iterations, by number.
@@ -298,12 +298,12 @@ impl Iterations {
 
     fn nodes(&self) -> usize {
         let clusters = self.clusters.iter().map(|cluster| cluster.tree.nodes());
-        clusters.sum::<usize>() + self.refused.iter().map(Node::nodes).sum::<usize>()
+        clusters.sum::<usize>() + self.rejected_children.iter().map(Node::nodes).sum::<usize>()
     }
 
     fn bytes(&self) -> usize {
         let clusters = self.clusters.iter().map(Cluster::bytes).sum::<usize>();
-        clusters + bytes(&self.refused) + self.durations.bytes()
+        clusters + bytes(&self.rejected_children) + self.durations.bytes()
     }
 }
 

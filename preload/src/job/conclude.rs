@@ -13,8 +13,8 @@ use plimsoll_summary::{Mpi, MpiAbi};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::{Job, Phase, State, Taken, memory_report};
-use crate::report::{self, Scope};
-use crate::{ending, say, threads};
+use crate::write_report::{self, Scope};
+use crate::{log, termination, threads};
 
 /// Guard of the thread that evaluates the profiles. Its drop lets the ranks that wait for the
 /// report end: the report is written, or cannot be written.
@@ -26,7 +26,7 @@ impl Drop for Concluding {
     fn drop(&mut self) {
         self.job.collector.acknowledge();
         self.job.state.lock().phase = Phase::Done;
-        ending::finished();
+        termination::finished();
     }
 }
 
@@ -88,9 +88,9 @@ impl Job {
         let ranks = &taken.ranks;
         let mut inputs = Vec::new();
         // The stack of the application's thread may be nearly used up.
-        threads::on_own_stack(|| self.collector.conclude(ending::advance));
+        threads::on_own_stack(|| self.collector.conclude(termination::advance));
         for (key, rank) in ranks {
-            ending::advance();
+            termination::advance();
             self.collector.advance();
             let finish = || self.collector.finish(*key);
             let Some(profile) = threads::on_own_stack(finish).flatten() else {
@@ -98,7 +98,7 @@ impl Job {
                     "The samples of rank {} could not be evaluated, so it is not in this report.",
                     rank.rank
                 );
-                say::warn(&reason);
+                log::warn(&reason);
                 info.notes.push(reason);
                 continue;
             };
@@ -128,7 +128,7 @@ impl Job {
             spool = outcome.path.filter(|_| outcome.trouble.is_none());
         }
         self.forget_empty_folder();
-        ending::advance();
+        termination::advance();
         self.collector.advance();
         (inputs, spool)
     }
@@ -148,9 +148,9 @@ impl Job {
                 summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
                 self.add_memory(&mut summary.collection, collected);
                 let scope = Scope { ranks: size, part, speak: speaks };
-                report::write(self, summary, None, &scope);
+                write_report::write(self, summary, None, &scope);
             }
-            Err(error) if speaks => say::warn(&format!("no summary: {error}")),
+            Err(error) if speaks => log::warn(&format!("no summary: {error}")),
             Err(_) => {}
         }
     }

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use plimsoll_agent::process::{self, Observed};
+use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_analysis::diagnose::diagnose_into;
 use plimsoll_analysis::input::JobInfo;
 use plimsoll_analysis::per_rank::Table;
-use plimsoll_analysis::spooled::telling;
+use plimsoll_analysis::spooled::representative_ranks;
 use plimsoll_comm::communicator::{Alone, Communicator};
 use plimsoll_comm::mpi::joint::{PANIC, jointly};
 use plimsoll_report::output::Side;
@@ -18,8 +18,8 @@ use super::conclude::Concluding;
 use super::withdrawal::withdrawn;
 use super::{Job, Phase, State, Taken, Together, get};
 use crate::guard::{self, guarded};
-use crate::report::{self, Scope};
-use crate::{ending, loading, say, threads};
+use crate::write_report::{self, Scope};
+use crate::{loading, log, termination, threads};
 
 /// Gathers the profiles, diagnoses them and writes the report, when MPI_Finalize is entered.
 /// `measured` runs a wait as a measured call.
@@ -27,7 +27,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
     if let Some(job) = withdrawn() {
         return guarded("MPI_Finalize", || job.finalize_withdrawn(), || ());
     }
-    let (Some(job), Some(observed)) = (get(), process::current()) else { return };
+    let (Some(job), Some(observed)) = (get(), observed_process::current()) else { return };
     if guarded("memory", || job.withdraws_for_memory(), || false) {
         return guarded("MPI_Finalize", || job.finalize_withdrawn(), || ());
     }
@@ -69,19 +69,19 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         }
     }
     let end_threads = || {
-        let house = {
+        let helper = {
             let mut state = job.state.lock();
-            if state.phase == Phase::Collecting && !ending::is_requested() {
+            if state.phase == Phase::Collecting && !termination::is_requested() {
                 // A step of Plimsoll failed, and no thread will evaluate the profiles.
                 state.phase = Phase::Done;
-                ending::finished();
+                termination::finished();
             }
-            state.keeping_house.take()
+            state.helper.take()
         };
         loading::wake();
-        if let Some(house) = house {
+        if let Some(helper) = helper {
             // If another end came first, the joined thread is still writing its report.
-            threads::join(house);
+            threads::join(helper);
         }
         job.stop_collector();
     };
@@ -102,12 +102,12 @@ fn all_come(
         let mut nobody_ended = || {
             // This order matters: the collector announces that the ranks live on before it
             // announces the report.
-            let reported = ending::is_requested() || observed.is_reported();
-            !reported || ending::is_by_filter() || observed.is_outlived()
+            let reported = termination::is_requested() || observed.is_reported();
+            !reported || termination::is_by_filter() || observed.is_outlived()
         };
         let all = together.world.wait_for_all(&mut nobody_ended);
         came.set(Some(all.unwrap_or_else(|error| {
-            say::debug(|| format!("waiting for the other ranks failed: {error}"));
+            log::debug(|| format!("waiting for the other ranks failed: {error}"));
             true
         })));
     };
@@ -156,7 +156,7 @@ impl Job {
 
     fn conclude(&'static self, together: &Together, entered: Instant, size: u32) {
         if let Err(error) = together.node.barrier() {
-            say::warn(&format!("the ranks of this node did not come together: {error}"));
+            log::warn(&format!("the ranks of this node did not come together: {error}"));
         }
         if !together.holds {
             drop(self.take("finalize", true));
@@ -187,7 +187,7 @@ impl Job {
         let kept = self.spool_folder().filter(|folder| folder.exists()).map(|folder| {
             format!(". `plimsoll digest {}` may still make one", printable::path(&folder))
         });
-        say::warn(&format!("no summary: {reason}{}", kept.unwrap_or_default()));
+        log::warn(&format!("no summary: {reason}{}", kept.unwrap_or_default()));
     }
 
     fn conclude_over(
@@ -212,10 +212,11 @@ impl Job {
         let told = summary.map_err(|error| error.to_string())?.and_then(|mut summary| {
             summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
             self.add_memory(&mut summary.collection, collected);
-            ending::advance();
+            termination::advance();
             let scope = Scope { ranks: size, part: None, speak: true };
-            let some = Some(telling(&summary)).filter(|some| some.len() < summary.run.ranks);
-            let is_written = report::write(self, summary, side, &scope);
+            let some =
+                Some(representative_ranks(&summary)).filter(|some| some.len() < summary.run.ranks);
+            let is_written = write_report::write(self, summary, side, &scope);
             // Without a report, all samples stay on disk, since nothing else remains of the run.
             some.filter(|_| is_written)
         });

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use plimsoll_analysis::input::{FirstDeath, MIN_OUTLIVED_NS};
 use plimsoll_collector::Death;
-use plimsoll_comm::mpi::{is_linked_in, launch};
+use plimsoll_comm::mpi::{is_linked_in, launcher};
 
 use super::{Job, State, Taken, get, withdrawal};
-use crate::{ending, heap, say};
+use crate::{heap, log, termination};
 
 /// Writes the report of the ranks that this process holds, when the process ends without
 /// MPI_Finalize. Runs on Plimsoll's own thread. Returns `false` if another thread is writing the
@@ -26,24 +26,24 @@ pub fn write_incomplete(ended: &str) -> bool {
     if taken.ranks.is_empty() {
         return true;
     }
-    if ending::is_by_filter() {
+    if termination::is_by_filter() {
         job.collector.outlive();
-        say::warn(
+        log::warn(
             "the program restricts its system calls (seccomp), and is measured until here only. To have all of \
              it measured, run it without its filter.",
         );
     }
-    let place = Place::of(&job.state.lock());
+    let place = JobPosition::of(&job.state.lock());
     if let Some(reason) = &place.complaint {
-        say::warn(reason);
+        log::warn(reason);
     }
     let unseen = place.world.is_none().then(|| why_unseen(&job.executable)).flatten();
     // A process without MPI_Init ends regularly by an exit.
     info.complete = place.is_alone && unseen.is_none() && ended == "exit";
-    let told_rank = launch::told_rank();
+    let launcher_rank = launcher::launcher_rank();
     if let Some(reason) = unseen {
-        if told_rank.is_none_or(|rank| rank == 0) {
-            say::warn(&reason);
+        if launcher_rank.is_none_or(|rank| rank == 0) {
+            log::warn(&reason);
         }
         info.notes.push(reason);
     }
@@ -54,9 +54,11 @@ pub fn write_incomplete(ended: &str) -> bool {
     }
     let (size, part, speaks) = match place.world {
         // Processes that a launcher started together, but without an MPI that connects them here.
-        None => {
-            (1, told_rank.map(|rank| format!("rank{rank}")), told_rank.is_none_or(|rank| rank == 0))
-        }
+        None => (
+            1,
+            launcher_rank.map(|rank| format!("rank{rank}")),
+            launcher_rank.is_none_or(|rank| rank == 0),
+        ),
         Some((rank, size)) if inputs.len() == size as usize => (size, None, rank == 0),
         Some((rank, size)) => (size, Some(format!("rank{rank}")), place.speaks),
     };
@@ -69,7 +71,7 @@ pub fn write_incomplete(ended: &str) -> bool {
 }
 
 /// Place of this process in the job.
-struct Place {
+struct JobPosition {
     /// Rank and number of ranks; `None` until MPI is known.
     world: Option<(u32, u32)>,
     speaks: bool,
@@ -80,7 +82,7 @@ struct Place {
     complaint: Option<String>,
 }
 
-impl Place {
+impl JobPosition {
     fn of(state: &State) -> Self {
         let Some(side) = &state.mpi else {
             return Self { world: None, speaks: false, is_alone: true, complaint: None };

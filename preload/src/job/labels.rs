@@ -2,17 +2,17 @@
 
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::rules::file::read;
-use plimsoll_comm::mpi::launch;
+use plimsoll_comm::mpi::launcher;
 use plimsoll_summary::settings::{LABELS, Settings};
 
 use super::Job;
-use crate::say;
+use crate::log;
 
 /// Reads the label rules at the start of the process; `None` if rank 0 will broadcast them to this
 /// process.
 pub(super) fn read_at_start(settings: &Settings) -> Option<Rules> {
-    let first = launch::told_rank().is_none_or(|rank| rank == 0);
-    first.then(|| read_and(settings, say::warn))
+    let first = launcher::launcher_rank().is_none_or(|rank| rank == 0);
+    first.then(|| read_and(settings, log::warn))
 }
 
 fn read_and(settings: &Settings, complain: impl FnOnce(&str)) -> Rules {
@@ -34,7 +34,7 @@ impl Job {
     /// Returns the label rules of a process that reports by itself, reading them if necessary.
     /// Errors in the file are printed in debug output only, since rank 0 reports them.
     pub(super) fn own_rules(&self) -> Rules {
-        let quietly = |line: &str| say::debug(|| line.to_owned());
+        let quietly = |line: &str| log::debug(|| line.to_owned());
         let read = || read_and(&self.settings, quietly);
         self.rules.lock().get_or_insert_with(read).clone()
     }

@@ -1,6 +1,6 @@
 //! Memory of the library in this process, by purpose.
 
-use plimsoll_agent::process;
+use plimsoll_agent::observed_process;
 use plimsoll_analysis::input::Cost;
 use plimsoll_summary::{Collection, Memory};
 use plimsoll_sys::memory_kind::MemoryKind;
@@ -14,7 +14,8 @@ impl Job {
     pub(super) fn memory(&self, ranks: usize) -> Memory {
         let heap = heap::largest();
         let kind = |kind: MemoryKind| heap.kinds[kind as usize];
-        let beside_heap = process::current().map_or(0, |observed| observed.sampling_bytes());
+        let beside_heap =
+            observed_process::current().map_or(0, |observed| observed.sampling_bytes());
         let segments = self.collector.segment_bytes();
         Memory {
             total_bytes: heap.mapped + beside_heap + segments,

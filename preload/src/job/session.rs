@@ -9,15 +9,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::process::{self, Observed};
+use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator};
 
-use super::attendance::Attendance;
+use super::preload_census::Census;
 use super::start::leave_token;
 use super::{FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, get};
 use crate::guard::{contained, guarded};
-use crate::say;
+use crate::log;
 
 /// Runs the real MPI_Session_init, defined at `definition`. `init` also returns the address of the
 /// session's handle if the call succeeded.
@@ -37,7 +37,9 @@ pub fn around_session_init<R>(
     let (result, session) = init();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
     let started = || {
-        if let (Some(session), Some(job), Some(observed)) = (session, get(), process::current()) {
+        if let (Some(session), Some(job), Some(observed)) =
+            (session, get(), observed_process::current())
+        {
             job.session_started(observed, definition, session, token);
         }
     };
@@ -58,7 +60,7 @@ pub struct Session {
 #[cold]
 #[inline(never)]
 pub fn made_from_group(made: *const c_void) {
-    if let (Some(job), Some(observed)) = (get(), process::current())
+    if let (Some(job), Some(observed)) = (get(), observed_process::current())
         && !made.is_null()
     {
         job.communicator_made(observed, made);
@@ -82,7 +84,7 @@ impl Job {
         // SAFETY: MPI_Session_init has just made the session.
         let place = unsafe { library.place_in_session(session.handle, session.fortran) };
         let Some((rank, size)) = place else { return };
-        say::debug(|| format!("rank {rank} of {size} by a session on {}", library.version));
+        log::debug(|| format!("rank {rank} of {size} by a session on {}", library.version));
         for (_, me) in &mut state.ranks {
             me.rank = rank;
         }
@@ -136,7 +138,7 @@ impl Job {
             return;
         }
         let mut token = token;
-        let Attendance { mut apart, speaks, post } = Attendance::take(self, &mut token, rank, size);
+        let Census { mut apart, speaks, mailbox } = Census::take(self, &mut token, rank, size);
         let mut together = None;
         if apart.is_none() {
             // SAFETY: as above; all ranks are here.
@@ -148,7 +150,7 @@ impl Job {
                 }
             }
         }
-        drop(post);
+        drop(mailbox);
         if let Some(together) = &together {
             let facts = HandleFacts::new(library, Some(together.world.handle()));
             FACTS.store(Box::into_raw(Box::new(facts)), Ordering::Release);

@@ -8,8 +8,8 @@ use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
 use plimsoll_comm::communicator::{Communicator, CommunicatorError, broadcast};
 use plimsoll_comm::mpi::node::NodeRank;
-use plimsoll_comm::mpi::{MpiCommunicator, launch};
-use plimsoll_report::output::{Facts, Target, claim_folder};
+use plimsoll_comm::mpi::{MpiCommunicator, launcher};
+use plimsoll_report::output::{NameFields, Target, claim_folder};
 use plimsoll_spool::SpoolError;
 use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::path as shown;
@@ -19,7 +19,7 @@ use plimsoll_sys::own_files::create_own_folder;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, Phase, State, Taken, get};
-use crate::{say, threads};
+use crate::{log, threads};
 
 /// Name and folder of all files of a job, claimed once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Claimed {
 
 /// Values that rank 0 broadcasts to all ranks when the job's communicator is set up.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct RootBroadcast {
     claimed: Option<Claimed>,
     rules: Rules,
 }
@@ -83,7 +83,7 @@ impl Job {
     }
 
     fn unclaimed(&self, ranks: u32) -> Target {
-        let facts = Facts {
+        let facts = NameFields {
             directory: &self.directory,
             executable: Path::new(&self.executable),
             job: &self.id,
@@ -111,7 +111,7 @@ impl Job {
     /// job. The collector creates the folder only once the process has run for a while.
     pub(super) fn spool_alone(&'static self) {
         // The processes that a launcher started share a name only from MPI_Init on.
-        if self.settings.trace == Trace::Off || launch::told_rank().is_some() {
+        if self.settings.trace == Trace::Off || launcher::launcher_rank().is_some() {
             return;
         }
         let place = move || {
@@ -147,7 +147,7 @@ impl Job {
         let first = world.rank() == 0;
         let claim = || match self.settings.trace {
             Trace::Off => {
-                say::warn(
+                log::warn(
                     "PLIMSOLL_TRACE=off: if this job is killed (kill -9), nothing is left of it.",
                 );
                 None
@@ -156,8 +156,9 @@ impl Job {
                 self.claim(world.size(), None).map_err(|error| complain(&error)).ok()
             }
         };
-        let told = first.then(|| Told { claimed: claim(), rules: self.own_rules() });
-        let Told { claimed, rules } = broadcast(world, Ok(told))?;
+        let root_values =
+            first.then(|| RootBroadcast { claimed: claim(), rules: self.own_rules() });
+        let RootBroadcast { claimed, rules } = broadcast(world, Ok(root_values))?;
         self.take_rules(rules);
         Ok(claimed)
     }
@@ -181,7 +182,7 @@ impl Job {
     fn begin_spool(&self, place: plimsoll_collector::PlaceSpool, ranks: usize) {
         let limit_bytes = self.settings.memory_bytes.saturating_mul(ranks as u64);
         if let Err(error) = self.collector.spool(place, limit_bytes) {
-            say::warn(&format!("no samples are kept on disk: {error}."));
+            log::warn(&format!("no samples are kept on disk: {error}."));
         }
     }
 
@@ -191,20 +192,20 @@ impl Job {
         *self.claimed.lock() = None;
     }
 
-    /// Reduces a finished spool to the representative ranks in `telling`. Keeps all ranks if
-    /// process 0 has no report (`telling` is `None`) or the user asked for all ranks
+    /// Reduces a finished spool to the representative ranks in `representatives`. Keeps all ranks
+    /// if process 0 has no report (`representatives` is `None`) or the user asked for all ranks
     /// (PLIMSOLL_TRACE). Collective over the holders of profiles.
     pub(super) fn thin_spool(
         &self,
         holders: &dyn Communicator,
-        telling: Option<RankSet>,
+        representatives: Option<RankSet>,
         spool: Option<PathBuf>,
     ) {
-        let telling = telling.filter(|_| self.settings.trace == Trace::Clusters);
-        let kept: RankSet = match broadcast(holders, Ok(Some(telling))) {
+        let representatives = representatives.filter(|_| self.settings.trace == Trace::Clusters);
+        let kept: RankSet = match broadcast(holders, Ok(Some(representatives))) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
-            Err(error) => return say::debug(|| format!("all ranks stay in the spool: {error}")),
+            Err(error) => return log::debug(|| format!("all ranks stay in the spool: {error}")),
         };
         let Some(spool) = spool else { return };
         // The stack of the application's thread may be nearly used up.
@@ -213,7 +214,7 @@ impl Job {
             // The application or its user has removed the spool.
             Some(Err(SpoolError::Io(error))) if error.kind() == io::ErrorKind::NotFound => {}
             Some(Err(error)) => {
-                say::warn(&format!("{} keeps the samples of all ranks: {error}.", shown(&spool)))
+                log::warn(&format!("{} keeps the samples of all ranks: {error}.", shown(&spool)))
             }
         }
         self.forget_empty_folder();
@@ -256,7 +257,7 @@ impl Job {
         };
         match serde_json::to_value(&note) {
             Ok(note) => self.collector.note(note),
-            Err(error) => say::debug(|| format!("no note in the spool: {error}")),
+            Err(error) => log::debug(|| format!("no note in the spool: {error}")),
         }
     }
 }
@@ -273,6 +274,6 @@ fn of_part(mut target: Target, part: Option<&str>) -> Target {
 /// Warns that no samples are kept on disk and why, and converts the error for the collector.
 fn complain(error: &Error) -> io::Error {
     let remedy = error.remedy();
-    say::warn(&format!("no samples are kept on disk: {error} {remedy} Or set PLIMSOLL_TRACE=off."));
+    log::warn(&format!("no samples are kept on disk: {error} {remedy} Or set PLIMSOLL_TRACE=off."));
     io::Error::other(error.to_string())
 }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::process::{self, Observed};
+use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_analysis::clocks::exchange;
 use plimsoll_comm::communicator::{Communicator, CommunicatorError};
 use plimsoll_comm::mpi::joint::{all_made, jointly};
@@ -15,12 +15,12 @@ use plimsoll_comm::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 
 use plimsoll_summary::settings::RANKS;
 
-use super::attendance::Attendance;
+use super::preload_census::Census;
 use super::{
     COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, State, Together, get,
 };
 use crate::guard::{self, contained, guarded};
-use crate::say;
+use crate::log;
 
 /// Runs the real MPI_Init, defined at `definition`. `init` also returns whether MPI_Init succeeded.
 pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, bool)) -> R {
@@ -40,7 +40,7 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
     let started = || {
         if succeeded
             && let Some(job) = get()
-            && let Some(observed) = process::current()
+            && let Some(observed) = observed_process::current()
         {
             job.mpi_started(observed, definition, token);
         }
@@ -51,7 +51,7 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
 
 /// Moves a descriptor to a number that the application does not see.
 pub(super) fn hide(descriptor: RawFd) -> RawFd {
-    process::current().map_or(-1, |observed| observed.adopt_descriptor(descriptor))
+    observed_process::current().map_or(-1, |observed| observed.adopt_descriptor(descriptor))
 }
 
 /// Leaves the token that shows the other ranks that this one carries the library.
@@ -59,7 +59,7 @@ pub(super) fn leave_token() -> Option<Token> {
     match Token::leave(&hide) {
         Ok(token) => Some(token),
         Err(error) => {
-            say::debug(|| format!("no token could be left: {error}"));
+            log::debug(|| format!("no token could be left: {error}"));
             None
         }
     }
@@ -94,14 +94,14 @@ impl Job {
         let library = match Library::detect(definition) {
             Ok(library) => Arc::new(library),
             Err(error) => {
-                say::warn(&format!("{error}; each process writes its own report"));
+                log::warn(&format!("{error}; each process writes its own report"));
                 return;
             }
         };
         let Ok((rank, size)) = MpiCommunicator::place_in_world(&library) else { return };
-        say::debug(|| format!("rank {rank} of {size} on {} ({:?})", library.version, library.abi));
+        log::debug(|| format!("rank {rank} of {size} on {} ({:?})", library.version, library.abi));
         let mut token = token;
-        let Attendance { mut apart, speaks, post } = Attendance::take(self, &mut token, rank, size);
+        let Census { mut apart, speaks, mailbox } = Census::take(self, &mut token, rank, size);
         let mut together = None;
         if apart.is_none() {
             let world = library.world();
@@ -114,13 +114,13 @@ impl Job {
         if apart.is_some() {
             self.collect_apart(observed, rank, size);
         }
-        drop(post);
+        drop(mailbox);
         if let (true, Some(reason)) = (speaks, &apart) {
-            say::warn(reason);
+            log::warn(reason);
         }
         if speaks && !(0..size).any(|rank| self.settings.ranks.contains(rank)) {
             let chosen = self.settings.in_effect().remove(RANKS).unwrap_or_default();
-            say::warn(&format!(
+            log::warn(&format!(
                 "{RANKS}={chosen} is none of the {size} ranks: nothing is measured"
             ));
         }
@@ -205,7 +205,7 @@ impl Job {
             self.let_go();
         }
         if collector.is_none() && me.watched {
-            say::debug(|| format!("rank {rank} collects itself"));
+            log::debug(|| format!("rank {rank} collects itself"));
             if node.rank() != 0 {
                 spool(1);
             }
@@ -255,7 +255,7 @@ impl Job {
         }
         match jointly(holders, &[], || exchange(holders).map_err(|error| error.to_string())) {
             Ok(exchange) => self.state.lock().exchanges.push(exchange),
-            Err(error) => say::debug(|| format!("clocks could not be compared: {error}")),
+            Err(error) => log::debug(|| format!("clocks could not be compared: {error}")),
         }
     }
 
@@ -271,7 +271,7 @@ impl Job {
                 true
             }
             Err(error) => {
-                say::debug(|| format!("rank {} is not readable from here: {error}", rank.rank));
+                log::debug(|| format!("rank {} is not readable from here: {error}", rank.rank));
                 false
             }
         }

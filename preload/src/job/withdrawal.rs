@@ -4,14 +4,14 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use plimsoll_agent::process;
+use plimsoll_agent::observed_process;
 use plimsoll_comm::communicator::Communicator;
 use plimsoll_comm::mpi::MpiCommunicator;
 use plimsoll_comm::mpi::joint::jointly;
 
 use super::finalize::Leaving;
 use super::{Job, get};
-use crate::{ending, heap, loading, say, threads};
+use crate::{heap, loading, log, termination, threads};
 
 /// Job from which this process has withdrawn; null otherwise.
 static WITHDRAWN: AtomicPtr<Job> = AtomicPtr::new(null_mut());
@@ -27,11 +27,11 @@ pub(super) fn withdrawn() -> Option<&'static Job> {
 pub fn withdraw() {
     let Some(job) = get() else { return };
     job.stop_collector();
-    ending::finished();
+    termination::finished();
     loading::wake();
-    let house = job.state.lock().keeping_house.take();
-    if let Some(house) = house {
-        threads::join(house);
+    let helper = job.state.lock().helper.take();
+    if let Some(helper) = helper {
+        threads::join(helper);
     }
     WITHDRAWN.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
 }
@@ -52,8 +52,8 @@ pub(super) fn tell_exhausted() {
     if TOLD.swap(true, Ordering::Relaxed) {
         return;
     }
-    say::block(EXHAUSTED);
-    if let Some(observed) = process::current() {
+    log::block(EXHAUSTED);
+    if let Some(observed) = observed_process::current() {
         observed.break_off();
     }
 }
@@ -64,7 +64,7 @@ pub fn abandon() {
     if let Some(job) = get() {
         job.collector.abandon();
     }
-    ending::finished();
+    termination::finished();
     tell_exhausted();
 }
 

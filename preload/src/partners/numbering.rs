@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use plimsoll_agent::channels::{Channel, Direction};
 use plimsoll_agent::regions::{Exemplar, write_message};
 use plimsoll_agent::started_requests::{Numbering, Source, Started};
-use plimsoll_agent::thread::State;
+use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::tag_after;
 use plimsoll_wire::record::UNKNOWN_PARTNER;
 

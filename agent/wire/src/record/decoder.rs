@@ -6,7 +6,7 @@ use super::{
     Record, SAMPLE, SENT, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
-use crate::sync::{Part, Sync};
+use crate::sync_id::{Subgroup, SyncId};
 
 /// Reason why a stream could not be decoded further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +61,11 @@ impl Cursor<'_> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
-            let part = u64::from(byte & 0x7f);
-            if shift == 63 && part > 1 {
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
                 return Err(DecodeError::Overflow);
             }
-            value |= part << shift;
+            value |= bits << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
@@ -85,10 +85,10 @@ impl Cursor<'_> {
         self.small()?.checked_add(many).ok_or(DecodeError::Overflow)
     }
 
-    fn sync(&mut self) -> Result<Sync, DecodeError> {
+    fn sync(&mut self) -> Result<SyncId, DecodeError> {
         let (ranks, index) = (self.small()?, self.varint()?);
-        let part = if ranks > 0 { Some(Part { name: self.small()?, ranks }) } else { None };
-        Ok(Sync { part, index })
+        let subgroup = if ranks > 0 { Some(Subgroup { name: self.small()?, ranks }) } else { None };
+        Ok(SyncId { subgroup, index })
     }
 
     fn counts(&mut self) -> Result<Counts, DecodeError> {
@@ -172,12 +172,12 @@ impl Decoder {
             }
             EXIT => {
                 let stamp = cursor.stamp(tag)?;
-                let (slot, kept) = (cursor.small()?, cursor.small()?);
+                let (slot, common) = (cursor.small()?, cursor.small()?);
                 let duration = cursor.varint()?;
                 let bytes = if tag & BYTES != 0 { cursor.varint()? } else { 0 };
                 let sync = if tag & SYNC != 0 { Some(cursor.sync()?) } else { None };
                 let off_cpu = cursor.off_cpu(tag)?;
-                Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
+                Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu }
             }
             PAUSE => Record::Pause { stamp: cursor.stamp(tag)? },
             RESUME => Record::Resume { stamp: cursor.stamp(tag)? },

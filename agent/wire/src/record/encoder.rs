@@ -7,7 +7,7 @@ use super::{
     TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
-use crate::sync::Sync;
+use crate::sync_id::SyncId;
 
 /// Writes records into a fixed buffer. Never allocates; a record that does not fit is an error
 /// that cannot happen for stacks of up to [`MAX_DEPTH`] frames.
@@ -42,11 +42,11 @@ impl<'b> Encoder<'b> {
     }
 
     /// All of the ranks are written as none.
-    fn sync(&mut self, Sync { part, index }: Sync) {
-        self.varint(part.map_or(0, |part| part.ranks.into()));
+    fn sync(&mut self, SyncId { subgroup, index }: SyncId) {
+        self.varint(subgroup.map_or(0, |subgroup| subgroup.ranks.into()));
         self.varint(index);
-        if let Some(part) = part {
-            self.varint(part.name.into());
+        if let Some(subgroup) = subgroup {
+            self.varint(subgroup.name.into());
         }
     }
 
@@ -152,13 +152,13 @@ impl<'b> Encoder<'b> {
                     self.varint(value);
                 }
             }
-            Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
+            Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu } => {
                 let flags = flag(sync.is_some(), SYNC)
                     | flag(off_cpu.is_some(), OFF_CPU)
                     | flag(bytes > 0, BYTES);
                 self.tag(EXIT, flags, stamp);
                 self.varint(u64::from(slot));
-                self.varint(u64::from(kept));
+                self.varint(u64::from(common));
                 self.varint(duration);
                 if bytes > 0 {
                     self.varint(bytes);

@@ -1,7 +1,7 @@
 //! Every record is read back as written, and anything else is refused.
 
 use super::*;
-use crate::sync::Part;
+use crate::sync_id::Subgroup;
 use proptest::prelude::*;
 
 fn stamp() -> impl Strategy<Value = Stamp> {
@@ -15,9 +15,10 @@ fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
     }))
 }
 
-fn sync() -> impl Strategy<Value = Sync> {
-    let part = (any::<u32>(), 1..=u32::MAX).prop_map(|(name, ranks)| Part { name, ranks });
-    (prop::option::of(part), any::<u64>()).prop_map(|(part, index)| Sync { part, index })
+fn sync() -> impl Strategy<Value = SyncId> {
+    let subgroup = (any::<u32>(), 1..=u32::MAX).prop_map(|(name, ranks)| Subgroup { name, ranks });
+    (prop::option::of(subgroup), any::<u64>())
+        .prop_map(|(subgroup, index)| SyncId { subgroup, index })
 }
 
 proptest! {
@@ -35,7 +36,7 @@ proptest! {
         values in any::<[u64; MAX_EVENTS]>(),
         used in 0..=MAX_EVENTS,
     ) {
-        let [slot, dropped, kept, count] = numbers;
+        let [slot, dropped, common, count] = numbers;
         let stack = Delta { dropped, added: &added };
         let mut counts = Counts { values: [0; MAX_EVENTS], uncounted_ns: bytes };
         counts.values[..used].copy_from_slice(&values[..used]);
@@ -49,7 +50,7 @@ proptest! {
             Record::Partner {
                 slot,
                 messages: PartnerMessages {
-                    partner: kept,
+                    partner: common,
                     sent: count.into(),
                     bytes,
                     received: sum >> 7,
@@ -60,7 +61,7 @@ proptest! {
                 slot,
                 message: Message {
                     is_sent: truncated,
-                    partner: kept,
+                    partner: common,
                     group: dropped,
                     tag: count as i32,
                     number: slot,
@@ -70,7 +71,7 @@ proptest! {
                     waited: bytes >> 3,
                 },
             },
-            Record::Exit { stamp, slot, kept, duration: sum, bytes, sync, off_cpu },
+            Record::Exit { stamp, slot, common, duration: sum, bytes, sync, off_cpu },
             Record::Pause { stamp },
             Record::Resume { stamp },
             Record::End { stamp },

@@ -13,7 +13,7 @@ use plimsoll_summary::settings::{LIBRARY, Settings};
 
 use super::check::Check;
 use super::{own_command, trial};
-use crate::library;
+use crate::preload_library;
 
 /// Free space below this is too little for spools and reports, in bytes.
 const MIN_FREE_BYTES: u64 = 64 << 20;
@@ -26,7 +26,7 @@ const MIN_PROCESSES: u64 = 64;
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![platform()];
     match own_command() {
-        Some(command) => match library::find(&command, env::var_os(LIBRARY).as_deref()) {
+        Some(command) => match preload_library::find(&command, env::var_os(LIBRARY).as_deref()) {
             Ok(path) => {
                 checks.push(Check::ok("library", shown(&path).to_string()));
                 checks.extend(trial::checks(&command));

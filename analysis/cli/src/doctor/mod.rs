@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use plimsoll_summary::printable::line;
 
-use crate::{Failure, launch};
+use crate::{Failure, run_command};
 use check::{Check, State};
 
 pub use trial::{TRIAL, compute};
@@ -34,7 +34,7 @@ const SCHEMA: &str = "plimsoll-doctor/1";
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let mut checks = machine::checks();
     if let Some(program) = matches.get_one::<OsString>("program") {
-        checks.extend(match launch::find(program) {
+        checks.extend(match run_command::find(program) {
             Some(path) => program::checks(&path),
             None => vec![not_found(program)],
         });
@@ -90,7 +90,7 @@ fn json(checks: &[Check]) -> String {
 
 /// The place of this command, from which the library and the trial are started.
 fn own_command() -> Option<PathBuf> {
-    launch::own_place(std::env::current_exe(), std::env::args_os().next())
+    run_command::own_place(std::env::current_exe(), std::env::args_os().next())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const SANITIZER_LIBRARIES: [&str; 5] =
 
 /// What was read of an ELF file.
 #[derive(Debug, Default)]
-struct Facts {
+struct ProgramTraits {
     /// Names of the libraries that the loader is asked for.
     needed: Vec<String>,
     has_symbols: bool,
@@ -93,7 +93,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-fn facts(content: &[u8]) -> Option<Facts> {
+fn facts(content: &[u8]) -> Option<ProgramTraits> {
     let elf = ElfFile64::<LittleEndian>::parse(content).ok()?;
     if elf.elf_header().e_machine(LittleEndian) != object::elf::EM_X86_64 {
         return None;
@@ -103,7 +103,7 @@ fn facts(content: &[u8]) -> Option<Facts> {
         let all = elf.symbols().chain(elf.dynamic_symbols());
         all.into_iter().any(|symbol| symbol.is_definition() && symbol.name() == Ok(wanted))
     };
-    Some(Facts {
+    Some(ProgramTraits {
         needed: needed(&elf),
         has_symbols: elf.symbols().next().is_some(),
         has_lines: has_section(".debug_line") || has_separate_lines(&elf),
@@ -138,7 +138,7 @@ fn has_separate_lines(elf: &ElfFile64<'_, LittleEndian>) -> bool {
     Path::new(&format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug")).exists()
 }
 
-fn judge(facts: &Facts) -> Vec<Check> {
+fn judge(facts: &ProgramTraits) -> Vec<Check> {
     let links = |library: &&str| facts.needed.iter().any(|needed| needed.starts_with(*library));
     let mut checks = vec![mpi(facts)];
     checks.push(if facts.has_lines {
@@ -177,7 +177,7 @@ fn judge(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-fn mpi(facts: &Facts) -> Check {
+fn mpi(facts: &ProgramTraits) -> Check {
     if facts.has_mpi_inside {
         return Check::failed(
             "MPI",
@@ -218,7 +218,13 @@ mod tests {
     fn libraries_decide_what_is_said() {
         let of = |needed: &[&str], is_go| {
             let needed = needed.iter().map(ToString::to_string).collect();
-            judge(&Facts { needed, has_symbols: true, has_lines: true, is_go, ..Facts::default() })
+            judge(&ProgramTraits {
+                needed,
+                has_symbols: true,
+                has_lines: true,
+                is_go,
+                ..ProgramTraits::default()
+            })
         };
         let open_mpi = of(&["libgomp.so.1", "libmpi.so.40", "libc.so.6"], false);
         assert!(open_mpi[0].found.starts_with("Open MPI"), "{open_mpi:?}");

@@ -15,7 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use console::Term;
 use plimsoll_analysis::digest::{DigestError, digest, find};
 use plimsoll_comm::communicator::Communicator;
-use plimsoll_comm::threads;
+use plimsoll_comm::thread_ranks;
 use plimsoll_report::text;
 use plimsoll_summary::phrase::{percent, seconds};
 use plimsoll_summary::printable::path as shown;
@@ -128,8 +128,9 @@ fn summary_so_far(job: &JobFolder) -> Result<Summary, Failure> {
 fn read(job: &JobFolder) -> Result<Summary, DigestError> {
     let paths = find(&job.path)?;
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let outcomes =
-        threads::run(cores, |comm: &dyn Communicator| digest(comm, &paths, None, &|_, _| (), None));
+    let outcomes = thread_ranks::run(cores, |comm: &dyn Communicator| {
+        digest(comm, &paths, None, &|_, _| (), None)
+    });
     for outcome in outcomes {
         if let Some(mut summary) = outcome? {
             RUNNING.clone_into(&mut summary.run.ended);

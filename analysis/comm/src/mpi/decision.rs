@@ -19,7 +19,7 @@ use plimsoll_sys::own::Own;
 
 use crate::fingerprint::fingerprint;
 
-/// An entry: the event, and for [`ASKED`] the number of the post.
+/// An entry: the event, and for [`ASKED`] the number of the mailbox.
 type Entry = [u8; ENTRY_BYTES];
 const ENTRY_BYTES: usize = 9;
 /// The first rank has left MPI_Init.
@@ -44,7 +44,7 @@ pub enum State {
     InInit,
     /// The first rank has not decided yet.
     Open,
-    /// Other nodes may count on the first rank, represented by its post with this number: their
+    /// Other nodes may count on the first rank, represented by its mailbox with this number: their
     /// decision holds.
     Asked(u64),
     /// As [`Self::Asked`], but the first rank is given up: it asks no other node, and reads the
@@ -101,10 +101,10 @@ impl Decision {
         self.append(AT_WORK, 0).is_ok() && matches!(self.state(), State::Open | State::Asked(_))
     }
 
-    /// Records that the first rank is about to ask other nodes by the post with this number.
+    /// Records that the first rank is about to ask other nodes by the mailbox with this number.
     /// Returns whether it may.
-    pub fn ask(&mut self, post: u64) -> bool {
-        self.append(ASKED, post).is_ok() && self.state() == State::Asked(post)
+    pub fn ask(&mut self, mailbox: u64) -> bool {
+        self.append(ASKED, mailbox).is_ok() && self.state() == State::Asked(mailbox)
     }
 
     /// Records the decision of the first rank. Returns the decision that holds; another rank may
@@ -133,9 +133,9 @@ impl Decision {
         self.read().map_or(0, |entries| entries.len())
     }
 
-    fn append(&mut self, what: u8, post: u64) -> io::Result<()> {
+    fn append(&mut self, what: u8, mailbox: u64) -> io::Result<()> {
         let mut entry: Entry = [what; ENTRY_BYTES];
-        entry[1..].copy_from_slice(&post.to_le_bytes());
+        entry[1..].copy_from_slice(&mailbox.to_le_bytes());
         self.file.write_all(&entry)
     }
 
@@ -149,12 +149,12 @@ impl Decision {
 /// The state that the entries lead to. The order in which they were written is that of the file.
 fn state(entries: &[Entry]) -> State {
     let mut state = State::InInit;
-    for [what, post @ ..] in entries {
+    for [what, mailbox @ ..] in entries {
         state = match (state, *what) {
             (State::InInit, LEFT_INIT) => State::Open,
-            (State::InInit | State::Open, ASKED) => State::Asked(u64::from_le_bytes(*post)),
+            (State::InInit | State::Open, ASKED) => State::Asked(u64::from_le_bytes(*mailbox)),
             (State::InInit | State::Open, GIVEN_UP) => State::Decided(false),
-            (State::Asked(post), GIVEN_UP) => State::Closed(post),
+            (State::Asked(mailbox), GIVEN_UP) => State::Closed(mailbox),
             (State::Decided(_), _) => state,
             (_, TOGETHER) => State::Decided(true),
             (_, APART) => State::Decided(false),

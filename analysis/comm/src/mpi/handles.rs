@@ -2,7 +2,7 @@
 //! is asked once per handle; the answers are forgotten when the application frees a handle of that
 //! kind.
 
-mod memory;
+mod handle_cache;
 mod pending;
 mod world_ranks;
 
@@ -11,26 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use plimsoll_wire::sync::{Among, MAX_PARTS, Part};
+use plimsoll_wire::sync_id::{MAX_SUBGROUPS, Subgroup, SyncScope};
 
-use self::memory::Memory;
+use self::handle_cache::Memory;
 use self::pending::{Layout, Pending};
 use self::world_ranks::WorldRanks;
-use super::library::{Abi, Handle, Library};
+use super::mpi_library::{Abi, Handle, Library};
 use crate::fingerprint::{BASIS, extended};
 
 /// Members of a communicator: no other rank to compare with, all ranks, or, from the third number
-/// on, one of the subgroups in [`Parts`].
+/// on, one of the subgroups in [`Subgroups`].
 const NOBODY: u32 = 0;
 const ALL: u32 = 1;
-const FIRST_PART: u32 = 2;
+const FIRST_SUBGROUP: u32 = 2;
 
 /// Bit set in integer handles, so that none is the address of an object.
 const FORTRAN_HANDLE: u64 = 1 << 62;
 
 /// A subgroup of the world that has communicators.
-struct KnownPart {
-    part: Part,
+struct KnownSubgroup {
+    subgroup: Subgroup,
     /// Number of synchronisations that have begun; each took the number before it as its index.
     begun: u64,
     /// Index of the most recent synchronisation that has ended, plus one.
@@ -38,51 +38,52 @@ struct KnownPart {
 }
 
 /// Subgroups that have communicators, and the number of synchronisations of each.
-struct Parts {
-    known: Mutex<Vec<KnownPart>>,
-    /// Whether there were more than [`MAX_PARTS`] subgroups.
+struct Subgroups {
+    known: Mutex<Vec<KnownSubgroup>>,
+    /// Whether there were more than [`MAX_SUBGROUPS`] subgroups.
     are_more: AtomicBool,
 }
 
-impl Parts {
+impl Subgroups {
     const fn new() -> Self {
         Self { known: Mutex::new(Vec::new()), are_more: AtomicBool::new(false) }
     }
 
     /// Returns the number of a subgroup; communicators with the same members share one. Returns
-    /// [`NOBODY`] beyond [`MAX_PARTS`] subgroups.
-    fn number(&self, part: Part) -> u32 {
-        let mut parts = self.known.lock();
-        let number = parts.iter().position(|known| known.part == part).unwrap_or_else(|| {
-            parts.push(KnownPart { part, begun: 0, ended: 0 });
-            parts.len() - 1
-        });
-        if number >= MAX_PARTS {
-            parts.pop();
+    /// [`NOBODY`] beyond [`MAX_SUBGROUPS`] subgroups.
+    fn number(&self, subgroup: Subgroup) -> u32 {
+        let mut subgroups = self.known.lock();
+        let number =
+            subgroups.iter().position(|known| known.subgroup == subgroup).unwrap_or_else(|| {
+                subgroups.push(KnownSubgroup { subgroup, begun: 0, ended: 0 });
+                subgroups.len() - 1
+            });
+        if number >= MAX_SUBGROUPS {
+            subgroups.pop();
             self.are_more.store(true, Ordering::Relaxed);
             return NOBODY;
         }
-        FIRST_PART + number as u32
+        FIRST_SUBGROUP + number as u32
     }
 
     /// Returns the index of a synchronisation that begins in a subgroup.
     fn begin(&self, number: u32) -> Option<u64> {
-        let mut parts = self.known.lock();
-        let known = parts.get_mut(number as usize)?;
+        let mut subgroups = self.known.lock();
+        let known = subgroups.get_mut(number as usize)?;
         known.begun += 1;
         Some(known.begun - 1)
     }
 
     /// Ends a synchronisation of a subgroup; returns `None` if one that began later has already
     /// ended.
-    fn end(&self, number: u32, index: u64) -> Option<Among> {
-        let mut parts = self.known.lock();
-        let known = parts.get_mut(number as usize)?;
+    fn end(&self, number: u32, index: u64) -> Option<SyncScope> {
+        let mut subgroups = self.known.lock();
+        let known = subgroups.get_mut(number as usize)?;
         if index < known.ended {
             return None;
         }
         known.ended = index + 1;
-        Some(Among::Part(known.part, index))
+        Some(SyncScope::Subgroup(known.subgroup, index))
     }
 }
 
@@ -116,7 +117,7 @@ pub struct HandleFacts {
     fortran_members: Memory,
     fortran_sizes: Memory,
     peers: Memory,
-    parts: Parts,
+    subgroups: Subgroups,
     /// Nonblocking collectives in progress: their members, and their index among the collectives of
     /// those members.
     pending: Pending<(u32, u64)>,
@@ -149,7 +150,7 @@ impl HandleFacts {
             fortran_members: Memory::new(),
             fortran_sizes: Memory::new(),
             peers: Memory::new(),
-            parts: Parts::new(),
+            subgroups: Subgroups::new(),
             pending: Pending::new(),
             roots: Mutex::default(),
             in_place: library.fortran_in_place(),
@@ -164,7 +165,7 @@ impl HandleFacts {
     /// Returns which ranks a call on a communicator has synchronised; `None` if the communicator
     /// has no other ranks or its members are unknown. The communicator must be valid. Must be
     /// called exactly once per such call, because each call counts as a synchronisation.
-    pub fn synchronised(&self, communicator: Named) -> Option<Among> {
+    pub fn synchronised(&self, communicator: Named) -> Option<SyncScope> {
         self.count(self.members(communicator))
     }
 
@@ -174,8 +175,8 @@ impl HandleFacts {
     }
 
     /// Returns whether there were more subgroups than are followed.
-    pub fn has_unfollowed_parts(&self) -> bool {
-        self.parts.are_more.load(Ordering::Relaxed)
+    pub fn has_unfollowed_subgroups(&self) -> bool {
+        self.subgroups.are_more.load(Ordering::Relaxed)
     }
 
     /// Records that data was gathered at one rank of a communicator, which must be valid
@@ -191,7 +192,7 @@ impl HandleFacts {
     /// others (MPI_Bcast), and returns which ranks that has synchronised. No rank has the data
     /// before the root has sent it; if data was gathered at the same root before, all ranks had
     /// entered that gathering by then.
-    pub fn spread(&self, communicator: Named, root: c_int) -> Option<Among> {
+    pub fn spread(&self, communicator: Named, root: c_int) -> Option<SyncScope> {
         let mut roots = self.roots.lock();
         if roots.is_empty() {
             return None;
@@ -204,7 +205,7 @@ impl HandleFacts {
 
     /// Returns which ranks a fence of a window, which must be valid, has synchronised (MPI-4.1,
     /// 12.5.1: a barrier, unless its assertion says that it follows no access).
-    pub fn fenced(&self, window: Named, assertion: c_int) -> Option<Among> {
+    pub fn fenced(&self, window: Named, assertion: c_int) -> Option<SyncScope> {
         if assertion & self.library.constants.no_precede != 0 {
             return None;
         }
@@ -224,7 +225,7 @@ impl HandleFacts {
     /// Returns which ranks a collective operation on a file, which must be open, has synchronised:
     /// no rank moves data before it knows what the others move (two-phase input and output, as in
     /// all MPI libraries).
-    pub fn shared_file(&self, file: Named) -> Option<Among> {
+    pub fn shared_file(&self, file: Named) -> Option<SyncScope> {
         let handle = match file {
             Named::C(word) => word,
             Named::Fortran(integer) => self.library.fortran.file(integer)?,
@@ -250,7 +251,7 @@ impl HandleFacts {
         let index = match members {
             NOBODY => None,
             ALL => take_index(),
-            part => self.parts.begin(part - FIRST_PART),
+            subgroup => self.subgroups.begin(subgroup - FIRST_SUBGROUP),
         };
         let Some(index) = index else { return };
         let layout = Layout::new(self.library.abi, request.is_c);
@@ -280,23 +281,23 @@ impl HandleFacts {
     ///
     /// # Safety
     /// As [`Self::completes`].
-    pub unsafe fn completed(&self, succeeded: bool) -> Option<Among> {
+    pub unsafe fn completed(&self, succeeded: bool) -> Option<SyncScope> {
         // SAFETY: promised by the caller.
         let completed = unsafe { self.pending.completed(succeeded) };
         let of_all = completed.iter().rev().find(|(members, _)| *members == ALL);
         match of_all.or(completed.last())? {
-            (ALL, index) => Some(Among::AllSince(*index)),
-            (part, index) => self.parts.end(part - FIRST_PART, *index),
+            (ALL, index) => Some(SyncScope::AllSince(*index)),
+            (subgroup, index) => self.subgroups.end(subgroup - FIRST_SUBGROUP, *index),
         }
     }
 
-    fn count(&self, members: u32) -> Option<Among> {
+    fn count(&self, members: u32) -> Option<SyncScope> {
         match members {
             NOBODY => None,
-            ALL => Some(Among::All),
-            part => {
-                let index = self.parts.begin(part - FIRST_PART)?;
-                self.parts.end(part - FIRST_PART, index)
+            ALL => Some(SyncScope::All),
+            subgroup => {
+                let index = self.subgroups.begin(subgroup - FIRST_SUBGROUP)?;
+                self.subgroups.end(subgroup - FIRST_SUBGROUP, index)
             }
         }
     }
@@ -396,8 +397,8 @@ impl HandleFacts {
         // Other communicators may have the same ranks in another order.
         ranks.sort_unstable();
         let hash = ranks.iter().fold(BASIS, |hash, rank| extended(hash, &rank.to_le_bytes()));
-        let part = Part { name: (hash ^ hash >> 32) as u32, ranks: ranks.len() as u32 };
-        Some(self.parts.number(part))
+        let subgroup = Subgroup { name: (hash ^ hash >> 32) as u32, ranks: ranks.len() as u32 };
+        Some(self.subgroups.number(subgroup))
     }
 
     /// Returns the number of ranks of a communicator, which must be valid; 0 for an
@@ -627,25 +628,29 @@ mod tests {
 
     #[test]
     fn each_part_counts_its_own_synchronisations() {
-        let parts = Parts::new();
-        let part = |name: u32| Part { name, ranks: 4 };
-        let (row, column) = (parts.number(part(7)), parts.number(part(8)));
-        assert_eq!(parts.number(part(7)), row, "another communicator of the same ranks");
+        let subgroups = Subgroups::new();
+        let subgroup = |name: u32| Subgroup { name, ranks: 4 };
+        let (row, column) = (subgroups.number(subgroup(7)), subgroups.number(subgroup(8)));
+        assert_eq!(subgroups.number(subgroup(7)), row, "another communicator of the same ranks");
         let count = |number: u32| {
-            let index = parts.begin(number - FIRST_PART)?;
-            parts.end(number - FIRST_PART, index)
+            let index = subgroups.begin(number - FIRST_SUBGROUP)?;
+            subgroups.end(number - FIRST_SUBGROUP, index)
         };
-        assert_eq!(count(row), Some(Among::Part(part(7), 0)));
-        assert_eq!(count(column), Some(Among::Part(part(8), 0)));
-        assert_eq!(count(row), Some(Among::Part(part(7), 1)));
-        assert!(!parts.are_more.load(Ordering::Relaxed));
+        assert_eq!(count(row), Some(SyncScope::Subgroup(subgroup(7), 0)));
+        assert_eq!(count(column), Some(SyncScope::Subgroup(subgroup(8), 0)));
+        assert_eq!(count(row), Some(SyncScope::Subgroup(subgroup(7), 1)));
+        assert!(!subgroups.are_more.load(Ordering::Relaxed));
         let numbers: Vec<u32> =
-            (0..MAX_PARTS as u32 + 5).map(|name| parts.number(part(name))).collect();
-        assert_eq!(numbers[MAX_PARTS..], [NOBODY; 5], "what more there are is not followed");
-        assert!(parts.are_more.load(Ordering::Relaxed));
-        assert_eq!(count(row), Some(Among::Part(part(7), 2)));
-        let started = parts.begin(row - FIRST_PART).unwrap();
-        assert_eq!(count(row), Some(Among::Part(part(7), 4)));
-        assert_eq!(parts.end(row - FIRST_PART, started), None, "a later one has ended before");
+            (0..MAX_SUBGROUPS as u32 + 5).map(|name| subgroups.number(subgroup(name))).collect();
+        assert_eq!(numbers[MAX_SUBGROUPS..], [NOBODY; 5], "what more there are is not followed");
+        assert!(subgroups.are_more.load(Ordering::Relaxed));
+        assert_eq!(count(row), Some(SyncScope::Subgroup(subgroup(7), 2)));
+        let started = subgroups.begin(row - FIRST_SUBGROUP).unwrap();
+        assert_eq!(count(row), Some(SyncScope::Subgroup(subgroup(7), 4)));
+        assert_eq!(
+            subgroups.end(row - FIRST_SUBGROUP, started),
+            None,
+            "a later one has ended before"
+        );
     }
 }

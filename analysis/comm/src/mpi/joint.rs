@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::communicator::{Communicator, broadcast, reduce};
 
-use super::communicator::{MpiCommunicator, MpiError};
+use super::mpi_communicator::{MpiCommunicator, MpiError};
 
 /// The reason that other ranks receive for a panic; the panicking rank logs the details.
 pub const PANIC: &str = "an error of our own";

@@ -6,13 +6,13 @@
 //! the same set. A token is a bound abstract Unix socket, which disappears with its process and
 //! leaves nothing behind.
 //!
-//! Tokens are visible on the node only. The ranks that see each other's tokens form a *company*,
-//! mostly the ranks of one node. The first rank of a company represents it among the companies
-//! ([`super::roll_call`]) and passes the result to the others by the name of a second socket. The
+//! Tokens are visible on the node only. The ranks that see each other's tokens form a *node group*,
+//! mostly the ranks of one node. The first rank of a node group represents it among the node groups
+//! ([`super::rendezvous`]) and passes the result to the others by the name of a second socket. The
 //! others wait for the result, until the token of the first rank is gone (its process has ended,
 //! and with it the job), or until the first rank has been silent for too long. Giving up the first
-//! rank is recorded where that rank sees it ([`super::decision`]), so that a company never comes to
-//! two different results.
+//! rank is recorded where that rank sees it ([`super::decision`]), so that a node group never comes
+//! to two different results.
 //!
 //! Any user of the machine can bind any name. Only sockets that the kernel attributes to this user
 //! count ([`super::socket_owner`]), and nothing is sent that a full queue could hold up.
@@ -29,18 +29,18 @@ use std::time::{Duration, Instant};
 use plimsoll_sys::own::Own;
 
 use super::decision::{Decision, State};
-use super::launch;
-use super::socket_owner::Owners;
+use super::launcher;
+use super::socket_owner::SocketOwners;
 
-/// Maximum time that the first rank of a company may be silent once it has left MPI_Init.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time that the first rank of a node group may be silent once it has left MPI_Init.
+pub const TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time to wait for a first rank that is still in MPI_Init when others have left it, or
 /// that shows only its token. That rank is a live process of this user: another user cannot make a
 /// rank wait.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Minimum and maximum pause between two looks for a verdict.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of names that are tried for a socket.
 const ATTEMPTS: u32 = 20;
 /// List of the sockets that this process can see.
@@ -53,10 +53,10 @@ pub struct Token {
     /// Open socket: the name lives as long as the socket.
     _socket: Own<UnixDatagram>,
     left: Instant,
-    /// Decision that counts if this process is the first of its company; `None` if it could not be
-    /// made.
+    /// Decision that counts if this process is the first of its node group; `None` if it could not
+    /// be made.
     decision: Option<Decision>,
-    /// Socket with the verdict for the others of the company; `None` before the verdict.
+    /// Socket with the verdict for the others of the node group; `None` before the verdict.
     verdict: Option<Own<UnixDatagram>>,
 }
 
@@ -67,7 +67,7 @@ pub type Hide<'a> = &'a dyn Fn(RawFd) -> RawFd;
 impl Token {
     /// Leaves a token.
     pub fn leave(hide: Hide<'_>) -> io::Result<Self> {
-        let rank = launch::told_rank().map(|rank| rank.to_string()).unwrap_or_default();
+        let rank = launcher::launcher_rank().map(|rank| rank.to_string()).unwrap_or_default();
         Self::leave_as(prefix(), &rank, hide)
     }
 
@@ -91,7 +91,7 @@ impl Token {
         }
     }
 
-    /// Returns the decision in which the first rank of the company records its progress while it
+    /// Returns the decision in which the first rank of the node group records its progress while it
     /// asks the other nodes.
     pub fn decision(&mut self) -> Option<&mut Decision> {
         self.decision.as_mut()
@@ -100,28 +100,28 @@ impl Token {
     /// Returns the processes of the job with a token visible to this process. The kernel lists its
     /// sockets in pieces; a socket of any program that closes meanwhile may hide another one. The
     /// list is therefore read until it yields nothing new. Sockets of other users are not counted.
-    pub fn company(&self) -> io::Result<Company> {
-        let owners = Owners::new();
-        let mut found = Company::default();
+    pub fn group(&self) -> io::Result<NodeGroup> {
+        let owners = SocketOwners::new();
+        let mut found = NodeGroup::default();
         loop {
             let size = found.size();
             let is_ours = |socket: &Socket<'_>| owners.is_ours(socket.inode, socket.process());
-            found.join(company(&fs::read_to_string(SOCKETS)?, &self.prefix, is_ours));
+            found.join(group(&fs::read_to_string(SOCKETS)?, &self.prefix, is_ours));
             if found.size() == size {
                 return Ok(found);
             }
         }
     }
 
-    /// Returns whether this process is the first of the company.
-    pub fn leads(&self, company: &Company) -> bool {
-        company.names.first() == Some(&self.name)
+    /// Returns whether this process is the first of the node group.
+    pub fn leads(&self, group: &NodeGroup) -> bool {
+        group.names.first() == Some(&self.name)
     }
 
-    /// Tells the others, as the first rank of the company, whether all go on together: by the name
-    /// of a second socket that lives as long as the token. Nothing is sent, so no other process can
-    /// hold it up. Returns the decision that holds, because the others may have given this process
-    /// up.
+    /// Tells the others, as the first rank of the node group, whether all go on together: by the
+    /// name of a second socket that lives as long as the token. Nothing is sent, so no other
+    /// process can hold it up. Returns the decision that holds, because the others may have given
+    /// this process up.
     pub fn tell(&mut self, together: bool, hide: Hide<'_>) -> io::Result<bool> {
         let together = match &mut self.decision {
             Some(decision) => decision.decide(together),
@@ -131,45 +131,45 @@ impl Token {
         Ok(together)
     }
 
-    /// Returns the verdict of the first rank of the company; `None` if its process has ended or
-    /// showed no decision for `MAX_WAIT`. A first rank that is silent for `patience` is given up:
-    /// then all of the company stay apart, or follow what the first rank agreed with other nodes.
-    /// `settle` finds that out by the number of the first rank's post.
+    /// Returns the verdict of the first rank of the node group; `None` if its process has ended or
+    /// showed no decision for `MAX_WAIT`. A first rank that is silent for `timeout` is given up:
+    /// then all of the node group stay apart, or follow what the first rank agreed with other
+    /// nodes. `settle` finds that out by the number of the first rank's mailbox.
     pub fn listen(
         &mut self,
-        company: &Company,
-        patience: Duration,
+        group: &NodeGroup,
+        timeout: Duration,
         settle: impl Fn(u64) -> bool,
     ) -> Option<bool> {
-        let first = company.names.first()?;
+        let first = group.names.first()?;
         let process = process_of(first).unwrap_or(0);
-        let own = if self.leads(company) { self.decision.take() } else { None };
+        let own = if self.leads(group) { self.decision.take() } else { None };
         let decision = own.or_else(|| Decision::find(first, process));
         let mut silence = Silence::begin(decision, process);
-        let owners = Owners::new();
-        let mut pause = SHORTEST_PAUSE;
+        let owners = SocketOwners::new();
+        let mut pause = MIN_PAUSE;
         loop {
             // One look reads both verdict and token, because they disappear together.
             if let Some(together) = told(first, |inode| owners.is_ours(inode, process)) {
                 return Some(together);
             }
-            if self.company().is_ok_and(|now| !now.names.contains(first)) {
+            if self.group().is_ok_and(|now| !now.names.contains(first)) {
                 return None;
             }
-            match silence.state(patience) {
+            match silence.state(timeout) {
                 Some(State::Decided(together)) => return Some(together),
-                Some(State::Closed(post)) => return Some(settle(post)),
+                Some(State::Closed(mailbox)) => return Some(settle(mailbox)),
                 Some(_) => {}
                 None if silence.begin.elapsed() >= MAX_WAIT => return None,
                 None => {}
             }
             thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 }
 
-/// Time since the last sign of life of the first rank of a company.
+/// Time since the last sign of life of the first rank of a node group.
 struct Silence {
     decision: Option<Decision>,
     process: u32,
@@ -186,18 +186,18 @@ impl Silence {
     }
 
     /// Returns the state of the decision, or `None` if it is not visible. Gives up a process that
-    /// is silent for `patience`.
-    fn state(&mut self, patience: Duration) -> Option<State> {
+    /// is silent for `timeout`.
+    fn state(&mut self, timeout: Duration) -> Option<State> {
         let decision = self.decision.as_mut()?;
         let (state, entries) = (decision.state(), decision.entries());
         // MPI_Init may take longer in the first rank.
         let is_starting = state == State::InInit
             && self.begin.elapsed() < MAX_WAIT
-            && !launch::is_stopped(self.process);
+            && !launcher::is_stopped(self.process);
         if entries != self.entries || is_starting {
             (self.entries, self.last) = (entries, Instant::now());
         }
-        let is_silent = self.last.elapsed() >= patience;
+        let is_silent = self.last.elapsed() >= timeout;
         let is_undecided = matches!(state, State::InInit | State::Open | State::Asked(_));
         Some(if is_silent && is_undecided { decision.give_up() } else { state })
     }
@@ -272,12 +272,12 @@ fn process_of(name: &str) -> Option<u32> {
 
 /// Processes that see each other's tokens: the same processes in the same order in each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Company {
+pub struct NodeGroup {
     /// Names of the tokens, sorted by rank as far as the launcher told the ranks.
     names: Vec<String>,
 }
 
-impl Company {
+impl NodeGroup {
     fn join(&mut self, other: Self) {
         let order = |name: &String| {
             let rank: Option<u32> = name.rsplit('-').nth(1).and_then(|rank| rank.parse().ok());
@@ -296,25 +296,25 @@ impl Company {
 }
 
 /// Returns the tokens of a job among the sockets of the node.
-fn company(sockets: &str, prefix: &str, is_ours: impl Fn(&Socket<'_>) -> bool) -> Company {
+fn group(sockets: &str, prefix: &str, is_ours: impl Fn(&Socket<'_>) -> bool) -> NodeGroup {
     let tokens = sockets.lines().filter_map(Socket::parse).filter(|socket| {
         let rest = socket.name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
         rest.is_some_and(|(_, process)| process_of(process).is_some()) && is_ours(socket)
     });
-    let mut company = Company::default();
-    company.join(Company { names: tokens.map(|token| token.name.to_owned()).collect() });
-    company
+    let mut group = NodeGroup::default();
+    group.join(NodeGroup { names: tokens.map(|token| token.name.to_owned()).collect() });
+    group
 }
 
 /// Returns the prefix of the names of this job's tokens: its launcher on this node, the common
 /// ancestor of all local ranks. Process ids are only unique in their namespace.
 fn prefix() -> String {
-    let launcher = launch::launcher();
+    let launcher = launcher::launcher();
     let processes = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let processes: String =
         processes.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
-    let started = launch::start_time(launcher).unwrap_or(0);
-    format!("plimsoll-{processes}-{launcher}-{started}-{}-", launch::job_names().join("."))
+    let started = launcher::start_time(launcher).unwrap_or(0);
+    format!("plimsoll-{processes}-{launcher}-{started}-{}-", launcher::job_names().join("."))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 
-use super::library::{Abi, Handle, Library};
+use super::mpi_library::{Abi, Handle, Library};
 
 impl Library {
     /// MPI_COMM_WORLD, which is valid from MPI_Init to MPI_Finalize.

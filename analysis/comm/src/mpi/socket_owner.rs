@@ -34,11 +34,11 @@ struct Request {
 }
 
 /// Queries the kernel about the sockets of this network namespace (sock_diag(7)).
-pub struct Owners {
+pub struct SocketOwners {
     socket: Option<Own<OwnedFd>>,
 }
 
-impl Owners {
+impl SocketOwners {
     /// Opens the query socket. If the kernel does not answer, the descriptors of processes are
     /// inspected instead.
     pub fn new() -> Self {
@@ -169,7 +169,7 @@ mod tests {
         let socket = UnixDatagram::unbound().unwrap();
         let file = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
         let inode = file.ino() as u32;
-        let owners = Owners::new();
+        let owners = SocketOwners::new();
         // SAFETY: no preconditions.
         let us = unsafe { libc::geteuid() };
         match owners.owner(inode) {
@@ -178,7 +178,7 @@ mod tests {
         }
         assert!(owners.is_ours(inode, std::process::id()));
         assert!(!owners.is_ours(u32::MAX, std::process::id()));
-        let by_descriptors = Owners { socket: None };
+        let by_descriptors = SocketOwners { socket: None };
         assert!(by_descriptors.is_ours(inode, std::process::id()));
         assert!(!by_descriptors.is_ours(inode, 1), "another process does not hold it");
     }

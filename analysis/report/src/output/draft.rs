@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use plimsoll_sys::own::Own;
 
-use super::place::MAX_NUMBER;
+use super::atomic_write::MAX_NUMBER;
 use plimsoll_summary::error::Error;
 
 /// Age from which on a draft of a process that does not run is nobody's: another node may see the
@@ -23,10 +23,10 @@ const MIN_STALE_AGE: Duration = Duration::from_secs(3600);
 pub(super) struct Draft {
     /// End of the report's name.
     pub(super) extension: String,
-    place: Place,
+    place: DraftFile,
 }
 
-enum Place {
+enum DraftFile {
     /// It has no name.
     Anonymous(Own<File>),
     /// Where there are no files without names.
@@ -73,7 +73,7 @@ impl Draft {
         let file = Own::hidden(options.open(directory)?)?;
         let ours = Own::hidden(file.get()?.try_clone()?)?;
         descriptor_path(ours.get()?).symlink_metadata()?;
-        let place = Place::Anonymous(ours);
+        let place = DraftFile::Anonymous(ours);
         Ok((Self { extension: extension.to_owned(), place }, file))
     }
 
@@ -90,7 +90,7 @@ impl Draft {
             let path = directory.join(name);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    let place = Place::Named(path);
+                    let place = DraftFile::Named(path);
                     let draft = Self { extension: extension.to_owned(), place };
                     return Ok((draft, Own::hidden(file)?));
                 }
@@ -104,8 +104,8 @@ impl Draft {
     /// Gives it a name that is free.
     pub(super) fn link(&self, path: &Path) -> io::Result<()> {
         match &self.place {
-            Place::Named(draft) => fs::hard_link(draft, path),
-            Place::Anonymous(file) => {
+            DraftFile::Named(draft) => fs::hard_link(draft, path),
+            DraftFile::Anonymous(file) => {
                 let string = |path: &Path| CString::new(path.as_os_str().as_bytes().to_vec());
                 let (from, to) = (string(&descriptor_path(file.get()?))?, string(path)?);
                 let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
@@ -121,8 +121,8 @@ impl Draft {
     /// Takes the place of an empty file, where there are no hard links.
     pub(super) fn replace(&self, path: &Path) -> io::Result<()> {
         match &self.place {
-            Place::Named(draft) => fs::rename(draft, path),
-            Place::Anonymous(file) => {
+            DraftFile::Named(draft) => fs::rename(draft, path),
+            DraftFile::Anonymous(file) => {
                 let mut file = file.get()?;
                 file.seek(SeekFrom::Start(0))?;
                 let whole = Own::hidden(OpenOptions::new().write(true).open(path)?)?;
@@ -134,7 +134,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Place::Named(path) = &self.place {
+        if let DraftFile::Named(path) = &self.place {
             let _ = fs::remove_file(path);
         }
     }

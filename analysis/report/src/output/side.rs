@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use plimsoll_sys::own::Own;
 use plimsoll_sys::quiet::quietly;
 
-use super::draft::{Draft, synced};
-use super::place::{
+use super::atomic_write::{
     FALLBACK, MAX_NUMBER, is_taken, numbered, publish_all, shortened, withdraw, write_all,
     write_with_fallback,
 };
+use super::draft::{Draft, synced};
 use super::{Reports, Target, Written};
 use plimsoll_summary::error::Error;
 use plimsoll_summary::per_rank_file::{EXTENSION, Table};

@@ -97,12 +97,12 @@ fn told(syncs: usize, drifted_ns: i64, noise: fn(&mut Dice) -> i64) -> usize {
 #[test]
 fn a_drift_that_noise_could_feign_is_not_told() {
     for noise in NOISES {
-        for syncs in [FEWEST_FOR_DRIFT, 20, MANY, 300] {
+        for syncs in [MIN_GAPS_FOR_DRIFT, 20, MANY_GAPS, 300] {
             assert!(told(syncs, 0, noise) <= 1, "{syncs}");
         }
         assert!(told(300, 12 * 20 * US, noise) >= 99);
         assert!(told(20, 200 * 20 * US, noise) >= 85);
-        assert_eq!(told(FEWEST_FOR_DRIFT - 1, 200 * 20 * US, noise), 0);
+        assert_eq!(told(MIN_GAPS_FOR_DRIFT - 1, 200 * 20 * US, noise), 0);
     }
 }
 
@@ -138,7 +138,7 @@ fn cores_that_fill_up_in_mid_run_are_no_drift() {
 
 #[test]
 fn a_few_gaps_outvote_a_wrong_one() {
-    for syncs in FEWEST..9 {
+    for syncs in MIN_SYNCS..9 {
         for wrong in 0..syncs {
             let run = Run { length_ns: S, syncs, ahead_ns: 250 * MS, ppm: 0.0 };
             let mut gaps = run.gaps(|part| (part * 10.0) as i64 * US);

@@ -1,7 +1,7 @@
 //! Losses to communication, files and locks, alone and in addition to uneven work.
 
 use super::*;
-use crate::subject::calling;
+use crate::synthetic_run::calling;
 
 pub fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
     summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
@@ -9,7 +9,7 @@ pub fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
 
 /// Ten steps of 100 ms of even work and the additional activity of each rank; each step ends in a
 /// barrier.
-pub fn beside_work(part: impl Fn(u32) -> Vec<crate::subject::Doing>) -> Subject {
+pub fn beside_work(part: impl Fn(u32) -> Vec<crate::synthetic_run::Doing>) -> Subject {
     ten_steps(4, |rank| [doing("main/solve", 100 * MS)].into_iter().chain(part(rank)).collect())
 }
 
@@ -165,7 +165,7 @@ fn a_single_thread_contends_for_no_lock() {
     assert_eq!(rounded(only_loss(&summary).seconds), 0.15);
 }
 
-fn subject_others() -> Vec<crate::subject::Doing> {
+fn subject_others() -> Vec<crate::synthetic_run::Doing> {
     vec![doing("run/update/pthread_mutex_lock", 1200 * MS)]
 }
 

@@ -1,10 +1,10 @@
 //! Too few cores.
 
 use super::*;
-use crate::subject::{Doing, calling};
+use crate::synthetic_run::{Doing, calling};
 
 fn delayed(path: &'static str, wall_ns: u64, run_delay_ns: u64) -> Doing {
-    Doing { run_delay_ns, ..crate::subject::doing(path, wall_ns) }
+    Doing { run_delay_ns, ..crate::synthetic_run::doing(path, wall_ns) }
 }
 
 #[test]

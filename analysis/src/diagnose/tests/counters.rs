@@ -3,7 +3,7 @@
 use plimsoll_collector::profile::{CountedEvent, MAX_EVENTS};
 
 use super::*;
-use crate::subject::Contexts;
+use crate::synthetic_run::Contexts;
 
 /// Returns the summary of three ranks: rank r has 100 (r + 1) instructions and 50 cycles in `solve`,
 /// 10 and 0 in `main` itself, and rank 2 was refused the event `page-faults`.

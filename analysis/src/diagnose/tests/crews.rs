@@ -1,7 +1,7 @@
 //! Threads that do not communicate.
 
 use super::*;
-use crate::subject::calling;
+use crate::synthetic_run::calling;
 
 /// Two threads of each rank solve and one writes; the solving threads of rank 2 take three times as
 /// long.
@@ -9,7 +9,7 @@ use crate::subject::calling;
 fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     let mut subject = Subject::new(4);
     subject.threads = 4;
-    subject.crew = |rank| {
+    subject.workers = |rank| {
         let slow = if rank == 2 { 3 } else { 1 };
         let solve = vec![
             doing("work/solve", slow * 100 * MS),

@@ -2,7 +2,7 @@
 
 use super::calls::kinds;
 use super::*;
-use crate::subject::calling;
+use crate::synthetic_run::calling;
 
 fn causes_of_groups(loss: &Loss) -> Vec<(String, Option<u32>, f64)> {
     let cause = |it: &Cause| (path(&it.path), it.group, rounded(it.seconds));

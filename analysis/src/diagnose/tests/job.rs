@@ -1,9 +1,9 @@
 //! The job as a whole: phases, threads, processes and the placement of ranks on nodes.
 
 use super::*;
-use crate::subject::Doing;
 use crate::summary::{MpiAbi, Phase, PhaseKind};
-use crate::threads::run;
+use crate::synthetic_run::Doing;
+use crate::thread_ranks::run;
 
 #[test]
 fn phases_are_named_by_the_synchronisations_around_them() {
@@ -167,7 +167,7 @@ fn irregular(ranks: u32) -> Subject {
     };
     let mut subject = Subject::new(ranks);
     subject.threads = 3;
-    subject.crew = |rank| {
+    subject.workers = |rank| {
         let work = |ms: u64| vec![doing("work/relax", ms * MS), doing("work/wait", (90 - ms) * MS)];
         if rank % 5 == 4 { vec![work(80), work(20)] } else { vec![work(20), work(21)] }
     };

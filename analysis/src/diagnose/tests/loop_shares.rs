@@ -3,8 +3,8 @@
 use plimsoll_collector::profile::LoopProfile;
 
 use super::*;
-use crate::subject::Contexts;
 use crate::summary::Loop;
+use crate::synthetic_run::Contexts;
 
 /// 200 steps of 10 ms in a loop after 60 ms of setup, on four ranks. Only on rank 0 do samples
 /// distinguish iterations: `accepted` of them.

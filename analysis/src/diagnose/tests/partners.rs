@@ -74,7 +74,7 @@ fn a_pipeline_begins_at_its_first_rank() {
 #[test]
 fn the_matrix_does_not_depend_on_who_reduces() {
     let alone = diagnose_alone(pipeline(), &job()).unwrap();
-    let shared = crate::threads::run(4, |comm| {
+    let shared = crate::thread_ranks::run(4, |comm| {
         let rank = comm.rank() as usize;
         let local = pipeline().into_iter().skip(rank).take(1).collect();
         diagnose(comm, local, &job()).unwrap()
@@ -133,10 +133,10 @@ fn recorded_pipeline() -> Vec<RankInput> {
         let Some(node) = node_of(input, "main/sweep/MPI_Recv") else { continue };
         let rank = u64::from(input.rank);
         input.clock.id = format!("clock of {rank}");
-        let releases = input.profile.releases.as_mut().unwrap();
+        let sync_returns = input.profile.sync_returns.as_mut().unwrap();
         let ahead_ns = rank * 1000 * MS;
-        releases.begin_ns += ahead_ns;
-        releases.ends.iter_mut().for_each(|(_, end)| *end += ahead_ns);
+        sync_returns.begin_ns += ahead_ns;
+        sync_returns.ends.iter_mut().for_each(|(_, end)| *end += ahead_ns);
         for number in 0..8 {
             let begin_ns = u64::from(number) * 200 * MS;
             let message = |is_sent, partner, from_ns, to_ns| ExemplaryMessage {
@@ -178,7 +178,7 @@ fn late_senders_are_told_from_calls_without_a_record() {
     // Of 300 ms in a step, 150 begin at rank 0 and 100 at rank 1.
     assert_eq!((origin.ranks.as_str(), rounded(origin.share)), ("0-1", 0.833333));
     assert!(!origin.changes);
-    let shared = crate::threads::run(4, |comm| {
+    let shared = crate::thread_ranks::run(4, |comm| {
         let rank = comm.rank() as usize;
         let local = recorded_pipeline().into_iter().skip(rank).take(1).collect();
         diagnose(comm, local, &job()).unwrap()

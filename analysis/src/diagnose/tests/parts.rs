@@ -115,10 +115,10 @@ fn turns_within_parts_show_there_also_if_all_ranks_meet_each_time() {
 #[test]
 fn divisions_that_were_dropped_are_scaled_for_all() {
     let mut inputs = rows(|step| step % 4).inputs();
-    let rows = &mut inputs[5].profile.divisions;
+    let rows = &mut inputs[5].profile.subgroup_intervals;
     rows.level = 1;
     rows.rows.retain(|row| plimsoll_collector::profile::instance_level(row.index) >= 1);
-    let kept = rows.rows.iter().filter(|row| row.part.is_some()).count();
+    let kept = rows.rows.iter().filter(|row| row.subgroup.is_some()).count();
     assert!((10..30).contains(&kept), "a level halves: {kept} of 40");
     let summary = diagnose_alone(inputs, &job()).unwrap();
     let loss = only_loss(&summary);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ranks::RankSet;
-use crate::subject::Doing;
+use crate::synthetic_run::Doing;
 
 const SWEEPS: [&str; 4] =
     ["main/sweep/east", "main/sweep/west", "main/sweep/leak", "main/sweep/flux"];
@@ -71,7 +71,7 @@ fn boundary_ranks_and_their_functions_are_a_bicluster() {
 fn however_ranks_lie_on_nodes_the_biclusters_are_the_same() {
     let subject = grid();
     let alone = diagnose_alone(subject.inputs(), &job()).unwrap();
-    let together = crate::threads::run(5, |comm| {
+    let together = crate::thread_ranks::run(5, |comm| {
         let mine = |input: &RankInput| input.rank % 5 == comm.rank();
         diagnose(comm, subject.inputs().into_iter().filter(mine).collect(), &job()).unwrap()
     });

@@ -1,7 +1,7 @@
 //! Slow nodes and cores, told from uneven programs.
 
 use super::*;
-use crate::subject::{Doing, calling};
+use crate::synthetic_run::{Doing, calling};
 
 const KERNELS: [(&str, u64); 4] =
     [("main/push", 40), ("main/deposit", 30), ("main/solve", 20), ("main/smooth", 10)];
@@ -198,7 +198,7 @@ fn slow_places_do_not_depend_on_the_processes_that_hold_the_ranks() {
     let subject = two_nodes(|rank, _| on_ketch(rank));
     let truth = verdict(&subject);
     for processes in [2, 3] {
-        let summaries = crate::threads::run(processes, |comm| {
+        let summaries = crate::thread_ranks::run(processes, |comm| {
             let ours = (0..8).filter(|rank| rank % processes == comm.rank());
             diagnose(comm, ours.map(|rank| subject.input(rank)).collect(), &job()).unwrap()
         });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rules::Rules;
-use crate::threads::run;
+use crate::thread_ranks::run;
 
 /// Rank 0 is slow. Rank 1 spins until rank 0's message arrives, and a little longer; the others
 /// wait for both in the barrier.

@@ -2,7 +2,7 @@
 
 use super::calls::{beside_work, kinds};
 use super::*;
-use crate::subject::calling;
+use crate::synthetic_run::calling;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,7 +1,7 @@
 //! Load imbalance and serialization.
 
 use super::*;
-use crate::subject::Doing;
+use crate::synthetic_run::Doing;
 
 #[test]
 fn the_uneven_one_of_two_functions_is_the_cause() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::table::Variable;
+use super::settings_table::Variable;
 use crate::printable::excerpt;
 
 /// A setting that is not in effect as the user wrote it.

@@ -16,7 +16,7 @@ use crate::lines::Strings;
 const MAX_BYTES: u64 = 1 << 14;
 
 /// Maximum size in bytes of debug information that is quick to read again.
-const FEW_BYTES: u64 = 1 << 20;
+const MAX_QUICK_BYTES: u64 = 1 << 20;
 
 impl Module {
     /// Looks up the instructions of all known functions in the units read so far; skipped after the
@@ -25,7 +25,7 @@ impl Module {
         let Some(Open { debug_file: Some(file), debug: Some(Some(debug)), .. }) = &self.open else {
             return;
         };
-        if self.limit.is_set() || file.source.held() < FEW_BYTES {
+        if self.limit.is_set() || file.source.held() < MAX_QUICK_BYTES {
             return;
         }
         let is_new = |function: &&Arc<Function>| {

@@ -4,10 +4,10 @@ mod candidates;
 mod demangle;
 mod noreturn;
 mod source;
-mod table;
+mod symbol_table;
 
 pub(crate) use candidates::Names;
 pub(crate) use demangle::demangle;
 pub(crate) use noreturn::never_returns;
 pub(crate) use source::Source;
-pub(crate) use table::{Found, PART, Table};
+pub(crate) use symbol_table::{Found, PART, Table};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::super::cache::path;
-use super::super::{Address, Options, Place, Structures, binary};
+use super::super::{Address, Options, SourcePosition, Structures, binary};
 use super::compiled::{Folder, compile};
 use crate::symbols::{Source, Table};
 
@@ -41,7 +41,7 @@ impl Subject {
 
     /// Returns all places from a new instance that has only the cache, and the number of modules
     /// that it wrote.
-    fn places(&self) -> (Vec<Place>, usize) {
+    fn places(&self) -> (Vec<SourcePosition>, usize) {
         let cache = Some(self.cache());
         let mut structures = Structures::new(Options { debug_folders: vec![], cache });
         let module = structures.module(self.path.clone(), self.build_id.clone());
@@ -53,7 +53,7 @@ impl Subject {
 }
 
 /// Returns all fields of places as text.
-fn text(places: &[Place]) -> String {
+fn text(places: &[SourcePosition]) -> String {
     let each = places.iter().map(|place| {
         let function = place.function.as_ref().map(|function| {
             let loops = function.loops();

@@ -7,9 +7,9 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graph::DiGraph;
 use proptest::prelude::*;
 
+use super::super::code_order::{Node, Reach, node_of};
 use super::super::graph::{Block, Found, Graph};
-use super::super::loops::Nest;
-use super::super::order::{Node, Reach, node_of};
+use super::super::natural_loops::Nest;
 
 /// Returns a graph of blocks of one byte each.
 fn graph(count: usize, edges: &[(usize, usize)]) -> Graph {

@@ -2,11 +2,11 @@
 
 use plimsoll_wire::increments::Counts;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
-use plimsoll_wire::sync::Sync;
+use plimsoll_wire::sync_id::SyncId;
 
-use super::super::error::PayloadError;
 use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
+use super::super::spool_error::PayloadError;
 use super::{
     COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, MESSAGE,
     OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SENT_MESSAGE, SLOT,
@@ -133,9 +133,9 @@ impl Builder {
                     self.put(Column::Messages, number);
                 }
             }
-            Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
+            Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu } => {
                 let (kind, is_sync) = match sync {
-                    Some(Sync { part: Some(_), .. }) => (PART_EXIT, false),
+                    Some(SyncId { subgroup: Some(_), .. }) => (PART_EXIT, false),
                     sync => (EXIT, sync.is_some()),
                 };
                 let flags = flag(bytes > 0, EXIT_BYTES) | flag(is_sync, SYNC);
@@ -145,7 +145,7 @@ impl Builder {
                 }
                 self.put(Column::Durations, duration);
                 self.put(Column::ExitSlots, u64::from(slot));
-                self.put(Column::Kept, u64::from(kept));
+                self.put(Column::Kept, u64::from(common));
                 if bytes > 0 {
                     self.put(Column::ExitBytes, bytes);
                 }
@@ -235,17 +235,17 @@ impl Builder {
         }
     }
 
-    fn sync(&mut self, Sync { part, index }: Sync) {
-        match part {
+    fn sync(&mut self, SyncId { subgroup, index }: SyncId) {
+        match subgroup {
             None => {
                 self.put(Column::Syncs, fold(index.wrapping_sub(self.last_sync)));
                 self.last_sync = index;
             }
-            Some(part) => {
+            Some(subgroup) => {
                 self.put(Column::PartSyncs, fold(index.wrapping_sub(self.last_part_sync)));
                 self.last_part_sync = index;
-                self.put(Column::PartNames, u64::from(part.name));
-                self.put(Column::PartRanks, u64::from(part.ranks));
+                self.put(Column::PartNames, u64::from(subgroup.name));
+                self.put(Column::PartRanks, u64::from(subgroup.ranks));
             }
         }
     }

@@ -5,8 +5,8 @@
 //! Only the first [`WINDOW`] places move: what was further back changes places with the last of these.
 //! So a step takes bounded time, whatever the bytes say.
 
-use super::super::error::PayloadError;
 use super::super::numbers::{Cursor, put};
+use super::super::spool_error::PayloadError;
 
 /// Places that move.
 const WINDOW: usize = 256;

@@ -2,10 +2,10 @@
 
 use plimsoll_wire::increments::Counts;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
-use plimsoll_wire::sync::{Part, Sync};
+use plimsoll_wire::sync_id::{Subgroup, SyncId};
 
-use super::super::error::PayloadError;
 use super::super::numbers::{Cursor, unfold};
+use super::super::spool_error::PayloadError;
 use super::ids::Ids;
 use super::{
     COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, MESSAGE,
@@ -170,24 +170,24 @@ impl<'a> Records<'a> {
         let before = if resync.is_none() { unfold(self.long(Column::Before)?) } else { 0 };
         let duration = self.long(Column::Durations)?;
         let stamp = resync.unwrap_or(Stamp::Delta(before.wrapping_add(duration)));
-        let (slot, kept) = (self.short(Column::ExitSlots)?, self.short(Column::Kept)?);
+        let (slot, common) = (self.short(Column::ExitSlots)?, self.short(Column::Kept)?);
         let bytes = if flags & EXIT_BYTES != 0 { self.long(Column::ExitBytes)? } else { 0 };
         let sync = match (flags & SYNC != 0, of_part) {
             (true, _) => {
                 self.last_sync = self.last_sync.wrapping_add(unfold(self.long(Column::Syncs)?));
-                Some(Sync { part: None, index: self.last_sync })
+                Some(SyncId { subgroup: None, index: self.last_sync })
             }
             (false, true) => {
                 let difference = unfold(self.long(Column::PartSyncs)?);
                 self.last_part_sync = self.last_part_sync.wrapping_add(difference);
                 let name = self.short(Column::PartNames)?;
-                let part = Part { name, ranks: self.short(Column::PartRanks)? };
-                Some(Sync { part: Some(part), index: self.last_part_sync })
+                let subgroup = Subgroup { name, ranks: self.short(Column::PartRanks)? };
+                Some(SyncId { subgroup: Some(subgroup), index: self.last_part_sync })
             }
             (false, false) => None,
         };
         let off_cpu = self.off_cpu(flags)?;
-        Ok(Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu })
+        Ok(Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu })
     }
 
     fn tally(&mut self, flags: u8) -> Result<Record<'static>, PayloadError> {

@@ -1,7 +1,7 @@
 //! Records as columns and back.
 
 use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, Record, Stamp};
-use plimsoll_wire::sync::{Part, Sync};
+use plimsoll_wire::sync_id::{Subgroup, SyncId};
 use proptest::prelude::*;
 
 use super::{Owned, any_record};
@@ -88,8 +88,8 @@ fn extreme_records_are_read_back() {
     let most = OffCpu { cpu_ns: u64::MAX, run_delay_ns: u64::MAX - 1 };
     let (stamp, off_cpu) = (Stamp::Delta(u64::MAX), Some(most));
     let entered = Some(u64::MAX);
-    let sync = Some(Sync { part: None, index: u64::MAX });
-    let part = Some(Part { name: u32::MAX, ranks: u32::MAX });
+    let sync = Some(SyncId { subgroup: None, index: u64::MAX });
+    let subgroup = Some(Subgroup { name: u32::MAX, ranks: u32::MAX });
     let records = [
         Record::Sample { stamp, stack, entered, off_cpu, truncated: true },
         Record::Tick { delay: i8::MIN, stack },
@@ -100,7 +100,7 @@ fn extreme_records_are_read_back() {
         Record::Exit {
             stamp,
             slot: 0,
-            kept: u32::MAX,
+            common: u32::MAX,
             duration: 0,
             bytes: u64::MAX,
             sync,
@@ -109,16 +109,16 @@ fn extreme_records_are_read_back() {
         Record::Exit {
             stamp: Stamp::Resync(0),
             slot: 0,
-            kept: 0,
+            common: 0,
             duration: u64::MAX,
             bytes: 0,
-            sync: Some(Sync { part, index: 0 }),
+            sync: Some(SyncId { subgroup, index: 0 }),
             off_cpu: None,
         },
         Record::Exit {
             stamp: Stamp::Delta(0),
             slot: 0,
-            kept: 0,
+            common: 0,
             duration: u64::MAX,
             bytes: 0,
             sync,

@@ -90,9 +90,9 @@ fn small() -> Vec<u8> {
         writer.meta(number as u32, &thread(number as u32)).unwrap();
         writer.begin(number as u32, PERIOD);
     }
-    for part in 0..3 {
+    for subgroup in 0..3 {
         for (number, records) in streams.iter().enumerate() {
-            for record in &records[20 * part..20 * (part + 1)] {
+            for record in &records[20 * subgroup..20 * (subgroup + 1)] {
                 writer.record(number as u32, &record.get());
             }
         }

@@ -9,7 +9,7 @@ mod thinning;
 
 use plimsoll_wire::increments::{Counts, MAX_EVENTS};
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
-use plimsoll_wire::sync::{Part, Sync};
+use plimsoll_wire::sync_id::{Subgroup, SyncId};
 use proptest::prelude::*;
 
 /// A record that holds its frames itself.
@@ -38,8 +38,8 @@ impl Owned {
             Record::Partner { slot, messages } => Record::Partner { slot, messages },
             Record::Counts { in_call, counts } => Record::Counts { in_call, counts },
             Record::Message { slot, message } => Record::Message { slot, message },
-            Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu } => {
-                Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
+            Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu } => {
+                Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu }
             }
             Record::Pause { stamp } => Record::Pause { stamp },
             Record::Resume { stamp } => Record::Resume { stamp },
@@ -93,9 +93,10 @@ fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
     )
 }
 
-fn sync() -> impl Strategy<Value = Option<Sync>> {
-    let part = (any::<u32>(), any::<u32>()).prop_map(|(name, ranks)| Part { name, ranks });
-    let sync = (prop::option::of(part), number()).prop_map(|(part, index)| Sync { part, index });
+fn sync() -> impl Strategy<Value = Option<SyncId>> {
+    let subgroup = (any::<u32>(), any::<u32>()).prop_map(|(name, ranks)| Subgroup { name, ranks });
+    let sync = (prop::option::of(subgroup), number())
+        .prop_map(|(subgroup, index)| SyncId { subgroup, index });
     prop::option::of(sync)
 }
 
@@ -159,7 +160,7 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
         ),
         2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
             move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(
-                Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu }
+                Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu }
             )
         ),
         1 => stamp().prop_map(move |stamp| without(Record::Pause { stamp })),

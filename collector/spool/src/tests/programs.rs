@@ -1,7 +1,7 @@
 //! Streams like those of real programs, made up: a thread that computes, and one that also talks.
 
 use plimsoll_wire::record::{Delta, Record, Stamp, delay_shift};
-use plimsoll_wire::sync::Sync;
+use plimsoll_wire::sync_id::SyncId;
 use std::collections::HashMap;
 
 use super::Owned;
@@ -166,7 +166,7 @@ pub(super) fn talking(records: usize, seed: u64) -> Vec<Owned> {
         }
         let random = &mut program.random;
         let mut left = random.around(PERIOD / 4);
-        for (slot, sync) in [(6, None), (7, Some(Sync { part: None, index: iteration }))] {
+        for (slot, sync) in [(6, None), (7, Some(SyncId { subgroup: None, index: iteration }))] {
             let (work, duration) = (random.around(PERIOD / 8), random.around(left));
             let (kept, bytes) = (3 + slot % 2, if sync.is_some() { 8 } else { 65_536 });
             since += work + duration;
@@ -174,7 +174,7 @@ pub(super) fn talking(records: usize, seed: u64) -> Vec<Owned> {
             all.push(Owned::new(&Record::Exit {
                 stamp,
                 slot,
-                kept,
+                common: kept,
                 duration,
                 bytes,
                 sync,

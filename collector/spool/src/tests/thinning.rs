@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
-use plimsoll_wire::sync::Sync;
+use plimsoll_wire::sync_id::SyncId;
 use proptest::prelude::*;
 
 use super::{Owned, any_record};
@@ -71,7 +71,7 @@ fn replay(records: &[Owned], mut number: impl FnMut(u64, usize) -> u64) -> Vec<S
             Record::Exit {
                 stamp: Stamp::Delta(step),
                 slot,
-                kept,
+                common: kept,
                 duration,
                 bytes,
                 sync,
@@ -84,7 +84,8 @@ fn replay(records: &[Owned], mut number: impl FnMut(u64, usize) -> u64) -> Vec<S
                     stack.push((*id, number(stamp, stack.len())));
                 }
                 let (stamp, kept) = (Stamp::Delta(0), 0);
-                let plain = Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu };
+                let plain =
+                    Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu };
                 rest = Some(Owned::new(&plain));
             }
             Record::Pause { stamp: Stamp::Delta(step) } => stamp += step,
@@ -175,8 +176,16 @@ fn records(acts: &[Act]) -> (Vec<Owned>, Vec<usize>) {
                 let (slot, kept) = (*slot, (*kept).min(same as u32));
                 stack.clone_from(path);
                 let (stamp, duration, bytes) = (Stamp::Delta(*step), step / 2, 7);
-                let (sync, off_cpu) = (Some(Sync { part: None, index: 1 }), None);
-                Owned::new(&Record::Exit { stamp, slot, kept, duration, bytes, sync, off_cpu })
+                let (sync, off_cpu) = (Some(SyncId { subgroup: None, index: 1 }), None);
+                Owned::new(&Record::Exit {
+                    stamp,
+                    slot,
+                    common: kept,
+                    duration,
+                    bytes,
+                    sync,
+                    off_cpu,
+                })
             }
             Act::Tally(slot) => {
                 let (slot, count) = (*slot, 1);
@@ -251,7 +260,7 @@ proptest! {
                 Record::Tick { stack, .. } | Record::Sample { stamp: Stamp::Delta(_), stack, .. } => {
                     prop_assert_eq!(stack.dropped as usize, before.len() - same);
                 }
-                Record::Exit { kept, .. } => prop_assert_eq!(kept as usize, same),
+                Record::Exit { common: kept, .. } => prop_assert_eq!(kept as usize, same),
                 _ => {}
             }
             before = &said.stack;
@@ -332,7 +341,7 @@ fn an_exit_keeps_only_frames_that_were_there_before_the_sample_that_is_left_out(
     let exit = |stamp, kept| Record::Exit {
         stamp: Stamp::Delta(stamp),
         slot: 0,
-        kept,
+        common: kept,
         duration: 10,
         bytes: 0,
         sync: None,

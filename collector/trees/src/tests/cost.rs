@@ -30,7 +30,7 @@ fn of_an_iteration() {
             [("alike", 1u64), ("alternating", 2), ("five, random", 5), ("all different", 97)]
         {
             let trees: Vec<Node> = (0..kinds).map(|kind| wide(nodes, 1 + kind * kind)).collect();
-            let mut online = StreamingClusterer::default();
+            let mut clusterer = StreamingClusterer::default();
             let kind = |at: u64| match kinds {
                 97 => at * at % 97,
                 5 => u64::from(crate::tests::irregular_level(at).min(4)),
@@ -40,11 +40,11 @@ fn of_an_iteration() {
             for at in 0..count {
                 let tree = trees[kind(at) as usize].clone();
                 let begin = Instant::now();
-                online.push(at, tree, &Decades);
+                clusterer.push(at, tree, &Decades);
                 spent += begin.elapsed();
             }
-            let (bytes, sets) = (online.bytes(), online.trees().count());
-            let clusters = online.finish(&Decades);
+            let (bytes, sets) = (clusterer.bytes(), clusterer.trees().count());
+            let clusters = clusterer.finish(&Decades);
             println!(
                 "{:>8} {name:>14} {:>10} {bytes:>12} {sets:>8} {:>8}",
                 trees[0].nodes(),

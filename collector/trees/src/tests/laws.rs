@@ -59,9 +59,9 @@ fn own_time(shape: Shape) -> std::ops::Range<u64> {
 
 fn loop_node(key: u32, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
     let iterations = prop::collection::vec(node(key, Kind::Iteration, depth, shape), 0..7);
-    let refused = prop::option::of(node(90, Kind::Call, 0, shape));
-    (iterations, refused, 0u64..20, boundary(shape))
-        .prop_map(move |(trees, refused, own, begin)| {
+    let rejected_children = prop::option::of(node(90, Kind::Call, 0, shape));
+    (iterations, rejected_children, 0u64..20, boundary(shape))
+        .prop_map(move |(trees, rejected_children, own, begin)| {
             let mut durations = Durations::default();
             let accepted = trees.len() as u64;
             let mut instances = Vec::new();
@@ -70,12 +70,13 @@ fn loop_node(key: u32, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
                 instances.push(Cluster::one(number as u64, tree));
             }
             let clusters = clustered(instances, most_clusters(accepted), &Decades);
-            let refused: Vec<Node> = refused.iter().map(flattened).collect();
+            let rejected_children: Vec<Node> = rejected_children.iter().map(flattened).collect();
             let duration = own
                 + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>()
-                + refused.iter().map(|node| node.duration).sum::<u64>();
-            let rejected = refused.len() as u64;
-            let iterations = Iterations { clusters, accepted, rejected, refused, durations };
+                + rejected_children.iter().map(|node| node.duration).sum::<u64>();
+            let rejected = rejected_children.len() as u64;
+            let iterations =
+                Iterations { clusters, accepted, rejected, rejected_children, durations };
             let content = Content::Loop(Box::new(iterations));
             let shell = regular(key, Kind::Loop, vec![]);
             Node { duration, own, begin, content, ..shell }

@@ -189,7 +189,7 @@ fn below(tree: &Node) -> Vec<&Node> {
         Content::Ordered(children) | Content::Profile(children) => children.iter().collect(),
         Content::Loop(body) => {
             let trees = body.clusters().iter().map(|cluster| &cluster.tree);
-            trees.chain(body.refused()).collect()
+            trees.chain(body.rejected_children()).collect()
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{Frame, Lca, Limits, Moment, StreamingClusterer, TreeBuilder, most_cl
 
 #[test]
 fn a_million_iterations_are_few_trees() {
-    let mut online = StreamingClusterer::default();
+    let mut clusterer = StreamingClusterer::default();
     let mut most = 0;
     let count = 1_000_000u64;
     // Five behaviours, each with noise; the rhythm changes halfway.
@@ -16,14 +16,14 @@ fn a_million_iterations_are_few_trees() {
     };
     for at in 0..count {
         let tree = regular(1, Kind::Iteration, vec![Part::Own(time(at))]);
-        online.push(at, tree, &Decades);
+        clusterer.push(at, tree, &Decades);
         if at % 1024 == 1023 {
-            most = most.max(online.trees().map(Node::nodes).sum());
+            most = most.max(clusterer.trees().map(Node::nodes).sum());
         }
     }
     assert!(most <= 8 * most_clusters(count), "{most} nodes");
-    assert!(online.bytes() < 100_000, "{} bytes", online.bytes());
-    let clusters = online.finish(&Decades);
+    assert!(clusterer.bytes() < 100_000, "{} bytes", clusterer.bytes());
+    let clusters = clusterer.finish(&Decades);
     assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), count);
     let truth: u64 = (0..count).map(time).sum();
     assert_eq!(clusters.iter().map(|cluster| cluster.tree.duration()).sum::<u64>(), truth);
@@ -153,16 +153,16 @@ fn where_all_iterations_differ_clusters_are_given_up_last() {
     assert!(seen.tree.is_partitioned());
     assert_eq!(seen.tree.duration(), seen.end);
 
-    let mut online = StreamingClusterer::default();
+    let mut clusterer = StreamingClusterer::default();
     let tree = |at: u64| iteration(&[(10, 1 << (at % 23))]);
     for at in 0..203 {
-        online.push(at, tree(at), &Decades);
+        clusterer.push(at, tree(at), &Decades);
         if at % 50 == 9 {
-            online.reduce_clusters_to(2, &Decades);
-            assert!(online.trees().count() <= 2);
+            clusterer.reduce_clusters_to(2, &Decades);
+            assert!(clusterer.trees().count() <= 2);
         }
     }
-    let clusters = online.finish(&Decades);
+    let clusters = clusterer.finish(&Decades);
     assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), 203);
     let truth: u64 = (0..203).map(|at| tree(at).duration()).sum();
     assert_eq!(clusters.iter().map(|cluster| cluster.tree.duration()).sum::<u64>(), truth);

@@ -14,12 +14,12 @@ fn behaviour(kind: usize, noise: u64) -> Node {
     }
 }
 
-fn online(trees: impl IntoIterator<Item = Node>) -> Vec<Cluster> {
-    let mut online = StreamingClusterer::default();
+fn streamed(trees: impl IntoIterator<Item = Node>) -> Vec<Cluster> {
+    let mut streamed = StreamingClusterer::default();
     for (member, tree) in trees.into_iter().enumerate() {
-        online.push(member as u64, tree, &Decades);
+        streamed.push(member as u64, tree, &Decades);
     }
-    online.finish(&Decades)
+    streamed.finish(&Decades)
 }
 
 /// Of 16 iterations 1, 3 and 12 behave alike, in any order.
@@ -48,7 +48,7 @@ proptest! {
     #[test]
     fn three_behaviours_are_three_clusters(kinds in one_three_twelve(), noise in 0u64..8) {
         let trees = kinds.iter().enumerate();
-        let clusters = online(trees.map(|(at, kind)| behaviour(*kind, noise * (at as u64 % 3))));
+        let clusters = streamed(trees.map(|(at, kind)| behaviour(*kind, noise * (at as u64 % 3))));
         prop_assert_eq!(sets(&clusters), truth(&kinds));
         for cluster in &clusters {
             prop_assert_eq!(cluster.weight(), cluster.members.len());
@@ -87,7 +87,7 @@ proptest! {
 
 #[test]
 fn equal_iterations_are_one_cluster() {
-    let clusters = online((0..1000).map(|at| behaviour(0, at % 7)));
+    let clusters = streamed((0..1000).map(|at| behaviour(0, at % 7)));
     assert_eq!(members(&clusters), ["0-999"]);
     assert_eq!(clusters[0].weight(), 1000);
 }
@@ -112,7 +112,7 @@ fn clusters_say_how_far_apart_they_are() {
 fn a_small_difference_counts_only_beside_small_ones() {
     let alternating = |far: Option<u64>| {
         let time = |at: u64| if far == Some(at) { 1_000 } else { 100 + at % 2 * 10 };
-        members(&online((0..12).map(|at| iteration(&[(10, time(at))]))))
+        members(&streamed((0..12).map(|at| iteration(&[(10, time(at))]))))
     };
     assert_eq!(alternating(None), ["0-10:2", "1-11:2"]);
     assert_eq!(alternating(Some(7)), ["0-6,8-11", "7"]);
@@ -122,7 +122,7 @@ fn a_small_difference_counts_only_beside_small_ones() {
 fn graded_imbalance_does_not_explode() {
     // Ranks whose work grows by steps too small to part any two of them.
     let ranks = 4096u64;
-    let clusters = online((0..ranks).map(|rank| iteration(&[(10, 100_000 + 100 * rank)])));
+    let clusters = streamed((0..ranks).map(|rank| iteration(&[(10, 100_000 + 100 * rank)])));
     assert!((2..=most_clusters(ranks)).contains(&clusters.len()), "{:?}", members(&clusters));
     assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), ranks);
     // Each holds neighbours only: those that are like each other.
@@ -136,7 +136,7 @@ fn graded_imbalance_does_not_explode() {
 #[test]
 fn iterations_that_shrink_stay_visible_in_order() {
     // A solver that needs fewer steps each time.
-    let clusters = online((0..100).map(|at| iteration(&[(10, 10_000 - 90 * at), (20, 50)])));
+    let clusters = streamed((0..100).map(|at| iteration(&[(10, 10_000 - 90 * at), (20, 50)])));
     assert!(clusters.len() >= 3, "{:?}", members(&clusters));
     let means: Vec<f64> = clusters
         .iter()
@@ -152,16 +152,16 @@ fn iterations_that_shrink_stay_visible_in_order() {
 
 #[test]
 fn an_endless_alternation_is_two_short_lists() {
-    let clusters = online((0..20_000).map(|at| behaviour(usize::from(at % 2 == 1), 0)));
+    let clusters = streamed((0..20_000).map(|at| behaviour(usize::from(at % 2 == 1), 0)));
     assert_eq!(members(&clusters), ["0-19998:2", "1-19999:2"]);
-    let clusters = online((0..9_000).map(|at| behaviour(usize::from(at % 3 != 0), 0)));
+    let clusters = streamed((0..9_000).map(|at| behaviour(usize::from(at % 3 != 0), 0)));
     assert_eq!(members(&clusters), ["0-8997:3", "1-8998:3,2-8999:3"]);
 }
 
 #[test]
 fn without_rhythm_members_are_widened_but_counted_exactly() {
     let kind = |at: u64| usize::from(crate::tests::irregular_level(at) == 0);
-    let clusters = online((0..20_000).map(|at| behaviour(kind(at), 0)));
+    let clusters = streamed((0..20_000).map(|at| behaviour(kind(at), 0)));
     assert_eq!(clusters.len(), 2);
     let ones = (0..20_000).filter(|at| kind(*at) == 1).count() as u64;
     let mut weights: Vec<u64> = clusters.iter().map(Cluster::weight).collect();
@@ -193,7 +193,7 @@ fn outer(inner: u64) -> Node {
         let factor = if at == 9 { 10 } else { 1 };
         Node { key: Key(20), ..iteration(&[(10, inner * factor)]) }
     });
-    let clusters = online(trees);
+    let clusters = streamed(trees);
     let duration = clusters.iter().map(|cluster| cluster.tree.duration).sum();
     let body = crate::Iterations { clusters, accepted: 10, ..Default::default() };
     let shell = regular(20, Kind::Loop, vec![]);
@@ -210,7 +210,7 @@ fn inner_loops_are_compared_and_merged_through_their_clusters() {
     assert_eq!(difference(outer(100), outer(100)), 0.0);
     assert_eq!(difference(outer(100), outer(150)), 9.0 * 50.0 + 500.0);
     // Every fifth outer iteration is slow inside.
-    let clusters = online((0..100).map(|at| outer(if at % 5 == 0 { 150 } else { 100 })));
+    let clusters = streamed((0..100).map(|at| outer(if at % 5 == 0 { 150 } else { 100 })));
     assert_eq!(members(&clusters), ["0-95:5", "1-96:5,2-97:5,3-98:5,4-99:5"]);
     for (cluster, (weight, inner)) in clusters.iter().zip([(20, 150), (80, 100)]) {
         assert_eq!(cluster.weight(), weight);
@@ -228,7 +228,7 @@ fn inner_loops_are_compared_and_merged_through_their_clusters() {
 fn iterations_without_partner_count_in_full() {
     let outer = |iterations: u64| {
         let trees = (0..iterations).map(|_| Node { key: Key(20), ..iteration(&[(10, 100)]) });
-        let body = crate::Iterations { clusters: online(trees), ..Default::default() };
+        let body = crate::Iterations { clusters: streamed(trees), ..Default::default() };
         let shell = regular(20, Kind::Loop, vec![]);
         let content = Content::Loop(Box::new(body));
         Node { duration: iterations * 100, content, ..shell }
@@ -245,7 +245,7 @@ fn iterations_without_partner_count_in_full() {
 fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
     let outer = |time: &dyn Fn(u64) -> u64| {
         let trees = (0..9).map(|at| Node { key: Key(20), ..iteration(&[(10, time(at))]) });
-        let clusters = online(trees);
+        let clusters = streamed(trees);
         let duration = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
         let body = crate::Iterations { clusters, ..Default::default() };
         let shell = regular(20, Kind::Loop, vec![]);
@@ -264,15 +264,15 @@ fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
 #[test]
 fn representatives_and_periods_of_planted_loops() {
     let time = |at: u64| if at % 10 == 9 { 300 } else { 100 } + at % 3;
-    let clusters = online((0..200).map(|at| iteration(&[(10, time(at))])));
+    let clusters = streamed((0..200).map(|at| iteration(&[(10, time(at))])));
     let described: Vec<(u64, Option<u64>)> =
         clusters.iter().map(|it| (it.weight(), it.members.period())).collect();
     assert_eq!(described, [(180, None), (20, Some(10))]);
-    let turns = online((0..300).map(|at| behaviour(at as usize % 3, 0)));
+    let turns = streamed((0..300).map(|at| behaviour(at as usize % 3, 0)));
     let described: Vec<(u64, Option<u64>)> =
         turns.iter().map(|it| (it.weight(), it.members.period())).collect();
     assert_eq!(described, [(100, Some(3)); 3]);
-    let drift = online((0..200).map(|at| iteration(&[(10, 1_000 + 20 * at)])));
+    let drift = streamed((0..200).map(|at| iteration(&[(10, 1_000 + 20 * at)])));
     assert!(drift.len() >= 3 && drift.iter().all(|it| it.members.period().is_none()));
     for cluster in clusters.iter().chain(&turns).chain(&drift) {
         let mean = cluster.tree.duration() / cluster.weight();

@@ -10,7 +10,7 @@ use crate::mpi::{Abi, Handle};
 
 /// Maximum number of collectives followed at the same time. Beyond that the oldest are forgotten,
 /// and their completion is not counted.
-const MOST: usize = 32;
+const MAX_PENDING: usize = 32;
 
 /// Representation of a handle in the application's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl<T: Copy> Pending<T> {
         let mut started = self.started.lock();
         // If MPI reuses a handle, its earlier collective was completed in a call that was not seen.
         started.retain(|known| (known.request, known.layout) != (request, layout));
-        if started.len() == MOST {
+        if started.len() == MAX_PENDING {
             started.remove(0);
         }
         started.push(Started { request, layout, what, address: 0 });
@@ -185,10 +185,10 @@ mod tests {
         assert!(failed.is_empty());
         start(&pending, 70, 9);
         assert_eq!(complete(&pending, &mut [70], &[0]), [9]);
-        (0..=MOST as u8).for_each(|what| start(&pending, 100 + Handle::from(what), what));
-        let mut all: Vec<Handle> = (100..=100 + MOST).collect();
+        (0..=MAX_PENDING as u8).for_each(|what| start(&pending, 100 + Handle::from(what), what));
+        let mut all: Vec<Handle> = (100..=100 + MAX_PENDING).collect();
         let done: Vec<usize> = (0..all.len()).collect();
         let completed = complete(&pending, &mut all, &done);
-        assert!(completed.iter().copied().eq(1..=MOST as u8));
+        assert!(completed.iter().copied().eq(1..=MAX_PENDING as u8));
     }
 }

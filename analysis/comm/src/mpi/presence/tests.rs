@@ -9,21 +9,21 @@ fn token(name: &str, rank: &str) -> Token {
 }
 
 /// Waits for the verdict of a first rank that never met other nodes.
-fn listen(token: &mut Token, company: &Company) -> Option<bool> {
-    token.listen(company, PATIENCE, |_| unreachable!("no other node was asked"))
+fn listen(token: &mut Token, group: &NodeGroup) -> Option<bool> {
+    token.listen(group, TIMEOUT, |_| unreachable!("no other node was asked"))
 }
 
 #[test]
 fn a_token_is_seen_until_it_is_dropped() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let token = Token::leave(&|socket| socket).expect("abstract sockets exist on Linux");
-    let company_of_one = token.company().expect("/proc is mounted");
+    let company_of_one = token.group().expect("/proc is mounted");
     assert_eq!(company_of_one.size(), 1);
     assert!(token.leads(&company_of_one));
     let prefix = token.prefix.clone();
     drop(token);
     let sockets = fs::read_to_string("/proc/net/unix").expect("/proc is mounted");
-    assert_eq!(company(&sockets, &prefix, |_| true), Company::default());
+    assert_eq!(group(&sockets, &prefix, |_| true), NodeGroup::default());
 }
 
 #[test]
@@ -35,9 +35,9 @@ fn only_tokens_of_the_same_job_count() {
         0000: 00000002 00000000 00000000 0002 01 3 @plimsoll-71-9--0-102\n\
         0000: 00000002 00000000 00000000 0002 01 4 /run/plimsoll-7-9--1-103\n\
         0000: 00000002 00000000 00000000 0002 01 5\n";
-    let found = company(sockets, "plimsoll-7-9--", |_| true);
+    let found = group(sockets, "plimsoll-7-9--", |_| true);
     let names = ["plimsoll-7-9--2-101", "plimsoll-7-9--10-100", "plimsoll-7-9---99"];
-    assert_eq!(found, Company { names: names.map(str::to_owned).into() });
+    assert_eq!(found, NodeGroup { names: names.map(str::to_owned).into() });
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn the_others_hear_the_first() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     for together in [true, false] {
         let (mut first, mut second) = (token("hear", "1"), token("hear", "2"));
-        let company = first.company().expect("/proc is mounted");
-        assert!(first.leads(&company) && !second.leads(&company));
+        let group = first.group().expect("/proc is mounted");
+        assert!(first.leads(&group) && !second.leads(&group));
         let told = first.tell(together, &|socket| socket).expect("the name is free");
         assert_eq!(told, together);
-        assert_eq!(second.company().expect("/proc is mounted"), company);
-        assert_eq!(listen(&mut second, &company), Some(together));
+        assert_eq!(second.group().expect("/proc is mounted"), group);
+        assert_eq!(listen(&mut second, &group), Some(together));
         drop(first);
-        assert_eq!(listen(&mut second, &company), None);
+        assert_eq!(listen(&mut second, &group), None);
     }
 }
 
@@ -63,7 +63,7 @@ fn a_name_that_somebody_has_taken_gets_a_number() {
     let _squatter = UnixDatagram::bind_addr(&address).expect("the name is free");
     let token = token("taken", "3");
     assert!(token.name.starts_with(&format!("{squatted}.")), "{}", token.name);
-    assert!(token.company().expect("/proc is mounted").names.contains(&token.name));
+    assert!(token.group().expect("/proc is mounted").names.contains(&token.name));
 }
 
 /// Binds names as another user, in a child process, while `action` runs.
@@ -93,7 +93,7 @@ fn while_another_user_holds(names: &[String], action: impl FnOnce()) -> bool {
     };
     let begin = Instant::now();
     while !is_bound() && begin.elapsed() < Duration::from_secs(10) {
-        thread::sleep(SHORTEST_PAUSE);
+        thread::sleep(MIN_PAUSE);
     }
     assert!(is_bound(), "the other user holds the names");
     action();
@@ -111,11 +111,11 @@ fn what_another_user_forges_is_not_believed() {
     // A token that sorts first, and a verdict in the name of the true first rank.
     let forged = [format!("{}0-1", first.prefix), verdict_name(&first.name, true)];
     while_another_user_holds(&forged, || {
-        let company = second.company().expect("/proc is mounted");
-        assert_eq!(company.size(), 2, "{company:?}");
-        assert!(first.leads(&company));
+        let group = second.group().expect("/proc is mounted");
+        assert_eq!(group.size(), 2, "{group:?}");
+        assert!(first.leads(&group));
         first.tell(false, &|socket| socket).expect("the name is free");
-        assert_eq!(listen(&mut second, &company), Some(false));
+        assert_eq!(listen(&mut second, &group), Some(false));
     });
 }
 
@@ -124,28 +124,28 @@ fn a_verdict_finds_a_name_where_another_user_holds_it() {
     let (mut first, mut second) = (token("squat", "1"), token("squat", "2"));
     let both = [true, false].map(|together| verdict_name(&first.name, together));
     while_another_user_holds(&both, || {
-        let company = second.company().expect("/proc is mounted");
+        let group = second.group().expect("/proc is mounted");
         first.tell(true, &|socket| socket).expect("another name is free");
-        assert_eq!(listen(&mut second, &company), Some(true));
+        assert_eq!(listen(&mut second, &group), Some(true));
     });
 }
 
 /// Makes a first rank that has left MPI_Init and is silent, and a second rank that waits for it.
-fn silent(name: &str) -> (Token, Token, Company) {
+fn silent(name: &str) -> (Token, Token, NodeGroup) {
     let (mut first, second) = (token(name, "1"), token(name, "2"));
     first.left_init();
-    let company = first.company().expect("/proc is mounted");
-    (first, second, company)
+    let group = first.group().expect("/proc is mounted");
+    (first, second, group)
 }
 
 #[test]
 fn a_silent_first_rank_is_given_up_within_a_second() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (mut first, mut second, company) = silent("silent");
+    let (mut first, mut second, group) = silent("silent");
     let begin = Instant::now();
-    assert_eq!(listen(&mut second, &company), Some(false));
+    assert_eq!(listen(&mut second, &group), Some(false));
     let waited = begin.elapsed();
-    assert!(waited >= PATIENCE && waited < PATIENCE + Duration::from_millis(900), "{waited:?}");
+    assert!(waited >= TIMEOUT && waited < TIMEOUT + Duration::from_millis(900), "{waited:?}");
     // If the first rank continues after all, it learns that the others do not count on it.
     let decision = first.decision().expect("memory files exist on Linux");
     assert!(!decision.ask(7) && !decision.goes_on());
@@ -155,11 +155,11 @@ fn a_silent_first_rank_is_given_up_within_a_second() {
 #[test]
 fn a_first_rank_that_is_at_work_is_waited_for() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (mut first, mut second, company) = silent("works");
+    let (mut first, mut second, group) = silent("works");
     thread::scope(|scope| {
-        let heard = scope.spawn(|| listen(&mut second, &company));
+        let heard = scope.spawn(|| listen(&mut second, &group));
         for _ in 0..16 {
-            thread::sleep(PATIENCE / 8);
+            thread::sleep(TIMEOUT / 8);
             assert!(first.decision().is_some_and(Decision::goes_on));
         }
         assert!(first.tell(true, &|socket| socket).expect("the name is free"));
@@ -171,10 +171,10 @@ fn a_first_rank_that_is_at_work_is_waited_for() {
 fn a_first_rank_that_is_in_mpi_init_is_waited_for() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (mut first, mut second) = (token("starts", "1"), token("starts", "2"));
-    let company = first.company().expect("/proc is mounted");
+    let group = first.group().expect("/proc is mounted");
     thread::scope(|scope| {
-        let heard = scope.spawn(|| listen(&mut second, &company));
-        thread::sleep(2 * PATIENCE);
+        let heard = scope.spawn(|| listen(&mut second, &group));
+        thread::sleep(2 * TIMEOUT);
         first.left_init();
         assert!(first.tell(true, &|socket| socket).expect("the name is free"));
         assert_eq!(heard.join().expect("it does not panic"), Some(true));
@@ -185,13 +185,13 @@ fn a_first_rank_that_is_in_mpi_init_is_waited_for() {
 fn what_other_nodes_count_on_is_not_given_up() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     for together in [true, false] {
-        let (mut first, mut second, company) = silent("asked");
+        let (mut first, mut second, group) = silent("asked");
         assert!(first.decision().is_some_and(|decision| decision.ask(7)));
-        let settle = |post| {
-            assert_eq!(post, 7);
+        let settle = |mailbox| {
+            assert_eq!(mailbox, 7);
             together
         };
-        assert_eq!(second.listen(&company, PATIENCE, settle), Some(together));
+        assert_eq!(second.listen(&group, TIMEOUT, settle), Some(together));
         // The first rank asks no further node, and gets the same result.
         assert!(first.decision().is_some_and(|decision| !decision.goes_on()));
         let told = first.tell(together, &|socket| socket).expect("the name is free");

@@ -1,0 +1,202 @@
+//! Threads of the process: each gets its own area of the segment, timer and block.
+
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
+
+use super::Observed;
+use crate::cfi::CfiScratch;
+use crate::counters::{self, Counters};
+use crate::offcpu::OffCpuClock;
+use crate::regions::{RegionTable, flush_partners, flush_tallies};
+use crate::room::with_room_on;
+use crate::started_requests::StartedRequests;
+use crate::stream::Stream;
+use crate::thread_state::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
+use crate::tls;
+use crate::unwind::RuleCache;
+use plimsoll_sys::mapping;
+use plimsoll_wire::clock_anchor::stamp_now;
+use plimsoll_wire::record::Record;
+use plimsoll_wire::ring::Producer;
+use plimsoll_wire::segment::{ThreadArea, ThreadState};
+
+/// The doorbell rings when more than 1/4 of the thread areas are in use: the collector then frees
+/// the areas of ended threads. Its own polls are rare.
+const DOORBELL_DIVISOR: usize = 4;
+
+impl Observed {
+    /// Starts the observation of the calling thread. `start_routine` is the address of the thread's
+    /// start routine, 0 for the initial thread. Does nothing if the thread is already observed;
+    /// counts the thread as unsampled if there is no room.
+    pub fn attach_thread(&self, start_routine: u64) {
+        if !tls::get().is_null() || self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.try_attach(start_routine).is_none() {
+            self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
+            self.header().unseen_threads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn try_attach(&self, start_routine: u64) -> Option<()> {
+        let block = mapping::private(size_of::<ThreadBlock>() + HANDLER_STACK);
+        if block.is_null() {
+            return None;
+        }
+        let top = block as usize + size_of::<ThreadBlock>() + HANDLER_STACK;
+        let block = block.cast::<ThreadBlock>();
+        let bounds = stack_bounds();
+        // The thread's own stack may be small: node has threads of 16 KiB.
+        // SAFETY: the stack was just mapped.
+        let done = unsafe {
+            with_room_on(bounds, top & !15, || self.set_up(block, bounds, start_routine))
+        };
+        if done.is_none() {
+            // SAFETY: nothing refers to the mapping, and its stack is no longer in use.
+            unsafe { mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
+        }
+        done
+    }
+
+    /// Initialises a new, zeroed block and starts sampling the calling thread.
+    fn set_up(
+        &self,
+        block: *mut ThreadBlock,
+        stack_bounds: (u64, u64),
+        start_routine: u64,
+    ) -> Option<()> {
+        let header = self.header();
+        let guard = self.lock.lock();
+        let (index, area) = self.claim_area()?;
+        // SAFETY: the area was just mapped.
+        let thread = unsafe { &(*area).thread };
+        let now = stamp_now();
+        // SAFETY: gettid has no preconditions.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
+        thread.tid.store(tid as u32, Ordering::Relaxed);
+        thread.last_stamp.store(now, Ordering::Relaxed);
+        // SAFETY: nothing else uses the block, which is zeroed. The parts of the state that zeros
+        // do not initialise are written in place, since the state is too large for the stack. The
+        // ring follows its area, and both stay mapped.
+        let state = unsafe {
+            mapping::advise(
+                block.cast(),
+                size_of::<ThreadBlock>() + HANDLER_STACK,
+                libc::MADV_WIPEONFORK,
+            );
+            (*block).handler_stack_top =
+                block.cast::<u8>().add(size_of::<ThreadBlock>() + HANDLER_STACK) as usize & !15;
+            let state = (*block).state.get().cast::<State>();
+            (&raw mut (*state).area).write(area);
+            (&raw mut (*state).index).write(index as u32);
+            (&raw mut (*state).mark).write((*block).mark.get());
+            (&raw mut (*state).tid).write(tid);
+            (&raw mut (*state).stack_bounds).write(stack_bounds);
+            let top = (*block).handler_stack_top as u64;
+            (&raw mut (*state).handler_stack).write((top - HANDLER_STACK as u64 + 16, top));
+            let ring = area.cast::<u8>().add(size_of::<ThreadArea>()).cast_mut();
+            let ring = Producer::new(
+                ring,
+                self.segment.ring_bytes(),
+                &raw const thread.head,
+                &raw const thread.tail,
+                &raw const header.bell,
+            );
+            (&raw mut (*state).stream).write(Stream::new(
+                ring,
+                thread,
+                &raw const header.reader,
+                now,
+            ));
+            (&raw mut (*state).cache).write(RuleCache::new_in());
+            (&raw mut (*state).scratch).write(CfiScratch::default());
+            (&raw mut (*state).off_cpu).write(OffCpuClock::new());
+            (&raw mut (*state).counters).write(Counters::NONE);
+            RegionTable::begin(&raw mut (*state).regions);
+            StartedRequests::begin(&raw mut (*state).requests);
+            &mut *state
+        };
+        self.blocks[index].store(block, Ordering::Release);
+        drop(guard);
+        if start_routine == 0 {
+            // The initial thread may have begun long ago.
+            state.off_cpu.read(&self.descriptors);
+        } else {
+            thread.start_routine.store(self.intern(state, start_routine), Ordering::Relaxed);
+        }
+        self.count_events(state);
+        thread.generation.fetch_add(1, Ordering::Relaxed);
+        thread.state.store(ThreadState::Live as u32, Ordering::Release);
+        header.threads.fetch_max(index as u32 + 1, Ordering::Release);
+        // SAFETY: the block is complete.
+        unsafe { (*block).active.store(true, Ordering::Release) };
+        tls::set(block);
+        if self.may_sample() {
+            // SAFETY: the block is this thread's, and mapped until `detach_thread`.
+            let timer = unsafe { &(*block).timer };
+            let clock = timer.start(self.clock, self.period_ns, tid, &self.descriptors);
+            if clock != self.clock {
+                self.note_fallback();
+            }
+        }
+        Some(())
+    }
+
+    /// Claims a free thread area and maps it on first use. Returns its index and address; `None` if
+    /// no area is free. The caller holds the lock.
+    fn claim_area(&self) -> Option<(usize, *const ThreadArea)> {
+        for index in 0..self.segment.areas() {
+            if !self.blocks[index].load(Ordering::Acquire).is_null() {
+                continue;
+            }
+            let area = self.segment.area(index)?;
+            // SAFETY: areas stay mapped.
+            if unsafe { (*area).thread.state.load(Ordering::Acquire) } == ThreadState::Free as u32 {
+                if index >= self.segment.areas() / DOORBELL_DIVISOR {
+                    // The collector frees the areas of ended threads after draining their rings.
+                    self.header().bell.ring();
+                }
+                return Some((index, area));
+            }
+            // Otherwise the collector is still draining the ring.
+        }
+        None
+    }
+
+    /// Ends the observation of the calling thread.
+    pub fn detach_thread(&self) {
+        let block = tls::get();
+        // SAFETY: the block is the calling thread's, mapped until the end of this function.
+        let Some(thread_block) = (unsafe { block.as_ref() }) else { return };
+        thread_block.settle();
+        if thread_block.timer.is_lost() {
+            self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
+        }
+        self.stop_timer();
+        let closed = thread_block.enter(|state| {
+            if let Some(schedstat) = state.off_cpu.descriptor() {
+                self.descriptors.release(schedstat.number(), schedstat.is_ours());
+            }
+            flush_tallies(state);
+            flush_partners(state);
+            let now = stamp_now();
+            counters::write(self, state, now, false);
+            counters::close(state, &self.descriptors);
+            let form = state.stream.stamp(now);
+            let _ = state.stream.write(&Record::End { stamp: form });
+            state.area().thread.state.store(ThreadState::Ended as u32, Ordering::Release);
+            state.index
+        });
+        let Some(index) = closed else { return };
+        thread_block.active.store(false, Ordering::Release);
+        tls::set(null_mut());
+        let _guard = self.lock.lock();
+        self.blocks[index as usize].store(null_mut(), Ordering::Release);
+        // SAFETY: the thread's handler and wrappers no longer run, and the block is unlisted.
+        unsafe {
+            let state = (*block).state.get().cast::<State>();
+            core::ptr::drop_in_place(&raw mut (*state).cache);
+            mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK);
+        }
+    }
+}

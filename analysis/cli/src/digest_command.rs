@@ -1,0 +1,193 @@
+//! `plimsoll digest`: spools to a summary, in threads of one process or as ranks of an MPI.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::ArgMatches;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{Failure, say};
+use plimsoll_analysis::digest::{DigestError, OtherRules, digest, find};
+use plimsoll_analysis::rules::file;
+use plimsoll_comm::communicator::Communicator;
+use plimsoll_comm::mpi::launcher;
+use plimsoll_comm::thread_ranks;
+use plimsoll_report::output::{Side, Target, write_with_side};
+use plimsoll_report::{BRIEF_LINES, Files, brief};
+use plimsoll_summary::Summary;
+use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::settings::Formats;
+
+/// Exit status where there is no summary.
+const FAILED: u8 = 1;
+
+/// What is asked for.
+struct Request<'a> {
+    /// Where the spools are.
+    folder: &'a Path,
+    /// A file with other rules of labels than the run's own.
+    labels: Option<&'a Path>,
+    /// Number of threads; as many as there are cores if it is not said.
+    threads: Option<u32>,
+    /// Where the reports go.
+    target: Target,
+}
+
+impl<'a> Request<'a> {
+    fn of(matches: &'a ArgMatches) -> Self {
+        let folder = matches.get_one::<OsString>("folder").map_or(Path::new("."), Path::new);
+        let output = matches.get_one::<OsString>("output").map(PathBuf::from);
+        let directory = output.unwrap_or_else(|| folder.parent().unwrap_or(folder).to_owned());
+        Self {
+            folder,
+            labels: matches.get_one::<OsString>("labels").map(Path::new),
+            threads: matches.get_one::<u32>("threads").copied(),
+            target: Target { directory, stem: stem(folder) },
+        }
+    }
+}
+
+pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let request = Request::of(matches);
+    match summarise(&request)? {
+        Some((summary, side)) => write(summary, &request.target, side),
+        None => Ok(()),
+    }
+}
+
+/// The summary and the times of single ranks, in the process that is to write them.
+#[cfg(feature = "mpi")]
+fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
+    use plimsoll_comm::communicator::broadcast;
+    use plimsoll_comm::mpi::stand_alone::World;
+    if !launcher::is_one_of_many() {
+        return in_threads(request);
+    }
+    let world = World::begin().map_err(failure)?;
+    let paths = find(request.folder)?;
+    // Only the first reads the file, but all end if it cannot.
+    let rules = (world.rank() == 0).then(|| other_rules(request.labels));
+    let rules = broadcast(&world, Ok(rules)).map_err(failure)?;
+    let rules = rules.map_err(failure)?;
+    let bar = Bar::new(world.rank() == 0, 1);
+    let mut side = Side::new(request.target.clone());
+    let progress = |read, all| bar.show(0, read, all);
+    let summary = digest(&world, &paths, rules.as_ref(), &progress, Some(&mut side))?;
+    Ok(summary.map(|summary| (summary, side)))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
+    if !launcher::is_one_of_many() {
+        return in_threads(request);
+    }
+    Err(failure(
+        "this `plimsoll` was built without MPI: start `plimsoll digest` without a launcher (it uses \
+         all cores), or build it with `cargo build --release --features mpi`.",
+    ))
+}
+
+/// The rules in a file; why there are none, if it cannot be read.
+fn other_rules(labels: Option<&Path>) -> Result<Option<OtherRules>, String> {
+    let Some(path) = labels else { return Ok(None) };
+    let file = shown(path).to_string();
+    match file::read(path) {
+        (_, Some(trouble)) if trouble.is_of_all() => Err(format!("--labels {file}: {trouble}")),
+        (rules, trouble) => {
+            if let Some(trouble) = trouble {
+                say(&format!("--labels {file}: {trouble}"));
+            }
+            Ok(Some(OtherRules { file, rules }))
+        }
+    }
+}
+
+fn in_threads(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
+    let paths = find(request.folder)?;
+    let rules = other_rules(request.labels).map_err(failure)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let threads = request.threads.unwrap_or(cores).max(1);
+    let bar = Bar::new(true, threads);
+    let outcomes = thread_ranks::run(threads, |comm: &dyn Communicator| {
+        let mut side = Side::new(request.target.clone());
+        let progress = |read, all| bar.show(comm.rank(), read, all);
+        let summary = digest(comm, &paths, rules.as_ref(), &progress, Some(&mut side))?;
+        Ok::<_, DigestError>(summary.map(|summary| (summary, side)))
+    });
+    for outcome in outcomes {
+        if let Some(found) = outcome? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failure> {
+    let written =
+        write_with_side(target, Some(side), &mut Files::of(&mut summary, &Formats::default()));
+    let written = written.map_err(failure)?;
+    if let Some(error) = &written.fallback {
+        say(&format!("{error} The report goes to another place."));
+    }
+    eprint!("{}", brief(&summary, written.files.first().map(PathBuf::as_path), BRIEF_LINES));
+    Ok(())
+}
+
+/// `x_digest` for the folder `x.plimsoll.d`, so that nobody takes it for the run's own report.
+fn stem(folder: &Path) -> OsString {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name.strip_suffix(".spool").unwrap_or(&name);
+    let name = name.strip_suffix(".d").unwrap_or(name);
+    let name = name.strip_suffix(".plimsoll").unwrap_or(name);
+    format!("{name}_digest").into()
+}
+
+/// There is no summary, because of this.
+fn failure(reason: impl Display) -> Failure {
+    Failure { message: reason.to_string(), status: FAILED }
+}
+
+impl From<DigestError> for Failure {
+    fn from(error: DigestError) -> Self {
+        failure(error)
+    }
+}
+
+/// How far all threads have come, on a terminal.
+struct Bar {
+    bar: ProgressBar,
+    read: Vec<AtomicU64>,
+    all: Vec<AtomicU64>,
+}
+
+impl Bar {
+    fn new(shown: bool, threads: u32) -> Self {
+        let bar = if shown && std::io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("plimsoll: reading {bar:40} {percent} %");
+            ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        } else {
+            ProgressBar::hidden()
+        };
+        let each = || (0..threads).map(|_| AtomicU64::new(0)).collect();
+        Self { bar, read: each(), all: each() }
+    }
+
+    fn show(&self, thread: u32, read: u64, all: u64) {
+        let thread = thread as usize;
+        self.read[thread].store(read, Ordering::Relaxed);
+        self.all[thread].store(all, Ordering::Relaxed);
+        let sum = |each: &[AtomicU64]| each.iter().map(|one| one.load(Ordering::Relaxed)).sum();
+        self.bar.set_length(sum(&self.all));
+        self.bar.set_position(sum(&self.read));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,186 @@
+//! Information that the job's launcher gives to each process before MPI does.
+
+use std::env;
+use std::fs;
+
+/// Environment variables with the rank of a process: PMIx, Hydra's and Slurm's PMI, Open MPI,
+/// Slurm, PALS.
+const RANK_VARIABLES: [&str; 5] =
+    ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"];
+
+/// Environment variables that differ between jobs under one launcher and are equal on all nodes of
+/// a job. Hydra starts the processes of MPI_Comm_spawn beside their parents, and tells them only
+/// that they are spawned and their number.
+const JOB_VARIABLES: [&str; 5] =
+    ["PMIX_NAMESPACE", "PMI_JOBID", "SLURM_STEP_ID", "PMI_SPAWNED", "PMI_SIZE"];
+
+/// Environment variables with the number of the job's ranks on this node: Open MPI, Hydra (MPICH,
+/// Intel), MVAPICH, Cray.
+const LOCAL_SIZE_VARIABLES: [&str; 4] = [
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PMI_LOCAL_SIZE",
+];
+
+/// Options with which the daemons of a launcher find the launcher itself: its address, and a port
+/// that no other launcher at that address has. MPICH's Hydra, Intel's Hydra.
+const WAY_BACK_OPTIONS: [&str; 3] = ["--control-port", "--upstream-host", "--upstream-port"];
+
+/// Maximum number of ancestors searched for these options.
+const MAX_DAEMONS: usize = 3;
+
+/// Returns the rank of this process according to the launcher, before MPI tells it: the first of
+/// [`RANK_VARIABLES`] that holds a number.
+pub fn launcher_rank() -> Option<u32> {
+    rank_in(|name| env::var(name).ok())
+}
+
+fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    RANK_VARIABLES.iter().find_map(|name| variable(name)?.parse().ok())
+}
+
+/// Returns the values that distinguish this job from others under the same launcher.
+pub fn job_names() -> Vec<String> {
+    JOB_VARIABLES.iter().filter_map(|name| env::var(name).ok()).collect()
+}
+
+/// Returns whether a launcher has started this process along with others. False for a batch script,
+/// although its environment holds the number of processes that its job may start.
+pub fn is_one_of_many() -> bool {
+    let counts =
+        [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
+    let told = counts.into_iter().flatten().filter_map(|name| env::var(name).ok()?.parse().ok());
+    told.max().is_some_and(|size: u32| size > 1)
+}
+
+/// Returns the number of ranks of the job on this node; `None` if the launcher does not say.
+pub fn local_size() -> Option<u32> {
+    let told = LOCAL_SIZE_VARIABLES.iter().find_map(|name| env::var(name).ok()?.parse().ok());
+    told.or_else(|| {
+        let node = env::var("SLURM_NODEID").ok()?.parse().ok()?;
+        tasks_of_node(&env::var("SLURM_STEP_TASKS_PER_NODE").ok()?, node)
+    })
+}
+
+/// Returns the number of tasks of a node from Slurm's list: `4(x2),3` stands for 4, 4 and 3.
+fn tasks_of_node(list: &str, mut node: u32) -> Option<u32> {
+    for entry in list.split(',') {
+        let (tasks, rest) = entry.split_once("(x").unwrap_or((entry, "1)"));
+        let nodes: u32 = rest.strip_suffix(')')?.parse().ok()?;
+        if node < nodes {
+            return tasks.parse().ok();
+        }
+        node -= nodes;
+    }
+    None
+}
+
+/// Returns a text that is equal in all processes of this job on all nodes, and different in any
+/// other job that runs at the same time; `None` if nothing suitable is known.
+pub fn identity() -> Option<String> {
+    let mut parts: Vec<String> =
+        plimsoll_summary::report_names::batch_job_id(|name| env::var_os(name))
+            .into_iter()
+            .collect();
+    parts.extend(job_names());
+    let mut ancestor = launcher();
+    for _ in 0..MAX_DAEMONS {
+        let Ok(arguments) = fs::read(format!("/proc/{ancestor}/cmdline")) else { break };
+        let found = way_back(&arguments);
+        let is_found = !found.is_empty();
+        parts.extend(found);
+        match parent(ancestor) {
+            Some(next) if next > 1 && !is_found => ancestor = next,
+            _ => break,
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+fn way_back(arguments: &[u8]) -> Vec<String> {
+    let words: Vec<_> = arguments.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let pairs = words.windows(2).filter(|pair| WAY_BACK_OPTIONS.contains(&pair[0].as_ref()));
+    pairs.map(|pair| pair[1].clone().into_owned()).collect()
+}
+
+/// Returns the nearest ancestor that is not itself part of a rank (such as a shell or a tool around
+/// the program): one without the rank in its environment.
+pub fn launcher() -> u32 {
+    let ranks: Vec<(String, String)> = RANK_VARIABLES
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?)))
+        .collect();
+    let mut ancestor = parent(std::process::id()).unwrap_or(1);
+    while ancestor > 1 && !ranks.is_empty() && environment_holds(ancestor, &ranks) {
+        ancestor = parent(ancestor).unwrap_or(1);
+    }
+    ancestor
+}
+
+fn environment_holds(pid: u32, variables: &[(String, String)]) -> bool {
+    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+    variables.iter().all(|(name, value)| {
+        let wanted = format!("{name}={value}");
+        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    })
+}
+
+/// Returns a field of /proc/pid/stat, counted after the process name, which may contain any
+/// character.
+fn stat_field(pid: u32, field: usize) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    stat_field(pid, 1).and_then(|pid| u32::try_from(pid).ok())
+}
+
+/// Returns whether a process is stopped, by a signal or by a debugger.
+pub fn is_stopped(pid: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = text.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
+}
+
+/// Returns the start time of a process, in clock ticks since boot.
+pub fn start_time(pid: u32) -> Option<u64> {
+    stat_field(pid, 19)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_variable_that_holds_a_number_is_the_rank() {
+        let rank = |set: &[(&str, &str)]| {
+            let find = |name: &str| set.iter().find(|(set, _)| *set == name);
+            rank_in(|name| find(name).map(|(_, value)| (*value).to_owned()))
+        };
+        for name in RANK_VARIABLES {
+            assert_eq!(rank(&[(name, "3")]), Some(3), "{name}");
+        }
+        assert_eq!(rank(&[("PALS_RANKID", "5"), ("SLURM_PROCID", "0")]), Some(0));
+        assert_eq!(rank(&[("PALS_RANKID", "5"), ("PMI_RANK", ""), ("PMIX_RANK", "x")]), Some(5));
+        assert_eq!(rank(&[("PMI_RANK", "-1")]), None);
+        assert_eq!(rank(&[]), None);
+    }
+
+    #[test]
+    fn slurm_counts_tasks_node_by_node() {
+        let tasks: Vec<_> = (0..5).map(|node| tasks_of_node("4(x2),3,16", node)).collect();
+        assert_eq!(tasks, [Some(4), Some(4), Some(3), Some(16), None]);
+        assert_eq!(tasks_of_node("many(x2", 0), None);
+    }
+
+    #[test]
+    fn daemons_know_the_way_back() {
+        let hydra = b"hydra_pmi_proxy\0--control-port\0node1:45863\0--rmk\0user\0";
+        assert_eq!(way_back(hydra), ["node1:45863"]);
+        let intel = b"hydra_bstrap_proxy\0--upstream-host\0node1\0--upstream-port\x0033\0";
+        assert_eq!(way_back(intel), ["node1", "33"]);
+        assert!(way_back(b"bash\0-c\0./app").is_empty());
+    }
+}

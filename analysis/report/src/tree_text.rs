@@ -1,0 +1,106 @@
+//! The calling-context tree: hot paths with their times.
+
+use super::page::Page;
+use super::sentence::words;
+use super::{WIDTH, text::headline};
+use plimsoll_summary::phrase::{frame, frame_with_place};
+use plimsoll_summary::{FrameKind, Label, Summary, Tree, TreeNode};
+
+/// Minimum time of a shown context, as a fraction of the total time.
+const MIN_FRACTION: f64 = 0.005;
+/// Minimum time of an only callee, as a fraction of its caller's time, to be drawn on its caller's
+/// line.
+const SAME_FRACTION: f64 = 0.995;
+/// Maximum indentation: deeper contexts are drawn below each other.
+const MAX_INDENT: usize = 48;
+
+/// Returns the whole tree, without contexts below half a percent.
+pub fn tree(summary: &Summary) -> String {
+    let mut page = Page::new(WIDTH);
+    page.paragraph("", &headline(summary), 2);
+    page.line("");
+    page.append(view(&summary.tree, usize::MAX));
+    page.text("")
+}
+
+/// Returns the hottest contexts, on at most `lines` lines with the heading.
+pub fn view(tree: &Tree, lines: usize) -> Page {
+    let total_s: f64 = roots(tree).map(|root| root.inclusive.mean_s).sum();
+    // The index of a parent is smaller and its time is not, so each context is preceded by its
+    // callers.
+    let mut hottest: Vec<usize> = (0..tree.nodes.len())
+        .filter(|index| {
+            let time_s = tree.nodes[*index].inclusive.mean_s;
+            time_s > 0.0 && time_s >= total_s * MIN_FRACTION
+        })
+        .collect();
+    hottest.sort_by(|a, b| {
+        let time_s = |index: &usize| tree.nodes[*index].inclusive.mean_s;
+        time_s(b).total_cmp(&time_s(a)).then(a.cmp(b))
+    });
+    // Chains share a line, so more contexts than lines may fit: search the largest number that
+    // does.
+    let (mut fits, mut most) = (lines.min(hottest.len()), hottest.len());
+    while fits < most {
+        let middle = (fits + most).div_ceil(2);
+        if draw(tree, &hottest[..middle], total_s).len() <= lines {
+            fits = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    let mut page = draw(tree, &hottest[..fits], total_s);
+    page.truncate(lines);
+    page
+}
+
+fn roots(tree: &Tree) -> impl Iterator<Item = &TreeNode> {
+    tree.nodes.iter().filter(|node| node.parent.is_none())
+}
+
+/// Draws these contexts, which must be sorted by falling time and include all their callers.
+fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); tree.nodes.len()];
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for &index in shown {
+        match tree.nodes[index].parent {
+            Some(parent) => children[parent as usize].push(index),
+            None => open.push((index, 0)),
+        }
+    }
+    let mut page = Page::new(WIDTH);
+    page.line("   seconds       %  calling context (mean over ranks, with all that it calls)");
+    // The stack ends with the next context to draw. An explicit stack, because trees can be deeper
+    // than the call stack allows.
+    open.reverse();
+    while let Some((mut index, depth)) = open.pop() {
+        let time_s = tree.nodes[index].inclusive.mean_s;
+        let indent = (2 * depth).min(MAX_INDENT);
+        let mut line = format!("{time_s:10.2} {:7.1}  {:indent$}", 100.0 * time_s / total_s, "");
+        line.push_str(&name(tree, index));
+        while let [child] = children[index][..] {
+            let link = format!(" > {}", name(tree, child));
+            let same = tree.nodes[child].inclusive.mean_s >= SAME_FRACTION * time_s;
+            if !same || line.len() + link.len() > WIDTH {
+                break;
+            }
+            line.push_str(&link);
+            index = child;
+        }
+        page.line(&line);
+        open.extend(children[index].iter().rev().map(|child| (*child, depth + 1)));
+    }
+    page
+}
+
+fn name(tree: &Tree, index: usize) -> String {
+    let node = &tree.nodes[index];
+    let Some(it) = tree.frames.get(node.frame as usize) else { return "?".into() };
+    let name = if it.kind == FrameKind::Loop { frame(it) } else { frame_with_place(it) };
+    match node.label {
+        Label::Computation => name,
+        // The name of an MPI call shows its kind already.
+        _ if it.kind == FrameKind::Mpi => name,
+        label => format!("{name} [{}]", words(label)),
+    }
+}

@@ -1,0 +1,215 @@
+//! Job-wide parts of the summary, and the data on how the job was measured.
+
+use std::cmp::Reverse;
+
+use plimsoll_agent::marks::marks_disabled::MarksDisabled;
+use plimsoll_wire::sync_id::{MAX_SUBGROUPS, MAX_TEMPORAL_TREES, unfollowed};
+
+use crate::advice::listed;
+use crate::agreement::Matching;
+use crate::input::{FirstDeath, JobInfo};
+use crate::job_totals::JobTotals;
+use crate::metrics::NS_PER_S;
+use crate::summary::{Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run};
+use crate::timeline::{Plan, TimelineTotals};
+
+pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
+    let nodes = totals.hosts.iter().map(|(host, at)| NodeOfRun {
+        host: host.clone(),
+        ranks: at.ranks.to_string(),
+        cores: at.cores.len() as u32,
+    });
+    let samples = totals.counts.samples;
+    let effective = totals.sampled_ns as f64 / samples.max(1) as f64 / 1e3;
+    Run {
+        executable: job.executable.clone(),
+        arguments: job.arguments.clone(),
+        job: job.job.clone(),
+        started: job.started.clone(),
+        elapsed_s: totals.elapsed_ns as f64 / NS_PER_S,
+        ranks: totals.ranks.len(),
+        threads: u32::try_from(totals.counts.unseen_threads)
+            .map_or(u32::MAX, |unseen| totals.threads.saturating_add(unseen)),
+        nodes: nodes.collect(),
+        mpi: job.mpi.clone(),
+        period_us: PeriodUs {
+            asked: totals.period_ns as f64 / 1e3,
+            effective: (effective > 0.0).then_some(effective),
+        },
+        clock: match totals.clock.as_str() {
+            "wall" => Clock::Wall,
+            "timer" => Clock::Timer,
+            _ => Clock::Cpu,
+        },
+        complete: job.complete && totals.left_out.is_empty(),
+        incomplete: incomplete(totals, job),
+        ended: job.ended.clone(),
+        settings: job.settings.clone(),
+    }
+}
+
+/// Returns the reason why the summary does not cover the whole run, unless the end of the run
+/// explains that.
+fn incomplete(totals: &JobTotals, job: &JobInfo) -> Option<String> {
+    let mut left_out = totals.left_out.values().cloned();
+    let left_out = left_out.next().map(|first| left_out.fold(first, |all, more| all.union(&more)));
+    let left_out = left_out.filter(|_| job.complete);
+    let left_out = left_out.map(|ranks| format!("the profile of rank {ranks} was left out"));
+    job.incomplete.clone().or(left_out)
+}
+
+pub(super) fn collection(totals: &JobTotals) -> Collection {
+    let counts = &totals.counts;
+    Collection {
+        samples: counts.samples,
+        lost: counts.lost,
+        truncated: counts.truncated,
+        marks: marks(totals),
+        mpi_calls: counts.mpi_calls,
+        spool_bytes: counts.spool_bytes,
+        record_bytes: counts.record_bytes,
+        sampling_cpu_s: counts.sampling_cpu_ns as f64 / NS_PER_S,
+        collector_cpu_s: counts.collector_cpu_ns as f64 / NS_PER_S,
+        structure_cpu_s: counts.structure_cpu_ns.0 as f64 / NS_PER_S,
+        late_structure_cpu_s: counts.structure_cpu_ns.1 as f64 / NS_PER_S,
+        late_functions: counts.late_functions,
+        late_samples: counts.late_samples,
+        // Known only after this analysis.
+        finalize_s: None,
+        memory_bytes: counts.memory_bytes,
+        memory: counts.memory,
+        unsampled_threads: counts.unsampled_threads,
+    }
+}
+
+fn marks(totals: &JobTotals) -> Marks {
+    let [planted, hit, stale, verified, mismatched] = totals.counts.marks;
+    let reasons = totals.marks_off.iter().filter_map(|(number, ranks)| {
+        let reason = MarksDisabled::from_number(*number)?;
+        let everywhere = ranks.len() == totals.ranks.len();
+        Some(if everywhere { reason.to_string() } else { format!("{reason} (rank {ranks})") })
+    });
+    let reasons: Vec<String> = reasons.collect();
+    let off_reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+    Marks { planted, hit, stale, verified, mismatched, off_reason }
+}
+
+/// Returns POP's efficiencies: parallel = load balance x communication.
+pub(super) fn efficiency(
+    totals: &JobTotals,
+    over_time: &Option<(Plan, TimelineTotals)>,
+    job: &JobInfo,
+) -> Efficiency {
+    let (mean_ns, max_ns) = (totals.useful.mean(totals.ranks.len()), totals.useful.max as f64);
+    let elapsed_ns = totals.elapsed_ns as f64;
+    let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
+    if job.mpi.abi == MpiAbi::None {
+        return Efficiency::default();
+    }
+    Efficiency {
+        parallel: of(mean_ns, elapsed_ns),
+        load_balance: of(mean_ns, max_ns),
+        communication: of(max_ns, elapsed_ns),
+        windows: over_time.as_ref().map_or_else(Vec::new, |(plan, timeline_totals)| {
+            timeline_totals.windows(plan, totals.elapsed_ns)
+        }),
+    }
+}
+
+/// Returns the note on functions that were not looked up by the deadline. Each node gives up
+/// different functions, so their total may exceed the number on any rank.
+fn late(totals: &JobTotals) -> Option<String> {
+    let (counts, late) = (&totals.counts, &totals.late);
+    let functions = match counts.late_functions.max(late.len() as u64) {
+        0 => return None,
+        1 => String::from("1 function"),
+        number => format!("{number} functions"),
+    };
+    let mut names: Vec<&str> = late.keys().map(String::as_str).collect();
+    names.sort_by_key(|name| Reverse(late[*name]));
+    let part = 100.0 * counts.late_samples as f64 / counts.samples.max(1) as f64;
+    let part = if part < 1.0 { String::from("less than 1") } else { format!("{part:.0}") };
+    Some(format!(
+        "Loops and lines of {functions} ({part} % of the samples) were not looked up in time: each is \
+         shown as a whole ({}). What was found is kept for the next run; a longer one, or `plimsoll digest`, \
+         looks up the rest.",
+        listed(&names)
+    ))
+}
+
+pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> Vec<String> {
+    let mut notes = job.notes.clone();
+    if let Some(FirstDeath { rank, at_ns }) = job.death {
+        notes.push(format!(
+            "The run is counted up to the end of rank {rank} at {:.1} s; what the others did \
+             afterwards is not counted.",
+            at_ns as f64 / NS_PER_S
+        ));
+    }
+    match matching {
+        Matching::Phases => {}
+        Matching::Joined(_) => notes.push(
+            "In part of the run the ranks synchronised at places that do not correspond: each such part is \
+             one phase."
+                .into(),
+        ),
+        Matching::WholeRun => notes.push(
+            "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
+        ),
+    }
+    for (reason, ranks) in &totals.left_out {
+        notes.push(format!("The profile of rank {ranks} {reason} and was left out."));
+    }
+    notes.extend(late(totals));
+    for (trouble, ranks) in &totals.spool_troubles {
+        notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
+    }
+    for (bit, ranks) in &totals.unfollowed {
+        notes.push(match *bit {
+            unfollowed::SUBGROUPS => format!(
+                "Rank {ranks} synchronised with more than {MAX_SUBGROUPS} different groups of ranks: what is \
+                 uneven within the later ones is not seen."
+            ),
+            unfollowed::OTHER_THREADS => format!(
+                "On rank {ranks} threads other than the one that called MPI_Init took part in collectives: \
+                 these end no phases."
+            ),
+            _ => format!(
+                "More than {MAX_TEMPORAL_TREES} threads of rank {ranks} lived at the same time: which of the later \
+                 ones did alike is not known."
+            ),
+        });
+    }
+    if !totals.stepped_aside.is_empty() {
+        notes.push(format!(
+            "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a debugger stops at \
+             it, on rank {}: from then on no samples were taken there, only calls were measured.",
+            totals.stepped_aside
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_without_structure_are_named_whichever_node_gave_them_up() {
+        let of_node = |functions: &[(&str, u64)]| {
+            let mut totals = JobTotals::default();
+            totals.counts.samples = 100;
+            totals.counts.late_functions = functions.len() as u64;
+            totals.counts.late_samples = functions.iter().map(|(_, samples)| samples).sum();
+            totals.late = functions.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+            totals
+        };
+        assert_eq!(late(&of_node(&[])), None);
+        let mut job = of_node(&[("solve", 20)]);
+        job.combine(of_node(&[("solve", 10), ("assemble", 25)]));
+        let note = late(&job).unwrap();
+        let told = "Loops and lines of 2 functions (28 % of the samples) were not looked up in time: \
+                    each is shown as a whole (solve and assemble).";
+        assert!(note.starts_with(told), "{note}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Converts loops to the summary's form.
+
+use plimsoll_collector::profile::{LoopCluster, LoopSlice, NodeId};
+
+use crate::distinctions::distinction;
+use crate::loop_totals::{Longest, LoopTotals, proves};
+use crate::metrics::NS_PER_S;
+use crate::summary::{self, Distinction, IterationCluster, IterationSlice, Iterations};
+use crate::summary_tree::shown_path;
+use crate::totals::Totals;
+
+/// Maximum number of iteration durations in a summary.
+const MAX_DURATIONS: usize = 200;
+
+/// Returns the loops for the summary, longest first; `places` are the contexts' numbers in the
+/// summary's tree.
+pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
+    let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
+    let shown = totals.loops.longest_first().into_iter().filter_map(|(node, it)| {
+        let longest = &it.longest;
+        let each = |number: u64| number.div_ceil(longest.executions.max(1));
+        let accepted = each(longest.accepted);
+        let calls_seen = longest.calls.map(each);
+        let mean_ns = it.duration_ns as f64 / it.executions.max(1) as f64;
+        // If samples do not distinguish iterations on some ranks, the loop's contexts still contain
+        // the time of these ranks.
+        let in_contexts_ns = totals.nodes[node as usize].inclusive.sum as f64;
+        let whole_ns = in_contexts_ns.max(it.duration_ns as f64) / f64::from(ranks.max(1));
+        let rejected = each(longest.rejected);
+        Some(summary::Loop {
+            path: shown_path(totals, node),
+            node: places[node as usize]?,
+            ranks: it.ranks.to_string(),
+            executions: it.executions,
+            mean_duration_s: mean_ns / NS_PER_S,
+            fraction: if elapsed_ns > 0 { whole_ns / elapsed_ns as f64 } else { 0.0 },
+            iterations: Iterations {
+                accepted,
+                rejected,
+                calls_seen,
+                exact: calls_seen.is_some_and(|calls| proves(calls, accepted, rejected)),
+            },
+            durations_s: durations_s(it),
+            clusters: clusters(totals, places, node, longest),
+        })
+    });
+    let mut shown: Vec<summary::Loop> = shown.collect();
+    shown.sort_by(|one, other| other.fraction.total_cmp(&one.fraction));
+    shown
+}
+
+fn durations_s(it: &LoopTotals) -> Vec<f64> {
+    let mean = |(time, number): (u64, u64)| time as f64 / number as f64 / NS_PER_S;
+    let durations = it.durations(MAX_DURATIONS).into_iter();
+    durations.filter(|(_, number)| *number > 0).map(mean).collect()
+}
+
+fn clusters(
+    totals: &Totals,
+    places: &[Option<u32>],
+    node: NodeId,
+    longest: &Longest,
+) -> Vec<IterationCluster> {
+    let mut clusters: Vec<&LoopCluster> = longest.clusters.iter().collect();
+    clusters.sort_by_key(|cluster| cluster.members.first());
+    let shown = clusters.iter().map(|cluster| {
+        let mean_ns = cluster.duration_ns / cluster.count.max(1);
+        let slice = |it: &LoopSlice| {
+            Some(IterationSlice {
+                node: places[it.node as usize]?,
+                begin_s: it.begin_ns as f64 / NS_PER_S,
+                duration_s: it.duration_ns as f64 / NS_PER_S,
+            })
+        };
+        let others = clusters.iter().copied().filter(|other| !std::ptr::eq(*other, *cluster));
+        let distinction = distinction(&totals.tree.contexts, node, cluster, others);
+        IterationCluster {
+            iterations: cluster.members.to_string(),
+            mean_s: cluster.duration_ns as f64 / cluster.count.max(1) as f64 / NS_PER_S,
+            representative: cluster.instances.nearest(mean_ns).map(|it| it.number),
+            weight: Some(cluster.count),
+            period: cluster.members.period(),
+            distinction: distinction.and_then(|it| {
+                Some(Distinction {
+                    node: places[it.node as usize]?,
+                    path: shown_path(totals, it.node),
+                    mean_s: it.mean_ns / NS_PER_S,
+                    others_s: it.others_ns / NS_PER_S,
+                })
+            }),
+            slices: cluster.slices.iter().filter_map(slice).collect(),
+        }
+    });
+    shown.collect()
+}

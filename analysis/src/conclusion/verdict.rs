@@ -1,0 +1,205 @@
+//! Converts a loss to the summary's form: symptom, causes and advice.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+
+use super::{Conclusion, phase_id};
+use crate::advice::{AdviceInput, advice};
+use crate::chains::Chain;
+use crate::communication::transfer_part;
+use crate::finding::{Finding, cause_time};
+use crate::imbalance::Cause;
+use crate::label::Label;
+use crate::labelling::{ContextClass, shown};
+use crate::metrics::{Accumulator, NS_PER_S};
+use crate::ranks::RankSet;
+use crate::summary::{self, Loss, LossKind, Symptom};
+use crate::summary_tree::shown_path;
+use crate::totals::{CallTotals, PhaseTotals, Totals};
+
+pub(super) fn loss(
+    conclusion: &Conclusion,
+    (finding, chain): (&Finding, &Chain),
+    slow: &RankSet,
+    waiting: &RankSet,
+    places: &[Option<u32>],
+) -> Loss {
+    let totals = &conclusion.totals;
+    let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
+    let of_group = |group| phase_of_group(conclusion, finding, group);
+    let (phase, ranks) = of_group(finding.group);
+    let place = |node: NodeId| places[node as usize].unwrap_or(0);
+    let cause = |cause: &Cause| {
+        let (phase, ranks) = of_group(cause.group.or(finding.group));
+        let time = match finding.kind {
+            // These causes are blamed for their calls, not for their work.
+            LossKind::FrequentCommunication
+            | LossKind::LargeMessage
+            | LossKind::LargeIo
+            | LossKind::LockContention => totals.nodes[cause.node as usize].inclusive,
+            _ => cause_time(phase, cause),
+        };
+        summary::Cause {
+            path: shown_path(totals, cause.node),
+            node: place(cause.node),
+            group: None,
+            seconds: cause.ns / NS_PER_S,
+            share: cause.ns / NS_PER_S / finding.seconds,
+            mean_s: time.mean(ranks) / NS_PER_S,
+            max_s: time.max as f64 / NS_PER_S,
+        }
+    };
+    let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
+    let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
+    let crowded = finding.kind == LossKind::Oversubscription;
+    let context_class = conclusion.context_classes[finding.symptom as usize];
+    Loss {
+        kind: finding.kind,
+        severity: finding.seconds / elapsed_s,
+        seconds: finding.seconds,
+        elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
+        phase: phase_id(totals, finding),
+        group: finding.group,
+        label: match crowded {
+            true => Label::Computation,
+            false => shown(context_class, totals.nodes[finding.symptom as usize].derived),
+        },
+        polling: context_class.polling,
+        evened_out: finding.evened_out,
+        by_turns: finding.by_turns,
+        slow_ranks: slow.to_string(),
+        waiting_ranks: waiting.to_string(),
+        when: None,
+        advice: advice(totals, &AdviceInput { finding, slow, waiting, cause_s }),
+        symptom: Symptom {
+            path: shown_path(totals, finding.symptom),
+            node: place(finding.symptom),
+            ..if crowded {
+                delayed(totals, finding, phase, context_class)
+            } else if finding.kind == LossKind::LockContention {
+                locking(totals, finding, context_class)
+            } else {
+                synchronising(totals, finding, (phase, ranks))
+            }
+        },
+        causes,
+        waits_for: chain.waits_for.clone(),
+        node: finding.place.as_ref().map(|place| place.host.clone()),
+        factor: finding.place.as_ref().map(|place| place.factor),
+        origin: chain.origin.as_ref().map(|origin| summary::Origin {
+            ranks: origin.ranks.to_string(),
+            node: origin.node.and_then(|node| places[node as usize]),
+            share: origin.share.min(1.0),
+            changes: origin.changes,
+        }),
+        pattern: chain.pattern,
+        lateness: chain.lateness,
+    }
+}
+
+/// Returns the phase of a loss and the number of ranks that its values are averaged over: the ranks
+/// of `group`, or all ranks in a group imbalance and if no group is named.
+fn phase_of_group<'a>(
+    conclusion: &'a Conclusion,
+    finding: &Finding,
+    group: Option<u32>,
+) -> (&'a PhaseTotals, u32) {
+    let Conclusion { totals, groups, .. } = conclusion;
+    let of_phase = groups.get(&finding.phase).filter(|_| finding.kind != LossKind::GroupImbalance);
+    match group.and_then(|group| of_phase?.get(group as usize)) {
+        Some(group) => (&group.phase, group.ranks.len()),
+        None => (&totals.sums.phases[&finding.phase], totals.job.ranks.len()),
+    }
+}
+
+/// Returns the symptom of ranks that wait for each other, in a synchronisation or in another call.
+fn synchronising(
+    totals: &Totals,
+    finding: &Finding,
+    (phase, ranks): (&PhaseTotals, u32),
+) -> Symptom {
+    let sync = phase.wait(finding.symptom).unwrap_or(&phase.sync);
+    let (calls, total_ns) = (sync.calls, sync.time.sum as f64);
+    let fraction = |ns: u64| ns as f64 / total_ns;
+    Symptom {
+        calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        per_call_s: (calls > 0).then(|| total_ns / calls as f64 / NS_PER_S),
+        bytes: (sync.bytes > 0).then_some(sync.bytes),
+        breakdown: match finding.kind {
+            LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, sync),
+            _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
+        },
+        ..times(&sync.time, ranks)
+    }
+}
+
+/// Returns the fractions of a call's time by label. The part that no function name of the MPI
+/// library explains is divided: the time in which the run's bandwidth estimate moves the call's
+/// bytes is message transfer, the remainder is waiting for the partner.
+fn transfer(totals: &Totals, call: &CallTotals) -> BTreeMap<Label, f64> {
+    let fraction = |ns: u64| ns as f64 / call.time.sum as f64;
+    let mut breakdown: BTreeMap<Label, f64> =
+        call.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect();
+    let unlabelled = breakdown.remove(&Label::Communication).unwrap_or(0.0);
+    let labelled = |(label, _): &(&Label, &f64)| label.is_a(Label::DataTransfer);
+    let labelled: f64 = breakdown.iter().filter(labelled).map(|(_, part)| part).sum();
+    let moving = (transfer_part(call, &totals.bandwidths) - labelled).clamp(0.0, unlabelled);
+    for (label, part) in [(Label::Message, moving), (Label::WaitPartner, unlabelled - moving)] {
+        if part > 0.0 {
+            *breakdown.entry(label).or_default() += part;
+        }
+    }
+    breakdown
+}
+
+/// Returns the symptom of threads that wait for locks, over the whole run.
+fn locking(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Symptom {
+    let node = &totals.nodes[finding.symptom as usize];
+    let time_s = node.inclusive.sum as f64 / NS_PER_S;
+    Symptom {
+        calls: node.calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        per_call_s: (node.calls > 0).then(|| time_s / node.calls as f64),
+        breakdown: [(context_class.label, 1.0)].into(),
+        ..times(&node.inclusive, totals.job.ranks.len())
+    }
+}
+
+/// Returns the symptom of ranks that wait for a core: the waiting in the context that has most of
+/// it.
+fn delayed(
+    totals: &Totals,
+    finding: &Finding,
+    phase: &PhaseTotals,
+    context_class: ContextClass,
+) -> Symptom {
+    let node = phase.nodes.get(&finding.symptom).copied().unwrap_or_default();
+    Symptom {
+        calls: totals.nodes[finding.symptom as usize].calls,
+        calls_exact: is_wrapped(totals, finding.symptom),
+        breakdown: [(context_class.label, 1.0)].into(),
+        ..times(&node.run_delay, totals.job.ranks.len())
+    }
+}
+
+fn times(time: &Accumulator, ranks: u32) -> Symptom {
+    Symptom {
+        path: Vec::new(),
+        node: 0,
+        mean_s: time.mean(ranks) / NS_PER_S,
+        min_s: time.min(ranks) as f64 / NS_PER_S,
+        max_s: time.max as f64 / NS_PER_S,
+        calls: 0,
+        calls_exact: false,
+        per_call_s: None,
+        bytes: None,
+        breakdown: Default::default(),
+    }
+}
+
+fn is_wrapped(totals: &Totals, node: NodeId) -> bool {
+    let contexts = &totals.tree.contexts;
+    contexts.frames[contexts.nodes[node as usize].frame as usize].call.is_some()
+}

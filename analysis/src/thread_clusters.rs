@@ -1,0 +1,86 @@
+//! Clusters of the threads that do not communicate (ICS18, 4.2). The threads of each rank are
+//! clustered first; the reduction then merges the clusters of all ranks.
+//!
+//! ICS18 clusters all threads of an execution as one set. A communicating thread and a thread that
+//! only computes have nothing in common, though, and the differences between ranks show in the
+//! communicating threads, which wait for each other. Communicating threads therefore form the
+//! clusters of ranks, all other threads separate clusters.
+
+use std::cmp::Reverse;
+
+use plimsoll_collector::profile::NodeId;
+use plimsoll_trees::{Content, Node};
+
+use crate::frame_classes::is_part;
+use crate::labelling::ContextClass;
+use crate::metrics::NS_PER_S;
+use crate::summary::ThreadCluster;
+use crate::totals::Totals;
+
+/// Returns the clusters of the job's threads, largest first.
+pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadCluster> {
+    let finished = totals.worker_clusters.finished();
+    let context = finished.contexts();
+    let told = finished.clusters().iter().zip(finished.distances()).map(|(cluster, distance)| {
+        let tree = &cluster.tree;
+        let mean_s = |ns: u64| ns as f64 / tree.count().max(1) as f64 / NS_PER_S;
+        let is_useful = |node: &Node| {
+            context(node.key()).is_some_and(|it| context_classes[it as usize].is_useful())
+        };
+        let routine = outermost(totals, tree, &|node| context(node.key()));
+        ThreadCluster {
+            ranks: cluster.members.to_string(),
+            size: tree.count(),
+            routine: routine.map(|node| {
+                let contexts = &totals.tree.contexts;
+                contexts.frames[contexts.nodes[node as usize].frame as usize].function.clone()
+            }),
+            mean_s: mean_s(tree.duration()),
+            work_s: mean_s(own_ns(tree, &is_useful)),
+            distance,
+        }
+    });
+    let mut told: Vec<ThreadCluster> = told.collect();
+    told.sort_by_key(|it| Reverse(it.size));
+    told
+}
+
+/// Returns the outermost function (no loop or inlined call) of a thread. If threads with different
+/// outermost functions form one cluster, the function with the longest time is returned.
+fn outermost(
+    totals: &Totals,
+    tree: &Node,
+    context: &dyn Fn(&Node) -> Option<NodeId>,
+) -> Option<NodeId> {
+    let contexts = &totals.tree.contexts;
+    let is_function =
+        |node: &NodeId| !is_part(&contexts.frames[contexts.nodes[*node as usize].frame as usize]);
+    context(tree).filter(is_function).or_else(|| {
+        let mut inner = Vec::new();
+        for_each_below(tree, &mut |node| inner.push(node));
+        inner.sort_by_key(|node| Reverse(node.duration()));
+        inner.into_iter().find_map(|node| outermost(totals, node, context))
+    })
+}
+
+/// Returns the exclusive time of all chosen nodes at and below `node`, in nanoseconds.
+fn own_ns(node: &Node, chosen: &dyn Fn(&Node) -> bool) -> u64 {
+    let mut sum_ns = if chosen(node) { node.exclusive() } else { 0 };
+    for_each_below(node, &mut |node| sum_ns += own_ns(node, chosen));
+    sum_ns
+}
+
+/// Visits the children of a node; for a loop, the children in all iterations.
+fn for_each_below<'n>(node: &'n Node, visit: &mut dyn FnMut(&'n Node)) {
+    match node.content() {
+        Content::Ordered(children) | Content::Profile(children) => {
+            children.iter().for_each(visit);
+        }
+        Content::Loop(iterations) => {
+            for cluster in iterations.clusters() {
+                for_each_below(&cluster.tree, visit);
+            }
+            iterations.rejected_children().iter().for_each(visit);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The loops of a temporal context tree: how often each ran, and what its iterations were.
+
+use std::collections::BTreeMap;
+
+use crate::loop_profile::{LoopCluster, LoopProfile};
+use crate::loop_slices::mean_iteration;
+use crate::profile::{NodeId, TemporalTreeProfile};
+use plimsoll_trees::{Content, Durations, Iterations, Node};
+
+/// All loops of a temporal context tree whose iterations were told apart, by their contexts: copies
+/// of one, and call sites that are one context, are one.
+pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
+    let mut found = BTreeMap::new();
+    visit(&temporal_tree.tree, temporal_tree, &mut found);
+    describe(&temporal_tree.tree, temporal_tree, &mut found);
+    let told = found.into_values().map(|(it, durations)| LoopProfile {
+        stride: durations.stride(),
+        durations: durations.stretches().iter().map(|s| (s.sum, s.count)).collect(),
+        ..it
+    });
+    told.collect()
+}
+
+fn visit(
+    node: &Node,
+    temporal_tree: &TemporalTreeProfile,
+    found: &mut BTreeMap<NodeId, (LoopProfile, Durations)>,
+) {
+    match node.content() {
+        Content::Ordered(children) | Content::Profile(children) => {
+            children.iter().for_each(|child| visit(child, temporal_tree, found));
+        }
+        Content::Loop(iterations) => {
+            if let Some(at) = temporal_tree.keys[node.key().0 as usize].node {
+                let (it, durations) =
+                    found.entry(at).or_insert_with(|| (empty(at), <_>::default()));
+                add(it, node, iterations);
+                durations.merge(iterations.durations().clone());
+            }
+            iterations
+                .clusters()
+                .iter()
+                .for_each(|cluster| visit(&cluster.tree, temporal_tree, found));
+            iterations
+                .rejected_children()
+                .iter()
+                .for_each(|child| visit(child, temporal_tree, found));
+        }
+    }
+}
+
+fn add(it: &mut LoopProfile, node: &Node, iterations: &Iterations) {
+    it.executions += node.count();
+    it.duration_ns = it.duration_ns.saturating_add(node.duration());
+    it.accepted += iterations.accepted();
+    it.rejected += iterations.rejected();
+    for cluster in iterations.clusters() {
+        let (count, ns) = (cluster.tree.count(), cluster.tree.duration());
+        // Executions that were clustered apart may have the same iterations alike.
+        match it.clusters.iter_mut().find(|known| known.members == cluster.members) {
+            Some(known) => {
+                known.count += count;
+                known.duration_ns = known.duration_ns.saturating_add(ns);
+                known.instances.join(&cluster.instances);
+            }
+            None => it.clusters.push(LoopCluster {
+                members: cluster.members.clone(),
+                count,
+                duration_ns: ns,
+                instances: cluster.instances.clone(),
+                contexts: Vec::new(),
+                slices: Vec::new(),
+            }),
+        }
+    }
+}
+
+/// Describes the mean iterations of the loops that take a significant part of the thread's run.
+fn describe(
+    node: &Node,
+    temporal_tree: &TemporalTreeProfile,
+    found: &mut BTreeMap<NodeId, (LoopProfile, Durations)>,
+) {
+    match node.content() {
+        Content::Ordered(children) | Content::Profile(children) => {
+            children.iter().for_each(|child| describe(child, temporal_tree, found));
+        }
+        Content::Loop(iterations) => {
+            let at = temporal_tree.keys[node.key().0 as usize].node;
+            let it = at.and_then(|at| found.get_mut(&at)).map(|(it, _)| it);
+            if let Some(it) = it.filter(|it| is_described(it, temporal_tree)) {
+                for cluster in iterations.clusters() {
+                    let known = it.clusters.iter_mut().find(|it| it.members == cluster.members);
+                    // The first execution with these iterations stands for the others.
+                    if let Some(known) = known.filter(|known| known.contexts.is_empty()) {
+                        let mean = mean_iteration(&cluster.tree, &temporal_tree.keys);
+                        (known.contexts, known.slices) = (mean.contexts, mean.slices);
+                    }
+                }
+            }
+            iterations.clusters().iter().for_each(|it| describe(&it.tree, temporal_tree, found));
+        }
+    }
+}
+
+/// Minimum part of a thread's run in a loop with described iterations.
+const MIN_DESCRIBED_FRACTION: f64 = 0.05;
+/// Maximum number of clusters of a loop with described iterations.
+const MAX_DESCRIBED_CLUSTERS: usize = 16;
+
+fn is_described(it: &LoopProfile, temporal_tree: &TemporalTreeProfile) -> bool {
+    let least = MIN_DESCRIBED_FRACTION * temporal_tree.tree.duration() as f64;
+    it.duration_ns as f64 >= least && it.clusters.len() <= MAX_DESCRIBED_CLUSTERS
+}
+
+fn empty(node: NodeId) -> LoopProfile {
+    LoopProfile {
+        node,
+        executions: 0,
+        duration_ns: 0,
+        accepted: 0,
+        rejected: 0,
+        stride: 1,
+        durations: Vec::new(),
+        clusters: Vec::new(),
+    }
+}

@@ -1,0 +1,106 @@
+//! Values that processes and threads provide outside their records.
+
+use plimsoll_wire::increments::MAX_EVENTS;
+use plimsoll_wire::record::PartnerMessages;
+use serde::{Deserialize, Serialize};
+
+use crate::clock_rate::Rate;
+use crate::profile::CountedEvent;
+
+/// Values of a thread outside its records, at its end or at the end of the run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct FinalThreadState {
+    /// Calls that are in no record: slot, number of calls, time in stamps, bytes.
+    pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
+    /// Messages per slot and partner that are in no record. Empty in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) partners: Vec<(u32, PartnerCounts)>,
+    /// Slot of the open wrapped call and the stamp of its entry; `None` if no call is open.
+    pub(crate) open: Option<(u32, u64)>,
+    /// Counters of the thread.
+    pub(crate) counters: ThreadCounters,
+}
+
+/// [`PartnerMessages`] in the format of the spool: partner, messages sent, their bytes, messages
+/// received, wait time in stamps.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PartnerCounts(u32, u64, u64, u64, u64);
+
+impl From<PartnerMessages> for PartnerCounts {
+    fn from(it: PartnerMessages) -> Self {
+        Self(it.partner, it.sent, it.bytes, it.received, it.waited)
+    }
+}
+
+impl From<PartnerCounts> for PartnerMessages {
+    fn from(PartnerCounts(partner, sent, bytes, received, waited): PartnerCounts) -> Self {
+        Self { partner, sent, bytes, received, waited }
+    }
+}
+
+/// Counters of a thread, as in its area of the segment.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ThreadCounters {
+    pub(crate) samples: u64,
+    pub(crate) lost: u64,
+    pub(crate) truncated: u64,
+    pub(crate) mpi_calls: u64,
+    pub(crate) marks_planted: u64,
+    pub(crate) marks_hit: u64,
+    pub(crate) marks_stale: u64,
+    pub(crate) marks_verified: u64,
+    pub(crate) marks_mismatched: u64,
+    pub(crate) handler_ticks: u64,
+}
+
+/// Values that a process provides at the end of its run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ProcessInfo {
+    /// Requested sampling period in nanoseconds.
+    pub(crate) period_ns: u64,
+    /// Source of the sampling signals: a [`plimsoll_wire::segment::ClockKind`].
+    pub(crate) clock: u32,
+    /// Exact duration of a stamp.
+    pub(crate) rate: Rate,
+    /// One moment on the process's counter, in ticks, and on its CLOCK_MONOTONIC, in nanoseconds.
+    /// `None` in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) anchor: Option<(u64, u64)>,
+    /// Reason why return addresses were not marked; 0 if they were marked.
+    pub(crate) marks_off: u32,
+    /// Set if wrapped calls are not measured: samples are the only data.
+    #[serde(default)]
+    pub(crate) only_samples: bool,
+    /// Number of threads that were not sampled, or not to their end.
+    pub(crate) unsampled_threads: u64,
+    /// Number of unsampled threads without any record. 0 in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) unseen_threads: u64,
+    /// Features not followed: bits of [`plimsoll_wire::sync_id::unfollowed`]. 0 in spools of
+    /// earlier builds.
+    #[serde(default)]
+    pub(crate) unfollowed: u32,
+    /// Set if the application took over the sampling signal.
+    pub(crate) stepped_aside: bool,
+    /// Set if code of this library failed in the process. `false` in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) failed: bool,
+    /// perf events that the process was asked to count, with the error number of a refusal, 0 for
+    /// none. Empty in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) events: Vec<(String, u32)>,
+    /// Number of threads whose events were not counted, or not to their end.
+    #[serde(default)]
+    pub(crate) uncounted_threads: u64,
+}
+
+impl ProcessInfo {
+    /// Returns the events as a profile has them.
+    pub(crate) fn counted_events(&self) -> Vec<CountedEvent> {
+        let event = |(name, error): &(String, u32)| CountedEvent {
+            name: name.clone(),
+            refused: Some(*error).filter(|error| *error != 0),
+        };
+        self.events.iter().take(MAX_EVENTS).map(event).collect()
+    }
+}
