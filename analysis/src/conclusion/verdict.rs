@@ -30,6 +30,12 @@ pub(super) fn loss(
     let of_group = |group| phase_of_group(conclusion, finding, group);
     let (phase, ranks) = of_group(finding.group);
     let place = |node: NodeId| places[node as usize].unwrap_or(0);
+    // The work of a phase can be more uneven than one of the losses shows that it causes: it
+    // explains all of each. Only causes that even each other out exceed the loss together.
+    let share = |cause: &Cause| {
+        let share = cause.ns / NS_PER_S / finding.seconds;
+        if finding.evened_out { share } else { share.min(1.0) }
+    };
     let cause = |cause: &Cause| {
         let (phase, ranks) = of_group(cause.group.or(finding.group));
         let time = match finding.kind {
@@ -45,7 +51,7 @@ pub(super) fn loss(
             node: place(cause.node),
             group: None,
             seconds: cause.ns / NS_PER_S,
-            share: cause.ns / NS_PER_S / finding.seconds,
+            share: share(cause),
             mean_s: time.mean(ranks) / NS_PER_S,
             max_s: time.max as f64 / NS_PER_S,
         }
