@@ -172,9 +172,12 @@ fn a_death_costs_a_second_at_most() {
                 assert!(watched.left_behind().is_empty(), "{}", transcript());
                 let joined = digest(&folder(&watched), By::Threads(2));
                 assert_eq!(joined.at("/run/complete"), false, "{}", transcript());
-                // No process remains that could report more of a leader that was killed.
+                // No process remains that could report more of a leader that was killed. If all are
+                // to be, the launcher may end the leader by SIGTERM before it kills itself.
                 if how == "kill" && who != "1" {
-                    assert_eq!(joined.text("/run/ended"), "killed", "{}", transcript());
+                    let ended = joined.text("/run/ended");
+                    let by_launcher = who == "all" && ended == "signal 15";
+                    assert!(ended == "killed" || by_launcher, "{ended}: {}", transcript());
                 }
                 assert_eq!(joined.number("/run/ranks"), f64::from(ranks), "{}", transcript());
                 // The digest agrees with the summaries that the job could still write.
