@@ -8,6 +8,7 @@ mod calls;
 mod checkups;
 mod clocks;
 mod clusters;
+mod counters;
 mod deaths;
 mod digest;
 mod endings;
