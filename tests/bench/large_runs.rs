@@ -56,13 +56,25 @@ fn write_run(path: &Path, ranks: u32, contexts: u32) -> std::io::Result<()> {
                "line": number, "offset": null, "module": "solver"})
     };
     let frames: Vec<Value> = (0..FUNCTIONS).map(frame).collect();
-    summary["tree"] = json!({"frames": frames, "nodes": nodes(ranks, contexts)});
+    summary["tree"] = json!({"frames": frames, "nodes": []});
+    // Node by node: the memory of this process would count as that of the command, which begins as
+    // a copy of it (getrusage(2)).
+    let text = summary.to_string();
+    let (head, tail) = text.split_once(NO_NODES).expect("the tree was just set");
     let mut file = BufWriter::new(File::create(path)?);
-    serde_json::to_writer(&mut file, &summary)?;
+    write!(file, "{head}\"nodes\":[")?;
+    for (index, node) in nodes(ranks, contexts).enumerate() {
+        let separator = if index > 0 { "," } else { "" };
+        write!(file, "{separator}{node}")?;
+    }
+    write!(file, "]{tail}")?;
     file.flush()
 }
 
-fn nodes(ranks: u32, contexts: u32) -> Vec<Value> {
+/// The empty list of contexts in a summary.
+const NO_NODES: &str = "\"nodes\":[]";
+
+fn nodes(ranks: u32, contexts: u32) -> impl Iterator<Item = Value> {
     let parent = |node: u32| node.checked_sub(1).map(|before| before / CALLEES);
     let mut inclusive_s = vec![OWN_S; contexts as usize];
     for node in (1..contexts).rev() {
@@ -70,12 +82,12 @@ fn nodes(ranks: u32, contexts: u32) -> Vec<Value> {
             inclusive_s[parent as usize] += inclusive_s[node as usize];
         }
     }
-    let metric = |sum_s: f64| {
+    let metric = move |sum_s: f64| {
         let mean_s = sum_s / f64::from(ranks);
         json!({"mean_s": mean_s, "min_s": mean_s * 0.9, "min_observed_s": mean_s * 0.9,
                "max_s": mean_s * 1.1, "sum_s": sum_s, "stddev_s": mean_s * 0.03, "ranks": ranks})
     };
-    let node = |node: u32| {
+    let node = move |node: u32| {
         let time_s = inclusive_s[node as usize] / f64::from(ranks);
         json!({"parent": parent(node), "frame": node % FUNCTIONS, "label": "computation",
                "calls": ranks * 7, "calls_exact": true, "balanced": true,
@@ -85,7 +97,7 @@ fn nodes(ranks: u32, contexts: u32) -> Vec<Value> {
                "blame_inclusive_s": time_s * 0.15, "blame_exclusive_s": time_s * 0.01,
                "blame_fraction": 0.001, "counters": {}})
     };
-    (0..contexts).map(node).collect()
+    (0..contexts).map(node)
 }
 
 /// What the children that have ended took.
