@@ -285,8 +285,8 @@ impl Counters {
 }
 
 impl Observed {
-    /// Opens the events of the calling thread, whose state this is. The first thread decides which
-    /// events the process counts; a later thread counts all of these or none.
+    /// Opens the events of the calling thread; `state` must be that thread's. The first thread
+    /// decides which events the process counts; a later thread counts all of these or none.
     pub(crate) fn count_events(&self, state: &mut State) {
         if self.events.is_empty() {
             return;

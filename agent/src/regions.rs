@@ -382,7 +382,8 @@ pub fn flush_partners(state: &mut State) {
     store_owned(&thread.partners, 0);
 }
 
-/// An exemplary message whose call has completed, with times in time stamp counter ticks.
+/// One end of an exemplary message, recorded when the completing call has returned. Times are in
+/// ticks of the time stamp counter.
 pub struct Exemplar {
     /// Direction of the message.
     pub direction: Direction,

@@ -32,7 +32,7 @@ struct EventTotals {
     total: u128,
     /// Ranks that counted the event.
     counted: RankSet,
-    /// Ranks whose kernel refused to, by its error number.
+    /// Ranks on which the kernel refused to count the event, by error number (errno(3)).
     refused: BTreeMap<u32, RankSet>,
     contexts: BTreeMap<NodeId, ContextCount>,
 }

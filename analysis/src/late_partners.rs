@@ -1,5 +1,5 @@
-//! Why ranks wait for their partners, and which ranks computed meanwhile, from calls of which both
-//! ends are known.
+//! Late senders, late receivers, and the ranks that computed while others waited: derived from
+//! messages that are recorded at both ends.
 //!
 //! Late sender and late receiver are Scalasca's patterns. A wait is followed backwards as by Böhme,
 //! Geimer, Arnold, Voigtlaender and Wolf (*Identifying the Root Causes of Wait States in

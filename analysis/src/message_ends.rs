@@ -15,7 +15,8 @@ use crate::rank::Rank;
 
 /// Maximum number of ends that a process holds.
 const MAX_ENDS: usize = 1 << 14;
-/// Binary logarithm of the number of successive ranks whose messages stay or go together.
+/// Binary logarithm of the number of successive ranks that form a block. Thinning keeps or removes
+/// the messages between two blocks together.
 const BLOCK_SHIFT: u32 = 6;
 
 /// One end of a message. Times are nanoseconds on the reference clock since the begin of its run.

@@ -7,7 +7,7 @@
 //! - several contexts hold most of the work, and in each of them the place takes longer than the
 //!   other ranks by the same factor;
 //! - all ranks of the place have that factor, and no rank elsewhere is slow;
-//! - the ranks of the place do not move more data, or make more calls, by as much;
+//! - the ranks of the place neither move more data nor make more calls by that factor;
 //! - a single rank has waited for a core that others used. A rank with more data than all others
 //!   may take longer in all contexts alike as well, so its time alone proves nothing.
 //!
@@ -361,8 +361,8 @@ fn useful_ns(rank: &Rank<'_>, with_delays: bool) -> u64 {
     useful.map(|(_, it)| if with_delays { it.exclusive_ns } else { it.net_ns() }).sum()
 }
 
-/// Returns the calls of a rank and the bytes that they move. Calls that poll depend on how long a
-/// rank waits, not on what it has to do.
+/// Returns the number of calls of a rank and the bytes that they move. Polling calls do not count:
+/// their number depends on the rank's wait time, not on its work.
 fn moved(rank: &Rank<'_>) -> Amount {
     let values = rank.phases.iter().flat_map(|phase| &phase.values);
     let calls = values.filter(|(node, _)| !rank.context_classes[*node as usize].polling);

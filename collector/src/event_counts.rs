@@ -136,7 +136,8 @@ pub(crate) struct ProcessEvents {
     charges: Vec<Charge>,
     /// Whether charges are noted.
     is_noting: bool,
-    /// Start routine of the thread whose interval is closed; `None` for the communicating thread.
+    /// Address id of the start routine of the thread that is replayed; `None` for the communicating
+    /// thread.
     routine: Option<u32>,
 }
 
@@ -151,7 +152,8 @@ impl ProcessEvents {
         self.main.bytes() + self.groups.values().map(EventCounts::bytes).sum::<u64>()
     }
 
-    /// Sets the thread whose records follow.
+    /// Charges the next records to the threads with this start routine; `None` means the
+    /// communicating thread.
     pub(crate) fn of_thread(&mut self, routine: Option<u32>) {
         self.routine = routine;
     }

@@ -149,7 +149,8 @@ pub struct Process {
     pub unfollowed: AtomicU32,
     /// perf events that the threads count; unused entries come last.
     pub events: [EventEntry; MAX_EVENTS],
-    /// Number of threads whose events are not counted, or not to their end.
+    /// Number of threads with events that are not counted, or are counted only in a part of the
+    /// thread's life.
     pub uncounted_threads: AtomicU32,
 }
 

@@ -108,16 +108,28 @@ fn other_rules(labels: Option<&Path>) -> Result<Option<OtherRules>, String> {
 fn in_threads(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
     let paths = find(request.folder)?;
     let rules = other_rules(request.labels).map_err(failure)?;
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let threads = request.threads.unwrap_or(cores).max(1);
+    let threads = request.threads.unwrap_or_else(cores).max(1);
     let bar = Bar::new(true, threads);
-    let outcomes = thread_ranks::run(threads, |comm: &dyn Communicator| {
+    let found = first_found(threads, |comm| {
         let mut side = Side::new(request.target.clone());
         let progress = |read, all| bar.show(comm.rank(), read, all);
         let summary = digest(comm, &paths, rules.as_ref(), &progress, Some(&mut side))?;
-        Ok::<_, DigestError>(summary.map(|summary| (summary, side)))
+        Ok(summary.map(|summary| (summary, side)))
     });
-    for outcome in outcomes {
+    Ok(found?)
+}
+
+/// Returns the number of cores of this process.
+pub fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// Digests in threads, which share the work as ranks; returns what one of them found.
+pub fn first_found<T: Send>(
+    threads: u32,
+    digest: impl Fn(&dyn Communicator) -> Result<Option<T>, DigestError> + Sync,
+) -> Result<Option<T>, DigestError> {
+    for outcome in thread_ranks::run(threads, digest) {
         if let Some(found) = outcome? {
             return Ok(Some(found));
         }
@@ -147,7 +159,7 @@ fn stem(folder: &Path) -> OsString {
 }
 
 /// There is no summary, because of this.
-fn failure(reason: impl Display) -> Failure {
+pub fn failure(reason: impl Display) -> Failure {
     Failure { message: reason.to_string(), status: FAILED }
 }
 

@@ -1,5 +1,5 @@
-//! Representative iterations of loops, laid out for formats with a time axis: a lane for each
-//! cluster of iterations, all of which begin at 0, so that they can be compared.
+//! Representative iterations of loops, laid out for formats with a time axis: one lane per cluster
+//! of iterations. All lanes begin at time 0, so that their iterations can be compared.
 
 use crate::call_forest::Span;
 use plimsoll_summary::phrase::{counted, end_of};

@@ -15,7 +15,8 @@ pub struct Counters {
     /// shared the counters among more users than there are counters. The numbers of the hardware
     /// events are estimates for this time.
     pub estimated_s: f64,
-    /// Number of threads whose events were not counted, or not to their end.
+    /// Number of threads with events that were not counted, or were counted only in a part of the
+    /// thread's life.
     pub uncounted_threads: u64,
     /// Contexts with events.
     pub contexts: Vec<ContextCounters>,

@@ -11,8 +11,8 @@ use plimsoll_report::output::shared_directory;
 use plimsoll_summary::error::{Error, reason};
 use plimsoll_summary::printable::path as shown;
 
-use super::failure;
 use crate::Failure;
+use crate::digest_command::failure;
 
 /// How the names of folders of spools end.
 const FOLDER: &str = ".plimsoll.d";
@@ -84,13 +84,13 @@ fn is_folder(directory: &Path) -> bool {
 /// Returns the folders of spools in a directory, of one job if its id is given.
 fn folders(directory: &Path, job: Option<&str>) -> Result<Vec<JobFolder>, Failure> {
     let entries = fs::read_dir(directory).map_err(|source| match (source.kind(), job) {
-        (io::ErrorKind::NotFound, Some(job)) => failure(&format!(
+        (io::ErrorKind::NotFound, Some(job)) => failure(format!(
             "{} is neither a directory nor a job: {} cannot be read: {}.",
             shown(Path::new(job)),
             shown(directory),
             reason(&source)
         )),
-        _ => failure(&Error::Read { path: directory.into(), source }),
+        _ => failure(Error::Read { path: directory.into(), source }),
     })?;
     let mut found: Vec<JobFolder> = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -101,7 +101,7 @@ fn folders(directory: &Path, job: Option<&str>) -> Result<Vec<JobFolder>, Failur
         }
     }
     if let (true, Some(job)) = (found.is_empty(), job) {
-        return Err(failure(&format!(
+        return Err(failure(format!(
             "{} is neither a directory nor the id of a job that writes to {}.",
             shown(Path::new(job)),
             shown(directory)
@@ -111,7 +111,10 @@ fn folders(directory: &Path, job: Option<&str>) -> Result<Vec<JobFolder>, Failur
     Ok(found)
 }
 
-/// Returns the one folder whose job runs.
+/// Returns the folder of the running job.
+///
+/// # Errors
+/// If none of the jobs runs, or several.
 fn only_running(directory: &Path, folders: Vec<JobFolder>) -> Result<JobFolder, Failure> {
     let (mut running, ended): (Vec<_>, Vec<_>) =
         folders.into_iter().partition(JobFolder::is_running);
@@ -121,7 +124,7 @@ fn only_running(directory: &Path, folders: Vec<JobFolder>) -> Result<JobFolder, 
             running.push(last);
             let names: Vec<String> =
                 running.iter().map(|folder| shown(&folder.path).to_string()).collect();
-            Err(failure(&format!(
+            Err(failure(format!(
                 "{} jobs run here: give the folder of one, {}.",
                 names.len(),
                 names.join(", ")
@@ -131,7 +134,7 @@ fn only_running(directory: &Path, folders: Vec<JobFolder>) -> Result<JobFolder, 
             let last = ended.last().map_or_else(String::new, |folder| {
                 format!(" To see what an ended run left, give its folder {}.", shown(&folder.path))
             });
-            Err(failure(&format!(
+            Err(failure(format!(
                 "no running job writes to {}: give its output directory. Jobs with \
                  PLIMSOLL_TRACE=off cannot be watched.{last}",
                 shown(directory)

@@ -6,7 +6,6 @@
 mod jobs;
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +13,6 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use console::Term;
 use plimsoll_analysis::digest::{DigestError, digest, find};
-use plimsoll_comm::communicator::Communicator;
-use plimsoll_comm::thread_ranks;
 use plimsoll_report::text;
 use plimsoll_summary::phrase::{percent, seconds};
 use plimsoll_summary::printable::path as shown;
@@ -23,10 +20,9 @@ use plimsoll_summary::settings::quantity::parse_duration_ns;
 use plimsoll_summary::{RUNNING, Summary};
 
 use crate::Failure;
+use crate::digest_command::{cores, failure, first_found};
 use jobs::JobFolder;
 
-/// Exit status where there is nothing to show.
-const FAILED: u8 = 1;
 /// A digest may take at most this fraction of the time: others use the machine, too.
 const MAX_CPU_FRACTION: f64 = 0.1;
 /// Length of the time until now for which the efficiency is shown besides that of the whole run.
@@ -96,7 +92,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
                 crate::say(&message);
                 return Ok(());
             }
-            return Err(failure(&message));
+            return Err(failure(message));
         }
         was_running = true;
         let summary = summary_so_far(&job)?;
@@ -109,7 +105,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
 }
 
 fn json_line(summary: &Summary) -> Result<String, Failure> {
-    let json = summary.to_json().map_err(|error| failure(&error))?;
+    let json = summary.to_json().map_err(failure)?;
     Ok(format!("{}\n", String::from_utf8_lossy(&json).trim_end()))
 }
 
@@ -122,23 +118,16 @@ fn summary_so_far(job: &JobFolder) -> Result<Summary, Failure> {
             Err(_) => thread::sleep(RETRY_AFTER),
         }
     }
-    read(job).map_err(|error| failure(&error))
+    read(job).map_err(failure)
 }
 
 fn read(job: &JobFolder) -> Result<Summary, DigestError> {
     let paths = find(&job.path)?;
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let outcomes = thread_ranks::run(cores, |comm: &dyn Communicator| {
-        digest(comm, &paths, None, &|_, _| (), None)
-    });
-    for outcome in outcomes {
-        if let Some(mut summary) = outcome? {
-            RUNNING.clone_into(&mut summary.run.ended);
-            summary.run.incomplete = None;
-            return Ok(summary);
-        }
-    }
-    Err(DigestError::NoSpool(job.path.clone()))
+    let found = first_found(cores(), |comm| digest(comm, &paths, None, &|_, _| (), None))?;
+    let mut summary = found.ok_or_else(|| DigestError::NoSpool(job.path.clone()))?;
+    RUNNING.clone_into(&mut summary.run.ended);
+    summary.run.incomplete = None;
+    Ok(summary)
 }
 
 /// Returns the text report below a line that says how recent it is.
@@ -173,10 +162,6 @@ fn show(view: &str, terminal: &Term, is_appended: bool) -> bool {
     let (rows, _) = terminal.size();
     let lines: Vec<&str> = view.lines().take(usize::from(rows).saturating_sub(1)).collect();
     terminal.clear_screen().is_ok() && terminal.write_line(&lines.join("\n")).is_ok()
-}
-
-fn failure(reason: &dyn Display) -> Failure {
-    Failure { message: reason.to_string(), status: FAILED }
 }
 
 #[cfg(test)]

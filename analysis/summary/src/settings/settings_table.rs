@@ -239,13 +239,7 @@ pub static TABLE: [Variable; 19] = [
         meaning: "Wrappers of MPI and of blocking calls; off: samples only, on wall time",
         expected: BOOLEAN,
         state: State::Implemented,
-        read: |settings, value| match parse_boolean(&text(value)) {
-            Some(on) => {
-                settings.regions = on;
-                Reading::Taken
-            }
-            None => Reading::Unreadable,
-        },
+        read: |settings, value| read_boolean(&mut settings.regions, value),
     },
     Variable {
         name: "PLIMSOLL_INCLUDE",
@@ -329,13 +323,7 @@ pub static TABLE: [Variable; 19] = [
         meaning: "1: do nothing at all",
         expected: "1 or 0",
         state: State::Implemented,
-        read: |settings, value| match parse_boolean(&text(value)) {
-            Some(disable) => {
-                settings.disable = disable;
-                Reading::Taken
-            }
-            None => Reading::Unreadable,
-        },
+        read: |settings, value| read_boolean(&mut settings.disable, value),
     },
     Variable {
         name: ROOT_PID,
@@ -368,6 +356,12 @@ fn text(value: &OsStr) -> String {
 }
 
 fn nothing(_: &mut Settings, _: &OsStr) -> Reading {
+    Reading::Taken
+}
+
+fn read_boolean(setting: &mut bool, value: &OsStr) -> Reading {
+    let Some(is_on) = parse_boolean(&text(value)) else { return Reading::Unreadable };
+    *setting = is_on;
     Reading::Taken
 }
 
