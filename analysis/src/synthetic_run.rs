@@ -277,6 +277,7 @@ impl Subject {
             partners: Vec::new(),
             counters: Default::default(),
             messages: ExemplaryMessages::default(),
+            openmp: Default::default(),
             temporal_tree: Some(temporal_tree),
             workers,
             loops: Vec::new(),

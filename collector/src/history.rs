@@ -22,7 +22,8 @@ use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::process_info::{FinalThreadState, ProcessInfo, ThreadCounters};
 use crate::profile::{
-    CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, ProcessProfile, SyncReturns,
+    CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, OpenMpProfile, ProcessProfile,
+    SyncReturns,
 };
 use crate::raw_tree::{IdMap, ROOT, Tree};
 use crate::referenced_addresses;
@@ -393,6 +394,7 @@ impl History {
                 ..resolved.counters
             },
             messages: resolved.messages,
+            openmp: OpenMpProfile::default(),
             temporal_tree: resolved.temporal_tree,
             workers: resolved.workers,
             loops: resolved.loops,

@@ -40,6 +40,7 @@ mod instance_reservoir;
 mod loop_profile;
 mod loop_profiles;
 mod loop_slices;
+mod openmp_profile;
 mod partner_values;
 mod periods;
 mod phases;

@@ -5,6 +5,9 @@
 //! delimited by the global synchronisations that the records name.
 
 pub use crate::loop_profile::{LoopCluster, LoopProfile, LoopSlice};
+pub use crate::openmp_profile::{
+    MAX_SHARES, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
+};
 pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_wire::sync_id::level as instance_level;
@@ -517,6 +520,9 @@ pub struct ProcessProfile {
     /// Exemplary messages of all threads.
     #[serde(default)]
     pub messages: ExemplaryMessages,
+    /// Parallel regions and tasks of OpenMP.
+    #[serde(default)]
+    pub openmp: OpenMpProfile,
     /// Temporal context tree of the communicating thread; `None` if it was not built.
     pub temporal_tree: Option<TemporalTreeProfile>,
     /// Clusters of the other threads.

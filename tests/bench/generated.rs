@@ -231,6 +231,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         partners: Vec::new(),
         counters: Default::default(),
         messages: ExemplaryMessages::default(),
+        openmp: Default::default(),
         temporal_tree: Some(temporal_tree),
         workers: Default::default(),
         loops: vec![LoopProfile {

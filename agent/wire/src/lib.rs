@@ -24,3 +24,4 @@ pub mod record;
 pub mod ring;
 pub mod segment;
 pub mod sync_id;
+pub mod teams;

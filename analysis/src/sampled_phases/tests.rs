@@ -196,6 +196,7 @@ impl Sampled {
             partners: Vec::new(),
             counters: Default::default(),
             messages: ExemplaryMessages::default(),
+            openmp: Default::default(),
             temporal_tree: None,
             workers: Default::default(),
             loops: Vec::new(),
