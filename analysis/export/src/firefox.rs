@@ -111,7 +111,7 @@ impl<'a> Export<'a> {
     fn finish(mut self, to: &mut dyn Write) -> Result<(), ExportError> {
         self.profile.set_symbolicated(true);
         let mut json = serde_json::to_value(&self.profile).map_err(std::io::Error::from)?;
-        scale_weights(&mut json);
+        adapt_samples(&mut json);
         serde_json::to_writer(&mut *to, &json).map_err(std::io::Error::from)?;
         Ok(to.write_all(b"\n")?)
     }
@@ -295,11 +295,16 @@ fn timestamp(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
 }
 
-/// Makes milliseconds of all weights.
-fn scale_weights(profile: &mut Value) {
+/// Makes milliseconds of all weights, and leaves out the CPU time of samples: it is not known, and
+/// the viewer draws tracks without height where it is 0.
+fn adapt_samples(profile: &mut Value) {
     let threads = profile["threads"].as_array_mut().into_iter().flatten();
     for thread in threads {
-        let weights = thread["samples"]["weight"].as_array_mut().into_iter().flatten();
+        let samples = &mut thread["samples"];
+        if let Some(columns) = samples.as_object_mut() {
+            columns.remove("threadCPUDelta");
+        }
+        let weights = samples["weight"].as_array_mut().into_iter().flatten();
         for weight in weights {
             *weight = Value::from(weight.as_f64().unwrap_or(0.0) / WEIGHTS_PER_MS);
         }

@@ -112,8 +112,9 @@ pub struct CounterDescriptor {
 /// An event.
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
-    /// Ids of categories.
-    #[prost(uint64, repeated, tag = "3")]
+    /// Ids of categories. Not packed, as proto2 has it: Perfetto's own parser takes packed ids for
+    /// garbage.
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub category_iids: Vec<u64>,
     /// What is known beside the name.
     #[prost(message, repeated, tag = "4")]

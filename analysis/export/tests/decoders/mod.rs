@@ -205,6 +205,7 @@ pub fn firefox(bytes: &[u8]) -> BTreeMap<String, Totals> {
             table
         };
         let samples = table("samples", &["stack", "timeDeltas", "weight"]);
+        assert!(samples["threadCPUDelta"].is_null(), "CPU time is not known");
         let stacks = table("stackTable", &["frame", "prefix"]);
         let frames = table("frameTable", &["func", "category", "address", "line"]);
         let functions = table("funcTable", &["name", "fileName", "isJS", "resource"]);
