@@ -1,14 +1,14 @@
-//! Matches the loops of a procedure in two builds of it, by line or offset, where lines were added
-//! or removed between the builds.
+//! Alignment of the loops of a procedure in two builds, by line or offset. Lines may have been
+//! added or removed between the builds.
 
 use std::collections::BTreeMap;
 
-/// For each of `other` the index in `reference` of the same loop. Both are sorted and without
-/// repetitions.
+/// Returns for each position of `other` the index in `reference` of the same loop; `None` without
+/// one. Both are sorted and without repetitions.
 ///
-/// Loops at equal positions, after the shift that most pairs agree on, are the same. What lies
-/// between two of these is matched in order where both have the same number of loops there; what
-/// is left is in one of the builds only.
+/// Most pairs of loops agree on one shift; loops at equal positions after this shift match. Between
+/// two matches, loops are matched in order if both builds have equally many there. The remaining
+/// loops exist in one build only.
 pub fn align(reference: &[u64], other: &[u64]) -> Vec<Option<usize>> {
     let mut matched = vec![None; other.len()];
     let mut anchors = Vec::new();
@@ -34,10 +34,11 @@ pub fn align(reference: &[u64], other: &[u64]) -> Vec<Option<usize>> {
     matched
 }
 
-/// The difference of positions that most pairs have, the least where several have; `None` where
-/// a single pair agrees by chance, and equal numbers of loops tell more.
+/// Returns the difference of positions that most pairs have, the smallest of several; `None` if
+/// only one pair has it (by chance) and the builds have equal numbers of loops.
 fn best_shift(reference: &[u64], other: &[u64]) -> Option<i128> {
-    /// Functions with more loops are matched without a shift: the pairs would be too many.
+    /// Maximum number of loops for the search: the number of pairs is its square. Above it, loops
+    /// are matched without a shift.
     const MAX_LOOPS: usize = 200;
     if reference.len() > MAX_LOOPS || other.len() > MAX_LOOPS {
         return Some(0);

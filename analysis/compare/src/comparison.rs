@@ -1,9 +1,9 @@
-//! The comparison: the one value that text and JSON are views of.
+//! Comparison: the value that text and JSON are views of.
 //!
-//! The key names are a contract with scripts (schema `plimsoll-diff/1`, described key by key in
-//! `analysis/schema/plimsoll-diff-1.schema.json`). Units stand in the names: `_s` seconds; totals
-//! are sums over ranks, means are per rank. Lists with one entry per set-up are in the order of
-//! [`Comparison::setups`]. Every float is finite; what is not known is `None`.
+//! The key names are a contract with scripts (schema `plimsoll-diff/1`, described in
+//! `analysis/schema/plimsoll-diff-1.schema.json`). Names end with units: `_s` seconds; totals are
+//! sums over ranks, means are per rank. Lists with one entry per set-up are in the order of
+//! [`Comparison::setups`]. Every float is finite; unknown values are `None`.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub enum DiffVersion {
     V1,
 }
 
-/// What is expected of later set-ups.
+/// Expectation about later set-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpectationKind {
@@ -37,7 +37,7 @@ pub enum ExpectationKind {
     Work,
 }
 
-/// What time is spent on.
+/// Class of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeClass {
@@ -56,14 +56,14 @@ impl TimeClass {
     pub const ALL: [Self; 4] = [Self::Work, Self::Waiting, Self::Communication, Self::Io];
 }
 
-/// Runs compared.
+/// Comparison of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The version of this contract.
     pub schema: DiffVersion,
-    /// The outcome in short.
+    /// Outcome in short.
     pub verdict: Verdict,
-    /// What was expected.
+    /// Expectation in force.
     pub expectation: Expectation,
     /// Set-ups by rising ranks; at equal ranks in the order given.
     pub setups: Vec<SetupRow>,
@@ -71,35 +71,35 @@ pub struct Comparison {
     pub scaling: Vec<crate::pop::ScalingRow>,
     /// Excess work of the whole program.
     pub excess: WholeExcess,
-    /// Where the excess is, by falling size; they do not overlap.
+    /// Contexts with excess work, by falling size; they do not overlap.
     pub findings: Vec<Finding>,
     /// Contexts with significant time or excess.
     pub contexts: Vec<Context>,
     /// Losses of the runs, by the change between the first and the last set-up.
     pub losses: Vec<LossChange>,
-    /// Two versions of equal size against their noise; `None` where sizes differ.
+    /// Comparison of two versions of equal size with their noise; `None` for different sizes.
     pub regression: Option<Regression>,
     /// Every number that decided a verdict, by name.
     pub thresholds: BTreeMap<String, f64>,
-    /// What the reader should know of the comparison, a sentence each.
+    /// Notes for the reader, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// The outcome.
+/// Outcome of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Which outcome.
+    /// Kind of the outcome.
     pub kind: VerdictKind,
-    /// The outcome in one sentence.
+    /// Outcome in one sentence.
     pub headline: String,
-    /// Where it comes from, a sentence each, the largest first.
+    /// Contexts that cause the outcome, one sentence each, the largest first.
     pub sentences: Vec<String>,
-    /// The number that `--fail-above` is held against: the relative change of the elapsed time
-    /// (same), else the fraction of excess work of the last set-up.
+    /// Number that `--fail-above` limits: the relative change of the elapsed time (same), else the
+    /// fraction of excess work of the last set-up.
     pub value: f64,
-    /// The limit, where one was asked for.
+    /// Limit; `None` without `--fail-above`.
     pub fail_above: Option<f64>,
-    /// Whether the value is above the limit, and beyond the noise where that is known.
+    /// Whether the value exceeds the limit, and the noise if that is known.
     pub failed: bool,
 }
 
@@ -144,16 +144,16 @@ pub struct SetupRow {
     pub elapsed_s: Spread,
 }
 
-/// Values of repetitions.
+/// Statistics over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Mean.
     pub mean: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Most.
+    /// Maximum.
     pub max: f64,
-    /// Standard deviation; `None` of a single run.
+    /// Standard deviation; `None` for a single run.
     pub stddev: Option<f64>,
 }
 
@@ -162,7 +162,7 @@ pub struct Spread {
 pub struct WholeExcess {
     /// Fraction of excess work of the last set-up against the first.
     pub fraction: f64,
-    /// The same of all set-ups as an ensemble.
+    /// Excess work of all set-ups as an ensemble, as a fraction.
     pub ensemble: f64,
     /// Core seconds of the last set-up beyond the expectation.
     pub seconds: f64,
@@ -173,7 +173,7 @@ pub struct WholeExcess {
 /// A frame of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextFrame {
-    /// What it stands for.
+    /// Kind of the frame.
     pub kind: FrameKind,
     /// Function.
     pub function: String,
@@ -192,7 +192,7 @@ pub struct Context {
     pub name: String,
     /// Call path, outermost first.
     pub path: Vec<ContextFrame>,
-    /// Whether contexts below it that are listed themselves are left out of its numbers.
+    /// Whether listed contexts below it are excluded from its numbers.
     pub rest: bool,
     /// Inclusive seconds by set-up, the sum over ranks.
     pub total_s: Vec<f64>,
@@ -204,7 +204,7 @@ pub struct Context {
     pub calls: Vec<f64>,
     /// Excess work.
     pub excess: ContextExcess,
-    /// How it grows with ranks; `None` with fewer than four sizes.
+    /// Growth with the number of ranks; `None` with fewer than four sizes.
     pub growth: Option<Growth>,
 }
 
@@ -225,22 +225,22 @@ pub struct ContextExcess {
     pub by_class: BTreeMap<TimeClass, f64>,
 }
 
-/// A part of the excess work.
+/// One part of the excess work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Index into the contexts.
+    /// Index into `contexts`.
     pub context: u32,
-    /// The class that most of it is.
+    /// Class with the largest fraction of the excess.
     pub class: TimeClass,
-    /// Fraction of excess work of the last set-up; negative where work was gained.
+    /// Fraction of excess work of the last set-up; negative for a gain.
     pub excess: f64,
     /// Core seconds of the last set-up.
     pub seconds: f64,
-    /// The part of all excess that it is.
+    /// Fraction of the total excess.
     pub share: f64,
     /// The finding in words.
     pub sentence: String,
-    /// What the last set-up's own losses name as the cause.
+    /// Cause according to the losses of the last set-up.
     pub caused_by: Option<FoundCause>,
 }
 
@@ -251,7 +251,7 @@ pub struct FoundCause {
     pub name: String,
     /// Kind of the loss.
     pub kind: LossKind,
-    /// Ranks that are slow in it.
+    /// Ranks that are slow in the loss.
     pub slow_ranks: String,
 }
 
@@ -266,27 +266,27 @@ pub struct LossChange {
     pub cause: Option<String>,
     /// Path of the symptom.
     pub path: Vec<ContextFrame>,
-    /// Seconds of run time by set-up, mean over runs; 0 where the loss was not found.
+    /// Seconds of run time by set-up, mean over runs; 0 if the loss was not found.
     pub seconds: Vec<f64>,
     /// Fraction of the run time by set-up.
     pub severity: Vec<f64>,
-    /// Between the first and the last set-up.
+    /// Change from the first to the last set-up.
     pub change: Change,
-    /// How its seconds grow with ranks; `None` with fewer than four sizes.
+    /// Growth of the seconds with ranks; `None` with fewer than four sizes.
     pub growth: Option<Growth>,
 }
 
-/// What became of a loss.
+/// Change of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Not in the first set-up, but in the last.
     Appeared,
-    /// A larger part of the run.
+    /// A larger fraction of the run.
     Grew,
-    /// About the same part of the run.
+    /// About the same fraction of the run.
     Unchanged,
-    /// A smaller part of the run.
+    /// A smaller fraction of the run.
     Shrank,
     /// In the first set-up or in one between, not in the last.
     Vanished,

@@ -1,5 +1,5 @@
-//! What makes frames of different runs the same: names without what a rebuild, another place on
-//! disk or another version of a library changes.
+//! Identity of frames across runs: names without the parts that a rebuild, another path on disk or
+//! another version of a library changes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::experiment::{Experiment, ExperimentFrame, base_name};
 /// Index of a key in [`ContextKeys::keys`].
 pub type KeyId = u32;
 
-/// A frame, the same in every run that has it.
+/// Frame, identical in every run that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ContextKey {
     /// A procedure, called or inlined; an empty module is the program itself.
@@ -33,13 +33,13 @@ pub struct ContextKeys {
     /// Distinct keys.
     pub keys: Vec<ContextKey>,
     ids: HashMap<ContextKey, KeyId>,
-    /// For each run and each of its frames the key; `None` for frames that are left out, so that
-    /// their time belongs to the context around them.
+    /// Keys by run and frame; `None` for frames that are left out, so that their time belongs to
+    /// the context around them.
     pub of_frames: Vec<Vec<Option<KeyId>>>,
 }
 
 impl ContextKeys {
-    /// Finds the keys of all frames.
+    /// Creates the keys of all frames.
     pub fn new(experiments: &[Experiment]) -> Self {
         let mut keys = Self::default();
         for experiment in experiments {
@@ -70,7 +70,7 @@ impl ContextKeys {
         Some(self.id(key))
     }
 
-    /// For each run without debug information the procedures that it shows.
+    /// Returns for each run without debug information the procedures that it shows.
     fn known_to_blind(&self, experiments: &[Experiment]) -> Vec<HashSet<KeyId>> {
         experiments
             .iter()
@@ -80,7 +80,8 @@ impl ContextKeys {
             .collect()
     }
 
-    /// Inlined procedures that a run without debug information cannot show are left out everywhere.
+    /// Leaves out inlined procedures in all runs if a run without debug information cannot show
+    /// them.
     fn leave_out_inlined(&mut self, experiments: &[Experiment], blind: &[HashSet<KeyId>]) {
         for (experiment, keys) in experiments.iter().zip(&mut self.of_frames) {
             for (frame, key) in experiment.frames.iter().zip(keys) {
@@ -92,9 +93,9 @@ impl ContextKeys {
         }
     }
 
-    /// Loops are told apart by their order in the procedure that holds them; the run that shows
-    /// most of them is the reference. Loops of inlined procedures that a run cannot show are left
-    /// out everywhere.
+    /// Adds the loops, numbered by their order in the procedure that contains them; the run that
+    /// shows the most loops is the reference. Loops of inlined procedures that a run cannot show
+    /// are left out in all runs.
     fn add_loops(&mut self, experiments: &[Experiment], blind: &[HashSet<KeyId>]) {
         let mut by_holder: HashMap<KeyId, Vec<LoopList>> = HashMap::new();
         for (run, experiment) in experiments.iter().enumerate() {
@@ -128,8 +129,8 @@ impl ContextKeys {
                 continue;
             }
             if !comparable && list.loops.len() != reference.loops.len() {
-                // Lines against offsets: nothing says which loop is which. The time of the loops
-                // is their procedure's then, in all runs.
+                // Lines and offsets cannot be matched: the time of the loops counts to their
+                // procedure in all runs.
                 return;
             }
             let matched: Vec<Option<usize>> = if comparable {
@@ -138,7 +139,7 @@ impl ContextKeys {
                 (0..list.loops.len()).map(Some).collect()
             };
             for (number, (one, place)) in list.loops.iter().zip(matched).enumerate() {
-                // A loop of this run alone gets a number behind those of the reference.
+                // A loop that only this run has gets a number beyond those of the reference.
                 let alone = reference.loops.len() + run * 1_000_000 + number;
                 let ordinal = place.unwrap_or(alone) as u32;
                 let key = self.id(ContextKey::Loop(holder, ordinal));
@@ -150,7 +151,7 @@ impl ContextKeys {
     }
 }
 
-/// The loops of a procedure in one run.
+/// Loops of a procedure in one run.
 #[derive(Clone, Debug, Default)]
 struct LoopList {
     by_line: bool,
@@ -196,7 +197,7 @@ fn procedure_key(frame: &ExperimentFrame, run: &Experiment) -> ContextKey {
     ContextKey::Procedure { function: function.to_owned(), module }
 }
 
-/// A library's name without folders and version: `libm.so.6`, `libm-2.31.so` -> `libm.so`.
+/// Returns a library's name without folders and version: `libm.so.6`, `libm-2.31.so` -> `libm.so`.
 fn library_name(module: &str) -> String {
     let name = base_name(module);
     let Some((stem, _)) = name.split_once(".so") else { return name.to_owned() };
@@ -218,7 +219,8 @@ fn without_clone_suffixes(function: &str) -> &str {
     &function[..end]
 }
 
-/// Whether the program's own code has lines: a run without them shows no inlined procedures.
+/// Returns whether the program's own code has lines: a run without them shows no inlined
+/// procedures.
 fn has_debug_information(run: &Experiment) -> bool {
     let own = |frame: &&ExperimentFrame| base_name(&frame.module) == run.program();
     let mut lines = run.frames.iter().filter(own).filter(|frame| frame.kind != FrameKind::Function);

@@ -1,4 +1,4 @@
-//! From experiments to the comparison, in order.
+//! Steps from experiments to the comparison, in order.
 
 use std::collections::BTreeMap;
 
@@ -24,25 +24,25 @@ use crate::setups::{Setup, deviation, group, mean};
 use crate::significant::{Part, known_name, name, parts, raised};
 use crate::{diff_thresholds, diff_verdict, notes, pop};
 
-/// What a user asks of a comparison.
+/// Options of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// The expectation; `None` to have it decided.
+    /// Expectation; `None` to derive it from ranks and arguments.
     pub expect: Option<Expect>,
-    /// The fraction above which the comparison fails.
+    /// Fraction above which the comparison fails.
     pub fail_above: Option<f64>,
 }
 
-/// Why runs cannot be compared.
+/// Reason why runs cannot be compared.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CompareError {
-    /// Set-ups or versions cannot be told apart.
+    /// Set-ups or versions cannot be distinguished.
     #[error("{0}")]
     NoSetups(String),
     /// The expectation does not fit the runs.
     #[error("{0}")]
     Expectation(String),
-    /// A run has nothing that could be compared.
+    /// A run has no comparable contexts.
     #[error("{source_name}: the run has no measured time, so there is nothing to compare.")]
     Empty {
         /// Its file.
@@ -90,7 +90,7 @@ pub fn compare(runs: &[Experiment], options: &Options) -> Result<Comparison, Com
     Ok(comparison)
 }
 
-/// The runs, and what they have in common.
+/// Runs, and the values that they share.
 struct Contrast<'c> {
     runs: &'c [Experiment],
     setups: &'c [Setup],
@@ -98,13 +98,13 @@ struct Contrast<'c> {
     tree: &'c MergedTree,
 }
 
-/// The parts of the tree that are spoken of.
+/// Parts of the tree that the comparison reports.
 struct Parts {
-    /// All of them.
+    /// All parts.
     all: Vec<Part>,
-    /// Indices of those whose excess is significant; they do not overlap.
+    /// Indices of the parts with significant excess; they do not overlap.
     of_excess: Vec<usize>,
-    /// Indices of those that take significant time; they do not overlap.
+    /// Indices of the parts with significant time; they do not overlap.
     of_time: Vec<usize>,
 }
 
@@ -113,7 +113,7 @@ impl Contrast<'_> {
         self.setups.len() - 1
     }
 
-    /// p T_p of a set-up, mean over its runs.
+    /// Returns p T_p of a set-up, the mean over its runs.
     fn run_s(&self, setup: usize) -> f64 {
         mean(self.setups[setup].runs.iter().map(|run| self.runs[*run].run_s()))
     }
@@ -122,7 +122,7 @@ impl Contrast<'_> {
         Cost { total_s, run_s: self.run_s(setup), factor: self.expectation.factors[setup] }
     }
 
-    /// The excess of a time that each set-up has, the last against the first.
+    /// Returns the excess of a time by set-up, the last set-up against the first.
     fn excess(&self, total_s: impl Fn(usize) -> f64) -> f64 {
         let last = self.last();
         pair(self.cost(0, total_s(0)), self.cost(last, total_s(last))).unwrap_or(0.0)
@@ -187,7 +187,7 @@ impl Contrast<'_> {
         TimeClass::ALL.into_iter().map(of_class).collect()
     }
 
-    /// The growth of what the expectation says is constant.
+    /// Returns the growth of the quantity that the expectation makes constant.
     fn growth(&self, part: &Part, total_s: &[f64]) -> Option<Growth> {
         let quantity = match self.expectation.kind {
             ExpectationKind::Strong => "total_s",
@@ -272,7 +272,7 @@ impl Contrast<'_> {
         order.into_iter().map(finding).collect()
     }
 
-    /// The cause of the largest loss of the last set-up that shows in a part.
+    /// Returns the cause of the largest loss of the last set-up with a symptom in a part.
     fn cause(&self, part: &Part, parts: &[Part]) -> Option<FoundCause> {
         let run = *self.setups[self.last()].runs.last()?;
         let places = &self.tree.losses[run];
@@ -289,7 +289,7 @@ impl Contrast<'_> {
         })
     }
 
-    /// Whether most of a part is not work.
+    /// Returns whether less than half of a part is work.
     fn waits(&self, part: &Part) -> bool {
         let sums_s = (0..self.setups.len()).map(|setup| part.by_class_s(self.tree, setup));
         let (work_s, all_s) = sums_s.fold((0.0, 0.0), |(work_s, all_s), of_setup| {

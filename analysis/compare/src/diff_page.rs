@@ -1,4 +1,4 @@
-//! The comparison as a page: one HTML file that needs no other.
+//! The comparison as a page: one self-contained HTML file.
 
 use std::io::{self, Write};
 

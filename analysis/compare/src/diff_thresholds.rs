@@ -2,27 +2,28 @@
 
 use std::collections::BTreeMap;
 
-/// Least excess work of a context, as a fraction of the larger run, that is reported.
+/// Minimum excess work of a reported context, as a fraction of the larger run.
 pub const MIN_EXCESS_FRACTION: f64 = 0.01;
-/// Least time of a context, as a fraction of any compared run, for its growth and its regression
-/// to be examined.
+/// Minimum time of a context, as a fraction of any compared run, for a test of its growth and its
+/// regression.
 pub const MIN_CONTEXT_FRACTION: f64 = 0.01;
-/// Part of a context's cost that a frame below may lack and still stand for the same code.
+/// Maximum fraction of a context's cost that a frame below it may lack and still represent the same
+/// code.
 pub const SAME_CONTEXT_FRACTION: f64 = 0.02;
-/// Numbers of ranks from which a growth model is fitted.
+/// Minimum number of different numbers of ranks for a growth model.
 pub const MIN_GROWTH_SIZES: usize = 4;
-/// Relative deviation that times have between runs where repetitions do not show it.
+/// Relative deviation assumed between runs without repetitions.
 pub const ASSUMED_NOISE_FRACTION: f64 = 0.02;
-/// Absolute deviation of a context's time that growth models allow for, as a fraction of its run.
+/// Absolute deviation of a context's time in growth models, as a fraction of its run.
 pub const GROWTH_NOISE_FRACTION: f64 = 0.001;
-/// Factor between predictions of equally good growth models above which the data do not decide.
+/// Factor between the predictions of equally good growth models above which the data do not decide.
 pub const UNDECIDED_FACTOR: f64 = 1.5;
-/// Chance that a comparison of two runs without any difference reports one.
+/// Probability that a comparison of two equal versions reports a difference.
 pub const FALSE_ALARM_CHANCE: f64 = 0.005;
-/// Least change of a context, as a fraction of its run, that a regression reports.
+/// Minimum change of a context in a regression, as a fraction of its run.
 pub const MIN_CHANGE_FRACTION: f64 = 0.001;
-/// Least relative change of a context or of the run that a comparison of single runs reports:
-/// iterations of one run do not show how much runs differ from each other.
+/// Minimum relative change of a context or of the run in a comparison of single runs: iterations of
+/// one run do not show the deviation between runs.
 pub const MIN_SINGLE_RUN_CHANGE: f64 = 0.03;
 /// Degrees of freedom of a deviation that was estimated from the iterations of single runs.
 pub const SINGLE_RUN_FREEDOM: f64 = 10.0;
@@ -32,7 +33,7 @@ pub const MIN_FREEDOM: f64 = 4.0;
 /// Ratio of times that counts as unchanged: between this and its inverse.
 pub const UNCHANGED_RATIO: f64 = 0.9;
 
-/// All of them by name.
+/// Returns all thresholds by name.
 pub fn all() -> BTreeMap<String, f64> {
     [
         ("MIN_EXCESS_FRACTION", MIN_EXCESS_FRACTION),

@@ -1,4 +1,4 @@
-//! The outcome in words, made once for text and JSON.
+//! Sentences of the outcome, shared by text and JSON.
 
 use plimsoll_summary::{FrameKind, phrase};
 
@@ -10,17 +10,17 @@ use crate::expectation::Expectation;
 use crate::regression::Difference;
 use crate::setups::Setup;
 
-/// A time in words.
+/// Formats a time.
 pub fn seconds(time_s: f64) -> String {
     phrase::seconds(time_s).replace(phrase::TIED, " ")
 }
 
-/// A fraction in words.
+/// Formats a fraction.
 pub fn percent(fraction: f64) -> String {
     phrase::percent(fraction).replace(phrase::TIED, " ")
 }
 
-/// A change in words, with its sign.
+/// Formats a change with its sign.
 pub fn signed_percent(fraction: f64) -> String {
     let sign = if fraction > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(fraction))
@@ -30,7 +30,7 @@ fn ranks(number: u32) -> String {
     phrase::counted(u64::from(number), "rank")
 }
 
-/// A verdict before anything is known but the limit.
+/// Creates a verdict that holds only the limit.
 pub fn pending(fail_above: Option<f64>) -> Verdict {
     Verdict {
         kind: VerdictKind::AsExpected,
@@ -42,7 +42,7 @@ pub fn pending(fail_above: Option<f64>) -> Verdict {
     }
 }
 
-/// Draws the verdict from all else.
+/// Sets the verdict from the other values of the comparison.
 pub fn conclude(comparison: &mut Comparison) {
     let verdict = match &comparison.regression {
         Some(_) => of_versions(comparison),
@@ -173,7 +173,7 @@ fn of_difference(difference: &Difference, contexts: &[Context]) -> String {
     }
 }
 
-/// A part of the excess in words.
+/// Returns the sentence for a part of the excess.
 pub fn sentence(
     finding: &Finding,
     context: &Context,
@@ -216,7 +216,7 @@ fn is_mpi(context: &Context) -> bool {
     context.path.last().is_some_and(|frame| frame.kind == FrameKind::Mpi)
 }
 
-/// First and last value of a list.
+/// Returns the first and the last value of a list.
 fn ends(values: &[f64]) -> (f64, f64) {
     (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(0.0))
 }
@@ -246,7 +246,7 @@ fn work(name: &str, context: &Context, expectation: &Expectation, setups: &[Setu
         }
         _ => String::new(),
     };
-    // Less than a thousandth of what it became: nothing worth a ratio.
+    // The first time is less than a thousandth of the last: a ratio says nothing.
     if first_s <= last_s * 1e-3 {
         return format!(
             "{name} computes {} in all that the first set-up does not have ({per_rank}){growth}",

@@ -1,11 +1,11 @@
-//! Excess work: how far the cost of a calling context is from what was expected of it.
+//! Excess work: difference between the cost of a calling context and its expectation.
 //!
 //! Source: Fowler, *Scalability and Scaling of Performance Tools*, slides "Relative Scalability"
 //! and "Ensemble of Parallel Experiments". The slides expect linear speedup; here the expectation
 //! is a factor, so that weak scaling, equal runs and known amounts of work follow from the same
 //! sums.
 
-/// One experiment as the formulas see it.
+/// Cost of a context in one experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// p C_p(m): the time of the context, the sum over ranks, in seconds.
@@ -17,15 +17,16 @@ pub struct Cost {
     pub factor: f64,
 }
 
-/// EW(m) = (q C_q(m) - p C_p(m)) / (q T_q) for experiments on p and q ranks under strong scaling;
-/// p C_p(m) times the factor under other expectations. `None` where the second run took no time.
+/// Returns EW(m) = (q C_q(m) - p C_p(m)) / (q T_q) for experiments on p and q ranks under strong
+/// scaling; under other expectations p C_p(m) is multiplied by the factor. `None` if the second run
+/// took no time.
 pub fn pair(first: Cost, second: Cost) -> Option<f64> {
     let excess_s = second.total_s - second.factor / first.factor * first.total_s;
     (second.run_s > 0.0).then(|| excess_s / second.run_s)
 }
 
-/// EW(m) = sum over i = 1..n of (p_i C_i(m) - p_1 C_1(m)) / sum over i = 2..n of p_i T_i.
-/// `None` with fewer than two experiments, or where the later runs took no time.
+/// Returns EW(m) = sum over i = 1..n of (p_i C_i(m) - p_1 C_1(m)) / sum over i = 2..n of p_i T_i.
+/// `None` with fewer than two experiments, or if the later runs took no time.
 pub fn ensemble(costs: &[Cost]) -> Option<f64> {
     let (first, later) = costs.split_first()?;
     let run_s: f64 = later.iter().map(|cost| cost.run_s).sum();
@@ -71,7 +72,7 @@ mod tests {
         near(ensemble(&costs), 6.0 / 28.0);
     }
 
-    /// The same under weak scaling: ((8 - 8) + (10 - 16) + (12 - 32)) / 28 = -26 / 28.
+    /// Three experiments under weak scaling: ((8 - 8) + (10 - 16) + (12 - 32)) / 28 = -26 / 28.
     #[test]
     fn an_ensemble_under_weak_scaling() {
         let mut costs = [strong(8.0, 10.0), strong(10.0, 12.0), strong(12.0, 16.0)];

@@ -1,5 +1,4 @@
-//! What is expected of a run, given the first one: Fowler's "performance analysis with
-//! expectations".
+//! Expectation about a run, given the first one: Fowler's "performance analysis with expectations".
 
 use std::str::FromStr;
 
@@ -9,7 +8,7 @@ use crate::comparison::ExpectationKind;
 use crate::experiment::Experiment;
 use crate::setups::Setup;
 
-/// The expectation that a user asks for.
+/// Expectation that a user asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
     /// Linear speedup: the sum over ranks stays the same.
@@ -44,30 +43,30 @@ impl FromStr for Expect {
     }
 }
 
-/// An expectation applied to set-ups.
+/// Expectation applied to set-ups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
-    /// What is expected.
+    /// Kind of the expectation.
     pub kind: ExpectationKind,
-    /// Whether the user asked for it; else it was decided from ranks and arguments.
+    /// Whether the user asked for it; otherwise it follows from ranks and arguments.
     pub asked: bool,
-    /// Why it was decided so, or what was asked for; a sentence.
+    /// Reason for the choice; one sentence.
     pub reason: String,
-    /// For each set-up the expected sum over ranks as a multiple of the first set-up's.
+    /// Expected sum over ranks by set-up, as a multiple of the first set-up's.
     pub factors: Vec<f64>,
 }
 
 impl Expectation {
-    /// Whether runs of equal size are compared.
+    /// Returns whether runs of equal size are compared.
     pub fn is_same(&self) -> bool {
         self.kind == ExpectationKind::Same
     }
 }
 
-/// Applies what was asked for, or decides from ranks and arguments.
+/// Applies the requested expectation, or derives one from ranks and arguments.
 ///
 /// # Errors
-/// A sentence, where the set-ups do not fit the expectation.
+/// One sentence if the set-ups do not fit the expectation.
 pub fn decide(
     asked: Option<&Expect>,
     setups: &[Setup],

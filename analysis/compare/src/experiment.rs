@@ -1,4 +1,4 @@
-//! One run as a comparison sees it: the contexts of its summary with exclusive times by class.
+//! Experiment: the contexts of one run's summary with exclusive times by class.
 
 use plimsoll_summary::error::Error;
 use plimsoll_summary::phrase::rank_count;
@@ -9,13 +9,13 @@ use plimsoll_summary::{
 use crate::comparison::TimeClass;
 use crate::summary_keys::{ComparedNode, ComparedSummary};
 
-/// Classes of time.
+/// Number of classes of time.
 pub const CLASSES: usize = TimeClass::ALL.len();
 
-/// A frame of the summary, with what matching needs.
+/// Frame of the summary, with the fields needed for matching.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExperimentFrame {
-    /// What it stands for.
+    /// Kind of the frame.
     pub kind: FrameKind,
     /// Function, as in the summary.
     pub function: String,
@@ -29,7 +29,7 @@ pub struct ExperimentFrame {
     pub module: String,
 }
 
-/// A context with the time that is in no context below it.
+/// Context with its exclusive time.
 #[derive(Clone, Copy, Debug)]
 pub struct ExperimentNode {
     /// Index of its caller, less than its own.
@@ -38,7 +38,7 @@ pub struct ExperimentNode {
     pub frame: u32,
     /// Calls, the sum over ranks.
     pub calls: u64,
-    /// Its own time by class, the sum over ranks, in seconds.
+    /// Exclusive time by class, the sum over ranks, in seconds.
     pub own_s: [f64; CLASSES],
 }
 
@@ -66,14 +66,14 @@ pub struct CrowdedNode {
     pub host: String,
     /// Ranks on the node.
     pub ranks: u32,
-    /// Cores on which they may run, less than the ranks.
+    /// Number of cores on which they may run, less than `ranks`.
     pub cores: u32,
 }
 
-/// A run, reduced to what comparisons need.
+/// Run, reduced to the values that comparisons need.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// Where it came from: the file's name, for messages.
+    /// Name of the file, for messages.
     pub source: String,
     /// Index of the argument (file or folder) that named it.
     pub argument: usize,
@@ -91,18 +91,18 @@ pub struct Experiment {
     pub threads: u32,
     /// Number of nodes.
     pub nodes: u32,
-    /// The node with the most ranks for each core; `None` where no node has more ranks than cores.
+    /// Node with the most ranks per core; `None` if no node has more ranks than cores.
     pub crowded: Option<CrowdedNode>,
     /// First line of the MPI library's version.
     pub mpi: Option<String>,
-    /// Whether it reached its regular end.
+    /// Whether the run reached its regular end.
     pub complete: bool,
     /// Sampling period in seconds.
     pub period_s: f64,
     /// POP efficiencies.
     pub efficiency: Efficiency,
-    /// Relative deviation of the iterations of the loop that takes most of the run; `None` with
-    /// fewer than five iterations.
+    /// Relative deviation of the iterations of the loop with the most time; `None` with fewer than
+    /// five iterations.
     pub iteration_deviation: Option<f64>,
     /// Losses, by falling severity.
     pub losses: Vec<ExperimentLoss>,
@@ -113,11 +113,11 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Reads from the JSON of a summary what a comparison needs. `source` names it in messages,
-    /// `argument` is the index of the command-line argument that led to it.
+    /// Reads the values that a comparison needs from the JSON of a summary. `source` names the
+    /// summary in messages; `argument` is the index of the command-line argument that named it.
     ///
     /// # Errors
-    /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] for all else.
+    /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] otherwise.
     pub fn from_json(source: &str, argument: usize, json: &[u8]) -> Result<Self, Error> {
         let ComparedSummary { run, efficiency, losses, loops, tree, .. } = read_keys(json)?;
         let indices = tree.nodes.iter().map(|node| (node.frame, node.parent));
@@ -145,18 +145,18 @@ impl Experiment {
         })
     }
 
-    /// Ranks times elapsed time: p T_p.
+    /// Returns ranks times elapsed time: p T_p.
     pub fn run_s(&self) -> f64 {
         f64::from(self.ranks) * self.elapsed_s
     }
 
-    /// The executable without its folders.
+    /// Returns the name of the executable without folders.
     pub fn program(&self) -> &str {
         base_name(&self.executable)
     }
 }
 
-/// A path without its folders.
+/// Returns a path without its folders.
 pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -194,8 +194,8 @@ fn loss(loss: &Loss) -> ExperimentLoss {
     }
 }
 
-/// The own time of every context: inclusive less that of its children, so that the sum over the
-/// tree is the time of the run whatever frames are left out later.
+/// Returns the exclusive times of all contexts: inclusive time minus that of the children, so that
+/// the sum over the tree is the time of the run, even if frames are left out later.
 fn nodes(tree: &[ComparedNode], ranks: u32) -> Vec<ExperimentNode> {
     let mut own_s: Vec<f64> = tree.iter().map(|node| finite(node.inclusive.sum_s)).collect();
     for node in tree {
@@ -213,8 +213,9 @@ fn nodes(tree: &[ComparedNode], ranks: u32) -> Vec<ExperimentNode> {
     tree.iter().zip(own_s).map(node).collect()
 }
 
-/// Splits the own time of a context. What it waited for a core is waiting. In a collective, what even the rank that was in it shortest
-/// spent is communication, the rest is waiting (as PPoPP20, 5.3.2 separates them).
+/// Splits the exclusive time of a context. Time that ranks waited for a core is waiting. In a
+/// collective, the time of the rank with the shortest stay is communication on every rank, the rest
+/// is waiting (PPoPP20, 5.3.2).
 fn by_class(node: &ComparedNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
     let mut split = [0.0; CLASSES];
     let delay_s = finite(node.counters.run_delay_s).clamp(0.0, own_s);
@@ -242,16 +243,17 @@ fn class_of(label: Label) -> TimeClass {
     }
 }
 
-/// JSON knows no infinities, but a value may overflow in a sum.
+/// Replaces infinite values, which JSON lacks: a sum may overflow.
 fn finite(value: f64) -> f64 {
     if value.is_finite() { value } else { 0.0 }
 }
 
-/// From the middle half of the durations: a step that writes a file now and then is no noise.
+/// Returns the deviation from the middle half of the durations: an occasional step that writes a
+/// file is no noise.
 fn iteration_deviation(loops: &[Loop]) -> Option<f64> {
-    /// Iterations from which on their spread says something.
+    /// Minimum number of iterations for a deviation.
     const MIN_ITERATIONS: usize = 5;
-    /// Width of the middle half of a normal distribution, in deviations.
+    /// Width of the middle half of a normal distribution, in standard deviations.
     const MIDDLE_HALF: f64 = 1.349;
     let longest = loops
         .iter()

@@ -1,8 +1,8 @@
 //! Growth of times with the number of ranks: the simplest model that predicts left-out sizes.
 //!
-//! A model is c0 + c1 f(p) with f one of log2 p, p^a, p^a log2 p, a in quarter steps up to 3, or
-//! the constant c0 alone. Models are fitted by weighted least squares and judged by leave-one-out
-//! cross-validation: the mean square of the errors of prediction in units of the noise.
+//! A model is c0 + c1 f(p), where f is one of log2 p, p^a and p^a log2 p with a in quarter steps up
+//! to 3, or the constant c0. Models are fitted by weighted least squares and judged by
+//! leave-one-out cross-validation: the mean square of the prediction errors in units of the noise.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -11,7 +11,7 @@ use crate::diff_thresholds::{MIN_GROWTH_SIZES, UNDECIDED_FACTOR};
 
 /// Multiples of the largest run for which the growth is predicted.
 pub const PREDICTED: [f64; 3] = [2.0, 4.0, 16.0];
-/// Number of points of a growth's curve.
+/// Number of points on the curve of a growth.
 const CURVE_POINTS: u32 = 25;
 /// Probability of the confidence band.
 const CONFIDENCE: f64 = 0.95;
@@ -28,10 +28,10 @@ pub struct Point {
     pub noise_s: f64,
 }
 
-/// The term of a model that depends on the ranks.
+/// Term of a model that depends on the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term {
-    /// a of p^a; 0 without a power.
+    /// Exponent a of p^a; 0 without a power.
     pub exponent: f64,
     /// Whether log2 p is a factor.
     pub log: bool,
@@ -40,17 +40,17 @@ pub struct Term {
 impl Term {
     const CONSTANT: Self = Self { exponent: 0.0, log: false };
 
-    /// Whether nothing depends on the ranks.
+    /// Returns whether the term is constant.
     pub fn is_constant(self) -> bool {
         self == Self::CONSTANT
     }
 
-    /// Its value at a number of ranks.
+    /// Returns the term's value at a number of ranks.
     pub fn at(self, ranks: f64) -> f64 {
         ranks.powf(self.exponent) * if self.log { ranks.log2() } else { 1.0 }
     }
 
-    /// Its name: `constant`, `log p`, `p^0.5`, `p log p`.
+    /// Returns the term's name: `constant`, `log p`, `p^0.5`, `p log p`.
     pub fn name(self) -> String {
         let power = match self.exponent {
             0.0 => String::new(),
@@ -65,7 +65,7 @@ impl Term {
         }
     }
 
-    /// Simpler terms have smaller numbers.
+    /// Returns the rank of a term by complexity: simpler terms have smaller numbers.
     fn complexity(self) -> u32 {
         let whole = |steps: f64| (self.exponent * steps).fract() == 0.0;
         match (self.is_constant(), self.log, whole(1.0), whole(2.0)) {
@@ -80,35 +80,35 @@ impl Term {
     }
 }
 
-/// The chosen model and what it predicts.
+/// Chosen model and its predictions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
-    /// What grows: `total_s`, the sum over ranks (constant under perfect strong scaling), or
-    /// `mean_s`, the time per rank (constant under perfect weak scaling), or `seconds` of a loss.
+    /// Modelled quantity: `total_s`, the sum over ranks (constant under perfect strong scaling);
+    /// `mean_s`, the time per rank (constant under perfect weak scaling); or `seconds` of a loss.
     pub quantity: String,
     /// Name of the model's term.
     pub model: String,
     /// The term.
     pub term: Term,
-    /// Seconds that do not grow.
+    /// Constant part, in seconds.
     pub c0_s: f64,
-    /// Seconds that the term is multiplied with; 0 of a constant.
+    /// Coefficient of the term, in seconds; 0 for a constant.
     pub c1_s: f64,
     /// Mean square of the errors of left-out sizes, in units of the noise.
     pub cross_validation: f64,
-    /// Whether the data decide: no model of equal merit predicts something else.
+    /// Whether the data decide: no equally good model predicts differently.
     pub decided: bool,
-    /// Other models of equal merit, simplest first.
+    /// Other equally good models, simplest first.
     pub alternatives: Vec<String>,
-    /// Values beyond the largest run.
+    /// Predictions beyond the largest run.
     pub predictions: Vec<Prediction>,
-    /// The model and its band from the smallest run to the last prediction, at numbers of ranks
-    /// that rise by a constant factor and need not be whole.
+    /// Model and band from the smallest run to the last prediction, at numbers of ranks that grow
+    /// by a constant factor and need not be whole.
     #[serde(default)]
     pub curve: Vec<Prediction>,
 }
 
-/// A predicted value.
+/// Predicted value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Ranks.
@@ -121,7 +121,7 @@ pub struct Prediction {
     pub high_s: f64,
 }
 
-/// Chooses a model. `None` with fewer than four different sizes, or without any time.
+/// Chooses a model. `None` with fewer than four different sizes, or if all times are 0.
 pub fn fit(quantity: &str, points: &[Point]) -> Option<Growth> {
     let mut sizes: Vec<f64> = points.iter().map(|point| point.ranks).collect();
     sizes.sort_by(f64::total_cmp);
@@ -132,8 +132,8 @@ pub fn fit(quantity: &str, points: &[Point]) -> Option<Growth> {
     let judged: Vec<(Term, Judged)> =
         terms().filter_map(|term| judge(term, points).map(|judged| (term, judged))).collect();
     let best = judged.iter().map(|(_, it)| it).min_by(|a, b| a.mean.total_cmp(&b.mean))?;
-    // One standard error is what the judgement itself is uncertain by; errors below the noise
-    // tell nothing.
+    // One standard error is the uncertainty of the judgement itself; errors below the noise carry
+    // no information.
     let accepted_error = (best.mean + best.error).min(best.mean * 3.0).max(1.0);
     let mut accepted: Vec<(Term, f64)> = judged
         .iter()
@@ -144,7 +144,7 @@ pub fn fit(quantity: &str, points: &[Point]) -> Option<Growth> {
         one.complexity().cmp(&other.complexity()).then(error.total_cmp(other_error))
     });
     let (term, error) = *accepted.first()?;
-    // A model that is much less simple fits anything that a simple one fits.
+    // A much more complex model fits all data that a simple one fits.
     let others: Vec<Term> = accepted[1..]
         .iter()
         .map(|(other, _)| *other)
@@ -174,7 +174,7 @@ pub fn fit(quantity: &str, points: &[Point]) -> Option<Growth> {
     })
 }
 
-/// Whether another model predicts about the same at four times the largest size.
+/// Returns whether another model predicts about the same at four times the largest size.
 fn agrees(other: Term, points: &[Point], predictions: &[Prediction]) -> bool {
     let (Some(line), Some(last)) = (Line::fit(other, points), predictions.get(1)) else {
         return true;
@@ -189,7 +189,7 @@ fn terms() -> impl Iterator<Item = Term> {
     })
 }
 
-/// How well a model predicts left-out points.
+/// Prediction errors of a model for left-out points.
 struct Judged {
     mean: f64,
     /// Standard error of the mean.
@@ -214,16 +214,16 @@ fn judge(term: Term, points: &[Point]) -> Option<Judged> {
     mean.is_finite().then(|| Judged { mean, error: (variance / count).sqrt() })
 }
 
-/// c0 + c1 f(p), fitted.
+/// Fitted c0 + c1 f(p).
 struct Line {
     term: Term,
     c0: f64,
     c1: f64,
-    /// Weighted mean of f, and sum of its weighted squared distances.
+    /// Weighted mean of f, and weighted sum of squared deviations from it.
     centre: f64,
     spread: f64,
     weight: f64,
-    /// Factor of the noise that the residuals show; at least 1.
+    /// Ratio of the residuals to the noise; at least 1.
     scale: f64,
     freedom: f64,
     /// Relative noise of the points at large sizes.
@@ -262,7 +262,8 @@ impl Line {
         self.c0 + self.c1 * self.term.at(ranks)
     }
 
-    /// The value with its band: uncertainty of both coefficients and noise of a single run.
+    /// Returns the prediction with its band: uncertainty of both coefficients and noise of a single
+    /// run.
     fn predict(&self, ranks: f64) -> Prediction {
         let value_s = self.at(ranks).max(0.0);
         let slope = if self.spread > 0.0 && !self.term.is_constant() {
@@ -276,7 +277,7 @@ impl Line {
     }
 }
 
-/// Quantile of Student's t; of the normal distribution with many degrees of freedom.
+/// Returns a quantile of Student's t; of the normal distribution for many degrees of freedom.
 pub fn quantile(probability: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom.clamp(1.0, 1e6))
         .map_or(f64::INFINITY, |student| student.inverse_cdf(probability))

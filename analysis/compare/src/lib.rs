@@ -1,20 +1,21 @@
 //! Comparison of runs: summaries in, one [`Comparison`] out.
 //!
-//! Entry points: [`Experiment::from_json`] takes from a summary what a comparison needs,
-//! [`compare`] compares experiments, [`text`], [`to_json`] and [`write_page`] are views of the
+//! Entry points: [`Experiment::from_json`] reads the values that a comparison needs from a summary,
+//! [`compare`] compares experiments; [`text`], [`to_json`] and [`write_page`] are views of the
 //! result and compute nothing.
 //!
-//! Methods. Excess work follows Fowler, *Scalability and Scaling of Performance Tools*, slides
-//! "Relative Scalability" and "Ensemble of Parallel Experiments" ([`excess`]). The scaling table
-//! has the efficiencies of the POP methodology ([`pop`]). Growth is chosen among few simple models
-//! by leave-one-out cross-validation ([`growth`]). Versions of a program are compared by t-tests
-//! with variances that contexts share ([`regression`]).
+//! Excess work follows Fowler, *Scalability and Scaling of Performance Tools*, slides "Relative
+//! Scalability" and "Ensemble of Parallel Experiments" ([`excess`]). The scaling table has the
+//! efficiencies of the POP methodology ([`pop`]). Growth is chosen among few simple models by
+//! leave-one-out cross-validation ([`growth`]). Versions of a program are compared by t-tests with
+//! variances shared between contexts ([`regression`]).
 //!
 //! Design constraints:
 //! - Pure: no files, no clock, no randomness. The same summaries give the same comparison.
-//! - An experiment is small (about 60 bytes per calling context), so that large summaries are read
-//!   one after the other and not kept.
-//! - Every threshold that decides a verdict stands in [`diff_thresholds`] and in the comparison itself.
+//! - An experiment is small (about 60 bytes per calling context): large summaries are read one by
+//!   one and not kept.
+//! - Every threshold that decides a verdict stands in [`diff_thresholds`] and in the comparison
+//!   itself.
 #![forbid(unsafe_code)]
 
 pub mod alignment;

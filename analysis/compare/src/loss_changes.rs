@@ -1,4 +1,4 @@
-//! The losses of the runs over the set-ups: which appeared, grew, shrank, vanished.
+//! Changes of losses over the set-ups: appeared, grew, shrank, vanished.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::merged::MergedTree;
 use crate::setups::Setup;
 use crate::significant::{Part, known_name};
 
-/// Least change of a loss's part of the run that counts.
+/// Minimum change of a loss, as a fraction of the run.
 const MIN_LOSS_CHANGE: f64 = 0.01;
 
-/// All losses that any run has, by falling change of severity.
+/// Returns all losses of all runs, by falling change of severity.
 pub fn loss_changes(
     tree: &MergedTree,
     setups: &[Setup],
@@ -36,7 +36,7 @@ pub fn loss_changes(
                 let of_setup = |setup: &Setup| {
                     let here = places.iter().filter(|(run, _)| setup.runs.contains(run));
                     let values = here.map(|(run, index)| value(&runs[*run], *index));
-                    // The sum of nothing is a negative zero.
+                    // The sum of an empty iterator is a negative zero.
                     let sum = values.fold(0.0, |sum, value| sum + value);
                     sum / setup.runs.len() as f64
                 };
@@ -85,7 +85,7 @@ fn change(severity: &[f64]) -> Change {
 fn growth(seconds: &[f64], setups: &[Setup], runs: &[Experiment]) -> Option<crate::growth::Growth> {
     let point = |(value_s, setup): (&f64, &Setup)| {
         let elapsed_s = setup.runs.first().map_or(0.0, |run| runs[*run].elapsed_s);
-        // Losses of less than a percent of the run are not reported: 0 stands for up to that.
+        // Losses below one percent of the run are not reported: 0 stands for up to that.
         let noise_s = ASSUMED_NOISE_FRACTION * value_s
             + GROWTH_NOISE_FRACTION * elapsed_s
             + if *value_s == 0.0 { 0.01 * elapsed_s } else { 0.0 };

@@ -1,4 +1,4 @@
-//! The contexts of all runs as one tree, with the times of each set-up and each run.
+//! Merged tree: the contexts of all runs, with the times of each set-up and each run.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use crate::setups::Setup;
 /// Index of a context in the merged tree.
 pub type ContextId = u32;
 
-/// The union of the runs' contexts.
+/// Union of the runs' contexts.
 #[derive(Debug, Default)]
 pub struct MergedTree {
-    /// Callers, by context: each less than the context itself.
+    /// Callers by context; a caller has a lower index.
     pub parents: Vec<Option<ContextId>>,
-    /// Keys, by context.
+    /// Keys by context.
     pub keys: Vec<KeyId>,
-    /// A run that has the context, the last one, and its frame there.
+    /// Last run that has the context, and the frame there.
     frames: Vec<(usize, u32)>,
     /// Inclusive seconds by run and context, the sum over ranks.
     pub of_runs: Vec<Vec<f64>>,
@@ -72,7 +72,7 @@ impl MergedTree {
         for node in &run.nodes_of_tree {
             let parent = node.parent.and_then(|parent| places[parent as usize]);
             let key = keys.of_frames[index][node.frame as usize];
-            // What an MPI library does inside of a call is that call's.
+            // Time of an MPI library's own functions belongs to the MPI call.
             let within_mpi = parent.is_some_and(|parent| {
                 matches!(keys.keys[self.keys[parent as usize] as usize], ContextKey::Mpi(_))
             });
@@ -111,7 +111,7 @@ impl MergedTree {
                 for (sum_s, own_s) in own[*place as usize].iter_mut().zip(node.own_s) {
                     *sum_s += own_s / count;
                 }
-                // Calls of frames that are left out are of other functions.
+                // Calls of frames that are left out belong to other functions.
                 let key = keys.of_frames[*run][node.frame as usize];
                 if key == Some(self.keys[*place as usize]) {
                     calls[*place as usize] += node.calls as f64 / count;
@@ -131,7 +131,7 @@ impl MergedTree {
         self.calls.push(calls);
     }
 
-    /// Own times, where those of loops are also their procedure's.
+    /// Returns exclusive times; those of loops also count to their procedure.
     fn exclusive_of(&self, own: &[[f64; CLASSES]], keys: &ContextKeys) -> Vec<f64> {
         let is_loop =
             |context: usize| matches!(keys.keys[self.keys[context] as usize], ContextKey::Loop(..));
@@ -172,22 +172,22 @@ impl MergedTree {
         }
     }
 
-    /// Contexts without a caller.
+    /// Returns the contexts without a caller.
     pub fn roots(&self) -> &[ContextId] {
         &self.roots
     }
 
-    /// Contexts that one calls or holds.
+    /// Returns the contexts directly below one.
     pub fn children(&self, context: ContextId) -> &[ContextId] {
         &self.children[context as usize]
     }
 
-    /// Inclusive seconds of a context in a set-up, the sum over ranks.
+    /// Returns the inclusive seconds of a context in a set-up, the sum over ranks.
     pub fn total_s(&self, setup: usize, context: ContextId) -> f64 {
         self.inclusive[setup][context as usize].iter().sum()
     }
 
-    /// The contexts from the outermost to this one.
+    /// Returns the contexts from the outermost to this one.
     pub fn path(&self, context: ContextId) -> Vec<ContextId> {
         let mut path = Vec::new();
         let mut at = Some(context);
@@ -199,13 +199,13 @@ impl MergedTree {
         path
     }
 
-    /// The frame of a context as a run shows it, the last one that has it.
+    /// Returns the frame of a context in the last run that has it.
     pub fn frame<'r>(&self, runs: &'r [Experiment], context: ContextId) -> &'r ExperimentFrame {
         let (run, frame) = self.frames[context as usize];
         &runs[run].frames[frame as usize]
     }
 
-    /// The frames of the path to a context.
+    /// Returns the frames of the path to a context.
     pub fn frames_of(&self, runs: &[Experiment], context: ContextId) -> Vec<ContextFrame> {
         let frames = self.path(context).into_iter().map(|it| {
             let frame = self.frame(runs, it);

@@ -1,4 +1,4 @@
-//! What the reader of a comparison should know of the runs compared.
+//! Notes about the compared runs for the reader of a comparison.
 
 use plimsoll_summary::{LossKind, phrase};
 
@@ -9,7 +9,7 @@ use crate::expectation::Expectation;
 use crate::experiment::Experiment;
 use crate::setups::{Setup, mean};
 
-/// The notes, a sentence each.
+/// Returns the notes, one sentence each.
 pub fn notes(setups: &[Setup], runs: &[Experiment], expectation: &Expectation) -> Vec<String> {
     let mut notes = Vec::new();
     let incomplete: Vec<&str> =
@@ -52,7 +52,8 @@ pub fn notes(setups: &[Setup], runs: &[Experiment], expectation: &Expectation) -
     notes
 }
 
-/// Waiting for cores, which makes every context longer and is not the program's own.
+/// Returns notes on oversubscribed nodes: waiting for cores lengthens every context and is not
+/// caused by the program.
 fn crowded(runs: &[Experiment]) -> Vec<String> {
     let mut notes = Vec::new();
     let with = runs.iter().filter_map(|run| run.crowded.as_ref());
@@ -80,13 +81,13 @@ fn crowded(runs: &[Experiment]) -> Vec<String> {
     notes
 }
 
-/// The fraction of a run that its losses by oversubscription cost.
+/// Returns the fraction of a run lost to oversubscription.
 fn waited_for_cores(run: &Experiment) -> f64 {
     let of_kind = run.losses.iter().filter(|loss| loss.kind == LossKind::Oversubscription);
     of_kind.map(|loss| loss.severity).sum()
 }
 
-/// Whether useful time per rank is about the same in the first and the last set-up.
+/// Returns whether useful time per rank is about equal in the first and the last set-up.
 fn work_follows_ranks(setups: &[Setup], runs: &[Experiment]) -> bool {
     let useful = |setup: &Setup| -> f64 {
         mean(setup.runs.iter().map(|run| {
@@ -103,7 +104,7 @@ fn work_follows_ranks(setups: &[Setup], runs: &[Experiment]) -> bool {
     }
 }
 
-/// The first few names.
+/// Lists the first few names.
 fn list(names: &[&str]) -> String {
     const MAX_SHOWN: usize = 3;
     let shown = names[..names.len().min(MAX_SHOWN)].join(", ");

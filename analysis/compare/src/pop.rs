@@ -1,4 +1,4 @@
-//! The scaling table of POP audits: efficiencies of each set-up and how they multiply.
+//! Scaling table of POP audits: efficiencies of each set-up and their products.
 //!
 //! Source: Performance Optimisation and Productivity (POP), standard metrics for parallel
 //! performance analysis. Global efficiency = parallel efficiency x computation scaling; parallel
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::Experiment;
 use crate::setups::{Setup, mean};
 
-/// The efficiencies of a set-up, means over its runs; fractions of 1, `None` without MPI.
+/// Efficiencies of a set-up, means over its runs; fractions of 1, `None` without MPI.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingRow {
     /// Ranks.
     pub ranks: u32,
     /// Elapsed seconds.
     pub elapsed_s: f64,
-    /// Elapsed time of the first set-up divided by this one's, times the work that this one does
-    /// more by expectation: equal to the growth of ranks where scaling is perfect.
+    /// Elapsed time of the first set-up divided by this one's, times the expected growth of the
+    /// work: equal to the growth of ranks under perfect scaling.
     pub speedup: Option<f64>,
     /// Mean useful time over ranks / elapsed time.
     pub parallel: Option<f64>,
@@ -25,13 +25,14 @@ pub struct ScalingRow {
     pub load_balance: Option<f64>,
     /// Maximum of the ranks' useful time / elapsed time.
     pub communication: Option<f64>,
-    /// Expected sum of useful time, from the first set-up, divided by the measured one.
+    /// Expected sum of useful time, from the first set-up, divided by the measured sum.
     pub computation_scaling: Option<f64>,
     /// Parallel efficiency x computation scaling.
     pub global: Option<f64>,
 }
 
-/// The table. `factors` are the expected sums over ranks as multiples of the first set-up's.
+/// Returns the table. `factors` are the expected sums over ranks as multiples of the first
+/// set-up's.
 pub fn table(setups: &[Setup], runs: &[Experiment], factors: &[f64]) -> Vec<ScalingRow> {
     let mut rows: Vec<ScalingRow> = Vec::with_capacity(setups.len());
     let mut first: Option<(f64, Option<f64>)> = None;

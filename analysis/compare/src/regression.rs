@@ -1,11 +1,11 @@
-//! Two versions of equal size: differences of contexts against the noise.
+//! Regression: changes of contexts between two versions of equal size, relative to the noise.
 //!
-//! With repetitions, each context is tested by a t-test whose variance is moderated by those of
-//! the other contexts (Smyth, *Linear Models and Empirical Bayes Methods for Assessing Differential
+//! With repetitions, each context is tested by a t-test with a variance moderated by those of the
+//! other contexts (Smyth, *Linear Models and Empirical Bayes Methods for Assessing Differential
 //! Expression*, 2004): five runs alone estimate a variance badly, ten contexts of five runs do not.
-//! With one run of each version, the spread over the iterations within the runs stands in.
-//! All tests together give a false alarm with the probability
-//! [`crate::diff_thresholds::FALSE_ALARM_CHANCE`] (Bonferroni).
+//! With one run per version, the variance comes from the iterations within the runs. All tests
+//! together give a false alarm with the probability [`crate::diff_thresholds::FALSE_ALARM_CHANCE`]
+//! (Bonferroni).
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -20,12 +20,12 @@ use crate::setups::mean;
 /// Times of a context, or of the run, in the runs of two versions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Index of the context; `None` of the elapsed time.
+    /// Index of the context; `None` for the elapsed time.
     pub context: Option<u32>,
     /// Its name.
     pub name: String,
-    /// Whether most of it is not the program's own work: waiting varies by as many seconds as the
-    /// work of other ranks does.
+    /// Whether most of the time is not the program's own work: waiting varies with the work of
+    /// other ranks.
     pub waits: bool,
     /// Seconds per rank in each run of the first version.
     pub before_s: Vec<f64>,
@@ -33,11 +33,11 @@ pub struct Sample {
     pub after_s: Vec<f64>,
 }
 
-/// What stands in for repetitions where each version has one run.
+/// Replacement for repetitions if each version has one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WithinRuns {
-    /// Relative deviation of iterations, which stands in for that of runs: what disturbs runs also
-    /// disturbs iterations. `None` without iterations.
+    /// Relative deviation of iterations: what disturbs runs also disturbs iterations. `None`
+    /// without iterations.
     pub iteration_deviation: Option<f64>,
     /// Sampling period in seconds.
     pub period_s: f64,
@@ -45,22 +45,22 @@ pub struct WithinRuns {
     pub ranks: f64,
 }
 
-/// The comparison of two versions.
+/// Comparison of two versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Regression {
     /// Runs of the first and the second version.
     pub repetitions: [usize; 2],
-    /// Where the noise is known from.
+    /// Source of the noise.
     pub noise: NoiseSource,
-    /// Number of tests that the chance of a false alarm is shared by.
+    /// Number of tests that share the probability of a false alarm.
     pub tests: usize,
     /// The elapsed time.
     pub elapsed: Difference,
-    /// Contexts, by falling change of the run time.
+    /// Contexts by falling change of the run time.
     pub contexts: Vec<Difference>,
 }
 
-/// Where the noise is known from.
+/// Source of the noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoiseSource {
@@ -68,34 +68,34 @@ pub enum NoiseSource {
     Repetitions,
     /// Iterations within single runs.
     Iterations,
-    /// Neither: an assumed noise.
+    /// Neither: a constant.
     Assumed,
 }
 
-/// A time before and after.
+/// Time of a context before and after.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Index into the comparison's contexts; `None` of the elapsed time.
+    /// Index into the comparison's contexts; `None` for the elapsed time.
     pub context: Option<u32>,
     /// Name.
     pub name: String,
     /// Mean over runs of the seconds per rank, first version.
     pub before_s: f64,
-    /// The same of the second version.
+    /// Mean over runs of the seconds per rank, second version.
     pub after_s: f64,
-    /// Relative change; `None` where the first version took no time.
+    /// Relative change; `None` if the first version took no time.
     pub change: Option<f64>,
     /// The change as a fraction of the first version's elapsed time.
     pub run_change: f64,
     /// Standard error of the change, as a fraction of the mean of both.
     pub error: f64,
-    /// Probability of such a difference by chance, before it is shared among the tests.
+    /// Probability of the difference by chance, before the correction for several tests.
     pub p_value: f64,
-    /// Whether it is beyond the noise and worth a report.
+    /// Whether the difference exceeds the noise and the minimum change.
     pub significant: bool,
 }
 
-/// Compares; the first sample is the elapsed time. `None` without samples or without time.
+/// Compares samples; the first is the elapsed time. `None` without samples or without time.
 pub fn regression(samples: &[Sample], within: WithinRuns) -> Option<Regression> {
     let elapsed = samples.first()?;
     let counts = [elapsed.before_s.len(), elapsed.after_s.len()];
@@ -127,8 +127,8 @@ pub fn regression(samples: &[Sample], within: WithinRuns) -> Option<Regression> 
         return None;
     }
     let mut elapsed = differences.remove(0);
-    // Single runs may differ by what else the machine did: a difference that no context shows is
-    // not one of the program.
+    // Single runs may differ by other load on the machine: a difference of the elapsed time that no
+    // context shows is not the program's.
     if noise != NoiseSource::Repetitions && !differences.is_empty() {
         elapsed.significant &= differences.iter().any(|difference| difference.significant);
     }
@@ -157,7 +157,7 @@ fn difference(sample: &Sample, error: f64, freedom: f64, run_s: f64) -> Differen
     }
 }
 
-/// Relative variances of single runs, by sample.
+/// Relative variances by sample.
 struct Variances {
     own: Vec<f64>,
     own_freedom: f64,
@@ -175,7 +175,8 @@ impl Variances {
         let mut own: Vec<f64> =
             samples.iter().map(|sample| variance(sample, own_freedom)).collect();
         if own_freedom < MIN_FREEDOM {
-            // Two runs that happen to agree do not show how much runs differ: their iterations do.
+            // Two runs that agree by chance do not show the deviation between runs; their
+            // iterations do.
             let within = Self::within_runs(samples, within);
             own = own.into_iter().zip(within.own).map(|(own, it)| own.max(it)).collect();
         }
@@ -184,8 +185,8 @@ impl Variances {
         Self { own, own_freedom, prior, prior_freedom, freedom }
     }
 
-    /// Of single runs: the deviation of their iterations, and the chance by which samples fall into
-    /// a context (binomial). The elapsed time is not sampled.
+    /// Returns variances from single runs: the deviation of their iterations plus the binomial
+    /// variance of the number of samples in a context. The elapsed time is not sampled.
     fn within_runs(samples: &[Sample], within: WithinRuns) -> Self {
         let deviation = within.iteration_deviation.unwrap_or(0.0).max(ASSUMED_NOISE_FRACTION / 2.0);
         let time_s = |sample: &Sample| {
@@ -217,7 +218,7 @@ impl Variances {
     }
 }
 
-/// Pooled variance of both versions, relative to the mean of both.
+/// Returns the pooled variance of both versions, relative to the mean of both.
 fn variance(sample: &Sample, freedom: f64) -> f64 {
     let squares = |values: &[f64]| -> f64 {
         let mean = mean(values.iter().copied());
@@ -231,11 +232,12 @@ fn variance(sample: &Sample, freedom: f64) -> f64 {
     (squares(&sample.before_s) + squares(&sample.after_s)) / freedom / middle.powi(2)
 }
 
-/// The variance that contexts have in common and the degrees of freedom that it counts for, by
-/// the moments of the logarithms of the variances (Smyth 2004, section 6.2), at most those of the samples themselves.
+/// Returns the common variance of contexts and its degrees of freedom, by the moments of the
+/// logarithms of the variances (Smyth 2004, section 6.2); at most the samples' own degrees of
+/// freedom.
 fn prior(own: &[f64], own_freedom: f64) -> (f64, f64) {
-    // Contexts of one run are disturbed together, so that many of them tell no more about the
-    // runs' variance than one does twice as often.
+    // Contexts of one run are disturbed together: many of them carry no more information about the
+    // runs' variance than one context in twice as many runs.
     let max_prior_freedom = own_freedom;
     let half = own_freedom / 2.0;
     let logs: Vec<f64> = own
@@ -255,7 +257,7 @@ fn prior(own: &[f64], own_freedom: f64) -> (f64, f64) {
     (variance, 2.0 * half_prior)
 }
 
-/// Second derivative of ln gamma: recurrence up to 6, then the asymptotic series
+/// Returns the second derivative of ln gamma: recurrence up to 6, then the asymptotic series
 /// (Abramowitz and Stegun 6.4.6, 6.4.12).
 fn trigamma(mut x: f64) -> f64 {
     let mut sum = 0.0;
@@ -270,7 +272,7 @@ fn trigamma(mut x: f64) -> f64 {
         + inverse * square * (1.0 / 6.0 - square * (1.0 / 30.0 - square / 42.0))
 }
 
-/// The x at which trigamma is `value` > 0, by bisection: trigamma falls.
+/// Returns the x at which trigamma is `value` > 0, by bisection: trigamma is decreasing.
 fn inverse_trigamma(value: f64) -> f64 {
     let (mut low, mut high) = (1e-3_f64, 1e6_f64);
     for _ in 0..100 {

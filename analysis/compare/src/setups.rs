@@ -1,4 +1,4 @@
-//! Runs of one set-up are repetitions of each other.
+//! Set-ups: groups of runs that repeat each other.
 
 use crate::experiment::{Experiment, base_name};
 
@@ -11,13 +11,13 @@ pub struct Setup {
     pub runs: Vec<usize>,
 }
 
-/// Groups runs into set-ups by executable (without folders), arguments and ranks. Where all runs
-/// are of one set-up, two versions are compared, told apart by the path of the executable, by the
-/// arguments of the command that named them, or by the folder they lie in. Set-ups come by ranks,
-/// then in the order given.
+/// Groups runs into set-ups by executable (without folders), arguments and ranks. If all runs are
+/// of one set-up, two versions are compared, distinguished by the path of the executable, by the
+/// arguments of the command that named them, or by their folders. Set-ups are sorted by ranks, then
+/// in the order given.
 ///
 /// # Errors
-/// A sentence, where fewer than two set-ups or versions can be told apart.
+/// One sentence if there are fewer than two set-ups or versions.
 pub fn group(runs: &[Experiment]) -> Result<Vec<Setup>, String> {
     if runs.len() < 2 {
         return Err("A comparison needs at least two summaries.".into());
@@ -31,7 +31,7 @@ pub fn group(runs: &[Experiment]) -> Result<Vec<Setup>, String> {
     ];
     for (index, key) in keys.into_iter().enumerate() {
         let mut setups = by_key(runs, key);
-        // Versions come in twos; three files of one version each are no repetitions of anything.
+        // Exactly two versions are compared; three files with one version each repeat nothing.
         let enough = if index == 0 { setups.len() >= 2 } else { setups.len() == 2 };
         if enough {
             setups.sort_by_key(|setup| setup.ranks);
@@ -59,7 +59,7 @@ fn folder(path: &str) -> &str {
     &path[..path.len() - base_name(path).len()]
 }
 
-/// Mean of some values; 0 of none.
+/// Returns the mean; 0 for no values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
@@ -69,7 +69,7 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Standard deviation of some values; `None` of fewer than two.
+/// Returns the standard deviation; `None` for fewer than two values.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values.iter().copied());
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

@@ -1,4 +1,4 @@
-//! Which contexts a comparison speaks of: parts of the tree that do not overlap and add up.
+//! Reported contexts of a comparison: parts of the tree that do not overlap and add up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::diff_thresholds::SAME_CONTEXT_FRACTION;
 use crate::experiment::{CLASSES, Experiment};
 use crate::merged::{ContextId, MergedTree};
 
-/// A context without some of those below it.
+/// Context without some of those below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The context.
@@ -19,7 +19,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Seconds of the part by class in a set-up, the sum over ranks.
+    /// Returns the seconds of the part by class in a set-up, the sum over ranks.
     pub fn by_class_s(&self, tree: &MergedTree, setup: usize) -> [f64; CLASSES] {
         let mut sums_s = tree.inclusive[setup][self.top as usize];
         for below in &self.without {
@@ -31,23 +31,23 @@ impl Part {
         sums_s
     }
 
-    /// Seconds of the part in a set-up, the sum over ranks.
+    /// Returns the seconds of the part in a set-up, the sum over ranks.
     pub fn total_s(&self, tree: &MergedTree, setup: usize) -> f64 {
         self.by_class_s(tree, setup).iter().sum()
     }
 
-    /// Seconds of the part in a run, the sum over ranks.
+    /// Returns the seconds of the part in a run, the sum over ranks.
     pub fn of_run_s(&self, tree: &MergedTree, run: usize) -> f64 {
         let of = |context: ContextId| tree.of_runs[run][context as usize];
         of(self.top) - self.without.iter().map(|below| of(*below)).sum::<f64>()
     }
 }
 
-/// Parts with a value of at least `least` in one of `views`, as deep in the tree as values of this
-/// size go. The value of a context includes those of the contexts below it.
+/// Returns parts with a value of at least `least` in one of `views`, as deep in the tree as
+/// possible. The value of a context includes those of the contexts below it.
 ///
-/// A loop within another loop of its procedure is no part of its own: a few samples that fall into
-/// the one instead of the other look like a gain of the one and a loss of the other.
+/// A loop directly in a loop of its procedure is no part of its own: a few samples that hit one
+/// loop instead of the other would look like a gain and a loss.
 pub fn parts(
     tree: &MergedTree,
     keys: &ContextKeys,
@@ -90,7 +90,7 @@ pub fn parts(
     found
 }
 
-/// Whether a context is a loop directly within a loop of the same procedure.
+/// Returns whether a context is a loop directly within a loop of the same procedure.
 fn is_inner_loop(context: ContextId, tree: &MergedTree, keys: &ContextKeys) -> bool {
     let holder = |context: ContextId| match keys.keys[tree.keys[context as usize] as usize] {
         ContextKey::Loop(holder, _) => Some(holder),
@@ -100,9 +100,8 @@ fn is_inner_loop(context: ContextId, tree: &MergedTree, keys: &ContextKeys) -> b
     around.is_some() && around == holder(context)
 }
 
-/// Raises parts to the outermost context that is the same code: a function that only sleeps is
-/// better known by its name than by that of the function that sleeps in it. Parts that meet are
-/// one.
+/// Raises parts to the outermost context of the same code: a function that only sleeps is better
+/// known than the function that it sleeps in. Parts with the same result are merged.
 pub fn raised(
     parts: Vec<Part>,
     tree: &MergedTree,
@@ -143,7 +142,7 @@ fn is_mpi(part: &Part, tree: &MergedTree, keys: &ContextKeys) -> bool {
     matches!(keys.keys[tree.keys[part.top as usize] as usize], ContextKey::Mpi(_))
 }
 
-/// A part and the contexts around it that hold hardly anything else in any set-up, innermost first.
+/// Returns a part and the contexts around it with hardly more time in any set-up, innermost first.
 fn chain(part: &Part, tree: &MergedTree) -> Vec<ContextId> {
     let setups = 0..tree.inclusive.len();
     let most_s = setups.clone().map(|setup| tree.total_s(setup, part.top)).fold(0.0, f64::max);
@@ -165,7 +164,7 @@ fn chain(part: &Part, tree: &MergedTree) -> Vec<ContextId> {
     chain
 }
 
-/// Libraries whose functions say little about the program: those of the C library and compilers.
+/// Libraries with uninformative function names: those of the C library and compilers.
 const SYSTEM_LIBRARIES: [&str; 9] = [
     "libc.so",
     "libc-",
@@ -178,14 +177,14 @@ const SYSTEM_LIBRARIES: [&str; 9] = [
     "libmpi",
 ];
 
-/// Whether a module is more than a part of the C library, the compiler or MPI.
+/// Returns whether a module is no part of the C library, the compiler or MPI.
 pub fn is_users(module: &str) -> bool {
     let name = crate::experiment::base_name(module);
     !SYSTEM_LIBRARIES.iter().any(|library| name.starts_with(library))
 }
 
-/// The name by which a context is known in a comparison: that of the innermost part that holds it,
-/// else its own.
+/// Returns the name of a context in a comparison: that of the innermost part that holds it, else
+/// its own.
 pub fn known_name(
     context: ContextId,
     parts: &[Part],
@@ -199,7 +198,7 @@ pub fn known_name(
     name(holder.copied().unwrap_or(context), tree, runs)
 }
 
-/// The name of a context in a sentence: of an MPI call with its caller, of a loop with its place.
+/// Returns the name of a context in a sentence: an MPI call with its caller, a loop with its line.
 pub fn name(context: ContextId, tree: &MergedTree, runs: &[Experiment]) -> String {
     let path = tree.path(context);
     let frame = tree.frame(runs, context);

@@ -1,5 +1,5 @@
-//! The keys of a summary that a comparison reads: a large summary is mostly numbers of its contexts
-//! that no comparison needs, and to skip them takes less time and memory than to keep them.
+//! Keys of a summary that a comparison reads: most of a large summary is numbers that no comparison
+//! needs, and skipping them saves time and memory.
 
 use plimsoll_summary::{Efficiency, Frame, Label, Loop, Loss, Run, SchemaVersion};
 use serde::Deserialize;
@@ -7,10 +7,10 @@ use serde::Deserialize;
 /// A summary.
 #[derive(Deserialize)]
 pub struct ComparedSummary {
-    /// Read so that other versions are refused.
+    /// Schema; read to refuse other versions.
     #[serde(rename = "schema")]
     pub _schema: SchemaVersion,
-    /// What ran.
+    /// Description of the run.
     pub run: Run,
     /// POP efficiencies.
     pub efficiency: Efficiency,
@@ -38,13 +38,13 @@ pub struct ComparedNode {
     pub parent: Option<u32>,
     /// Index into the frames.
     pub frame: u32,
-    /// What its time is for.
+    /// Purpose of its time.
     pub label: Label,
     /// Calls, the sum over ranks.
     pub calls: u64,
-    /// Time in it and in all that it calls.
+    /// Inclusive time.
     pub inclusive: ComparedTime,
-    /// Its own counters.
+    /// Counters of the context alone.
     #[serde(default)]
     pub counters: ComparedCounters,
 }
@@ -52,7 +52,7 @@ pub struct ComparedNode {
 /// Counters of a context alone, sums over ranks.
 #[derive(Default, Deserialize)]
 pub struct ComparedCounters {
-    /// Time for which it could run and waited for a core, in seconds.
+    /// Time runnable without a core, in seconds.
     #[serde(default)]
     pub run_delay_s: f64,
 }
@@ -60,7 +60,7 @@ pub struct ComparedCounters {
 /// A time over all ranks, in seconds.
 #[derive(Deserialize)]
 pub struct ComparedTime {
-    /// Least; 0 where a rank lacks the context.
+    /// Minimum; 0 if a rank lacks the context.
     pub min_s: f64,
     /// Sum.
     pub sum_s: f64,

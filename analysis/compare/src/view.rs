@@ -1,4 +1,4 @@
-//! Views of a comparison: text for people, JSON for programs. They compute nothing.
+//! Views of a comparison: text for people, JSON for programs. Views compute nothing.
 
 use plimsoll_report::{Page, WIDTH};
 use plimsoll_summary::phrase::TIED;
@@ -8,20 +8,20 @@ use crate::diff_verdict::{percent, seconds, signed_percent};
 use crate::growth::Growth;
 use crate::pop::ScalingRow;
 
-/// Most findings, growing contexts, losses and differences that the text shows.
+/// Maximum number of findings, growing contexts, losses and differences in the text.
 const MAX_SHOWN: usize = 8;
 
-/// The comparison as one line of JSON with a line end.
+/// Returns the comparison as one line of JSON with a line end.
 ///
 /// # Errors
-/// None that a comparison has: floats that are not finite become `null`.
+/// None for a comparison: floats that are not finite become `null`.
 pub fn to_json(comparison: &Comparison) -> serde_json::Result<String> {
     let mut json = serde_json::to_string(comparison)?;
     json.push('\n');
     Ok(json)
 }
 
-/// The comparison as text in plain ASCII, the verdict first.
+/// Returns the comparison as text in plain ASCII, the verdict first.
 pub fn text(comparison: &Comparison) -> String {
     let mut page = Page::new(WIDTH);
     head(&mut page, comparison);
@@ -100,7 +100,7 @@ fn findings(page: &mut Page, comparison: &Comparison) {
     more(page, comparison.verdict.sentences.len());
 }
 
-/// A path without repetitions, its middle left out where it is too long.
+/// Shortens a path: without repetitions, and without its middle if still too long.
 fn fitted(names: &[&str]) -> String {
     let mut names = names.to_vec();
     names.dedup();
@@ -151,7 +151,7 @@ fn scaling_line(row: &ScalingRow) -> String {
 }
 
 fn growth(page: &mut Page, comparison: &Comparison) {
-    // What is of no weight in the last run is not worth a prediction.
+    // A quantity without weight in the last run needs no prediction.
     let run_s = comparison.scaling.last().map_or(0.0, |row| row.elapsed_s * f64::from(row.ranks));
     let least_s = comparison.thresholds.get("min_context_fraction").copied().unwrap_or(0.0) * run_s;
     let contexts = comparison.contexts.iter();
@@ -184,7 +184,7 @@ fn growth(page: &mut Page, comparison: &Comparison) {
     }
 }
 
-/// A name in a column: without the scopes of its functions where it is too long, then cut.
+/// Shortens a name to a column: without the scopes of its functions, then truncated.
 fn short(name: &str, width: usize) -> String {
     if name.len() <= width {
         return name.to_owned();
@@ -194,7 +194,7 @@ fn short(name: &str, width: usize) -> String {
     bare.chars().take(width).collect()
 }
 
-/// A number with three digits that count.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     let digits = if value > 0.0 { 2 - value.log10().floor() as i32 } else { 0 };
     format!("{value:.*}", digits.clamp(0, 3) as usize)
@@ -249,7 +249,7 @@ fn differences(page: &mut Page, comparison: &Comparison) {
     }
 }
 
-/// Appends a paragraph in which a number stays with its sign of percent and its unit.
+/// Appends a paragraph; numbers stay on one line with their percent sign or unit.
 fn paragraph(page: &mut Page, label: &str, text: &str) {
     let tied = text.replace(" %", &format!("{TIED}%")).replace(" s ", &format!("{TIED}s "));
     page.paragraph(label, &tied, usize::MAX);

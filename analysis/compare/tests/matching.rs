@@ -1,11 +1,11 @@
-//! Contexts of different builds are the same where a programmer would say so.
+//! Contexts of different builds match as a programmer would match them.
 
 use plimsoll_compare::comparison::{Comparison, Context};
 use plimsoll_compare::experiment::{ExperimentFrame, ExperimentNode};
 use plimsoll_compare::{Expect, Experiment, Options, compare};
 use plimsoll_summary::{Efficiency, FrameKind};
 
-/// A call path with its time on all ranks: frames separated by blanks; `loop:solve:12` is a loop
+/// Call path with its time on all ranks. Frames are separated by blanks: `loop:solve:12` is a loop
 /// of solve at line 12, `loop:solve:+48` one without lines, `inlined:dot` inlined, `libm.so.6:exp`
 /// in a library.
 type PathTime<'a> = (&'a str, f64);
@@ -93,7 +93,7 @@ fn compared(one: Experiment, other: Experiment) -> Comparison {
     compare(&[one, other], &options).expect("two set-ups")
 }
 
-/// The context with these times in both builds.
+/// Asserts that one context has these times in both builds.
 #[track_caller]
 fn assert_matched(comparison: &Comparison, end: &str, times_s: [f64; 2]) {
     let ends = |it: &&Context| it.path.last().is_some_and(|frame| frame.function == end);

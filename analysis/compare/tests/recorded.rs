@@ -1,5 +1,5 @@
 //! Runs of a subject with known growth (`tests/programs/growth.c`), recorded on 1 to 16 sleeping
-//! ranks, compared with what the subject measured itself.
+//! ranks, compared with the subject's own measurements.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ fn compared(how: &str, expect: Expect) -> Comparison {
     compare(&series(how), &options).expect("five set-ups")
 }
 
-/// What the subject measured: seconds of a function, the sum over ranks, by set-up.
+/// Returns the seconds of a function that the subject measured, the sum over ranks, by set-up.
 fn truth(how: &str, key: &str) -> Vec<f64> {
     let of = |ranks: &u32| {
         let truth: Value =
@@ -46,7 +46,7 @@ fn context<'c>(comparison: &'c Comparison, name: &str) -> &'c Context {
     })
 }
 
-/// Excess work of the pair of the first and the last set-up, and of the ensemble, by the slides'
+/// Returns the excess work of the first and the last set-up, and of the ensemble, by the slides'
 /// formulas on the subject's own numbers. `weak`: constant time is expected.
 fn true_excess(how: &str, key: &str, weak: bool) -> (f64, f64) {
     let (totals, elapsed) = (truth(how, key), truth(how, "elapsed_s"));
@@ -58,7 +58,7 @@ fn true_excess(how: &str, key: &str, weak: bool) -> (f64, f64) {
 }
 
 fn assert_near(what: &str, found: f64, expected: f64) {
-    // An excess of nothing has no relative error: a thousandth of the run then.
+    // An excess of 0 has no relative error: a thousandth of the run is allowed instead.
     let allowed = (0.10 * expected.abs()).max(0.001);
     assert!((found - expected).abs() <= allowed, "{what}: {found} instead of {expected}");
 }
@@ -105,7 +105,7 @@ fn strong_scaling_names_losses_in_order_and_their_growth() {
     let comparison = compared("strong", Expect::Strong);
     println!("{}", text(&comparison));
     assert_eq!(order(&comparison), ["reduction", "replicated", "MPI_Barrier in hand_out"]);
-    // Of sums over ranks: log p on each of p ranks is p log p in all.
+    // Sums over ranks: log p on each of p ranks is p log p in total.
     assert_eq!(
         models(&comparison),
         [
@@ -124,7 +124,7 @@ fn weak_scaling_names_losses_in_order_and_their_growth() {
     let comparison = compared("weak", Expect::Weak);
     println!("{}", text(&comparison));
     assert_eq!(order(&comparison), ["replicated", "MPI_Barrier in hand_out", "reduction"]);
-    // Of times per rank: the serial part of rank 0 grows as the ranks that share it in the mean.
+    // Times per rank: the serial part of rank 0 grows like the number of ranks in the mean.
     let models = models(&comparison);
     assert_eq!(models[..2], [("replicated", "p"), ("reduction", "log p")]);
     assert_eq!(models[3..], [("perfect", "constant"), ("MPI_Barrier in hand_out", "p")]);
@@ -146,7 +146,8 @@ fn waiting_is_linked_to_its_cause() {
     assert_eq!(loss.severity.len(), 5);
 }
 
-/// Each number of the table from the subject's: work of all ranks over ranks times elapsed time.
+/// Each number of the table follows from the subject's: work of all ranks over ranks times elapsed
+/// time.
 #[test]
 fn the_scaling_table_multiplies() {
     let comparison = compared("strong", Expect::Strong);
@@ -179,7 +180,7 @@ fn expectations_are_decided_by_ranks_and_arguments() {
     let work = Options { expect: Some(Expect::Work(vec![2.0])), fail_above: None };
     let two = [experiment("strong-1.plimsoll.json"), experiment("strong-2.plimsoll.json")];
     let comparison = compare(&two, &work).expect("two set-ups");
-    // Twice the work is expected, the sum over ranks hardly grew: (8.04 - 2 x 7.05) / 8.04.
+    // Twice the work is expected, but the sum over ranks hardly grew: (8.04 - 2 x 7.05) / 8.04.
     assert!((comparison.excess.fraction + 0.75).abs() < 0.02, "{}", comparison.excess.fraction);
 }
 

@@ -1,9 +1,9 @@
-//! LAMMPS on 1, 2, 4 and 8 ranks, recorded on two cores: `lammps/surface.in`, sampled each
-//! millisecond. Of the summaries, the fixtures have what a comparison reads.
+//! LAMMPS on 1, 2, 4 and 8 ranks, recorded on two cores: `lammps/surface.in`, one sample per
+//! millisecond. The fixtures hold only the keys that a comparison reads.
 //!
-//! The liquid is a cube with open boundaries, and each rank computes all its pairs itself
-//! (`newton off`). Pairs across the border of two ranks are searched and computed by both, so that
-//! neighbour lists are replicated work, which grows with the surface between ranks.
+//! The liquid is a cube with open boundaries, and each rank computes all its pairs itself (`newton
+//! off`). Both ranks search and compute the pairs across their border: neighbour lists are
+//! replicated work, which grows with the surface between ranks.
 
 use std::fs;
 use std::path::PathBuf;

@@ -69,8 +69,8 @@ fn is_flagged(comparison: &Comparison) -> bool {
     comparison.verdict.kind != VerdictKind::NoDifference
 }
 
-/// Runs of `tests/programs/versions.c` on two sleeping ranks, recorded while other programs used
-/// the machine more or less: times vary by 30 %, those of one run together.
+/// Runs of `tests/programs/versions.c` on two sleeping ranks, recorded beside other programs on the
+/// machine: times vary by 30 %, those of one run together.
 fn recorded() -> Vec<Times> {
     let runs: Value = serde_json::from_str(include_str!("noise/busy-machine.json")).expect("JSON");
     all_times(&runs)
@@ -93,16 +93,16 @@ fn all_times(runs: &Value) -> Vec<Times> {
     runs.as_array().expect("runs").iter().map(times).collect()
 }
 
-/// The sum of twelve uniform numbers, less six: normally distributed.
+/// Returns the sum of twelve uniform numbers minus six: about normally distributed.
 fn normal(random: &mut fastrand::Rng) -> f64 {
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 
-/// Deviation of a function's time between runs on a quiet machine. Of the runs in `growth/`, the
+/// Deviation of a function's time between runs on a quiet machine. In the runs in `growth/`, the
 /// times of `perfect` and `replicated` deviate by 0.1 % to 0.2 %.
 const QUIET_DEVIATION: f64 = 0.005;
 
-/// A made run: ten functions of 1 s, `part_3` slower by a factor.
+/// A synthetic run: ten functions of 1 s, `part_3` slower by a factor.
 fn made(random: &mut fastrand::Rng, factor: f64) -> Times {
     let common = 1.0 + QUIET_DEVIATION / 2.0 * normal(random);
     let contexts_s: Vec<(String, f64)> = (0..10)
@@ -167,9 +167,9 @@ fn a_slow_function_of_ten_is_found_with_five_repetitions() {
     assert!(found >= 95, "found and nothing else named in {found} of 100");
 }
 
-/// Five runs of `tests/programs/versions.c` of each kind on two sleeping ranks, recorded in turn while
-/// nothing disturbed them: `before`; `after`, where `part_3` sleeps 3 % longer; and `again`, the
-/// first version a second time.
+/// Five runs of `tests/programs/versions.c` of each kind on two sleeping ranks, recorded in turn
+/// without disturbance: `before`; `after`, where `part_3` sleeps 3 % longer; and `again`, the first
+/// version a second time.
 #[test]
 fn a_real_slow_down_is_named_and_repeated_runs_raise_no_alarm() {
     let runs: Value = serde_json::from_str(include_str!("noise/quiet-machine.json")).expect("JSON");

@@ -1,16 +1,16 @@
-//! Which children of two regular nodes belong together (ICS18, Algorithm 2, lines 5 to 22): a walk
-//! over both in time, on which the control flow says who comes first where they differ.
+//! Alignment of the children of two regular nodes (ICS18, Algorithm 2, lines 5 to 22): a walk over
+//! both lists in time. The control flow decides the order of children that differ.
 
 use super::ControlFlow;
 use super::tree_node::{Key, Node};
 
-/// How far ahead a partner is sought where the control flow does not decide.
+/// Maximum number of children searched for a partner where the control flow does not decide.
 const LOOKAHEAD: usize = 16;
 
 /// A step of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// These two refer to the same call site or loop.
+    /// The two children refer to the same call site or loop.
     Both(usize, usize),
     /// The left one's child has no partner; the right one's at the second index is next.
     Left(usize, usize),
@@ -19,10 +19,11 @@ pub(super) enum Step {
     Right(usize, usize),
 }
 
-/// The walk. Swapping left and right swaps the steps and changes nothing else, unlike in ICS18,
-/// whose line 17 takes the first tree's child whenever the flow does not decide: branches of
-/// which only one runs precede each other neither way. There we take the one whose partner comes
-/// later, if there is one not far ahead, and else the lower key.
+/// Walk over the children of two nodes. Swapping left and right swaps the steps and changes nothing
+/// else. ICS18 is not symmetric: its line 17 takes the first tree's child whenever the flow does
+/// not decide, as between branches of a condition, where neither precedes the other. Here the child
+/// with the later partner comes first if that partner is at most [`LOOKAHEAD`] away, else the child
+/// with the lower key.
 pub(super) struct Walk<'a> {
     left: &'a [Node],
     right: &'a [Node],
@@ -32,7 +33,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk over the children of two nodes with the same key.
+    /// Creates a walk over the children of two nodes with the same key.
     pub(super) fn new(
         parent: Key,
         left: &'a [Node],
@@ -45,7 +46,7 @@ impl<'a> Walk<'a> {
     fn takes_left(&self, left: &Node, right: &Node) -> bool {
         let precedes =
             |one: &Node, other: &Node| self.flow.precedes(self.parent, one.key, other.key);
-        // Never both.
+        // The flow never orders both ways.
         if precedes(left, right) {
             return true;
         }

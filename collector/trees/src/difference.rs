@@ -1,26 +1,27 @@
-//! The difference between two trees (ICS18, 4.1, Algorithm 2): the least time that must be added
-//! to one or cut from it to make it the other, as far as sampling can tell.
+//! Difference between two trees (ICS18, 4.1, Algorithm 2): the least time to add to one tree or
+//! remove from it that makes it equal to the other, within the precision of sampling.
 //!
 //! # Where this differs from ICS18
-//! - Algorithm 2 deducts two periods from each difference of gaps. We deduct what the boundaries of
-//!   these gaps allow, so regular samples come to the same, and where a wrapped call's entry and
-//!   return are known to the stamp, nothing is deducted.
-//! - A child without a partner is deducted from as a whole, not gap by gap (lines 14 and 18): what
-//!   is known is its length, not when its parts began. Its partner may have run unseen between two
-//!   samples; as much is deducted again.
-//! - Where instances are summed up (profile nodes), their errors are independent and grow with the
-//!   root of the number of instances; a merged tree keeps the mean error of its instances.
+//! - Algorithm 2 deducts two periods from each difference of gaps. This module deducts the
+//!   uncertainty of the gaps' boundaries: equal for regular samples, and nothing where a wrapped
+//!   call's entry and return are known to the stamp.
+//! - The deduction from a child without a partner applies to the whole child, not gap by gap (lines
+//!   14 and 18): its length is known, not when its parts began. The partner may have run unseen
+//!   between two samples, so that its maximum unseen time is deducted as well.
+//! - The errors of summed instances (profile nodes) are independent and grow with the root of the
+//!   number of instances; a merged tree keeps the mean error of its instances.
 //!
 //! # The laws
-//! Never negative, symmetric (up to rounding), zero between a tree and itself. Where nothing is deducted
-//! and trees have the same children, it is the Manhattan distance of their own times, hence a metric;
-//! so it is where children are missing as long as parents have no own time between children. What is
-//! deducted is no distance (a may look like b and b like c, but not a like c).
+//! The difference is never negative, symmetric (up to rounding), and zero between a tree and
+//! itself. Without deductions and between trees with the same children, the difference is the
+//! Manhattan distance of the own times, hence a metric; also with missing children, if parents have
+//! no own time between children. With deductions the difference is no metric (a may look like b and
+//! b like c, but not a like c).
 //!
 //! # Cost
-//! The sizes of the two trees. For each pair of loops, the number of pairs of clusters with a
-//! common member times the size of these; a constant number of look-ups of the control flow for each
-//! child without a partner.
+//! Linear in the sizes of the two trees. For each pair of loops: the number of pairs of clusters
+//! with a common member, times their sizes. For each child without a partner: a constant number of
+//! look-ups of the control flow.
 
 use std::borrow::Cow;
 
@@ -30,18 +31,19 @@ use super::flatten::flattened;
 use super::loop_clusters;
 use super::tree_node::{Boundary, Content, Node};
 
-/// The difference between one instance of each tree on average, in their unit of time.
+/// Returns the mean difference between one instance of each tree, in the trees' unit of time.
 pub fn difference(one: &Node, other: &Node, flow: &dyn ControlFlow) -> f64 {
     nodes(Side::of(one), Side::of(other), flow)
 }
 
-/// The difference relative to the durations of both (ICS18, 4.1): 0 for equal ones, at most 1.
+/// Returns the difference relative to the durations of both (ICS18, 4.1): 0 for equal trees, at
+/// most 1.
 pub fn ratio(one: &Node, other: &Node, flow: &dyn ControlFlow) -> f64 {
     let whole = one.mean() + other.mean();
     if whole > 0.0 { difference(one, other, flow) / whole } else { 0.0 }
 }
 
-/// A node, with the weight over which its sums are averaged: that of the root of its tree.
+/// Node with the weight by which its sums are divided: the count of the root of its tree.
 #[derive(Clone, Copy)]
 pub(super) struct Side<'a> {
     pub(super) node: &'a Node,
@@ -58,7 +60,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// A stretch of own time, per instance, with what its boundaries allow.
+/// Stretch of own time per instance, with the uncertainty of its boundaries.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gap {
     time: u64,
@@ -67,12 +69,12 @@ struct Gap {
 }
 
 impl Gap {
-    /// A gap that begins at this boundary.
+    /// Creates a gap that begins at this boundary.
     fn after(boundary: Boundary) -> Self {
         Self { time: 0, shorter: boundary.later, longer: boundary.earlier }
     }
 
-    /// It lasts for `time`, up to this boundary.
+    /// Extends the gap by `time`, up to this boundary.
     fn until(self, time: u64, boundary: Boundary) -> Self {
         Self {
             time: self.time + time,
@@ -81,7 +83,7 @@ impl Gap {
         }
     }
 
-    /// It goes on behind a child that has no partner.
+    /// Extends the gap over a child without a partner.
     fn over(self, child: &Node) -> Self {
         let before = self.until(child.before, child.begin);
         Self {
@@ -91,14 +93,14 @@ impl Gap {
         }
     }
 
-    /// Within which bounds it lies on average over `weight`.
+    /// Returns the bounds of the gap's mean length over `weight`.
     fn per(self, weight: f64) -> (f64, f64) {
         let scale = 1.0 / weight;
         let least = self.time.saturating_sub(self.shorter) as f64;
         (least * scale, self.time.saturating_add(self.longer) as f64 * scale)
     }
 
-    /// The same of a sum of so many instances in each of the weight, whose errors are independent.
+    /// Returns the bounds for a sum of `instances` per unit of the weight, with independent errors.
     fn per_many(self, weight: f64, instances: f64) -> (f64, f64) {
         if instances <= 1.0 {
             return self.per(weight);
@@ -109,7 +111,7 @@ impl Gap {
     }
 }
 
-/// ICS18's diffGap: the distance between two intervals.
+/// Returns the distance between two intervals (diffGap in ICS18).
 fn apart((least, most): (f64, f64), (other_least, other_most): (f64, f64)) -> f64 {
     (least - other_most).max(other_least - most).max(0.0)
 }
@@ -123,7 +125,7 @@ pub(super) fn nodes(one: Side<'_>, other: Side<'_>, flow: &dyn ControlFlow) -> f
         (Content::Loop(left), Content::Loop(right)) => {
             loop_clusters::difference((one, left), (other, right), flow)
         }
-        // One of the two could not be told apart in time: then neither is.
+        // At least one of the two is not ordered in time: both are compared as profiles.
         _ => {
             let (left, right) = (as_profile(one.node), as_profile(other.node));
             nodes(one.child(&left), other.child(&right), flow)
@@ -145,7 +147,7 @@ fn ordered(
 ) -> f64 {
     let mut sum = 0.0;
     let mut gaps = (Gap::after(one.node.begin), Gap::after(other.node.begin));
-    // The last boundary of each, with the number of instances that it is summed over.
+    // Last boundary of each, with the number of instances in its sum.
     let mut last = ((one.node.begin, one.node.count), (other.node.begin, other.node.count));
     for step in Walk::new(one.node.key, left, right, flow) {
         match step {
@@ -184,15 +186,15 @@ fn next_width(children: &[Node], next: usize, parent: &Node) -> f64 {
     }
 }
 
-/// Difference to a dummy node (ICS18, Algorithm 2, lines 14 and 18), which may have run for
-/// `unseen` without a sample.
+/// Returns the difference to a dummy node (ICS18, Algorithm 2, lines 14 and 18), which may have run
+/// for `unseen` without a sample.
 pub(super) fn alone(side: Side<'_>, unseen: f64) -> f64 {
     let instances = side.node.count as f64 / side.weight;
     let (least, _) = length(side);
     (least - unseen * instances.min(1.0)).max(0.0)
 }
 
-/// Within which bounds its mean duration lies.
+/// Returns the bounds of the node's mean duration.
 fn length(side: Side<'_>) -> (f64, f64) {
     let node = side.node;
     let whole = Gap {
@@ -203,7 +205,7 @@ fn length(side: Side<'_>) -> (f64, f64) {
     whole.per_many(side.weight, node.count as f64 / side.weight)
 }
 
-/// The difference between two sets of profile nodes, and the own times of their parents.
+/// Returns the difference between two sets of profile nodes and the own times of their parents.
 pub(super) fn profiles(
     (one, left): (Side<'_>, &[Node]),
     (other, right): (Side<'_>, &[Node]),
@@ -235,13 +237,14 @@ pub(super) fn profiles(
     sum
 }
 
-/// Own time of a profile node: each of its instances and its children's has its boundaries.
+/// Returns the bounds of a profile node's own time: its boundaries and its children's count once
+/// per instance.
 fn own(side: Side<'_>, children: &[Node]) -> (f64, f64) {
     let node = side.node;
     let mut gap = Gap::after(node.begin).until(node.own, node.end);
     let mut instances = node.count as f64;
     for child in children {
-        // The child begins where a gap of its parent ends, and the other way round.
+        // A child's begin ends a gap of its parent, and its end begins one.
         gap = gap.until(0, child.begin);
         gap.shorter = gap.shorter.saturating_add(child.end.later);
         gap.longer = gap.longer.saturating_add(child.end.earlier);

@@ -1,39 +1,40 @@
-//! How far clusters are from each other: what was compared is not compared again before it changes.
+//! Pairwise distances of clusters. A distance is computed once, and again only after a cluster has
+//! changed.
 
 use super::ControlFlow;
 use super::difference::ratio;
 use super::tree_node::Cluster;
 
-/// What is not known: no distance is.
+/// Mark of a distance that has not been computed.
 const UNKNOWN: f64 = f64::NAN;
 
 /// Pairwise ratios of the clusters of a set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Distances {
     count: usize,
-    /// Row by row, those of each to the ones before it.
+    /// One row per cluster: the ratios to the clusters before it.
     ratios: Vec<f64>,
 }
 
-/// Number of pairs among so many clusters.
+/// Returns the number of pairs among `count` clusters.
 fn pairs(count: usize) -> usize {
     count * count.saturating_sub(1) / 2
 }
 
-/// Where the ratio of two of them stands.
+/// Returns the index of a pair's ratio.
 fn place(one: usize, other: usize) -> usize {
     pairs(one.max(other)) + one.min(other)
 }
 
 impl Distances {
-    /// One more cluster, behind the others.
+    /// Appends a cluster.
     pub(super) fn add(&mut self, to_others: impl IntoIterator<Item = f64>) {
         self.ratios.extend(to_others);
         self.count += 1;
         self.ratios.resize(pairs(self.count), UNKNOWN);
     }
 
-    /// The clusters of another set, behind these.
+    /// Appends the clusters of another set.
     pub(super) fn append(&mut self, others: &Self) {
         let before = self.count;
         for other in 0..others.count {
@@ -42,14 +43,14 @@ impl Distances {
         }
     }
 
-    /// A cluster has changed.
+    /// Discards the distances of a cluster that has changed.
     pub(super) fn forget(&mut self, changed: usize) {
         for other in (0..self.count).filter(|other| *other != changed) {
             self.ratios[place(changed, other)] = UNKNOWN;
         }
     }
 
-    /// The last cluster has taken the place of one that was removed, as in `Vec::swap_remove`.
+    /// Removes a cluster; the last one takes its place, as in `Vec::swap_remove`.
     pub(super) fn swap_remove(&mut self, removed: usize) {
         self.count -= 1;
         let last = self.count;
@@ -59,7 +60,7 @@ impl Distances {
         self.ratios.truncate(pairs(last));
     }
 
-    /// The clusters stand in another order: the first was at the first of these places.
+    /// Reorders the clusters: the first new cluster was at the first of these places.
     pub(super) fn reorder(&mut self, places: &[usize]) {
         let mut moved = Self::default();
         for (at, from) in places.iter().enumerate() {
@@ -68,7 +69,7 @@ impl Distances {
         *self = moved;
     }
 
-    /// Compares the clusters where it is not known how far they are from each other.
+    /// Computes the missing distances.
     pub(super) fn measure<M>(&mut self, set: &[Cluster<M>], flow: &dyn ControlFlow) {
         for (other, cluster) in set.iter().enumerate().skip(1) {
             for (one, before) in set[..other].iter().enumerate() {
@@ -80,13 +81,14 @@ impl Distances {
         }
     }
 
-    /// Those of one cluster to all others.
+    /// Returns the ratios of one cluster to all others.
     pub(super) fn of(&self, one: usize) -> impl Iterator<Item = f64> {
         let others = (0..self.count).filter(move |other| *other != one);
         others.map(move |other| self.ratios[place(one, other)])
     }
 
-    /// The closest pair, the lower index first, with its distance and the greatest of all.
+    /// Returns the closest pair, the lower index first, with its distance and the greatest distance
+    /// of all.
     pub(super) fn closest(&self) -> Option<(usize, usize, f64, f64)> {
         let places = (1..self.count).flat_map(|other| (0..other).map(move |one| (one, other)));
         let mut closest = None;
@@ -110,7 +112,7 @@ impl Distances {
 mod tests {
     use super::*;
 
-    /// Distances as numbers that tell whose they are: 12 of clusters 1 and 2.
+    /// Distances that encode their clusters: 12 between clusters 1 and 2.
     fn between(names: &[usize]) -> Distances {
         let mut distances = Distances::default();
         for (at, name) in names.iter().enumerate() {

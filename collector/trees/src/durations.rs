@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of sums kept of a loop ("durations_s" in `interface.md`).
+/// Maximum number of sums kept of a loop (`durations_s` in the summary).
 pub const MAX_DURATIONS: usize = 200;
 
 /// Sum over a range of consecutive iterations.

@@ -1,12 +1,12 @@
-//! Profile nodes (ICS18, 3.2): what is left of a tree when its instances are no longer told apart
-//! in time. Only durations are accumulated, by what the nodes stand for.
+//! Profile nodes (ICS18, 3.2): sums of instances without an order in time. Only durations are
+//! accumulated, by kind and key of the nodes.
 //!
-//! Most iterations of inner loops end here, so what is accumulated is only read: nothing is taken apart
-//! that has a place already.
+//! Most iterations of inner loops are summed up here. The input is only read: a subtree is copied
+//! only if the profile has no node for it yet.
 
 use super::tree_node::{Boundary, Content, Key, Kind, Node};
 
-/// Sets up to this size have room for no more than is in them.
+/// Capacity up to which sets are allocated exactly.
 const MAX_EXACT_CAPACITY: usize = 4;
 
 /// Returns the node as a profile node: its children by kind and key, each once. Sums stay exact.
@@ -22,7 +22,8 @@ pub(super) fn dissolve(node: &Node, set: &mut Vec<Node>) -> u64 {
     node.own + dissolve_content(&node.content, set)
 }
 
-/// The same of what lies under a node; returns the time in it that is the node's own.
+/// Adds the nodes under a node to a set of profile nodes; returns the part of their time that is
+/// the node's own.
 pub(super) fn dissolve_content(content: &Content, set: &mut Vec<Node>) -> u64 {
     match content {
         Content::Profile(children) => {
@@ -38,20 +39,20 @@ pub(super) fn dissolve_content(content: &Content, set: &mut Vec<Node>) -> u64 {
     }
 }
 
-/// Adds children by time to a set of profile nodes; returns the time before them, which is their
-/// parent's own.
+/// Adds ordered children to a set of profile nodes. Returns the time before them, which is their
+/// parent's own time.
 pub(super) fn gather(children: &[Node], set: &mut Vec<Node>) -> u64 {
     children.iter().for_each(|child| insert(set, child));
     children.iter().map(|child| child.before).sum()
 }
 
-/// Adds a node, as a profile node, to a set of such: they are sorted, and each is there once. The
-/// time before it is its parent's, and not kept here.
+/// Adds a node as a profile node to a sorted set without duplicates. The time before the node is
+/// its parent's and is not kept here.
 pub(super) fn insert(set: &mut Vec<Node>, node: &Node) {
     accumulate(slot(set, node.kind, node.key), node);
 }
 
-/// The node of a set that has this kind and key, made if it is not there.
+/// Returns the set's node of this kind and key; creates it if missing.
 pub(super) fn slot(set: &mut Vec<Node>, kind: Kind, key: Key) -> &mut Node {
     let at = match set.binary_search_by_key(&(kind, key), Node::id) {
         Ok(at) => at,
@@ -78,7 +79,7 @@ pub(super) fn accumulate(into: &mut Node, node: &Node) {
     }
 }
 
-/// A profile node without children and with no time yet.
+/// Creates a profile node without children and time.
 pub(super) fn empty(kind: Kind, key: Key) -> Node {
     Node {
         key,

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(forwards, halves);
     }
 
-    /// Of a drift, the mean lies in the middle: so does the representative.
+    /// The mean duration of a drift lies in its middle.
     #[test]
     fn the_representative_of_a_drift_lies_in_its_middle() {
         for count in [100u64, 1000, 10_000, 100_000] {

@@ -1,15 +1,15 @@
-//! Telling the iterations of a loop apart (ICS18, 3.2, Algorithm 1), and when to believe it.
+//! Splitting of a loop's execution into iterations (ICS18, 3.2, Algorithm 1), and their acceptance.
 
 use super::ControlFlow;
 use super::tree_node::{Key, Kind};
 
-/// CHILD_NUM_ACC: a stretch with so many children is one iteration.
+/// Minimum number of children of an accepted iteration (CHILD_NUM_ACC).
 pub const ACCEPTED_CHILDREN: usize = 5;
 
-/// CHILD_DUR_ACC: so is one with a child that lasts so many sampling periods.
+/// Minimum duration, in sampling periods, of one child of an accepted iteration (CHILD_DUR_ACC).
 pub const ACCEPTED_PERIODS: u64 = 5;
 
-/// Algorithm 1 as its loop's children begin: the loop, and the last of them.
+/// State of Algorithm 1 while a loop's children begin: the loop and its last child.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IterationSplitter {
     parent: Key,
@@ -17,17 +17,17 @@ pub struct IterationSplitter {
 }
 
 impl IterationSplitter {
-    /// Of a loop that begins.
+    /// Creates the state for a loop that begins.
     pub fn new(parent: Key) -> Self {
         Self { parent, previous: None }
     }
 
-    /// An instance of a child begins: whether a back edge must have been taken since the one before
-    /// it began, so that this is another iteration.
+    /// Takes the begin of a child. Returns whether a back edge was taken since the previous child
+    /// began, so that the child belongs to a new iteration.
     ///
-    /// The first child follows the loop's entry. A child that repeats, as a new instance, needs a
-    /// back edge whatever the flow says. Two stretches of one iteration cannot be told apart if they
-    /// do not repeat or go back; several short iterations can look like one.
+    /// The first child follows the loop's entry. A new instance of a child that has already run
+    /// needs a back edge, even if the control flow is unknown. Two iterations look like one if the
+    /// second neither repeats a child nor goes back; several short iterations can look like one.
     pub fn begins(&mut self, kind: Kind, child: Key, flow: &dyn ControlFlow) -> bool {
         match self.previous.replace((kind, child)) {
             None => false,
@@ -37,7 +37,7 @@ impl IterationSplitter {
     }
 }
 
-/// Algorithm 1 over all children of a loop by time: the identifier of each.
+/// Returns the identifier of each child of a loop, in order of time (Algorithm 1).
 pub fn identifiers(parent: Key, children: &[(Kind, Key)], flow: &dyn ControlFlow) -> Vec<u64> {
     let mut identifier = IterationSplitter::new(parent);
     let mut number = 0;
@@ -48,25 +48,25 @@ pub fn identifiers(parent: Key, children: &[(Kind, Key)], flow: &dyn ControlFlow
     tags.collect()
 }
 
-/// What speaks for it that all children with one identifier belong to one iteration.
+/// Evidence that all children with one identifier belong to one iteration.
 ///
-/// A call that lasts is one: its frame has stayed. That a loop lasts, of which no iterations are known, is
-/// only as sure as its samples: if nothing else happened to be sampled, it may have run a thousand times,
-/// each in another iteration of the loop around it. So beyond ICS18 that is believed only where two
-/// such loops took turns, each of them for long, or where a call in the iteration is recorded, which would
-/// have been seen each time.
+/// A long call is evidence: its frame stayed on the stack. A long loop without known iterations is
+/// weak evidence: if no sample hit anything else, that loop may have run in a thousand iterations
+/// of the outer loop. Beyond ICS18, such a loop therefore counts only if two of them alternated,
+/// each for long, or if a call in the iteration is recorded, which would have been seen in each
+/// iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IterationEvidence {
-    /// Calls and loops. Places in the code do not count, as they may be hit by chance.
+    /// Number of calls and loops. Leaves do not count: samples hit them by chance.
     children: usize,
-    /// Of calls, and of loops with iterations.
+    /// Longest call or loop with iterations.
     longest: u64,
-    /// Of loops without, and the second longest of these.
+    /// Longest and second longest loop without iterations.
     loops: [u64; 2],
 }
 
 impl IterationEvidence {
-    /// Another child, and whether it is a profile node.
+    /// Adds a child; `is_profile`: the child is a profile node.
     pub fn add(&mut self, kind: Kind, duration: u64, is_profile: bool) {
         match kind {
             Kind::Leaf => return,
@@ -79,7 +79,8 @@ impl IterationEvidence {
         self.children += 1;
     }
 
-    /// Whether they are believed to; `is_recorded` tells whether any call in the iteration is recorded.
+    /// Returns whether the iteration is accepted; `is_recorded` tells whether any call in it is
+    /// recorded.
     pub fn is_accepted(&self, period: u64, is_recorded: impl FnOnce() -> bool) -> bool {
         let least = period.saturating_mul(ACCEPTED_PERIODS);
         let [first, second] = self.loops;
@@ -94,7 +95,7 @@ impl IterationEvidence {
 mod tests {
     use super::*;
 
-    /// Places in the order of their keys; of two in one ten only one runs.
+    /// Order of keys; of two keys in one decade only one runs in a pass.
     struct Branches;
 
     impl ControlFlow for Branches {
@@ -108,8 +109,8 @@ mod tests {
         identifiers(Key(1), &children, &Branches)
     }
 
-    /// ICS18, Figures 3 to 6: three iterations of a loop that calls A, B and C, in which samples
-    /// saw A B C, A (B and C not), and A again as a new instance.
+    /// ICS18, Figures 3 to 6: three iterations of a loop that calls A, B and C. Samples saw A B C,
+    /// then A alone, then A as a new instance.
     #[test]
     fn the_paper_s_example_has_three_iterations() {
         assert_eq!(tags(&[10, 20, 30, 10, 10, 20]), [0, 0, 0, 1, 2, 2]);
@@ -117,11 +118,11 @@ mod tests {
 
     #[test]
     fn branches_and_missing_children_need_a_back_edge() {
-        // A switch: one case after another is another iteration.
+        // A switch: each further case is another iteration.
         assert_eq!(tags(&[11, 12, 13, 11]), [0, 1, 2, 3]);
-        // `continue`: the rest of the body is missing.
+        // `continue`: the rest of the body does not run.
         assert_eq!(tags(&[10, 30, 10, 20, 10]), [0, 0, 1, 1, 2]);
-        // The seeds' limit: A in one iteration, C in a later one.
+        // Known limit: A in one iteration and C in a later one look like one iteration.
         assert_eq!(tags(&[10, 30]), [0, 0]);
         assert_eq!(tags(&[]), [0; 0]);
     }
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(identifiers(Key(1), &[leaf, leaf, leaf], &Branches), [0, 0, 0]);
     }
 
-    /// With a period of 4, and without recorded calls or with one.
+    /// Acceptance with a period of 4, without and with recorded calls.
     fn accepted(children: &[(Kind, u64)]) -> (bool, bool) {
         let mut evidence = IterationEvidence::default();
         let is_loop = |kind: Kind| kind == Kind::Loop;
@@ -153,9 +154,9 @@ mod tests {
     fn what_samples_may_have_hit_by_chance_is_no_evidence() {
         let places = [(Kind::Leaf, 20); 9];
         assert_eq!(accepted(&places), (false, false));
-        // One loop that seems to go on, with a short call after it.
+        // One loop that seems to continue, and a short call after it.
         assert_eq!(accepted(&[(Kind::Loop, 90), (Kind::Call, 4)]), (false, true));
-        // Two that took turns.
+        // Two loops that alternated.
         assert_eq!(accepted(&[(Kind::Loop, 90), (Kind::Loop, 20)]), (true, true));
         assert_eq!(accepted(&[(Kind::Loop, 19), (Kind::Loop, 90)]), (false, true));
     }

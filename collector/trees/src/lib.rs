@@ -1,11 +1,11 @@
-//! Temporal context trees: built from the stack changes of a thread, compared, merged, clustered and
-//! pruned (ICS18; PPoPP20, 3).
+//! Temporal context trees: built from the stack changes of a thread, compared, merged, clustered
+//! and pruned (ICS18; PPoPP20, 3).
 //!
 //! [`TreeBuilder`] takes the frames that open and close on a thread and returns its [`Node`]. The
 //! builder splits the children of a loop into iterations (ICS18, Algorithm 1) and clusters them as
 //! they close. [`difference`] and [`merged`] compare and average two trees (Algorithm 2);
-//! [`clustered`] and [`merge_sets`] keep the K representatives that are farthest apart (Algorithm 3),
-//! of iterations, threads or ranks.
+//! [`clustered`] and [`merge_sets`] keep the K representatives that are farthest apart (Algorithm
+//! 3), of iterations, threads or ranks.
 //!
 //! ```text
 //! frames open and close -> TreeBuilder -> iterations -> StreamingClusterer: clusters, as iterations close
@@ -16,13 +16,13 @@
 //! - Trees are built while the program runs. A time-step loop ends with the job, so its iterations
 //!   are clustered as they close, those of an inner loop before those of the loop around it (ICS18,
 //!   4.2.1).
-//! - Memory is bounded by structure, never by run time: O(depth x K) trees, and a hard bound at which
-//!   detail is pruned and counted. The collector shares its process with the application.
+//! - Memory is bounded by structure, never by run time: O(depth x K) trees, and a hard bound at
+//!   which detail is pruned and counted. The collector shares its process with the application.
 //! - Totals are exact: nodes hold sums, and averages are computed when they are read. Pruning and
 //!   merging keep the sum of all times.
-//! - The crate knows neither samples nor ranks, nor what a [`Key`] stands for. The control flow of the
-//!   program is asked for through [`ControlFlow`]; times are in the unit of the stamps. So the same
-//!   operations serve iterations, threads and ranks.
+//! - The crate knows neither samples nor ranks, nor the meaning of a [`Key`]: [`ControlFlow`]
+//!   answers questions about the program, and times are in the unit of the stamps. The same
+//!   operations therefore serve iterations, threads and ranks.
 
 #![forbid(unsafe_code)]
 
@@ -76,10 +76,11 @@ pub use tree_node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
 
 /// Order of call sites and loops in the control flow of the program.
 pub trait ControlFlow {
-    /// Whether, within one pass through `parent` (a procedure, or one iteration of a loop), `other`
-    /// can run after `one`: whether it is reachable without a back edge (ICS18, Algorithm 1).
+    /// Returns whether `other` can run after `one` within one pass through `parent` (a procedure,
+    /// or one iteration of a loop): whether `other` is reachable without a back edge (ICS18,
+    /// Algorithm 1).
     ///
-    /// False where the control flow is not known. A strict order: never true of a key and itself, nor
+    /// False where the control flow is unknown. A strict order: never true of a key and itself, nor
     /// of two keys in both directions.
     fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
 
@@ -88,8 +89,8 @@ pub trait ControlFlow {
         one.cmp(&other)
     }
 
-    /// Whether entry and exit of the call are recorded, so that its duration is exact; false for calls
-    /// that only samples show.
+    /// Returns whether entry and exit of the call are recorded, so that its duration is exact;
+    /// false for calls that only samples show.
     fn is_recorded(&self, _call: Key) -> bool {
         false
     }

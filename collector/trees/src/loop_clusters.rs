@@ -1,15 +1,14 @@
-//! Difference and merge of loops through their clusters (ICS18, 4.2.1): summed over matching
-//! iterations, a group of them at a time.
+//! Difference and merge of loops through their clusters (ICS18, 4.2.1): summed over groups of
+//! matching iterations.
 //!
-//! The i-th iteration of one loop matches the i-th of the other. Members of clusters say which
-//! groups of iterations have the same pair of clusters. Iterations without a partner (one of the two was
-//! rejected) are compared, together with the rejected ones, as profiles: so whether an iteration was just
-//! accepted or just not makes no difference by itself.
+//! The i-th iterations of two loops match. The members of the clusters determine the groups of
+//! iterations with the same pair of clusters. Iterations without a partner (one of the two was
+//! rejected) are compared as profiles, together with the rejected ones, so that an iteration near
+//! the limit of acceptance causes no difference by itself.
 //!
-//! Beyond ICS18: loops with different numbers of iterations have no i-th one in common. Mostly that is
-//! so because samples have missed short iterations of one of them, and all after the first that is
-//! missing have another number. Such loops are compared as profiles, and their iterations are merged by
-//! likeness.
+//! Beyond ICS18: loops with different numbers of iterations have no i-th one in common. Usually
+//! samples have missed short iterations of one loop, so that all later ones are numbered
+//! differently. Such loops are compared as profiles, and their iterations are merged by similarity.
 
 use super::ControlFlow;
 use super::difference::{Side, nodes, profiles};
@@ -20,20 +19,20 @@ use super::members::Members;
 use super::merge::{merged, split};
 use super::tree_node::{Cluster, Iterations, Kind, Node};
 
-/// Less than this part of an iteration without a partner is rounding.
+/// Fraction of an iteration below which a remainder without a partner is rounding.
 const ROUNDING: f64 = 1e-6;
 
 /// A pair of clusters with common members.
 struct Pair {
     left: usize,
     right: usize,
-    /// How many iterations they have in common, at most.
+    /// Maximum number of iterations that the two have in common.
     capacity: f64,
     /// Difference between one iteration of each.
     difference: f64,
 }
 
-/// The difference between two loops.
+/// Returns the difference between two loops.
 pub(super) fn difference(
     (one, left): (Side<'_>, &Iterations),
     (other, right): (Side<'_>, &Iterations),
@@ -66,8 +65,8 @@ pub(super) fn difference(
             pairs.push(Pair { left: i, right: j, capacity, difference });
         }
     }
-    // The order matters only where members are approximate and overlap: then the likeliest pairs
-    // come first, which keeps the difference of a loop to itself zero.
+    // The order matters only where members are approximate and overlap: the most similar pairs come
+    // first, which keeps the difference of a loop to itself zero.
     pairs.sort_by(|one, other| one.difference.total_cmp(&other.difference));
     let mut sum = 0.0;
     for pair in pairs {
@@ -91,11 +90,11 @@ fn per_instance(clusters: &[Cluster], weight: f64) -> impl Iterator<Item = f64> 
     clusters.iter().map(move |cluster| cluster.weight() as f64 / weight)
 }
 
-/// Whether so many instances of two loops have the same number of iterations each, as far as they
-/// were told apart.
+/// Returns whether the instances of two loops have equal numbers of iterations, as far as
+/// iterations were distinguished.
 fn are_numbered_alike((one, left): (u64, &Iterations), (other, right): (u64, &Iterations)) -> bool {
-    let told = |iterations: &Iterations| u128::from(iterations.accepted + iterations.rejected);
-    told(left) * u128::from(other) == told(right) * u128::from(one)
+    let total = |iterations: &Iterations| u128::from(iterations.accepted + iterations.rejected);
+    total(left) * u128::from(other) == total(right) * u128::from(one)
 }
 
 fn shared(one: &Members, other: &Members) -> u64 {
@@ -106,7 +105,8 @@ fn shared(one: &Members, other: &Members) -> u64 {
     pairs.map(|common| common.count()).sum()
 }
 
-/// Rejected iterations, and those without a partner, as a profile: own time and children.
+/// Returns the rejected iterations, and those without a partner, as a profile: own time and
+/// children.
 fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Node>) {
     let mut own = empty(Kind::Loop, side.node.key);
     own.own = side.node.own;
@@ -125,12 +125,12 @@ fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Nod
     (own, set)
 }
 
-/// All instances of two loops as one: iterations with the same number belong together.
+/// Merges all instances of two loops: iterations with the same number match.
 ///
-/// Groups of iterations that have the same pair of clusters are merged; they become the clusters
-/// of the result, reduced by Algorithm 3. A cluster whose members fall into several groups
-/// is split in proportion, so that totals stay exact while single iterations are averages already.
-/// `one` and `other` come with the number of instances that they are of.
+/// Groups of iterations with the same pair of clusters are merged and become the clusters of the
+/// result, reduced by Algorithm 3. A cluster with members in several groups is split in proportion,
+/// since single iterations are already averaged; totals stay exact. `one` and `other` come with
+/// their numbers of instances.
 pub(super) fn merge(
     (ones, one): (u64, Iterations),
     (others, other): (u64, Iterations),
@@ -164,7 +164,7 @@ fn grouped(
     flow: &dyn ControlFlow,
 ) -> Vec<Cluster> {
     if left.iter().chain(&right).any(|cluster| cluster.members.is_approximate()) {
-        // Which iterations belong together is not known any more: likeness decides.
+        // The numbers do not match: Algorithm 3 merges by similarity.
         return left.into_iter().chain(right).collect();
     }
     let mut groups: Vec<Cluster> = Vec::new();
@@ -192,7 +192,7 @@ fn grouped(
     groups
 }
 
-/// Takes the iterations of some members out of a cluster: their tree, and their sampled instances.
+/// Splits the iterations of some members off a cluster: their tree and their sampled instances.
 fn take(cluster: &mut Cluster, members: &Members) -> (Node, InstanceSample) {
     let whole = cluster.members.len();
     let rest = cluster.members.without(members);

@@ -1,5 +1,5 @@
-//! Which iterations or ranks a cluster stands for: sets of numbers, small where there is a rhythm,
-//! bounded where there is none.
+//! Members of a cluster, iterations or ranks: sets of numbers, small for periodic patterns and
+//! bounded for others.
 
 use std::fmt;
 
@@ -7,65 +7,66 @@ use serde::{Deserialize, Serialize};
 
 use super::runs::{Run, cover};
 
-/// Most runs of a set. Beyond, neighbouring runs are joined with what lies between them.
+/// Maximum number of runs of a set. Beyond it, neighbouring runs are joined with the numbers
+/// between them.
 pub const MAX_RUNS: usize = 32;
 
-/// Sets of more numbers than this are not searched for rhythms: their parts have been.
+/// Size above which sets are not searched for periodic patterns: their parts have been.
 const MAX_NUMBERS_SEARCHED: u64 = 128;
 
-/// A set of numbers as arithmetic progressions, as in `interface.md`'s lists of ranks: `0-3,8,16-30:2`.
-/// Unlike there, progressions may lie within each other, so that every periodic pattern is
+/// Set of numbers as arithmetic progressions, written like the summary's rank lists:
+/// `0-3,8,16-30:2`. Unlike there, progressions may interleave, so that every periodic pattern is
 /// bounded: of period three, `1-998:3,2-998:3`. Exact sets of up to 128 numbers are equal if they
-/// hold the same.
+/// hold the same numbers.
 ///
-/// At most [`MAX_RUNS`] progressions: the members of a pattern without rhythm are widened to ranges
-/// that hold them all, and the set says that it [is approximate](Self::is_approximate). How many
-/// members a cluster has is not asked here but of its tree, which counts exactly.
+/// Holds at most [`MAX_RUNS`] progressions. Members without a pattern are widened to ranges that
+/// include them all, and the set [is approximate](Self::is_approximate). The exact number of
+/// members is the count of the cluster's tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Members {
-    /// By ascending first number; no number is in two, unless approximate.
+    /// By ascending first number; no number is in two runs of an exact set.
     runs: Vec<Run>,
     approximate: bool,
 }
 
 impl Members {
-    /// The set of one number.
+    /// Creates the set of one number.
     pub fn one(number: u64) -> Self {
         Self { runs: vec![Run { first: number, last: number, step: 1 }], approximate: false }
     }
 
-    /// The numbers of a range; none if it is empty.
+    /// Creates the set of a range.
     pub fn range(range: std::ops::Range<u64>) -> Self {
         let run = (range.start < range.end).then(|| Run::new(range.start, range.end - 1, 1));
         Self { runs: run.into_iter().collect(), approximate: false }
     }
 
-    /// Number of its numbers; at least that, if it is approximate.
+    /// Returns the number of members; an upper bound if the set is approximate.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|run| run.count()).sum()
     }
 
-    /// Whether it holds no number.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Whether it may hold numbers that are no members.
+    /// Returns whether the set may include numbers that are no members.
     pub fn is_approximate(&self) -> bool {
         self.approximate
     }
 
-    /// The lowest number.
+    /// Returns the lowest number.
     pub fn first(&self) -> Option<u64> {
         self.runs.first().map(|run| run.first)
     }
 
-    /// Its progressions by ascending first number.
+    /// Returns the progressions by ascending first number.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// Whether it holds `number`.
+    /// Returns whether the set holds `number`.
     pub fn contains(&self, number: u64) -> bool {
         self.runs.iter().any(|run| run.contains(number))
     }
@@ -88,7 +89,7 @@ impl Members {
         self.compact();
     }
 
-    /// The numbers of both sets.
+    /// Returns the numbers of both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut runs = Vec::new();
         if self.overlaps_hull(other) {
@@ -101,8 +102,8 @@ impl Members {
         common
     }
 
-    /// The numbers that another set does not hold. What cannot be said in few progressions stays
-    /// in, and makes the set approximate.
+    /// Returns the numbers that `other` lacks. A difference that needs too many progressions keeps
+    /// further numbers and is approximate.
     pub fn without(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         rest.approximate |= other.approximate;
@@ -147,7 +148,7 @@ impl Members {
         }
     }
 
-    /// Joins runs that continue each other. Costs the square of their number.
+    /// Joins runs that continue each other. Quadratic in the number of runs.
     fn join(&mut self) {
         self.runs.sort_unstable();
         let mut joined: Vec<Run> = Vec::with_capacity(self.runs.len());
@@ -161,7 +162,8 @@ impl Members {
         self.runs = joined;
     }
 
-    /// Joins neighbours until there are few, those first that need the fewest foreign numbers.
+    /// Joins neighbours until there are at most [`MAX_RUNS`], those with the fewest foreign numbers
+    /// first.
     fn widen(&mut self) {
         self.approximate = true;
         while self.runs.len() > MAX_RUNS / 2 {
@@ -189,7 +191,7 @@ impl FromIterator<u64> for Members {
 }
 
 impl fmt::Display for Members {
-    /// As in the summary: `0-3,8,16-30:2`. That a set is approximate is not said here.
+    /// Formats as in the summary: `0-3,8,16-30:2`, approximate or not.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, run) in self.runs.iter().enumerate() {
             if index > 0 {
@@ -213,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds numbers in blocks that double, as the streaming clusterer does.
+    /// Adds numbers in doubling blocks, as the streaming clusterer does.
     fn doubling(numbers: impl Fn(u64) -> bool, count: u64) -> Members {
         fn block(numbers: &dyn Fn(u64) -> bool, from: u64, to: u64) -> Members {
             if to - from == 1 {

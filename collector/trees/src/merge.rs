@@ -1,9 +1,9 @@
-//! Merging trees (ICS18, 4.2): the weighted average of two nodes, with children matched as for the
-//! difference.
+//! Merging of trees (ICS18, 4.2): the weighted average of two nodes, with children aligned as for
+//! the difference.
 //!
-//! Times, counts and boundaries are sums; averages are taken only when they are read. So totals do
-//! not depend on the order of merging, to the stamp. What does depend on it is which children
-//! without a partner become neighbours, and how clusters come together.
+//! Times, counts and boundaries are sums, averaged only when they are read. Totals therefore do not
+//! depend on the order of merging, to the stamp; the order of children without a partner and the
+//! composition of clusters do.
 
 use super::ControlFlow;
 use super::child_alignment::{Step, Walk};
@@ -11,15 +11,15 @@ use super::flatten::{accumulate, flattened};
 use super::loop_clusters;
 use super::tree_node::{Boundary, Cluster, Content, Iterations, Node};
 
-/// All instances of two nodes that stand for the same, as one node.
+/// Merges all instances of two nodes with equal kind and key into one node.
 ///
-/// A regular node and a profile node become a profile node. Costs what both hold.
+/// A regular node and a profile node become a profile node. Linear in the sizes of both.
 pub fn merged(mut one: Node, other: Node, flow: &dyn ControlFlow) -> Node {
     absorb(&mut one, other, flow);
     one
 }
 
-/// The same in place: most trees that are merged have the same children.
+/// Merges in place: most merged trees have the same children.
 pub(super) fn absorb(into: &mut Node, mut other: Node, flow: &dyn ControlFlow) {
     let content = std::mem::replace(&mut other.content, nothing());
     match (&mut into.content, content) {
@@ -57,8 +57,8 @@ fn nothing() -> Content {
     Content::Profile(Vec::new())
 }
 
-/// The children of both by time. Each keeps the time before it: so that of a node which lacks a
-/// child lies before the next that it has.
+/// Returns the children of both in order of time. Each keeps the time before it: own time of a node
+/// that lacks a child precedes its next child.
 fn interleaved(
     parent: super::Key,
     left: Vec<Node>,
@@ -69,7 +69,7 @@ fn interleaved(
     let mut children = Vec::with_capacity(steps.len());
     let (mut left, mut right) = (left.into_iter(), right.into_iter());
     for step in steps {
-        // The walk names each child once, in order.
+        // The walk visits each child once, in order.
         let (ours, theirs) = match step {
             Step::Both(..) => (left.next(), right.next()),
             Step::Left(..) => (left.next(), None),
@@ -83,8 +83,8 @@ fn interleaved(
     children
 }
 
-/// Splits a node of several instances: `part` of `whole` of them, and the rest. Every sum is divided
-/// to a whole stamp, and both together are exactly what was.
+/// Splits a node of several instances into `part` of `whole` instances and the rest. Every sum is
+/// divided in whole stamps; both parts add up to the node exactly.
 pub(super) fn split(mut node: Node, part: u64, whole: u64) -> (Node, Node) {
     let share = |sum: u64| (u128::from(sum) * u128::from(part) / u128::from(whole.max(1))) as u64;
     let boundary = |rest: &mut Boundary| {

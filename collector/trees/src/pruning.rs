@@ -1,31 +1,31 @@
-//! Making trees smaller when memory is short. Time is never lost: what is no longer told apart is
-//! summed up, first over time (a subtree becomes a profile node), then over contexts (the shortest
-//! contexts of a profile become their parent's own time).
+//! Pruning of trees when memory is short. The total time is unchanged: detail is summed up first
+//! over time (a subtree becomes a profile node), then over contexts (the shortest contexts of a
+//! profile become their parent's own time).
 
 use serde::{Deserialize, Serialize};
 
 use super::flatten::flattened;
 use super::tree_node::{Content, Node};
 
-/// What was given up.
+/// Counts of the detail that was pruned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pruned {
-    /// Nodes that became profile nodes because there were too many under them.
+    /// Nodes that became profile nodes because their subtrees had too many nodes.
     pub collapsed: u64,
     /// Profile nodes that became their parents' own time.
     pub cut: u64,
 }
 
 impl Pruned {
-    /// Adds what was given up elsewhere.
+    /// Adds the counts of another pruning.
     pub fn add(&mut self, other: Self) {
         self.collapsed += other.collapsed;
         self.cut += other.cut;
     }
 }
 
-/// Brings a tree down to at most `most` nodes (at least one). What has more nodes gives up more. Where
-/// trees of ranks are merged, whoever merges them decides how large a representative may be.
+/// Prunes a tree to at most `most` nodes (at least one); larger subtrees lose more nodes. Where
+/// trees of ranks are merged, the caller decides the size of a representative.
 pub fn prune_to(node: &mut Node, most: usize, pruned: &mut Pruned) {
     let size = node.nodes();
     if size > most.max(1) {
@@ -54,7 +54,7 @@ fn shrink(node: &mut Node, size: usize, most: usize, pruned: &mut Pruned) {
         children.sort_by_key(Node::id);
         return prune_to(node, most, pruned);
     }
-    // Each child keeps itself; what may lie under them is shared out by what does.
+    // Each child keeps its own node; the remaining nodes are shared out in proportion.
     let (under, may) = (size - 1 - direct, most - 1 - direct);
     let shrink_child = |child: &mut Node| {
         let size = child.nodes();

@@ -1,46 +1,46 @@
-//! Arithmetic progressions of numbers, and how few of them make up a set.
+//! Arithmetic progressions of numbers, and covers of a set by few of them.
 
 use serde::{Deserialize, Serialize};
 
 /// Numbers `first`, `first + step`, ... `last`; a single number has step 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Run {
-    /// The lowest.
+    /// Lowest number.
     pub first: u64,
-    /// The highest.
+    /// Highest number.
     pub last: u64,
-    /// Distance of neighbours; at least 1.
+    /// Distance between neighbours; at least 1.
     pub step: u64,
 }
 
-/// Into how many pieces one subtraction may break a run before it gives up.
+/// Maximum number of pieces into which one subtraction breaks a run.
 const MAX_PIECES: u64 = 16;
 
 impl Run {
-    /// The run from `first` to the last number of this rhythm that is not above `last`.
+    /// Creates the run from `first` to the last number with this step that is not above `last`.
     pub(super) fn new(first: u64, last: u64, step: u64) -> Self {
         let last = last - (last - first) % step;
         Self { first, last, step: if first == last { 1 } else { step } }
     }
 
-    /// How many numbers.
+    /// Returns the count of numbers.
     pub fn count(self) -> u64 {
         (self.last - self.first) / self.step + 1
     }
 
-    /// The numbers in ascending order.
+    /// Returns the numbers in ascending order.
     pub fn numbers(self) -> impl Iterator<Item = u64> {
         (0..self.count()).map(move |index| self.first + index * self.step)
     }
 
-    /// Whether `number` is one of them.
+    /// Returns whether the run holds `number`.
     pub fn contains(self, number: u64) -> bool {
         (self.first..=self.last).contains(&number)
             && (number - self.first).is_multiple_of(self.step)
     }
 
-    /// The numbers of both: their rhythms meet every least common multiple of the steps (the
-    /// Chinese remainder theorem), or never.
+    /// Returns the numbers of both runs. The runs meet every least common multiple of their steps
+    /// (the Chinese remainder theorem), or never.
     pub(super) fn intersection(self, other: Self) -> Option<Self> {
         let (low, high) = (self.first.max(other.first), self.last.min(other.last));
         if low > high {
@@ -55,7 +55,7 @@ impl Run {
         let turns = (distance / i128::from(gcd) % other_step * inverse).rem_euclid(other_step);
         let meeting = i128::from(self.first) + turns * i128::from(self.step);
         let lcm = i128::from(self.step) * other_step;
-        // Forward to the first meeting that lies in both.
+        // Moves forward to the first meeting that lies in both runs.
         let behind = i128::from(low) - meeting;
         let meeting = meeting + (behind + lcm - 1).div_euclid(lcm) * lcm;
         let meeting = u64::try_from(meeting).ok().filter(|meeting| *meeting <= high)?;
@@ -63,8 +63,8 @@ impl Run {
         Some(Self::new(meeting, high, lcm))
     }
 
-    /// Pushes what is left of this run without the numbers of another; false if that would be too
-    /// many pieces: then more than what is left was pushed.
+    /// Pushes this run without the numbers of another one. Returns false if that takes too many
+    /// pieces; the pushed pieces then hold further numbers.
     pub(super) fn subtract(self, other: Self, rest: &mut Vec<Self>) -> bool {
         let Some(common) = self.intersection(other) else {
             rest.push(self);
@@ -89,7 +89,7 @@ impl Run {
         exact
     }
 
-    /// This run and a later one as one, if that holds no other number.
+    /// Returns this run and a later one as one run; `None` if that would hold other numbers.
     pub(super) fn joined(self, next: Self) -> Option<Self> {
         let (single, next_single) = (self.first == self.last, next.first == next.last);
         let step = match (single, next_single) {
@@ -106,7 +106,7 @@ impl Run {
         })
     }
 
-    /// The smallest run that holds both.
+    /// Returns the smallest run that includes both.
     pub(super) fn hull(self, other: Self) -> Self {
         let single = |run: Self| if run.first == run.last { 0 } else { run.step };
         let step = gcd(gcd(single(self), single(other)), self.first.abs_diff(other.first));
@@ -122,7 +122,8 @@ fn gcd(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// The greatest common divisor of two steps, and the inverse of `one / gcd` modulo `other / gcd`.
+/// Returns the greatest common divisor of two steps, and the inverse of `one / gcd` modulo `other /
+/// gcd`.
 fn extended_gcd(one: u64, other: u64) -> (u64, i128) {
     let (mut old, mut new) = (i128::from(one), i128::from(other));
     let (mut old_factor, mut new_factor) = (1i128, 0i128);
@@ -134,15 +135,16 @@ fn extended_gcd(one: u64, other: u64) -> (u64, i128) {
     (old as u64, old_factor)
 }
 
-/// Longest rhythm that is looked for.
+/// Longest period that is searched for.
 const MAX_RHYTHM: u64 = 64;
 
-/// Covers strictly ascending numbers by few runs: the same ones whatever sets they came from.
+/// Covers strictly ascending numbers by few runs, the same ones for any grouping of the numbers
+/// before.
 ///
-/// One after another, as lists of ranks are written, unless that takes twice as many as a rhythm has
-/// beats. Then each beat is a run of its own, and runs lie within each other: of period three with one
-/// beat missing, `1-998:3,2-998:3`. Wherever in the rhythm the numbers begin, these are the same
-/// runs, so those of neighbouring stretches continue each other.
+/// The runs follow one another, as in rank lists, unless that takes twice as many runs as a period
+/// has members. Then each member of the period becomes a run, and runs interleave: of period three
+/// with one missing member, `1-998:3,2-998:3`. These runs do not depend on where in the period the
+/// numbers begin, so that the runs of neighbouring stretches continue each other.
 pub(super) fn cover(numbers: &[u64]) -> Vec<Run> {
     let ascending = ascending(numbers);
     let Some(period) = rhythm(numbers) else { return ascending };
@@ -152,7 +154,7 @@ pub(super) fn cover(numbers: &[u64]) -> Vec<Run> {
     if 2 * beats.len() <= ascending.len() { beats } else { ascending }
 }
 
-/// Runs that each lie wholly behind the one before, formed from the lowest number on.
+/// Returns runs that each lie wholly behind the previous one, formed from the lowest number on.
 fn ascending(numbers: &[u64]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for number in numbers {
@@ -164,7 +166,7 @@ fn ascending(numbers: &[u64]) -> Vec<Run> {
         match open.count() {
             1 => *open = Run { step: number - open.first, last: *number, ..*open },
             _ if number - open.last == open.step => open.last = *number,
-            // Two numbers apart are no rhythm yet: the second may begin one.
+            // Two distant numbers are no progression yet: the second may begin one.
             2 if open.step > 1 => {
                 let second = open.last;
                 *open = Run { first: open.first, last: open.first, step: 1 };
@@ -184,7 +186,7 @@ fn ascending(numbers: &[u64]) -> Vec<Run> {
     runs
 }
 
-/// The shortest period in which numbers recur, at least three times.
+/// Returns the shortest period in which numbers recur at least three times.
 fn rhythm(numbers: &[u64]) -> Option<u64> {
     let (first, last) = (*numbers.first()?, *numbers.last()?);
     let holds = |number: u64| numbers.binary_search(&number).is_ok();

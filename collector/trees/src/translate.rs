@@ -1,23 +1,23 @@
-//! The same tree in other terms: with keys that others understand, in another unit of time, and
-//! without what is of no use there.
+//! Translation of a tree: other keys, another unit of time, without the nodes that have no meaning
+//! in the target.
 
 use super::flatten::insert;
 use super::instance_sample::InstanceSample;
 use super::tree_node::{Boundary, Cluster, Content, Iterations, Key, Node};
 
-/// Other terms for a tree.
+/// Translation of keys and times.
 pub trait Terms {
-    /// Where a node is, as far as it matters to what lies under it.
+    /// Position of a node, as far as the translation of its children needs it.
     type Place: Copy;
 
-    /// What a node that lies directly under one at `around` stands for, and where it is; `None` if it is
-    /// not told apart any more: then all its time is that of the node around it.
+    /// Returns key and position of a node directly under one at `around`; `None` if the target does
+    /// not distinguish the node, so that its time counts to the node around it.
     ///
-    /// An iteration is where its loop is, and has the loop's key: it is not asked for. Nodes that get
-    /// the same key stay neighbours where children are ordered, and become one in a profile.
+    /// Not called for iterations, which have the position and key of their loop. Ordered children
+    /// that get the same key stay neighbours; in a profile they become one.
     fn node(&mut self, around: Self::Place, node: &Node) -> Option<(Self::Place, Key)>;
 
-    /// A time, and what its sum over parts may be off by rounding does not matter.
+    /// Converts a time. The sum of converted parts may differ from the converted sum by rounding.
     fn time(&self, time: u64) -> u64 {
         time
     }
@@ -29,13 +29,14 @@ pub trait Terms {
 }
 
 impl Node {
-    /// The same tree in other terms; its root is at `place` and gets this key. Time stays partitioned.
+    /// Returns the translated tree; its root is at `place` and gets this key. Time stays
+    /// partitioned.
     pub fn translated<T: Terms>(&self, (place, key): (T::Place, Key), terms: &mut T) -> Self {
         let mut own = terms.time(self.own);
         let (content, inner) = match &self.content {
             Content::Ordered(children) => {
-                let (mut told, mut inner) = (Vec::with_capacity(children.len()), 0);
-                // What lies before the next child that is told apart.
+                let (mut translated, mut inner) = (Vec::with_capacity(children.len()), 0);
+                // Time before the next child that the target distinguishes.
                 let mut before = 0;
                 for child in children {
                     before += terms.time(child.before);
@@ -46,10 +47,10 @@ impl Node {
                     let child = Self { before, ..child.translated(to, terms) };
                     before = 0;
                     inner += child.before + child.duration;
-                    told.push(child);
+                    translated.push(child);
                 }
                 own += before;
-                (Content::Ordered(told), inner)
+                (Content::Ordered(translated), inner)
             }
             Content::Profile(children) => {
                 let set = translated_set(children, place, terms, &mut own);

@@ -1,4 +1,4 @@
-//! The on-disk cache returns the results that were stored, whatever happens to its file.
+//! The on-disk cache returns the results that were stored, even after damage to its file.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

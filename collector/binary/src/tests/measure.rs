@@ -1,5 +1,6 @@
 //! Costs of structure recovery, printed for a reader: run by hand, optimised.
-//! `BINARIES=/path/a.so:/path/b cargo test --release -p plimsoll-collector --lib what_places -- --ignored --nocapture`
+//! `BINARIES=/path/a.so:/path/b cargo test --release -p plimsoll-binary what_places -- --ignored
+//! --nocapture`
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Laws over all programs: whatever runs, no time is lost and no iteration is invented.
+//! Laws over all programs: no time is lost and no iteration is invented.
 
 use proptest::prelude::*;
 
@@ -6,13 +6,13 @@ use super::machine::{Code, Machine, iterations, time};
 use super::*;
 use crate::{clustered, difference, most_clusters};
 
-/// Code whose places have no keys yet.
+/// Code without keys.
 #[derive(Clone, Debug)]
 enum Sketch {
     Work(u64),
     Call(Vec<Sketch>),
     Wrapped(u64),
-    /// A loop of so many iterations; each runs those parts of the body that the pattern says.
+    /// A loop: number of iterations, pattern of the parts that each iteration runs, body.
     Loop(u64, u64, Vec<Sketch>),
 }
 
@@ -32,7 +32,7 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     })
 }
 
-/// The code, with keys in the order of the source, a decade each.
+/// Assigns keys in the order of the source, a decade each.
 fn code(sketches: &[Sketch], next: &mut u32) -> Vec<Code> {
     let code = sketches.iter().map(|sketch| {
         *next += 10;
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(difference(&seen.tree, &seen.tree, &Decades), 0.0);
     }
 
-    /// One program on several ranks: all alike, and nothing of it lost.
+    /// One program on several ranks: one cluster that keeps all of their time.
     #[test]
     fn ranks_that_do_the_same_are_one_cluster(program in prop::collection::vec(sketch(), 1..5)) {
         let program = [Code::Call(9, code(&program, &mut 10))];

@@ -1,5 +1,4 @@
-//! What clustering costs, as numbers: `cargo test --release -p plimsoll-collector clusters::tests::cost
-//! -- --ignored --nocapture`.
+//! Cost of clustering: `cargo test --release -p plimsoll-trees cost -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,7 +7,7 @@ use super::machine::{Code, Machine, busy, repeat};
 use super::*;
 use crate::{StreamingClusterer, difference, merged, most_clusters};
 
-/// An iteration of about so many nodes: calls that each call five more.
+/// An iteration of about `nodes` nodes: calls that each make five calls.
 fn wide(nodes: u64, factor: u64) -> Node {
     let calls = (0..nodes / 6).map(|at| {
         let inner =

@@ -1,4 +1,4 @@
-//! Worked facts of ICS18, on trees of our own: the figures' trees are not printed in numbers.
+//! Worked facts of ICS18, on trees of this project: the paper prints no numbers for its figures.
 
 use super::*;
 use crate::flatten::flattened;
@@ -54,12 +54,12 @@ fn figure_8_a_perfect_match_is_possible_up_to_two_periods() {
     }
 }
 
-/// Nothing is deducted from what is known to the stamp: the entry and return of wrapped calls.
+/// Boundaries known to the stamp (entry and return of wrapped calls) have no deduction.
 #[test]
 fn exact_boundaries_are_taken_at_their_word() {
     let exact = |duration| regular(2, Kind::Call, vec![Part::Own(duration)]);
     assert_eq!(difference(&exact(1000), &exact(1001), &Decades), 1.0);
-    // Begun somewhere in the period before its first sample, returned at a known stamp.
+    // Began within the period before its first sample, returned at a known stamp.
     let half = |duration| Node {
         begin: Boundary { earlier: PERIOD, later: 0 },
         ..regular(2, Kind::Call, vec![Part::Own(duration)])
@@ -68,7 +68,7 @@ fn exact_boundaries_are_taken_at_their_word() {
     assert_eq!(difference(&half(10 * PERIOD), &half(12 * PERIOD), &Decades), PERIOD as f64);
 }
 
-/// Algorithm 2, lines 13 to 22: children that only one has are compared to nothing, and the gaps
+/// Algorithm 2, lines 13 to 22: children without a partner are compared to nothing, and the gaps
 /// around them count as one.
 #[test]
 fn children_without_partner_count_in_full() {
@@ -77,7 +77,8 @@ fn children_without_partner_count_in_full() {
     assert_eq!(difference(&whole, &without, &Decades), 7.0);
     let nothing = iteration(&[]);
     assert_eq!(difference(&whole, &nothing, &Decades), 23.0);
-    // Of two branches each tree has another: neither precedes the other, what follows still matches.
+    // Each tree has another of two branches: neither precedes the other, and the next child still
+    // matches.
     let (one, other) = (iteration(&[(21, 7), (30, 11)]), iteration(&[(22, 9), (30, 10)]));
     assert_eq!(difference(&one, &other, &Decades), 7.0 + 9.0 + 1.0);
     let own = |before, after| {
@@ -88,8 +89,8 @@ fn children_without_partner_count_in_full() {
     assert_eq!(difference(&own(4, 5), &own(5, 4), &Decades), 2.0);
 }
 
-/// A call of two samples, where the other tree has none: of its two periods one may be more than
-/// it truly ran, and one may have run unseen in the other tree.
+/// A call of two samples without a partner: of its two periods one may exceed its true duration,
+/// and one may have run unseen in the other tree.
 #[test]
 fn a_call_that_was_hardly_seen_is_no_difference() {
     let tree = |samples: u64| {
@@ -104,7 +105,7 @@ fn a_call_that_was_hardly_seen_is_no_difference() {
     }
 }
 
-/// No control flow is known: equal children still find each other.
+/// Equal children find each other without control flow.
 #[test]
 fn without_control_flow_what_comes_later_decides() {
     struct Unknown;
@@ -119,22 +120,23 @@ fn without_control_flow_what_comes_later_decides() {
     assert_eq!(difference(&other, &one, &Unknown), 3.0);
 }
 
-/// A profile sums instances up whose errors are independent: of 100 calls that a sample saw each, ten
-/// periods may be too much, not a hundred. ICS18 deducts two periods from such a sum, whatever
-/// it is of.
+/// Errors of the instances in a profile are independent: of 100 calls with one sample each, ten
+/// periods may be error, not a hundred. ICS18 deducts two periods from such a sum, for any number
+/// of instances.
 #[test]
 fn errors_of_many_instances_grow_with_the_root_of_their_number() {
     let tree = |calls: u64| {
         let calls = (0..calls).map(|_| call(10, PERIOD)).collect();
         flattened(&sampled(regular(2, Kind::Call, calls), PERIOD))
     };
-    // 144 less its error of 12, against 64 and its error of 8; each error half a period either side.
+    // 144 less its error of 12, against 64 with its error of 8; each error is half a period either
+    // side.
     let truth = (144 - 12 - (64 + 8)) * PERIOD;
     assert_eq!(difference(&tree(144), &tree(64), &Decades), truth as f64);
     assert_eq!(difference(&tree(100), &tree(110), &Decades), 0.0);
 }
 
-/// Which of two trees comes first makes no difference to their merge.
+/// The order of two trees makes no difference to their merge.
 #[test]
 fn a_merge_has_no_first_and_second() {
     let one = iteration(&[(10, 5), (22, 7), (30, 11), (52, 3)]);

@@ -1,4 +1,4 @@
-//! Laws over all trees: the difference's, and that no order of merging changes a total.
+//! Laws over all trees: of the difference, and that totals do not depend on the order of merging.
 
 use proptest::prelude::*;
 
@@ -8,10 +8,10 @@ use crate::flatten::flattened;
 use crate::merge::split;
 use crate::{Iterations, Terms, clustered, difference, merged, most_clusters, ratio};
 
-/// What a generated tree may have.
+/// Features of a generated tree.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Own time between children, boundaries that are not exact, loops and profile nodes.
+    /// Own time between children, inexact boundaries, loops and profile nodes.
     rich: bool,
 }
 
@@ -24,7 +24,7 @@ fn boundary(shape: Shape) -> BoxedStrategy<Boundary> {
     }
 }
 
-/// A node of key and kind whose children, each there or not, are in the order of their keys.
+/// A node of this key and kind with a subset of its possible children, in the order of their keys.
 fn node(key: u32, kind: Kind, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
     let own = if shape.rich || depth == 0 { 0u64..100 } else { 0u64..1 };
     let child = move |at: u32| {
@@ -88,7 +88,7 @@ fn rich() -> BoxedStrategy<Node> {
     node(1, Kind::Call, 3, Shape { rich: true })
 }
 
-/// All time in leaves, all boundaries exact.
+/// A tree with all time in leaves and all boundaries exact.
 fn plain() -> BoxedStrategy<Node> {
     node(1, Kind::Call, 3, Shape { rich: false })
 }
@@ -97,7 +97,7 @@ fn same(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-9 * (1.0 + one.abs())
 }
 
-/// Accepted and rejected iterations, and the durations of all loops that lie outside of others.
+/// Accepted and rejected iterations, and the durations of all outermost loops.
 fn iterations(node: &Node) -> (u64, u64, u64) {
     match node.content() {
         Content::Ordered(children) | Content::Profile(children) => children
@@ -122,7 +122,7 @@ proptest! {
         prop_assert!(there >= 0.0 && same(there, back), "{there} {back}");
         let ratio = ratio(&one, &other, &Decades);
         prop_assert!((0.0..=1.0 + 1e-9).contains(&ratio), "{ratio}");
-        // The same of trees of many instances.
+        // The law also holds for trees of many instances.
         let many = merged(one.clone(), third.clone(), &Decades);
         prop_assert!(same(difference(&many, &many, &Decades), 0.0));
         let (there, back) = (difference(&many, &other, &Decades), difference(&other, &many, &Decades));
@@ -180,7 +180,7 @@ proptest! {
             prop_assert_eq!(order.count(), 3);
             prop_assert_eq!(order.duration(), a.duration() + b.duration() + c.duration());
             prop_assert_eq!(iterations(order).0, iterations(&orders[0]).0);
-            // Context by context, to the stamp.
+            // Equal for each context, to the stamp.
             prop_assert_eq!(&flattened(order), &flattened(&orders[0]));
         }
     }
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_told_apart_no_more_is_its_parents_own(tree in rich(), dropped in 0u32..4) {
+    fn time_of_dropped_nodes_is_their_parents_own(tree in rich(), dropped in 0u32..4) {
         struct Without(u32);
         impl Terms for Without {
             type Place = ();
@@ -223,19 +223,19 @@ proptest! {
                 3 * time
             }
         }
-        let told = tree.translated(((), tree.key), &mut Without(dropped));
-        prop_assert!(told.is_partitioned());
-        prop_assert_eq!(told.duration(), 3 * tree.duration());
-        prop_assert!(told.nodes() <= tree.nodes());
-        prop_assert_eq!(told.kind(), tree.kind());
-        // Profile nodes that are told alike are one.
+        let translated = tree.translated(((), tree.key), &mut Without(dropped));
+        prop_assert!(translated.is_partitioned());
+        prop_assert_eq!(translated.duration(), 3 * tree.duration());
+        prop_assert!(translated.nodes() <= tree.nodes());
+        prop_assert_eq!(translated.kind(), tree.kind());
+        // Profile nodes with equal keys are one node.
         let alike = |node: &Node| match &node.content {
             Content::Profile(children) => {
                 children.windows(2).any(|pair| pair[0].id() >= pair[1].id())
             }
             _ => false,
         };
-        prop_assert!(!told.any(alike));
+        prop_assert!(!translated.any(alike));
     }
 
     #[test]
@@ -253,10 +253,10 @@ proptest! {
             }
         }
         let before = difference(&one, &other, &Decades);
-        let told = |tree: &Node| {
+        let reversed = |tree: &Node| {
             tree.translated(((), Key(10_000 - tree.key().0)), &mut Reversed)
         };
-        let (one, other) = (told(&one), told(&other));
+        let (one, other) = (reversed(&one), reversed(&other));
         prop_assert!(one.is_partitioned());
         prop_assert!(same(difference(&one, &other, &Reversed), before));
     }

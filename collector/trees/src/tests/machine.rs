@@ -1,5 +1,5 @@
-//! A machine that runs small programs, samples them with true LCAs, and knows how many iterations
-//! each loop had: what it tells the builder is what a replayed stream of records would.
+//! Machine that runs small programs, samples them with true LCAs, and knows the number of
+//! iterations of each loop. Its stack changes are those of a replayed record stream.
 
 use std::collections::BTreeMap;
 
@@ -12,33 +12,33 @@ pub(super) const PERIOD: u64 = 1000;
 /// A stretch of code.
 #[derive(Clone, Debug)]
 pub(super) enum Code {
-    /// The innermost frame works.
+    /// Work in the innermost frame.
     Work(u64),
-    /// A procedure is called.
+    /// Call of a procedure.
     Call(u32, Vec<Code>),
-    /// A wrapped call, whose entry and return are known to the stamp.
+    /// Wrapped call: its entry and return are known to the stamp.
     Wrapped(u32, u64),
-    /// A loop: the body of each of its iterations.
+    /// Loop: the body of each of its iterations.
     Loop(u32, Vec<Vec<Code>>),
 }
 
-/// A call that works.
+/// Returns a call that works.
 pub(super) fn busy(key: u32, time: u64) -> Code {
     Code::Call(key, vec![Code::Work(time)])
 }
 
-/// A loop whose iterations are told by their number.
+/// Returns a loop; `body` receives the number of the iteration.
 pub(super) fn repeat(key: u32, times: u64, body: impl Fn(u64) -> Vec<Code>) -> Code {
     Code::Loop(key, (0..times).map(body).collect())
 }
 
-/// What came of a run.
+/// Result of a run.
 pub(super) struct Seen {
     pub(super) tree: Node,
     pub(super) counts: BuildCounts,
-    /// Time in each loop and call, truly.
+    /// True time in each loop and call.
     pub(super) truth: BTreeMap<u32, u64>,
-    /// Iterations of each loop, truly.
+    /// True number of iterations of each loop.
     pub(super) iterations: BTreeMap<u32, u64>,
     pub(super) end: u64,
 }
@@ -46,7 +46,7 @@ pub(super) struct Seen {
 pub(super) struct Machine {
     pub(super) builder: TreeBuilder,
     stack: Vec<(Frame, u32, u64)>,
-    /// The stack of the last sample and its stamp.
+    /// Stack and stamp of the last sample.
     last: (Vec<(Frame, u32, u64)>, u64),
     now: u64,
     next: u64,
@@ -65,7 +65,7 @@ impl Machine {
             stack: Vec::new(),
             last: (Vec::new(), 0),
             now: 0,
-            // The first sample comes at no round time.
+            // The first sample is at no multiple of the period.
             next: PERIOD / 3,
             instances: 0,
             truth: BTreeMap::new(),
@@ -120,9 +120,9 @@ impl Machine {
         self.now = end;
     }
 
-    /// Tells the builder of the stack as it is.
+    /// Passes the current stack to the builder.
     fn tell(&mut self, when: Moment) {
-        // Whether a loop was left between two samples is not to be seen, only whether a call was.
+        // Marks show whether a call was left between two samples, not whether a loop was.
         let both = self.last.0.iter().zip(&self.stack);
         let same = both.take_while(|(one, other)| {
             one.0 == other.0 && (one.2 == other.2 || one.0 == Frame::within_loop(Key(one.1)))
@@ -137,7 +137,7 @@ impl Machine {
     }
 
     fn wrapped(&mut self, key: u32, time: u64) {
-        // Its callers began or ended somewhere since the last sample, it itself begins now.
+        // Its callers began or ended at any time since the last sample; the call itself begins now.
         let (earlier, now) = (self.last.1, self.now);
         self.tell(Moment::between(earlier, earlier + (now - earlier) / 2, now));
         let depth = self.stack.len();
@@ -147,7 +147,7 @@ impl Machine {
         *self.truth.entry(key).or_default() += time;
         self.builder.change(Lca::exactly(depth), &[], Moment::exact(self.now), &Decades);
         self.last.1 = self.now;
-        // It is no time on the CPU: the next sample comes that much later.
+        // The call takes no CPU time, so that the next sample comes that much later.
         self.next += time;
     }
 }
@@ -162,7 +162,8 @@ pub(super) fn observe(code: Vec<Code>) -> Seen {
     seen
 }
 
-/// Accepted and rejected iterations of all instances of a loop, and whether one is a profile node.
+/// Returns accepted and rejected iterations of all instances of a loop, and whether one is a
+/// profile node.
 pub(super) fn iterations(tree: &Node, key: u32) -> (u64, u64, bool) {
     let mut sum = match tree.content() {
         _ if tree.key() != Key(key) || tree.kind() != Kind::Loop => (0, 0, false),
@@ -176,7 +177,7 @@ pub(super) fn iterations(tree: &Node, key: u32) -> (u64, u64, bool) {
     sum
 }
 
-/// Time in all instances of a loop or call.
+/// Returns the time in all instances of a loop or call.
 pub(super) fn time(tree: &Node, key: u32) -> u64 {
     if tree.key() == Key(key) && tree.kind() != Kind::Iteration {
         return tree.duration();

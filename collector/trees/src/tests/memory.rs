@@ -1,4 +1,4 @@
-//! Memory is bounded by structure, not by run time: nodes are counted, not seconds.
+//! Memory is bounded by structure, not by run time: the tests count nodes.
 
 use super::machine::{Code, Machine, busy, repeat};
 use super::*;
@@ -9,7 +9,7 @@ fn a_million_iterations_are_few_trees() {
     let mut clusterer = StreamingClusterer::default();
     let mut most = 0;
     let count = 1_000_000u64;
-    // Five behaviours, each with noise; the rhythm changes halfway.
+    // Five behaviours with noise; the pattern changes halfway.
     let time = |at: u64| {
         let kind = if at < count / 2 { at % 5 } else { at % 3 };
         1000 * (1 + kind * kind) + at % 7
@@ -30,8 +30,8 @@ fn a_million_iterations_are_few_trees() {
     assert_eq!(clusters.len(), 5, "{:?}", members(&clusters));
 }
 
-/// A time-step loop that never ends, with loops inside, in a machine that only has what a loop
-/// needs: the bound holds all the time, and no time is lost.
+/// An endless time-step loop with inner loops: the node bound holds all the time, and no time is
+/// lost.
 #[test]
 fn a_running_loop_stays_within_its_bound() {
     let inner = |_| vec![busy(40, 5_300), busy(50, 1_000)];
@@ -44,7 +44,7 @@ fn a_running_loop_stays_within_its_bound() {
         let mut most = 0;
         machine.run(&[Code::Call(9, vec![])]);
         for at in 0..400 {
-            // The loop is entered anew each time, but nothing tells that it was left.
+            // The loop is entered anew each time, without evidence that it was left.
             machine.run(&[Code::Loop(1, vec![step(at)])]);
             most = most.max(machine.builder.nodes());
         }
@@ -57,7 +57,7 @@ fn a_running_loop_stays_within_its_bound() {
     }
 }
 
-/// A procedure that calls without end, outside any known loop: its children become a profile.
+/// A procedure with endless calls outside any known loop: its children become a profile.
 #[test]
 fn endless_calls_outside_of_loops_become_a_profile() {
     let mut machine = Machine::new(100_000);
@@ -69,8 +69,8 @@ fn endless_calls_outside_of_loops_become_a_profile() {
     assert_eq!(seen.tree.duration(), 3_000 * 2_000);
 }
 
-/// Recursion without end, every other frame a loop: what is deeper than the bound is the innermost
-/// frame's. What is kept is walked by recursion, here on the small stack of a test's thread.
+/// Endless recursion with every other frame a loop: frames beyond the bound count to the innermost
+/// frame kept. Trees are walked by recursion, here on the small stack of a test's thread.
 #[test]
 fn a_stack_without_end_is_cut() {
     let limits = Limits { period: 1000, nodes: 100_000, iteration_nodes: 2_000 };
@@ -82,7 +82,7 @@ fn a_stack_without_end_is_cut() {
     let frames: Vec<Frame> = (0..2_000).map(frame).collect();
     builder.change(Lca::exactly(0), &frames, Moment::exact(0), &Decades);
     for at in 1..5 {
-        // All but the outermost four frames return, and are called again.
+        // All but the outermost four frames return and are called again.
         let when = Moment::exact(at * 10_000);
         builder.change(Lca::exactly(1_990), &frames[1_990..1_992], when, &Decades);
         assert_eq!(builder.depth(), 1_992);
@@ -101,7 +101,7 @@ fn a_stack_without_end_is_cut() {
     assert_eq!(crate::flatten::flattened(&rest).duration(), 50_000);
 }
 
-/// What crosses the job's MPI: the same afterwards, and small.
+/// A serialised tree is unchanged and small.
 #[test]
 fn a_tree_on_its_way_is_small() {
     let mut machine = Machine::new(100_000);
@@ -117,7 +117,8 @@ fn a_tree_on_its_way_is_small() {
     assert!(tree.bytes() < 16_000, "{}", tree.bytes());
 }
 
-/// One iteration that calls a hundred procedures, which call more: it is held to its bound.
+/// One iteration with a hundred calls, which make further calls: the iteration is pruned to its
+/// bound.
 #[test]
 fn an_iteration_is_bounded() {
     let limits = Limits { period: 10, nodes: 100_000, iteration_nodes: 50 };
@@ -139,7 +140,7 @@ fn an_iteration_is_bounded() {
     assert_eq!(tree.duration(), now + 100);
 }
 
-/// At the bound even clusters are given up, but no time.
+/// At the bound even clusters are pruned, but no time.
 #[test]
 fn where_all_iterations_differ_clusters_are_given_up_last() {
     let mut machine = Machine::new(30);

@@ -1,5 +1,5 @@
-//! The clusters' tests: the papers' worked facts, laws over all trees, behaviours planted in trees, and
-//! programs with a known truth that are sampled.
+//! Tests of clusters: worked facts of the papers, laws over all trees, behaviours planted in trees,
+//! and sampled programs with a known truth.
 
 mod anything;
 mod cost;
@@ -12,7 +12,7 @@ mod programs;
 
 use super::{Boundary, Cluster, Content, ControlFlow, Key, Kind, Node};
 
-/// Places in the order of their keys; of the ten of one decade only one runs in a pass.
+/// Order of keys; of the ten keys of one decade only one runs in a pass.
 struct Decades;
 
 impl ControlFlow for Decades {
@@ -21,7 +21,7 @@ impl ControlFlow for Decades {
     }
 }
 
-/// A node of ordered parts: children by key, own time between them, boundaries to the stamp.
+/// A node with ordered children by key, own time between them, and exact boundaries.
 fn regular(key: u32, kind: Kind, parts: Vec<Part>) -> Node {
     let mut children = Vec::new();
     let (mut own, mut duration) = (0, 0);
@@ -61,13 +61,14 @@ fn call(key: u32, duration: u64) -> Part {
     Part::Child(regular(key, Kind::Call, vec![Part::Own(duration)]))
 }
 
-/// An iteration of loop 1 that calls these, one after another.
+/// An iteration of loop 1 with these calls, one after another.
 fn iteration(calls: &[(u32, u64)]) -> Node {
     let calls = calls.iter().map(|(key, duration)| call(*key, *duration));
     regular(1, Kind::Iteration, calls.collect())
 }
 
-/// All boundaries of a tree as samples with a period would leave them: half a period either way.
+/// Gives all boundaries of a tree the uncertainty of samples with a period: half a period either
+/// way.
 fn sampled(mut node: Node, period: u64) -> Node {
     let boundary = Boundary { earlier: period / 2, later: period / 2 };
     (node.begin, node.end) = (boundary, boundary);
@@ -78,7 +79,7 @@ fn sampled(mut node: Node, period: u64) -> Node {
     node
 }
 
-/// Level of an iteration, without any rhythm: level l holds one in 2^l of all numbers.
+/// Level of an iteration, without a pattern: level l holds one in 2^l of all numbers.
 pub(crate) fn irregular_level(number: u64) -> u32 {
     let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

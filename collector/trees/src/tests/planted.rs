@@ -1,4 +1,4 @@
-//! Behaviours planted among iterations and ranks come out as clusters with exactly these members.
+//! Behaviours planted among iterations and ranks become clusters with exactly these members.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn streamed(trees: impl IntoIterator<Item = Node>) -> Vec<Cluster> {
     streamed.finish(&Decades)
 }
 
-/// Of 16 iterations 1, 3 and 12 behave alike, in any order.
+/// 16 iterations of three behaviours (1, 3 and 12 of them), in any order.
 fn one_three_twelve() -> impl Strategy<Value = Vec<usize>> {
     let kinds: Vec<usize> =
         (0..16).map(|at| if at == 0 { 0 } else { 1 + usize::from(at > 3) }).collect();
@@ -55,7 +55,7 @@ proptest! {
         }
     }
 
-    /// As in a reduction over ranks: sets come together two and two, in any order.
+    /// As in a reduction over ranks: sets are merged in pairs, in any order.
     #[test]
     fn any_order_of_merging_finds_the_same_where_they_are_far_apart(
         kinds in one_three_twelve(),
@@ -76,7 +76,7 @@ proptest! {
         prop_assert_eq!(sets(&clusters), truth(&kinds));
         let total: u64 = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
         prop_assert_eq!(total, (0..kinds.len()).map(|at| tree(at).duration()).sum::<u64>());
-        // The representatives are the averages of their members, however they were found.
+        // The representatives are the averages of their members for any order of merging.
         for cluster in &clusters {
             let members = (0..kinds.len()).filter(|at| cluster.members.contains(*at as u64));
             let all = members.map(tree).reduce(|one, other| merged(one, other, &Decades)).unwrap();
@@ -106,8 +106,7 @@ fn clusters_say_how_far_apart_they_are() {
     assert_eq!(crate::separations::<Members>(&[], &Decades), []);
 }
 
-/// Ratio_rel: what little differs is no cluster of its own beside what differs much. Ratio_min: by
-/// itself it is one.
+/// Ratio_rel: a small difference makes no cluster beside a large one. Ratio_min: by itself it does.
 #[test]
 fn a_small_difference_counts_only_beside_small_ones() {
     let alternating = |far: Option<u64>| {
@@ -120,12 +119,12 @@ fn a_small_difference_counts_only_beside_small_ones() {
 
 #[test]
 fn graded_imbalance_does_not_explode() {
-    // Ranks whose work grows by steps too small to part any two of them.
+    // Ranks with work that grows in steps too small to separate any two neighbours.
     let ranks = 4096u64;
     let clusters = streamed((0..ranks).map(|rank| iteration(&[(10, 100_000 + 100 * rank)])));
     assert!((2..=most_clusters(ranks)).contains(&clusters.len()), "{:?}", members(&clusters));
     assert_eq!(clusters.iter().map(Cluster::weight).sum::<u64>(), ranks);
-    // Each holds neighbours only: those that are like each other.
+    // Each cluster consists of neighbours, which are similar.
     let mut next = 0;
     for cluster in &clusters {
         assert_eq!(cluster.members, Members::range(next..next + cluster.weight()));
@@ -135,7 +134,7 @@ fn graded_imbalance_does_not_explode() {
 
 #[test]
 fn iterations_that_shrink_stay_visible_in_order() {
-    // A solver that needs fewer steps each time.
+    // A solver with fewer steps each time.
     let clusters = streamed((0..100).map(|at| iteration(&[(10, 10_000 - 90 * at), (20, 50)])));
     assert!(clusters.len() >= 3, "{:?}", members(&clusters));
     let means: Vec<f64> = clusters
@@ -171,7 +170,7 @@ fn without_rhythm_members_are_widened_but_counted_exactly() {
     assert_eq!(weights, truth);
     assert!(clusters.iter().all(|cluster| cluster.members.is_approximate()));
 
-    // As an inner loop: which iterations match is not known any more, but how many are.
+    // As an inner loop: iterations no longer match, but their number is known.
     let duration = clusters.iter().map(|cluster| cluster.tree.duration()).sum();
     let body = crate::Iterations { clusters, ..Default::default() };
     let content = Content::Loop(Box::new(body));
@@ -186,7 +185,7 @@ fn without_rhythm_members_are_widened_but_counted_exactly() {
     assert_eq!(weights, truth.map(|weight| 2 * weight));
 }
 
-/// An iteration of an outer loop: an inner loop of ten iterations, as fast as it says, whose last is
+/// An iteration of an outer loop: an inner loop of ten iterations of this duration; the last takes
 /// ten times as long.
 fn outer(inner: u64) -> Node {
     let trees = (0..10).map(|at| {
@@ -202,14 +201,14 @@ fn outer(inner: u64) -> Node {
     Node { duration, content: Content::Ordered(vec![inner]), ..shell }
 }
 
-/// ICS18, 4.2.1: iterations of inner loops are compared in groups, by number, through their
-/// clusters; and merged so.
+/// ICS18, 4.2.1: iterations of inner loops are compared and merged in groups, by number, through
+/// their clusters.
 #[test]
 fn inner_loops_are_compared_and_merged_through_their_clusters() {
     let difference = |one, other| crate::difference(&one, &other, &Decades);
     assert_eq!(difference(outer(100), outer(100)), 0.0);
     assert_eq!(difference(outer(100), outer(150)), 9.0 * 50.0 + 500.0);
-    // Every fifth outer iteration is slow inside.
+    // Every fifth outer iteration is slow in its inner loop.
     let clusters = streamed((0..100).map(|at| outer(if at % 5 == 0 { 150 } else { 100 })));
     assert_eq!(members(&clusters), ["0-95:5", "1-96:5,2-97:5,3-98:5,4-99:5"]);
     for (cluster, (weight, inner)) in clusters.iter().zip([(20, 150), (80, 100)]) {
@@ -223,7 +222,7 @@ fn inner_loops_are_compared_and_merged_through_their_clusters() {
     }
 }
 
-/// Inner loops of different lengths: what the longer has more is the difference.
+/// Inner loops of different lengths: the surplus of the longer one is the difference.
 #[test]
 fn iterations_without_partner_count_in_full() {
     let outer = |iterations: u64| {
@@ -240,7 +239,7 @@ fn iterations_without_partner_count_in_full() {
     assert_eq!(crate::difference(&both, &outer(10), &Decades), 150.0);
 }
 
-/// A cluster whose members fall into two of the other loop is divided between them, to the stamp.
+/// A cluster with members in two clusters of the other loop is divided between them, to the stamp.
 #[test]
 fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
     let outer = |time: &dyn Fn(u64) -> u64| {
@@ -259,8 +258,8 @@ fn a_cluster_is_divided_where_the_other_loop_tells_its_members_apart() {
     assert_eq!(sums.collect::<Vec<_>>(), [(10, 5 * 201), (8, 4 * 1001)]);
 }
 
-/// Representatives stand for their clusters: their numbers are members, their durations near the
-/// mean, and the clusters of a rhythm know its period.
+/// Representatives have numbers of members and durations near the mean; clusters of a periodic
+/// pattern have its period.
 #[test]
 fn representatives_and_periods_of_planted_loops() {
     let time = |at: u64| if at % 10 == 9 { 300 } else { 100 } + at % 3;

@@ -1,10 +1,10 @@
-//! Iterations of sampled programs, against how many there truly were.
+//! Iterations of sampled programs, compared with their true number.
 
 use super::machine::{Code, Machine, PERIOD, Seen, busy, iterations, observe, repeat, time};
 use super::*;
 use crate::{Durations, Frame, Lca, Limits, Moment, TreeBuilder};
 
-/// The loop's node, which must be the only one with its key and no profile node.
+/// Returns the loop's node, which must be the only one with its key and no profile node.
 fn the_loop(tree: &Node, key: u32) -> &Node {
     let mut open = vec![tree];
     while let Some(node) = open.pop() {
@@ -23,7 +23,7 @@ fn clusters(tree: &Node, key: u32) -> Vec<String> {
     }
 }
 
-/// All times that were sampled are off by at most a period for each instance of the call.
+/// Asserts that sampled times differ from the truth by at most a period per instance of the call.
 fn times_are_true(seen: &Seen, instances: u64) {
     for (key, truth) in &seen.truth {
         let off = time(&seen.tree, *key).abs_diff(*truth);
@@ -69,8 +69,8 @@ fn three_loops_in_each_other() {
     times_are_true(&seen, 60);
 }
 
-/// Only a wrapped call tells where one pass of the inner loop ends and the next begins; its
-/// boundaries are exact.
+/// Only a wrapped call separates one pass of the inner loop from the next; its boundaries are
+/// exact.
 #[test]
 fn a_wrapped_call_anchors_iterations() {
     let inner = |_| vec![busy(40, 6_500)];
@@ -81,7 +81,7 @@ fn a_wrapped_call_anchors_iterations() {
     assert_eq!(time(&seen.tree, 80), 6 * 700);
 }
 
-/// The design's stated bound: a loop in a loop, nothing between, looks like one long inner loop.
+/// Known bound: a loop directly in a loop looks like one long inner loop.
 #[test]
 fn a_perfect_nest_is_a_lower_bound() {
     let seen = observe(vec![repeat(1, 6, |_| vec![repeat(2, 4, |_| vec![busy(40, 6_000)])])]);
@@ -123,22 +123,21 @@ fn an_early_exit_ends_the_last_iteration() {
     assert_eq!(clusters(&seen.tree, 1), ["0-8", "9"]);
 }
 
-/// Iterations far shorter than a period: samples fall into this or that one, and nothing is made
-/// of them.
+/// Iterations far shorter than a period become a profile: samples hit them at random.
 #[test]
 fn iterations_that_cannot_be_resolved_are_a_profile() {
     let seen = observe(vec![repeat(1, 5_000, |_| vec![busy(10, 30), busy(20, 17), busy(30, 23)])]);
     assert_eq!(iterations(&seen.tree, 1), (0, 0, true));
     let node = the_loop(&seen.tree, 1);
     assert!(node.is_profile() && node.nodes() == 4);
-    // The profile is still right, within the error of 350 samples.
+    // The profile is correct within the error of 350 samples.
     for (key, share) in [(10, 30.0 / 70.0), (20, 17.0 / 70.0), (30, 23.0 / 70.0)] {
         let seen_share = time(&seen.tree, key) as f64 / node.duration() as f64;
         assert!((seen_share - share).abs() < 0.1, "{key}: {share} {seen_share}");
     }
 }
 
-/// Long iterations now and then in a loop of short ones: most of the time decides.
+/// Occasional long iterations in a loop of short ones: most of the time decides.
 #[test]
 fn what_lasts_longer_decides() {
     let mixed = |long: u64| {
@@ -152,7 +151,7 @@ fn what_lasts_longer_decides() {
     assert_eq!(iterations(&mixed(9_000).tree, 1), (0, 0, true));
 }
 
-/// Without marks it is not known whether a call is the same: then no instance is invented.
+/// Without marks, equal frames are not known to be the same call: no instance is invented.
 #[test]
 fn without_lca_no_instance_is_invented() {
     let mut machine = Machine::new(100_000);
@@ -161,7 +160,7 @@ fn without_lca_no_instance_is_invented() {
     let unmarked = machine.finish();
     assert_eq!(iterations(&unmarked.tree, 1), (1, 0, false));
     assert!(unmarked.counts.uncertain > 100);
-    // What goes back in the control flow is still another iteration.
+    // A step back in the control flow is still another iteration.
     let mut machine = Machine::new(100_000);
     machine.marks = false;
     let body = |_| vec![busy(10, 6_000), busy(20, 6_000)];
@@ -169,7 +168,8 @@ fn without_lca_no_instance_is_invented() {
     assert_eq!(iterations(&machine.finish().tree, 1), (30, 0, false));
 }
 
-/// The back edge was taken somewhere between the last child's end and the next child's begin.
+/// The back edge was taken at an unknown time between the last child's end and the next child's
+/// begin.
 #[test]
 fn an_iteration_begins_somewhere_since_the_last_child() {
     let limits = Limits { period: 10, nodes: 1000, iteration_nodes: 100 };
@@ -182,13 +182,13 @@ fn an_iteration_begins_somewhere_since_the_last_child() {
     assert_eq!(clusters(&tree, 1), ["0", "1"]);
     let Content::Loop(body) = the_loop(&tree, 1).content() else { unreachable!() };
     let [first, second] = body.clusters() else { unreachable!() };
-    // Work in the loop itself counts to the iteration that ends.
+    // The loop's own work counts to the iteration that ends.
     assert_eq!((first.tree.duration(), second.tree.duration()), (130, 170));
     let boundary = Boundary { earlier: 40, later: 10 };
     assert_eq!((first.tree.end(), second.tree.begin()), (boundary, boundary));
 }
 
-/// Ranks of one job, each sampled on its own, clustered as trees.
+/// Ranks of one job, each sampled independently, clustered as trees.
 #[test]
 fn ranks_cluster_by_what_they_did() {
     let rank = |rank: u64| {
