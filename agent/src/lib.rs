@@ -7,12 +7,12 @@
 //! shortens unwinding by marking return addresses.
 //!
 //! # Design constraints
-//! - The handler allocates nothing, takes no lock and reads no lazily allocated thread-local storage:
-//!   it may interrupt malloc, the loader or the holder of any lock.
-//! - errno and all registers are the same after a sample or a wrapper as before: the interrupted code
-//!   of the application continues with them.
-//! - The crate knows neither MPI nor trees nor files: stacks go in, records come out. What is slow or
-//!   may fail is the collector's work, outside the application's threads.
+//! - The handler allocates nothing, takes no lock and reads no lazily allocated thread-local
+//!   storage: it may interrupt malloc, the loader or the holder of any lock.
+//! - errno and all registers are the same after a sample or a wrapper as before: the interrupted
+//!   code of the application continues with them.
+//! - The crate knows neither MPI nor trees nor files: stacks go in, records come out. What is slow
+//!   or may fail is the collector's work, outside the application's threads.
 //! - Every failure is counted in the header of the thread (truncated, lost): reports state what is
 //!   missing.
 

@@ -1,8 +1,8 @@
 //! Iteration over the loaded objects (program and shared libraries) by dl_iterate_phdr(3).
 //!
 //! # Design constraints
-//! - No object is unmapped during an iteration: glibc holds `dl_load_write_lock` while it calls back,
-//!   and unmaps objects with this lock only (elf/dl-close.c), also after a dlopen that fails.
+//! - No object is unmapped during an iteration: glibc holds `dl_load_write_lock` while it calls
+//!   back, and unmaps objects with this lock only (elf/dl-close.c), also after a dlopen that fails.
 //! - No fork happens during an iteration: glibc 2.36 resets its other locks in the child, but not
 //!   this one (posix/fork.c). If another thread of the parent iterated during the fork, dlopen in
 //!   the child would block forever.
@@ -20,8 +20,8 @@ use plimsoll_sys::posix_clocks::clock_ns;
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 const FORK: u32 = 1 << 16;
 
-/// Maximum time that an iteration waits for a fork, and a fork for an iteration, in nanoseconds. The
-/// bound excludes a deadlock where each holds a lock that the other needs.
+/// Maximum time that an iteration waits for a fork, and a fork for an iteration, in nanoseconds.
+/// The bound excludes a deadlock where each holds a lock that the other needs.
 const TIMEOUT_NS: u64 = 100_000_000;
 
 /// Calls `visit` with each loaded object until `visit` breaks. All objects stay mapped until the

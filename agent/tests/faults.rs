@@ -1,4 +1,5 @@
-//! A panic of ours in the handler ends the measurement of the thread that it interrupted, not the thread.
+//! A panic of ours in the handler ends the measurement of the thread that it interrupted, not the
+//! thread.
 
 use std::sync::atomic::Ordering;
 

@@ -1,14 +1,15 @@
 //! Language runtimes that walk the stack by return addresses.
 //!
-//! A garbage collector or an exception mechanism of this kind looks up each return address in a table
-//! of the runtime's own code. A mark is in no such table: the runtime would stop, or read past its
-//! tables. A runtime is recognised by a function among the module's dynamic symbols, which a stripped
-//! program keeps.
+//! A garbage collector or an exception mechanism of this kind looks up each return address in a
+//! table of the runtime's own code. A mark is in no such table: the runtime would stop, or read
+//! past its tables. A runtime is recognised by a function among the module's dynamic symbols, which
+//! a stripped program keeps.
 
 use super::unwinders::holds;
 use crate::modules::LoadedModule;
 
-/// Symbols of such runtimes. Each begins with a NUL or ends with one, so that no longer name matches.
+/// Symbols of such runtimes. Each begins with a NUL or ends with one, so that no longer name
+/// matches.
 const SYMBOLS: [&[u8]; 5] = [
     // OCaml: frame descriptors by return address (runtime/stack.h); ocamlopt exports all symbols.
     b"\0caml_frametable\0",
@@ -21,7 +22,8 @@ const SYMBOLS: [&[u8]; 5] = [
     b"\0mono_jit_init\0",
 ];
 
-/// Whether the module holds a runtime that looks up return addresses of the stack in its own tables.
+/// Whether the module holds a runtime that looks up return addresses of the stack in its own
+/// tables.
 pub fn walks_by_return_addresses(module: &LoadedModule) -> bool {
     holds(module.names.unwrap_or_default(), &SYMBOLS)
 }

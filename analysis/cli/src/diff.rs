@@ -1,4 +1,4 @@
-//! `plimsoll diff`: summaries of several runs, compared.
+//! `plimsoll diff`: compares the summaries of several runs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,12 +18,12 @@ use crate::{Failure, USAGE};
 
 /// Exit status of a comparison above the limit of `--fail-above`.
 const ABOVE: u8 = 1;
-/// How the names of summaries end.
+/// Suffix of the names of summaries.
 const SUFFIX: &str = ".plimsoll.json";
-/// Largest summary that is read, in bytes: far above what a job writes.
+/// Maximum size of a summary, in bytes: far above what a job writes.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// The subcommand's arguments.
+/// Returns the definition of the subcommand.
 pub fn command() -> Command {
     Command::new("diff")
         .about("Compare runs: where scaling is lost, what a change cost")
@@ -94,7 +94,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the summaries one after the other, each only for what a comparison needs.
+/// Reads the summaries one by one, each only for the values that a comparison needs.
 fn experiments(arguments: &[&OsString]) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = Vec::new();
     for (index, argument) in arguments.iter().enumerate() {
@@ -109,7 +109,7 @@ fn experiments(arguments: &[&OsString]) -> Result<Vec<Experiment>, Failure> {
     Ok(experiments)
 }
 
-/// The file, or the summaries in the folder in the order of their names.
+/// Returns the file, or the summaries in the folder in the order of their names.
 fn files(argument: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !argument.is_dir() {
         return Ok(vec![argument.into()]);
@@ -131,7 +131,7 @@ fn files(argument: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let file = open_regular(file)?;
-    // All at once: to grow a buffer copies what it holds.
+    // One allocation: growing a buffer would copy its content.
     let bytes = file.metadata()?.len().min(MAX_BYTES);
     let mut json = Vec::with_capacity(bytes as usize + 1);
     file.take(MAX_BYTES).read_to_end(&mut json)?;
@@ -148,7 +148,7 @@ fn print(comparison: &Comparison, format: &str) -> Result<(), Failure> {
         }
         _ => text(comparison).into_bytes(),
     };
-    // A reader that goes away is to be an error of the write, not the death of this process.
+    // A reader that closes the pipe causes a write error instead of ending this process.
     // SAFETY: ignoring a signal installs no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut stdout = BufWriter::new(io::stdout().lock());

@@ -1,4 +1,4 @@
-//! `plimsoll digest`: spools to a summary, in threads of one process or as ranks of an MPI.
+//! `plimsoll digest`: makes a summary from spools, in threads of one process or as ranks of an MPI.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -21,18 +21,18 @@ use plimsoll_summary::Summary;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::Formats;
 
-/// Exit status where there is no summary.
+/// Exit status without a summary.
 const FAILED: u8 = 1;
 
-/// What is asked for.
+/// Arguments of the command.
 struct Request<'a> {
-    /// Where the spools are.
+    /// Folder of the spools.
     folder: &'a Path,
-    /// A file with other rules of labels than the run's own.
+    /// File with rules of labels that replace the run's own.
     labels: Option<&'a Path>,
-    /// Number of threads; as many as there are cores if it is not said.
+    /// Number of threads; by default the number of cores.
     threads: Option<u32>,
-    /// Where the reports go.
+    /// Target of the reports.
     target: Target,
 }
 
@@ -58,7 +58,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-/// The summary and the times of single ranks, in the process that is to write them.
+/// Returns the summary and the times of single ranks in the process that writes them.
 #[cfg(feature = "mpi")]
 fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> {
     use plimsoll_comm::communicator::broadcast;
@@ -68,7 +68,7 @@ fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> 
     }
     let world = World::begin().map_err(failure)?;
     let paths = find(request.folder)?;
-    // Only the first reads the file, but all end if it cannot.
+    // Only the first process reads the file, but all of them end if it is unreadable.
     let rules = (world.rank() == 0).then(|| other_rules(request.labels));
     let rules = broadcast(&world, Ok(rules)).map_err(failure)?;
     let rules = rules.map_err(failure)?;
@@ -90,7 +90,7 @@ fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> 
     ))
 }
 
-/// The rules in a file; why there are none, if it cannot be read.
+/// Reads the rules in a file; returns the reason if it is unreadable.
 fn other_rules(labels: Option<&Path>) -> Result<Option<OtherRules>, String> {
     let Some(path) = labels else { return Ok(None) };
     let file = shown(path).to_string();
@@ -124,7 +124,7 @@ pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// Digests in threads, which share the work as ranks; returns what one of them found.
+/// Digests in threads that share the work as ranks; returns the first result of a thread.
 pub fn first_found<T: Send>(
     threads: u32,
     digest: impl Fn(&dyn Communicator) -> Result<Option<T>, DigestError> + Sync,
@@ -148,7 +148,7 @@ fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failur
     Ok(())
 }
 
-/// `x_digest` for the folder `x.plimsoll.d`, so that nobody takes it for the run's own report.
+/// Returns `x_digest` for the folder `x.plimsoll.d`: a name that differs from the run's own report.
 fn stem(folder: &Path) -> OsString {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -158,7 +158,7 @@ fn stem(folder: &Path) -> OsString {
     format!("{name}_digest").into()
 }
 
-/// There is no summary, because of this.
+/// Returns a failure for this reason, without a summary.
 pub fn failure(reason: impl Display) -> Failure {
     Failure { message: reason.to_string(), status: FAILED }
 }
@@ -169,7 +169,7 @@ impl From<DigestError> for Failure {
     }
 }
 
-/// How far all threads have come, on a terminal.
+/// Progress bar on a terminal: the progress of all threads together.
 struct Bar {
     bar: ProgressBar,
     read: Vec<AtomicU64>,

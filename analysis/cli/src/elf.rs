@@ -1,4 +1,4 @@
-//! Whether a program can be preloaded into: what the loader would decide, read from its file.
+//! Obstacles to preloading into a program, read from its file as the loader would.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,18 +8,18 @@ use std::path::Path;
 
 use plimsoll_sys::own_files::open_regular;
 
-/// Why the library will not be in a program.
+/// Reason why the library is not loaded into a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// No PT_INTERP: no loader runs that would read LD_PRELOAD.
     Static,
-    /// Set-user-id, set-group-id, or with capabilities of its file (capabilities(7)): the loader
-    /// ignores LD_PRELOAD with a `/` in it (ld.so(8)).
+    /// Set-user-id, set-group-id, or file capabilities (capabilities(7)): the loader ignores
+    /// LD_PRELOAD entries with a `/` (ld.so(8)).
     Privileged,
 }
 
-/// Looks at a program. Scripts are fine, because their interpreter inherits the environment; what
-/// cannot be read or is no 64-bit little-endian ELF file is not judged.
+/// Returns the obstacle in a program; `None` for scripts, because their interpreter inherits the
+/// environment, for unreadable files, and for files that are not 64-bit little-endian ELF.
 pub fn obstacle(program: &Path) -> Option<Obstacle> {
     let mut file = open_regular(program).ok()?;
     let metadata = file.metadata().ok()?;
@@ -30,14 +30,14 @@ pub fn obstacle(program: &Path) -> Option<Obstacle> {
     (!has_interpreter(&mut file, &start).ok()?).then_some(Obstacle::Static)
 }
 
-/// Whether the program gets capabilities from its file.
+/// Returns whether the program gets capabilities from its file.
 fn has_capabilities(file: &File) -> bool {
     let name = c"security.capability".as_ptr();
-    // SAFETY: a C string, and a buffer of no bytes: only the length is asked for.
+    // SAFETY: a C string and an empty buffer, which queries only the length.
     unsafe { libc::fgetxattr(file.as_raw_fd(), name, std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Where the program headers are: ELF-64 object file format, file header.
+/// Position of the program headers (ELF-64 object file format, file header).
 struct ProgramHeaders {
     offset: u64,
     entry_bytes: u16,
@@ -85,7 +85,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         assert_eq!(obstacle(&own), None);
 
-        // The same program without its PT_INTERP entry is what a static one looks like.
+        // A copy without its PT_INTERP entry looks like a static program.
         let mut bytes = fs::read(&own).unwrap();
         let entries = u16::from_le_bytes([bytes[56], bytes[57]]);
         for index in 0..usize::from(entries) {
@@ -101,11 +101,11 @@ mod tests {
         assert_eq!(obstacle(&program), Some(Obstacle::Privileged));
 
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        // Version 2 with no capability in it, which only root may set.
+        // Version 2 with no capability in it; only root may set it.
         let capabilities = [0, 0, 0, 2].into_iter().chain([0; 16]).collect::<Vec<u8>>();
         let file = File::open(&program).unwrap();
         let (name, value) = (c"security.capability".as_ptr(), capabilities.as_ptr().cast());
-        // SAFETY: a C string, and a buffer as long as said.
+        // SAFETY: a C string, and a buffer of the given length.
         let set = unsafe { libc::fsetxattr(file.as_raw_fd(), name, value, capabilities.len(), 0) };
         let expected = if set == 0 { Obstacle::Privileged } else { Obstacle::Static };
         assert_eq!(obstacle(&program), Some(expected));

@@ -1,4 +1,4 @@
-//! Exports of `plimsoll report`: the side files beside the summary, and which ranks are shown.
+//! Exports of `plimsoll report`: the side files beside the summary, and the choice of ranks.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use plimsoll_export::{
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::{SideFile, Summary};
 
-/// Exports a summary that was read from `file`; `-` has no side files.
+/// Exports a summary read from `file`; standard input (`-`) has no side files.
 pub fn export(
     format: Format,
     summary: &Summary,
@@ -50,7 +50,7 @@ pub fn export_iterations(
     write_iterations(format, &forest, to)
 }
 
-/// The ranks that `--ranks` names.
+/// Returns the ranks that `--ranks` selects.
 pub fn lane_choice(ranks: Option<&str>) -> Result<LaneChoice, String> {
     match ranks {
         None => Ok(LaneChoice::Automatic),
@@ -62,7 +62,7 @@ pub fn lane_choice(ranks: Option<&str>) -> Result<LaneChoice, String> {
     }
 }
 
-/// Opens a side file. Says so if it is missing.
+/// Opens a side file; reports a missing one.
 fn open(side: &SideFile, summary: &Path, without: &str) -> Option<File> {
     let name = side.file.as_deref()?;
     if summary == Path::new("-") {

@@ -20,10 +20,10 @@ use plimsoll_summary::printable::{excerpt, line};
 /// Exit status of wrong usage.
 pub const USAGE: u8 = 2;
 
-/// Why the command failed: what is said, and the exit status.
+/// Failure of the command: message and exit status.
 #[derive(Debug)]
 pub struct Failure {
-    /// A sentence that says what to do.
+    /// A sentence with a remedy.
     pub message: String,
     /// Exit status.
     pub status: u8,
@@ -38,14 +38,14 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Runs the command with these arguments, the program's own name first. Returns the exit status;
-/// `plimsoll run` returns only if it failed.
+/// `plimsoll run` returns only on failure.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let matches = match options::command().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help goes to stdout with status 0, wrong usage to stderr with 2. A reader that has
-            // gone away is no error.
+            // Help goes to stdout with status 0, wrong usage to stderr with 2. A reader that closes
+            // the pipe is no error.
             let _ = if error.use_stderr() {
                 io::stderr().write_all(usage(&error, &arguments).as_bytes())
             } else {
@@ -76,7 +76,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What is wrong with the arguments, which the parser quotes as they are.
+/// Returns the error in the arguments; the parser quotes them unchanged.
 fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     let mut text = error.render().to_string();
     for argument in arguments {
@@ -89,11 +89,11 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
             }
         }
     }
-    // The lines that are left are the parser's own.
+    // The remaining lines are the parser's own.
     text.lines().map(|part| format!("{}\n", line(part))).collect()
 }
 
-/// Writes one line on stderr, whatever names the message quotes. Nobody may be there to read it.
+/// Writes one line to stderr, with the names in it escaped. A closed stderr is ignored.
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "plimsoll: {}", line(message));
 }

@@ -1,7 +1,7 @@
 //! The `plimsoll` command.
 //!
-//! Its entry is C's: Rust's own would set SIGPIPE to be ignored and open the standard descriptors
-//! that are closed, and a program that `plimsoll run` becomes would inherit both.
+//! The entry point is C's: Rust's own would ignore SIGPIPE and open closed standard descriptors,
+//! and the program that replaces `plimsoll run` would inherit both.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What the command line accepts. The options of `run` come from the settings table.
+//! Definition of the command line. The options of `run` come from the settings table.
 
 use std::ffi::{OsStr, OsString};
 
@@ -12,7 +12,7 @@ use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 /// Id of the program and its arguments.
 pub const PROGRAM: &str = "program";
 
-/// The whole command line.
+/// Returns the definition of the whole command line.
 pub fn command() -> Command {
     Command::new("plimsoll")
         .version(env!("CARGO_PKG_VERSION"))
@@ -65,7 +65,7 @@ fn option(variable: &'static Variable) -> Arg {
         .value_parser(OsStringValueParser::new().try_map(move |value| readable(variable, value)))
 }
 
-/// Breaks a help text between words, so that the whole stays on 100 columns.
+/// Wraps a help text at 100 columns.
 fn wrapped(help: &str) -> String {
     const COLUMNS: usize = 73;
     let (mut text, mut column) = (String::new(), 0);
@@ -83,8 +83,8 @@ fn wrapped(help: &str) -> String {
     text
 }
 
-/// Who types a value sees at once what is wrong with it; what is merely ignored or replaced is told
-/// when the job starts, as for a variable that was set by hand.
+/// Checks a value of an option: wrong values are errors at once. Ignored and replaced values are
+/// reported when the job starts, as for a variable set by hand.
 fn readable(variable: &'static Variable, value: OsString) -> Result<OsString, String> {
     match check(variable, OsStr::new(&value)) {
         Some(Warning::Unreadable { .. }) => Err(format!("expected {}", variable.expected)),
@@ -151,7 +151,7 @@ fn report() -> Command {
         )
 }
 
-/// What `report` prints or exports.
+/// Returns the formats of `report`.
 fn formats() -> Vec<&'static str> {
     ["text", "json", "html"].into_iter().chain(Format::ALL.map(Format::name)).collect()
 }

@@ -1,4 +1,4 @@
-//! Where the library to preload is.
+//! Location of the library to preload.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use plimsoll_summary::settings::LIBRARY;
 /// The library's file name.
 const NAME: &str = "libplimsoll.so";
 
-/// Finds the library: what the variable says, else beside the command (as cargo builds them), else
-/// in `../lib` or `../lib64` of it (as packages install them).
+/// Finds the library: at the path in the variable `given`, else beside the command (as cargo builds
+/// it), else in `../lib` or `../lib64` (as packages install it).
 ///
 /// # Errors
-/// A sentence that says where it was looked for and what to do.
-pub fn find(command: &Path, said: Option<&OsStr>) -> Result<PathBuf, String> {
-    if let Some(said) = said.filter(|said| !said.is_empty()) {
-        let path = PathBuf::from(said);
+/// A sentence with the searched places and a remedy.
+pub fn find(command: &Path, given: Option<&OsStr>) -> Result<PathBuf, String> {
+    if let Some(given) = given.filter(|given| !given.is_empty()) {
+        let path = PathBuf::from(given);
         let whole = std::path::absolute(&path).unwrap_or(path);
         return preloadable(whole).map_err(|path| {
             format!(
@@ -42,15 +42,15 @@ pub fn find(command: &Path, said: Option<&OsStr>) -> Result<PathBuf, String> {
     ))
 }
 
-/// The loader would only say that it cannot preload it, in every process.
+/// Checks the path beforehand: the loader would only report a failure, in every process.
 fn preloadable(path: PathBuf) -> Result<PathBuf, PathBuf> {
     if open_regular(&path).is_ok() { Ok(path) } else { Err(path) }
 }
 
-/// LD_PRELOAD with the library in front of what is there already; it is not put there twice.
+/// Returns LD_PRELOAD with the library before the present entries; a repeated entry is not added.
 ///
 /// # Errors
-/// A sentence, where the library's path holds what separates entries.
+/// A sentence if the library's path contains a separator of entries.
 pub fn preload(library: &Path, present: Option<&OsStr>) -> Result<OsString, String> {
     use std::os::unix::ffi::OsStrExt;
     let separator = |byte: &u8| b": \t\n".contains(byte);

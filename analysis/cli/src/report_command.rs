@@ -1,4 +1,4 @@
-//! `plimsoll report`: a summary file, printed or exported.
+//! `plimsoll report`: prints or exports a summary file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,10 +17,10 @@ use plimsoll_summary::Summary;
 use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::path as shown;
 
-/// Exit status of a file that cannot be read or printed.
+/// Exit status for a file that cannot be read or printed.
 const FAILED: u8 = 1;
 
-/// What is printed.
+/// View to print.
 enum View {
     Text,
     Tree,
@@ -40,7 +40,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     }
     let json = read(file).map_err(|source| failure(&Error::Read { path: file.into(), source }))?;
     let summary = Summary::from_json(&json).map_err(|error| failed_at(file, &error))?;
-    // A reader that goes away is to be an error of the write, not the death of this process.
+    // A reader that closes the pipe causes a write error instead of ending this process.
     // SAFETY: ignoring a signal installs no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let (written, place) = match output {
@@ -53,7 +53,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     };
     match written {
         Ok(()) => Ok(()),
-        // Whoever reads only the first lines (`| head`) has seen enough.
+        // A reader of the first lines (`| head`) closes the pipe early.
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(ExportError::Write(source)) => {
             Err(failure(&Error::Write { path: place.into(), source }))
@@ -113,8 +113,8 @@ impl View {
     }
 }
 
-/// Writes a whole file or none: under another name first, in the same directory. A device or a pipe is
-/// written directly.
+/// Writes a whole file or none: under a temporary name in the same directory, then renamed. Devices
+/// and pipes are written directly.
 fn write_file(
     view: &View,
     summary: &Summary,
@@ -156,7 +156,7 @@ fn failed_at(file: &Path, error: &dyn std::error::Error) -> Failure {
     Failure { message: format!("{}: {error}", shown(file)), status: FAILED }
 }
 
-/// The directory that a file is in; `None` of standard input.
+/// Returns the directory of a file; `None` for standard input.
 fn directory_of(file: &Path) -> Option<&Path> {
     match file.parent() {
         _ if file == Path::new("-") => None,

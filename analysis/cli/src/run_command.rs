@@ -20,11 +20,11 @@ use plimsoll_summary::error::reason;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::{LIBRARY, ROOT_PID, Settings, State, TABLE, parse_boolean};
 
-/// Exit status of a shell for a program that is not there.
+/// Exit status of a shell for a missing program.
 const NOT_FOUND: u8 = 127;
 /// Exit status of a shell for a program that cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// Exit status where Plimsoll itself is not complete.
+/// Exit status if Plimsoll's own library is missing.
 const NO_LIBRARY: u8 = 1;
 
 /// Environment of the program.
@@ -92,8 +92,8 @@ fn prepare(environment: &mut Environment) -> Result<(), String> {
     Ok(())
 }
 
-/// Where this command is, for the library is beside it: as the kernel says, or, where there is no
-/// /proc, as it was called.
+/// Returns the path of this command, which the library lies beside: from the kernel or, without
+/// /proc, from the name in the call.
 pub fn own_place(told: io::Result<PathBuf>, name: Option<OsString>) -> Option<PathBuf> {
     let called = || std::path::absolute(find(&name?)?).ok();
     told.ok().or_else(called)
@@ -101,12 +101,12 @@ pub fn own_place(told: io::Result<PathBuf>, name: Option<OsString>) -> Option<Pa
 
 const NOT_BESIDE_VALGRIND: &str = "the program runs under valgrind: nothing is measured beside it";
 
-/// Whether the program is valgrind, which starts another one inside of itself.
+/// Returns whether the program is valgrind, which starts another program inside itself.
 fn is_valgrind(program: &OsStr) -> bool {
     Path::new(program).file_name().is_some_and(|name| name == "valgrind" || name == "valgrind.bin")
 }
 
-/// Whether something is to be said: silence was not asked for, and one rank's word is enough.
+/// Returns whether to print messages: unless silenced, and on one rank only.
 fn speaks(matches: &ArgMatches) -> bool {
     let given = matches.get_one::<OsString>("PLIMSOLL_VERBOSE").cloned();
     let verbose = given.or_else(|| env::var_os("PLIMSOLL_VERBOSE")).unwrap_or_default();
@@ -114,10 +114,10 @@ fn speaks(matches: &ArgMatches) -> bool {
     settings.verbose != 0 && launcher_rank().is_none_or(|rank| rank == 0)
 }
 
-/// Shells. Of the programs that a shell starts, only MPI programs are measured.
+/// Shells. Of the programs started by a shell, only MPI programs are measured.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "zsh", "fish"];
 
-/// Says why the library will not be in the program, or not in all of it.
+/// Warns if the library will not be loaded into the program, or only into parts of it.
 fn warn(program: &OsStr, matches: &ArgMatches) {
     if !speaks(matches) {
         return;
@@ -145,7 +145,7 @@ fn warn(program: &OsStr, matches: &ArgMatches) {
     }
 }
 
-/// The file that exec will take: as given, or the first executable of that name in PATH.
+/// Returns the file that exec executes: as given, or the first executable of that name in PATH.
 pub fn find(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {

@@ -1,4 +1,4 @@
-//! The `plimsoll` command, as a shell sees it.
+//! The `plimsoll` command in a shell.
 
 #[path = "../../summary/tests/summaries/mod.rs"]
 mod summaries;
@@ -29,7 +29,7 @@ fn run(arguments: &[&str]) -> Output {
     plimsoll(arguments).output().unwrap()
 }
 
-/// A library that every program has loaded anyway: preloading it changes nothing.
+/// Returns a library that every program loads anyway: preloading it changes nothing.
 fn harmless_library() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let libraries = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
@@ -54,7 +54,7 @@ fn a_program_runs_with_the_library_and_its_settings() {
     let script = "echo $PLIMSOLL_PERIOD $LD_PRELOAD $1; test $$ = $PLIMSOLL_ROOT_PID";
     let output = plimsoll(&["run", "--period", "1ms", "--", "sh", "-c", script, "sh", "--clock"])
         .env("LD_PRELOAD", harmless_library())
-        // It would say that a shell is not measured.
+        // Suppresses the message that a shell is not measured.
         .env("PLIMSOLL_VERBOSE", "0")
         .output()
         .unwrap();
@@ -100,7 +100,7 @@ fn without_the_library_nothing_starts() {
     let (stdout, message, status) = said(&output);
     assert_eq!((stdout.as_str(), status), ("", Some(1)));
     assert!(message.contains("/no/such/library.so"), "{message}");
-    // But who switches Plimsoll off does not need it.
+    // With Plimsoll disabled, the library is not needed.
     let output = plimsoll(&["run", "--disable", "1", "--", "sh", "-c", "echo -$LD_PRELOAD-"])
         .env("PLIMSOLL_LIBRARY", "/no/such/library.so")
         .output()
@@ -251,7 +251,7 @@ fn a_static_program_is_warned_of_once() {
     assert!(!said(&output).1.contains("statically"));
 }
 
-/// An executable of 64-bit ELF that does nothing but exit(0), without any loader.
+/// Returns a 64-bit ELF executable that only calls exit(0), without a loader.
 fn static_program(directory: &Path) -> PathBuf {
     let mut elf = vec![0u8; 120];
     elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");

@@ -1,4 +1,4 @@
-//! `plimsoll diff` as a shell sees it: exit status, outputs, wrong input.
+//! `plimsoll diff` in a shell: exit status, outputs, wrong input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn summary(name: &str) -> Value {
     serde_json::from_slice(&fs::read(recorded(name)).expect(name)).expect("JSON")
 }
 
-/// Folders with these files.
+/// Creates folders with these files.
 fn folders(files: &[(&str, &Value)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, value) in files {
@@ -34,7 +34,7 @@ fn folders(files: &[(&str, &Value)]) -> TempDir {
     folder
 }
 
-/// The same run, its times longer by a factor.
+/// Returns the run with its times multiplied by a factor.
 fn slower(summary: &Value, factor: f64) -> Value {
     fn scale(value: &mut Value, factor: f64) {
         match value {

@@ -1,5 +1,5 @@
-//! The `plimsoll` command with names, values and files that somebody else has made: it ends at once, and
-//! nothing that a terminal interprets comes out of it.
+//! The `plimsoll` command with hostile names, values and files: it ends at once and prints nothing
+//! that a terminal interprets.
 
 #[path = "../../summary/tests/summaries/mod.rs"]
 mod summaries;
@@ -17,9 +17,9 @@ use plimsoll_summary::Summary;
 use plimsoll_summary::settings::{State, TABLE};
 use serde_json::Value;
 
-/// What a terminal takes for commands, line ends, an eight-bit CSI, and text from right to left.
+/// Terminal commands, line ends, an eight-bit CSI, and right-to-left text.
 const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[31m\r\nplimsoll: forged\n\u{9b}2J\u{202e}\u{7f}";
-/// Another user.
+/// User id of another user.
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
@@ -27,12 +27,12 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// The command where every user may run it.
+/// Returns the command in a directory where every user may run it.
 fn plimsoll(directory: &Path) -> Command {
     let path = directory.join("plimsoll");
     if !path.exists() {
-        // By a process of its own: a child that another test forks meanwhile would hold the file open for
-        // writing, and it could not be executed.
+        // In a process of its own: a child that another test forks meanwhile would hold the file
+        // open for writing, and exec would fail.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_plimsoll")).arg(&path).status();
         assert!(copied.unwrap().success());
     }
@@ -43,7 +43,7 @@ fn plimsoll(directory: &Path) -> Command {
         }
     }
     command.stdin(Stdio::null()).current_dir(directory);
-    // A library that does nothing: one that every program has loaded anyway.
+    // A library without effect: one that every program loads anyway.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let mut libraries = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
     let libc = libraries.find(|path| path.contains("/libc.so") || path.contains("/libc-"));
@@ -57,7 +57,7 @@ fn directory_for_all() -> tempfile::TempDir {
     directory
 }
 
-/// Holds what was written against what a terminal may get: lines, and not too long ones.
+/// Asserts that output is fit for a terminal: lines of bounded length.
 #[track_caller]
 fn assert_fit_for_a_terminal(output: &[u8], of: &str) {
     let text = std::str::from_utf8(output).unwrap();
@@ -120,7 +120,7 @@ fn no_name_of_a_file_reaches_the_terminal_raw() {
     for content in ["{}", "\u{1b}[31m", "#!/no/such/\u{1b}[31m\n"] {
         fs::write(&file, content).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        // Text that is executable is the shell's, which says what it likes.
+        // Executable text is run by the shell, which prints its own messages.
         let commands = if content.starts_with("#!") {
             &["run", "report", "digest"][..]
         } else {
@@ -136,7 +136,7 @@ fn no_name_of_a_file_reaches_the_terminal_raw() {
     }
 }
 
-/// Puts something in front of the string there.
+/// Inserts `with` before the string at `pointer`.
 fn spoil(summary: &mut Value, pointer: &str, with: &str) {
     if let Some(Value::String(text)) = summary.pointer_mut(pointer) {
         text.insert_str(0, with);
@@ -150,7 +150,7 @@ fn no_name_in_a_summary_reaches_the_terminal_raw() {
     let good: Value = serde_json::from_slice(&summaries::imbalance().to_json().unwrap()).unwrap();
     let long = format!("{HOSTILE}{}", "x".repeat(100_000));
     for with in [HOSTILE, &long] {
-        // Every string by itself, so that one that is refused hides no other.
+        // One string at a time, so that a refused one hides no other.
         for pointer in strings(&good, String::new()) {
             let mut summary = good.clone();
             spoil(&mut summary, &pointer, with);
@@ -162,7 +162,7 @@ fn no_name_in_a_summary_reaches_the_terminal_raw() {
             }
         }
     }
-    // All at once that can be anything.
+    // All strings at once that may have any content.
     let mut summary = good.clone();
     for pointer in strings(&good, String::new()) {
         let before = summary.clone();
@@ -187,7 +187,7 @@ fn no_name_in_a_summary_reaches_the_terminal_raw() {
     assert_eq!(read, summary, "what is escaped is read back");
 }
 
-/// Where strings are, of each list the first two entries.
+/// Returns the pointers of all strings; of each list only its first two entries.
 fn strings(value: &Value, at: String) -> Vec<String> {
     match value {
         Value::String(_) => vec![at],
@@ -202,7 +202,7 @@ fn strings(value: &Value, at: String) -> Vec<String> {
     }
 }
 
-/// Files that are none, or that cannot be read, and what may be said of them.
+/// Returns unreadable and malformed files with the allowed words of their messages.
 fn odd_files(directory: &Path) -> Vec<(&'static str, PathBuf)> {
     let at = |name: &str| directory.join(name);
     assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
@@ -239,17 +239,17 @@ fn odd_files(directory: &Path) -> Vec<(&'static str, PathBuf)> {
     files
 }
 
-/// Ends within a second, by itself, with a message.
+/// Asserts that the command ends within a second, by itself, with a message.
 #[track_caller]
 fn assert_refused(mut command: Command, of: &str) {
     if is_root() {
-        // Root may read everything.
+        // Root may read every file.
         command.uid(NOBODY).gid(NOBODY);
     }
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let begin = Instant::now();
     let mut child = command.spawn().unwrap();
-    // A second of its own, and some more on a machine that is in use.
+    // A second of CPU time, and more wall time on a busy machine.
     while child.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -270,7 +270,7 @@ fn what_is_no_file_to_read_ends_the_command_at_once() {
     for (of, path) in odd_files(directory.path()) {
         for command in ["report", "digest", "run"] {
             let of = format!("{command} {of}");
-            // A folder is what a digest reads, but this one is empty.
+            // The folder of a digest, but empty.
             let mut given = plimsoll(directory.path());
             given.arg(command).arg(&path);
             assert_refused(given, &of);

@@ -1,19 +1,19 @@
-//! The pages of `plimsoll report` and `plimsoll diff` in Chromium, and their programs against their
+//! The pages of `plimsoll report` and `plimsoll diff` in Chromium, and the built page against its
 //! sources.
 //!
-//! Needs node, npm and chromium, which `scripts/test` installs; npm brings the tools that the lock
-//! file names.
+//! Needs node, npm and chromium, which `scripts/test` installs; npm installs the tools in the lock
+//! file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// The sources of the page's program.
+/// Returns the folder of the page's sources.
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/page")
 }
 
-/// Runs a program in the directory of the sources, and fails with what it said if it fails.
+/// Runs a program in the folder of the sources; a failure prints its output.
 fn succeeds(program: &str, arguments: &[&str]) {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(sources());
@@ -26,7 +26,7 @@ fn succeeds(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}:\n{stdout}\n{stderr}");
 }
 
-/// Brings the tools, once.
+/// Installs the tools, once.
 fn tools() {
     static BROUGHT: Once = Once::new();
     BROUGHT.call_once(|| {

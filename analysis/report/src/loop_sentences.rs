@@ -20,7 +20,7 @@ pub fn hottest(summary: &Summary) -> Vec<String> {
 
 fn sentence(it: &Loop) -> String {
     let iterations = &it.iterations;
-    // Rejected iterations are too short to be described, but they were told apart.
+    // Rejected iterations are too short to be described, but were distinguished.
     let told_apart = iterations.accepted + iterations.rejected;
     let proven = iterations.calls_seen.filter(|_| iterations.exact);
     let all = proven.unwrap_or(told_apart).max(1);

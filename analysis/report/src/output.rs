@@ -1,5 +1,5 @@
 //! Output of reports: file names, and files that appear whole or not at all and never replace
-//! another.
+//! another file.
 
 mod atomic_write;
 mod draft;

@@ -1,4 +1,4 @@
-//! Reports as a user sees them, compared with what was judged good to read.
+//! Snapshots of reports, read and approved.
 
 #[path = "../../summary/tests/summaries/mod.rs"]
 mod summaries;

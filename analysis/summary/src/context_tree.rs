@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Label;
 
-/// What a frame stands for.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
@@ -22,18 +22,18 @@ pub enum FrameKind {
     Line,
 }
 
-/// A frame of a call path, in the user's terms.
+/// Frame of a call path, in the user's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// What it stands for.
+    /// Kind of the frame.
     pub kind: FrameKind,
-    /// Demangled name without parameters and return type; of a loop, the function that holds it.
+    /// Demangled name without parameters and return type; for a loop, the function that holds it.
     pub function: String,
-    /// Source file, where debug information tells.
+    /// Source file; `None` without debug information.
     pub file: Option<String>,
-    /// Source line, where debug information tells.
+    /// Source line; `None` without debug information.
     pub line: Option<u32>,
-    /// Of a loop without a line: where it begins, in bytes from the begin of its function.
+    /// Begin of a loop without a line, in bytes from the begin of its function.
     #[serde(default)]
     pub offset: Option<u64>,
     /// File name of the module that holds the code.
@@ -50,11 +50,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The frames of the path to a node, outermost first. Indices that lead nowhere end it.
+    /// Returns the frames of the path to a node, outermost first. An invalid index ends the path.
     pub fn path(&self, node: u32) -> Vec<Frame> {
         let mut path = Vec::new();
         let mut at = Some(node);
-        // A tree that was read from a file may hold a cycle: no path is longer than the tree.
+        // A tree read from a file may hold a cycle: no path is longer than the tree.
         for _ in 0..self.nodes.len() {
             let Some(node) = at.and_then(|index| self.nodes.get(index as usize)) else { break };
             path.extend(self.frames.get(node.frame as usize).cloned());
@@ -68,57 +68,58 @@ impl Tree {
 /// One calling context.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TreeNode {
-    /// Index of the context that called it; `None` at the outermost frame.
+    /// Index of the calling context; `None` for the outermost frame.
     pub parent: Option<u32>,
     /// Index into the frames.
     pub frame: u32,
-    /// What its time is for.
+    /// Purpose of its time.
     pub label: Label,
     /// Calls, the sum over ranks.
     pub calls: u64,
-    /// Whether `calls` was counted; else it is a lower bound from samples.
+    /// Whether `calls` was counted; otherwise it is a lower bound from samples.
     pub calls_exact: bool,
-    /// Whether it is a balance point (SC10, III); `None` where that was not examined.
+    /// Whether it is a balance point (SC10, III); `None` if that was not examined.
     pub balanced: Option<bool>,
-    /// Time in it and in all that it calls.
+    /// Time in the context and in all that it calls.
     pub inclusive: Metric,
-    /// Time in it alone: SC10's hybrid, a procedure with its own loops and inlined code.
+    /// Time in the context alone: SC10's hybrid, a procedure with its own loops and inlined code.
     pub exclusive: Metric,
-    /// Idleness: how long the ranks wait in it on average (SC10).
+    /// Idleness: mean wait time of the ranks in it (SC10).
     pub idle_s: Option<f64>,
-    /// Its imbalance (ICS18, Table 1).
+    /// Imbalance of the context (ICS18, Table 1).
     pub imb_s: Option<f64>,
-    /// Its wait (ICS18, Table 1).
+    /// Wait of the context (ICS18, Table 1).
     pub wait_s: Option<f64>,
     /// Sum of the imbalances of the contexts below it.
     pub sum_imb_s: Option<f64>,
     /// Sum of the waits of the contexts below it.
     pub sum_wait_s: Option<f64>,
-    /// Idleness blamed on it and on what it calls (SC10).
+    /// Idleness blamed on the context and on what it calls (SC10).
     pub blame_inclusive_s: Option<f64>,
-    /// Idleness blamed on it alone (SC10); on a procedure with its own loops and inlined code.
+    /// Idleness blamed on the context alone (SC10); for a procedure with its own loops and inlined
+    /// code.
     pub blame_exclusive_s: Option<f64>,
-    /// The part of all idleness that is blamed on it and on what it calls (SC10).
+    /// Fraction of all idleness that is blamed on the context and on what it calls (SC10).
     pub blame_fraction: Option<f64>,
     /// Counts of perf events, the sum over ranks, by event name.
     pub counters: BTreeMap<String, f64>,
 }
 
-/// A time, over all ranks.
+/// Statistics of a time over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Mean.
     pub mean_s: f64,
-    /// Least; 0 where a rank lacks the context.
+    /// Minimum; 0 if a rank lacks the context.
     pub min_s: f64,
-    /// Least of the ranks that have the context; `None` where none has.
+    /// Minimum over the ranks that have the context; `None` if none has it.
     pub min_observed_s: Option<f64>,
-    /// Most.
+    /// Maximum.
     pub max_s: f64,
     /// Sum.
     pub sum_s: f64,
     /// Standard deviation.
     pub stddev_s: f64,
-    /// How many ranks have the context.
+    /// Number of ranks with the context.
     pub ranks: u32,
 }

@@ -1,20 +1,20 @@
-//! What a calling context's time is for: the labels of PPoPP20, 5.2.
+//! Labels: the purpose of a calling context's time (PPoPP20, 5.2).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The label of a calling context. The names on the wire are those that [`fmt::Display`] writes.
+/// Label of a calling context. [`fmt::Display`] writes the names of the JSON form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
     /// The program's own work.
     Computation,
-    /// Communication of no closer known kind.
+    /// Communication of unknown kind.
     Communication,
     /// A collective that no rank leaves before all have entered it.
     CollectiveSynchronisation,
-    /// Moving data, of no closer known kind.
+    /// Moving data of unknown kind.
     DataTransfer,
     /// Moving a message between processes.
     Message,
@@ -24,7 +24,7 @@ pub enum Label {
     Device,
     /// Reading or writing files.
     Io,
-    /// Waiting, for something of no closer known kind.
+    /// Waiting of unknown kind.
     Wait,
     /// Waiting for another process or thread.
     WaitPartner,
@@ -63,22 +63,22 @@ impl Label {
         }
     }
 
-    /// Itself and the labels that it refines, most specific first.
+    /// Returns the label and the labels that it refines, most specific first.
     pub fn lineage(self) -> impl Iterator<Item = Self> {
         std::iter::successors(Some(self), |label| label.parent())
     }
 
-    /// Whether it is `other` or refines it.
+    /// Returns whether the label is `other` or refines it.
     pub fn is_a(self, other: Self) -> bool {
         self.lineage().any(|label| label == other)
     }
 
-    /// The most specific label that both are; `None` for computation and communication.
+    /// Returns the most specific label that both refine; `None` for computation and communication.
     pub fn common(self, other: Self) -> Option<Self> {
         self.lineage().find(|label| other.is_a(*label))
     }
 
-    /// Its name on the wire.
+    /// Returns the name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Computation => "computation",

@@ -1,12 +1,11 @@
-//! The summary of a job: the one value that text, JSON and every other report are views of.
+//! Summary of a job: the value that text, JSON and every other report are views of.
 //!
-//! The key names are a contract with scripts (schema [`SchemaVersion::V1`], described key by key in
-//! `schema/plimsoll-summary-1.schema.json`): a field is renamed only together with the schema's
-//! version. Units stand in the names: `_s` seconds of wall time on a rank unless the name says
-//! `sum`, `_us` microseconds, `_bytes` bytes. Means, minima, maxima and standard deviations run
-//! over all ranks, and a rank that lacks a context counts as 0. Every float is finite; what is not
-//! known is `None`, which is `null` on the wire, never 0 or -1. Rank lists are ranges in a string:
-//! `"0-3,8,16-30:2"`.
+//! The key names are a contract with scripts (schema [`SchemaVersion::V1`], described in
+//! `schema/plimsoll-summary-1.schema.json`): a renamed field needs a new version of the schema.
+//! Names end with units: `_s` seconds of wall time on a rank unless the name says `sum`, `_us`
+//! microseconds, `_bytes` bytes. Means, minima, maxima and standard deviations are over all ranks,
+//! and a rank that lacks a context counts as 0. Every float is finite; unknown values are `None`,
+//! in JSON `null`, never 0 or -1. Rank lists are ranges in a string: `"0-3,8,16-30:2"`.
 
 #![deny(unsafe_code)]
 
@@ -52,14 +51,14 @@ pub use wire::{check_indices, read_keys};
 
 pub use crate::label::Label;
 
-/// How a run ended whose spool does not say: nothing but a SIGKILL, or a machine that stops, leaves
-/// none of its processes a moment.
+/// End of a run with a spool that records no end: only SIGKILL or a crashed machine leave no
+/// process the time to record one.
 pub const KILLED: &str = "killed";
 
-/// End of a run that goes on while its summary is made (`plimsoll top`).
+/// End of a run that continues while its summary is made (`plimsoll top`).
 pub const RUNNING: &str = "running";
 
-/// The version of the contract.
+/// Version of the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchemaVersion {
     /// `plimsoll-summary/1`.
@@ -71,34 +70,34 @@ pub enum SchemaVersion {
 /// A job's summary.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The version of this contract.
+    /// Version of the contract.
     pub schema: SchemaVersion,
-    /// What ran.
+    /// Description of the run.
     pub run: Run,
-    /// What the measurement cost and what it missed.
+    /// Cost of the measurement, and what it missed.
     pub collection: Collection,
-    /// How well the ranks were used.
+    /// Efficiencies of the ranks.
     pub efficiency: Efficiency,
-    /// What the run time would be.
+    /// Predicted run time.
     pub projection: Projection,
     /// Scalability losses by falling severity, one for each kind, phase and symptom.
     pub losses: Vec<Loss>,
     /// Inefficient segments (ICS18, 4.3.3).
     pub segments: Vec<Segment>,
-    /// What lies between global synchronisations (PPoPP20, 4.2).
+    /// Code between global synchronisations (PPoPP20, 4.2).
     pub phases: Vec<Phase>,
     /// Loops with iterations, outermost first.
     pub loops: Vec<Loop>,
-    /// Ranks that behave alike.
+    /// Clusters of ranks with similar behaviour.
     pub clusters: Vec<RankCluster>,
-    /// Contexts and ranks that vary together, in the order in which they were found: those that explain
-    /// most first.
+    /// Contexts and ranks that vary together, in the order of discovery: those that explain most
+    /// first.
     #[serde(default)]
     pub biclusters: Vec<Bicluster>,
-    /// Threads beside those that communicate, by what they did; the most first.
+    /// Clusters of threads that do not communicate, the largest first.
     #[serde(default)]
     pub thread_clusters: Vec<ThreadCluster>,
-    /// How the ranks' clocks relate.
+    /// Relations between the ranks' clocks.
     pub clocks: Clocks,
     /// Side file with the cells of the timeline.
     pub timeline: SideFile,
@@ -112,28 +111,29 @@ pub struct Summary {
     pub counters: Counters,
     /// All calling contexts.
     pub tree: Tree,
-    /// The numbers that decided the verdicts of this run, by name; empty in files of earlier versions.
+    /// Thresholds that decided the verdicts of this run, by name; empty in files of earlier
+    /// versions.
     #[serde(default)]
     pub thresholds: BTreeMap<String, f64>,
-    /// What the measurement could not do or did otherwise than asked, a sentence each.
+    /// Deviations of the measurement from the settings, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl Summary {
-    /// A threshold that was in force when the summary was made; `None` in files of earlier versions.
+    /// Returns a threshold in force when the summary was made; `None` in files of earlier versions.
     pub fn threshold(&self, name: &str) -> Option<f64> {
         self.thresholds.get(name).copied()
     }
 
-    /// Whether the run has too few samples for a loss to show.
+    /// Returns whether the run has too few samples for a loss to show.
     pub fn is_too_short(&self) -> bool {
         let period_s = self.run.period_us.asked * 1e-6;
         let least = self.threshold("min_run_periods");
         least.is_some_and(|least| self.run.elapsed_s < least * period_s)
     }
 
-    /// Whether the ranks of an MPI job compute only for a small part of the run.
+    /// Returns whether the ranks of an MPI job compute only for a small part of the run.
     pub fn computes_little(&self) -> bool {
         let least = self.threshold("min_efficiency").filter(|_| self.run.mpi.abi != MpiAbi::None);
         least.zip(self.efficiency.parallel).is_some_and(|(least, parallel)| parallel < least)

@@ -179,7 +179,7 @@ pub struct Symptom {
     pub calls_exact: bool,
     /// Mean duration of a call, in seconds; `None` without calls.
     pub per_call_s: Option<f64>,
-    /// Bytes moved, summed over ranks; `None` if the calls do not tell.
+    /// Bytes moved, summed over ranks; `None` if the calls have no sizes.
     pub bytes: Option<u64>,
     /// Fraction of the context's time with each label.
     pub breakdown: BTreeMap<Label, f64>,

@@ -1,5 +1,5 @@
-//! The side file with the values of each rank by context, `plimsoll-ranks/1`: its first line, where
-//! its bytes go, and what the summary says of it.
+//! Side file with the values of each rank by context, `plimsoll-ranks/1`: its first line, the
+//! layout of its bytes, and its entry in the summary.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -24,7 +24,7 @@ pub const CALLS: &str = "calls";
 /// Maximum length of the first line that is read, in bytes: the indices of 16 million contexts.
 const MAX_HEADER_BYTES: u64 = 256 << 20;
 
-/// The version of the file's form.
+/// Version of the file's form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RanksVersion {
     /// `plimsoll-ranks/1`.
@@ -36,7 +36,7 @@ pub enum RanksVersion {
 /// The first line of the file, which describes the two arrays of numbers behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankTableHeader {
-    /// The version of this form.
+    /// Version of this form.
     pub schema: RanksVersion,
     /// Rank list of the measured ranks.
     pub ranks: String,
@@ -99,24 +99,24 @@ fn damaged(how: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, how)
 }
 
-/// Where a table is kept.
+/// Storage of a table.
 pub trait Table {
-    /// Puts bytes at a place; bytes between them and what is there already may come later.
+    /// Writes bytes at an offset; bytes before it may follow later.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
-    /// All bytes have come.
+    /// Ends the table: all bytes are written.
     fn finish(&mut self) -> Result<(), Error>;
-    /// Some bytes will never come: there is to be no table.
+    /// Drops the table: some bytes will never be written.
     fn discard(&mut self);
     /// Writes a whole further file beside the table, with this extension in place of the table's.
     fn attach(&mut self, extension: &str, content: &[u8]) -> Result<(), Error>;
 }
 
-/// What a summary says where there is no table.
+/// Returns the summary's note about a missing table.
 pub fn note(reason: &dyn fmt::Display) -> String {
     format!("The times of single ranks were not written. {reason}")
 }
 
-/// Takes the name of the table from those of all side files, or the reason why there are none.
+/// Takes the name of the table from the names of all side files, or the reason for their absence.
 pub fn name_in(summary: &mut Summary, files: Result<&[String], &Error>) {
     let is_table = |name: &&String| name.ends_with(&format!(".{EXTENSION}"));
     summary.per_rank.file = files.ok().and_then(|files| files.iter().find(is_table).cloned());

@@ -1,12 +1,12 @@
-//! Numbers, ranks, frames and paths in words.
+//! Phrases: numbers, ranks, frames and paths in words.
 
 use crate::ranks::RankSet;
 use crate::{Frame, FrameKind, NodeOfRun};
 
-/// Stands between a number and its unit: a space at which no line is broken.
+/// Space between a number and its unit, at which no line is broken.
 pub const TIED: char = '\u{a0}';
 
-/// A time with three or four digits: `120.4 s`, `3.2 ms`.
+/// Formats a time with three or four digits: `120.4 s`, `3.2 ms`.
 pub fn seconds(time_s: f64) -> String {
     let (number, unit) = match time_s.abs() {
         time if time >= 1000.0 => (format!("{time_s:.0}"), "s"),
@@ -20,14 +20,14 @@ pub fn seconds(time_s: f64) -> String {
     format!("{number}{TIED}{unit}")
 }
 
-/// A fraction in percent: `25 %`, `4.2 %`.
+/// Formats a fraction in percent: `25 %`, `4.2 %`.
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     let digits = usize::from(percent.abs() < 9.95);
     format!("{percent:.digits$}{TIED}%")
 }
 
-/// A count, its digits in groups of three: `24,000`.
+/// Formats a count with its digits in groups of three: `24,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -40,13 +40,13 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
-/// A noun with its number: `1 rank`, `2 ranks`.
+/// Formats a noun with its number: `1 rank`, `2 ranks`.
 pub fn counted(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", count(number))
 }
 
-/// Bytes in the largest binary unit that leaves a number above one: `375.0 MiB`.
+/// Formats bytes in the largest binary unit with a number above one: `375.0 MiB`.
 pub fn bytes(number: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = units.iter().find(|(_, shift)| number >> shift > 0);
@@ -56,11 +56,12 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// Maximum length of a rank list that is shown whole, in characters.
+/// Maximum length of a rank list in full, in characters.
 const MAX_LIST_CHARS: usize = 30;
 
-/// A rank list as people write it: `1, 3, 5-7`, without the strides of the JSON. Of a list that is longer
-/// than `max_chars` the first ranks, and `...`. A list that cannot be read stays as it is.
+/// Formats a rank list as people write it: `1, 3, 5-7`, without the strides of the JSON. A list
+/// longer than `max_chars` is truncated to its first ranks and `...`; an invalid list stays
+/// unchanged.
 pub fn rank_list(list: &str, max_chars: usize) -> String {
     let Ok(set) = list.parse::<RankSet>() else { return list.to_owned() };
     let mut written = String::new();
@@ -82,7 +83,7 @@ pub fn rank_list(list: &str, max_chars: usize) -> String {
     written
 }
 
-/// Ranks as the subject of a sentence: `rank 0`, `ranks 0-3, 8`, `all ranks`.
+/// Formats ranks as the subject of a sentence: `rank 0`, `ranks 0-3, 8`, `all ranks`.
 pub fn ranks(list: &str, of: u32) -> String {
     if rank_count(list) >= u64::from(of) && of > 1 {
         return "all ranks".into();
@@ -98,13 +99,13 @@ pub fn ranks(list: &str, of: u32) -> String {
     format!("{noun} {shown}")
 }
 
-/// Ranks that wait: `rank 0 waits`, `ranks 0-3, 8 wait`.
+/// Formats waiting ranks: `rank 0 waits`, `ranks 0-3, 8 wait`.
 pub fn waiting(list: &str, of: u32) -> String {
     let verb = if rank_count(list) == 1 { "waits" } else { "wait" };
     format!("{} {verb}", ranks(list, of))
 }
 
-/// How many ranks a rank list names; parts that are no ranks count as none.
+/// Returns the number of ranks in a rank list; invalid parts count as 0.
 pub fn rank_count(list: &str) -> u64 {
     let part = |part: &str| {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
@@ -116,7 +117,7 @@ pub fn rank_count(list: &str) -> u64 {
     list.split(',').filter_map(part).sum()
 }
 
-/// The hosts of a job, the first few by name.
+/// Formats the hosts of a job, the first few by name.
 pub fn hosts(nodes: &[NodeOfRun]) -> String {
     const NAMED: usize = 4;
     let names: Vec<&str> = nodes.iter().take(NAMED).map(|node| node.host.as_str()).collect();
@@ -128,13 +129,13 @@ pub fn hosts(nodes: &[NodeOfRun]) -> String {
     }
 }
 
-/// The file name and line of a frame: `stencil.c:12`.
+/// Formats file name and line of a frame: `stencil.c:12`.
 fn place(frame: &Frame) -> Option<String> {
     let file = frame.file.as_deref()?.rsplit('/').next()?;
     Some(frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
 }
 
-/// A frame as part of a path: its name, a loop by its place.
+/// Formats a frame as part of a path: its name, a loop by its line.
 pub fn frame(frame: &Frame) -> String {
     let name = shortened(&frame.function);
     match (frame.kind, place(frame)) {
@@ -150,7 +151,7 @@ pub fn frame(frame: &Frame) -> String {
     }
 }
 
-/// A frame as the subject of a sentence: its name and place.
+/// Formats a frame as the subject of a sentence: its name and line.
 pub fn frame_with_place(it: &Frame) -> String {
     match (it.kind, place(it)) {
         (FrameKind::Function | FrameKind::Inlined, Some(place)) => {
@@ -164,7 +165,8 @@ pub fn frame_with_place(it: &Frame) -> String {
     }
 }
 
-/// The innermost frame of a path as the subject of a sentence, with the function that it was inlined into.
+/// Formats the innermost frame of a path as the subject of a sentence, with the function that it
+/// was inlined into.
 pub fn end_of(path: &[Frame]) -> String {
     let Some((end, outer)) = path.split_last() else { return "an unknown place".into() };
     let is_whole = |frame: &&Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
@@ -194,23 +196,23 @@ pub fn end_of(path: &[Frame]) -> String {
     }
 }
 
-/// Longest name that is shown whole: two of them fit on a line.
+/// Maximum length of a name in full: two of them fit on a line.
 const NAME_LENGTH: usize = 44;
 
-/// Keeps the end of a qualified name: what stands in front of it are namespaces.
+/// Shortens a qualified name to its end, without its namespaces.
 fn shortened(name: &str) -> String {
     let length = name.chars().count();
     if length <= NAME_LENGTH {
         return name.into();
     }
     let end: String = name.chars().skip(length - (NAME_LENGTH - 3)).collect();
-    // From a whole part of the name on, if there is one.
+    // Begins at a whole part of the name, if there is one.
     let part = end.find("::").map_or(end.as_str(), |at| &end[at..]);
     format!("...{part}")
 }
 
-/// A path on one line: until it fits, loops are left out, then inlined functions, and then whatever is in the
-/// middle.
+/// Formats a path on one line. Until it fits, loops are left out, then inlined functions, then
+/// frames in the middle.
 pub fn path(path: &[Frame], width: usize) -> String {
     const ARROW: &str = " > ";
     let without = |kinds: &[FrameKind]| -> Vec<String> {
@@ -231,7 +233,8 @@ pub fn path(path: &[Frame], width: usize) -> String {
     if whole.len() <= width || names.len() < 3 {
         return whole;
     }
-    // The outermost frame says where; the inner ones say what: those are kept.
+    // The outermost frame and the inner ones are kept: the first gives the place, the others the
+    // work.
     let mut kept = names.len() - 1;
     loop {
         let inner = names[names.len() - kept..].join(ARROW);

@@ -83,7 +83,7 @@ mod tests {
         let escaped = [
             ("\u{1b}[31mred\u{7}", "\\u{1b}[31mred\\u{7}"),
             ("two\nlines\r\t", "two\\nlines\\r\\t"),
-            // C1: what eight-bit terminals take for ESC [.
+            // C1: eight-bit terminals read it as ESC [.
             ("\u{9b}2J\u{7f}", "\\u{9b}2J\\u{7f}"),
             // Right-to-left override, isolate, zero width, line separator, tag.
             ("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}"),

@@ -1,24 +1,25 @@
-//! Which ranks exchange messages with which, and which ranks wait for which.
+//! Communication matrix: messages between ranks, and waiting between ranks.
 
 use serde::{Deserialize, Serialize};
 
 /// Communication between ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Communication {
-    /// Point-to-point messages by ordered pair of ranks; `None` where no rank exchanged any with a rank that
-    /// is known.
+    /// Point-to-point messages by ordered pair of ranks; `None` if no rank exchanged a message with
+    /// a known rank.
     pub matrix: Option<Matrix>,
 }
 
-/// Point-to-point messages by ordered pair of ranks, or of clusters of ranks where there are many. Rows and
-/// columns stand for the same ranks, in the same order.
+/// Point-to-point messages by ordered pair of ranks, or of clusters of ranks in large jobs. Rows
+/// and columns stand for the same ranks, in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Matrix {
-    /// Path of a side file with the numbers, relative to the summary; `None` where they are here.
+    /// Path of a side file with the numbers, relative to the summary; `None` if the numbers are
+    /// here.
     pub file: Option<String>,
-    /// Rank list: a row for each of these ranks; `None` where rows stand for clusters.
+    /// Rank list with a row for each rank; `None` if rows stand for clusters.
     pub ranks: Option<String>,
-    /// Rank lists: a row for each of these clusters; `None` where rows stand for single ranks.
+    /// Rank lists with a row for each cluster; `None` if rows stand for single ranks.
     pub clusters: Option<Vec<String>>,
     /// Messages that the row's rank sent to the column's, as the sender counts them.
     pub calls: Vec<Vec<u64>>,
@@ -26,16 +27,17 @@ pub struct Matrix {
     pub bytes: Vec<Vec<u64>>,
     /// Messages that the row's rank received from the column's, as the receiver counts them.
     pub received: Vec<Vec<u64>>,
-    /// Seconds that the row's rank spent in point-to-point calls whose partner was the column's.
+    /// Seconds of the row's rank in point-to-point calls with the column's as partner.
     pub wait_s: Vec<Vec<f64>>,
-    /// Messages of all ranks with partners that are not known: the program ignores the status of what it
-    /// receives from any rank, or the partner is no rank of the job.
+    /// Messages of all ranks with unknown partners: the program ignores the status of a message
+    /// from any rank, or the partner is no rank of the job.
     pub unknown: Untold,
-    /// Messages of all ranks with partners that are not told apart, because a rank has too many of them.
+    /// Messages of all ranks with partners that are not distinguished, because a rank has too many
+    /// of them.
     pub others: Untold,
 }
 
-/// Messages with partners that no column stands for, the sum over ranks.
+/// Messages with partners without a column, the sum over ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Untold {
     /// Messages sent.
@@ -44,7 +46,7 @@ pub struct Untold {
     pub bytes: u64,
     /// Messages received.
     pub received: u64,
-    /// Seconds in calls with such partners.
+    /// Seconds in calls with these partners.
     pub wait_s: f64,
 }
 
@@ -53,22 +55,23 @@ pub struct Untold {
 pub struct WaitsFor {
     /// Rank list.
     pub ranks: String,
-    /// Part of the time in the symptom's calls in which these ranks are the partner, 0 to 1.
+    /// Fraction of the time in the symptom's calls with these ranks as partner, 0 to 1.
     pub share: f64,
-    /// That time, the sum over the ranks that wait.
+    /// Time with these ranks as partner, the sum over the waiting ranks.
     pub seconds: f64,
 }
 
-/// Where a chain of waiting ranks begins: the ranks that computed while the others waited for each other.
+/// Begin of a chain of waiting ranks: the ranks that computed while the others waited for each
+/// other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// Rank list.
     pub ranks: String,
-    /// What they computed: index into the tree's nodes; `None` if no context stands out.
+    /// Context of their computation: index into the tree's nodes; `None` if no context stands out.
     pub node: Option<u32>,
-    /// Part of the waiting that leads to these ranks, 0 to 1.
+    /// Fraction of the waiting that leads to these ranks, 0 to 1.
     pub share: f64,
-    /// Whether different ranks among these are the begin at different times.
+    /// Whether the chain begins at different ranks among these at different times.
     #[serde(default)]
     pub changes: bool,
 }

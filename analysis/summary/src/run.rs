@@ -1,4 +1,4 @@
-//! What ran, what measuring it cost, and how well the ranks were used.
+//! Description of a run: the job, the cost of the measurement, and the efficiency of the ranks.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Path of the executable, as far as it is known.
+    /// Path of the executable, as far as known.
     pub executable: String,
     /// Its arguments, without the executable's own name.
     pub arguments: Vec<String>,
@@ -15,27 +15,28 @@ pub struct Run {
     pub job: Option<String>,
     /// Local time of the begin, RFC 3339.
     pub started: String,
-    /// From the return of MPI_Init to the entry of MPI_Finalize, on the rank where that took
-    /// longest; without MPI the process's life.
+    /// Time from the return of MPI_Init to the entry of MPI_Finalize, on the rank with the longest;
+    /// without MPI the process's life.
     pub elapsed_s: f64,
     /// MPI ranks; 1 without MPI.
     pub ranks: u32,
     /// Application threads, the sum over all ranks.
     pub threads: u32,
-    /// Where the ranks ran.
+    /// Nodes of the job.
     pub nodes: Vec<NodeOfRun>,
     /// The MPI library.
     pub mpi: Mpi,
     /// Sampling period.
     pub period_us: PeriodUs,
-    /// What drove the samples.
+    /// Clock of the samples.
     pub clock: Clock,
     /// Whether the run reached MPI_Finalize (without MPI: its exit) and all ranks contributed.
     pub complete: bool,
-    /// Why it is not complete, as the end of a sentence, where [`Run::ended`] does not tell.
+    /// Reason why it is not complete, as the end of a sentence; `None` if [`Run::ended`] is the
+    /// reason.
     #[serde(default)]
     pub incomplete: Option<String>,
-    /// How it ended: `finalize`, `exit`, `abort`, `signal 11`, ...
+    /// End of the run: `finalize`, `exit`, `abort`, `signal 11`, ...
     pub ended: String,
     /// Settings in effect, by variable name.
     pub settings: BTreeMap<String, String>,
@@ -55,7 +56,7 @@ pub struct NodeOfRun {
 /// The MPI library of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mpi {
-    /// First line of what MPI_Get_library_version tells; `None` without MPI.
+    /// First line of MPI_Get_library_version; `None` without MPI.
     pub library: Option<String>,
     /// Its binary interface.
     pub abi: MpiAbi,
@@ -80,11 +81,11 @@ pub enum MpiAbi {
 pub struct PeriodUs {
     /// As set.
     pub asked: f64,
-    /// CPU time per sample that was reached; `None` without samples.
+    /// Measured CPU time per sample; `None` without samples.
     pub effective: Option<f64>,
 }
 
-/// What drove the samples.
+/// Clock of the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
@@ -96,7 +97,7 @@ pub enum Clock {
     Wall,
 }
 
-/// What the measurement cost and what it missed: sums over ranks, except where noted.
+/// Cost of the measurement, and what it missed: sums over ranks, except where noted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collection {
     /// Samples taken.
@@ -117,26 +118,26 @@ pub struct Collection {
     pub sampling_cpu_s: f64,
     /// CPU time of the collector threads.
     pub collector_cpu_s: f64,
-    /// The part of it in which functions, loops and lines were looked up.
+    /// Part of `collector_cpu_s` for lookups of functions, loops and lines.
     #[serde(default)]
     pub structure_cpu_s: f64,
-    /// The part of that after the end of the run.
+    /// Part of `structure_cpu_s` after the end of the run.
     #[serde(default)]
     pub late_structure_cpu_s: f64,
-    /// Functions that stand without loops, inlined calls and lines, because these were not looked up
-    /// within 0.3 s after the run; most of any rank.
+    /// Functions without loops, inlined calls and lines, because the lookups did not finish within
+    /// 0.3 s after the run; maximum over ranks.
     #[serde(default)]
     pub late_functions: u64,
     /// Samples in these functions themselves.
     #[serde(default)]
     pub late_samples: u64,
-    /// Wall time in MPI_Finalize that the analysis took, of the slowest rank; `None` where the
-    /// run ended without.
+    /// Wall time of the analysis in MPI_Finalize, on the slowest rank; `None` if the run ended
+    /// without it.
     pub finalize_s: Option<f64>,
-    /// Most memory used for a rank: that of the process that collects it, divided by the ranks that this
-    /// one collects.
+    /// Maximum memory per rank: memory of a collecting process, divided by the ranks that it
+    /// collects.
     pub memory_bytes: Option<u64>,
-    /// Where the memory went in the process that took most.
+    /// Memory by purpose in the process with the most.
     #[serde(default)]
     pub memory: Option<Memory>,
     /// Application threads that could not be sampled.
@@ -144,18 +145,20 @@ pub struct Collection {
     pub unsampled_threads: u64,
 }
 
-/// What the library takes in one process that collects ranks, in bytes: its heap when that was largest, up
-/// to the writing of the report, and what it has in memory beside it at the end of the run. Its code and the
-/// stacks of its two threads are not counted. All but `total_bytes` and `ranks` add up to the total.
+/// Memory of the library in one process that collects ranks, in bytes: its heap at its maximum up
+/// to the writing of the report, and other memory at the end of the run. Its code and the stacks of
+/// its two threads are not counted. All but `total_bytes` and `ranks` add up to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Memory {
-    /// Sum of the following. PLIMSOLL_MEMORY bounds segments, contexts, clusters and spool; not the rest.
+    /// Sum of the following. PLIMSOLL_MEMORY limits segments, contexts, clusters and spool; not the
+    /// rest.
     pub total_bytes: u64,
     /// Ranks that the process collects.
     pub ranks: u32,
     /// The ranks' rings, and their tables of addresses and modules: memory shared with the ranks.
     pub segment_bytes: u64,
-    /// What samples this process: loaded modules, frame rules, the state of threads; and settings.
+    /// State of the sampler in this process: loaded modules, frame rules, state of threads; and
+    /// settings.
     pub sampling_bytes: u64,
     /// Calling contexts, their values by phase, addresses and names.
     pub context_bytes: u64,
@@ -163,7 +166,7 @@ pub struct Memory {
     pub cluster_bytes: u64,
     /// Symbols, loops and lines of functions.
     pub structure_bytes: u64,
-    /// Debug information and unwind tables that were being read.
+    /// Debug information and unwind tables while they are read.
     #[serde(default)]
     pub debug_info_bytes: u64,
     /// Records on their way to the spool.
@@ -189,7 +192,7 @@ pub struct Marks {
     /// Of these, the ones that differed.
     #[serde(default)]
     pub mismatched: u64,
-    /// Why marks were not used; `None` where they were.
+    /// Reason why marks were not used; `None` if they were.
     pub off_reason: Option<String>,
 }
 
@@ -202,13 +205,13 @@ pub struct Efficiency {
     pub load_balance: Option<f64>,
     /// Maximum of the ranks' useful time / elapsed time.
     pub communication: Option<f64>,
-    /// The same over time: at most 128 windows of equal length from the begin of the run to its end,
-    /// where the last may be shorter. Empty without MPI.
+    /// Efficiencies over time: at most 128 windows of equal length from the begin of the run to its
+    /// end; the last may be shorter. Empty without MPI.
     #[serde(default)]
     pub windows: Vec<Window>,
 }
 
-/// POP efficiencies of a part of the run, 0 to 1. `None` where no rank did useful work.
+/// POP efficiencies of a part of the run, 0 to 1. `None` if no rank did useful work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// Begin, in seconds since the begin of the run on the reference's clock.
@@ -223,9 +226,9 @@ pub struct Window {
     pub communication: Option<f64>,
 }
 
-/// What the run time would be.
+/// Predicted run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Projection {
-    /// Without all losses together; no second is counted twice.
+    /// Run time without all losses together; no second is counted twice.
     pub elapsed_s: f64,
 }

@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Frame;
 
-/// A phase: all that lies between a global synchronisation at one place and the next at another
-/// (or the same) place, in all its instances (PPoPP20, 4.2).
+/// Phase: the code between two global synchronisations at the same or different call paths, in all
+/// its instances (PPoPP20, 4.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// What losses and segments refer to.
+    /// Identifier, used by losses and segments.
     pub id: u32,
-    /// Call path of the synchronisation after which it begins; `None` at the start of the run.
+    /// Call path of the synchronisation before it; `None` at the start of the run.
     pub begins_after: Option<Vec<Frame>>,
-    /// Call path of the one that ends it; `None` where the run ended without.
+    /// Call path of the synchronisation that ends it; `None` if the run ended without one.
     pub ends_in: Option<Vec<Frame>>,
     /// Begin of its first instance, since the begin of the run.
     pub begin_s: f64,
@@ -45,17 +45,17 @@ pub struct RankGroup {
     pub mean_work_s: f64,
 }
 
-/// A loop with its iterations (ICS18, Algorithm 1), counted per execution on the rank with the
-/// longest.
+/// Loop with its iterations (ICS18, Algorithm 1), counted per execution on the rank with the
+/// longest executions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
     /// Call path from the outermost frame to the loop.
     pub path: Vec<Frame>,
     /// Index into the tree's nodes.
     pub node: u32,
-    /// Rank list: those that ran it.
+    /// Rank list: ranks that ran the loop.
     pub ranks: String,
-    /// How often it was entered.
+    /// Number of executions.
     pub executions: u64,
     /// Mean duration of an execution.
     pub mean_duration_s: f64,
@@ -72,20 +72,20 @@ pub struct Loop {
 /// Number of iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iterations {
-    /// Told apart well enough to be believed.
+    /// Number of accepted iterations (ICS18, 3.2).
     pub accepted: u64,
-    /// Not so.
+    /// Number of rejected iterations.
     pub rejected: u64,
-    /// How often the loop's region was called, where one anchors it.
+    /// Number of calls of a region that every iteration makes; `None` without such a region.
     pub calls_seen: Option<u64>,
     /// Whether the number is exact.
     pub exact: bool,
 }
 
-/// Iterations that behave alike.
+/// Cluster of iterations with similar behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IterationCluster {
-    /// Their numbers, as ranges.
+    /// Numbers of the iterations, as ranges.
     pub iterations: String,
     /// Mean duration.
     pub mean_s: f64,
@@ -96,11 +96,11 @@ pub struct IterationCluster {
     /// Number of iterations in all executions of the loop; `None` in files of earlier versions.
     #[serde(default)]
     pub weight: Option<u64>,
-    /// Distance between successive iterations of the cluster where it is constant and above 1: 10
-    /// if every tenth iteration belongs to the cluster.
+    /// Distance between successive iterations of the cluster; `None` unless constant and above 1:
+    /// 10 if every tenth iteration belongs to the cluster.
     #[serde(default)]
     pub period: Option<u64>,
-    /// Context that distinguishes these iterations from the others; `None` where none does.
+    /// Context that distinguishes these iterations from the others; `None` if none does.
     #[serde(default)]
     pub distinction: Option<Distinction>,
     /// Calls and loops of an iteration in the order of time, outer ones before inner ones; means
@@ -135,16 +135,16 @@ pub struct IterationSlice {
     pub duration_s: f64,
 }
 
-/// Ranks that behave alike (ICS18, 4.2).
+/// Cluster of ranks with similar behaviour (ICS18, 4.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankCluster {
     /// Rank list.
     pub ranks: String,
     /// Number of ranks.
     pub size: u32,
-    /// The member nearest to the mean.
+    /// Member nearest to the mean.
     pub representative: u32,
-    /// diffRatio to the nearest other cluster; `None` where there is only one.
+    /// diffRatio to the nearest other cluster; `None` for a single cluster.
     pub distance: Option<f64>,
 }
 
@@ -157,54 +157,54 @@ pub struct Bicluster {
     pub ranks: String,
     /// 1 if they work longer in these contexts than the others, -1 if shorter.
     pub sign: i8,
-    /// The part that the bicluster by itself explains of the variance over ranks of all contexts
-    /// that were compared, 0 to 1. Biclusters with common contexts explain partly the same.
+    /// Fraction of the variance over ranks of all compared contexts that the bicluster alone
+    /// explains, 0 to 1. Biclusters with common contexts partly explain the same variance.
     pub variance_share: f64,
 }
 
-/// Threads beside those that communicate, that behave alike (ICS18, 4.2).
+/// Cluster of threads that do not communicate (ICS18, 4.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCluster {
-    /// List of the ranks that have some.
+    /// Rank list: ranks with such threads.
     pub ranks: String,
     /// Number of threads, in all ranks.
     pub size: u64,
-    /// The function that they began in, if it is known; where it differs, that of most of them.
+    /// Start routine of the threads, or of most of them; `None` if unknown.
     pub routine: Option<String>,
-    /// How long they lived within the run, on average.
+    /// Mean lifetime within the run.
     pub mean_s: f64,
-    /// How long they computed, on average.
+    /// Mean computation time.
     pub work_s: f64,
-    /// diffRatio to the nearest other cluster; `None` where there is only one.
+    /// diffRatio to the nearest other cluster; `None` for a single cluster.
     pub distance: Option<f64>,
 }
 
-/// How the ranks' clocks, their CLOCK_MONOTONIC, relate (PPoPP20, 4.1). Lists are in the order of the
-/// measured ranks, and empty where it is not known how all clocks relate.
+/// Relations between the ranks' clocks (CLOCK_MONOTONIC; PPoPP20, 4.1). Lists are in the order of
+/// the measured ranks, and empty if the relations of some clocks are unknown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
-    /// The rank whose clock the others are compared with.
+    /// Rank with the reference clock.
     pub reference: u32,
-    /// Each rank's clock minus the reference's, when the reference's run began.
+    /// Offset of each rank's clock from the reference's, at the begin of the reference's run.
     pub offsets_us: Vec<f64>,
-    /// Drift of each rank's clock against the reference's, in parts per million; 0 also where it is too
-    /// small to be told from noise.
+    /// Drift of each rank's clock against the reference's, in parts per million; 0 if
+    /// indistinguishable from noise.
     pub drift_ppm: Vec<f64>,
-    /// What the alignment leaves unexplained.
+    /// Residual of the alignment.
     pub residual_us: Option<f64>,
-    /// How they were aligned.
+    /// Method of the alignment.
     pub method: ClockMethod,
 }
 
-/// How clocks were aligned.
+/// Method of the alignment of clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockMethod {
     /// Not at all.
     None,
-    /// By the ends of synchronisations that samples show.
+    /// By the ends of synchronisations according to samples.
     Samples,
-    /// By the ends of synchronisations that the wrappers recorded.
+    /// By the ends of synchronisations according to wrappers.
     Regions,
     /// By messages sent back and forth.
     PingPong,
@@ -213,6 +213,6 @@ pub enum ClockMethod {
 /// A side file of the summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideFile {
-    /// Its path, relative to the summary; `None` where none was written.
+    /// Path relative to the summary; `None` if no file was written.
     pub file: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The user's settings: what the environment says, read by one [`TABLE`].
+//! Settings of the user: values of the environment, parsed by one [`TABLE`].
 //!
 //! The preloaded library reads them before `main`: nothing here starts a thread, panics, or needs
 //! more than an allocator.
@@ -24,16 +24,16 @@ pub use settings_table::{
 };
 pub use warning::Warning;
 
-/// What drives the samples, as asked.
+/// Clock of the samples, as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockChoice {
-    /// The thread's time on the CPU.
+    /// CPU time of the thread.
     Cpu,
     /// Wall time.
     Wall,
 }
 
-/// Whether return addresses are marked, as asked.
+/// Use of return-address marks, as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarksChoice {
     /// One mark after each sample, at the innermost frame that can be marked.
@@ -44,14 +44,14 @@ pub enum MarksChoice {
     Verify,
 }
 
-/// Which reports are written.
+/// Formats of the reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Formats {
-    /// For reading.
+    /// Text.
     pub text: bool,
-    /// For programs.
+    /// JSON.
     pub json: bool,
-    /// For looking at: the page.
+    /// HTML page.
     pub html: bool,
 }
 
@@ -61,12 +61,12 @@ impl Default for Formats {
     }
 }
 
-/// What of the samples stays on disk.
+/// Extent of the samples kept on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// Nothing.
     Off,
-    /// Of a run that has its report, some ranks; else all.
+    /// Some ranks if the run has a report; otherwise all.
     Clusters,
     /// All ranks.
     All,
@@ -77,13 +77,13 @@ pub enum Trace {
 pub struct Settings {
     /// Sampling period.
     pub period_ns: u64,
-    /// What drives the samples; wall time wherever regions are off.
+    /// Clock of the samples; wall time if regions are off.
     pub clock: ClockChoice,
     /// Directory or name of the reports ([`crate::report_names`]).
     pub output: OsString,
-    /// Which reports are written.
+    /// Formats of the reports.
     pub formats: Formats,
-    /// What of the samples stays on disk.
+    /// Extent of the samples kept on disk.
     pub trace: Trace,
     /// File with the user's rules of labels.
     pub labels: Option<PathBuf>,
@@ -96,19 +96,19 @@ pub struct Settings {
     pub metrics: Option<String>,
     /// Whether return addresses are marked.
     pub marks: MarksChoice,
-    /// Programs to watch; empty: all.
+    /// Programs to measure; empty: all.
     pub include: Vec<Glob>,
     /// Programs to leave alone.
     pub exclude: Vec<Glob>,
-    /// Ranks to watch.
+    /// Ranks to measure.
     pub ranks: RankFilter,
-    /// Most memory per rank.
+    /// Maximum memory per rank.
     pub memory_bytes: u64,
     /// 0 silent, 1 a short summary, 2 debug.
     pub verbose: u8,
-    /// Whether to do nothing at all.
+    /// Whether Plimsoll is off.
     pub disable: bool,
-    /// The process that `plimsoll run` became, if it was used.
+    /// Process id of `plimsoll run`, if it was used.
     pub root_pid: Option<u32>,
     in_effect: BTreeMap<&'static str, String>,
 }
@@ -143,8 +143,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads an environment. Other programs' variables are passed over; where a name occurs twice
-    /// the first counts, as for getenv; an empty value is as good as none.
+    /// Reads an environment. Variables of other programs are ignored; the first of repeated names
+    /// counts, as for getenv; an empty value counts as unset.
     pub fn from_env(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> (Self, Vec<Warning>) {
@@ -194,7 +194,7 @@ impl Settings {
         warning
     }
 
-    /// Samples on CPU time alone never see a wait: without regions only wall time does.
+    /// Switches to wall time without regions: samples on CPU time alone never see a wait.
     fn reconcile(&mut self, clock_given: bool) -> Option<Warning> {
         if self.regions || self.clock == ClockChoice::Wall {
             return None;
@@ -208,24 +208,24 @@ impl Settings {
         clock_given.then_some(warning)
     }
 
-    /// Whether this program is to be watched.
+    /// Returns whether the program is measured.
     pub fn watches_program(&self, program: &Path) -> bool {
         let among = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(program));
         (self.include.is_empty() || among(&self.include)) && !among(&self.exclude)
     }
 
-    /// What is in effect, by variable: [`crate::Run::settings`].
+    /// Returns the values in effect, by variable: [`crate::Run::settings`].
     pub fn in_effect(&self) -> BTreeMap<String, String> {
         self.in_effect.iter().map(|(&name, value)| (name.to_owned(), value.clone())).collect()
     }
 }
 
-/// Reads one value as [`Settings::from_env`] would, and says what is wrong with it.
+/// Parses one value like [`Settings::from_env`] and returns the warning.
 pub fn check(variable: &'static Variable, value: &OsStr) -> Option<Warning> {
     Settings::default().take(variable, value)
 }
 
-/// The name that was probably meant: at most two letters wrong, or a third of a short name's.
+/// Returns the most similar name: at most two letters wrong, or a third of a short name's.
 fn closest(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches(PREFIX).to_ascii_uppercase();
     let public = TABLE.iter().filter(|variable| variable.state != State::Internal);
@@ -237,7 +237,7 @@ fn closest(name: &str) -> Option<&'static str> {
     (distance <= 2.min(length / 3)).then_some(meant)
 }
 
-/// Letters to insert, delete, replace or swap with their neighbour.
+/// Returns the number of letters to insert, delete, replace or swap with a neighbour.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

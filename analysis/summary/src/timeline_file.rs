@@ -1,4 +1,4 @@
-//! The side file with the cells of the timeline: what each rank did when (PPoPP20, Figure 10).
+//! Side file with the cells of the timeline: activity of each rank over time (PPoPP20, Figure 10).
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::error::Error;
 
 /// Last part of the name of the file.
 pub const EXTENSION: &str = "timeline";
-/// Most cells.
+/// Maximum number of cells.
 pub const MAX_CELLS: usize = 1_000_000;
-/// Most rows and most columns.
+/// Maximum number of rows and of columns.
 pub const MAX_ROWS: usize = 512;
 
-/// The version of the file's form.
+/// Version of the file's form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimelineVersion {
     /// `plimsoll-timeline/1`.
@@ -26,7 +26,7 @@ pub enum TimelineVersion {
 /// A grid of cells, ranks over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// The version of this form.
+    /// Version of this form.
     pub schema: TimelineVersion,
     /// Begin of the first column, in seconds since the begin of the run on the reference's clock.
     pub begin_s: f64,
@@ -36,25 +36,24 @@ pub struct Timeline {
     pub columns: u32,
     /// Rows by ascending rank.
     pub rows: Vec<TimelineRow>,
-    /// The call paths that cells may have, as indices into the nodes of the summary's tree. Symptoms
-    /// and causes of losses are always among them.
+    /// The call paths that cells may have, as indices into the nodes of the summary's tree.
+    /// Symptoms and causes of losses are always among them.
     pub nodes: Vec<u32>,
-    /// For each row, for each of its columns: the index into `nodes` of the call path that took most
-    /// of the cell, -1 where nothing is known. A path includes the paths below it that are not in
-    /// `nodes` themselves.
+    /// Index into `nodes` of the call path with the most time, by row and column; -1 if unknown. A
+    /// path includes the paths below it that are not in `nodes` themselves.
     pub cells: Vec<i32>,
-    /// In the order of `cells`: the fraction of the cell spent in communication or waiting, 0 to 255.
+    /// Fraction of each cell spent in communication or waiting, 0 to 255, in the order of `cells`.
     pub wait: Vec<u8>,
 }
 
-/// What a row of cells is about.
+/// Row of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineRow {
-    /// Rank list. Where there are more than [`MAX_ROWS`] ranks, neighbours share a row.
+    /// Rank list. Beyond [`MAX_ROWS`] ranks, neighbours share a row.
     pub ranks: String,
 }
 
-/// What a summary says where there is no timeline.
+/// Returns the summary's note about a missing timeline.
 pub fn note(reason: &dyn fmt::Display) -> String {
     format!("The timeline was not written. {reason}")
 }

@@ -1,4 +1,4 @@
-//! The summary's JSON form, written and read.
+//! JSON form of the summary, written and read.
 
 use std::io::{self, Write};
 
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::printable::is_plain;
 
 impl Summary {
-    /// Writes the summary as one line of JSON with a line end. Characters that a terminal interprets or
-    /// does not show, in names, are escaped. A float that is not finite becomes `null`, which
-    /// [`Summary::from_json`] refuses where a number must stand.
+    /// Writes the summary as one line of JSON with a line end. Characters in names that a terminal
+    /// interprets or does not show are escaped. A float that is not finite becomes `null`, which
+    /// [`Summary::from_json`] refuses for required numbers.
     ///
     /// # Errors
     /// Those of `to`.
@@ -22,17 +22,17 @@ impl Summary {
         to.write_all(b"\n")
     }
 
-    /// The same in memory.
+    /// Returns the JSON that [`Summary::write_json`] writes.
     ///
     /// # Errors
-    /// None that memory has.
+    /// None: memory has no write errors.
     pub fn to_json(&self) -> io::Result<Vec<u8>> {
         let mut json = Vec::new();
         self.write_json(&mut json)?;
         Ok(json)
     }
 
-    /// Reads a summary and checks that its indices lead somewhere, so that nobody else need.
+    /// Reads a summary and checks its indices, so that callers need not.
     ///
     /// # Errors
     /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] for all else.
@@ -50,14 +50,14 @@ impl Summary {
 /// # Errors
 /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] for all else.
 pub fn read_keys<'j, T: Deserialize<'j>>(json: &'j [u8]) -> Result<T, Error> {
-    // Most files are summaries of this version: only for others does the reason cost a second pass.
+    // Most files are summaries of this version: only others cost a second pass for the reason.
     serde_json::from_slice(json).map_err(|error| match other_version(json) {
         Ok(()) => not_a_summary(error),
         Err(other) => other,
     })
 }
 
-/// Returns an error for JSON that has no schema, or another one than this version's.
+/// Returns an error for JSON without a schema or with another version.
 fn other_version(json: &[u8]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct Version {
@@ -71,11 +71,11 @@ fn other_version(json: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Checks that the indices of a summary lead somewhere. `nodes` are the frame and the parent of each
+/// Checks that all indices of a summary are valid. `nodes` are the frame and the parent of each
 /// node of the tree.
 ///
 /// # Errors
-/// [`Error::NotASummary`] with the first index that does not.
+/// [`Error::NotASummary`] with the first invalid index.
 pub fn check_indices(
     frames: usize,
     nodes: impl ExactSizeIterator<Item = (u32, Option<u32>)>,
@@ -100,7 +100,7 @@ pub fn check_indices(
     Ok(())
 }
 
-/// Writes strings as a terminal may show them.
+/// Formatter of strings that escapes characters for a terminal.
 struct Plain;
 
 impl Formatter for Plain {

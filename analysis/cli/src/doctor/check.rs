@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-/// How far something works.
+/// State of a checked item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It works.
     Ok,
-    /// Plimsoll measures, but less, or more coarsely.
+    /// Plimsoll measures less, or more coarsely.
     Limited,
     /// Plimsoll measures nothing.
     Failed,
@@ -17,23 +17,23 @@ pub enum State {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at; stable, for scripts.
+    /// Name of the item; stable, for scripts.
     pub name: &'static str,
-    /// The verdict.
+    /// Result of the check.
     pub state: State,
-    /// What was found, in words.
+    /// Finding in words.
     pub found: String,
-    /// What to do; `None` where there is nothing to mend.
+    /// Remedy; `None` if there is nothing to repair.
     pub remedy: Option<String>,
 }
 
 impl Check {
-    /// Something that works.
+    /// Creates the check of an item that works.
     pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, state: State::Ok, found: found.into(), remedy: None }
     }
 
-    /// Something that works in part.
+    /// Creates the check of an item that works in part.
     pub fn limited(
         name: &'static str,
         found: impl Into<String>,
@@ -43,7 +43,7 @@ impl Check {
         Self { name, state: State::Limited, found: found.into(), remedy }
     }
 
-    /// Something that prevents the measurement.
+    /// Creates the check of an item that prevents the measurement.
     pub fn failed(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
         Self { name, state: State::Failed, found: found.into(), remedy }

@@ -1,4 +1,4 @@
-//! What Plimsoll needs of the machine, its limits and the environment.
+//! Checks of the machine, its limits and the environment.
 
 use std::env;
 use std::fs;
@@ -15,14 +15,15 @@ use super::check::Check;
 use super::{own_command, trial};
 use crate::preload_library;
 
-/// Free space below this is too little for spools and reports, in bytes.
+/// Minimum free space for spools and reports, in bytes.
 const MIN_FREE_BYTES: u64 = 64 << 20;
-/// Limits on sizes and on address space below this switch off parts of the measurement, in bytes.
+/// Limit on sizes and on address space below which parts of the measurement are switched off, in
+/// bytes.
 const MIN_LIMIT_BYTES: u64 = 1 << 30;
-/// Limits on processes below this may leave no room for the library's two threads per process.
+/// Limit on processes below which the library's two threads per process may not start.
 const MIN_PROCESSES: u64 = 64;
 
-/// All checks of the machine, the most important first.
+/// Runs all checks of the machine, the most important first.
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![platform()];
     match own_command() {
@@ -74,7 +75,7 @@ fn cores() -> Check {
     }
 }
 
-/// Limits of the shell that are small enough to matter.
+/// Returns checks of the shell's limits, as far as they are small enough to matter.
 fn limits() -> Vec<Check> {
     let soft = |resource| getrlimit(resource).map_or(RLIM_INFINITY, |(soft, _)| soft);
     let mut checks = Vec::new();
@@ -114,7 +115,7 @@ fn settings_check(warnings: Vec<String>) -> Check {
     }
 }
 
-/// The directory that PLIMSOLL_OUTPUT names, up to the first part with a placeholder.
+/// Returns the directory in PLIMSOLL_OUTPUT, up to the first component with a placeholder.
 fn output_directory(settings: &Settings) -> PathBuf {
     let output = Path::new(&settings.output);
     let fixed = output.ancestors().find(|part| !part.to_string_lossy().contains('%'));
@@ -132,7 +133,7 @@ fn cache() -> Check {
     }
 }
 
-/// Whether files can be made in a directory, or in the nearest one above that exists.
+/// Checks that files can be created in a directory, or in its nearest existing parent.
 fn directory(name: &'static str, wanted: &Path) -> Check {
     let whole = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
     let Some(place) = whole.ancestors().find(|place| place.exists()) else {
@@ -175,7 +176,7 @@ mod tests {
         let check = directory("output", &root.path().join("a/b/c"));
         assert_eq!(check.state, State::Ok, "{check:?}");
         assert!(!root.path().join("a").exists());
-        // A file is in the way of the directory.
+        // A file occupies the name of the directory.
         std::fs::write(root.path().join("file"), "").unwrap();
         let check = directory("output", &root.path().join("file/b"));
         assert_eq!(check.state, State::Limited, "{check:?}");

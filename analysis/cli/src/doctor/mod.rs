@@ -1,8 +1,8 @@
-//! `plimsoll doctor [PROGRAM]`: what works on this machine and with a program, and what to do where it
-//! does not.
+//! `plimsoll doctor [PROGRAM]`: checks what works on this machine and with a program, with
+//! remedies.
 //!
-//! The machine is judged by a measurement: a short computation runs under the library, and its summary
-//! says how it was sampled. The program is judged by its file; it is not started.
+//! A measurement checks the machine: a short computation runs under the library, and its summary
+//! shows how it was sampled. The checks of a program read its file; the program is not started.
 
 mod check;
 mod machine;
@@ -40,7 +40,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         });
     }
     let text = if matches.get_flag("json") { json(&checks) } else { text(&checks) };
-    // A reader that has gone away is no error.
+    // A reader that closes the pipe is no error.
     let _ = io::stdout().write_all(text.as_bytes());
     let failed = checks.iter().filter(|check| check.state == State::Failed).count();
     match failed {
@@ -65,7 +65,7 @@ fn not_found(program: &OsString) -> Check {
     )
 }
 
-/// Two lines per check at most: what was found, and the remedy.
+/// Formats each check in at most two lines: the finding and the remedy.
 fn text(checks: &[Check]) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -88,7 +88,7 @@ fn json(checks: &[Check]) -> String {
     format!("{value:#}\n")
 }
 
-/// The place of this command, from which the library and the trial are started.
+/// Returns the path of this command, which starts the library and the trial.
 fn own_command() -> Option<PathBuf> {
     run_command::own_place(std::env::current_exe(), std::env::args_os().next())
 }

@@ -1,4 +1,4 @@
-//! What Plimsoll can measure of a program, read from its file.
+//! Checks of a program, read from its file.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use plimsoll_sys::own_files::open_regular;
 use super::check::Check;
 use crate::elf::{Obstacle, obstacle};
 
-/// Files above this are judged by their headers only, in bytes.
+/// Maximum size of a file that is read whole, in bytes; of larger files only the headers are read.
 const MAX_READ_BYTES: u64 = 1 << 30;
 
-/// Libraries by which an MPI is known, by the begin of their names.
+/// Libraries that identify an MPI, by prefixes of their names.
 const MPI_LIBRARIES: [(&str, &str); 6] = [
     ("libmpi_abi.so", "MPI standard ABI"),
     ("libmpich.so", "MPICH"),
@@ -26,14 +26,14 @@ const MPI_LIBRARIES: [(&str, &str); 6] = [
 /// Libraries of OpenMP runtimes.
 const OPENMP_LIBRARIES: [&str; 3] = ["libgomp.so", "libomp.so", "libiomp5.so"];
 
-/// Libraries of sanitizers, beside which nothing is measured.
+/// Libraries of sanitizers; beside them nothing is measured.
 const SANITIZER_LIBRARIES: [&str; 5] =
     ["libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so", "libclang_rt.asan"];
 
-/// What was read of an ELF file.
+/// Properties of an ELF file.
 #[derive(Debug, Default)]
 struct ProgramTraits {
-    /// Names of the libraries that the loader is asked for.
+    /// Names of the directly linked libraries.
     needed: Vec<String>,
     has_symbols: bool,
     has_lines: bool,
@@ -42,7 +42,7 @@ struct ProgramTraits {
     is_sanitized: bool,
 }
 
-/// All checks of the program at a path.
+/// Runs all checks of the program at a path.
 pub fn checks(path: &Path) -> Vec<Check> {
     let name = shown(path).to_string();
     match obstacle(path) {
@@ -113,7 +113,7 @@ fn facts(content: &[u8]) -> Option<ProgramTraits> {
     })
 }
 
-/// The libraries of DT_NEEDED.
+/// Returns the libraries in DT_NEEDED.
 fn needed(elf: &ElfFile64<'_, LittleEndian>) -> Vec<String> {
     let names = || -> Option<Vec<String>> {
         let endian = LittleEndian;
@@ -130,7 +130,8 @@ fn needed(elf: &ElfFile64<'_, LittleEndian>) -> Vec<String> {
     names().unwrap_or_default()
 }
 
-/// Whether debug information lies in a file of its own, where Debian and others put it.
+/// Returns whether there is a separate file of debug information where Debian and others install
+/// it.
 fn has_separate_lines(elf: &ElfFile64<'_, LittleEndian>) -> bool {
     let Ok(Some(id)) = elf.build_id() else { return false };
     let Some((first, rest)) = id.split_first() else { return false };

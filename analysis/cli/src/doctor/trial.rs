@@ -1,4 +1,4 @@
-//! A short computation under the library, as a user would run it.
+//! Trial: a short computation under the library, started as a user would.
 
 use std::env;
 use std::fs;
@@ -14,12 +14,12 @@ use super::check::Check;
 /// The hidden subcommand that computes.
 pub const TRIAL: &str = "trial";
 
-/// How long it computes: a hundred sampling periods of the trial's length, even at the coarsest
-/// common kernel tick (100 per second) enough for 25 samples.
+/// Duration of the computation: 25 samples even at the coarsest common kernel tick (100 per
+/// second).
 const TRIAL_TIME: Duration = Duration::from_millis(300);
 /// Sampling period of the trial.
 const TRIAL_PERIOD: &str = "1ms";
-/// Fewest samples of a trial that worked.
+/// Minimum number of samples of a successful trial.
 const MIN_SAMPLES: u64 = 10;
 
 /// Computes for [`TRIAL_TIME`] of wall time.
@@ -57,13 +57,13 @@ fn summary(command: &Path) -> Result<Summary, String> {
     Err(message)
 }
 
-/// Runs the trial with its program and its report in a directory that vanishes.
+/// Runs the trial with its program and its report in a temporary directory.
 fn summary_in(place: &Path, command: &Path) -> Result<Summary, String> {
     let directory = tempfile::Builder::new()
         .prefix("plimsoll-doctor-")
         .tempdir_in(place)
         .map_err(|error| format!("no directory can be made in {}: {error}", place.display()))?;
-    // Under the command's own name the library takes it for the launcher of something else.
+    // The library would take a program with the command's own name for a launcher.
     let program = directory.path().join("computation");
     fs::hard_link(command, &program)
         .or_else(|_| fs::copy(command, &program).map(drop))
@@ -89,7 +89,7 @@ fn summary_in(place: &Path, command: &Path) -> Result<Summary, String> {
     Summary::from_json(&text).map_err(|error| format!("the trial's report is unreadable: {error}"))
 }
 
-/// The command without the user's settings: those are checked by themselves, and must not decide this.
+/// Returns the command without the user's settings, which have checks of their own.
 fn command_without_settings(command: &Path) -> Command {
     let mut trial = Command::new(command);
     for (name, _) in env::vars_os() {

@@ -14,11 +14,11 @@ use plimsoll_summary::printable::path as shown;
 use crate::Failure;
 use crate::digest_command::failure;
 
-/// How the names of folders of spools end.
+/// Suffix of the names of spool folders.
 const FOLDER: &str = ".plimsoll.d";
-/// How the names of reports begin after the name of their run's folder.
+/// Suffixes of reports after the name of their run's folder.
 const REPORTS: [&str; 3] = [".plimsoll.json", ".plimsoll.txt", ".plimsoll.html"];
-/// A folder that is not written to for this long belongs to no running job.
+/// Maximum age of the last write to the folder of a running job.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// Folder of the spools of a job.
@@ -66,7 +66,7 @@ impl JobFolder {
         let written = |file: fs::DirEntry| file.metadata().ok()?.modified().ok();
         let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let last = files.filter_map(written).max();
-        // A clock of a file server may be ahead.
+        // The clock of a file server may be ahead.
         last.and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default()
     }
 
@@ -75,7 +75,7 @@ impl JobFolder {
     }
 }
 
-/// Returns whether a directory holds spools itself.
+/// Returns whether a directory itself holds spools.
 fn is_folder(directory: &Path) -> bool {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(FOLDER) || plimsoll_analysis::digest::find(directory).is_ok()

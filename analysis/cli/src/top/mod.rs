@@ -1,7 +1,7 @@
-//! `plimsoll top`: a running job, diagnosed from what its spools hold so far.
+//! `plimsoll top`: diagnosis of a running job from its spools.
 //!
-//! Nothing is asked of the job: each collector writes its ranks' samples to disk at least once in a
-//! second, and a digest of unfinished spools is the summary of the run until then.
+//! The job is not involved: each collector writes its ranks' samples to disk at least once a
+//! second, and a digest of unfinished spools is the summary of the run so far.
 
 mod jobs;
 
@@ -23,15 +23,15 @@ use crate::Failure;
 use crate::digest_command::{cores, failure, first_found};
 use jobs::JobFolder;
 
-/// A digest may take at most this fraction of the time: others use the machine, too.
+/// Maximum fraction of the time for digests: other programs use the machine, too.
 const MAX_CPU_FRACTION: f64 = 0.1;
-/// Length of the time until now for which the efficiency is shown besides that of the whole run.
+/// Length in seconds of the recent time with an efficiency of its own.
 const RECENT_S: f64 = 10.0;
 /// Number of attempts to read spools that are being written.
 const ATTEMPTS: u32 = 4;
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// The subcommand's arguments.
+/// Returns the definition of the subcommand.
 pub fn command() -> Command {
     Command::new("top")
         .about("Watch a running job: its losses so far")
@@ -109,10 +109,10 @@ fn json_line(summary: &Summary) -> Result<String, Failure> {
     Ok(format!("{}\n", String::from_utf8_lossy(&json).trim_end()))
 }
 
-/// Returns the summary of what the spools hold.
+/// Returns the summary of the spools so far.
 fn summary_so_far(job: &JobFolder) -> Result<Summary, Failure> {
     for _ in 1..ATTEMPTS {
-        // A collector that has just begun has written no description of its job yet.
+        // A collector that has just started may not have written its job's description yet.
         match read(job) {
             Ok(summary) => return Ok(summary),
             Err(_) => thread::sleep(RETRY_AFTER),
@@ -130,7 +130,7 @@ fn read(job: &JobFolder) -> Result<Summary, DigestError> {
     Ok(summary)
 }
 
-/// Returns the text report below a line that says how recent it is.
+/// Returns the text report below a line with its age.
 fn view(job: &JobFolder, summary: &Summary) -> String {
     let mut head = format!("Samples until {} ago.", seconds(job.silence().as_secs_f64()));
     if let Some(recent) = recent_efficiency(summary) {
@@ -142,7 +142,7 @@ fn view(job: &JobFolder, summary: &Summary) -> String {
     format!("{head}\n\n{}", text(summary))
 }
 
-/// Returns the mean parallel efficiency of the last seconds; `None` for runs that are hardly longer.
+/// Returns the mean parallel efficiency of the last seconds; `None` for shorter runs.
 fn recent_efficiency(summary: &Summary) -> Option<f64> {
     let windows = &summary.efficiency.windows;
     let begin_s = windows.last()?.end_s - RECENT_S;
@@ -154,7 +154,8 @@ fn recent_efficiency(summary: &Summary) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Prints a view, on a terminal in place of the one before. Returns whether anybody reads it.
+/// Prints a view, on a terminal in place of the previous one. Returns false if the reader has
+/// closed the pipe.
 fn show(view: &str, terminal: &Term, is_appended: bool) -> bool {
     if is_appended || !terminal.is_term() {
         return io::stdout().write_all(view.as_bytes()).is_ok();

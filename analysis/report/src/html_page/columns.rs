@@ -1,9 +1,9 @@
-//! The contexts of a tree as columns of numbers: a quarter of the size of their JSON, and read in a
-//! hundredth of the time.
+//! Columns of the contexts' values: a quarter of the size of their JSON, read in a hundredth of the
+//! time.
 //!
-//! One line of JSON names the columns; behind it stand the columns one after the other. A column is
-//! written byte by byte of its numbers, as planes: first the lowest byte of every number, then the
-//! next. Bytes of one significance resemble each other, so they compress well.
+//! One line of JSON names the columns; the columns follow one after the other. A column is written
+//! in planes: the lowest byte of every number, then the next byte, and so on. Bytes of one
+//! significance are similar, so they compress well.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use serde::Serialize;
 use plimsoll_summary::label::Label;
 use plimsoll_summary::{Metric, Tree, TreeNode};
 
-/// How the numbers of a column are stored, little-endian.
+/// Storage of a column's numbers, little-endian.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     U8,
     U32,
     U64,
-    /// Unknown is NaN.
+    /// An unknown value is NaN.
     F32,
 }
 
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// One column: its name, and the bits of its number in a context.
+/// Column: its name, and the bits of its number in a context.
 struct Column<'t> {
     name: String,
     kind: Kind,
@@ -48,9 +48,9 @@ struct Header<'t> {
     columns: Vec<(&'t str, Kind)>,
 }
 
-/// `parent` of a context without one.
+/// Value of `parent` for a context without a caller.
 const NO_PARENT: u32 = u32::MAX;
-/// `balanced` of a context of which that is not known.
+/// Value of `balanced` if unknown.
 const UNKNOWN: u8 = 255;
 
 /// Writes the values of all contexts.
@@ -118,8 +118,8 @@ fn seconds<'t>(
     })
 }
 
-/// A time over all ranks. The sum is the mean times the number of ranks, and the least time is 0 where
-/// a rank lacks the context: the page computes both.
+/// Adds the columns of a time over all ranks. The page computes two values: the sum is the mean
+/// times the number of ranks, and the minimum is 0 if a rank lacks the context.
 fn metric<'t>(
     name: &'t str,
     of: impl Fn(&TreeNode) -> &Metric + Copy + 't,

@@ -1,5 +1,5 @@
-//! The times of single ranks in a page: the table beside the summary (`plimsoll-ranks/1`), or, where
-//! that is too large for a page, the part of it that explains the losses.
+//! Times of single ranks in a page: the table beside the summary (`plimsoll-ranks/1`), or, if that
+//! is too large for a page, its columns that explain the losses.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -17,11 +17,11 @@ const MAX_TIMES: usize = 1 << 20;
 /// Times of single ranks.
 pub struct RankRows {
     about: About,
-    /// For each context, for each quantity, a time of each rank.
+    /// Times by context, quantity and rank.
     times: Vec<f32>,
 }
 
-/// The first line of the block.
+/// First line of the block.
 #[derive(Serialize)]
 struct About {
     ranks: String,
@@ -29,14 +29,14 @@ struct About {
     quantities: Vec<String>,
     /// Number of ranks.
     count: usize,
-    /// Number of contexts in the table.
+    /// Number of contexts in the file's table.
     of: usize,
 }
 
-/// Reads what a page shows of a table.
+/// Reads the part of a table that a page shows.
 ///
 /// # Errors
-/// Those of the file, and a sentence where it holds no such table.
+/// Those of the file, and a sentence if it holds no such table.
 pub fn read(file: File, summary: &Summary) -> io::Result<RankRows> {
     let length = file.metadata()?.len();
     let mut file = BufReader::with_capacity(256 << 10, file);
@@ -84,8 +84,8 @@ impl RankRows {
     }
 }
 
-/// The columns of a table that a page has room for: those of the losses first, then those in which
-/// ranks differ most.
+/// Chooses the columns of a table for a page: those of the losses, then those with the largest
+/// differences between ranks.
 fn chosen(header: &RankTableHeader, summary: &Summary) -> Vec<usize> {
     let [ranks, quantities, nodes] = header.shape;
     let room = MAX_TIMES / (ranks * quantities).max(1);

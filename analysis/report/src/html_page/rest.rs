@@ -1,4 +1,4 @@
-//! The summary without its tree.
+//! Summary without its tree.
 
 use std::fmt::Display;
 
@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 
 use plimsoll_summary::Summary;
 
-/// The key that is left out: the tree travels in columns.
+/// Key of the tree, which is written in columns instead.
 const TREE: &str = "tree";
 
-/// Serializes as a summary does, but for its tree. New keys of the summary are part of it.
+/// Serialises a summary without its tree; new keys of the summary are included.
 pub struct Rest<'s>(pub &'s Summary);
 
 impl Serialize for Rest<'_> {
@@ -19,7 +19,7 @@ impl Serialize for Rest<'_> {
     }
 }
 
-/// A serializer of one structure, which leaves the tree out.
+/// Serialiser of one structure that omits the tree.
 struct WithoutTree<S>(S);
 
 /// The fields of that structure.
@@ -42,12 +42,12 @@ impl<T: SerializeStruct> SerializeStruct for Fields<T> {
     }
 }
 
-/// Whatever is no structure.
+/// Error for a value that is no structure.
 fn refused<T, E: Error>() -> Result<T, E> {
     Err(E::custom("a summary is a structure"))
 }
 
-/// Methods that refuse a value of a type.
+/// Implements methods that refuse a value of a type.
 macro_rules! refuse {
     ($($method:ident($($value:ty),*) -> $result:ty;)*) => {
         $(fn $method(self, $(_: $value),*) -> Result<$result, S::Error> {

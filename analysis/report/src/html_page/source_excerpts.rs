@@ -1,8 +1,8 @@
-//! Lines of source code around the contexts that take most time, where the files can be read when
+//! Source excerpts: lines around the contexts with the most time, if their files are readable when
 //! the page is made.
 //!
 //! A page is passed on, and a summary may come from elsewhere: only files with the extension of a
-//! programming language are read, and only a few lines around the places that the tree names.
+//! programming language are read, and only a few lines around the positions in the tree.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -14,19 +14,19 @@ use serde::Serialize;
 
 use plimsoll_summary::Summary;
 
-/// Lines before and behind a place.
+/// Number of lines before and after a position.
 const AROUND: u32 = 4;
-/// Maximum number of places.
+/// Maximum number of positions.
 const MAX_PLACES: usize = 400;
 /// Maximum number of files.
 const MAX_FILES: usize = 64;
 /// Maximum length of a line, in characters; the rest is cut off.
 const MAX_LINE: usize = 160;
-/// Maximum number of bytes that are read of one file.
+/// Maximum number of bytes read of one file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Maximum number of bytes that are read of all files.
+/// Maximum number of bytes read of all files.
 const MAX_BYTES: u64 = 8 << 20;
-/// After this time no further file is opened: ranks may wait for the page in MPI_Finalize.
+/// Time after which no further file is opened: ranks may wait for the page in MPI_Finalize.
 const MAX_TIME: Duration = Duration::from_millis(100);
 /// Extensions of programming languages, in lower case.
 const EXTENSIONS: [&str; 33] = [
@@ -40,8 +40,8 @@ const EXTENSIONS: [&str; 33] = [
 pub struct SourceFile {
     /// Path, as the frames of the tree have it.
     file: String,
-    /// Whether the file is newer than the program, so that its lines may be others than those that
-    /// ran; `None` where the program's time is not known.
+    /// Whether the file is newer than the program, so that its lines may have changed; `None` if
+    /// the program's time is unknown.
     newer: Option<bool>,
     excerpts: Vec<Excerpt>,
 }
@@ -54,7 +54,7 @@ struct Excerpt {
     lines: Vec<String>,
 }
 
-/// Reads the lines around the places that matter. A file that cannot be read is left out.
+/// Reads the lines around the most important positions. Unreadable files are left out.
 pub fn read(summary: &Summary) -> Vec<SourceFile> {
     let built = modified(Path::new(&summary.run.executable));
     let places = places(summary);
@@ -77,16 +77,16 @@ pub fn read(summary: &Summary) -> Vec<SourceFile> {
     files
 }
 
-/// A file of the tree's frames.
+/// File of the tree's frames.
 #[derive(Clone, Copy)]
 struct Place<'s> {
     file: &'s str,
-    /// Whether the executable itself holds the code, rather than a library.
+    /// Whether the code is in the executable rather than in a library.
     is_of_program: bool,
 }
 
-/// The places that matter by file, the file with the most important place first: those of losses,
-/// then those with the longest inclusive time.
+/// Returns the most important positions by file, the file with the most important one first: those
+/// of losses, then those with the longest inclusive time.
 fn places(summary: &Summary) -> Vec<(Place<'_>, BTreeSet<u32>)> {
     let program = Path::new(&summary.run.executable).file_name();
     let tree = &summary.tree;
@@ -137,7 +137,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.is_absolute().then(|| path.metadata().ok()?.modified().ok()).flatten()
 }
 
-/// Reads the lines around some lines of a file. Returns them with the number of bytes that were read.
+/// Reads the lines around some lines of a file. Returns them with the number of bytes read.
 fn excerpts(path: &Path, wanted: &BTreeSet<u32>, most: u64) -> io::Result<(Vec<Excerpt>, u64)> {
     let file = super::open_regular(path)?;
     let mut reader = BufReader::new(file.take(most.min(MAX_FILE_BYTES)));
@@ -163,7 +163,7 @@ fn excerpts(path: &Path, wanted: &BTreeSet<u32>, most: u64) -> io::Result<(Vec<E
     Ok((excerpts, bytes))
 }
 
-/// A line without its end, cut to a bounded length.
+/// Returns a line without its end, truncated to a bounded length.
 fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim_end().chars().take(MAX_LINE).collect()
 }

@@ -27,7 +27,7 @@ fn json(page: &str, name: &str) -> serde_json::Value {
     serde_json::from_slice(&content(page, name).unwrap()).unwrap()
 }
 
-/// A summary whose tree has one context of each of these names, one below the other.
+/// A summary with one context of each of these names, one below the other.
 pub(super) fn summary(names: &[&str]) -> Summary {
     let whole = serde_json::json!({
         "schema": "plimsoll-summary/1",

@@ -1,4 +1,4 @@
-//! Writing reports: whole or not at all, replacing nothing, leaving nothing else behind.
+//! Atomic output of reports: whole or not at all, without replacing or leaving other files.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -13,55 +13,56 @@ use plimsoll_summary::error::Error;
 
 /// The reports of a run.
 pub trait Reports {
-    /// Takes the paths of the files beside the reports, or why there are none. The last call holds.
+    /// Takes the paths of the files beside the reports, or the reason for their absence. The last
+    /// call counts.
     fn name_sides(&mut self, sides: Result<&[PathBuf], &Error>);
 
-    /// Ends of their names: of `txt`, `json` and `html`.
+    /// Returns the extensions of the reports, of `txt`, `json` and `html`.
     fn extensions(&self) -> &[&'static str];
 
-    /// Writes one of them.
+    /// Writes the report with this extension.
     ///
     /// # Errors
     /// Those of `to`.
     fn write(&self, extension: &str, to: &mut dyn Write) -> io::Result<()>;
 }
 
-/// What was written.
+/// Files that were written.
 #[derive(Debug)]
 pub struct Written {
-    /// The files, in the order of the reports.
+    /// Paths in the order of the reports.
     pub files: Vec<PathBuf>,
-    /// Why they are not where they were to go.
+    /// Error at the target; `None` unless the reports are in the fallback directory.
     pub fallback: Option<Error>,
 }
 
-/// Where reports go that can go nowhere else.
+/// Fallback directory for reports.
 pub(super) const FALLBACK: &str = "/tmp";
-/// Longest stem in bytes: with number and extension a name has at most 255.
+/// Maximum length of a stem in bytes: with number and extension a name has at most 255.
 const MAX_STEM_BYTES: usize = 220;
-/// The folder beside reports.
+/// Extension of the folder beside reports.
 const FOLDER_EXTENSION: &str = "d";
-/// What reports may be.
+/// Extensions of all files of a report.
 const REPORT_EXTENSIONS: [&str; 5] = ["txt", "json", "html", "ranks", "timeline"];
-/// Reports of one name in one directory; beyond it something is wrong.
+/// Maximum number in a name; beyond it something is wrong.
 pub(super) const MAX_NUMBER: u32 = 100_000;
 
-/// Writes all reports of a run under one name, which gets a number where files of that name exist:
-/// `x.plimsoll.txt`, `x-2.plimsoll.txt`, ... Missing directories are created. Where that fails they
-/// go to /tmp.
+/// Writes all reports of a run under one name, with a number if files of that name exist:
+/// `x.plimsoll.txt`, `x-2.plimsoll.txt`, ... Creates missing directories. On failure the reports go
+/// to /tmp.
 ///
 /// # Errors
-/// [`Error::NoPlace`] where nothing could be written; then no file is left behind.
+/// [`Error::NoPlace`] if nothing could be written; then no file is left behind.
 pub fn write_reports(target: &Target, reports: &dyn Reports) -> Result<Written, Error> {
     write_with_fallback(target, Path::new(FALLBACK), reports)
 }
 
-/// Creates the folder that goes with the reports of a run, `x.plimsoll.d`, and so takes their name: what
-/// comes back is where they go, with a number in the name if others had it before. Absolute, for the
-/// application may change its directory.
+/// Creates the folder that belongs to the reports of a run, `x.plimsoll.d`, and thereby reserves
+/// their name. Returns the target of the reports, with a number in the name if the name was taken,
+/// and the folder. Both are absolute, since the application may change its directory.
 ///
 /// # Errors
-/// [`Error::Write`] where there can be no such folder.
+/// [`Error::Write`] if the folder cannot be created.
 pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
     let failed = |path: &Path, source| Error::Write { path: path.into(), source };
     let directory = std::path::absolute(&target.directory)
@@ -74,7 +75,7 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
             continue;
         }
         let folder = directory.join(with_extension(&stem, FOLDER_EXTENSION));
-        // What the spools tell is the user's own.
+        // Spools are private to the user.
         match DirBuilder::new().mode(0o700).create(&folder) {
             Ok(()) => return Ok((Target { directory: directory.clone(), stem }, folder)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -84,7 +85,7 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
     Err(failed(&directory.join(stem), io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Whether there are reports of that name.
+/// Returns whether there are reports of that name.
 pub(super) fn is_taken(directory: &Path, stem: &OsString) -> bool {
     let place = |extension: &&str| directory.join(with_extension(stem, extension));
     REPORT_EXTENSIONS.iter().map(place).any(|path| path.symlink_metadata().is_ok())
@@ -165,8 +166,8 @@ pub(super) fn publish_all(
     }
 }
 
-/// Where there are no hard links, empty files take the names first: creating one is the test
-/// whether a name is free, and replacing it is atomic.
+/// Publishes without hard links: empty files reserve the names first. Creating a file tests whether
+/// its name is free, and replacing the file is atomic.
 fn publish_without_links(drafts: &[Draft], paths: &[PathBuf]) -> io::Result<()> {
     publish(paths, |index| {
         OpenOptions::new().write(true).create_new(true).open(&paths[index]).map(drop)
@@ -191,10 +192,10 @@ fn publish(paths: &[PathBuf], take: impl Fn(usize) -> io::Result<()>) -> io::Res
     Ok(())
 }
 
-/// Removes files that were published a moment ago, of which nobody was told.
+/// Removes files published a moment ago, before their names were reported.
 pub(super) fn withdraw(paths: &[PathBuf]) {
     for path in paths {
-        // Nothing can be done about a failure, and the caller reports the one that led here.
+        // A failure has no remedy, and the caller reports the original error.
         let _ = fs::remove_file(path);
     }
 }
@@ -207,7 +208,7 @@ mod tests {
     use super::super::draft::fill;
     use super::*;
 
-    /// Reports of a content each, whatever is beside them.
+    /// Reports with constant content.
     struct Said([(&'static str, &'static str); 2]);
 
     const REPORTS: Said = Said([("txt", "text"), ("json", "{}")]);
@@ -245,7 +246,7 @@ mod tests {
             assert_eq!(written.files, expected);
             assert!(written.fallback.is_none());
         }
-        // One of the names is enough to pass over the number.
+        // One taken name is enough to skip the number.
         fs::write(place.join("run-3.plimsoll.json"), "mine").unwrap();
         let written = write_reports(&target(&place), &REPORTS).unwrap();
         assert_eq!(written.files[0], place.join("run-4.plimsoll.txt"));

@@ -1,5 +1,5 @@
-//! Reports before they have their names: on disk, but out of sight where the file system allows it,
-//! so that nothing stays behind if the process is killed meanwhile.
+//! Drafts: reports on disk before they have their names, hidden if the file system allows it, so
+//! that a killed process leaves nothing behind.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirEntry, File, OpenOptions};
@@ -15,26 +15,26 @@ use plimsoll_sys::own::Own;
 use super::atomic_write::MAX_NUMBER;
 use plimsoll_summary::error::Error;
 
-/// Age from which on a draft of a process that does not run is nobody's: another node may see the
-/// directory, too, and run the process.
+/// Minimum age of an abandoned draft: the process that owns it may run on another node with the
+/// same directory.
 const MIN_STALE_AGE: Duration = Duration::from_secs(3600);
 
-/// A report on disk without a name, or under a name of no meaning, which vanishes with the value.
+/// Report on disk without a name or under a temporary one; removed when the value is dropped.
 pub(super) struct Draft {
-    /// End of the report's name.
+    /// Extension of the report's name.
     pub(super) extension: String,
     place: DraftFile,
 }
 
 enum DraftFile {
-    /// It has no name.
+    /// File without a name.
     Anonymous(Own<File>),
-    /// Where there are no files without names.
+    /// File with a temporary name, on file systems without unnamed files.
     Named(PathBuf),
 }
 
 impl Draft {
-    /// A draft of a report.
+    /// Creates a draft with this content.
     pub(super) fn write(
         directory: &Path,
         stem: &OsString,
@@ -48,7 +48,7 @@ impl Draft {
         }
     }
 
-    /// An empty one, to be filled.
+    /// Creates an empty draft.
     pub(super) fn create(
         directory: &Path,
         stem: &OsString,
@@ -62,7 +62,7 @@ impl Draft {
             .map_err(|source| Error::Write { path: directory.into(), source })
     }
 
-    /// One without a name. The kernel gives such a file a name only through /proc.
+    /// Creates a draft without a name. The kernel gives such a file a name only through /proc.
     pub(super) fn anonymous(
         directory: &Path,
         _: &OsString,
@@ -77,7 +77,7 @@ impl Draft {
         Ok((Self { extension: extension.to_owned(), place }, file))
     }
 
-    /// One with a name of no meaning.
+    /// Creates a draft with a temporary name.
     pub(super) fn named(
         directory: &Path,
         stem: &OsString,
@@ -101,7 +101,7 @@ impl Draft {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Gives it a name that is free.
+    /// Gives the draft a free name.
     pub(super) fn link(&self, path: &Path) -> io::Result<()> {
         match &self.place {
             DraftFile::Named(draft) => fs::hard_link(draft, path),
@@ -118,7 +118,7 @@ impl Draft {
         }
     }
 
-    /// Takes the place of an empty file, where there are no hard links.
+    /// Replaces an empty file, on file systems without hard links.
     pub(super) fn replace(&self, path: &Path) -> io::Result<()> {
         match &self.place {
             DraftFile::Named(draft) => fs::rename(draft, path),
@@ -140,13 +140,13 @@ impl Drop for Draft {
     }
 }
 
-/// Writes what is to be in a file.
+/// Writes the content of a file.
 pub(super) type Content<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
-/// Bytes that are written at once.
+/// Number of bytes written at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Writes a file, as far as the disk. No report is ever in memory as a whole: it may have many megabytes.
+/// Writes a file and syncs it to disk. Content is streamed: a report may have many megabytes.
 pub(super) fn fill(file: Own<File>, content: Content<'_>) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(PIECE_BYTES, file);
     content(&mut file)?;
@@ -154,8 +154,9 @@ pub(super) fn fill(file: Own<File>, content: Content<'_>) -> io::Result<()> {
     synced(file.get()?.sync_all())
 }
 
-/// A full disk or a quota may show only when a file is brought to disk. Some file systems cannot do
-/// that, and say so by EINVAL or as something that is not supported: the content is there all the same.
+/// Returns the result of a sync. A full disk or a quota may only show then. Some file systems
+/// cannot sync and return EINVAL or an error for unsupported operations, although the content is
+/// complete.
 pub(super) fn synced(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => Ok(()),
@@ -171,7 +172,7 @@ fn descriptor_path(file: &File) -> PathBuf {
 fn remove_stale(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if is_stale(&entry).unwrap_or(false) {
-            // Another process may have been faster.
+            // Another process may have removed it first.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -187,7 +188,7 @@ fn is_stale(entry: &DirEntry) -> Option<bool> {
     Some(metadata.is_file() && metadata.uid() == user && is_gone && age >= MIN_STALE_AGE)
 }
 
-/// The process in the name of a draft.
+/// Returns the process id in the name of a draft.
 fn pid_of(name: &OsStr) -> Option<libc::pid_t> {
     let name = String::from_utf8_lossy(name.as_bytes());
     let rest = name.strip_prefix('.')?.strip_suffix(".part")?;
@@ -260,7 +261,7 @@ mod tests {
             assert!(synced(Err(io::Error::from_raw_os_error(errno))).is_ok());
         }
         assert!(synced(Err(io::Error::from_raw_os_error(libc::EIO))).is_err());
-        // A pipe cannot be.
+        // A pipe cannot be synced.
         let (_reader, writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writer));
         fill(Own::new(file).unwrap(), &|to| to.write_all(b"text")).unwrap();

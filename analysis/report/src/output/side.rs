@@ -1,4 +1,5 @@
-//! Files beside the reports. They are filled before the reports are made, because the reports name them.
+//! Side files beside the reports, filled before the reports are made, because the reports name
+//! them.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,23 +18,23 @@ use super::{Reports, Target, Written};
 use plimsoll_summary::error::Error;
 use plimsoll_summary::per_rank_file::{EXTENSION, Table};
 
-/// The file of single ranks' times, and further files that are written as a whole. Nothing is on disk
-/// before the first bytes come, and nothing stays unless it is published.
+/// File of single ranks' times, and further files that are written whole. No file exists before the
+/// first bytes are written, and none stays unless it is published.
 pub struct Side {
     target: Target,
     open: Option<(Draft, Own<File>)>,
     attached: Vec<Draft>,
 }
 
-/// Files that have their names.
+/// Side files with their names.
 struct Published {
-    /// Where the reports go with them.
+    /// Target of the reports, with the same name.
     target: Target,
     paths: Vec<PathBuf>,
 }
 
 impl Side {
-    /// One that goes with the reports at `target`.
+    /// Creates side files for the reports at `target`.
     pub fn new(target: Target) -> Self {
         Self { target, open: None, attached: Vec::new() }
     }
@@ -90,7 +91,7 @@ impl Table for Side {
     }
 
     fn finish(&mut self) -> Result<(), Error> {
-        // A full disk or a quota may show only here.
+        // A full disk or a quota may only show here.
         let outcome = synced(self.file()?.get().and_then(File::sync_all));
         outcome.map_err(|source| self.failed(source))
     }
@@ -108,10 +109,11 @@ impl Table for Side {
     }
 }
 
-/// Writes the reports of a run with their side file, all under one name ([`super::write_reports`]).
+/// Writes the reports of a run with their side files, all under one name
+/// ([`super::write_reports`]).
 ///
 /// # Errors
-/// [`Error::NoPlace`] where no report could be written; then no file is left behind.
+/// [`Error::NoPlace`] if no report could be written; then no file is left behind.
 pub fn write_with_side(
     target: &Target,
     side: Option<Side>,
@@ -139,7 +141,7 @@ fn write(
     match write_all(&beside, reports) {
         Ok(files) => Ok(Written { files, fallback: None }),
         Err(error) => {
-            // They would be far from their reports.
+            // Side files must not be separated from their reports.
             withdraw(&paths);
             reports.name_sides(Err(&error));
             write_with_fallback(target, fallback, reports)
@@ -171,11 +173,11 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// A report that says what it was told of the side file.
+    /// Report that records what it receives about the side file.
     #[derive(Default)]
     struct Telling {
         told: String,
-        /// Nothing can be called as it is while there is a side file.
+        /// Whether the reports fail at the target while there is a side file.
         is_bad: bool,
     }
 
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(first.files, [place.join("run.plimsoll.json")]);
         assert_eq!(fs::read(&first.files[0]).unwrap(), br#"["run.plimsoll.ranks"]"#);
         assert_eq!(fs::read(place.join("run.plimsoll.ranks")).unwrap(), b"tales");
-        // Any file of another run has the name.
+        // The name is taken by any file of another run.
         fs::remove_file(place.join("run.plimsoll.ranks")).unwrap();
         fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
         let third =
@@ -239,7 +241,7 @@ mod tests {
         let read = |name| fs::read(directory.path().join(name)).unwrap();
         assert_eq!(read("run.plimsoll.timeline"), b"{}");
         assert_eq!(read("run-2.plimsoll.timeline"), b"[]");
-        // A timeline alone takes the name, too.
+        // A timeline alone also takes the name.
         fs::write(directory.path().join("run-3.plimsoll.timeline"), "mine").unwrap();
         let third = Some(side(directory.path()));
         write_with_side(&target(directory.path()), third, &mut Telling::default()).unwrap();

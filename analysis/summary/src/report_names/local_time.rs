@@ -1,8 +1,8 @@
-//! Local time: std knows none.
+//! Local time, which std does not provide.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A point in time as the clock on the wall shows it.
+/// Point in time as a wall clock shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {
     year: i64,
@@ -15,7 +15,8 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Local time of a system time. It may read the time zone's file: not for signal handlers.
+    /// Returns the local time of a system time. May read the time zone's file: not for signal
+    /// handlers.
     pub fn at(time: SystemTime) -> Self {
         let unix_s = match time.duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
@@ -25,10 +26,10 @@ impl LocalTime {
     }
 
     fn from_unix(unix_s: libc::time_t) -> Self {
-        // SAFETY: `tm` is integers and a pointer, for which all zeroes is a value.
+        // SAFETY: `tm` consists of integers and a pointer; all zeroes are valid.
         let mut parts: libc::tm = unsafe { std::mem::zeroed() };
         // SAFETY: both pointers are to live variables of this frame; unlike localtime(),
-        // localtime_r() writes nowhere else. On failure `parts` stays the zeroes that it was.
+        // localtime_r() writes nowhere else. On failure `parts` stays zeroed.
         let known = !unsafe { libc::localtime_r(&unix_s, &mut parts) }.is_null();
         // A failure (a year beyond 32 bits) leaves zeroes; a file's name needs a valid date.
         if !known {
@@ -45,13 +46,13 @@ impl LocalTime {
         }
     }
 
-    /// For file names: `20260301T093000`.
+    /// Formats for file names: `20260301T093000`.
     pub fn stamp(&self) -> String {
         let Self { year, month, day, hour, minute, second, .. } = self;
         format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}")
     }
 
-    /// RFC 3339: `2026-03-01T09:30:00+01:00`.
+    /// Formats as RFC 3339: `2026-03-01T09:30:00+01:00`.
     pub fn rfc3339(&self) -> String {
         let Self { year, month, day, hour, minute, second, offset_minutes } = self;
         let sign = if *offset_minutes < 0 { '-' } else { '+' };
@@ -66,7 +67,7 @@ impl LocalTime {
 mod tests {
     use super::*;
 
-    /// Whatever the time zone: local time less its offset is UTC.
+    /// In any time zone, local time less its offset is UTC.
     #[test]
     fn local_time_is_utc_and_an_offset() {
         for unix_s in [0, 951_782_400, 1_772_353_800, 4_102_444_799] {

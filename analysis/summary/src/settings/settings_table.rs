@@ -1,4 +1,5 @@
-//! The table of all settings: one entry defines a variable's name, default, meaning, state and parser. Parsing, its messages, and the options and help of `plimsoll run` come from here.
+//! Table of all settings: one entry defines a variable's name, default, meaning, state and parser.
+//! Parsing, its messages, and the options and help of `plimsoll run` come from here.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::*;
 use crate::html_page::tests::summary;
 use plimsoll_summary::FrameKind;
 
-/// A summary with one loop at each of these places, the first one with the longest time.
+/// A summary with one loop at each of these positions, the first one with the longest time.
 fn with_loops(places: &[(&Path, u32)]) -> Summary {
     let names: Vec<&str> = places.iter().map(|_| "program").collect();
     let mut summary = summary(&names);
@@ -48,7 +48,7 @@ fn a_file_newer_than_the_program_is_told() {
         File::create(&program).unwrap().set_modified(built).unwrap();
         assert_eq!(read(&summary)[0].newer, Some(newer));
     }
-    // The time of a library is not known.
+    // The age of a library is unknown.
     summary.tree.frames[0].module = "libother.so".into();
     assert_eq!(read(&summary)[0].newer, None);
 }
@@ -81,6 +81,6 @@ fn the_number_of_lines_is_bounded() {
     let found = read(&with_loops(&places));
     let lines: usize = found[0].excerpts.iter().map(|it| it.lines.len()).sum();
     assert_eq!(lines, MAX_PLACES * (2 * AROUND as usize + 1));
-    // Those with the longest times are kept.
+    // Positions with the longest times are kept.
     assert_eq!(found[0].excerpts[0].first, 6);
 }
