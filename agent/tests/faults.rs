@@ -1,4 +1,4 @@
-//! A panic of ours in the handler ends the measurement of the thread that it interrupted, not the
+//! A panic of the library in the handler ends the measurement of the interrupted thread, not the
 //! thread.
 
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ fn a_thread_on_which_we_panic_goes_on_unmeasured() {
     assert_eq!(muted(), Some(false));
     block.enter(|state| block.guard(state, |state| state.paused = false));
     assert_eq!(muted(), Some(false));
-    // It counts once, however often.
+    // Counts once, even if repeated.
     for _ in 0..2 {
         block.enter(|state| block.guard(state, |_| panic!("as it should")));
         assert_eq!(muted(), Some(true));

@@ -1,5 +1,5 @@
-//! The real handler on the real clock, in this very process: it samples, it sees the stack through
-//! frames that realign it, and it never allocates.
+//! The real handler on the real clock, in this process: it samples, unwinds realigned frames, and
+//! never allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! A signal handler on an alternate stack that interrupts our own code, and asks for its state.
+//! A signal handler on an alternate stack that interrupts the agent's code and enters the agent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ fn an_alternate_stack_inside_the_thread_s_own_gives_no_second_state() {
         sigaction: libc::sigaction,
     };
     observed_process::start(&config).expect("observed");
-    // Further out on this thread's stack than all that is called from here.
+    // Further out on this thread's stack than all frames called from here.
     let mut alternate = [0u8; 64 << 10];
     // SAFETY: the stack outlives its use as an alternate one; the handler is as sigaction wants it.
     unsafe {

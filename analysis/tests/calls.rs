@@ -1,6 +1,6 @@
-//! CALLS.md shows the table of wrapped calls as it is.
+//! CALLS.md equals the table of wrapped calls.
 //!
-//! `PLIMSOLL_TESTS_UPDATE=1 cargo test -p plimsoll-analysis --test calls` writes it anew.
+//! `PLIMSOLL_TESTS_UPDATE=1 cargo test -p plimsoll-analysis --test calls` rewrites the file.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-/// Statuses that a row may have; of "not yet" alone there is nothing to name.
+/// Statuses of a row; a row with "not yet" alone names nothing.
 const STATUSES: [&str; 4] = ["same", "other", "part", "not yet"];
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -61,7 +61,7 @@ pub fn lammps(ranks: u32, steps: u32) -> Outcome {
     let input = workspace_dir().join("tests/lammps/droplet.in");
     let mut arguments = format!("-in {} -log none -var steps {steps}", input.display());
     if ranks != 8 {
-        // LAMMPS chooses the number in each direction.
+        // LAMMPS chooses the number of blocks in each direction.
         arguments += " -var across *";
     }
     Job::ranks("lmp", Mpi::OpenMpi, ranks)

@@ -8,7 +8,7 @@ use crate::row::Row;
 use crate::statistics::{least, median};
 
 /// Measures the time from the entry of MPI_Finalize to the summary on disk; the baseline is
-/// MPI_Finalize unwatched.
+/// MPI_Finalize without Plimsoll.
 pub fn finalize_rows(ranks: u32, runs: usize) -> Vec<Row> {
     let job = |watch| run(ranks, "sleep 10 5", "", watch);
     let (mut bare, mut watched) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! CPU time and memory of a comparison of large runs: five synthetic summaries, read and compared by
-//! the command.
+//! CPU time and memory of a comparison of large runs: the command reads and compares five synthetic
+//! summaries.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -57,8 +57,8 @@ fn write_run(path: &Path, ranks: u32, contexts: u32) -> std::io::Result<()> {
     };
     let frames: Vec<Value> = (0..FUNCTIONS).map(frame).collect();
     summary["tree"] = json!({"frames": frames, "nodes": []});
-    // Node by node: the memory of this process would count as that of the command, which begins as
-    // a copy of it (getrusage(2)).
+    // Written node by node: the memory of this process would count as that of the command, which
+    // begins as a copy of it (getrusage(2)).
     let text = summary.to_string();
     let (head, tail) = text.split_once(NO_NODES).expect("the tree was just set");
     let mut file = BufWriter::new(File::create(path)?);
@@ -100,9 +100,9 @@ fn nodes(ranks: u32, contexts: u32) -> impl Iterator<Item = Value> {
     (0..contexts).map(node)
 }
 
-/// What the children that have ended took.
+/// Resources of the children that have ended.
 struct Children {
-    /// CPU time of all of them, user and system: a busy machine makes it hardly longer.
+    /// CPU time of all of them, user and system: hardly affected by a busy machine.
     cpu_s: f64,
     /// Maximum memory of any, in MB.
     memory_mb: f64,

@@ -1,5 +1,5 @@
-//! What the page costs rank 0 at MPI_Finalize: this process writes the page of a job again, from the
-//! job's own files, as rank 0 did.
+//! Cost of the page on rank 0 at MPI_Finalize: this process writes the page of a job again, from
+//! the job's own files.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::statistics::least;
 const RANKS: u32 = 8;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Measures the CPU time and the memory that the page of LAMMPS in 8 ranks takes.
+/// Measures the CPU time and the memory of the page of LAMMPS in 8 ranks.
 pub fn lammps_rows(steps: u32, runs: usize) -> Vec<Row> {
     rows(&lammps(RANKS, steps), runs)
 }

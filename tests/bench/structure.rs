@@ -1,5 +1,5 @@
-//! Costs of loops, inlined calls and lines: for a real program, with an empty cache and with that
-//! of an earlier job; and the memory for the loops of a long run.
+//! Costs of loops, inlined calls and lines: for a real program, with an empty cache and with the
+//! cache of an earlier job; and the memory for the loops of a long run.
 
 use std::fs;
 use std::time::Duration;
@@ -18,13 +18,13 @@ const LONGER: u32 = 12;
 const LAMMPS: &str = "LAMMPS, droplet, 2 ranks";
 
 /// Measures the CPU time for structure, the part of it left for the end, memory, and the
-/// collector's total CPU time per sample. The baseline of the first is the next job, which finds
-/// the cache of this one.
+/// collector's total CPU time per sample. The baseline of the first is the next job, which uses the
+/// cache of this one.
 pub fn lammps_rows(steps: u32) -> Vec<Row> {
     let scratch = Scratch::new("structure");
     let cache = scratch.path().join("cache");
     fs::create_dir_all(&cache).expect("the folder is ours");
-    // The last job is also long, so that one-time costs have only their share.
+    // The last job is long, so that one-time costs are a small fraction.
     let [cold, warm, long] = [steps, steps, LONGER * steps].map(|steps| {
         let input = workspace_dir().join("tests/lammps/droplet.in");
         let arguments = format!("-in {} -log none -var steps {steps}", input.display());
@@ -73,7 +73,7 @@ pub fn lammps_rows(steps: u32) -> Vec<Row> {
     ]
 }
 
-/// Measures the memory after ten times as many iterations of one loop.
+/// Measures the memory after ten times the number of iterations of one loop.
 pub fn memory_rows(iterations: u32) -> Vec<Row> {
     let run = |iterations: u32| {
         let job = Job::ranks("imbalance", Mpi::OpenMpi, 2).watch(Watch::Run);

@@ -170,8 +170,8 @@ struct Watched {
     result: u64,
 }
 
-/// Works for `rounds` rounds inside `calls` nested calls, in two functions by turns. Returns each
-/// increase of `counter`, as many as fit in the capacity of `rises`.
+/// Works for `rounds` rounds inside `calls` nested calls, in two functions by turns. Returns the
+/// increases of `counter`, up to the capacity of `rises`.
 pub fn burn(calls: usize, rounds: u64, counter: &AtomicU64, mut rises: Vec<u64>) -> Vec<u64> {
     let mut watched = Watched {
         rounds,

@@ -1,5 +1,5 @@
-//! Runs programs and test suites that others wrote, with and without Plimsoll, and compares every
-//! test's outcome: what a program under Plimsoll does is what it does without.
+//! Runs programs and test suites of other projects with and without Plimsoll, and compares the
+//! outcome of every test: a program behaves the same with and without Plimsoll.
 //!
 //! usage: plimsoll-harmless [--short] [--list] [SUITE...]
 //!
@@ -19,11 +19,11 @@ use outcomes::{BROKE_OFF, Difference, Outcomes, Seen};
 use plimsoll_tests::artifacts::artifacts;
 use suites::{Mode, Suite, suites};
 
-/// Runs without the library that may show that an outcome is the suite's own.
+/// Maximum number of further runs without the library that may show the outcome.
 const MAX_REPEATS: usize = 4;
 
 struct Arguments {
-    /// One mode, and only the suites that take seconds.
+    /// Runs one mode, and only the suites that take seconds.
     short: bool,
     list: bool,
     suites: Vec<String>,
@@ -65,7 +65,7 @@ fn compare(suite: &Suite, modes: &[Mode]) -> usize {
         let found = without.differences(&with);
         differences.extend(found.into_iter().map(|difference| (*mode, difference)));
     }
-    // What differs now and then without the library too is the suite's.
+    // Occasional differences without the library are the suite's own.
     let total = differences.len();
     for _ in 0..MAX_REPEATS {
         if differences.is_empty() {

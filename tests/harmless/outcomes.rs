@@ -1,4 +1,4 @@
-//! Outcomes of a suite's tests, and how those of two runs differ.
+//! Outcomes of a suite's tests, and the differences between two runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ pub type Outcomes = BTreeMap<String, String>;
 /// The outcome of a test that a run does not mention.
 const ABSENT: &str = "absent";
 
-/// In place of all tests: the run hung, or could not be started.
+/// Entry in place of all tests: the run hung, or could not be started.
 pub const BROKE_OFF: &str = "(the suite)";
 
 /// All outcomes that runs without the library have had, by test.
@@ -45,7 +45,7 @@ impl Seen {
         self.runs += 1;
     }
 
-    /// Outcomes of `with` that no run without the library has had.
+    /// Returns the outcomes of `with` that no run without the library has had.
     pub fn differences(&self, with: &Outcomes) -> Vec<Difference> {
         let all: BTreeSet<&String> = self.by_test.keys().chain(with.keys()).collect();
         // A run that broke off says nothing about single tests.
@@ -62,7 +62,7 @@ impl Seen {
         tests.into_iter().map(difference).filter(|difference| !self.has(difference)).collect()
     }
 
-    /// Whether a run without the library has had this outcome, too.
+    /// Returns whether a run without the library has had this outcome.
     pub fn has(&self, difference: &Difference) -> bool {
         match self.by_test.get(&difference.test) {
             Some(seen) => seen.contains(&difference.with),
@@ -78,13 +78,13 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Reads the lines "id<TAB>outcome" that `run_unittests.py` writes; the last line of a test counts.
+/// Parses the lines "id<TAB>outcome" of `run_unittests.py`; the last line of a test counts.
 pub fn from_lines(text: &str, prefix: &str) -> Outcomes {
     let entries = text.lines().filter_map(|line| line.split_once('\t'));
     entries.map(|(test, outcome)| (format!("{prefix}{test}"), outcome.to_owned())).collect()
 }
 
-/// Reads the lines "name: value" that the programs of this folder print, each a test.
+/// Parses the lines "name: value" that the programs of this folder print, one per test.
 pub fn from_output(text: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for line in text.lines() {

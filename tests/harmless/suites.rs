@@ -1,4 +1,4 @@
-//! The suites: how each is prepared, run, and read.
+//! Test suites: their preparation, execution and results.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,7 +14,7 @@ use plimsoll_tests::scratch::Scratch;
 
 use crate::outcomes::{self, Outcomes};
 
-/// How Plimsoll watches.
+/// Measurement of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// The default period, 4 ms.
@@ -26,7 +26,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Default, Self::Fast, Self::Verify];
 
     const fn options(self) -> &'static [&'static str] {
@@ -48,7 +48,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What a suite runs.
+/// Kind of a suite.
 enum Kind {
     /// A module of CPython's own tests, by the distribution's Python.
     CPython(&'static str),
@@ -60,14 +60,14 @@ enum Kind {
 
 /// A suite.
 pub struct Suite {
-    /// Its name in the table.
+    /// Name in the table.
     pub name: String,
-    /// Takes seconds, and runs in continuous integration.
+    /// Whether the suite takes only seconds, so that continuous integration runs it.
     pub is_short: bool,
     kind: Kind,
 }
 
-/// `SOURCE` and `PROGRAM` in a program's command stand for its source and for the file to make; a
+/// `SOURCE` and `PROGRAM` in a program's command stand for its source and for the file to build; a
 /// command without `PROGRAM` interprets the source.
 const SOURCE: &str = "SOURCE";
 const PROGRAM: &str = "PROGRAM";
@@ -88,7 +88,7 @@ const CPYTHON: &[(&str, bool)] = &[
     ("test_multiprocessing_forkserver", false),
 ];
 
-/// Programs of ours, in languages whose runtimes do unusual things with stacks and signals.
+/// Programs of this project, in languages with unusual uses of stacks and signals.
 const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("openmp.c", &["gcc", "-O2", "-fopenmp", SOURCE, "-o", PROGRAM, "-lm"], "gcc"),
     (
@@ -118,7 +118,7 @@ const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// All suites, in the order of the table.
+/// Returns all suites, in the order of the table.
 pub fn suites() -> Vec<Suite> {
     let programs = PROGRAMS.iter().map(|(source, command, package)| Suite {
         name: (*source).to_owned(),
@@ -139,10 +139,10 @@ pub fn suites() -> Vec<Suite> {
     programs.chain(cpython).chain(mpi4py).collect()
 }
 
-/// Longest run of a suite.
+/// Maximum duration of a suite.
 const LIMIT: Duration = Duration::from_secs(420);
 
-/// Where CPython's own tests are, for the distribution's Python.
+/// Returns the folder of CPython's own tests, for the distribution's Python.
 fn cpython() -> Option<PathBuf> {
     let python = PathBuf::from("/usr/bin/python3");
     let test = "import test.test_signal, test.test_asyncio";
@@ -150,7 +150,8 @@ fn cpython() -> Option<PathBuf> {
     found.status.success().then_some(python)
 }
 
-/// mpi4py's sources, from the package index, unpacked in the target directory.
+/// Returns the folder of mpi4py's sources, from the package index, unpacked in the target
+/// directory.
 fn mpi4py_tests() -> Option<PathBuf> {
     let folder = target_dir().join("mpi4py-sources");
     let unpacked = || {
@@ -182,7 +183,7 @@ fn mpi4py_tests() -> Option<PathBuf> {
 }
 
 impl Suite {
-    /// Why the suite cannot run here, unless it can.
+    /// Returns why the suite cannot run here; `None` if it can.
     pub fn why_unavailable(&self) -> Option<String> {
         let missing = |what: &str| Some(format!("{what} is not installed"));
         match &self.kind {
@@ -202,7 +203,7 @@ impl Suite {
         }
     }
 
-    /// The command of a program, built if its language is compiled.
+    /// Returns the command of a program; compiles the program if necessary.
     fn program(&self, source: &str) -> Option<Vec<OsString>> {
         let Kind::Program { command, .. } = &self.kind else { return None };
         let path = workspace_dir().join("tests/harmless/programs").join(source);
@@ -212,7 +213,7 @@ impl Suite {
         let folder = target_dir().join("harmless");
         fs::create_dir_all(&folder).ok()?;
         let built = folder.join(path.file_stem()?);
-        // Compilers of some languages put files beside the source.
+        // Compilers of some languages write files beside the source.
         let copy = folder.join(source);
         fs::copy(&path, &copy).ok()?;
         let arguments = command[1..].iter().map(|word| match *word {
@@ -226,7 +227,7 @@ impl Suite {
         compiler.output().ok()?.status.success().then(|| vec![built.into()])
     }
 
-    /// Runs the suite, without Plimsoll or in a mode of it.
+    /// Runs the suite, without Plimsoll or in one of its modes.
     pub fn run(&self, mode: Option<Mode>) -> Outcomes {
         let scratch = Scratch::new("harmless");
         let results = scratch.path().join("results");
@@ -242,7 +243,7 @@ impl Suite {
             }
             Kind::Mpi4py(mpi, ranks) => {
                 command = mpi.launch(*ranks);
-                // Open MPI loses the answer to a spawn now and then; by default it waits for it for 300 s.
+                // Open MPI occasionally loses the answer to a spawn; its default timeout is 300 s.
                 command.env("OMPI_MCA_pmix_base_exchange_timeout", "20");
                 command.envs(mpi.variables()).envs(mpi.python_variables());
                 unittests(mpi.python(), mpi4py_tests().expect("it was fetched before").into())
@@ -266,7 +267,7 @@ impl Suite {
     }
 }
 
-/// What the runner has written: one file, or one per rank.
+/// Reads the files of the runner: one file, or one per rank.
 fn unittest_outcomes(folder: &Path) -> Outcomes {
     let mut found = Outcomes::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

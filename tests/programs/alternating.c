@@ -1,8 +1,9 @@
 /* One rank is slow in each iteration, another one in the next: over the whole run all ranks work
- * and wait equally long, and only a view of single iterations shows the loss. HOW the ranks come together
- * after each iteration: allreduce (else), reduce (to the first, which spreads the sum), reordered (on a
- * communicator of all ranks in another order), fence, dup, split, wait (for a collective that does not
- * block), waitall (for two), test (until one is complete) or write (to one file, collectively). */
+ * and wait equally long, and only a view of single iterations shows the loss. HOW selects the
+ * synchronisation after each iteration: allreduce (default), reduce (to the first rank, which
+ * spreads the sum), reordered (on a communicator of all ranks in another order), fence, dup, split,
+ * wait (for a nonblocking collective), waitall (for two), test (until one is complete) or write (to
+ * one file, collectively). */
 #include "ranks.h"
 
 static MPI_Comm reordered = MPI_COMM_NULL;
@@ -15,7 +16,7 @@ static bool is_how(const char *how)
     return strcmp(parameters.how, how) == 0;
 }
 
-/* Makes what is needed for it. Returns how often that has brought all ranks together. */
+/* Creates the objects of the synchronisation. Returns how often that has synchronised all ranks. */
 static int prepare(void)
 {
     if (is_how("reordered")) {
@@ -34,7 +35,8 @@ static int prepare(void)
     return 0;
 }
 
-/* Starts what does not block and completes it. Returns the name of the call that does; NULL for a loop. */
+/* Starts and completes a nonblocking collective. Returns the name of the completing call; NULL for
+ * a loop. */
 static const char *complete(int iteration)
 {
     MPI_Request requests[2];
@@ -55,7 +57,7 @@ static const char *complete(int iteration)
     return NULL;
 }
 
-/* Returns the name of the call in which the ranks wait for each other; NULL if there are several, or it is a
+/* Returns the name of the call in which the ranks wait for each other; NULL for several calls or a
  * loop. */
 static const char *come_together(int iteration)
 {
@@ -64,12 +66,12 @@ static const char *come_together(int iteration)
     if (is_how("reduce")) {
         MPI_Reduce(&iteration, &sum, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
         if (rank == 0) {
-            /* Of no account for the others. */
+            /* Has no effect on the other ranks. */
             MPI_Comm_dup(MPI_COMM_SELF, &other);
             MPI_Comm_free(&other);
         }
         MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);
-        /* Nothing has come together since. */
+        /* No synchronisation has happened since. */
         MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);
         return NULL;
     }
@@ -116,7 +118,7 @@ int main(int argc, char **argv)
 {
     read_parameters(argc, argv);
     begin(&argc, &argv);
-    /* Every rank is slow equally often, or the totals would tell. */
+    /* Every rank is slow equally often: otherwise the totals would show the loss. */
     parameters.iterations = (parameters.iterations + ranks - 1) / ranks * ranks;
     double *work_s = allocate((size_t)parameters.iterations, sizeof(double));
     const int before = prepare();

@@ -1,6 +1,6 @@
-/* What another user of the machine can do to jobs, for as long as it is not killed: attacks FOLDER VICTIM.
- * Floods the abstract sockets, forges tokens and verdicts of all jobs that it sees, fills the queues of
- * sockets, and plants folders and links to VICTIM in FOLDER where it expects a job's own. */
+/* Attacks of another user of the machine on jobs, until killed: attacks FOLDER VICTIM. Floods the
+ * abstract sockets, forges tokens and verdicts of all visible jobs, fills the queues of sockets,
+ * and plants folders and links to VICTIM in FOLDER under the names of a job's own. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 enum { FLOOD = 400, MOST_SEEN = 300, NAME = sizeof(((struct sockaddr_un *)0)->sun_path) };
 
-/* Names of the flood: those of a launcher that is not there. */
+/* Names of the flood: those of a launcher that does not exist. */
 #define FLOODED "plimsoll-0-"
 
 static const char *folder, *victim;
@@ -55,7 +55,7 @@ static void fill(const char *name)
         close(sender);
 }
 
-/* A token of somebody's job, "PREFIX-RANK-PROCESS": forges others of that job. */
+/* A token of another user's job, "PREFIX-RANK-PROCESS": forges further tokens of that job. */
 static void forge(const char *token)
 {
     char name[2 * NAME], prefix[NAME];
@@ -102,7 +102,7 @@ static void attack_sockets(void)
         if (!token || strchr(token, '='))
             continue;
         token[strcspn(token, "\n")] = 0;
-        /* The flood's, and what is forged already. */
+        /* Sockets of the flood, and names that are already forged. */
         if (strncmp(token + 1, FLOODED, strlen(FLOODED)) == 0 || strcmp(strrchr(token, '-'), "-1") == 0)
             continue;
         if (is_new(token + 1))

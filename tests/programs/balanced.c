@@ -1,4 +1,4 @@
-/* All ranks work equally long in both functions: nothing is to be found. */
+/* All ranks work equally long in both functions: there is no loss. */
 #include "ranks.h"
 
 SHOWN void work_first(void)

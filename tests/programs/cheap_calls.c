@@ -1,5 +1,5 @@
-/* One rank: calls that return at once, many times; the shortest mean of a batch of each is its
- * truth. What a wrapper adds is then no small part of it. argv: burn CALLS, in each batch. */
+/* One rank with calls that return at once; the shortest mean of a batch of each call is its truth.
+ * The cost of a wrapper is a large part of it. argv: burn CALLS, in each batch. */
 #include <pthread.h>
 
 #include "ranks.h"
@@ -19,14 +19,14 @@ SHOWN void give(void)
     KEEP_FRAME();
 }
 
-/* A message to itself, received and sent by requests: three calls. */
+/* A message to the own rank, received and sent by requests: three calls. */
 SHOWN void request(void)
 {
     static int here, there;
     MPI_Request requests[2];
     MPI_Irecv(&there, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &requests[0]);
     MPI_Isend(&here, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &requests[1]);
-    /* gcc takes MPICH's MPI_STATUSES_IGNORE for an array that is too small. */
+    /* gcc reports MPICH's MPI_STATUSES_IGNORE as an array that is too small. */
     MPI_Status statuses[2];
     MPI_Waitall(2, requests, statuses);
     KEEP_FRAME();

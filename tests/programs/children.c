@@ -1,6 +1,6 @@
-/* Makes children in every way: fork, vfork and exec, posix_spawn, popen, system, and replaces
- * itself by exec twice. What it prints is what the children print and how they ended; the children
- * are not the program that is watched and must stay silent about themselves. */
+/* Creates children in every way: fork, vfork and exec, posix_spawn, popen, system, and replaces
+ * itself by exec twice. Prints the output and the statuses of the children; Plimsoll does not
+ * measure the children, which must print nothing of it. */
 #include "subject.h"
 
 #include <signal.h>
@@ -10,8 +10,8 @@
 
 extern char **environ;
 
-/* The same in parent and child, or the environment was changed on the way. What a launcher or a
- * preload put there is not counted. */
+/* Compares the environment, which is equal in parent and child. Additions by a launcher or a
+ * preload are not counted. */
 static int settings(void)
 {
     int count = 0;

@@ -1,12 +1,12 @@
-/* All ranks move blocks of about `factor` MiB between any two of them, by the collective that HOW names: the
- * blocks differ in size where it takes a list of them. */
+/* All ranks exchange blocks of about `factor` MiB by the collective in HOW; the blocks differ in
+ * size if the collective takes a list of sizes. */
 #include "ranks.h"
 
 static char *out, *in;
 static int *counts, *displacements;
 static MPI_Datatype *types;
 
-/* Returns the bytes that the rank has from all ranks. */
+/* Returns the bytes that the rank receives from all ranks. */
 SHOWN double exchange(const char *how, int block)
 {
     double all = 0;

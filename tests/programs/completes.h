@@ -1,4 +1,4 @@
-/* What subjects have in a file of its own: the end of what another file's functions have begun. */
+/* Functions in a file of their own that complete operations begun in another file. */
 #ifndef COMPLETES_H
 #define COMPLETES_H
 

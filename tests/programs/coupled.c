@@ -1,10 +1,10 @@
-/* Two programs in one: the last quarter of the ranks is the ocean, which works `factor` times longer than
- * the atmosphere of the others; all meet after each step, each at a place of its own. With
- * HOW = turns the atmosphere is the one that works longer in every second step; with HOW = within, only the
- * last rank of each of the two works longer. */
+/* Two programs in one: the last quarter of the ranks is the ocean, which works `factor` times
+ * longer than the atmosphere of the others; all synchronise after each step, each program at a
+ * place of its own. HOW = turns: in every second step the atmosphere works longer. HOW = within:
+ * only the last rank of each program works longer. */
 #include "ranks.h"
 
-/* Works, and says for how long. */
+/* Works, and returns the duration. */
 SHOWN double flow(double ms)
 {
     double start_s = wall_s();

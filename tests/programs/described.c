@@ -1,6 +1,6 @@
-/* A program with 10 MB of debug information, most of which describes a type with a million names: whoever
- * looks for the lines of its functions has to read past it. It works in a dozen functions with loops of
- * their own for as many milliseconds as it is told. */
+/* A program with 10 MB of debug information, mostly of a type with a million names: a lookup of the
+ * lines of its functions must read past that type. Works in a dozen functions with loops of their
+ * own for the number of milliseconds in the argument. */
 #include "ranks.h"
 
 #define NAME(n) NAME_##n,

@@ -1,6 +1,6 @@
-/* Two loops. In the first, rank 0 synchronises now from here, now from there, at steps that the others
- * know nothing of: where phases begin and end is not the same on all ranks. In the second all do
- * alike, but for the last quarter of the ranks, which works `factor` times as long. */
+/* Two loops. In the first, rank 0 alternates between two places of its synchronisations, at steps
+ * unknown to the others: phases do not begin and end equally on all ranks. In the second loop all
+ * ranks do the same, but the last quarter works `factor` times as long. */
 #include "ranks.h"
 
 SHOWN long long straight(int i)

@@ -1,8 +1,7 @@
-/* A job that is cut off: after some seconds of known work, one rank or all of them end in the way that
- * the arguments name. Until then all ranks
- * work for 5 ms and meet in MPI_Allreduce, again and again.
+/* A job that is cut off: after some seconds of known work, one rank or all of them end in the way
+ * of the arguments. Until then all ranks work for 5 ms and meet in MPI_Allreduce, again and again.
  *
- *     dies HOW WHO SECONDS      HOW: kill, fault, abort, terminate; WHO: a rank, or all
+ *   dies HOW WHO SECONDS      HOW: kill, fault, abort, terminate; WHO: a rank, or all
  */
 #include "ranks.h"
 

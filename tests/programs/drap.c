@@ -1,6 +1,6 @@
-/* Frames whose CFA is given by an expression that dereferences: an aligned local array makes GCC
+/* Frames with a CFA that is given by a dereferencing expression: an aligned local array makes GCC
  * realign the stack, alloca makes it keep the old stack pointer in a slot (its "dynamic realign
- * argument pointer"). An unwinder that cannot evaluate the expression loses everything above. */
+ * argument pointer"). An unwinder that cannot evaluate the expression loses all outer frames. */
 #include "subject.h"
 
 #include <alloca.h>

@@ -1,4 +1,4 @@
-/* Another thread than the one that called MPI_Init works and comes together with those of the other ranks. */
+/* Works and synchronises in a thread other than the one that called MPI_Init. */
 #include "ranks.h"
 
 #include <pthread.h>

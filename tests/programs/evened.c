@@ -1,5 +1,6 @@
-/* Two parts that are uneven in opposite ways (PPoPP20, Figure 8): the last quarter of the ranks works
- * `factor` times longer in work_first(), the others work longer in work_second(), but not as much. */
+/* Two parts that are uneven in opposite ways (PPoPP20, Figure 8): the last quarter of the ranks
+ * works `factor` times longer in work_first(); the others work longer in work_second(), by a
+ * smaller factor. */
 #include "ranks.h"
 
 SHOWN void work_first(double factor)

@@ -131,8 +131,8 @@ int main(int argc, char **argv)
         }
         return end("return");
     }
-    /* A launcher that ends a job, since a rank has ended it, would end rank 0 as well, which may have had no
-     * core and printed nothing; and it may drop what it has not passed on yet. */
+    /* A launcher that ends the job after one rank's end may end rank 0 before it has printed, and
+     * may drop output that it has not forwarded yet. */
     MPI_Barrier(MPI_COMM_WORLD);
     usleep(100000);
 #endif

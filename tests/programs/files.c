@@ -1,5 +1,5 @@
-/* In pairs that take turns, ranks write `factor` MiB to files of their own and wait until the disk has
- * them. HOW = memory writes nothing. */
+/* Ranks take turns in pairs: they write `factor` MiB to files of their own and wait until the data
+ * is on disk. HOW = memory writes nothing. */
 #include "ranks.h"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
         writing_s += wall_s() - start_s;
         work_even(1 - before_turn());
     }
-    /* Once only: what the disk takes longer for now and then evens out until here. */
+    /* Once only: occasional delays of the disk even out until here. */
     long long checksum = add_up(parameters.iterations);
     double sum_s = 0;
     MPI_Reduce(&writing_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);

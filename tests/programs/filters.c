@@ -1,7 +1,8 @@
-/* Sets a filter of its system calls (seccomp(2)) in the way that its first argument names (prctl,
- * syscall, or all: for all threads, while others work), which answers all that it does not need by its
- * second argument (kill, errno), and ends in the way of its third: return, exit_group, fault, become.
- * Without MPI it lets through only what it makes itself; beside an MPI, all but what an MPI does not make. */
+/* Sets a filter of its system calls (seccomp(2)) in the way of its first argument (prctl, syscall,
+ * or all: for all threads, while others work). The second argument is the filter's answer to other
+ * calls (kill, errno), the third the way to end: return, exit_group, fault, become. Without MPI the
+ * filter permits only the program's own calls; beside an MPI, all calls but those that no MPI
+ * makes. */
 #ifdef SUBJECT_NO_MPI
 #include "subject.h"
 static int rank;

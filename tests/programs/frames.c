@@ -1,5 +1,5 @@
-/* Functions for the benchmark to be sampled in: its own code is the agent's, whose frames are never
- * marked. Everything here calls back. */
+/* Functions in which the benchmark takes samples: the benchmark's own code is the agent's, and its
+ * frames are never marked. All functions call back. */
 #include <stdint.h>
 
 #define FRAME __attribute__((noinline))
@@ -13,7 +13,7 @@ void leaf_one(work_t *work, void *argument);
 void leaf_two(work_t *work, void *argument);
 void burn(void *watched);
 
-/* Works inside so many calls. */
+/* Calls `work` inside this many calls. */
 FRAME void inside(uint64_t calls, work_t *work, void *argument)
 {
     if (calls == 0)
@@ -53,7 +53,7 @@ static FRAME uint64_t shift(uint64_t value)
     return value;
 }
 
-/* A counter that is looked at while working, and by how much it rose each time. */
+/* A counter read while working, and its increments. */
 struct watched {
     uint64_t rounds;
     const volatile uint64_t *counter;
@@ -63,7 +63,7 @@ struct watched {
     uint64_t result;
 };
 
-/* Works for so many rounds, in one of two functions by turns. */
+/* Works for a number of rounds, in two functions by turns. */
 FRAME void burn(void *argument)
 {
     struct watched *watched = argument;

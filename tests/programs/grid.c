@@ -1,7 +1,7 @@
-/* Ranks on a grid of two rows. In each step one rank of a row works `factor` times longer in work_by_turns(),
- * each time another one, and its row waits for it in an MPI_Allreduce of the row: in the end all ranks have
- * worked alike. HOW = columns sums up over the columns as well, after work that is even; HOW = world has all
- * ranks meet in a barrier after each step. */
+/* Ranks on a grid of two rows. In each step one rank of a row works `factor` times longer in
+ * work_by_turns(), each time another one, and its row waits for it in an MPI_Allreduce of the row:
+ * in the end all ranks have worked equally long. HOW = columns also sums over the columns, after
+ * even work. HOW = world: all ranks meet in a barrier after each step. */
 #include "ranks.h"
 
 static MPI_Comm row, column;
@@ -26,7 +26,7 @@ SHOWN long long sum_over(MPI_Comm ranks, long long mine)
     return sum;
 }
 
-/* What the run gains if the work of each step is spread evenly over the row that waits for it. */
+/* Returns the time saved if the work of each step is spread evenly over the waiting row. */
 static double expected_loss_s(const double *work_s)
 {
     double loss_s = 0;

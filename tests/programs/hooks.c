@@ -1,5 +1,5 @@
-/* Calls what Plimsoll has hooks for, beside MPI, once or a few times each, and prints what it saw.
-   hooks END: return, quick_exit3, _exit3, terminated, exec, daemon. */
+/* Calls functions with hooks of Plimsoll, apart from MPI, and prints the results. hooks END:
+ * return, quick_exit3, _exit3, terminated, exec, daemon. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -77,7 +77,7 @@ static void libraries(void)
     printf(", dlclose: %d\n", library ? dlclose(library) : -1);
 }
 
-/* Becomes itself, with the argument "child"; first it tries what is not there. */
+/* Executes itself with the argument "child", after an attempt to execute a missing program. */
 static void become_child(char *self)
 {
     char *nowhere[] = {"nonexistent", NULL}, *child[] = {self, "child", NULL};

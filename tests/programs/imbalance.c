@@ -1,6 +1,6 @@
 /* The last quarter of the ranks works `factor` times longer in work_uneven(); the others wait for
- * them at the end of each iteration, in MPI_Allreduce or (HOW = barrier) in MPI_Barrier. HOW = even spreads
- * the same work evenly. HOW = places: the slow ranks call it at another place. */
+ * them at the end of each iteration, in MPI_Allreduce or (HOW = barrier) in MPI_Barrier. HOW = even
+ * spreads the same work evenly. HOW = places: the slow ranks call it at another place. */
 #include "ranks.h"
 
 SHOWN void work_even(void)

@@ -1,6 +1,6 @@
-! Three internal procedures, all inlined into the program at -O3. One of them, smooth, works `factor` times
-! longer on the last quarter of the ranks, or, the fifth argument being "turns", each time on another rank. By
-! sleeping; as kernels.cpp.
+! Three internal procedures, all inlined into the program at -O3. One of them, smooth, works
+! `factor` times longer on the last quarter of the ranks or, with "turns" as the fifth argument,
+! each time on another rank. By sleeping, as kernels.cpp.
 #include "subject.F90"
 
 program kernels

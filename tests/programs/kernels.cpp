@@ -1,5 +1,5 @@
-// Three kernels, all inlined into main at -O3. One of them, smooth, works `factor` times longer on the last
-// quarter of the ranks, or, HOW being "turns", each time on another rank.
+// Three kernels, all inlined into main at -O3. One of them, smooth, works `factor` times longer on
+// the last quarter of the ranks or, with HOW = turns, each time on another rank.
 #include "ranks.h"
 
 #include <unistd.h>

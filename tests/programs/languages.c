@@ -1,12 +1,12 @@
 /* The same calls in C, with large counts where the MPI has them, or through its Fortran interface:
- * each must be counted once, whatever layer of the library it passes. HOW is c or fortran. */
+ * each must be counted once, through any number of layers of the library. HOW is c or fortran. */
 #include "ranks.h"
 
 #include <dlfcn.h>
 
 typedef MPI_Fint integer;
 
-/* Arguments are references; a text's length is a word of its own at the end. */
+/* Arguments are references; the length of a text is an additional word at the end. */
 static void (*f_init)(integer *error);
 static void (*f_barrier)(integer *comm, integer *error);
 static void (*f_allreduce)(void *out, void *in, integer *count, integer *type, integer *op,
@@ -115,7 +115,7 @@ SHOWN long long in_c(int iteration)
     MPI_Sendrecv_c(&part, 1, MPI_LONG_LONG, peer, 7, &other, 1, MPI_LONG_LONG, peer, 7,
                    MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 #endif
-    /* In place, count and type are ignored: nobody may ask MPI about them. */
+    /* MPI_IN_PLACE: count and type are ignored and may be invalid. */
     long long all[2] = {part, part};
     MPI_Allgather(MPI_IN_PLACE, 3, MPI_DATATYPE_NULL, all, 1, MPI_LONG_LONG, MPI_COMM_WORLD);
     MPI_Gather(rank ? &part : MPI_IN_PLACE, 1, rank ? MPI_LONG_LONG : MPI_DATATYPE_NULL, all, 1,

@@ -1,8 +1,8 @@
 /* Equal work up to the last collective; then the last quarter of the ranks works `factor` times
  * longer in work_late(), and the others wait in MPI_Finalize.
  *
- * Nothing may be communicated after that work, or the wait would be there and not in MPI_Finalize:
- * each rank leaves its number in a file, and rank 0 reads them when MPI is over. */
+ * No communication may follow that work, since the wait would move there from MPI_Finalize: each
+ * rank writes its number to a file, and rank 0 reads the files after MPI_Finalize. */
 #include "ranks.h"
 
 #include <unistd.h>

@@ -1,22 +1,22 @@
-/* Does to its surroundings what its first argument names, works, and says what came of it:
+/* Changes its surroundings as its first argument says, works, and checks the result:
  *
- * size KIB        limits the size of files before it begins, and runs many threads at a time
- * space KIB       limits the address space before it begins
- * late BYTES      limits it while it runs
- * processes N     limits the threads of a user who has no others, before it begins, and runs three at a time
- * memory KIB      limits the address space while it runs, to what it has and as much more
- * unread          has a pipe that nobody reads as stderr
- * stderr          closes descriptor 2 and opens a file, which gets that number
- * descriptors     closes all descriptors that it does not know, and opens a file under each number
+ *   size KIB        limits the size of files before it begins, and runs many threads at a time
+ *   space KIB       limits the address space before it begins
+ *   late BYTES      limits the size of files while it runs
+ *   processes N     limits the threads of a user without others before it begins; runs three at a time
+ *   memory KIB      limits the address space while it runs, to its size and KIB more
+ *   unread          has a pipe without a reader as stderr
+ *   stderr          closes descriptor 2 and opens a file, which gets that number
+ *   descriptors     closes all unknown descriptors, and opens a file under each number
  *
- * What is to be so from the start is so for the program that it becomes by exec. Its status is 0 if
- * nothing of its own was changed. */
+ * Limits from the start hold for the program that it executes. Status 0 if none of its own files
+ * and descriptors has changed. */
 #ifdef SUBJECT_NO_MPI
 #include "subject.h"
 #define FIRST_UNKNOWN 3
 #else
 #include "ranks.h"
-/* Those below may be the MPI's. */
+/* Lower numbers may be the MPI's. */
 #define FIRST_UNKNOWN 200
 #endif
 
@@ -90,7 +90,7 @@ static void run_many(int count)
         pthread_join(threads[number], NULL);
 }
 
-/* The superuser may have any number of threads, and others may run something else. */
+/* The superuser may have any number of threads, and other users run programs of their own. */
 static void become_new_user(int processes)
 {
     char program[4096];
@@ -150,7 +150,7 @@ static int stderr_is_changed(void)
     return 1;
 }
 
-/* Where a segment has its first thread areas, and what lies there in a file of the program. */
+/* Offset of the first thread areas of a segment, and the content of a program's file there. */
 enum { FROM = 12 << 20, BYTES = 4 << 20, SIZE = 256 << 20, MOST = 4300 };
 static char pattern[BYTES], found[BYTES];
 static int opened[MOST];
@@ -230,7 +230,7 @@ static void lose_descriptors(void)
     usleep(100000);
     take_descriptors();
     pthread_create(&late, NULL, latecomer, NULL);
-    /* Longer than all that is done now and then beside the program. */
+    /* Longer than the intervals of all background work in the program. */
     for (int part = 0; part < 15; part++)
         usleep(100000);
     work_later();
@@ -268,7 +268,7 @@ int main(int argc, char **argv)
         run_many(3);
     if (strcmp(way, "memory") == 0) {
         limit_memory(number * 1024);
-        /* Some rounds of whoever reads the samples. */
+        /* Several polls of the collector. */
         burn_ms(1500);
     }
     if (strcmp(way, "late") == 0)

@@ -1,6 +1,6 @@
-/* A program without MPI that loads one with: dlopens the shared object that its first argument names,
- * RTLD_LOCAL, so that neither it nor its MPI is in the global scope, and runs its plugin_main with
- * the other arguments. */
+/* A program without MPI that loads one with MPI: dlopens the shared object in its first argument
+ * with RTLD_LOCAL, so that neither the object nor its MPI is in the global scope, and runs its
+ * plugin_main with the other arguments. */
 #include "subject.h"
 
 #include <dlfcn.h>

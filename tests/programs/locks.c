@@ -1,6 +1,6 @@
 /* Four threads of each rank work in turns: each holds the one lock while it works, so that three of
- * them wait for it. HOW = free gives each thread a lock of its own. HOW = alone: each rank has one thread,
- * which waits for a semaphore that only another process could post. */
+ * them wait for it. HOW = free gives each thread a lock of its own. HOW = alone: each rank has one
+ * thread, which waits for a semaphore that only another process could post. */
 #include "ranks.h"
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ SHOWN void update(int thread, pthread_mutex_t *lock)
     waited_s[thread] += wall_s() - start_s;
     work_locked();
     pthread_mutex_unlock(lock);
-    /* Lets the others have it. */
+    /* Lets the other threads take the lock. */
     sleep_ms(parameters.ms / 10);
     KEEP_FRAME();
 }

@@ -1,6 +1,7 @@
-/* Loops of known iterations: 24 steps, in each of which assemble() runs 3 times over its elements, and every
- * second one also solves. An iteration of the steps lasts many sampling periods, one of the innermost
- * loops far less than one. In the last loop, iterations become shorter and shorter. */
+/* Loops with known iterations: 24 steps, in each of which assemble() runs 3 times over its
+ * elements; every second step also solves. An iteration of the steps lasts many sampling periods,
+ * one of the innermost loops far less than one. In the last loop, iterations become shorter and
+ * shorter. */
 #include "ranks.h"
 
 #define STEPS 24
@@ -41,7 +42,7 @@ SHOWN void wait_a_while(void)
     KEEP_FRAME();
 }
 
-/* No sample falls into these: what is known of them comes from the calls that block. */
+/* No sample hits these loops: only their blocking calls show their iterations. */
 SHOWN void sleeps(void)
 {
     for (int i = 0; i < 12; i++)
@@ -78,7 +79,7 @@ SHOWN void levels(void)
     KEEP_FRAME();
 }
 
-/* How long each level took, on the average of the ranks. */
+/* Mean duration of each level over the ranks. */
 static void write_levels(void)
 {
     double sums_s[LEVELS];

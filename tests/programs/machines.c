@@ -1,6 +1,6 @@
-/* Four even kernels and a slow machine: on the node that SUBJECT_SLOW_HOST names, each sleep of a kernel
- * lasts `factor` times as long. HOW = kernel: only deposit() does, so that the program is uneven and the
- * nodes are equal. Without SUBJECT_SLOW_HOST all nodes are equal. */
+/* Four even kernels and a slow machine: on the node in SUBJECT_SLOW_HOST, each sleep of a kernel
+ * lasts `factor` times as long. HOW = kernel: only deposit() does, so that the program is uneven
+ * and the nodes are equal. Without SUBJECT_SLOW_HOST all nodes are equal. */
 #include "ranks.h"
 
 #include <unistd.h>

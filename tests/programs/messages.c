@@ -1,7 +1,7 @@
-/* In pairs that take turns, ranks exchange messages of `factor` MiB: nobody is late, the messages are
- * long. A rank's turn should be no longer than its part of the work, `ms` by the number of pairs.
- * HOW = short sends a number of each message only; HOW = apart begins messages in a function and completes
- * them in that of another file. */
+/* Ranks take turns in pairs and exchange messages of `factor` MiB: no rank is late, the messages
+ * are long. A turn should take no longer than `ms` divided by the number of pairs. HOW = short
+ * sends one number per message. HOW = apart begins messages in one function and completes them in a
+ * function of another file. */
 #include "completes.h"
 #include "ranks.h"
 

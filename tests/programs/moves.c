@@ -1,4 +1,4 @@
-/* Works, and then goes to the directory that its argument names, where it ends. */
+/* Works, then changes to the directory in its argument, and ends there. */
 #include "subject.h"
 
 #include <sys/stat.h>

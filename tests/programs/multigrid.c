@@ -1,6 +1,6 @@
-/* hypre's BoomerAMG on the 7-point Laplacian of a cube: `multigrid EDGE SOLVES [PRINT]` sets it up and
- * solves SOLVES times with EDGE points in each direction. With few points the ranks do nothing much
- * but communicate; each set-up finds out which ranks need which rows by polling. PRINT is hypre's print
+/* hypre's BoomerAMG on the 7-point Laplacian of a cube: `multigrid EDGE SOLVES [PRINT]` sets it up
+ * and solves SOLVES times with EDGE points in each direction. With few points the ranks mostly
+ * communicate; each set-up finds out by polling which ranks need which rows. PRINT is hypre's print
  * level: with 1, each set-up prints a table with one row per level. */
 #include <HYPRE.h>
 #include <HYPRE_IJ_mv.h>

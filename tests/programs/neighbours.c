@@ -1,6 +1,6 @@
-/* Ranks exchange with their neighbours in a ring and never all synchronise: the last rank works `factor`
- * times longer in work_uneven(), so that the others wait for it where they receive, step after step.
- * HOW = waitall exchanges by nonblocking calls, otherwise by MPI_Sendrecv. */
+/* Ranks exchange with their neighbours in a ring and never all synchronise: the last rank works
+ * `factor` times longer in work_uneven(), so that the others wait for it where they receive, step
+ * after step. HOW = waitall exchanges by nonblocking calls, otherwise by MPI_Sendrecv. */
 #include "ranks.h"
 
 SHOWN void work_even(void)
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
     struct claim claim = {"neighbours", uneven ? "work_uneven" : NULL,
                           waitall ? "MPI_Waitall" : "MPI_Sendrecv",
                           uneven ? range(ranks - 1, ranks - 1) : NULL, 0};
-    /* Who is slow is slow always: over the whole run is as over each step. */
+    /* The same rank is always slow: the loss of the whole run is the sum over steps. */
     write_truth(&claim, &work_s, 1);
     print_result("neighbours", checksum);
     MPI_Finalize();

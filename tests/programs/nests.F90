@@ -1,4 +1,4 @@
-! DO loops of known iterations, each of which lasts many sampling periods.
+! DO loops with known iterations, each many sampling periods long.
 module nests
     use, intrinsic :: iso_fortran_env, only: real64, int64
     implicit none

@@ -1,4 +1,4 @@
-/* Does nothing but to say when main began, in nanoseconds: the clock, and the CPU time so far. */
+/* Only prints when main began, in nanoseconds: the clock, and the CPU time so far. */
 #include "subject.h"
 
 int main(void)

@@ -1,9 +1,8 @@
-/* A job of which one rank is killed, and of which its launcher does not hear for a while: each rank
- * is the child of a shell that lives on. All ranks work for 5 ms and meet in MPI_Allreduce, again and
- * again; then one dies, and all others wait for it in MPI_Barrier, until their shells end them by
- * SIGTERM or SIGKILL.
+/* A job with one killed rank, of which its launcher learns late: each rank is the child of a shell
+ * that lives on. All ranks work for 5 ms and meet in MPI_Allreduce, again and again; then one dies,
+ * and all others wait for it in MPI_Barrier, until their shells end them by SIGTERM or SIGKILL.
  *
- *     outlived WHO SECONDS OUTLIVED END      WHO: a rank; END: TERM, KILL
+ *   outlived WHO SECONDS OUTLIVED END      WHO: a rank; END: TERM, KILL
  */
 #include "ranks.h"
 

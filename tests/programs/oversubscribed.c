@@ -1,6 +1,7 @@
 /* All ranks burn the same amount of CPU time. With more ranks than cores they wait for a core and,
- * at the end of an iteration, for those that waited longer: the work is even, the cores are few. With
- * HOW = bound all ranks of a node are bound to one core of it, as by a wrong option of the launcher. */
+ * at the end of an iteration, for those that waited longer: the work is even, the cores are few.
+ * HOW = bound: all ranks of a node are bound to one of its cores, as by a wrong option of the
+ * launcher. */
 #include "ranks.h"
 
 #include <sched.h>
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
     begin(&argc, &argv);
     if (strcmp(parameters.how, "bound") == 0)
         bind_to_first_core();
-    /* Wall time, CPU time: their difference is what the missing cores cost. */
+    /* Wall time and CPU time: their difference is the cost of the missing cores. */
     double mine_s[2] = {0, 0};
     long long checksum = 0;
     for (int i = 0; i < parameters.iterations; i++) {

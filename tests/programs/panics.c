@@ -1,4 +1,4 @@
-/* A few calls of MPI's, with MPI_Pcontrol among them: something of each kind in which Plimsoll works. */
+/* A few MPI calls, including MPI_Pcontrol: one of each kind in which Plimsoll works. */
 #include "ranks.h"
 
 int main(int argc, char **argv)

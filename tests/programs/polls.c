@@ -1,7 +1,6 @@
-/* In pairs that take turns, ranks look in a loop of MPI_Iprobe, MPI_Testall and MPI_Test whether a message
- * has come, `factor` times as long as their part of the work, `ms` by the number of pairs: both find
- * nothing until then, when they let their messages go. HOW = blocks exchanges at once, by
- * MPI_Sendrecv. */
+/* Ranks take turns in pairs. In a loop of MPI_Iprobe, MPI_Testall and MPI_Test they poll for a
+ * message, `factor` times as long as their part of the work (`ms` divided by the number of pairs);
+ * no message arrives before both send theirs. HOW = blocks exchanges at once, by MPI_Sendrecv. */
 #include "ranks.h"
 
 SHOWN void work_even(double part)
@@ -10,7 +9,7 @@ SHOWN void work_even(double part)
     KEEP_FRAME();
 }
 
-/* Looks until the partner's message has come; sends its own once `until_s` has passed. */
+/* Polls until the partner's message has come; sends its own once `until_s` has passed. */
 SHOWN long long exchange_by_polls(int i, double until_s)
 {
     long long mine = rank + i, theirs = 0;

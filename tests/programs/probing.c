@@ -1,6 +1,6 @@
-/* Two programs in one: the last tenth of the ranks is the ocean, which looks in a loop of MPI_Iprobe for a
- * message that never comes, `factor` times as long as all ranks work. The atmosphere of the others only
- * works; all meet after each step. HOW = blind does not look. */
+/* Two programs in one: the last tenth of the ranks is the ocean, which polls by MPI_Iprobe for a
+ * message that never comes, `factor` times as long as all ranks work. The atmosphere of the others
+ * only works; all meet after each step. HOW = blind does not poll. */
 #include "ranks.h"
 
 SHOWN void look(double until_s)
@@ -11,7 +11,7 @@ SHOWN void look(double until_s)
     KEEP_FRAME();
 }
 
-/* Works, and says for how long it has looked then. */
+/* Works, and returns how long it has polled afterwards. */
 SHOWN double ocean(bool looks)
 {
     work_ms(parameters.ms);

@@ -1,6 +1,6 @@
-/* The initial thread ends by pthread_exit() before others do: the process ends with the last of them,
-   status 0, and runs its exit handlers. The argument: how many threads, each of which ends 50 ms after the one
-   before; the last but one is cancelled. */
+/* The initial thread ends by pthread_exit() before others do: the process ends with the last
+ * thread, with status 0, and runs its exit handlers. The argument is the number of threads; each
+ * ends 50 ms after the one before; the last but one is cancelled. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -26,7 +26,7 @@ static inline int first_slow_rank(void)
     return ranks - slow;
 }
 
-/* Two ranks at a time do what needs a core, though they work by sleeping: each pair has its turn while
+/* Two ranks at a time do work that needs a core, although they sleep: each pair has its turn while
  * all others work. */
 static inline int partner(void)
 {
@@ -34,7 +34,7 @@ static inline int partner(void)
     return other < ranks ? other : rank;
 }
 
-/* The part of a rank's work that comes before its turn; what is left comes after. One pair works first. */
+/* Part of a rank's work before its turn; the rest follows the turn. One pair works first. */
 static inline double before_turn(void)
 {
     int pairs = (ranks + 1) / 2;
@@ -80,7 +80,7 @@ static inline double imbalance_s(const double *work_s, int iterations)
     return loss_s;
 }
 
-/* What a subject claims about itself beyond what it measured. */
+/* Claims of a subject beyond its measurements. */
 struct claim {
     const char *subject;
     const char *cause;      /* function that is to blame; NULL: there is no loss to find */

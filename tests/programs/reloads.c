@@ -1,8 +1,12 @@
-/* Loads and unloads a library, again and again, and works through it.
-   reloads same LIBRARY TURNS: where it was before. reloads moving LIBRARY TURNS: elsewhere each time.
-   reloads threads LIBRARY TURNS: two threads at a time, each a copy of the file, beside a third that loads and
-   unloads another. reloads failing LIBRARY TURNS: it cannot be loaded whole. reloads forks LIBRARY TURNS: a child is
-   forked while the library is looked at, and loads another. */
+/* Loads and unloads a library, again and again, and works through it. usage: reloads HOW LIBRARY
+ * TURNS, HOW being
+ *
+ *   same      at its former place
+ *   moving    at another place each time
+ *   threads   in two threads, each with a copy, beside a third that loads and unloads another
+ *   failing   the library cannot be loaded whole
+ *   forks     a child is forked during an iteration over the objects, and loads another library
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -28,7 +32,8 @@ __attribute__((noinline)) double work_in_program(long count)
     return sum;
 }
 
-/* Loads, works, unloads; returns where it was, or 0. The stack goes through the library into the program. */
+/* Loads, works, unloads; returns the library's address, or 0. The stack goes through the library
+ * into the program. */
 static void *visit(const char *path, long count, int pause_us)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -117,7 +122,7 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "forks") == 0) {
         for (int turn = 0; turn < turns; turn++) {
             void *library = load(path);
-            /* The map of loaded code is looked at within about a millisecond. */
+            /* The map of loaded code is read within about a millisecond. */
             usleep(turn * 7 % 1500);
             fork_a_loader(turn);
             dlclose(library);

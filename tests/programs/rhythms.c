@@ -1,5 +1,5 @@
-/* Loops with planted iterations, all of which sleep: every tenth of 60 also rebuilds its list; 40 become
- * longer and longer; 36 do three things in turns. */
+/* Loops with planted iterations that sleep: of 60 iterations every tenth also rebuilds its list; 40
+ * become longer and longer; 36 alternate between three kinds of work. */
 #include "ranks.h"
 
 #define STEPS 60

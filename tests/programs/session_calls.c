@@ -1,5 +1,5 @@
-/* MPI by sessions, without MPI_Init (HOW is alone), or with MPI_Init after the session (HOW is
- * init). The world is a group of the session's. */
+/* MPI by sessions, without MPI_Init (HOW = alone), or with MPI_Init after the session (HOW = init).
+ * The world is a group of the session's. */
 #include "ranks.h"
 
 SHOWN void work_even(void)

@@ -1,5 +1,5 @@
-/* As imbalance.c, over a communicator made from a session (MPI-4, 11.3): HOW says whether there is
- * MPI_Init as well (besides) or not (instead), and then MPI_COMM_WORLD does not exist. */
+/* As imbalance.c, over a communicator made from a session (MPI-4, 11.3). HOW = besides also calls
+ * MPI_Init; HOW = instead does not, and then MPI_COMM_WORLD does not exist. */
 #include "ranks.h"
 
 SHOWN void work_uneven(double factor)

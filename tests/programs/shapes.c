@@ -1,11 +1,12 @@
-/* Loops of every shape, each with so many iterations, of which each lasts so many ms: what a compiler makes
- * of them differs, what is counted must not. Takes the iterations and the ms. */
+/* Loops of every shape, all with the same number and duration of iterations: compilers transform
+ * them differently, but the counts must be equal. Arguments: the number of iterations and their
+ * ms. */
 #include "subject.h"
 
 static double ms = 20;
 static volatile double sink;
 
-/* Bodies of loops; several, as loops know their iterations by what is called in them. */
+/* Bodies of loops; several, since a loop's iterations are distinguished by its calls. */
 #define BODY(name, part)                                                                             \
     SHOWN void name(void)                                                                            \
     {                                                                                                \
@@ -22,7 +23,7 @@ BODY(otherwise, 1)
 BODY(head, 1)
 BODY(tail, 1)
 
-/* Three deep; something stands beside each inner loop. */
+/* Three loops deep, with calls beside each inner loop. */
 SHOWN void nested(int count)
 {
     for (int i = 0; i < count; i++) {
@@ -81,7 +82,7 @@ SHOWN void switching(int count)
     KEEP_FRAME();
 }
 
-/* Left in its midst. */
+/* A loop that is left in its middle. */
 SHOWN void searching(int count)
 {
     for (int i = 1;; i++) {
@@ -100,7 +101,7 @@ SHOWN bool goes_on(int done, int count)
     return done < count;
 }
 
-/* What is called in the condition belongs to the loop. */
+/* The call in the condition belongs to the loop. */
 SHOWN void asking(int count)
 {
     int done = 0;
@@ -137,7 +138,7 @@ SHOWN void inlining(int count)
     KEEP_FRAME();
 }
 
-/* Nothing stands beside the inner loop. */
+/* No call stands beside the inner loop. */
 SHOWN void perfect(int count)
 {
     for (int i = 0; i < count; i++)

@@ -1,11 +1,12 @@
-/* One rank or all of them end in some way at some place.
+/* One rank or all ranks end in some way at some place.
  *
- *     sinks WAY PLACE WHO [MILLISECONDS [ENDING]]
+ *   sinks WAY PLACE WHO [MILLISECONDS [ENDING]]
  *
- * WAY: exit0, exit3, _exit3, abort, mpi_abort, fault, fpe, bus, terminated, usr1, xcpu, kill, or stop, which
- * goes on after 0.3 s. PLACE: computing, collective, init, finalize, reduction, thread. WHO: a rank, or all.
- * Milliseconds of work come before it (1300). Until then, and on if that lets it, the job works in iterations,
- * in which the last rank is slower. With an ENDING, each rank keeps when it worked in the file RANK + ENDING. */
+ * WAY: exit0, exit3, _exit3, abort, mpi_abort, fault, fpe, bus, terminated, usr1, xcpu, kill, or
+ * stop, which continues after 0.3 s. PLACE: computing, collective, init, finalize, reduction,
+ * thread. WHO: a rank, or all. MILLISECONDS of work come before the end (1300). Until then, and
+ * afterwards if the job survives, the job works in iterations with a slower last rank. With an
+ * ENDING, each rank writes the times of its work to the file RANK + ENDING. */
 #include "ranks.h"
 
 #include <fcntl.h>
@@ -18,14 +19,14 @@
 static const char *way = "kill", *place = "computing", *who = "all";
 static double work_ms_before = 1300;
 
-/* A stretch of work, outside of MPI, in seconds since MPI_Init; its end is 0 as long as it goes on. */
+/* A stretch of work, outside of MPI, in seconds since MPI_Init; its end is 0 while it continues. */
 struct stretch {
     double begin_s, end_s;
 };
 
 enum { MAX_STRETCHES = 1 << 14 };
 
-/* Mapped from a file: SIGKILL leaves what is in it. NULL: nobody asked, or it is full. */
+/* Mapped from a file, which survives SIGKILL; NULL if not requested, or if full. */
 static struct stretch *stretch, *stretches_end;
 
 static void map_stretches(const char *ending)
@@ -127,7 +128,7 @@ static void sink(void)
         stop();
 }
 
-/* Ends the process from beside the thread that is there by then. */
+/* Ends the process from an additional thread. */
 static void *sink_later(void *delay_ms)
 {
     usleep((useconds_t)(*(double *)delay_ms * 1000));

@@ -1,9 +1,9 @@
 /* Calls from stacks that are not a thread's own: a coroutine's, and an alternate one that a handler
- * runs on. Prints for each call how many bytes of its stack were used, deepest, and whether a call
- * that succeeds has changed errno. Symbols are to be bound at the start (LD_BIND_NOW).
+ * runs on. Prints for each call the maximum number of bytes of the stack in use, and whether a
+ * successful call has changed errno. Symbols must be bound at the start (LD_BIND_NOW).
  *
- * With `fatal` as what it is to do: dies of a signal while it has an alternate stack, and a child of it
- * prints how many bytes of that stack were used. */
+ * With `fatal` as the argument, the program dies of a signal while it has an alternate stack, and
+ * its child prints the number of bytes of that stack in use. */
 #include "subject.h"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ static void call_poll(void)
     poll(&one, 1, 0);
 }
 
-/* Longer than a sampling period, so that each call is recorded by itself. */
+/* Longer than a sampling period, so that each call is recorded alone. */
 static void call_usleep(void)
 {
     for (int i = 0; i < 3; i++)
@@ -130,7 +130,7 @@ static size_t used(const unsigned char *stack)
     return STACK_BYTES - untouched;
 }
 
-/* One that nobody else has loaded. */
+/* A library that is not loaded yet. */
 static void *load(void)
 {
     void *loaded = dlopen("libBrokenLocale.so.1", RTLD_NOW);

@@ -1,11 +1,11 @@
-/* Writes a snapshot of all ranks' data after each step, as PFLOTRAN does (ICS18, Algorithm 4 and Figure 13).
- * All ranks compute in advance(). Then rank 0 receives the block of one rank after another and writes
- * each, which takes MILLISECONDS x FACTOR per block, while the other ranks wait at the closing
- * barrier. HOW = collective: each rank writes its own block by one collective call, which takes
- * every rank as long as one block took rank 0.
+/* Writes a snapshot of all ranks' data after each step, as PFLOTRAN does (ICS18, Algorithm 4 and
+ * Figure 13). All ranks compute in advance(). Then rank 0 receives the block of one rank after
+ * another and writes each, which takes MILLISECONDS x FACTOR per block, while the other ranks wait
+ * at the closing barrier. HOW = collective: each rank writes its own block by one collective call,
+ * which takes every rank the time of one block on rank 0.
  *
- * The time of a block is slept, so that it does not depend on a disk; the data is written all the
- * same, and the checksum is computed from what was read back. */
+ * The time of a block is slept, so that it does not depend on a disk; the data is written
+ * nevertheless, and the checksum is computed from the bytes read back. */
 #include "ranks.h"
 
 #define VALUES 64 /* per block: few enough that MPI_Send does not wait for its receiver */
@@ -55,7 +55,7 @@ SHOWN void write_collectively(int step)
     KEEP_FRAME();
 }
 
-/* Sum of all values in the file, rounded: the same for both ways of writing. */
+/* Returns the rounded sum of all values in the file, equal for both ways of writing. */
 static long long checksum(void)
 {
     double sum = 0;

@@ -1,6 +1,6 @@
-/* As imbalance.c, in two worlds: the ranks that the launcher started spawn as many again of the same
- * program (MPI-4, 11.8), which iterate among themselves in work_of_child. Parents and children then
- * meet once over the intercommunicator. */
+/* As imbalance.c, in two worlds: the ranks that the launcher started spawn an equal number of ranks
+ * of the same program (MPI-4, 11.8), which iterate among themselves in work_of_child. Parents and
+ * children then meet once over the intercommunicator. */
 #include "ranks.h"
 
 SHOWN void work_of_parent(double factor)

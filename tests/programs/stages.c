@@ -1,7 +1,7 @@
-/* A run of known structure: start-up, a loop whose steps have two synchronisations each, output, end.
- * In assemble() the last quarter of the ranks works `factor` times as long, and the others wait in
+/* A run of known structure: start-up, a loop with two synchronisations per step, output, end. In
+ * assemble() the last quarter of the ranks works `factor` times as long, and the others wait in
  * MPI_Allreduce; rank 0 takes a little longer in start_up() and solve(), and is alone in
- * write_output(): so somebody waits in each. */
+ * write_output(): some ranks wait in each. */
 #include "ranks.h"
 
 SHOWN void start_up(void)

@@ -1,5 +1,6 @@
-/* Forbids itself almost all system calls, and the time stamp counter with them (seccomp, strict mode).
-   strict alone: in the only thread. strict beside: in a thread, while another goes on. */
+/* Forbids itself almost all system calls, and the time stamp counter with them (seccomp, strict
+ * mode). strict alone: in the only thread. strict beside: in one thread, while another
+ * continues. */
 #define _GNU_SOURCE
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -38,6 +39,6 @@ int main(int argc, char **argv)
         usleep(100000);
     puts(done ? "strict: done" : "strict: the thread was killed");
     fflush(stdout);
-    /* A thread that ends like that can be joined by nobody. */
+    /* A thread that ends this way cannot be joined. */
     _exit(!done);
 }

@@ -21,7 +21,7 @@ contains
         seconds = real(count, real64)/real(rate, real64)
     end function
 
-    ! The number that an argument of the program gives, or the default.
+    ! Returns the number in an argument of the program, or the default.
     function argument(at, default) result(number)
         integer, intent(in) :: at
         real(real64), intent(in) :: default

@@ -92,7 +92,7 @@ static inline void read_parameters(int argc, char **argv)
     }
 }
 
-/* Works in the way that the parameters say. Inlined, so that the caller is who works. */
+/* Works in the way of the parameters. Inlined, so that the time counts to the caller. */
 static inline __attribute__((always_inline)) void work_ms(double ms)
 {
     if (parameters.sleeps)

@@ -1,7 +1,7 @@
-/* A transport sweep as a wavefront over a grid of ranks, six columns wide: a rank waits for its neighbours
- * to the west and the north, sweeps its cells, and lets those to the east and the south begin. The ranks of the
- * first and the last column have the leakage out of the domain to compute, in four loops, which takes them
- * four times as long. All work by sleeping. */
+/* A transport sweep as a wavefront over a grid of ranks, six columns wide: a rank waits for its
+ * neighbours to the west and the north, sweeps its cells, and lets its neighbours to the east and
+ * the south begin. The ranks of the first and the last column also compute the leakage out of the
+ * domain, in four loops, and work four times as long. All work by sleeping. */
 #include "ranks.h"
 
 #define COLUMNS 6

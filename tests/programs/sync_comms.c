@@ -2,8 +2,8 @@
  * of the world, which is not. work_uneven() is slow on the last rank of each half and waited for on
  * the half; work_skewed() is slow on the last quarter of all ranks and waited for on the duplicate.
  *
- * The truth holds work_skewed() only: the barrier of the half evens out what came before it. Making the
- * two communicators brings all ranks together, too. */
+ * The truth holds work_skewed() only: the barrier of the half evens out earlier differences.
+ * Creating the two communicators also synchronises all ranks. */
 #include "ranks.h"
 
 SHOWN void work_uneven(double factor)

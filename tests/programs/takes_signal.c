@@ -1,5 +1,5 @@
-/* Takes the sampling signal past the C library, as the runtimes of some languages do, while several threads work;
-   its handler ends the program. */
+/* Takes the sampling signal without the C library, as the runtimes of some languages do, while
+ * several threads work; its handler ends the program. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

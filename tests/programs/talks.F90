@@ -1,6 +1,6 @@
-! Messages between ranks, which this program counts itself, by sender and receiver: the same truth as
+! Messages between ranks, counted by the program itself, by sender and receiver: the same truth as
 ! that of talks.c, with each of Fortran's three interfaces to MPI. In each iteration all ranks pass
-! messages around a ring, and send to rank 0, which receives from any rank: once with the status, and
+! messages around a ring and send to rank 0, which receives from any rank: once with the status, and
 ! once without.
 #include "subject.F90"
 
@@ -56,8 +56,8 @@ program talks
         passed_on = .false.
         do pass = 1, 2
             call MPI_Waitany(2, requests, at, MPI_STATUS_IGNORE, ierror)
-            ! What the other request waits for is sent when this one is complete. `at` is not to be
-            ! trusted: with mpi_f08, MPICH 4.0 counts from zero.
+            ! The message for the other request is sent when this one is complete. `at` is
+            ! unreliable: with mpi_f08, MPICH 4.0 counts from zero.
             if (passed_on .or. requests(2) /= MPI_REQUEST_NULL) cycle
             call MPI_Send(here, 1, MPI_DOUBLE_PRECISION, next, 9, MPI_COMM_WORLD, ierror)
             passed_on = .true.
@@ -83,7 +83,7 @@ program talks
                 call MPI_Recv(there, 12, MPI_DOUBLE_PRECISION, MPI_ANY_SOURCE, 6, MPI_COMM_WORLD, &
                               status, ierror)
                 received(SOURCE(status) + 1) = received(SOURCE(status) + 1) + 1
-                ! Nobody looks where these come from.
+                ! No status names the senders.
                 call MPI_Recv(there, 12, MPI_DOUBLE_PRECISION, MPI_ANY_SOURCE, 8, MPI_COMM_WORLD, &
                               MPI_STATUS_IGNORE, ierror)
             end do

@@ -1,22 +1,21 @@
-/* Messages between ranks in many patterns, each of which this program counts itself, by sender and
- * receiver: the truth of the communication matrix. HOW chooses the pattern:
+/* Messages between ranks in many patterns, counted by the program itself, by sender and receiver:
+ * the truth of the communication matrix. HOW chooses the pattern:
  *
- *   ring      MPI_Sendrecv to the next rank, on a communicator whose ranks are in reverse order
+ *   ring      MPI_Sendrecv to the next rank, on a communicator with ranks in reverse order
  *   pipeline  each rank receives, works and sends on; the first one works longer
  *   sweep     a 2-D grid of ranks: from north and west, to south and east
- *   farm      rank 0 hands out tasks to whoever asks (MPI_ANY_SOURCE)
- *   ignored   the same, and nobody looks at the status
+ *   farm      rank 0 hands out tasks on request (MPI_ANY_SOURCE)
+ *   ignored   farm without statuses
  *   halo      MPI_Irecv, MPI_Isend and MPI_Waitall with both neighbours; one rank works longer
  *   server    rank 0 serves requests from all ranks as they come (MPI_Waitany)
- *   some      the same with MPI_Waitsome and MPI_Testsome
+ *   some      server with MPI_Waitsome and MPI_Testsome
  *   again     persistent requests: MPI_Startall, MPI_Wait and MPI_Testall
  *   freed     requests that are freed, and receives that are cancelled
  *   matched   MPI_Mprobe and MPI_Improbe, MPI_Mrecv and MPI_Imrecv
  *   handover  MPI_Ssend from even ranks to the next one, which works longer before it receives
  *   wander    halo, and the rank that works longer changes every five steps
  *
- * A barrier ends each step, except those of handover and wander.
- */
+ * A barrier ends each step, except those of handover and wander. */
 #include "subject.h"
 
 #include <mpi.h>
@@ -38,7 +37,7 @@ static void note_received(int from)
     received[from] += 1;
 }
 
-/* MPICH's header and gcc take the constant itself for an array that is too short. */
+/* MPICH's header and gcc report the constant as an array that is too short. */
 static MPI_Status *volatile nobody_looks = MPI_STATUSES_IGNORE;
 
 static double buffers[2 * MOST][LENGTH];
@@ -235,7 +234,7 @@ static void some(void)
     MPI_Request requests[MOST];
     int indices[MOST], count, left[MOST];
     MPI_Status statuses[MOST];
-    /* From any rank: the statuses tell. */
+    /* From any rank: the statuses name the senders. */
     for (int other = 1; other < ranks; other++) {
         MPI_Irecv(buffers[other], LENGTH, MPI_DOUBLE, MPI_ANY_SOURCE, 3, MPI_COMM_WORLD,
                   &requests[other - 1]);
@@ -287,7 +286,7 @@ static void freed(void)
 {
     int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
     MPI_Request request, never;
-    /* Nobody sends with this tag. */
+    /* No rank sends with this tag. */
     MPI_Irecv(buffers[2], LENGTH, MPI_DOUBLE, last, 99, MPI_COMM_WORLD, &never);
     MPI_Cancel(&never);
     MPI_Wait(&never, MPI_STATUS_IGNORE);

@@ -1,6 +1,6 @@
-/* Two losses at once. In one phase (HOW = same): all ranks do a part one after the other, and then the
- * last one works `factor` times longer in work_uneven(). In two phases otherwise: work_uneven() before
- * one barrier, and before another one work_serial(), which rank 0 does alone. */
+/* Two losses at once. HOW = same, in one phase: all ranks do a part one after the other, and then
+ * the last one works `factor` times longer in work_uneven(). Otherwise in two phases: work_uneven()
+ * before one barrier, and before another one work_serial(), which rank 0 does alone. */
 #include "ranks.h"
 
 SHOWN void work_uneven(double factor)
@@ -21,7 +21,7 @@ SHOWN void work_in_turn(void)
     KEEP_FRAME();
 }
 
-/* How long this rank's turn was. */
+/* Duration of this rank's turn. */
 SHOWN double take_turns(void)
 {
     int turn = 0;

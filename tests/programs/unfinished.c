@@ -1,5 +1,5 @@
-/* A library that cannot be loaded whole: nothing has one of the functions that it asks for. What it asks
- * for besides makes it one whose constants are searched, which takes a while. */
+/* A library that cannot be loaded whole: one of the functions that it imports does not exist. Its
+ * other imports cause a search of its constants, which takes a while. */
 double missing_everywhere(long turns);
 int dl_iterate_phdr(int (*visit)(void *, unsigned long, void *), void *data);
 

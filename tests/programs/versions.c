@@ -1,6 +1,5 @@
-/* Ten functions of the same work. The version that HOW names does FACTOR times the work in `part_3`:
- * what a comparison of two versions has to find among nine others. HOW: before or after.
- */
+/* Ten functions of equal work. The version in HOW (before or after) does FACTOR times the work in
+ * `part_3`, which a comparison of the two versions must find among nine others. */
 #include "ranks.h"
 
 static double slowed;

@@ -1,6 +1,6 @@
-/* A pipeline: in each sweep a rank can only begin when the one before it is done, so that all work the
- * same and most of them wait, at first for the front to come and in the end for it to pass. HOW = free
- * leaves out the dependency; then nobody waits. */
+/* A pipeline: in each sweep a rank begins after the previous one is done. All ranks work equally
+ * long and most of them wait, at first for the front to come and in the end for it to pass. HOW =
+ * free has no dependency and no waiting. */
 #include "ranks.h"
 
 SHOWN void work_block(void)
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
         checksum += sweep(i, depends);
         checksum += add_up(i);
     }
-    /* All that one rank after the other does, less what each does. */
+    /* Sum of the ranks' turns one after the other, less the work of each. */
     double all_s = wall_s() - begin_s, lost_s = 0;
     if (depends)
         lost_s = all_s * (ranks - 1) / ranks;

@@ -1,7 +1,7 @@
-/* Every rank weighs itself: it works along many call paths, ends iterations together, and prints
- * how much memory it has resident before MPI_Finalize, the most it ever had, and how long
- * MPI_Finalize took. The lines differ from run to run. argv: burn|sleep ITERATIONS MILLISECONDS,
- * of each of the BRANCHES calls in an iteration. */
+/* Memory of every rank: works along many call paths, ends iterations together, and prints the
+ * resident memory before MPI_Finalize, its maximum, and the duration of MPI_Finalize. The lines
+ * differ from run to run. argv: burn|sleep ITERATIONS MILLISECONDS, of each of the BRANCHES calls
+ * in an iteration. */
 #include "ranks.h"
 
 enum { WAYS = 8, LEVELS = 4, BRANCHES = 10 };

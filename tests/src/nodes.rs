@@ -13,7 +13,7 @@ pub const PRIVATE: &str = "private";
 pub const PRIVATE_VARIABLE: &str = "MADE_NODES_PRIVATE";
 
 /// Variable with the seconds by which each node's clock is ahead, in the order of the nodes; by
-/// default each is ahead by another quarter of an hour.
+/// default each clock is another quarter of an hour ahead.
 pub const AHEAD_VARIABLE: &str = "MADE_NODES_AHEAD";
 
 /// Returns the launcher of jobs on emulated nodes.

@@ -30,14 +30,14 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Minimum number of cores that other programs use on average during a run that they disturb.
 const MIN_DISTURBANCE_CORES: f64 = 0.3;
 
-/// Runs `run` until `assertions` hold for its result, a few times at most: they hold if the run has
-/// the cores that it needs. Each repetition waits for free cores. Each failure but the last is
-/// reported on stderr in a line that begins with `AGAIN`, so that a test that only succeeds now and
-/// then is not taken for sound. Returns the first result for which all assertions hold.
+/// Runs `run` until `assertions` hold for its result, at most [`MAX_RUNS`] times: they hold if the
+/// run has the cores that it needs. Each repetition waits for free cores. Each failure but the last
+/// is reported on stderr in a line that begins with `AGAIN`, so that unreliable tests are noticed.
+/// Returns the first result for which all assertions hold.
 ///
-/// If other programs disturbed every run ([`MIN_DISTURBANCE_CORES`]), the assertions are skipped,
-/// which a line says that begins with `SKIPPED`, and the last result is returned: whatever else is
-/// asserted of it must hold on a busy machine, too.
+/// If other programs disturbed every run ([`MIN_DISTURBANCE_CORES`]), the assertions are skipped
+/// with a line that begins with `SKIPPED`, and the last result is returned: further assertions of
+/// the caller must hold on a busy machine, too.
 ///
 /// # Panics
 /// At once if `run` panics; if `assertions` panic for the last run, unless they are skipped.
@@ -67,7 +67,7 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
     })
 }
 
-/// What becomes of a failed run.
+/// Consequence of a failed run.
 enum Failure<'a> {
     /// The run is repeated.
     Again(&'a str),

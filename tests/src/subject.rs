@@ -25,7 +25,8 @@ const CXX_FLAGS: &[&str] = &[
     "-DOMPI_SKIP_MPICXX",
     "-DMPICH_SKIP_MPICXX",
 ];
-/// gfortran has no attribute that keeps a function as it is. mpif.h declares what nobody uses.
+/// gfortran has no attribute that keeps a function unchanged, and mpif.h declares unused
+/// parameters.
 const FORTRAN_FLAGS: &[&str] = &["-O1", "-g", "-fno-inline", "-Wno-unused-parameter"];
 
 /// Language of a subject, and how it links to its MPI.
@@ -37,7 +38,7 @@ pub enum Form {
     Cxx,
     /// C++ at -O3, with everything inlined that can be.
     CxxInlined,
-    /// The same without debug information.
+    /// C++ at -O3, inlined as above, without debug information.
     CxxWithoutDebug,
     /// C++ with the libraries of compiler and language linked statically.
     CxxStaticRuntime,
@@ -45,7 +46,7 @@ pub enum Form {
     CxxForeignUnwinder,
     /// C++ with all libraries linked statically, and LLVM's libunwind among them.
     CxxLlvmUnwinder,
-    /// The same, with another wording of what that libunwind is recognised by.
+    /// C++ as above, with a changed wording of the message that identifies LLVM's libunwind.
     CxxUnknownUnwinder,
     /// Fortran without MPI.
     Fortran,
@@ -57,7 +58,7 @@ pub enum Form {
     UseMpiF08,
     /// Fortran with `use mpi` at -O3, with everything inlined that can be.
     FortranInlined,
-    /// The same without debug information.
+    /// Fortran as above, without debug information.
     FortranWithoutDebug,
     /// Rust through the crate `mpi`; without an MPI, a single file.
     Rust,
@@ -69,13 +70,13 @@ pub enum Form {
     Library,
     /// C with MPI linked statically, the C library not.
     StaticMpi,
-    /// C with hypre, which the distribution brings for its Open MPI.
+    /// C with hypre, built by the distribution for its Open MPI.
     Hypre,
     /// C or, for gfortran, Fortran without MPI, by this compiler with these flags.
     By(&'static str, &'static [&'static str]),
     /// Go, with these flags ([`Form::go`]).
     Go(&'static [&'static str]),
-    /// A program that the distribution brings, found by its name.
+    /// A program of the distribution, found by its name.
     Installed,
 }
 
@@ -219,7 +220,7 @@ impl Form {
             }
             Self::Go(flags) => {
                 let mut command = Command::new("go");
-                // Without a module of its own, and nothing left in the tester's home.
+                // Without a module of its own, and without files in the user's home.
                 command.env("GO111MODULE", "off").env("GOCACHE", target_dir().join("tmp/go"));
                 command.arg("build").args(flags).arg("-o").arg(&unfinished);
                 let output = in_background(command.arg(source.with_extension("go"))).output();

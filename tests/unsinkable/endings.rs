@@ -1,4 +1,4 @@
-//! Each way to end at each place, with and without Plimsoll.
+//! Endings: each way to end at each place, with and without Plimsoll.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -33,13 +33,14 @@ const PLACES: [&str; 6] = ["computing", "collective", "init", "finalize", "reduc
 const SHORT_WAYS: [&str; 4] = ["exit3", "abort", "terminated", "kill"];
 const SHORT_PLACES: [&str; 2] = ["computing", "finalize"];
 
-/// How long a job may take: MPICH's launcher spins for ever where a rank ends in MPI_Init.
+/// Maximum duration of a job: MPICH's launcher spins for ever if a rank ends in MPI_Init.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Further runs that may show that an end also has another status, or takes longer, without Plimsoll.
+/// Maximum number of further runs without Plimsoll that may show another status or a longer
+/// duration.
 const REPEATS: usize = 4;
 
-/// One row.
+/// One row of the table.
 #[derive(Clone)]
 struct Ending {
     mpi: Mpi,
@@ -48,7 +49,7 @@ struct Ending {
     who: String,
 }
 
-/// Prints the table, of which `at_once` rows run at a time, and returns the number of its red rows.
+/// Prints the table with `at_once` jobs at a time and returns the number of its red rows.
 pub fn table(is_short: bool, at_once: usize) -> usize {
     println!(
         "{:<10} {:<11} {:<11} {:<4} {:>8} {:>8} {:>7} {:<9} red because",
@@ -57,7 +58,7 @@ pub fn table(is_short: bool, at_once: usize) -> usize {
     let rows = rows(is_short);
     let (mut red, mut late) = (0, Vec::new());
     let tell = |(ending, row): (&Ending, Row)| {
-        // What others on the same cores delay says nothing.
+        // Delays by other jobs on the same cores say nothing.
         if at_once > 1 && row.red == [LATE] {
             return late.push(ending.clone());
         }
@@ -91,18 +92,18 @@ fn rows(is_short: bool) -> Vec<Ending> {
     rows
 }
 
-/// What is said of a job that does not end.
+/// Entry of a job that does not end.
 const HANGS: &str = "hangs";
 
-/// What is said of a row whose only fault is the time.
+/// Entry of a row that is only late.
 const LATE: &str = "late";
 
-/// A job that came to its end, or what it did instead.
+/// Job that has ended, or the reason why not.
 type Ended = Result<Outcome, String>;
 
-/// How a row came out.
+/// Result of a row.
 struct Row {
-    /// What is wrong with it.
+    /// Reasons why the row is red.
     red: Vec<&'static str>,
     text: String,
 }
@@ -145,7 +146,7 @@ impl Ending {
         let mut red = Vec::new();
         let same = |plain: &Ended| match (plain, watched) {
             (Ok(plain), Ok(watched)) => {
-                // Its launcher makes one status of all, by who comes first.
+                // Its launcher combines the statuses of all ranks, depending on their order.
                 let of_mpich = self.mpi == Mpi::Mpich
                     && !plain.status().success()
                     && !watched.status().success();
@@ -177,7 +178,7 @@ fn hangs(reason: &str) -> bool {
     reason.contains(" hangs: ")
 }
 
-/// By how much it took longer than any of the runs without Plimsoll, in seconds.
+/// Returns by how many seconds the job took longer than all runs without Plimsoll.
 fn later_s(plain: &[Ended], watched: &Ended) -> f64 {
     let took_s = |ended: &Ended| ended.as_ref().map_or(0.0, Outcome::took_s);
     took_s(watched) - plain.iter().map(took_s).fold(0.0, f64::max)
@@ -196,7 +197,7 @@ fn shown(ended: &Ended) -> String {
     }
 }
 
-/// What tells of the run.
+/// Returns the source of the results: report, digest, or none.
 fn recovered(watched: &Outcome) -> &'static str {
     if !watched.files_ending(".plimsoll.json").is_empty() {
         "report"
@@ -207,7 +208,7 @@ fn recovered(watched: &Outcome) -> &'static str {
     }
 }
 
-/// Whether a digest can be made of the spools in the folder of this one.
+/// Returns whether the spools in the folder of this one can be digested.
 fn can_be_digested(spool: &Path) -> bool {
     let Some(folder) = spool.parent() else { return false };
     let scratch = Scratch::new("unsinkable-digest");

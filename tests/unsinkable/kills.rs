@@ -1,4 +1,4 @@
-//! Jobs killed at random times, and what a digest still tells of them.
+//! Kills: jobs killed at random times, and the results of their digests.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +12,17 @@ use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 use crate::LOST_S;
 
-/// Times at which ranks are killed, in milliseconds after MPI_Init.
+/// Range of the kill times, in milliseconds after MPI_Init.
 const FIRST_MS: u64 = 300;
 const LAST_MS: u64 = 4000;
 
-/// From which run time on, in seconds, a digest's efficiency is looked at.
+/// Minimum run time in seconds for a comparison of efficiencies.
 const MIN_COMPARED_S: f64 = 0.5;
 
-/// By how much a digest's efficiency may be off what the ranks have measured.
+/// Maximum difference between a digest's efficiency and the ranks' own measurement.
 const TOLERANCE: f64 = 0.02;
 
-/// What the files end with in which ranks keep when they worked.
+/// Suffix of the files with the times of the ranks' work.
 const WORK: &str = ".work";
 
 /// A job to be killed.
@@ -32,16 +32,17 @@ struct Kill {
     ms: u64,
 }
 
-/// How well a digest tells of a job that was killed.
+/// Completeness of the digest of a killed job.
 struct Told {
-    /// Time between its end and the kill, in seconds.
+    /// Time between the digest's end and the kill, in seconds.
     lost_s: f64,
-    /// By how much its efficiency is off what the ranks have measured; 0 where it is too short for that.
+    /// Difference between the digest's efficiency and the ranks' own measurement; 0 for runs too
+    /// short for a comparison.
     off: f64,
 }
 
 /// Kills one rank, the leader or all ranks of `kills` jobs, `at_once` at a time. Prints the longest
-/// time that was lost and the largest error, and returns the number of jobs that lost too much.
+/// lost time and the largest error, and returns the number of jobs that lost too much.
 pub fn table(kills: usize, at_once: usize) -> usize {
     let mut random = Random::new();
     let mpis: Vec<Mpi> = each_mpi().collect();
@@ -106,15 +107,15 @@ fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Told, String> {
     }
     let measured = measured_efficiency(&outcome.files_ending(WORK), elapsed_s);
     let off = (efficiency - measured).abs();
-    // Also where nothing was measured, and this is no number.
+    // NaN if nothing was measured.
     if off.is_nan() || off > TOLERANCE {
         return Err(format!("parallel efficiency {efficiency:.3}, not {measured:.3}"));
     }
     Ok(Told { lost_s, off })
 }
 
-/// The mean part of work in the ranks' time up to `end_s`, from the files of `sinks.c`: when each of them
-/// began to work, and when it ceased, again and again.
+/// Returns the mean fraction of work in the ranks' time up to `end_s`, from the files of `sinks.c`:
+/// begin and end of each stretch of work.
 fn measured_efficiency(files: &[PathBuf], end_s: f64) -> f64 {
     let work_s = |file: &PathBuf| -> f64 {
         let bytes = fs::read(file).unwrap_or_default();
@@ -123,7 +124,7 @@ fn measured_efficiency(files: &[PathBuf], end_s: f64) -> f64 {
             (number(0), number(8))
         });
         let begun = stretches.take_while(|(begin_s, _)| *begin_s > 0.0 && *begin_s < end_s);
-        // The last one may go on.
+        // The last stretch may not have ended.
         let ended = begun.map(|(begin_s, ceased_s)| match ceased_s > 0.0 {
             true => ceased_s.min(end_s) - begin_s,
             false => end_s - begin_s,
@@ -133,12 +134,12 @@ fn measured_efficiency(files: &[PathBuf], end_s: f64) -> f64 {
     files.iter().map(work_s).sum::<f64>() / (files.len() as f64 * end_s)
 }
 
-/// The folder of the job's spools.
+/// Returns the folder of the job's spools.
 fn folder(spools: &[PathBuf]) -> Option<PathBuf> {
     Some(spools.first()?.parent()?.to_owned())
 }
 
-/// Numbers that differ from run to run (xorshift64, Marsaglia 2003).
+/// Random numbers that differ between runs (xorshift64, Marsaglia 2003).
 struct Random(u64);
 
 impl Random {

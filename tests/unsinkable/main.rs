@@ -2,10 +2,11 @@
 //!
 //! usage: plimsoll-unsinkable [--short] [--kills NUMBER] [--at-once NUMBER] [endings] [kills]
 //!
-//! Two tables, or the one that is named. The first has a row for each way to end at each place: the status is as without
-//! Plimsoll, the end comes at most [`LATER_S`] later, a report or a digest tells of the run, and
-//! nothing is left behind. The second counts jobs of which ranks were killed at random times: a
-//! digest tells of them up to [`LOST_S`] before. Exits with 1 if a row is red.
+//! Prints two tables, or the selected one. The first has a row for each way to end at each place. A
+//! row is green if the status is the same as without Plimsoll, the end comes at most [`LATER_S`]
+//! later, a report or a digest shows the run, and nothing is left behind. The second table counts
+//! jobs with ranks killed at random times: a digest covers them up to [`LOST_S`] before the kill.
+//! Exits with 1 if a row is red.
 
 mod endings;
 mod kills;
@@ -14,16 +15,16 @@ use std::process::ExitCode;
 
 use plimsoll_tests::artifacts::artifacts;
 
-/// Longest time by which an end may come later than without Plimsoll, in seconds.
+/// Maximum delay of an end compared with a run without Plimsoll, in seconds.
 const LATER_S: f64 = 1.0;
 
-/// Longest time before a kill that a digest may miss, in seconds.
+/// Maximum time before a kill that a digest may miss, in seconds.
 const LOST_S: f64 = 1.0;
 
 struct Arguments {
     short: bool,
     kills: usize,
-    /// Jobs that run at a time: their ranks sleep more than they compute.
+    /// Number of jobs at a time: their ranks sleep more than they compute.
     at_once: usize,
     endings: bool,
 }

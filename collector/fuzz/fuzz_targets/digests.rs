@@ -1,4 +1,4 @@
-//! The spool of a process that says anything of itself, and whose records are any bytes.
+//! The spool of a process with arbitrary metadata and arbitrary bytes as records.
 
 #![no_main]
 #![allow(dead_code, reason = "each target uses a part of the checks")]

@@ -1,5 +1,5 @@
-//! What must hold for any bytes: the reader ends, does not panic, and takes bounded memory. The fuzz
-//! targets and the collector's own tests (`src/tests/spool_corpus.rs`) share this file.
+//! Properties that hold for any bytes: the reader ends, does not panic, and takes bounded memory.
+//! The fuzz targets and the collector's own tests (`src/tests/spool_corpus.rs`) share this file.
 
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ use super::digest::Digest;
 use super::spool::columns::{Builder, Records};
 use super::spool::{Addresses, Frame, HEADER_BYTES, Kind, Payload, SpoolReader, SpoolWriter, Step};
 
-/// Reads a payload as records, and writes what was read; then as addresses.
+/// Reads a payload as records and as addresses, and writes the result again.
 pub fn payload(bytes: &[u8]) {
     if let Ok(mut records) = Records::new(bytes) {
         let mut builder = Builder::default();
@@ -28,7 +28,7 @@ pub fn payload(bytes: &[u8]) {
     }
 }
 
-/// What is written again is the same.
+/// Asserts that the payload is equal when written again.
 fn same(builder: &mut Builder, each: &[String]) {
     let mut payload = Payload::default();
     builder.finish(&mut payload);
@@ -110,8 +110,8 @@ pub fn digest(spool: &[u8], journal: &[u8]) {
     }
 }
 
-/// A file that the bytes describe: frames whose checks are right, whatever else is wrong, and other
-/// bytes between.
+/// Returns a file described by the bytes: frames with correct checksums, otherwise arbitrary, and
+/// other bytes between.
 pub fn forge(mut recipe: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = SpoolWriter::new(&mut file).expect("there is memory");
@@ -128,7 +128,7 @@ pub fn forge(mut recipe: &[u8]) -> Vec<u8> {
             taken
         };
         match step % 8 {
-            // A frame, or the beginning of one, whose payload may say a wrong length of itself.
+            // A frame, or the beginning of one; its payload may carry a wrong length.
             0..=4 => {
                 let fields = take(9).to_vec();
                 let field = |place: usize| fields.get(place).copied().unwrap_or(0);
@@ -162,7 +162,7 @@ pub fn forge(mut recipe: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A frame: kind, stream and number; the lengths that it says; its payload.
+/// Returns a frame: kind, stream and number; the lengths in its header; its payload.
 fn frame(stream: (u8, u32, u32), (raw, said): (u32, u32), packed: &[u8], file: &mut Vec<u8>) {
     let (kind, number, sequence) = stream;
     let numbers = [number, sequence, raw, said, crc32fast::hash(packed)];
@@ -174,12 +174,12 @@ fn frame(stream: (u8, u32, u32), (raw, said): (u32, u32), packed: &[u8], file: &
     file.extend(packed);
 }
 
-/// The spool of a process with two threads: what it says of itself is in the first 32 bytes, all others
-/// are payloads of their records.
+/// Returns the spool of a process with two threads: the first 32 bytes are its metadata, all others
+/// the payloads of its records.
 pub fn forge_process(bytes: &[u8]) -> Vec<u8> {
     let (said, mut payloads) = bytes.split_at(bytes.len().min(32));
     let byte = |place: usize| u64::from(said.get(place).copied().unwrap_or(0));
-    // Small, or far away.
+    // Small, or very large.
     let number = |place: usize| byte(place) << (byte(place + 1) % 57);
     let mut file = Vec::new();
     SpoolWriter::new(&mut file).expect("there is memory").finish().expect("so it can be written");

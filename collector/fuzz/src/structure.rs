@@ -1,6 +1,6 @@
-//! What must hold for any bytes as code, and as a module's file: the search for structure ends, does not
-//! panic, and what it finds fits together. The fuzz targets and the collector's own tests
-//! (`binary/src/tests/corpus.rs`) share this file.
+//! Properties that hold for any bytes as code and as a module's file: the search for structure ends
+//! and does not panic, and its results are consistent. The fuzz targets and the collector's own
+//! tests (`binary/src/tests/corpus.rs`) share this file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,13 +9,14 @@ use super::structure::{
     Address, Child, Code, Extent, Function, LandingPad, LoopId, Options, Step, Structures,
 };
 
-/// Bytes that stand for the choices a module makes for its code.
+/// Number of bytes that encode the module's choices about its code.
 const CHOICES: usize = 4;
 
-/// Where the code begins.
+/// Address of the code.
 const BASE: u64 = 0x1000;
 
-/// Bytes as a module: the first three quarters are a function, the rest is a part split off from it.
+/// A module made of bytes: the first three quarters are a function, the rest is a part split off
+/// from it.
 struct Bytes<'b> {
     choices: &'b [u8],
     code: &'b [u8],
@@ -61,7 +62,7 @@ impl Code for Bytes<'_> {
     }
 }
 
-/// Looks into bytes as a function.
+/// Searches bytes for the structure of a function.
 pub fn code(bytes: &[u8]) {
     let Some((choices, code)) = bytes.split_at_checked(CHOICES) else { return };
     if code.is_empty() {
@@ -73,7 +74,7 @@ pub fn code(bytes: &[u8]) {
     check(&Function::recover(&bytes, None, entry, &range));
 }
 
-/// What is said of a function fits together.
+/// Asserts that the properties of a function are consistent.
 fn check(function: &Function) {
     let Some(graph) = function.graph() else {
         assert!(function.absent().is_some() && function.loops().is_empty());
@@ -97,7 +98,7 @@ fn check(function: &Function) {
     children(function);
 }
 
-/// What follows something is not followed by it: without back edges there is no way around.
+/// Asserts that successors are not predecessors: without back edges there is no cycle.
 fn children(function: &Function) {
     let starts = function.graph().into_iter().flat_map(|graph| graph.blocks());
     let addresses: Vec<u64> = starts.map(|block| block.start).step_by(3).take(24).collect();

@@ -1,5 +1,5 @@
-/* One function, entered again and again, or entered once and stayed in: the same time in it, and the
- * same stacks. usage: instances calls|stay COUNT CPU_MS_EACH */
+/* One function, called many times or called once: the same time in it, and the same stacks. usage:
+ * instances calls|stay COUNT CPU_MS_EACH */
 #include "trial.h"
 
 /* Consumes CPU time. */

@@ -55,8 +55,8 @@ static FRAME bool jump_out_of_a_handler(uint32_t round)
     return got == 4;
 }
 
-/* A call that is interrupted wherever it is, and left. Whoever unloads a library meanwhile must not
- * wait for it. */
+/* A call that a handler interrupts at any point and leaves by a jump. A thread that unloads a
+ * library meanwhile must not wait for it. */
 static FRAME bool jump_out_of_calls(uint32_t round)
 {
     struct sigaction action = {.sa_handler = jump_from_handler}, previous;
@@ -87,8 +87,8 @@ static void jump_after_work(int signal)
     STAY();
 }
 
-/* A call that is left and made again from the same place, while the frame that was marked last is gone
- * without having returned. */
+/* A call that is left by a jump and made again from the same place, after the last marked frame has
+ * disappeared without a return. */
 static FRAME bool call_again(uint32_t round)
 {
     struct sigaction action = {.sa_handler = jump_after_work}, previous;
@@ -184,8 +184,8 @@ static FRAME bool coroutines_in_another_thread(uint32_t round)
     return fibres[0].steps == 8;
 }
 
-/* What green threads of interpreters do: the stack's content is copied away, something else runs
- * in its place, and it is copied back. */
+/* Green threads as in interpreters: the stack's content is copied away, other code runs in its
+ * place, and the content is copied back. */
 static FRAME bool copied_stacks(uint32_t round)
 {
     static char copy[STACK_BYTES];

@@ -11,7 +11,7 @@ thread_local! {
     static DROPPED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts that it was dropped.
+/// Counts drops.
 struct Guard;
 
 impl Drop for Guard {
@@ -29,7 +29,7 @@ fn toil(mut seed: u32) -> u32 {
     seed
 }
 
-/// Goes down `depth` frames, each with something to drop, and panics there.
+/// Descends `depth` frames with destructors, and panics there.
 #[inline(never)]
 fn fall(depth: u32, seed: u32) -> u32 {
     let guard = Guard;
@@ -49,7 +49,7 @@ fn dropped_by(work: impl FnOnce()) -> u32 {
     DROPPED.with(Cell::get) - before
 }
 
-/// The seed that [`fall`] carries up when it begins with `seed`.
+/// Returns the seed in the panic of [`fall`], which begins with `seed`.
 fn carried(depth: u32, seed: u32) -> u32 {
     (0..depth).fold(seed, |seed, _| toil(seed))
 }
@@ -64,7 +64,7 @@ fn caught(round: u32) -> bool {
     good && dropped == depth + 1
 }
 
-/// Catches and lets go on, again and again on the way up.
+/// Catches and resumes the panic, again and again on the way up.
 #[inline(never)]
 fn relay(depth: u32, seed: u32) -> u32 {
     let _guard = Guard;

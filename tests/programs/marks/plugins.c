@@ -1,5 +1,5 @@
-/* Code of one's own that comes and goes by dlopen and dlclose, also while another thread runs in
- * another copy of it. usage: plugins PLUGIN OTHER_PLUGIN */
+/* Code of the program that is loaded and unloaded by dlopen and dlclose, also while another thread
+ * runs in another copy of it. usage: plugins PLUGIN OTHER_PLUGIN */
 #include "trial.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Functions whose results travel in every kind of register, and arguments in every kind of place. */
+/* Functions with results in every kind of register, and arguments in every kind of location. */
 #include "trial.h"
 
 #include <cstdarg>
@@ -135,7 +135,7 @@ __attribute__((target("avx512f"))) bool in_vector_registers(uint32_t round)
     return good;
 }
 
-/* With -fipa-ra the compiler keeps values in registers that it knows the callee to leave alone. */
+/* With -fipa-ra the compiler keeps values in registers that the callee is known not to change. */
 __attribute__((optimize("O3"))) FRAME uint64_t sparing(uint64_t x)
 {
     for (int i = 0; i < 3000; i++)

@@ -21,7 +21,7 @@
 #define TRIAL_LINKAGE
 #endif
 
-/* Its own frame, whatever the compiler thinks of it. */
+/* Gets a frame of its own from every compiler. */
 #define FRAME __attribute__((noinline))
 /* After a call: the call is not the function's last act. */
 #define STAY() __asm__ volatile("" ::: "memory")
@@ -33,7 +33,7 @@ static inline double cpu_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Work of a few microseconds: long enough that samples fall into whoever calls it. */
+/* Work of a few microseconds: long enough that samples hit the caller. */
 static FRAME uint32_t toil(uint32_t seed)
 {
     for (int i = 0; i < 2000; i++)
@@ -43,7 +43,7 @@ static FRAME uint32_t toil(uint32_t seed)
 }
 
 #ifdef __GNUC__
-/* Recursion that only a jump, an exception or a cancellation ends is what is tried here. */
+/* Recursion that ends only by a jump, an exception or a cancellation is intended here. */
 #pragma GCC diagnostic ignored "-Winfinite-recursion"
 #endif
 

@@ -1,5 +1,6 @@
 //! The last quarter of the ranks works `factor` times longer in `work_uneven`; the others wait for
-//! them in MPI_Allreduce at the end of each iteration. As tests/programs/imbalance.c, by sleeping.
+//! them in MPI_Allreduce at the end of each iteration. Like tests/programs/imbalance.c, by
+//! sleeping.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -9,7 +10,7 @@ use std::{env, fs, thread};
 use mpi::collective::SystemOperation;
 use mpi::traits::*;
 
-/// An iteration's work of one rank: what all share alike, and what the slow ones take longer for.
+/// Work of one rank in one iteration that is equal on all ranks.
 #[inline(never)]
 fn work_even(ms: f64) {
     thread::sleep(Duration::from_secs_f64(ms * 1e-3));
@@ -19,7 +20,7 @@ fn work_even(ms: f64) {
 #[inline(never)]
 fn work_uneven(ms: f64) {
     thread::sleep(Duration::from_secs_f64(ms * 1e-3));
-    // Another body than work_even's, so that the two are not merged.
+    // Differs from the body of work_even, so that the two are not merged.
     black_box(ms);
 }
 
@@ -27,7 +28,7 @@ fn argument(at: usize, default: f64) -> f64 {
     env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Sum over iterations of the longest rank's work less the mean.
+/// Returns the sum over iterations of the longest rank's work less the mean.
 fn imbalance_s(all_s: &[f64], ranks: usize, iterations: usize) -> f64 {
     let of_iteration = |i: usize| {
         let works_s = || (0..ranks).map(|rank| all_s[rank * iterations + i]);
