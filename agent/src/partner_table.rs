@@ -132,7 +132,10 @@ mod tests {
     proptest! {
         #[test]
         fn sums_are_those_of_a_map(
-            steps in prop::collection::vec((0u16..300, 0u32..600, 0u64..3, 0u64..3, 0u64..9), 0..1200),
+            steps in prop::collection::vec(
+                (0u16..300, 0u32..600, 0u64..3, 0u64..3, 0u64..9),
+                0..1200,
+            ),
         ) {
             let (entries, used) = (entries(), AtomicU32::new(0));
             let (mut found, mut truth) = (Sums::new(), Sums::new());

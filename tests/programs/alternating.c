@@ -24,7 +24,8 @@ static int prepare(void)
         return 1;
     }
     if (is_how("fence")) {
-        MPI_Win_allocate(sizeof *exposed, sizeof *exposed, MPI_INFO_NULL, MPI_COMM_WORLD, &exposed, &window);
+        MPI_Win_allocate(sizeof *exposed, sizeof *exposed, MPI_INFO_NULL, MPI_COMM_WORLD, &exposed,
+                         &window);
         MPI_Win_fence(MPI_MODE_NOPRECEDE, window);
         return 1;
     }
@@ -95,7 +96,8 @@ static const char *come_together(int iteration)
     if (is_how("wait") || is_how("waitall") || is_how("test"))
         return complete(iteration);
     if (is_how("write")) {
-        MPI_File_write_at_all(file, rank * (MPI_Offset)sizeof rank, &rank, 1, MPI_INT, MPI_STATUS_IGNORE);
+        MPI_File_write_at_all(file, rank * (MPI_Offset)sizeof rank, &rank, 1, MPI_INT,
+                              MPI_STATUS_IGNORE);
         return "MPI_File_write_at_all";
     }
     add_up(iteration);

@@ -103,7 +103,8 @@ static void attack_sockets(void)
             continue;
         token[strcspn(token, "\n")] = 0;
         /* Sockets of the flood, and names that are already forged. */
-        if (strncmp(token + 1, FLOODED, strlen(FLOODED)) == 0 || strcmp(strrchr(token, '-'), "-1") == 0)
+        if (strncmp(token + 1, FLOODED, strlen(FLOODED)) == 0 ||
+            strcmp(strrchr(token, '-'), "-1") == 0)
             continue;
         if (is_new(token + 1))
             forge(token + 1);
@@ -142,7 +143,8 @@ static void attack_files(void)
         unsigned long long job;
         int size, rank;
         if (sscanf(stem, ".plimsoll-%llx-%d-%d-", &job, &size, &rank) == 3) {
-            snprintf(path, sizeof path, "%s/.plimsoll-%016llx-%d-0-0000000000000000", folder, job, size);
+            snprintf(path, sizeof path, "%s/.plimsoll-%016llx-%d-0-0000000000000000", folder, job,
+                     size);
             if (mkdir(path, 0777) == 0) {
                 strcat(path, "/verdict");
                 if (symlink("apart", path) != 0)

@@ -125,14 +125,16 @@ static int storm(int forks)
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "child") == 0) {
-        bool same = settings() == atoi(argv[2]) && strcmp(preload() ? "preload" : "none", argv[3]) == 0;
+        bool same = settings() == atoi(argv[2]) &&
+            strcmp(preload() ? "preload" : "none", argv[3]) == 0;
         printf("children: child with %s environment\n", same ? "the same" : "another");
         return 10;
     }
     if (argc == 3 && strcmp(argv[1], "chain") == 0) {
         int left = atoi(argv[2]);
         printf("children: exec chain, %d to go, pid %s\n", left,
-               getenv("CHILDREN_PID") && atoi(getenv("CHILDREN_PID")) == getpid() ? "kept" : "lost");
+               getenv("CHILDREN_PID") && atoi(getenv("CHILDREN_PID")) == getpid()
+                   ? "kept" : "lost");
         fflush(stdout);
         if (left == 0)
             return 11;

@@ -16,14 +16,17 @@ SHOWN double exchange(const char *how, int block)
         MPI_Alltoall(out, block, MPI_BYTE, in, block, MPI_BYTE, MPI_COMM_WORLD);
         all = (double)block * ranks;
     } else if (strcmp(how, "alltoallv") == 0) {
-        MPI_Alltoallv(out, counts, displacements, MPI_BYTE, in, counts, displacements, MPI_BYTE, MPI_COMM_WORLD);
+        MPI_Alltoallv(out, counts, displacements, MPI_BYTE, in, counts, displacements, MPI_BYTE,
+                      MPI_COMM_WORLD);
     } else if (strcmp(how, "alltoallw") == 0) {
-        MPI_Alltoallw(out, counts, displacements, types, in, counts, displacements, types, MPI_COMM_WORLD);
+        MPI_Alltoallw(out, counts, displacements, types, in, counts, displacements, types,
+                      MPI_COMM_WORLD);
     } else if (strcmp(how, "allgather") == 0) {
         MPI_Allgather(out, block, MPI_BYTE, in, block, MPI_BYTE, MPI_COMM_WORLD);
         all = (double)block * ranks;
     } else if (strcmp(how, "allgatherv") == 0) {
-        MPI_Allgatherv(out, counts[rank], MPI_BYTE, in, counts, displacements, MPI_BYTE, MPI_COMM_WORLD);
+        MPI_Allgatherv(out, counts[rank], MPI_BYTE, in, counts, displacements, MPI_BYTE,
+                       MPI_COMM_WORLD);
     } else {
         MPI_Reduce_scatter(out, in, counts, MPI_CHAR, MPI_MAX, MPI_COMM_WORLD);
     }
@@ -43,7 +46,8 @@ int main(int argc, char **argv)
     types = allocate(ranks, sizeof(MPI_Datatype));
     for (int i = 0; i < ranks; i++) {
         /* The same between two ranks in both directions. */
-        counts[i] = strcmp(parameters.how, "alltoallv") == 0 || strcmp(parameters.how, "alltoallw") == 0
+        counts[i] = strcmp(parameters.how, "alltoallv") == 0 ||
+            strcmp(parameters.how, "alltoallw") == 0
                         ? block + i + rank
                         : block + i;
         displacements[i] = i * (block + 1024);

@@ -29,8 +29,8 @@ int main(int argc, char **argv)
         work_s[i] = wall_s() - start_s;
         checksum += add_up(i);
     }
-    struct claim claim = {"evened", "work_first", "MPI_Allreduce", range(first_slow_rank(), ranks - 1),
-                          parameters.iterations};
+    struct claim claim = {"evened", "work_first", "MPI_Allreduce",
+                          range(first_slow_rank(), ranks - 1), parameters.iterations};
     write_truth(&claim, work_s, parameters.iterations);
     print_result("evened", checksum);
     MPI_Finalize();

@@ -62,7 +62,8 @@ program imbalance
                     MPI_DOUBLE_PRECISION, 0, MPI_COMM_WORLD, ierror)
     if (rank == 0) then
         call write_truth('imbalance', 'work::work_uneven', all_s, first_slow, wall_s() - begin_s)
-        write (*, '(3(a, i0))') 'imbalance: ', ranks, ' ranks, ', iterations, ' iterations, checksum ', checksum
+        write (*, '(3(a, i0))') 'imbalance: ', ranks, ' ranks, ', iterations, &
+            ' iterations, checksum ', checksum
     end if
     call MPI_Finalize(ierror)
 end program

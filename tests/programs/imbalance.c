@@ -43,7 +43,8 @@ int main(int argc, char **argv)
         else
             checksum += add_up(i);
     }
-    struct claim claim = {"imbalance", even ? NULL : "work_uneven", barrier ? "MPI_Barrier" : "MPI_Allreduce",
+    struct claim claim = {"imbalance", even ? NULL : "work_uneven",
+                          barrier ? "MPI_Barrier" : "MPI_Allreduce",
                           even ? NULL : range(first_slow_rank(), ranks - 1), parameters.iterations};
     write_truth(&claim, work_s, parameters.iterations);
     print_result("imbalance", checksum);

@@ -42,8 +42,10 @@ program kernels
     call MPI_Gather(work_s, iterations, MPI_DOUBLE_PRECISION, all_s, iterations, &
                     MPI_DOUBLE_PRECISION, 0, MPI_COMM_WORLD, ierror)
     if (rank == 0) then
-        call write_truth('kernels', 'smooth', all_s, merge(-1, first_slow, turns), wall_s() - begin_s)
-        write (*, '(3(a, i0))') 'kernels: ', ranks, ' ranks, ', iterations, ' iterations, checksum ', checksum
+        call write_truth('kernels', 'smooth', all_s, merge(-1, first_slow, turns), &
+            wall_s() - begin_s)
+        write (*, '(3(a, i0))') 'kernels: ', ranks, ' ranks, ', iterations, &
+            ' iterations, checksum ', checksum
     end if
     call MPI_Finalize(ierror)
 

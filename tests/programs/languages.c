@@ -11,8 +11,8 @@ static void (*f_init)(integer *error);
 static void (*f_barrier)(integer *comm, integer *error);
 static void (*f_allreduce)(void *out, void *in, integer *count, integer *type, integer *op,
                            integer *comm, integer *error);
-static void (*f_reduce)(void *out, void *in, integer *count, integer *type, integer *op, integer *root,
-                        integer *comm, integer *error);
+static void (*f_reduce)(void *out, void *in, integer *count, integer *type, integer *op,
+                        integer *root, integer *comm, integer *error);
 static void (*f_bcast)(void *both, integer *count, integer *type, integer *root, integer *comm,
                        integer *error);
 static void (*f_win_create)(void *base, MPI_Aint *size, integer *unit, integer *info, integer *comm,
@@ -70,7 +70,8 @@ static integer window;
 /* A window of nothing, on all ranks. */
 static void create_window(void)
 {
-    integer world = MPI_Comm_c2f(MPI_COMM_WORLD), info = MPI_Info_c2f(MPI_INFO_NULL), unit = 1, error;
+    integer world = MPI_Comm_c2f(MPI_COMM_WORLD), info = MPI_Info_c2f(MPI_INFO_NULL), unit = 1;
+    integer error;
     MPI_Aint size = 0;
     f_win_create(&error, &size, &unit, &info, &world, &window, &error);
 }

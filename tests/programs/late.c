@@ -82,8 +82,8 @@ int main(int argc, char **argv)
             all_s[r] = take_note(r);
             longest_s = all_s[r] > longest_s ? all_s[r] : longest_s;
         }
-        struct claim claim = {"late", "work_late", "MPI_Finalize", range(first_slow_rank(), ranks - 1),
-                              parameters.iterations};
+        struct claim claim = {"late", "work_late", "MPI_Finalize",
+                              range(first_slow_rank(), ranks - 1), parameters.iterations};
         write_gathered(&claim, all_s, 1, mine_s - work_s + longest_s);
     }
     return 0;

@@ -13,8 +13,8 @@ SHOWN void work_even(double part)
 
 SHOWN void pass_on(char *out, char *in, int bytes)
 {
-    MPI_Sendrecv(out, bytes, MPI_BYTE, partner(), 1, in, bytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
+    MPI_Sendrecv(out, bytes, MPI_BYTE, partner(), 1, in, bytes, MPI_BYTE, partner(), 1,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     KEEP_FRAME();
 }
 

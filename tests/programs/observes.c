@@ -34,13 +34,15 @@ static void see_descriptors(void)
         struct stat status;
         int flags = fcntl(descriptor, F_GETFD);
         if (flags >= 0 && fstat(descriptor, &status) == 0)
-            printf("descriptor %d: flags %d, type %o\n", descriptor, flags, status.st_mode & S_IFMT);
+            printf("descriptor %d: flags %d, type %o\n", descriptor, flags,
+                   status.st_mode & S_IFMT);
     }
     DIR *directory = opendir("/proc/self/fd");
     int listed = 0;
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         int descriptor = atoi(entry->d_name);
-        listed += entry->d_name[0] != '.' && descriptor < LOW_DESCRIPTORS && descriptor != dirfd(directory);
+        listed += entry->d_name[0] != '.' && descriptor < LOW_DESCRIPTORS &&
+            descriptor != dirfd(directory);
     }
     if (directory)
         closedir(directory);
@@ -246,8 +248,8 @@ static void see_profiling(void)
            "signals of others: %d\n",
            before.sa_handler == SIG_DFL ? "default" : "taken",
            seen.sa_sigaction == count_signal ? "seen" : "lost", (long)left.it_interval.tv_usec,
-           signals >= 20 ? "arrive" : "stay away", profiling_signals <= signals + 1 ? "none" : "more",
-           (int)foreign_signals);
+           signals >= 20 ? "arrive" : "stay away", 
+           profiling_signals <= signals + 1 ? "none" : "more", (int)foreign_signals);
 }
 
 static const struct {

@@ -129,8 +129,8 @@ static inline void write_truth(const struct claim *claim, const double *work_s, 
 static inline void print_result(const char *subject, long long checksum)
 {
     if (rank == 0) {
-        printf("%s: %d ranks, %d iterations, checksum %lld\n", subject, ranks, parameters.iterations,
-               checksum);
+        printf("%s: %d ranks, %d iterations, checksum %lld\n", subject, ranks,
+               parameters.iterations, checksum);
         fflush(stdout);
     }
 }

@@ -37,7 +37,8 @@ __attribute__((noinline)) double work_in_program(long count)
 static void *visit(const char *path, long count, int pause_us)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    through_function *through = library ? (through_function *)dlsym(library, "work_through_library") : NULL;
+    through_function *through =
+        library ? (through_function *)dlsym(library, "work_through_library") : NULL;
     if (!through) {
         fprintf(stderr, "%s\n", dlerror());
         exit(1);

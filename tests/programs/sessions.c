@@ -42,9 +42,10 @@ int main(int argc, char **argv)
         MPI_Allreduce(&part, &sum, 1, MPI_LONG_LONG, MPI_SUM, world);
         checksum += sum;
     }
-    double *all_s = (double *)allocate((size_t)ranks * (size_t)parameters.iterations, sizeof(double));
-    MPI_Gather(work_s, parameters.iterations, MPI_DOUBLE, all_s, parameters.iterations, MPI_DOUBLE, 0,
-               world);
+    double *all_s = (double *)allocate((size_t)ranks * (size_t)parameters.iterations,
+                                       sizeof(double));
+    MPI_Gather(work_s, parameters.iterations, MPI_DOUBLE, all_s, parameters.iterations, MPI_DOUBLE,
+               0, world);
     struct claim claim = {"sessions", "work_uneven", "MPI_Allreduce",
                           range(first_slow_rank(), ranks - 1), parameters.iterations};
     if (rank == 0)

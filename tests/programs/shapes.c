@@ -7,11 +7,11 @@ static double ms = 20;
 static volatile double sink;
 
 /* Bodies of loops; several, since a loop's iterations are distinguished by its calls. */
-#define BODY(name, part)                                                                             \
-    SHOWN void name(void)                                                                            \
-    {                                                                                                \
-        burn_ms(ms * (part));                                                                        \
-        KEEP_FRAME();                                                                                \
+#define BODY(name, part)                                                                           \
+    SHOWN void name(void)                                                                          \
+    {                                                                                              \
+        burn_ms(ms * (part));                                                                      \
+        KEEP_FRAME();                                                                              \
     }
 BODY(whole, 1)
 BODY(first_half, 0.5)

@@ -188,7 +188,8 @@ int main(int argc, char **argv)
         memset(stack, PAINT, STACK_BYTES);
         if (library != NULL)
             library = load();
-        stack_t alternate = {.ss_sp = stack, .ss_size = STACK_BYTES}, none = {.ss_flags = SS_DISABLE};
+        stack_t alternate = {.ss_sp = stack, .ss_size = STACK_BYTES},
+            none = {.ss_flags = SS_DISABLE};
         sigaltstack(&alternate, NULL);
         raise(SIGUSR1);
         sigaltstack(&none, NULL);

@@ -51,7 +51,8 @@ SHOWN void write_serially(int step)
 SHOWN void write_collectively(int step)
 {
     work_ms(parameters.ms * parameters.factor);
-    MPI_File_write_at_all(file, offset_of(step, rank), block, VALUES, MPI_DOUBLE, MPI_STATUS_IGNORE);
+    MPI_File_write_at_all(file, offset_of(step, rank), block, VALUES, MPI_DOUBLE,
+                          MPI_STATUS_IGNORE);
     KEEP_FRAME();
 }
 

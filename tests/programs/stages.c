@@ -54,8 +54,8 @@ int main(int argc, char **argv)
         write_output();
     MPI_Barrier(MPI_COMM_WORLD);
     tidy_up();
-    struct claim claim = {"stages", "assemble", "MPI_Allreduce", range(first_slow_rank(), ranks - 1),
-                          2 * parameters.iterations + 2};
+    struct claim claim = {"stages", "assemble", "MPI_Allreduce",
+                          range(first_slow_rank(), ranks - 1), 2 * parameters.iterations + 2};
     write_truth(&claim, work_s, parameters.iterations);
     print_result("stages", checksum);
     MPI_Finalize();

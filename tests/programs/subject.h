@@ -68,7 +68,7 @@ SHOWN void sleep_ms(double ms)
 }
 
 struct parameters {
-    bool sleeps;     /* works by sleeping, so that more ranks than cores do not disturb each other */
+    bool sleeps;     /* sleeps to work: more ranks than cores do not disturb each other */
     int iterations;
     double ms;       /* work of one rank in one iteration */
     double factor;   /* how many times longer a slow rank works */
@@ -87,7 +87,8 @@ static inline void read_parameters(int argc, char **argv)
     parameters.how = argc > 5 ? argv[5] : "";
     bool known = argc < 2 || parameters.sleeps || strcmp(argv[1], "burn") == 0;
     if (!known || parameters.iterations < 1 || parameters.ms < 0 || parameters.factor < 0) {
-        fprintf(stderr, "usage: %s burn|sleep [ITERATIONS [MILLISECONDS [FACTOR [HOW]]]]\n", argv[0]);
+        fprintf(stderr, "usage: %s burn|sleep [ITERATIONS [MILLISECONDS [FACTOR [HOW]]]]\n",
+                argv[0]);
         exit(2);
     }
 }

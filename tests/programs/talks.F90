@@ -41,7 +41,8 @@ program talks
     last = modulo(rank - 1, ranks)
     call MPI_Send_init(here, 4, MPI_DOUBLE_PRECISION, next, 7, MPI_COMM_WORLD, kept, ierror)
     do i = 1, iterations
-        call MPI_Irecv(there, 12, MPI_DOUBLE_PRECISION, last, 3, MPI_COMM_WORLD, requests(1), ierror)
+        call MPI_Irecv(there, 12, MPI_DOUBLE_PRECISION, last, 3, MPI_COMM_WORLD, &
+            requests(1), ierror)
         call MPI_Isend(here, 12, MPI_DOUBLE_PRECISION, next, 3, MPI_COMM_WORLD, requests(2), ierror)
         call MPI_Waitall(2, requests, statuses, ierror)
         call note(next, last)
@@ -52,7 +53,8 @@ program talks
         any = -99
         call MPI_Wait(requests(1), status, ierror)
         call note(next, SOURCE(status))
-        call MPI_Irecv(there, 12, MPI_DOUBLE_PRECISION, last, 9, MPI_COMM_WORLD, requests(1), ierror)
+        call MPI_Irecv(there, 12, MPI_DOUBLE_PRECISION, last, 9, MPI_COMM_WORLD, &
+            requests(1), ierror)
         passed_on = .false.
         do pass = 1, 2
             call MPI_Waitany(2, requests, at, MPI_STATUS_IGNORE, ierror)
@@ -91,7 +93,8 @@ program talks
         call MPI_Barrier(MPI_COMM_WORLD, ierror)
     end do
     call MPI_Request_free(kept, ierror)
-    call MPI_Gather(sent, ranks, MPI_INTEGER, all_sent, ranks, MPI_INTEGER, 0, MPI_COMM_WORLD, ierror)
+    call MPI_Gather(sent, ranks, MPI_INTEGER, all_sent, ranks, MPI_INTEGER, 0, &
+        MPI_COMM_WORLD, ierror)
     call MPI_Gather(received, ranks, MPI_INTEGER, all_received, ranks, MPI_INTEGER, 0, &
                     MPI_COMM_WORLD, ierror)
     if (rank == 0) call tell

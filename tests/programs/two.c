@@ -62,8 +62,8 @@ int main(int argc, char **argv)
     double elapsed_s = wall_s() - begin_s;
     for (int part = 0; part < 2; part++)
         MPI_Gather(part ? alone_s : uneven_s, parameters.iterations, MPI_DOUBLE,
-                   all_s + (size_t)part * count * (size_t)ranks, parameters.iterations, MPI_DOUBLE, 0,
-                   MPI_COMM_WORLD);
+                   all_s + (size_t)part * count * (size_t)ranks, parameters.iterations, MPI_DOUBLE,
+                   0, MPI_COMM_WORLD);
     FILE *file = rank == 0 ? open_truth("two") : NULL;
     if (file) {
         tell_number(file, "ranks", ranks);

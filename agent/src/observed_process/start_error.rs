@@ -21,19 +21,22 @@ impl core::fmt::Display for StartError {
         match self {
             Self::Segment(errno) => write!(
                 f,
-                "no shared memory for the measurement (errno {errno}); raise the limits on address space and memory"
+                "no shared memory for the measurement (errno {errno}); raise the limits on \
+                address space and memory"
             ),
             Self::Descriptors => {
                 write!(f, "no file descriptor is left for the measurement; raise `ulimit -n`")
             }
             Self::AddressSpace(bytes) => write!(
                 f,
-                "the limit on address space leaves no room for the measurement; raise `ulimit -v` to {} or more",
+                "the limit on address space leaves no room for the measurement; raise `ulimit -v` \
+                to {} or more",
                 bytes.div_ceil(1024)
             ),
             Self::FileSize(bytes) => write!(
                 f,
-                "the limit on the size of files leaves no room for the measurement; raise `ulimit -f` to {} or more",
+                "the limit on the size of files leaves no room for the measurement; raise `ulimit \
+                -f` to {} or more",
                 bytes.div_ceil(1024)
             ),
         }

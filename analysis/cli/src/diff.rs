@@ -28,9 +28,9 @@ pub fn command() -> Command {
     Command::new("diff")
         .about("Compare runs: where scaling is lost, what a change cost")
         .long_about(
-            "Compares runs by their summaries: at different numbers of ranks, where scaling is lost \
-             and how it\ngoes on; at one number of ranks, what a new version of the program costs. \
-             Runs of the same\nexecutable, arguments and ranks are repetitions.",
+            "Compares runs by their summaries: at different numbers of ranks, where scaling is \
+             lost and how it\ngoes on; at one number of ranks, what a new version of the program \
+             costs. Runs of the same\nexecutable, arguments and ranks are repetitions.",
         )
         .after_help(
             "Exit status: 0; with --fail-above also 1, where the value is above the limit; 2 for \
@@ -38,7 +38,10 @@ pub fn command() -> Command {
         )
         .arg(
             Arg::new("runs")
-                .help("Summaries, or folders with *.plimsoll.json files; the first is the reference")
+                .help(
+                    "Summaries, or folders with *.plimsoll.json files; the first is the \
+                reference",
+                )
                 .value_name("FILE|FOLDER")
                 .value_parser(value_parser!(OsString))
                 .num_args(1..)

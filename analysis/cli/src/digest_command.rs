@@ -85,8 +85,8 @@ fn summarise(request: &Request<'_>) -> Result<Option<(Summary, Side)>, Failure> 
         return in_threads(request);
     }
     Err(failure(
-        "this `plimsoll` was built without MPI: start `plimsoll digest` without a launcher (it uses \
-         all cores), or build it with `cargo build --release --features mpi`.",
+        "this `plimsoll` was built without MPI: start `plimsoll digest` without a launcher (it \
+         uses all cores), or build it with `cargo build --release --features mpi`.",
     ))
 }
 

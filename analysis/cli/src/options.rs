@@ -96,8 +96,8 @@ fn report() -> Command {
     Command::new("report")
         .about("Print a summary from its JSON file, or export it for another tool's viewer")
         .after_help(
-            "Exports read the side files beside the summary, where they are: the times of single ranks, \
-             the\ntimeline. Viewers: speedscope https://www.speedscope.app, firefox \
+            "Exports read the side files beside the summary, where they are: the times of single \
+             ranks, the\ntimeline. Viewers: speedscope https://www.speedscope.app, firefox \
              https://profiler.firefox.com,\nperfetto https://ui.perfetto.dev, pprof `go tool pprof \
              -http : FILE`, hatchet\n`hatchet.GraphFrame.from_json(open(FILE).read())`, collapsed \
              flamegraph.pl and inferno.",
@@ -124,15 +124,10 @@ fn report() -> Command {
                 .help("Where it goes; a file that is there is replaced [default: standard output]")
                 .value_parser(value_parser!(OsString)),
         )
-        .arg(
-            Arg::new("ranks")
-                .long("ranks")
-                .value_name("RANKS")
-                .help(
-                    "Ranks that an export shows: a list such as 0-3,8, or all [default: all ranks up \
-                     to\n64, of more the representatives of clusters]",
-                ),
-        )
+        .arg(Arg::new("ranks").long("ranks").value_name("RANKS").help(
+            "Ranks that an export shows: a list such as 0-3,8, or all [default: all ranks \
+                     up to\n64, of more the representatives of clusters]",
+        ))
         .arg(
             Arg::new("iterations")
                 .long("iterations")
@@ -160,10 +155,10 @@ fn doctor() -> Command {
     Command::new("doctor")
         .about("Check what works on this machine, and with a program")
         .long_about(
-            "Checks what works on this machine: a short computation is measured under the library, and \
-             limits, settings and directories are looked at. With PROGRAM it also checks what can \
-             be measured of that program, which is not started. Each line that is not ok has a \
-             remedy. The exit status is 0 if nothing failed, else 1.",
+            "Checks what works on this machine: a short computation is measured under the \
+             library, and limits, settings and directories are looked at. With PROGRAM it also \
+             checks what can be measured of that program, which is not started. Each line that is \
+             not ok has a remedy. The exit status is 0 if nothing failed, else 1.",
         )
         .arg(
             Arg::new("program")
@@ -183,8 +178,8 @@ fn digest() -> Command {
     Command::new("digest")
         .about("Make the summary again from the samples that a run has left")
         .long_about(
-            "Makes a summary from the samples that a run has left on disk: after a crash, a kill, or \
-             to join what several nodes have written. It is the summary that the run would have \
+            "Makes a summary from the samples that a run has left on disk: after a crash, a kill, \
+             or to join what several nodes have written. It is the summary that the run would have \
              written.",
         )
         .after_help(

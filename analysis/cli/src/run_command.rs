@@ -125,8 +125,8 @@ fn warn(program: &OsStr, matches: &ArgMatches) {
     let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
     if SHELLS.contains(&name) {
         return say(&format!(
-            "{name} is a shell: of the programs that it starts, those with MPI are measured. For one \
-             without MPI, start the shell by itself and that program by `plimsoll run`."
+            "{name} is a shell: of the programs that it starts, those with MPI are measured. For \
+             one without MPI, start the shell by itself and that program by `plimsoll run`."
         ));
     }
     let Some(path) = find(program) else { return };

@@ -128,7 +128,8 @@ fn more(page: &mut Page, count: usize) {
 fn scaling(page: &mut Page, comparison: &Comparison) {
     page.line("");
     page.line(
-        "Ranks    elapsed  speedup   global = parallel (load balance x communication) x computation",
+        "Ranks    elapsed  speedup   global = parallel (load balance x communication) x \
+        computation",
     );
     for row in &comparison.scaling {
         page.line(&scaling_line(row));

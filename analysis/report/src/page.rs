@@ -95,7 +95,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_are_narrow_and_printable(label in "[a-z ]{0,20}", text in any::<String>(), most in 1usize..5) {
+        fn pages_are_narrow_and_printable(
+            label in "[a-z ]{0,20}",
+            text in any::<String>(),
+            most in 1usize..5,
+        ) {
             let mut page = Page::new(WIDTH);
             page.paragraph(&label, &text, most);
             page.line(&text);

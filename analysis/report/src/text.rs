@@ -103,13 +103,13 @@ pub fn verdict(summary: &Summary) -> String {
         } else if summary.is_too_short() {
             let period = seconds(summary.run.period_us.asked * 1e-6);
             format!(
-                "Too short a run to find losses in: with a sample every {period}, let it last a second or \
-                 more."
+                "Too short a run to find losses in: with a sample every {period}, let it last a \
+                 second or more."
             )
         } else if summary.computes_little() {
             format!(
-                "No single loss costs more than {}, but the ranks compute little of it: see where they \
-                 wait.",
+                "No single loss costs more than {}, but the ranks compute little of it: see where \
+                 they wait.",
                 smallest_loss(summary)
             )
         } else if summary.run.complete {

@@ -24,7 +24,9 @@ macro_rules! looks {
     };
 }
 
-looks! { imbalance serialization oversubscription balanced without_mpi ended_by_signal overfull minimal }
+looks! {
+    imbalance serialization oversubscription balanced without_mpi ended_by_signal overfull minimal
+}
 
 #[test]
 fn whole_tree() {

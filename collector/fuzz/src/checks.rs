@@ -202,20 +202,30 @@ pub fn forge_process(bytes: &[u8]) -> Vec<u8> {
         },
     });
     for value in [
-        json!({ "process": { "process": 0, "pid": 1, "start_time": 1, "memory_bytes": number(15) } }),
+        json!({
+            "process": { "process": 0, "pid": 1, "start_time": 1, "memory_bytes": number(15) },
+        }),
         json!({ "thread": { "process": 0, "records": 0, "routine": 0, "born": null } }),
         json!({ "thread": { "process": 0, "records": 1, "routine": 9, "born": number(17) } }),
         json!({ "thread_end": { "records": 1, "end": number(19), "last": last } }),
         json!({ "calls": [[1, "read"], [2, "MPI_Allreduce"], [3, "MPI_Send"]] }),
         json!({ "statuses": [{
-            "process": 0, "begin": number(21), "end": if byte(2) & 1 == 0 { None } else { Some(number(23)) },
+            "process": 0,
+            "begin": number(21),
+            "end": if byte(2) & 1 == 0 { None } else { Some(number(23)) },
             "read": number(25), "main": 0, "period_stamps": number(27),
             "ns_per_ticks_q32": number(29),
             "facts": {
-                "period_ns": number(27), "clock": byte(3), "rate": { "ns_per_ticks_q32": number(29) },
+                "period_ns": number(27),
+                "clock": byte(3),
+                "rate": { "ns_per_ticks_q32": number(29) },
                 "marks_off": 0, "unsampled_threads": 0, "stepped_aside": false,
             },
-            "follows": byte(5) & 1 == 0, "threads": byte(4), "unread": number(30), "record_bytes": 0, "living": [[0, last]],
+            "follows": byte(5) & 1 == 0,
+            "threads": byte(4),
+            "unread": number(30),
+            "record_bytes": 0,
+            "living": [[0, last]],
         }] }),
     ] {
         put(1, 0, value.to_string().as_bytes());

@@ -271,7 +271,9 @@ mod tests {
             for number in 0..300 {
                 let (in_a, in_b) = (one.contains(&number), other.contains(&number));
                 prop_assert_eq!(a.contains(number), in_a);
-                for (set, truth) in [(&both, in_a && in_b), (&rest, in_a && !in_b), (&all, in_a || in_b)] {
+                let sets =
+                    [(&both, in_a && in_b), (&rest, in_a && !in_b), (&all, in_a || in_b)];
+                for (set, truth) in sets {
                     let held = set.contains(number);
                     prop_assert!(held == truth || (held && set.is_approximate()));
                 }
@@ -289,13 +291,15 @@ mod tests {
             let one = Run::new(first, first + step * (count - 1), step);
             let other = Run::new(from, from + pace * (length - 1), pace);
             let truth: Vec<u64> = one.numbers().filter(|number| other.contains(*number)).collect();
-            let met: Vec<u64> = one.intersection(other).map_or(vec![], |run| run.numbers().collect());
+            let met: Vec<u64> =
+                one.intersection(other).map_or(vec![], |run| run.numbers().collect());
             prop_assert_eq!(met, truth);
             let mut rest = Vec::new();
             if one.subtract(other, &mut rest) {
                 let mut left: Vec<u64> = rest.iter().flat_map(|run| run.numbers()).collect();
                 left.sort_unstable();
-                let truth: Vec<u64> = one.numbers().filter(|number| !other.contains(*number)).collect();
+                let truth: Vec<u64> =
+                one.numbers().filter(|number| !other.contains(*number)).collect();
                 prop_assert_eq!(left, truth);
             }
         }

@@ -23,7 +23,8 @@ contains
     complex(real64) :: z
     if (toil(int(depth, int64)) < 0) stop 3
     z = value
-    if (depth > 0) z = turned(depth - 1, value * (0.0_real64, 1.0_real64)) * (0.0_real64, -1.0_real64)
+    if (depth > 0) z = turned(depth - 1, value * (0.0_real64, 1.0_real64)) &
+        * (0.0_real64, -1.0_real64)
   end function
 
   recursive function spelled(depth) result(text)
@@ -68,7 +69,8 @@ contains
     z = turned(mod(round, 13), (2.5_real64, -1.25_real64))
     text = spelled(9)
     sums = scaled(4, [1, 2, 3, 4, 5, 6, 7] * 1.0_real64)
-    good = z == (2.5_real64, -1.25_real64) .and. text == 'jihgfedcb' .and. all(sums == [11, 12, 13, 14, 15, 16, 17])
+    good = z == (2.5_real64, -1.25_real64) .and. text == 'jihgfedcb' &
+        .and. all(sums == [11, 12, 13, 14, 15, 16, 17])
   end function
 
   logical function internal_procedures(round) result(good)

@@ -33,7 +33,8 @@ static FRAME bool load_work_unload(const char *path, uint32_t seed)
 /* The two are loaded at the same addresses, one after the other. */
 static FRAME bool by_turns(uint32_t round)
 {
-    return load_work_unload(paths[round % 2], round) && load_work_unload(paths[1 - round % 2], round);
+    return load_work_unload(paths[round % 2], round) &&
+        load_work_unload(paths[1 - round % 2], round);
 }
 
 static FRAME void *in_thread(void *seed)

@@ -147,7 +147,8 @@ fn judge(facts: &ProgramTraits) -> Vec<Check> {
     } else {
         Check::limited(
             "source lines",
-            "no debug information: loops are named by function and offset, inlined calls not at all",
+            "no debug information: loops are named by function and offset, inlined calls not at \
+            all",
             "Compile with -g beside the optimisation flags; it does not slow the program.",
         )
     });
@@ -190,9 +191,14 @@ fn mpi(facts: &ProgramTraits) -> Check {
         let needed = facts.needed.iter().find(|needed| needed.starts_with(library))?;
         Some(format!("{mpi} ({needed})"))
     });
-    Check::ok("MPI", known.unwrap_or_else(|| {
-        "none is linked directly: one that a library brings, or that is loaded later, is found".into()
-    }))
+    Check::ok(
+        "MPI",
+        known.unwrap_or_else(|| {
+            "none is linked directly: one that a library brings, or that is loaded later, is \
+        found"
+                .into()
+        }),
+    )
 }
 
 #[cfg(test)]

@@ -133,8 +133,9 @@ fn clock(summary: &Summary) -> Check {
         Clock::Timer => Check::limited(
             "sampling clock",
             format!("timers of CPU time, because perf events are refused{}: {kept}", paranoid()),
-            "For periods below the kernel's tick (often 4 ms): sysctl kernel.perf_event_paranoid=2, \
-             and in containers allow perf_event_open in the seccomp profile.",
+            "For periods below the kernel's tick (often 4 ms): sysctl \
+             kernel.perf_event_paranoid=2, and in containers allow perf_event_open in the seccomp \
+             profile.",
         ),
         Clock::Wall => Check::limited(
             "sampling clock",

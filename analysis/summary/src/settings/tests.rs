@@ -157,7 +157,11 @@ fn the_first_of_two_counts() {
 
 proptest! {
     #[test]
-    fn any_environment_is_read(which in 0..TABLE.len(), value in "\\PC{0,20}", name in "[A-Z_]{0,9}") {
+    fn any_environment_is_read(
+        which in 0..TABLE.len(),
+        value in "\\PC{0,20}",
+        name in "[A-Z_]{0,9}",
+    ) {
         read(&[(TABLE[which].name, &value), (&format!("PLIMSOLL_{name}"), &value)]);
     }
 

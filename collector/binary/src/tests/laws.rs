@@ -125,7 +125,8 @@ proptest! {
             prop_assert!(!petgraph::algo::is_cyclic_directed(&nodes));
             for (a, from) in &place {
                 for (b, to) in &place {
-                    let walks = a != b && petgraph::algo::has_path_connecting(&nodes, *from, *to, None);
+                    let walks = a != b
+                        && petgraph::algo::has_path_connecting(&nodes, *from, *to, None);
                     prop_assert_eq!(reach.reaches(&graph, &nest, parent, *a, *b), walks);
                 }
             }

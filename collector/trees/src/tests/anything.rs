@@ -74,7 +74,10 @@ proptest! {
         prop_assert_eq!(seen.tree.duration(), seen.end);
         for (key, truth) in &seen.iterations {
             let (accepted, rejected, _) = iterations(&seen.tree, *key);
-            prop_assert!(accepted + rejected <= *truth, "loop {}: {} and {} of {}", key, accepted, rejected, truth);
+            prop_assert!(
+                accepted + rejected <= *truth,
+                "loop {key}: {accepted} and {rejected} of {truth}"
+            );
         }
         prop_assert_eq!(difference(&seen.tree, &seen.tree, &Decades), 0.0);
     }

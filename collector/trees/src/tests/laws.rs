@@ -115,17 +115,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_difference_is_symmetric_and_zero_to_itself(one in rich(), other in rich(), third in rich()) {
+    fn a_difference_is_symmetric_and_zero_to_itself(
+        one in rich(),
+        other in rich(),
+        third in rich(),
+    ) {
         prop_assert!(one.is_partitioned());
         prop_assert_eq!(difference(&one, &one, &Decades), 0.0);
-        let (there, back) = (difference(&one, &other, &Decades), difference(&other, &one, &Decades));
+        let there = difference(&one, &other, &Decades);
+        let back = difference(&other, &one, &Decades);
         prop_assert!(there >= 0.0 && same(there, back), "{there} {back}");
         let ratio = ratio(&one, &other, &Decades);
         prop_assert!((0.0..=1.0 + 1e-9).contains(&ratio), "{ratio}");
         // The law also holds for trees of many instances.
         let many = merged(one.clone(), third.clone(), &Decades);
         prop_assert!(same(difference(&many, &many, &Decades), 0.0));
-        let (there, back) = (difference(&many, &other, &Decades), difference(&other, &many, &Decades));
+        let there = difference(&many, &other, &Decades);
+        let back = difference(&other, &many, &Decades);
         prop_assert!(there >= 0.0 && same(there, back), "{there} {back}");
     }
 
