@@ -122,7 +122,8 @@ static void plant(const char *format, const char *stem)
         perror(path);
 }
 
-/* Folders of other nodes' ranks begin with ".plimsoll-JOB-SIZE-RANK-"; one of spools ends in ".plimsoll.d". */
+/* Folders of other nodes' ranks begin with ".plimsoll-JOB-SIZE-RANK-"; folders of spools end in
+ * ".plimsoll.d". */
 static void attack_files(void)
 {
     DIR *entries = opendir(folder);

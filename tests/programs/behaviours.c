@@ -1,6 +1,6 @@
-/* Ranks of three kinds, by HOW: `kinds` has one writer (rank 0), three that work `factor` times longer
- * (ranks 1 to 3), and the rest; in `graded` each rank works a little longer than the one before, up to
- * `factor` times; in `alike` all do the same. */
+/* Ranks of three kinds, by HOW: `kinds` has one writer (rank 0), three ranks that work `factor`
+ * times longer (ranks 1 to 3), and the rest; in `graded` each rank works a little longer than the
+ * previous one, up to `factor` times; in `alike` all do the same. */
 #include "ranks.h"
 
 SHOWN void relax(double ms)

@@ -3,7 +3,7 @@
  *   size KIB        limits the size of files before it begins, and runs many threads at a time
  *   space KIB       limits the address space before it begins
  *   late BYTES      limits the size of files while it runs
- *   processes N     limits the threads of a user without others before it begins; runs three at a time
+ *   processes N     limits the threads of a user without others before it begins; runs 3 at a time
  *   memory KIB      limits the address space while it runs, to its size and KIB more
  *   unread          has a pipe without a reader as stderr
  *   stderr          closes descriptor 2 and opens a file, which gets that number

@@ -1,5 +1,5 @@
-"""Opens a file with hatchet's GraphFrame and prints seconds by lane and frame, as JSON. Whole lanes have
-the frame ''. Only frames that do not call themselves are right: their contexts are added up."""
+"""Opens a file with hatchet's GraphFrame and prints seconds by lane and frame, as JSON. The frame
+of a whole lane is ''. Correct for frames that do not call themselves: their contexts are added up."""
 
 import json
 import sys

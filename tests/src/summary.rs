@@ -343,13 +343,15 @@ mod tests {
                 "causes": [{"path": path, "node": 2}],
             }],
             "tree": {
-                "frames": [{"function": "main"}, {"function": "MPI_Barrier"}, {"function": "work_b"}],
+                "frames": [
+                    {"function": "main"}, {"function": "MPI_Barrier"}, {"function": "work_b"},
+                ],
                 "nodes": [
                     {"parent": null, "frame": 0, "inclusive": {"sum_s": 20.0, "mean_s": 10.0}},
-                    {"parent": 0, "frame": 1, "inclusive": {"sum_s": 4.0, "mean_s": 2.0}, "calls": 6,
-                     "calls_exact": true},
-                    {"parent": 0, "frame": 2, "inclusive": {"sum_s": 16.0, "mean_s": 8.0}, "calls": 1,
-                     "calls_exact": false},
+                    {"parent": 0, "frame": 1, "inclusive": {"sum_s": 4.0, "mean_s": 2.0},
+                     "calls": 6, "calls_exact": true},
+                    {"parent": 0, "frame": 2, "inclusive": {"sum_s": 16.0, "mean_s": 8.0},
+                     "calls": 1, "calls_exact": false},
                 ],
             },
         })

@@ -70,8 +70,8 @@ pub fn table(kills: usize, at_once: usize) -> usize {
         }
     });
     println!(
-        "{kills} kills: {red} red; at most {most_s:.2} s lost, {LOST_S} s allowed; efficiency at most \
-         {most_off:.3} off, {TOLERANCE} allowed"
+        "{kills} kills: {red} red; at most {most_s:.2} s lost, {LOST_S} s allowed; efficiency at \
+         most {most_off:.3} off, {TOLERANCE} allowed"
     );
     red
 }

@@ -40,8 +40,9 @@ fn run() -> Command {
         .about("Run a program, or one rank of a job, under Plimsoll")
         .override_usage("plimsoll run [OPTIONS] -- PROGRAM [ARGUMENTS]...")
         .after_help(
-            "Each option sets the environment variable PLIMSOLL_<OPTION>, which may also be set by \
-             hand.\nExample: mpiexec -n 16 plimsoll run --period 1ms --output results -- ./app input",
+            "Each option sets the environment variable PLIMSOLL_<OPTION>, which may also be set \
+             by hand.\nExample: mpiexec -n 16 plimsoll run --period 1ms --output results -- ./app \
+             input",
         )
         .arg(program);
     let public = TABLE.iter().filter(|variable| variable.state != State::Internal);

@@ -8,8 +8,8 @@
 //! 3), of iterations, threads or ranks.
 //!
 //! ```text
-//! frames open and close -> TreeBuilder -> iterations -> StreamingClusterer: clusters, as iterations close
-//!                          Node  <- difference, merge <- farthest <- clusters of threads, of ranks
+//! frames open and close -> TreeBuilder -> iterations -> StreamingClusterer: clusters
+//!                          Node  <- difference, merge <- k_farthest <- clusters of threads, of ranks
 //! ```
 //!
 //! # Design constraints

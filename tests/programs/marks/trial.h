@@ -49,7 +49,7 @@ static FRAME uint32_t toil(uint32_t seed)
 
 static int failures;
 
-/* Runs a trial for TRIAL_S seconds of CPU time (0.3 unless set); it returns true if all was well. */
+/* Runs a trial for TRIAL_S seconds of CPU time (0.3 unless set); returns true if all went well. */
 static inline void attempt(const char *name, bool (*trial)(uint32_t round))
 {
     const char *wanted = getenv("TRIAL_S");

@@ -42,7 +42,8 @@ pub(super) fn summary(names: &[&str]) -> Summary {
         "projection": { "elapsed_s": 2.0 },
         "losses": [], "segments": [], "phases": [], "loops": [], "clusters": [],
         "clocks": {
-            "reference": 0, "offsets_us": [], "drift_ppm": [], "residual_us": null, "method": "none",
+            "reference": 0, "offsets_us": [], "drift_ppm": [], "residual_us": null,
+            "method": "none",
         },
         "timeline": { "file": null }, "per_rank": { "file": null },
         "tree": { "frames": [], "nodes": [] },

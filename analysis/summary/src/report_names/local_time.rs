@@ -58,7 +58,8 @@ impl LocalTime {
         let sign = if *offset_minutes < 0 { '-' } else { '+' };
         let (hours, minutes) = (offset_minutes.abs() / 60, offset_minutes.abs() % 60);
         format!(
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{sign}{hours:02}:{minutes:02}"
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{sign}{hours:02}:\
+             {minutes:02}"
         )
     }
 }

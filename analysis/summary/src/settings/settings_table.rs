@@ -170,8 +170,8 @@ pub static TABLE: [Variable; 19] = [
         default: "",
         placeholder: "LIST",
         meaning: "Perf events per call path: cycles, instructions, cache-misses, page-faults, ...",
-        expected: "at most 8 perf events, separated by commas, such as cycles,instructions,page-faults \
-                   (names as in `perf list`, or rNNNN)",
+        expected: "at most 8 perf events, separated by commas, such as \
+                   cycles,instructions,page-faults (names as in `perf list`, or rNNNN)",
         state: State::Implemented,
         read: read_counters,
     },

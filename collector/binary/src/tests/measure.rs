@@ -51,8 +51,8 @@ fn what_places_cost() {
         // SAFETY: malloc_trim has no preconditions.
         unsafe { libc::malloc_trim(0) };
         println!(
-            "{}: first {first:?}, {count} functions {each:?} each, slowest {slowest:?}, again {again:?}; \
-             {most} KiB more, {} after release, of which {} are known",
+            "{}: first {first:?}, {count} functions {each:?} each, slowest {slowest:?}, again \
+             {again:?}; {most} KiB more, {} after release, of which {} are known",
             path.display(),
             resident().saturating_sub(before),
             structures.bytes() / 1024

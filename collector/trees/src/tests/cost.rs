@@ -93,7 +93,8 @@ fn of_a_sampled_program() {
     let seen = machine.finish();
     let samples = seen.end / super::machine::PERIOD;
     println!(
-        "{} ns a sample (the simulated program included), {} ns an iteration of 5 inner ones, {bytes} bytes",
+        "{} ns a sample (the simulated program included), {} ns an iteration of 5 inner ones, \
+         {bytes} bytes",
         spent.as_nanos() / u128::from(samples),
         spent.as_nanos() / u128::from(steps),
     );
