@@ -13,7 +13,7 @@ pub fn finalize_rows(ranks: u32, runs: usize) -> Vec<Row> {
     let job = |watch| run(ranks, "sleep 10 5", "", watch);
     let (mut bare, mut watched) = (Vec::new(), Vec::new());
     for _ in 0..runs {
-        bare.push(longest(&told(&job(Watch::Off), "finalize_s")));
+        bare.push(longest(&printed(&job(Watch::Off), "finalize_s")));
         watched.push(job(Watch::Run).summary().number("/collection/finalize_s"));
     }
     let name = format!("MPI_Finalize to the summary on disk, {ranks} ranks");
@@ -33,7 +33,7 @@ pub fn memory_rows(iterations: u32, runs: usize) -> Vec<Row> {
         .collect();
     for (key, when) in [("resident_kib", "before MPI_Finalize"), ("peak_kib", "at the peak")] {
         let mib = |outcome: &Outcome| -> Vec<f64> {
-            told(outcome, key).into_iter().map(|kib| kib / 1024.0).collect()
+            printed(outcome, key).into_iter().map(|kib| kib / 1024.0).collect()
         };
         // Ranks without a collector, and the leader, which runs the node's collector.
         for (which, who) in [(1..RANKS as usize, "a rank"), (0..1, "the collecting rank")] {
@@ -66,7 +66,7 @@ fn run(ranks: u32, arguments: &str, options: &str, watch: Watch) -> Outcome {
 }
 
 /// Returns the values that the ranks printed under a key, by rank.
-fn told(outcome: &Outcome, key: &str) -> Vec<f64> {
+fn printed(outcome: &Outcome, key: &str) -> Vec<f64> {
     let mut found: Vec<(u32, f64)> = outcome
         .stdout()
         .lines()

@@ -97,7 +97,7 @@ program talks
         MPI_COMM_WORLD, ierror)
     call MPI_Gather(received, ranks, MPI_INTEGER, all_received, ranks, MPI_INTEGER, 0, &
                     MPI_COMM_WORLD, ierror)
-    if (rank == 0) call tell
+    if (rank == 0) call write_counts
     call MPI_Finalize(ierror)
 
 contains
@@ -108,7 +108,7 @@ contains
         received(from + 1) = received(from + 1) + 1
     end subroutine
 
-    subroutine tell
+    subroutine write_counts
         character(len=4096) :: path
         integer :: unit, status
         print '(a)', 'talks done'

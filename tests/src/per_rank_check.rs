@@ -90,12 +90,12 @@ impl PerRank {
                 [("inclusive", Quantity::Inclusive), ("exclusive", Quantity::Exclusive)]
             {
                 let times = self.of(node, quantity).unwrap_or_default();
-                let told = &nodes.get(node as usize).unwrap_or(&Value::Null)[key];
+                let statistics = &nodes.get(node as usize).unwrap_or(&Value::Null)[key];
                 let min = times.iter().copied().fold(f64::INFINITY, f64::min);
                 let max = times.iter().copied().fold(0.0, f64::max);
                 let all = [("sum_s", times.iter().sum()), ("min_s", min), ("max_s", max)];
                 for (statistic, value) in all {
-                    let expected = told[statistic].as_f64().unwrap_or(f64::NAN);
+                    let expected = statistics[statistic].as_f64().unwrap_or(f64::NAN);
                     let near = (value - expected).abs() <= expected * 1e-6;
                     if !near || Some(times.len() as u64) != ranks {
                         faults.push(format!(

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs `work` for each item, `at_once` at a time. Calls `tell` with each result as soon as
+/// Runs `work` for each item, `at_once` at a time. Calls `report` with each result as soon as
 /// possible, in the order of the items.
 pub fn side_by_side<'a, T: Sync, R: Send>(
     items: &'a [T],
     at_once: usize,
     work: impl Fn(&'a T) -> R + Sync,
-    mut tell: impl FnMut(R),
+    mut report: impl FnMut(R),
 ) {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
@@ -29,12 +29,12 @@ pub fn side_by_side<'a, T: Sync, R: Send>(
             });
         }
         drop(sender);
-        let (mut early, mut told) = (BTreeMap::new(), 0);
+        let (mut early, mut reported) = (BTreeMap::new(), 0);
         for (at, result) in receiver {
             early.insert(at, result);
-            while let Some(result) = early.remove(&told) {
-                tell(result);
-                told += 1;
+            while let Some(result) = early.remove(&reported) {
+                report(result);
+                reported += 1;
             }
         }
     });
@@ -50,15 +50,15 @@ mod tests {
     fn all_is_done_by_so_many_at_a_time_and_told_in_order() {
         let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let items: Vec<u64> = (0..20).collect();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let work = |item: &u64| {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             thread::sleep(Duration::from_millis((20 - item) / 4));
             running.fetch_sub(1, Ordering::SeqCst);
             item * 2
         };
-        side_by_side(&items, 3, work, |result| told.push(result));
-        assert_eq!(told, (0..20).map(|item| item * 2).collect::<Vec<u64>>());
+        side_by_side(&items, 3, work, |result| reported.push(result));
+        assert_eq!(reported, (0..20).map(|item| item * 2).collect::<Vec<u64>>());
         assert!((2..=3).contains(&most.into_inner()));
     }
 

@@ -57,7 +57,7 @@ pub fn table(is_short: bool, at_once: usize) -> usize {
     );
     let rows = rows(is_short);
     let (mut red, mut late) = (0, Vec::new());
-    let tell = |(ending, row): (&Ending, Row)| {
+    let print_row = |(ending, row): (&Ending, Row)| {
         // Delays by other jobs on the same cores say nothing.
         if at_once > 1 && row.red == [LATE] {
             return late.push(ending.clone());
@@ -65,7 +65,7 @@ pub fn table(is_short: bool, at_once: usize) -> usize {
         red += usize::from(!row.red.is_empty());
         println!("{}", row.text);
     };
-    side_by_side(&rows, at_once, |ending| (ending, ending.row()), tell);
+    side_by_side(&rows, at_once, |ending| (ending, ending.row()), print_row);
     for ending in late {
         let row = ending.row();
         red += usize::from(!row.red.is_empty());

@@ -33,7 +33,7 @@ struct Kill {
 }
 
 /// Completeness of the digest of a killed job.
-struct Told {
+struct Recovery {
     /// Time between the digest's end and the kill, in seconds.
     lost_s: f64,
     /// Difference between the digest's efficiency and the ranks' own measurement; 0 for runs too
@@ -61,7 +61,7 @@ pub fn table(kills: usize, at_once: usize) -> usize {
         })
     };
     side_by_side(&jobs, at_once, work, |killed| match killed {
-        Ok(Told { lost_s, off }) => {
+        Ok(Recovery { lost_s, off }) => {
             (most_s, most_off) = (most_s.max(lost_s), most_off.max(off));
         }
         Err(reason) => {
@@ -77,7 +77,7 @@ pub fn table(kills: usize, at_once: usize) -> usize {
 }
 
 /// Kills one job.
-fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Told, String> {
+fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Recovery, String> {
     let (mpi, ms) = (*mpi, *ms);
     let arguments = format!("kill computing {who} {ms} {WORK}");
     let job = Job::ranks("sinks", mpi, mpi.ranks()).arguments(&arguments).watch(Watch::Run);
@@ -94,7 +94,11 @@ fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Told, String> {
     let Some((summary, outcome)) = ran else {
         let lost_s = ms as f64 * 1e-3;
         let is_short = lost_s <= LOST_S;
-        return if is_short { Ok(Told { lost_s, off: 0.0 }) } else { Err("no spool".to_owned()) };
+        return if is_short {
+            Ok(Recovery { lost_s, off: 0.0 })
+        } else {
+            Err("no spool".to_owned())
+        };
     };
     let elapsed_s = summary.number("/run/elapsed_s");
     let lost_s = (ms as f64 * 1e-3 - elapsed_s).max(0.0);
@@ -103,7 +107,7 @@ fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Told, String> {
     }
     let efficiency = summary.number("/efficiency/parallel");
     if elapsed_s < MIN_COMPARED_S {
-        return Ok(Told { lost_s, off: 0.0 });
+        return Ok(Recovery { lost_s, off: 0.0 });
     }
     let measured = measured_efficiency(&outcome.files_ending(WORK), elapsed_s);
     let off = (efficiency - measured).abs();
@@ -111,7 +115,7 @@ fn kill(Kill { mpi, who, ms }: &Kill) -> Result<Told, String> {
     if off.is_nan() || off > TOLERANCE {
         return Err(format!("parallel efficiency {efficiency:.3}, not {measured:.3}"));
     }
-    Ok(Told { lost_s, off })
+    Ok(Recovery { lost_s, off })
 }
 
 /// Returns the mean fraction of work in the ranks' time up to `end_s`, from the files of `sinks.c`:

@@ -16,7 +16,7 @@ pub const PROGRAM: &str = "program";
 pub fn command() -> Command {
     Command::new("plimsoll")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Tells why an MPI program does not scale")
+        .about("Shows why an MPI program does not scale")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(run())
@@ -234,8 +234,8 @@ mod tests {
             let line = help.lines().position(|line| line.trim_start().starts_with(&option));
             assert_eq!(line.is_some(), variable.state != State::Internal, "{}", variable.name);
             if let Some(line) = line {
-                let told = help.lines().nth(line).unwrap();
-                assert_eq!(told.contains("(not yet)"), variable.state == State::NotYet, "{told}");
+                let shown = help.lines().nth(line).unwrap();
+                assert_eq!(shown.contains("(not yet)"), variable.state == State::NotYet, "{shown}");
             }
         }
         assert!(help.lines().all(|line| line.len() <= 100), "{help}");

@@ -94,9 +94,9 @@ fn prepare(environment: &mut Environment) -> Result<(), String> {
 
 /// Returns the path of this command, which the library lies beside: from the kernel or, without
 /// /proc, from the name in the call.
-pub fn own_place(told: io::Result<PathBuf>, name: Option<OsString>) -> Option<PathBuf> {
+pub fn own_place(from_kernel: io::Result<PathBuf>, name: Option<OsString>) -> Option<PathBuf> {
     let called = || std::path::absolute(find(&name?)?).ok();
-    told.ok().or_else(called)
+    from_kernel.ok().or_else(called)
 }
 
 const NOT_BESIDE_VALGRIND: &str = "the program runs under valgrind: nothing is measured beside it";

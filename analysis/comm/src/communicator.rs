@@ -220,8 +220,8 @@ mod tests {
             let results = run(size, |comm| {
                 let sum = reduce(comm, u64::from(comm.rank()) + 1, |a, b| a + b).unwrap();
                 let all = gather(comm, format!("process {}", comm.rank())).unwrap();
-                let told = broadcast(comm, Ok((comm.rank() == 0).then_some(size * 7))).unwrap();
-                (sum, all, told)
+                let received = broadcast(comm, Ok((comm.rank() == 0).then_some(size * 7))).unwrap();
+                (sum, all, received)
             });
             let names = (0..size).map(|rank| format!("process {rank}")).collect();
             let sum = u64::from(size) * (u64::from(size) + 1) / 2;

@@ -38,8 +38,8 @@ pub fn group(runs: &[Experiment]) -> Result<Vec<Setup>, String> {
             return Ok(setups);
         }
     }
-    Err("All runs have the same executable, arguments and ranks, and nothing tells two versions \
-         apart: name two files, or one folder for each version."
+    Err("All runs have the same executable, arguments and ranks, and no two versions \
+         can be distinguished: name two files, or one folder for each version."
         .into())
 }
 

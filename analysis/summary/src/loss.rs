@@ -93,7 +93,7 @@ pub struct Loss {
     /// Whether several causes lie on different ranks and partly even each other out.
     pub evened_out: bool,
     /// Whether a different rank is slow each time, so that over the whole run no rank is slower by
-    /// as much time as is lost.
+    /// the lost time.
     #[serde(default)]
     pub by_turns: bool,
     /// Rank list: ranks with a time in the first cause of at least mean + (max - mean) / 2.

@@ -70,7 +70,7 @@ fn cores() -> Check {
         Err(error) => Check::limited(
             "cores",
             format!("unknown: {error}"),
-            "Reports cannot tell waiting for a core from other waiting.",
+            "Reports cannot separate waiting for a core from other waiting.",
         ),
     }
 }

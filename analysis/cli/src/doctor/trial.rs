@@ -158,7 +158,7 @@ fn marks(summary: &Summary) -> Check {
         Some(reason) => Check::limited(
             "stack marks",
             format!("off: {reason}"),
-            "Without marks, calls that follow one another cannot be told from one long call.",
+            "Without marks, successive calls look like one long call.",
         ),
     }
 }

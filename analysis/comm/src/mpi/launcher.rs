@@ -50,14 +50,14 @@ pub fn job_names() -> Vec<String> {
 pub fn is_one_of_many() -> bool {
     let counts =
         [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
-    let told = counts.into_iter().flatten().filter_map(|name| env::var(name).ok()?.parse().ok());
-    told.max().is_some_and(|size: u32| size > 1)
+    let sizes = counts.into_iter().flatten().filter_map(|name| env::var(name).ok()?.parse().ok());
+    sizes.max().is_some_and(|size: u32| size > 1)
 }
 
 /// Returns the number of ranks of the job on this node; `None` if the launcher does not say.
 pub fn local_size() -> Option<u32> {
-    let told = LOCAL_SIZE_VARIABLES.iter().find_map(|name| env::var(name).ok()?.parse().ok());
-    told.or_else(|| {
+    let size = LOCAL_SIZE_VARIABLES.iter().find_map(|name| env::var(name).ok()?.parse().ok());
+    size.or_else(|| {
         let node = env::var("SLURM_NODEID").ok()?.parse().ok()?;
         tasks_of_node(&env::var("SLURM_STEP_TASKS_PER_NODE").ok()?, node)
     })

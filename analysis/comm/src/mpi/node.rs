@@ -38,8 +38,8 @@ pub fn distribute(
     node: &dyn Communicator,
     collected: Option<Vec<bool>>,
 ) -> Result<Option<u32>, CommunicatorError> {
-    let told = collected.map(|collected| (std::process::id(), collected));
-    let (collector, collected) = broadcast(node, Ok(told))?;
+    let decision = collected.map(|collected| (std::process::id(), collected));
+    let (collector, collected) = broadcast(node, Ok(decision))?;
     let this = collected.get(node.rank() as usize).copied().unwrap_or(false);
     Ok(this.then_some(collector))
 }

@@ -150,7 +150,7 @@ impl Token {
         let mut pause = MIN_PAUSE;
         loop {
             // One look reads both verdict and token, because they disappear together.
-            if let Some(together) = told(first, |inode| owners.is_ours(inode, process)) {
+            if let Some(together) = verdict_of(first, |inode| owners.is_ours(inode, process)) {
                 return Some(together);
             }
             if self.group().is_ok_and(|now| !now.names.contains(first)) {
@@ -205,7 +205,7 @@ impl Silence {
 
 /// Returns the verdict of the process with this token. The verdict must belong to this user, like
 /// the token.
-fn told(token: &str, is_ours: impl Fn(u32) -> bool) -> Option<bool> {
+fn verdict_of(token: &str, is_ours: impl Fn(u32) -> bool) -> Option<bool> {
     let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
     [true, false].into_iter().find(|together| {
         let said = verdict_name(token, *together);

@@ -175,17 +175,17 @@ mod tests {
 
     /// Report that records what it receives about the side file.
     #[derive(Default)]
-    struct Telling {
-        told: String,
+    struct RecordingReports {
+        received: String,
         /// Whether the reports fail at the target while there is a side file.
         is_bad: bool,
     }
 
-    impl Reports for Telling {
+    impl Reports for RecordingReports {
         fn name_sides(&mut self, sides: Result<&[PathBuf], &Error>) {
-            self.is_bad &= !self.told.contains("ranks");
+            self.is_bad &= !self.received.contains("ranks");
             let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_owned();
-            self.told = match sides {
+            self.received = match sides {
                 Ok(paths) => format!("{:?}", paths.iter().map(name).collect::<Vec<_>>()),
                 Err(error) => error.to_string(),
             };
@@ -196,7 +196,7 @@ mod tests {
         }
 
         fn write(&self, _: &str, to: &mut dyn Write) -> io::Result<()> {
-            to.write_all(self.told.as_bytes())
+            to.write_all(self.received.as_bytes())
         }
     }
 
@@ -205,7 +205,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("not/there/yet");
         let first =
-            write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
+            write_with_side(&target(&place), Some(side(&place)), &mut RecordingReports::default())
+                .unwrap();
         assert_eq!(first.files, [place.join("run.plimsoll.json")]);
         assert_eq!(fs::read(&first.files[0]).unwrap(), br#"["run.plimsoll.ranks"]"#);
         assert_eq!(fs::read(place.join("run.plimsoll.ranks")).unwrap(), b"tales");
@@ -213,7 +214,8 @@ mod tests {
         fs::remove_file(place.join("run.plimsoll.ranks")).unwrap();
         fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
         let third =
-            write_with_side(&target(&place), Some(side(&place)), &mut Telling::default()).unwrap();
+            write_with_side(&target(&place), Some(side(&place)), &mut RecordingReports::default())
+                .unwrap();
         assert_eq!(third.files, [place.join("run-3.plimsoll.json")]);
         assert_eq!(fs::read(&third.files[0]).unwrap(), br#"["run-3.plimsoll.ranks"]"#);
         assert_eq!(names(&place).len(), 4, "{:?}", names(&place));
@@ -226,13 +228,13 @@ mod tests {
         both.attach("timeline", b"{}").unwrap();
         let mut alone = Side::new(target(directory.path()));
         alone.attach("timeline", b"[]").unwrap();
-        let told = [both, alone].map(|side| {
-            let reports = &mut Telling::default();
+        let received = [both, alone].map(|side| {
+            let reports = &mut RecordingReports::default();
             write_with_side(&target(directory.path()), Some(side), reports).unwrap();
-            reports.told.clone()
+            reports.received.clone()
         });
         assert_eq!(
-            told,
+            received,
             [
                 r#"["run.plimsoll.timeline", "run.plimsoll.ranks"]"#,
                 r#"["run-2.plimsoll.timeline"]"#
@@ -244,7 +246,8 @@ mod tests {
         // A timeline alone also takes the name.
         fs::write(directory.path().join("run-3.plimsoll.timeline"), "mine").unwrap();
         let third = Some(side(directory.path()));
-        write_with_side(&target(directory.path()), third, &mut Telling::default()).unwrap();
+        write_with_side(&target(directory.path()), third, &mut RecordingReports::default())
+            .unwrap();
         assert!(directory.path().join("run-4.plimsoll.ranks").exists());
     }
 
@@ -255,7 +258,8 @@ mod tests {
         discarded.discard();
         for side in [None, Some(Side::new(target(directory.path()))), Some(discarded)] {
             let written =
-                write_with_side(&target(directory.path()), side, &mut Telling::default()).unwrap();
+                write_with_side(&target(directory.path()), side, &mut RecordingReports::default())
+                    .unwrap();
             assert_eq!(fs::read(&written.files[0]).unwrap(), b"[]");
         }
         drop(side(directory.path()));
@@ -267,7 +271,7 @@ mod tests {
     fn where_reports_cannot_go_it_does_not_stay() {
         let directory = tempfile::tempdir().unwrap();
         let (place, fallback) = (directory.path().join("place"), directory.path().join("other"));
-        let bad = &mut Telling { is_bad: true, ..Telling::default() };
+        let bad = &mut RecordingReports { is_bad: true, ..RecordingReports::default() };
         let written = write(&target(&place), Some(side(&place)), &fallback, bad).unwrap();
         let said = fs::read_to_string(&written.files[0]).unwrap();
         assert!(said.contains("cannot be written"), "{said}");
@@ -279,7 +283,8 @@ mod tests {
         assert!(nowhere.write_at(0, b"x").is_err());
         nowhere.discard();
         let written =
-            write(&target(&file), Some(nowhere), &fallback, &mut Telling::default()).unwrap();
+            write(&target(&file), Some(nowhere), &fallback, &mut RecordingReports::default())
+                .unwrap();
         assert_eq!(written.files, [fallback.join("run.plimsoll.json")]);
     }
 }

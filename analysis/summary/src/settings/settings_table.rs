@@ -219,7 +219,7 @@ pub static TABLE: [Variable; 19] = [
         name: "PLIMSOLL_MARKS",
         default: "on",
         placeholder: "HOW",
-        meaning: "Return-address marks, which tell one call from many: on, off, or verify (slow)",
+        meaning: "Return-address marks, which separate calls from each other: on, off, verify (slow)",
         expected: "on, off or verify",
         state: State::Implemented,
         read: |settings, value| {
@@ -258,7 +258,7 @@ pub static TABLE: [Variable; 19] = [
         name: "PLIMSOLL_EXCLUDE",
         default: "",
         placeholder: "GLOBS",
-        meaning: "Programs to leave alone, written likewise",
+        meaning: "Programs to leave alone, in the same form",
         expected: GLOBS,
         state: State::Implemented,
         read: |settings, value| {

@@ -113,7 +113,7 @@ impl Machine {
             self.now = self.next;
             let (earlier, stamp) = (self.last.1, self.now);
             let middle = earlier + (stamp - earlier) / 2;
-            self.tell(Moment::between(earlier, middle, stamp));
+            self.change_stack(Moment::between(earlier, middle, stamp));
             // Periods vary a little.
             self.next += PERIOD - 20 + (stamp * 7919) % 41;
         }
@@ -121,7 +121,7 @@ impl Machine {
     }
 
     /// Passes the current stack to the builder.
-    fn tell(&mut self, when: Moment) {
+    fn change_stack(&mut self, when: Moment) {
         // Marks show whether a call was left between two samples, not whether a loop was.
         let both = self.last.0.iter().zip(&self.stack);
         let same = both.take_while(|(one, other)| {
@@ -139,7 +139,7 @@ impl Machine {
     fn wrapped(&mut self, key: u32, time: u64) {
         // Its callers began or ended at any time since the last sample; the call itself begins now.
         let (earlier, now) = (self.last.1, self.now);
-        self.tell(Moment::between(earlier, earlier + (now - earlier) / 2, now));
+        self.change_stack(Moment::between(earlier, earlier + (now - earlier) / 2, now));
         let depth = self.stack.len();
         let call = [Frame::call(Key(key))];
         self.builder.change(Lca::exactly(depth), &call, Moment::exact(now), &Decades);

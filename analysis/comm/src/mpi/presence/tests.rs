@@ -47,8 +47,8 @@ fn the_others_hear_the_first() {
         let (mut first, mut second) = (token("hear", "1"), token("hear", "2"));
         let group = first.group().expect("/proc is mounted");
         assert!(first.leads(&group) && !second.leads(&group));
-        let told = first.tell(together, &|socket| socket).expect("the name is free");
-        assert_eq!(told, together);
+        let verdict = first.tell(together, &|socket| socket).expect("the name is free");
+        assert_eq!(verdict, together);
         assert_eq!(second.group().expect("/proc is mounted"), group);
         assert_eq!(listen(&mut second, &group), Some(together));
         drop(first);
@@ -194,7 +194,7 @@ fn what_other_nodes_count_on_is_not_given_up() {
         assert_eq!(second.listen(&group, TIMEOUT, settle), Some(together));
         // The first rank asks no further node, and gets the same result.
         assert!(first.decision().is_some_and(|decision| !decision.goes_on()));
-        let told = first.tell(together, &|socket| socket).expect("the name is free");
-        assert_eq!(told, together);
+        let verdict = first.tell(together, &|socket| socket).expect("the name is free");
+        assert_eq!(verdict, together);
     }
 }
