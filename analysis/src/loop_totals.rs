@@ -157,10 +157,11 @@ const MIN_TOLD_APART: f64 = 0.9;
 
 /// Returns whether a loop with this number of calls at one place has as many iterations. An
 /// iteration passes a place at most once, and samples tell apart at most as many iterations as
-/// there are; a call that happens only in some iterations is much rarer than the iterations told
+/// there are, rejected ones included; a call that happens only in some iterations is much rarer than the iterations told
 /// apart.
 pub fn proves(calls: u64, accepted: u64, rejected: u64) -> bool {
-    accepted <= calls && (accepted + rejected) as f64 >= MIN_TOLD_APART * calls as f64
+    let told_apart = accepted + rejected;
+    told_apart <= calls && told_apart as f64 >= MIN_TOLD_APART * calls as f64
 }
 
 /// Merges each pair of neighbouring steps and doubles the stride.

@@ -23,6 +23,7 @@ fn loops_of_a_known_source() {
         iterations_are_those_of_the_source(summary);
         iterations_that_become_shorter_stay_in_order(summary, &job.truth());
         iterations_that_only_sleep_are_counted(summary);
+        iterations_of_a_tail_call_are_not_invented(summary);
         iterations_shorter_than_a_period_are_not_invented(summary);
     });
 }
@@ -79,6 +80,12 @@ fn iterations_that_only_sleep_are_counted(summary: &Summary) {
     near(&sleeps["mean_duration_s"], 12.0 * 0.060, 0.1);
     let calls = summary.of_function("wait_a_while").calls;
     assert!(calls >= 22.0, "{calls} of 2 x 12 calls, and the first may be missed on each rank");
+}
+
+fn iterations_of_a_tail_call_are_not_invented(summary: &Summary) {
+    let halves = summary.loop_of("halves");
+    assert_eq!(halves["iterations"]["accepted"], 10, "{halves:#}");
+    assert_eq!(halves["iterations"]["rejected"], 0, "{halves:#}");
 }
 
 fn iterations_shorter_than_a_period_are_not_invented(summary: &Summary) {

@@ -50,6 +50,26 @@ SHOWN void sleeps(void)
     KEEP_FRAME();
 }
 
+SHOWN void last_half(void)
+{
+    burn_ms(25);
+    KEEP_FRAME();
+}
+
+/* Jumps to last_half() instead of calling it. */
+SHOWN void first_half(void)
+{
+    burn_ms(25);
+    last_half();
+}
+
+SHOWN void halves(void)
+{
+    for (int i = 0; i < 10; i++)
+        first_half();
+    KEEP_FRAME();
+}
+
 SHOWN void short_ones(void)
 {
     double end_s = wall_s() + 0.3;
@@ -100,6 +120,7 @@ int main(int argc, char **argv)
     steps();
     levels();
     sleeps();
+    halves();
     short_ones();
     write_levels();
     MPI_Finalize();

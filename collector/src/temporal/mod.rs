@@ -122,6 +122,9 @@ impl TemporalTree {
         let same = goes_on.is_some_and(|(_, frame)| frames.first() == Some(&frame));
         let (lca, added) = if same { (held + 1, &frames[1..]) } else { (held, frames) };
         let lca = if (common as u32) < UNMARKED { Lca::at_least(lca) } else { Lca::exactly(lca) };
+        // The outer frame has not been returned to, yet another function runs inside it.
+        let is_tail_call = common > 0 && goes_on.is_some() && !same && !frames.is_empty();
+        let lca = if is_tail_call { lca.by_tail_call() } else { lca };
         let moment = |stamp: u64| stamp.max(begin).saturating_sub(self.paused);
         let when = Moment::between(moment(earliest), moment(at), moment(latest));
         builder.change(lca, added, when, keys);

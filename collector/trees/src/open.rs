@@ -120,6 +120,9 @@ pub(super) struct Closing<'a> {
     pub(super) period: u64,
     /// Maximum number of nodes of a closed iteration.
     pub(super) tree_nodes: usize,
+    /// Whether the frame that begins was reached by a tail call from the frame that has just ended:
+    /// both belong to one iteration.
+    pub(super) is_tail_call: bool,
     pub(super) flow: &'a dyn ControlFlow,
 }
 
@@ -174,7 +177,10 @@ impl Open {
         pruned: &mut Pruned,
     ) -> u64 {
         let is_next = match self.running() {
-            Some(running) => running.identifier.begins(child.kind, child.key, closing.flow),
+            Some(running) => {
+                let begins = running.identifier.begins(child.kind, child.key, closing.flow);
+                begins && !closing.is_tail_call
+            }
             None => false,
         };
         if is_next {

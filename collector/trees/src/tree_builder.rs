@@ -25,6 +25,7 @@ const MIN_CLUSTERS: usize = 2;
 pub struct Lca {
     kept: usize,
     certain: bool,
+    by_tail_call: bool,
 }
 
 impl Lca {
@@ -32,14 +33,22 @@ impl Lca {
     /// count as frames. If the first differing frames lie in the same loop, [`TreeBuilder::change`]
     /// recognises that the execution stayed in that loop (ICS18, 3.1: the LCA is pushed deeper).
     pub fn exactly(kept: usize) -> Self {
-        Self { kept, certain: true }
+        Self { kept, certain: true, by_tail_call: false }
     }
 
     /// LCA below at least `kept` outermost frames: frames inside it may have stayed, too (they
     /// could not be marked). Frames that look equal are then taken to be the same call, so that no
     /// instance is invented.
     pub fn at_least(kept: usize) -> Self {
-        Self { kept, certain: false }
+        Self { kept, certain: false, by_tail_call: false }
+    }
+
+    /// Sets that the call directly inside the LCA has not returned although its function has
+    /// changed: the function before has jumped to the new one (a tail call). No loop iterates in
+    /// between.
+    #[must_use]
+    pub fn by_tail_call(self) -> Self {
+        Self { by_tail_call: true, ..self }
     }
 }
 
@@ -90,7 +99,7 @@ impl TreeBuilder {
     /// Creates a tree that begins at stamp `begin`, with an empty stack. `root` stands for the
     /// thread.
     pub fn new(root: Key, begin: u64, limits: Limits) -> Self {
-        let nothing_known = Closing { period: limits.period, tree_nodes: 1, flow: &Unknown };
+        let nothing_known = Closing { tree_nodes: 1, ..closing(&limits, &Unknown) };
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
         let mut path = Path::default();
@@ -136,9 +145,10 @@ impl TreeBuilder {
             added = rest;
         }
         self.counts.uncertain += u64::from(guessed);
+        let is_tail_call = lca.by_tail_call && kept == lca.kept;
         self.leave(kept, when, flow);
-        for frame in added {
-            self.enter(*frame, when, flow);
+        for (at, frame) in added.iter().enumerate() {
+            self.enter(*frame, when, is_tail_call && at == 0, flow);
         }
         if self.nodes > self.next_count {
             self.prune(flow);
@@ -182,13 +192,13 @@ impl TreeBuilder {
         }
     }
 
-    fn enter(&mut self, frame: Frame, when: Moment, flow: &dyn ControlFlow) {
+    fn enter(&mut self, frame: Frame, when: Moment, is_tail_call: bool, flow: &dyn ControlFlow) {
         if self.path.frames().len() > MAX_DEPTH || self.cut > 0 {
             self.cut += 1;
             self.counts.cut_frames += 1;
             return;
         }
-        let closing = closing(&self.limits, flow);
+        let closing = Closing { is_tail_call, ..closing(&self.limits, flow) };
         // A child of a loop may have begun an iteration, which is a node, too.
         let parent = self.path.frames().last();
         self.nodes += 1 + usize::from(parent.is_some_and(|it| it.kind == Kind::Loop));
@@ -233,7 +243,8 @@ impl TreeBuilder {
 }
 
 fn closing<'a>(limits: &Limits, flow: &'a dyn ControlFlow) -> Closing<'a> {
-    Closing { period: limits.period, tree_nodes: limits.iteration_nodes, flow }
+    let (period, tree_nodes) = (limits.period, limits.iteration_nodes);
+    Closing { period, tree_nodes, is_tail_call: false, flow }
 }
 
 impl Open {

@@ -207,3 +207,24 @@ fn ranks_cluster_by_what_they_did() {
     let found: Vec<_> = found.into_iter().map(|cluster| cluster.members).collect();
     assert_eq!(found, truth);
 }
+
+/// A sampled function that jumps to another one at its end leaves its caller at the same call.
+#[test]
+fn a_tail_call_begins_no_iteration() {
+    let iterations_of = |after_first: fn(Lca) -> Lca| {
+        let limits = Limits { period: 10, nodes: 1000, iteration_nodes: 100 };
+        let mut builder = TreeBuilder::new(Key(0), 0, limits);
+        let (first, second) = (Frame::call(Key(11)), Frame::call(Key(12)));
+        let mut lca = Lca::exactly(0);
+        let mut added = vec![Frame::call(Key(9)), Frame::within_loop(Key(1)), first];
+        for step in 0..20 {
+            builder.change(lca, &added, Moment::exact(200 * step), &Decades);
+            let moment = Moment::exact(200 * step + 100);
+            builder.change(after_first(Lca::exactly(2)), &[second], moment, &Decades);
+            (lca, added) = (Lca::exactly(2), vec![first]);
+        }
+        iterations(&builder.finish(4000, &Decades).0, 1)
+    };
+    assert_eq!(iterations_of(Lca::by_tail_call), (20, 0, false));
+    assert_eq!(iterations_of(|lca| lca), (40, 0, false));
+}
