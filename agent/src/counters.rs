@@ -1,11 +1,11 @@
 //! perf events of a thread, counted per call path (Fowler; SC10): read in the handler and around
 //! wrapped calls.
 //!
-//! Software events form one group. Hardware events form another, or several if the processor has too
-//! few counters for all of them. The kernel lets groups take turns if they, or other users, need the
-//! same counters (multiplexing). Their increments are then scaled by the time that the group was
-//! enabled and the time that it counted. Hardware events are read by rdpmc where the kernel allows
-//! that, software events by one read(2).
+//! Software events form one group. Hardware events form another, or several if the processor has
+//! too few counters for all of them. The kernel lets groups take turns if they, or other users,
+//! need the same counters (multiplexing). Their increments are then scaled by the time that the
+//! group was enabled and the time that it counted. Hardware events are read by rdpmc where the
+//! kernel allows that, software events by one read(2).
 
 mod counted_event;
 mod event_group;

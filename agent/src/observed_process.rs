@@ -98,7 +98,7 @@ pub struct Observed {
     stopped: AtomicBool,
 }
 
-// SAFETY: the raw pointer is to the segment, all of whose fields are atomic.
+// SAFETY: the raw pointer is to the segment; all fields of the segment are atomic.
 unsafe impl Sync for Observed {}
 // SAFETY: as above.
 unsafe impl Send for Observed {}

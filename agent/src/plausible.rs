@@ -68,7 +68,7 @@ mod tests {
             &[0x90; 8],
             &[0xff, 0xe0],       // jmp *%rax
             &[0xff, 0x30],       // push (%rax)
-            &[0xff, 0xd0, 0x90], // a call, but one byte too far back
+            &[0xff, 0xd0, 0x90], // a call, but not at the end
             &[],
         ];
         for code in others {

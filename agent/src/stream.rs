@@ -68,12 +68,12 @@ impl Stream {
         changed
     }
 
-    /// Stamp of the last timed record.
+    /// Returns the stamp of the last timed record.
     pub fn last_stamp(&self) -> u64 {
         self.last_stamp
     }
 
-    /// The form of `stamp` that the next timed record must carry. The record must be written.
+    /// Returns the form of `stamp` for the next timed record, which must then be written.
     pub fn stamp(&mut self, stamp: u64) -> Stamp {
         let stamp = stamp.max(self.last_stamp);
         let form =

@@ -2,7 +2,7 @@
 //!
 //! A thread's block is private memory that the kernel zeroes in every forked child
 //! (MADV_WIPEONFORK), and a zeroed block is inert. A child therefore never writes a record into
-//! the parent's ring, whatever way of forking the application uses.
+//! the parent's ring, after any way of forking.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

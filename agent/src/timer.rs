@@ -180,8 +180,8 @@ fn enable(descriptor: libc::c_int, tid: libc::pid_t, on: bool) {
     let _ = unsafe { syscall!(libc::SYS_ioctl, descriptor, request, 0) };
 }
 
-/// Whether a descriptor is the perf event of a thread of ours. All perf events have one inode in
-/// common, but no other file sends our signal to that thread.
+/// Returns whether a descriptor is the perf event of a thread of ours. All perf events have one
+/// inode in common, but no other file sends our signal to that thread.
 fn is_event_of(descriptor: libc::c_int, tid: libc::pid_t) -> bool {
     let mut owner = Owner { kind: -1, id: 0 };
     // SAFETY: fcntl(2) on any descriptor; the owner is valid for the call.
@@ -193,7 +193,7 @@ fn is_event_of(descriptor: libc::c_int, tid: libc::pid_t) -> bool {
     }
 }
 
-/// The CPU clock of a thread (linux/posix-timers_types.h, CPUCLOCK_SCHED of one thread).
+/// Returns the CPU clock of a thread (linux/posix-timers_types.h, CPUCLOCK_SCHED of one thread).
 fn cpu_clock_of(tid: libc::pid_t) -> libc::clockid_t {
     !tid << 3 | 6
 }
@@ -230,7 +230,7 @@ fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Op
     Some(descriptor)
 }
 
-/// A timer that sends our signal to a thread, and that is not armed yet.
+/// Creates an unarmed timer that sends the sampling signal to a thread.
 fn posix_timer(clock: libc::clockid_t, tid: libc::pid_t) -> Option<libc::c_int> {
     // SAFETY: all-zero is a valid sigevent.
     let mut event: libc::sigevent = unsafe { core::mem::zeroed() };

@@ -141,7 +141,7 @@ pub struct Start {
     pub mark_target: MarkTarget,
 }
 
-/// How an unwind ended.
+/// End of an unwind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkEnd {
     /// At the outermost frame.

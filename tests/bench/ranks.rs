@@ -90,7 +90,7 @@ pub fn recorded(job: &Outcome) -> (JobInfo, Vec<RankInput>) {
         let mut digest =
             Digest::open(&spool).unwrap_or_else(|error| panic!("{}: {error}", spool.display()));
         let note = digest.note().cloned().expect("a spool says which job it is of");
-        let note: SpoolNote = serde_json::from_value(note).expect("it says so as a note");
+        let note: SpoolNote = serde_json::from_value(note).expect("the note is a SpoolNote");
         for process in digest.processes() {
             let profile = digest.profile(process.number, |_| {}).expect("the spool is whole");
             inputs.extend(profile.and_then(|profile| note.input(process.pid, profile)));

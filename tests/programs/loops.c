@@ -1,7 +1,6 @@
-/* Loops with known iterations: 24 steps, in each of which assemble() runs 3 times over its
- * elements; every second step also solves. An iteration of the steps lasts many sampling periods,
- * one of the innermost loops far less than one. In the last loop, iterations become shorter and
- * shorter. */
+/* Loops with known iterations: 24 steps. In each step assemble() runs 3 times over its elements;
+ * every second step also solves. An iteration of the steps lasts many sampling periods, one of the
+ * innermost loops far less than one. In the last loop, iterations become shorter and shorter. */
 #include "ranks.h"
 
 #define STEPS 24

@@ -1,6 +1,7 @@
-/* A job with one killed rank, of which its launcher learns late: each rank is the child of a shell
- * that lives on. All ranks work for 5 ms and meet in MPI_Allreduce, again and again; then one dies,
- * and all others wait for it in MPI_Barrier, until their shells end them by SIGTERM or SIGKILL.
+/* A job with one killed rank, and a launcher that learns of it late: each rank is the child of a
+ * shell that lives on. All ranks work for 5 ms and meet in MPI_Allreduce, again and again; then one
+ * dies, and all others wait for it in MPI_Barrier, until their shells end them by SIGTERM or
+ * SIGKILL.
  *
  *   outlived WHO SECONDS OUTLIVED END      WHO: a rank; END: TERM, KILL
  */

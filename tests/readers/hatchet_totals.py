@@ -1,5 +1,5 @@
 """Opens a file with hatchet's GraphFrame and prints seconds by lane and frame, as JSON. The frame
-of a whole lane is ''. Correct for frames that do not call themselves: their contexts are added up."""
+of a whole lane is ''. Contexts of a frame are added up, so frames must not call themselves."""
 
 import json
 import sys

@@ -148,7 +148,9 @@ mod tests {
         assert_eq!(read.of(2, Quantity::Inclusive), Some(vec![2.0, 4.0]));
         assert_eq!(read.of(0, Quantity::Exclusive), Some(vec![1.0, 1.0]));
         assert_eq!(read.of(1, Quantity::Inclusive), None);
-        let metric = |sum_s: f64, min_s: f64, max_s: f64| json!({"sum_s": sum_s, "min_s": min_s, "max_s": max_s});
+        let metric = |sum_s: f64, min_s: f64, max_s: f64| -> Value {
+            json!({"sum_s": sum_s, "min_s": min_s, "max_s": max_s})
+        };
         let work = json!({"inclusive": metric(6.0, 2.0, 4.0), "exclusive": metric(6.0, 2.0, 4.0)});
         let main = json!({"inclusive": metric(8.0, 3.0, 5.0), "exclusive": metric(2.0, 1.0, 1.0)});
         let mut summary =

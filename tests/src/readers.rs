@@ -33,8 +33,8 @@ pub fn speedscope(file: &Path) -> Option<Lanes> {
 }
 
 /// Opens a file with the processing code of Firefox Profiler. Lanes begin with `totals: ` or
-/// `timeline: `; there are also `phases` and, for each lane, `calls, ` with numbers of calls. `None` if
-/// the code cannot be installed.
+/// `timeline: `; there are also `phases` and, for each lane, `calls, ` with numbers of calls.
+/// `None` if the code cannot be installed.
 ///
 /// # Panics
 /// If the profiler refuses the file, or contradicts itself.
@@ -108,7 +108,7 @@ fn script(name: &str) -> PathBuf {
     workspace_dir().join("tests/readers").join(name)
 }
 
-/// The directory of a tool; if it could not be installed, a line says so.
+/// Returns the directory of a tool; `None`, with a line on stderr, if it could not be installed.
 fn installed(name: &str) -> Option<PathBuf> {
     if let Some(reason) = unavailable(name) {
         print_line(&format!("SKIPPED: exports opened with {name}: {reason}"));
@@ -117,7 +117,7 @@ fn installed(name: &str) -> Option<PathBuf> {
     Some(environment(name))
 }
 
-/// The directories in a directory whose names have this beginning.
+/// Returns the directories in a directory with names that begin with `beginning`.
 fn directories(within: &Path, beginning: &str) -> Vec<PathBuf> {
     let entries =
         fs::read_dir(within).unwrap_or_else(|error| panic!("{}: {error}", within.display()));

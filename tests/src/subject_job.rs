@@ -14,7 +14,7 @@ use crate::scratch::Scratch;
 use crate::subject::{Form, Program, program};
 use crate::{mpi, nodes, process};
 
-/// How Plimsoll is loaded into the job.
+/// Way in which Plimsoll is loaded into the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     /// Not loaded: the subject as it is.

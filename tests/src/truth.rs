@@ -12,7 +12,7 @@ impl Truth {
         Self(object)
     }
 
-    /// Returns a number: seconds if the key says so, otherwise a count.
+    /// Returns a number: seconds if the key ends with `_s`, otherwise a count.
     ///
     /// # Panics
     /// If the subject did not write it.

@@ -85,11 +85,11 @@ fn id_of(number: c_int) -> Option<u64> {
 /// An open event of a thread.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
-    /// Its descriptor.
+    /// Descriptor of the event.
     pub(super) file: Known,
-    /// The kernel's id. All events' files have one identity; the id tells them apart.
+    /// The kernel's id. All events' files have one identity; the id distinguishes them.
     pub(super) id: u64,
-    /// Its mapped page, if it is a hardware event and the kernel allows the mapping.
+    /// Mapped page of a hardware event; `None` if the kernel refuses the mapping.
     pub(super) page: Option<EventPage>,
 }
 

@@ -10,12 +10,13 @@ use plimsoll_wire::increments::MAX_EVENTS;
 /// Events that the kernel counts together.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
-    /// Each event with its index in [`Counts::values`](plimsoll_wire::increments::Counts); unused places come last.
+    /// Events with their index in [`Counts::values`](plimsoll_wire::increments::Counts); unused
+    /// places come last.
     members: [Option<(u8, Member)>; MAX_EVENTS],
     last: Reading,
 }
 
-/// What the kernel returns for a group.
+/// Values that the kernel returns for a group.
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     enabled_ns: u64,
@@ -30,7 +31,8 @@ impl Group {
         last: Reading { enabled_ns: 0, running_ns: 0, values: [0; MAX_EVENTS] },
     };
 
-    /// Returns the events, the leader first, each with its index in [`Counts::values`](plimsoll_wire::increments::Counts).
+    /// Returns the events, the leader first, each with its index in
+    /// [`Counts::values`](plimsoll_wire::increments::Counts).
     pub(super) fn members(&self) -> impl Iterator<Item = (u8, Member)> + '_ {
         self.members.iter().map_while(|member| *member)
     }
@@ -102,8 +104,8 @@ impl Group {
         Some(Reading { enabled_ns, running_ns, values: events.map(|(value, _)| value) })
     }
 
-    /// Adds the increments since the previous reading to `sums`. Returns the time of them in which the
-    /// group had no counters, in nanoseconds; `None` if the group cannot be read any more.
+    /// Adds the increments since the previous reading to `sums`. Returns the time since then in
+    /// which the group had no counters, in nanoseconds; `None` if the group is unreadable.
     pub(super) fn count(&mut self, sums: &mut [u64; MAX_EVENTS]) -> Option<u64> {
         let now = self.read()?;
         let last = self.last;

@@ -67,7 +67,7 @@ impl EventPage {
 
     /// Unmaps the page, which must not be read any more.
     pub(super) fn unmap(self) {
-        // SAFETY: the mapping of `map`, whose owner has stopped reading.
+        // SAFETY: the mapping of `map`; its owner has stopped reading.
         unsafe { mapping::unmap(self.0.as_ptr().cast(), PAGE_BYTES) };
     }
 
@@ -157,7 +157,7 @@ unsafe fn read_from(
     None
 }
 
-/// How time stamps become the time since the page's last change.
+/// Conversion of time stamps to the time since the page's last change.
 #[derive(Clone, Copy, Debug)]
 struct PageClock {
     shift: u16,

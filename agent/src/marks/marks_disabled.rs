@@ -96,7 +96,7 @@ fn shadow_stack_status() -> (c_long, u64) {
 /// Returns the path of the library that raises exceptions for the program: the first in the
 /// program's search order.
 fn exception_unwinder() -> Option<std::vec::Vec<u8>> {
-    // SAFETY: a C string; dladdr fills in the structure, whose name is the loader's.
+    // SAFETY: a C string; dladdr fills in the structure; the name in it is the loader's.
     unsafe {
         let raise: *mut c_void =
             libc::dlsym(libc::RTLD_DEFAULT, c"_Unwind_RaiseException".as_ptr());

@@ -22,8 +22,8 @@ const SYMBOLS: [&[u8]; 5] = [
     b"\0mono_jit_init\0",
 ];
 
-/// Whether the module holds a runtime that looks up return addresses of the stack in its own
-/// tables.
+/// Returns whether the module holds a runtime that looks up return addresses of the stack in its
+/// own tables.
 pub fn walks_by_return_addresses(module: &LoadedModule) -> bool {
     holds(module.names.unwrap_or_default(), &SYMBOLS)
 }

@@ -29,8 +29,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A segment with as many thread areas as the limit on the size of files allows: a larger file
-    /// would raise SIGXFSZ.
+    /// Creates a segment with the thread areas that fit the limit on the size of files: a larger
+    /// file would raise SIGXFSZ.
     pub(super) fn new(period_ns: u64, descriptors: &Descriptors) -> Result<Self, StartError> {
         check_address_space()?;
         let ring_bytes = ring_bytes_for(period_ns);

@@ -10,7 +10,7 @@ const HIGH_NUMBER: libc::rlim_t = 4000;
 /// Divisor of the process's descriptor limit: at most one in this many descriptors is Plimsoll's.
 const MIN_LIMIT_PER_OWN: libc::rlim_t = 8;
 
-/// Maximum number of Plimsoll's descriptors, whatever the limit.
+/// Maximum number of Plimsoll's descriptors at any limit.
 const MAX_OWN: libc::rlim_t = 256;
 
 /// Moves an open file out of the application's sight, to a high number that closes on exec. If that

@@ -60,7 +60,7 @@ pub fn request_trim() {
     IS_TRIM_DUE.store(true, Ordering::Relaxed);
 }
 
-/// Whether a trim was requested since the last call.
+/// Returns whether a trim was requested since the last call.
 #[inline]
 pub fn take_trim_request() -> bool {
     IS_TRIM_DUE.load(Ordering::Relaxed) && IS_TRIM_DUE.swap(false, Ordering::Relaxed)

@@ -67,7 +67,7 @@ impl Known {
         self.is_ours().then_some(self.number)
     }
 
-    /// Whether the number still refers to the same file.
+    /// Returns whether the number still refers to the same file.
     pub fn is_ours(&self) -> bool {
         Identity::of(self.number) == Some(self.identity)
     }
@@ -85,7 +85,7 @@ impl Known {
         }
     }
 
-    /// Returns the number, whatever file it refers to now.
+    /// Returns the number, even if it refers to another file now.
     pub fn number(&self) -> c_int {
         self.number
     }
@@ -133,7 +133,7 @@ impl<T: AsRawFd> Own<T> {
         if self.is_ours() { Ok(&self.open) } else { Err(gone()) }
     }
 
-    /// Whether the application has left the descriptor alone.
+    /// Returns whether the application has left the descriptor alone.
     pub fn is_ours(&self) -> bool {
         self.known.is_ours()
     }

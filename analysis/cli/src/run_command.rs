@@ -47,7 +47,8 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         .get(OsStr::new("PLIMSOLL_DISABLE"))
         .is_some_and(|value| parse_boolean(&value.to_string_lossy()) == Some(true));
     if !disabled && is_valgrind(program) {
-        // It reads the tables of every library, in vain those of marks, and says so at length.
+        // valgrind reads the unwind tables of every library, fails at those of marks, and
+        // reports that at length.
         if speaks(matches) {
             eprintln!("plimsoll: {NOT_BESIDE_VALGRIND}");
         }

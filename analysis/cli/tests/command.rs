@@ -177,7 +177,7 @@ fn an_export_that_cannot_be_made_says_why_and_writes_nothing() {
         let output = ["--output", output.to_str().unwrap()];
         said(&run(&[&["report", path], more, &output].concat()))
     };
-    // Without the side file the mean is exported, and the command says so.
+    // Without the side file the mean is exported, with a message.
     let (_, message, status) = export(&["--format", "collapsed"]);
     assert!(message.contains("x.plimsoll.ranks is missing. The mean over"), "{message}");
     assert_eq!(status, Some(0));

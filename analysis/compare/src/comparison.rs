@@ -128,7 +128,7 @@ pub enum VerdictKind {
 pub struct SetupRow {
     /// Path of the executable of its first run.
     pub executable: String,
-    /// Its arguments.
+    /// Arguments of the executable.
     pub arguments: Vec<String>,
     /// MPI ranks.
     pub ranks: u32,
@@ -188,7 +188,7 @@ pub struct ContextFrame {
 /// A calling context over the set-ups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Context {
-    /// Its name in sentences.
+    /// Name in sentences.
     pub name: String,
     /// Call path, outermost first.
     pub path: Vec<ContextFrame>,
@@ -247,7 +247,7 @@ pub struct Finding {
 /// The cause of waiting, from a loss of the last set-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundCause {
-    /// Its name.
+    /// Name of the cause.
     pub name: String,
     /// Kind of the loss.
     pub kind: LossKind,

@@ -16,9 +16,9 @@ pub type KeyId = u32;
 pub enum ContextKey {
     /// A procedure, called or inlined; an empty module is the program itself.
     Procedure {
-        /// Its name without suffixes of clones.
+        /// Name without suffixes of clones.
         function: String,
-        /// Its module without version.
+        /// Module without version.
         module: String,
     },
     /// A call of MPI.

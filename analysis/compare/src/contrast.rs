@@ -45,7 +45,7 @@ pub enum CompareError {
     /// A run has no comparable contexts.
     #[error("{source_name}: the run has no measured time, so there is nothing to compare.")]
     Empty {
-        /// Its file.
+        /// File of the run.
         source_name: String,
     },
 }

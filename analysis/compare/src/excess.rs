@@ -55,7 +55,7 @@ mod tests {
         near(pair(strong(6.0, 20.0), strong(12.0, 32.0)), 6.0 / 32.0);
     }
 
-    /// The same times under weak scaling: the expectation is 3 s on each of 8 ranks, so
+    /// A pair under weak scaling: the expectation is 3 s on each of 8 ranks, so
     /// (8 x 1.5 - 8 x 3) / (8 x 4) = -12 / 32: less than expected.
     #[test]
     fn a_pair_under_weak_scaling() {

@@ -45,7 +45,7 @@ pub struct ExperimentNode {
 /// A loss of the run.
 #[derive(Clone, Debug)]
 pub struct ExperimentLoss {
-    /// Its kind.
+    /// Kind of the loss.
     pub kind: LossKind,
     /// Fraction of the elapsed time.
     pub severity: f64,
@@ -79,7 +79,7 @@ pub struct Experiment {
     pub argument: usize,
     /// Path of the executable.
     pub executable: String,
-    /// Its arguments.
+    /// Arguments of the executable.
     pub arguments: Vec<String>,
     /// When it began.
     pub started: String,

@@ -22,7 +22,7 @@ use crate::setups::mean;
 pub struct Sample {
     /// Index of the context; `None` for the elapsed time.
     pub context: Option<u32>,
-    /// Its name.
+    /// Name of the context.
     pub name: String,
     /// Whether most of the time is not the program's own work: waiting varies with the work of
     /// other ranks.

@@ -51,7 +51,7 @@ const TIMELINE_SCHEMA: &[u8] = b"\"plimsoll-timeline/";
 /// that the summary names; `None` without such a directory.
 ///
 /// # Errors
-/// Errors of `to`. A missing or damaged file is no error: the page says so.
+/// Errors of `to`. A missing or damaged file is no error: the page states it.
 pub fn write_page(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
     write_shell(SHELL, to, |to| summary_blocks(summary, beside, to))
 }
@@ -99,7 +99,7 @@ fn summary_blocks(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) 
     json_block(to, "page", &missing)
 }
 
-/// Why blocks are missing, as sentences.
+/// Reasons for missing blocks, as sentences.
 #[derive(Default, Serialize)]
 struct Missing {
     ranks: Option<String>,

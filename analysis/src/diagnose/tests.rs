@@ -3,10 +3,10 @@
 mod calls;
 mod cores;
 mod counters;
-mod crews;
 mod groups;
 mod job;
 mod loop_shares;
+mod other_threads;
 mod partners;
 mod parts;
 mod patterns;

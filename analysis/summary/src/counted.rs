@@ -44,7 +44,7 @@ pub struct CountedEvent {
     pub total: Option<f64>,
     /// Ranks that counted the event.
     pub ranks: String,
-    /// Why other ranks did not, as the end of a sentence; `None` if all ranks counted it.
+    /// Reason why other ranks did not count it, as the end of a sentence; `None` if all ranks did.
     pub refused: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::printable::{excerpt, path as shown};
 
-/// Why a summary could not be read or a report not be written.
+/// Reason why a summary cannot be read or a report cannot be written.
 #[derive(Debug)]
 pub enum Error {
     /// A file cannot be read.

@@ -51,7 +51,7 @@ impl Label {
         Self::WaitResource,
     ];
 
-    /// The label that this one refines; `None` at the top.
+    /// Returns the label that this one refines; `None` at the top.
     pub fn parent(self) -> Option<Self> {
         match self {
             Self::Computation | Self::Communication => None,

@@ -89,7 +89,7 @@ impl RankTableHeader {
         }
     }
 
-    /// Size of the numbers of one rank, in bytes.
+    /// Returns the size of the numbers of one rank, in bytes.
     pub const fn row_bytes(&self) -> usize {
         self.shape[1] * self.shape[2] * FLOAT_BYTES
     }

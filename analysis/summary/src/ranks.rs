@@ -33,13 +33,13 @@ impl Run {
             && (other.first == other.last || other.step.is_multiple_of(self.step))
     }
 
-    /// Its ranks up to `end`, which is not before the first.
+    /// Returns the ranks up to `end`, which is not before the first.
     fn until(self, end: u32) -> Self {
         let end = end.min(self.last);
         Self { last: end - (end - self.first) % self.step, ..self }
     }
 
-    /// Its ranks behind `rank`.
+    /// Returns the ranks behind `rank`.
     fn behind(self, rank: u32) -> Option<Self> {
         match rank {
             _ if rank >= self.last => None,
@@ -48,7 +48,7 @@ impl Run {
         }
     }
 
-    /// The lowest ranks of two runs together, as far as they are one run.
+    /// Returns the lowest ranks of both runs, as far as they form one run.
     fn beginning(self, other: Self) -> Self {
         let (low, high) = if self.first <= other.first { (self, other) } else { (other, self) };
         if low.last < high.first {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Run {
     /// Path of the executable, as far as known.
     pub executable: String,
-    /// Its arguments, without the executable's own name.
+    /// Arguments of the executable, without the executable's own name.
     pub arguments: Vec<String>,
     /// Job id of the batch system, else the launcher's process id; `None` without a launcher.
     pub job: Option<String>,
@@ -58,7 +58,7 @@ pub struct NodeOfRun {
 pub struct Mpi {
     /// First line of MPI_Get_library_version; `None` without MPI.
     pub library: Option<String>,
-    /// Its binary interface.
+    /// Binary interface of the library.
     pub abi: MpiAbi,
 }
 
@@ -104,7 +104,7 @@ pub struct Collection {
     pub samples: u64,
     /// Records lost because a ring was full or could not be read.
     pub lost: u64,
-    /// Samples whose outer frames are missing.
+    /// Samples without their outer frames.
     pub truncated: u64,
     /// Return-address marks.
     pub marks: Marks,
@@ -189,7 +189,7 @@ pub struct Marks {
     /// With PLIMSOLL_MARKS=verify: stacks that were unwound a second time without help.
     #[serde(default)]
     pub verified: u64,
-    /// Of these, the ones that differed.
+    /// Verified stacks that differed.
     #[serde(default)]
     pub mismatched: u64,
     /// Reason why marks were not used; `None` if they were.

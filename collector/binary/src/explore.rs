@@ -42,7 +42,7 @@ pub(super) struct Explored {
     pub(super) returns: bool,
 }
 
-/// Why a function cannot be decoded.
+/// Reason why a function cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The file does not have the function's bytes.

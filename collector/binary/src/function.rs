@@ -69,7 +69,7 @@ pub struct LoopSource {
     pub original: LoopId,
 }
 
-/// Why a function has no structure.
+/// Reason why a function has no structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Absent {
     /// The module's file is missing, is a build other than the loaded one, or is not for this

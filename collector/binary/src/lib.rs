@@ -98,7 +98,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// An address within the interrupted instruction or the call.
+    /// Returns an address within the interrupted instruction or the call.
     pub fn instruction(self) -> u64 {
         match self {
             Self::Leaf(address) => address,

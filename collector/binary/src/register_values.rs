@@ -215,7 +215,7 @@ impl State {
         self.write(instruction, result);
     }
 
-    /// An index that was masked is bounded by the mask.
+    /// Returns a masked index as an unknown bounded by the mask.
     fn masked(&mut self, _value: Value, mask: Value) -> Option<Value> {
         let most = known(mask)?;
         let fresh = self.unknown();

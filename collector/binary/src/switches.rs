@@ -26,7 +26,7 @@ const MAX_SEARCHED: usize = 4096;
 
 /// Targets of an indirect jump.
 pub(super) enum Target {
-    /// These addresses of the function.
+    /// Addresses of the function.
     Table(Vec<u64>),
     /// Code outside the function, through a pointer set by the loader.
     Outside,

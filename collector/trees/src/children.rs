@@ -58,12 +58,12 @@ impl Children {
         pruned.collapsed += 1;
     }
 
-    /// Whether the children are accepted as one iteration.
+    /// Returns whether the children are accepted as one iteration.
     pub(super) fn is_iteration(&self, period: u64, is_recorded: impl FnOnce() -> bool) -> bool {
         self.evidence.is_accepted(period, is_recorded)
     }
 
-    /// Whether `holds` is true for the key of any node among the children and under them.
+    /// Returns whether `holds` is true for the key of any node among the children and under them.
     pub(super) fn any(&self, closed: &Closed, holds: impl Fn(Key) -> bool + Copy) -> bool {
         let holds_in = |node: &Node| node.any(|node| holds(node.key));
         closed.any(self.first, holds) || self.profile().iter().any(holds_in)

@@ -32,7 +32,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether the entry is a profile node.
+    /// Returns whether the entry is a profile node.
     pub(super) fn is_profile(&self) -> bool {
         matches!(self.form, Form::Unsummed | Form::Apart(Content::Profile(_)))
     }
@@ -70,7 +70,7 @@ impl Closed {
         self.entries.last().map(|(_, entry)| entry)
     }
 
-    /// Whether `holds` is true for the key of any node from entry `first` on.
+    /// Returns whether `holds` is true for the key of any node from entry `first` on.
     pub(super) fn any(&self, first: usize, holds: impl Fn(Key) -> bool + Copy) -> bool {
         self.entries[first..].iter().any(|(_, entry)| {
             let apart = match &entry.form {

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! frames open and close -> TreeBuilder -> iterations -> StreamingClusterer: clusters
-//!                          Node  <- difference, merge <- k_farthest <- clusters of threads, of ranks
+//!                         Node <- difference, merge <- k_farthest <- clusters of threads, of ranks
 //! ```
 //!
 //! # Design constraints
@@ -84,7 +84,7 @@ pub trait ControlFlow {
     /// of two keys in both directions.
     fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
 
-    /// Total order of keys, for those that the control flow leaves unordered.
+    /// Returns a total order of keys, for those that the control flow leaves unordered.
     fn order(&self, one: Key, other: Key) -> Ordering {
         one.cmp(&other)
     }

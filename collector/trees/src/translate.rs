@@ -22,7 +22,7 @@ pub trait Terms {
         time
     }
 
-    /// Whether clusters of iterations keep their samples of instances.
+    /// Returns whether clusters of iterations keep their samples of instances.
     fn keeps_instances(&self) -> bool {
         false
     }

@@ -65,7 +65,7 @@ pub struct Node {
     pub(super) kind: Kind,
     pub(super) count: u64,
     /// The parent's own time between the child before this one (or the parent's begin) and this
-    /// one, in a parent whose children are ordered.
+    /// one, in a parent with ordered children.
     pub(super) before: u64,
     pub(super) duration: u64,
     /// Own time: after the last child, where children are ordered; all of it in a profile node; in
@@ -179,7 +179,7 @@ impl Node {
         })
     }
 
-    /// Whether the node is a profile node: its instances are no longer told apart in time.
+    /// Returns whether the node is a profile node: its instances have no order in time.
     pub fn is_profile(&self) -> bool {
         matches!(self.content, Content::Profile(_))
     }
@@ -189,7 +189,7 @@ impl Node {
         1 + self.content.nodes()
     }
 
-    /// Whether `holds` is true for any node of the subtree, itself included.
+    /// Returns whether `holds` is true for any node of the subtree, itself included.
     pub fn any(&self, holds: impl Fn(&Self) -> bool + Copy) -> bool {
         holds(self) || self.content.any(holds)
     }
@@ -199,8 +199,8 @@ impl Node {
         self.content.bytes()
     }
 
-    /// Whether the time of the subtree is partitioned: the invariant of the tree. Costs a walk over
-    /// it.
+    /// Returns whether the time of the subtree is partitioned: the invariant of the tree. Costs a
+    /// walk over it.
     pub fn is_partitioned(&self) -> bool {
         let sum = |nodes: &[Node]| nodes.iter().map(|node| node.duration).sum::<u64>();
         let all = |nodes: &[Node]| nodes.iter().all(Node::is_partitioned);
@@ -231,7 +231,7 @@ impl Node {
         (self.kind, self.key)
     }
 
-    /// A mean over a root of `weight` instances.
+    /// Returns the mean duration of an instance.
     pub(super) fn mean(&self) -> f64 {
         self.duration as f64 / self.count.max(1) as f64
     }
@@ -248,7 +248,7 @@ impl Content {
         }
     }
 
-    /// Whether `holds` is true for any node of the content.
+    /// Returns whether `holds` is true for any node of the content.
     pub(super) fn any(&self, holds: impl Fn(&Node) -> bool + Copy) -> bool {
         let among = |nodes: &[Node]| nodes.iter().any(|node| node.any(holds));
         match self {
@@ -270,7 +270,7 @@ impl Content {
 }
 
 impl Iterations {
-    /// Accepted iterations, in clusters by ascending first member.
+    /// Returns the accepted iterations, in clusters by ascending first member.
     pub fn clusters(&self) -> &[Cluster] {
         &self.clusters
     }
@@ -286,7 +286,7 @@ impl Iterations {
         self.rejected
     }
 
-    /// Children of rejected iterations, as profile nodes.
+    /// Returns the children of rejected iterations, as profile nodes.
     pub fn rejected_children(&self) -> &[Node] {
         &self.rejected_children
     }

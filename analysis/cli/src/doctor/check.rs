@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It works.
+    /// The item works.
     Ok,
     /// Plimsoll measures less, or more coarsely.
     Limited,

@@ -45,7 +45,7 @@ pub fn checks(command: &Path) -> Vec<Check> {
     }
 }
 
-/// Runs the trial in the first directory whose file system lets programs run.
+/// Runs the trial in the first directory on a file system that permits programs.
 fn summary(command: &Path) -> Result<Summary, String> {
     let mut message = String::new();
     for place in [env::temp_dir(), PathBuf::from(".")] {

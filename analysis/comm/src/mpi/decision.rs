@@ -146,7 +146,7 @@ impl Decision {
     }
 }
 
-/// The state that the entries lead to. The order in which they were written is that of the file.
+/// Returns the state after all entries, which are in the order of writing.
 fn state(entries: &[Entry]) -> State {
     let mut state = State::InInit;
     for [what, mailbox @ ..] in entries {

@@ -548,7 +548,7 @@ impl HandleFacts {
         }
     }
 
-    /// Bytes of one element of the datatype at an index of a list.
+    /// Returns the bytes of one element of the datatype at an index of a list.
     ///
     /// # Safety
     /// The list must have valid C datatypes up to this index.

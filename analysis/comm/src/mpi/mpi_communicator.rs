@@ -299,7 +299,7 @@ impl Communicator for MpiCommunicator {
         self.size
     }
 
-    /// A message consists of two MPI messages: its length, so that the receiver can allocate
+    /// Sends a message as two MPI messages: its length, so that the receiver can allocate
     /// memory, and its bytes.
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), CommunicatorError> {
         let length = bytes.len() as u64;

@@ -117,7 +117,7 @@ functions! {
 
 /// The MPI library of this process.
 pub struct Library {
-    /// Its ABI.
+    /// ABI of the library.
     pub abi: Abi,
     /// First line of MPI_Get_library_version.
     pub version: String,
@@ -144,7 +144,7 @@ pub(super) struct FortranHandles {
 }
 
 impl FortranHandles {
-    /// MPICH has no such functions: its handles are the same integers.
+    /// Looks the functions up. MPICH lacks them: its handles are the same integers.
     fn new(object: Object) -> Self {
         let function = |name: &CStr| {
             let pointer = object.symbol(name);

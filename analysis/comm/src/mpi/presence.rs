@@ -273,7 +273,7 @@ fn process_of(name: &str) -> Option<u32> {
 /// Processes that see each other's tokens: the same processes in the same order in each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGroup {
-    /// Names of the tokens, sorted by rank as far as the launcher told the ranks.
+    /// Names of the tokens, sorted by rank as far as the launcher provides it.
     names: Vec<String>,
 }
 

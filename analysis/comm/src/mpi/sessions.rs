@@ -6,7 +6,7 @@ use std::mem::transmute;
 use super::mpi_library::{Abi, Handle, Library};
 
 impl Library {
-    /// MPI_COMM_WORLD, which is valid from MPI_Init to MPI_Finalize.
+    /// Returns MPI_COMM_WORLD, which is valid from MPI_Init to MPI_Finalize.
     pub fn world(&self) -> Handle {
         self.constants.world
     }

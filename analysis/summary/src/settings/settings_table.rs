@@ -219,7 +219,7 @@ pub static TABLE: [Variable; 19] = [
         name: "PLIMSOLL_MARKS",
         default: "on",
         placeholder: "HOW",
-        meaning: "Return-address marks, which separate calls from each other: on, off, verify (slow)",
+        meaning: "Return-address marks, which separate calls: on, off, or verify (slow)",
         expected: "on, off or verify",
         state: State::Implemented,
         read: |settings, value| {

@@ -74,7 +74,7 @@ pub fn tree(ranks: u32, contexts: Vec<(usize, Frame, Label, [f64; 3])>) -> Tree 
     tree
 }
 
-/// A process without MPI, of which nothing is known.
+/// A process without MPI and without any known value.
 pub fn minimal() -> Summary {
     Summary {
         schema: SchemaVersion::V1,

@@ -52,7 +52,7 @@ fn what_places_cost() {
         unsafe { libc::malloc_trim(0) };
         println!(
             "{}: first {first:?}, {count} functions {each:?} each, slowest {slowest:?}, again \
-             {again:?}; {most} KiB more, {} after release, of which {} are known",
+             {again:?}; {most} KiB more, {} after release, {} of them known",
             path.display(),
             resident().saturating_sub(before),
             structures.bytes() / 1024

@@ -1,4 +1,4 @@
-/* Shapes of loops. Each function's loops are told by the line comments: "loop NAME". */
+/* Shapes of loops. Line comments name each function's loops: "loop NAME". */
 #include <stdlib.h>
 
 void work(int what);
