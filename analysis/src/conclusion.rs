@@ -276,6 +276,7 @@ pub fn summary(
         clusters,
         biclusters: biclusters.iter().map(|group| group.shown(&places)).collect(),
         thread_clusters: thread_clusters::shown(totals, context_classes),
+        threads: totals.threads.shown(totals, context_classes, &places),
         clocks: totals.clocks.conclude(reference, totals.job.kept_period_ns),
         timeline: SideFile::default(),
         per_rank: SideFile::default(),

@@ -57,6 +57,7 @@ pub mod spooled_job;
 pub mod subgroup_intervals;
 pub mod summary_tree;
 pub mod thread_clusters;
+pub mod thread_totals;
 pub mod thresholds;
 pub mod timeline;
 pub mod times;

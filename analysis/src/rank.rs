@@ -195,6 +195,12 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
                 && row.values.iter().all(|(node, _)| known(*node))
         })
         && profile.other_threads.iter().all(|(node, _)| known(*node))
+        && profile.thread_locations.statistics.iter().all(|(node, _)| known(*node))
+        && profile
+            .thread_locations
+            .locations
+            .iter()
+            .all(|it| it.values.iter().all(|(node, _)| known(*node)))
         && profile
             .counters
             .main

@@ -58,6 +58,7 @@ pub fn summary_tree(
         if let Some(node) = tree.nodes.last_mut() {
             let events = totals.counters.exclusive_sums(index as NodeId);
             node.counters.extend(events.map(|(event, sum)| (event.to_owned(), sum)));
+            node.thread_times.extend(totals.threads.times(index as NodeId));
         }
     }
     (tree, places)
@@ -87,6 +88,7 @@ fn values(totals: &NodeTotals, attributed: &Attributed, ranks: u32) -> TreeNode 
         blame_exclusive_s: seconds(attributed.blame_ns.1),
         blame_fraction: Some(attributed.blame_fraction),
         counters,
+        thread_times: BTreeMap::new(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_collector::profile::{
     CollectionCounts, ExemplaryMessages, InstanceRow, InstanceRows, LONG_CALL_NS, NodeId,
     NodeValue, PhaseProfile, ProcessProfile, Subgroup, SyncReturns, TemporalTreeKey,
-    TemporalTreeProfile, TimeSeries, WorkerProfile, instance_level,
+    TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -104,6 +104,8 @@ pub struct Subject {
     /// Activities of each of a rank's other threads, in order.
     pub workers: fn(u32) -> Vec<Vec<Doing>>,
     pub threads: u32,
+    /// Aggregated threads of each rank.
+    pub thread_locations: fn(u32, &mut Contexts) -> ThreadProfile,
 }
 
 impl Subject {
@@ -118,6 +120,7 @@ impl Subject {
             others: Vec::new(),
             workers: |_| Vec::new(),
             threads: 1,
+            thread_locations: |_, _| ThreadProfile::default(),
         }
     }
 
@@ -263,6 +266,7 @@ impl Subject {
             (contexts.node(doing.path), value)
         });
         let other_threads = others.collect();
+        let thread_locations = (self.thread_locations)(rank, &mut contexts);
         let temporal_tree = self.temporal_tree(rank, &mut contexts);
         let workers = self.workers(rank, &mut contexts);
         ProcessProfile {
@@ -274,6 +278,7 @@ impl Subject {
             series: None,
             times,
             other_threads,
+            thread_locations,
             partners: Vec::new(),
             counters: Default::default(),
             messages: ExemplaryMessages::default(),

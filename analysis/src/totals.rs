@@ -20,6 +20,7 @@ use crate::labelling::{agreed, derived};
 use crate::loop_totals::Loops;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
+use crate::thread_totals::ThreadTotals;
 use crate::times::Times;
 
 mod call_totals;
@@ -90,6 +91,8 @@ pub struct Totals {
     pub clocks: ClockTotals,
     /// perf events.
     pub counters: CounterTotals,
+    /// Threads of processes, aggregated.
+    pub threads: ThreadTotals,
     /// Values of whole ranks.
     pub job: JobTotals,
 }
@@ -114,6 +117,7 @@ impl Totals {
         self.name(rank, Threads::Other, passed(&workers.keys), &mut places_of_others);
         self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
         self.counters.add_rank(rank, [&places, &places_of_others]);
+        self.threads.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input.rank, &input.profile, &places);
         let most = u64::from(agreed.ranks);
         let trees = temporal_tree.iter().map(|temporal_tree| &temporal_tree.tree);
@@ -207,6 +211,7 @@ impl Totals {
         }
         self.sums.combine(other.sums, &places);
         self.counters.combine(other.counters, &places);
+        self.threads.combine(other.threads, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.worker_clusters.combine(other.worker_clusters, &places);

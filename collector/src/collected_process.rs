@@ -11,9 +11,10 @@ use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
 use crate::clock_rate::Rate;
-use crate::history::{History, Setting, ThreadHistory};
+use crate::collector::Options;
+use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
 use crate::process_info::{FinalThreadState, ProcessInfo, ThreadCounters};
-use crate::profile::ProcessProfile;
+use crate::profile::{Aggregation, ProcessProfile};
 use crate::replay_target::Window;
 use crate::spooling::meta::ThreadEnd;
 use crate::spooling::{SpoolCursor, Spooling};
@@ -91,21 +92,24 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Attaches a process and limits the memory of its history to `memory_bytes`. `follows`: build
-    /// temporal context trees.
+    /// Attaches a process, with the collector's settings for its history.
     pub(crate) fn attach(
         pid: u32,
         fd: i32,
         start_time: u64,
-        memory_bytes: u64,
-        follows: bool,
+        options: &Options,
         spool: Option<&mut Spooling>,
     ) -> Result<Self, AttachError> {
         let segment = Segment::open(pid, fd, start_time)?;
+        let options = HistoryOptions {
+            memory_bytes: options.memory_bytes,
+            follows: options.follows_from_start,
+            only_samples: only_samples(&segment),
+            aggregation: options.aggregation,
+        };
         let spool_cursor =
-            spool.map(|spool| SpoolCursor::new(spool.process(pid, start_time, memory_bytes)));
-        let history =
-            History::new(begin_stamp(&segment), memory_bytes, follows, only_samples(&segment));
+            spool.map(|spool| SpoolCursor::new(spool.process(pid, start_time, &options)));
+        let history = History::new(begin_stamp(&segment), &options);
         Ok(Self {
             segment,
             pid,
@@ -162,7 +166,13 @@ impl Process {
         let profile =
             count_as(MemoryKind::Analysis, || self.history.profile(end, kept_period, &info));
         // From here on the process only waits for the report: the history is not needed any more.
-        self.history = History::new(self.history.begin(), 0, false, false);
+        let nothing = HistoryOptions {
+            memory_bytes: 0,
+            follows: false,
+            only_samples: false,
+            aggregation: Aggregation::Sum,
+        };
+        self.history = History::new(self.history.begin(), &nothing);
         profile
     }
 

@@ -14,7 +14,7 @@ use plimsoll_wire::doorbell::{Doorbell, wait_any};
 use crate::attach::AttachError;
 use crate::collected_process::{Process, Scratch};
 use crate::death::{Death, LivenessChecks, end_at_first};
-use crate::profile::ProcessProfile;
+use crate::profile::{Aggregation, ProcessProfile};
 use crate::schedules::{DrainSchedule, ExponentialSchedule, LookupBudget};
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
 use plimsoll_binary::{self as structure, Limit, Structures};
@@ -47,6 +47,8 @@ pub struct Options {
     /// Approximate memory budget of one process in the collector, in bytes. At the budget, deep
     /// contexts are truncated and fewer phase instances are kept individually.
     pub memory_bytes: u64,
+    /// Aggregation of the threads of each process.
+    pub aggregation: Aggregation,
     /// Returns whether there is memory for another round; once it returns `false`,
     /// [`Collector::run`] ends.
     pub has_memory: fn() -> bool,
@@ -59,6 +61,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_bytes: 64 << 20,
+            aggregation: Aggregation::default(),
             has_memory: || true,
             follows_from_start: true,
             structure: structure::Options::default(),
@@ -170,10 +173,7 @@ impl Collector {
             return Err(AttachError::AlreadyAttached);
         }
         let spool = state.scratch.spool.as_mut();
-        let Options { memory_bytes, follows_from_start, .. } = self.options;
-        let process = counted(|| {
-            Process::attach(pid, fd, start_time, memory_bytes, follows_from_start, spool)
-        })?;
+        let process = counted(|| Process::attach(pid, fd, start_time, &self.options, spool))?;
         let key = ProcessKey(state.next_key);
         state.next_key += 1;
         state.processes.insert(key, process);

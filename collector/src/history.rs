@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_calls::{CallClass, CallId};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::Anchor;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
 
-use crate::account::Account;
 use crate::address_table::Addresses;
 use crate::clock_rate::{Rate, Timeline};
 use crate::event_counts::ProcessEvents;
@@ -22,10 +22,10 @@ use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::process_info::{FinalThreadState, ProcessInfo, ThreadCounters};
 use crate::profile::{
-    CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, OpenMpProfile, ProcessProfile,
-    SyncReturns,
+    Aggregation, CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, OpenMpProfile,
+    ProcessProfile, SyncReturns,
 };
-use crate::raw_tree::{IdMap, ROOT, Tree};
+use crate::raw_tree::{ROOT, RawId, Tree};
 use crate::referenced_addresses;
 use crate::replay::Replay;
 use crate::replay_target::{CorruptStream, ReplayTarget, Window};
@@ -34,6 +34,7 @@ use crate::sample_series::Series;
 use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
 use crate::temporal::{TemporalTrees, ThreadTree};
+use crate::thread_accounts::ThreadAccounts;
 use crate::time_series::{Grouping, TimeSeries};
 use plimsoll_binary::{Function, Structures};
 
@@ -51,8 +52,10 @@ pub(crate) struct History {
     series: Series,
     /// Time of the communicating thread, binned over the run.
     times: TimeSeries,
-    /// Values of the other threads, keyed by the address id of their start routine.
-    groups: IdMap<u32, Account>,
+    /// Values of the other threads.
+    thread_accounts: ThreadAccounts,
+    /// Number of threads seen, during the run and before.
+    seen: u32,
     /// Messages of all threads per partner rank.
     partners: PartnerValues,
     /// perf events of all threads.
@@ -76,8 +79,24 @@ pub(crate) struct History {
     handler_ticks: u64,
 }
 
+/// Settings of a [`History`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HistoryOptions {
+    /// Approximate maximum memory of the history, in bytes.
+    pub(crate) memory_bytes: u64,
+    /// Build temporal context trees from the begin of the history on, not only after
+    /// [`History::restart`].
+    pub(crate) follows: bool,
+    /// Wrapped calls are not measured.
+    pub(crate) only_samples: bool,
+    /// Aggregation of threads.
+    pub(crate) aggregation: Aggregation,
+}
+
 /// State of one thread within the history of its process.
 pub(crate) struct ThreadHistory {
+    /// Position in the order in which the process's threads were seen.
+    pub(crate) number: u32,
     /// Address id of the start routine; 0 if unknown.
     pub(crate) routine: u32,
     /// Set for the communicating thread.
@@ -99,10 +118,9 @@ pub(crate) struct Setting<'a> {
 }
 
 impl History {
-    /// Creates a history that begins at stamp `begin` and uses about `memory_bytes` at most.
-    /// `follows`: build temporal context trees from `begin` on, not only after
-    /// [`History::restart`]. `only_samples`: wrapped calls are not measured.
-    pub(crate) fn new(begin: u64, memory_bytes: u64, follows: bool, only_samples: bool) -> Self {
+    /// Creates a history that begins at stamp `begin`.
+    pub(crate) fn new(begin: u64, options: &HistoryOptions) -> Self {
+        let HistoryOptions { memory_bytes, follows, only_samples, aggregation } = *options;
         let contexts = (memory_bytes / 2 / CONTEXT_BYTES).clamp(1 << 10, 1 << 26) as usize;
         let row_bytes = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX);
         Self {
@@ -112,7 +130,8 @@ impl History {
             phases: Phases::new(begin, row_bytes),
             series: Series::new(begin, memory_bytes, only_samples),
             times: TimeSeries::new(begin),
-            groups: IdMap::default(),
+            thread_accounts: ThreadAccounts::new(aggregation),
+            seen: 0,
             partners: PartnerValues::default(),
             events: ProcessEvents::default(),
             exemplars: Exemplars::default(),
@@ -139,7 +158,7 @@ impl History {
         self.phases.restart(begin, self.row_bytes);
         self.series.restart(begin);
         self.times = TimeSeries::new(begin);
-        self.groups.clear();
+        self.thread_accounts.restart();
         self.partners = PartnerValues::default();
         self.events.restart();
         self.exemplars = Exemplars::default();
@@ -156,15 +175,18 @@ impl History {
         tables: &dyn Tables,
     ) -> ThreadHistory {
         self.threads += 1;
+        let number = self.seen;
+        self.seen += 1;
         let known = self.addresses.is_code(routine, tables);
         let routine = if known { routine } else { 0 };
         let temporal_tree = self.temporal_trees.thread(replay.booked());
-        ThreadHistory { routine, is_main: false, replay, temporal_tree }
+        ThreadHistory { number, routine, is_main: false, replay, temporal_tree }
     }
 
     /// Marks the thread as the communicating one from the begin of the run.
     pub(crate) fn make_main(&mut self, thread: &mut ThreadHistory) {
         thread.is_main = true;
+        self.thread_accounts.remove(thread.number);
         thread.replay.begin_at(self.begin);
         self.temporal_trees.make_main(&mut thread.temporal_tree);
     }
@@ -242,6 +264,9 @@ impl History {
         replay.close(end, last.open, &mut target);
         if thread.is_main {
             self.main_end = thread.replay.booked();
+        } else {
+            let works = |raw| is_work(&self.tree, setting.tables, raw);
+            self.thread_accounts.end(thread.number, works);
         }
         let end = thread.replay.booked().unwrap_or(end);
         count_as(MemoryKind::Clusters, || {
@@ -288,8 +313,8 @@ impl History {
         tables: &dyn Tables,
         structures: &mut Structures,
     ) {
-        let Self { addresses, tree, phases, groups, .. } = self;
-        let samples = || referenced_addresses::samples(tree, phases, groups);
+        let Self { addresses, tree, phases, thread_accounts, .. } = self;
+        let samples = || referenced_addresses::samples(tree, phases, thread_accounts);
         addresses.name_some(limit, samples, tables, structures);
     }
 
@@ -304,7 +329,7 @@ impl History {
             &self.tree,
             &self.phases,
             &self.series,
-            &self.groups,
+            &self.thread_accounts,
             &self.temporal_trees,
         );
         self.addresses.name_all(used, tables, structures);
@@ -317,7 +342,7 @@ impl History {
             &self.tree,
             &self.phases,
             &self.series,
-            &self.groups,
+            &self.thread_accounts,
             &self.temporal_trees,
         );
         let late = self.addresses.without_structure(used, structures);
@@ -358,7 +383,7 @@ impl History {
             phases: &self.phases,
             series: &self.series,
             times: &self.times,
-            groups: &self.groups,
+            thread_accounts: &self.thread_accounts,
             partners: &self.partners,
             events: &self.events,
             exemplars: &self.exemplars,
@@ -386,6 +411,7 @@ impl History {
             series: resolved.series,
             times: resolved.times,
             other_threads: resolved.other_threads,
+            thread_locations: resolved.thread_locations,
             partners: resolved.partners,
             counters: CounterProfile {
                 events: info.counted_events(),
@@ -433,11 +459,11 @@ impl History {
 
     /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let groups: u64 = self.groups.values().map(Account::bytes).sum();
+        let threads = self.thread_accounts.bytes();
         let temporal_trees = self.temporal_trees.bytes();
         let phases = self.phases.bytes() + self.series.bytes() + self.times.bytes();
         let partners = self.partners.bytes() + self.events.bytes() + self.exemplars.bytes();
-        self.tree.bytes() + self.addresses.bytes() + phases + groups + partners + temporal_trees
+        self.tree.bytes() + self.addresses.bytes() + phases + threads + partners + temporal_trees
     }
 
     fn target<'h>(
@@ -449,7 +475,7 @@ impl History {
         let is_main = thread.is_main;
         let account = match is_main {
             true => &mut self.phases.open,
-            false => self.groups.entry(thread.routine).or_default(),
+            false => self.thread_accounts.of_thread(thread.number, thread.routine),
         };
         self.events.of_thread((!is_main).then_some(thread.routine));
         let target = ReplayTarget {
@@ -473,4 +499,12 @@ impl History {
         };
         (&mut thread.replay, target)
     }
+}
+
+/// Returns whether the time in a context is work: outside of wrapped calls, or in one that sleeps.
+fn is_work(tree: &Tree, tables: &dyn Tables, raw: RawId) -> bool {
+    let Some(call) = tree.outermost_call(raw) else { return true };
+    let address = tables.address(tree.address(call));
+    let id = address.and_then(|(value, ..)| CallId::try_from(value).ok());
+    id.and_then(plimsoll_calls::class) == Some(CallClass::Sleep)
 }

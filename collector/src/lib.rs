@@ -61,9 +61,12 @@ mod tables;
 mod temporal;
 #[cfg(test)]
 mod tests;
+mod thread_accounts;
+mod thread_profile;
 mod time_series;
 
 pub use attach::AttachError;
 pub use collector::{Collector, Options, ProcessKey};
 pub use death::Death;
+pub use resolved_profile::aggregate_threads;
 pub use spooling::{PlaceSpool, SpoolOutcome, SpoolSelection, keep};

@@ -8,6 +8,9 @@ pub use crate::loop_profile::{LoopCluster, LoopProfile, LoopSlice};
 pub use crate::openmp_profile::{
     MAX_SHARES, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
 };
+pub use crate::thread_profile::{
+    Aggregation, LocationKind, ThreadLocation, ThreadProfile, ThreadStatistics,
+};
 pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_wire::sync_id::level as instance_level;
@@ -52,6 +55,17 @@ pub struct Frame {
     pub module: String,
     /// Id of a wrapped call ([`plimsoll_calls`]); `None` for all other frames.
     pub call: Option<u16>,
+}
+
+/// Runtimes that start the program's threads and let them wait for each other, by the beginning of
+/// the file name: GNU, LLVM and Intel OpenMP.
+const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp5", "libiomp5.so"];
+
+impl Frame {
+    /// Returns whether the code belongs to a runtime that starts the program's threads.
+    pub fn is_of_thread_runtime(&self) -> bool {
+        THREAD_RUNTIMES.iter().any(|beginning| self.module.starts_with(beginning))
+    }
 }
 
 /// Index of a node in [`ContextTree::nodes`].
@@ -511,6 +525,9 @@ pub struct ProcessProfile {
     pub times: TimeSeries,
     /// Contexts of all other threads, over the whole run, by node id, each once.
     pub other_threads: Vec<(NodeId, NodeValue)>,
+    /// The same threads, aggregated as PLIMSOLL_THREADS asks.
+    #[serde(default)]
+    pub thread_locations: ThreadProfile,
     /// Messages of all threads over the whole run, by node id and partner, each pair once.
     #[serde(default)]
     pub partners: Vec<PartnerValue>,

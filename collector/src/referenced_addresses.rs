@@ -9,17 +9,19 @@ use crate::phases::Phases;
 use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
 use crate::sample_series::Series;
 use crate::temporal::TemporalTrees;
+use crate::thread_accounts::ThreadAccounts;
 
 /// Samples of each address that was sampled, or that called what was.
 pub(crate) fn samples(
     tree: &Tree,
     phases: &Phases,
-    groups: &IdMap<u32, Account>,
+    threads: &ThreadAccounts,
 ) -> IdMap<u32, Samples> {
     let mut by_context = vec![0u64; tree.ids().end as usize];
     let mut by_address: IdMap<u32, Samples> = IdMap::default();
     let closed = phases.list().iter().map(|phase| &phase.account);
-    for account in closed.chain([&phases.open]).chain(groups.values()) {
+    let of_threads = threads.iter().map(|(_, account)| account);
+    for account in closed.chain([&phases.open]).chain(of_threads) {
         for (raw, value) in account.values().iter().filter(|(_, value)| value.samples > 0) {
             let Some(all) = by_context.get_mut(*raw as usize) else { continue };
             *all = all.saturating_add(value.samples);
@@ -42,7 +44,7 @@ pub(crate) fn addresses(
     tree: &Tree,
     phases: &Phases,
     series: &Series,
-    groups: &IdMap<u32, Account>,
+    threads: &ThreadAccounts,
     temporal_trees: &TemporalTrees,
 ) -> HashMap<u32, Use> {
     let mut used = Used { tree, contexts: HashSet::new(), addresses: HashMap::new() };
@@ -60,11 +62,11 @@ pub(crate) fn addresses(
     }
     temporal_trees.passed(tree).into_iter().for_each(|raw| used.path(raw));
     series.nodes().for_each(|raw| used.path(raw));
-    for (routine, account) in groups {
-        used.addresses.entry(*routine).or_insert(Detail::Symbol);
+    for (routine, account) in threads.iter() {
+        used.addresses.entry(routine).or_insert(Detail::Symbol);
         used.account(account);
     }
-    let samples = samples(tree, phases, groups);
+    let samples = samples(tree, phases, threads);
     let with_samples =
         |(id, detail)| (id, Use { detail, samples: samples.get(&id).copied().unwrap_or_default() });
     used.addresses.into_iter().map(with_samples).collect()

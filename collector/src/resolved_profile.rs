@@ -1,6 +1,10 @@
 //! A process's run in the user's terms: raw phases that are one to the user are joined, rests are
 //! shared out, stamps become nanoseconds.
 
+mod thread_locations;
+
+pub use thread_locations::aggregate_threads;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_wire::record::PartnerMessages;
@@ -20,11 +24,12 @@ use crate::phases::Phases;
 use crate::profile::{
     self, ContextTree, CounterProfile, ExemplaryMessage, ExemplaryMessages, InstanceRow,
     InstanceRows, LoopProfile, NodeId, NodeValue, PartnerValue, PhaseProfile, Subgroup,
-    TemporalTreeKey, TemporalTreeProfile, WorkerProfile,
+    TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerProfile,
 };
-use crate::raw_tree::{IdMap, Tree};
+use crate::raw_tree::Tree;
 use crate::sample_series::{Series, SeriesExporter};
 use crate::temporal::{KeyInterner, to_user_terms};
+use crate::thread_accounts::ThreadAccounts;
 use crate::time_series::TimeSeries;
 use plimsoll_trees::{Cluster, Node, Pruned, prune_to};
 
@@ -44,8 +49,8 @@ pub(crate) struct FinishedRun<'a> {
     pub(crate) series: &'a Series,
     /// Its time by bins of the run.
     pub(crate) times: &'a TimeSeries,
-    /// Values of the other threads, by the address id of their start routine.
-    pub(crate) groups: &'a IdMap<u32, Account>,
+    /// Values of the other threads.
+    pub(crate) thread_accounts: &'a ThreadAccounts,
     /// Messages of all threads.
     pub(crate) partners: &'a PartnerValues,
     /// perf events of all threads.
@@ -73,6 +78,7 @@ pub(crate) struct ResolvedProfile {
     pub(crate) series: Option<crate::profile::Series>,
     pub(crate) times: profile::TimeSeries,
     pub(crate) other_threads: Vec<(NodeId, NodeValue)>,
+    pub(crate) thread_locations: ThreadProfile,
     pub(crate) partners: Vec<PartnerValue>,
     pub(crate) counters: CounterProfile,
     pub(crate) messages: ExemplaryMessages,
@@ -82,7 +88,7 @@ pub(crate) struct ResolvedProfile {
 }
 
 /// Values by the user's contexts.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Values {
     values: BTreeMap<NodeId, Value>,
     unsampled: BTreeMap<NodeId, u64>,
@@ -149,6 +155,16 @@ impl Values {
         for ((one, other), stamps) in unsampled {
             let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts));
             *self.unsampled.entry(node).or_default() += stamps;
+        }
+    }
+
+    /// Adds other values.
+    fn merge(&mut self, other: &Self) {
+        for (node, value) in &other.values {
+            self.values.entry(*node).or_default().add(value);
+        }
+        for (node, stamps) in &other.unsampled {
+            *self.unsampled.entry(*node).or_default() += stamps;
         }
     }
 
@@ -225,7 +241,7 @@ impl FinishedRun<'_> {
             })
             .collect();
         let times = self.times(&mut contexts);
-        let other_threads = self.other_threads(&mut contexts);
+        let mut threads = self.other_threads(&mut contexts);
         let partners = self.partners(&mut contexts);
         let messages = self.messages(&mut contexts);
         let mut temporal_tree = self.temporal_tree.map(|temporal_tree| {
@@ -245,14 +261,18 @@ impl FinishedRun<'_> {
             rate: self.rate,
         };
         let series = exporter.export(self.series);
+        let tree = contexts.finish();
+        let thread_locations =
+            threads.aggregate(self.thread_accounts.aggregation(), &tree, &phases);
         ResolvedProfile {
-            tree: contexts.finish(),
+            tree,
             phases,
             rows,
             subgroup_intervals,
             series,
             times,
-            other_threads,
+            other_threads: std::mem::take(&mut threads.sum),
+            thread_locations,
             partners,
             counters,
             messages,
@@ -412,7 +432,7 @@ impl FinishedRun<'_> {
         for (routine, events) in routines {
             let outside = |contexts: &mut Contexts<'_>| contexts.start_routine(*routine);
             let mut values = Values::default();
-            if let Some(account) = self.groups.get(routine) {
+            for (_, account) in self.thread_accounts.iter().filter(|(it, _)| it == routine) {
                 values.add(account, contexts, outside);
             }
             for (node, increments) in events.by_user_context(values.work(), contexts, outside) {
@@ -441,22 +461,5 @@ impl FinishedRun<'_> {
             })
         });
         ExemplaryMessages { level: self.exemplars.level(), messages: kept.collect() }
-    }
-
-    /// Threads with the same start routine share out their rests together: they do the same work.
-    fn other_threads(&self, contexts: &mut Contexts<'_>) -> Vec<(NodeId, NodeValue)> {
-        let mut all = Values::default();
-        let mut routines: Vec<_> = self.groups.iter().collect();
-        routines.sort_unstable_by_key(|(routine, _)| **routine);
-        for (routine, account) in routines {
-            let mut values = Values::default();
-            values.add(account, contexts, |contexts| contexts.start_routine(*routine));
-            let shares = values.shares(contexts, &contexts.order());
-            values.apportion(&shares);
-            for (node, value) in values.values {
-                all.values.entry(node).or_default().add(&value);
-            }
-        }
-        all.nanoseconds(&mut Partition { rate: self.rate, stamps: 0 }, &contexts.order())
     }
 }

@@ -14,12 +14,13 @@ use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config, Observed};
 use plimsoll_analysis::input::{Exchange, RankClock};
 use plimsoll_analysis::rules::Rules;
+use plimsoll_collector::profile::Aggregation;
 use plimsoll_collector::{Collector, Options, ProcessKey};
 use plimsoll_comm::mpi::node::NodeRank;
 use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launcher};
 use plimsoll_report::output::{LocalTime, job_id};
-use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings};
+use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings, ThreadsChoice};
 use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::REGIONS;
@@ -335,6 +336,13 @@ pub fn begin(settings: Settings) {
     };
     let options = Options {
         memory_bytes: settings.memory_bytes,
+        aggregation: match settings.threads {
+            ThreadsChoice::Sum => Aggregation::Sum,
+            ThreadsChoice::Set => Aggregation::Set,
+            ThreadsChoice::Key => Aggregation::Key,
+            ThreadsChoice::Calltree => Aggregation::Calltree,
+            ThreadsChoice::All => Aggregation::All,
+        },
         // The trees that a rank builds before MPI_Init are discarded, so the lookup of their names
         // would be wasted.
         follows_from_start: launcher::launcher_rank().is_none(),

@@ -228,6 +228,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         series: None,
         times: run.times,
         other_threads: Vec::new(),
+        thread_locations: Default::default(),
         partners: Vec::new(),
         counters: Default::default(),
         messages: ExemplaryMessages::default(),

@@ -22,6 +22,7 @@ mod sampling;
 mod spools;
 mod statistics;
 mod structure;
+mod thread_profiles;
 mod watched;
 mod what_if;
 
@@ -63,6 +64,7 @@ const PARTS: &[&str] = &[
     "loops",
     "start",
     "threads",
+    "thread-profiles",
     "compare",
     "whatif",
 ];
@@ -93,6 +95,10 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
         "start" => life::rows(choose(2, 40)),
         "compare" => large_runs::rows(choose(1000, 100_000) as u32),
         "whatif" => what_if::rows(choose(1, 3), quick),
+        "thread-profiles" => thread_profiles::rows(
+            choose(4, 128) as u32,
+            if quick { &[4, 16] } else { &[4, 16, 64, 256, 1024] },
+        ),
         "threads" => life::thread_rows(choose(20, 5000) as u32, choose(1, 10)),
         _ => {
             let Some((kind, Ok(number))) =

@@ -14,7 +14,14 @@ fn the_benchmark_prints_a_table_and_writes_it_as_json() {
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll-bench"))
         .args(["--quick", "--json"])
         .arg(&file)
-        .args(["handler-marked", "handler-unmarked", "collector-1", "bytes", "reduction"])
+        .args([
+            "handler-marked",
+            "handler-unmarked",
+            "collector-1",
+            "bytes",
+            "reduction",
+            "thread-profiles",
+        ])
         .output()
         .expect("the benchmark was built with this test");
     let messages = String::from_utf8_lossy(&output.stderr);
@@ -23,7 +30,7 @@ fn the_benchmark_prints_a_table_and_writes_it_as_json() {
     let rows: Value = serde_json::from_slice(&fs::read(&file).expect("the table is written"))
         .expect("the table is JSON");
     let rows = rows.as_array().expect("the table is a list of rows");
-    assert!(rows.len() >= 16, "{rows:?}");
+    assert!(rows.len() >= 24, "{rows:?}");
     for row in rows {
         let name = row["name"].as_str().expect("a row has a name");
         assert!(table.contains(name), "{name} is not in\n{table}");

@@ -47,4 +47,5 @@ mod streams;
 mod subjects;
 mod talks;
 mod terminal;
+mod thread_aggregation;
 mod unsinkable;

@@ -50,11 +50,7 @@ fn run() -> Command {
 }
 
 fn option(variable: &'static Variable) -> Arg {
-    let mut help = String::new();
-    if variable.state == State::NotYet {
-        help.push_str("(not yet) ");
-    }
-    help.push_str(variable.meaning);
+    let mut help = variable.meaning.to_owned();
     if !variable.default.is_empty() {
         help.push_str(&format!(" [default: {}]", variable.default));
     }
@@ -227,16 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn every_public_setting_is_an_option_with_its_state() {
+    fn every_public_setting_is_an_option() {
         let help = run().render_help().to_string();
         for variable in &TABLE {
             let option = format!("--{} ", variable.option());
             let line = help.lines().position(|line| line.trim_start().starts_with(&option));
             assert_eq!(line.is_some(), variable.state != State::Internal, "{}", variable.name);
-            if let Some(line) = line {
-                let shown = help.lines().nth(line).unwrap();
-                assert_eq!(shown.contains("(not yet)"), variable.state == State::NotYet, "{shown}");
-            }
         }
         assert!(help.lines().all(|line| line.len() <= 100), "{help}");
     }

@@ -1,7 +1,8 @@
-//! Clusters of ranks and of threads in sentences: their members and representatives.
+//! Clusters of ranks and of threads in sentences: their members and representatives; the aggregated
+//! threads of processes.
 
-use plimsoll_summary::phrase::{counted, rank_list, seconds};
-use plimsoll_summary::{RankCluster, Summary, ThreadCluster};
+use plimsoll_summary::phrase::{counted, frame, rank_list, seconds};
+use plimsoll_summary::{RankCluster, Summary, ThreadCluster, ThreadRole};
 
 /// Maximum number of clusters that are named one by one.
 const MAX_CLUSTERS: usize = 4;
@@ -56,4 +57,40 @@ fn thread_cluster(cluster: &ThreadCluster) -> String {
     let list = rank_list(&cluster.ranks, MAX_LIST_CHARS);
     let ranks = if cluster.ranks.contains(['-', ',']) { "ranks" } else { "rank" };
     format!("{threads}{routine} ({ranks} {list}), computing {work} of {mean}{each}")
+}
+
+/// Returns the computation of threads by their role in their processes; `None` if no process has
+/// several threads or if threads are kept as one sum.
+pub fn thread_roles(summary: &Summary) -> Option<String> {
+    /// Maximum number of roles that are named: all of the aggregation `key`.
+    const MAX_ROLES: usize = 4;
+    let threads = &summary.threads;
+    if threads.roles.len() < 3 {
+        return None;
+    }
+    let named: Vec<String> = threads.roles.iter().take(MAX_ROLES).map(thread_role).collect();
+    let more = match threads.roles.len() - named.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let mut sentence = format!("computing by role: {}{more}", named.join("; "));
+    if let Some((it, last)) =
+        threads.distinction.as_ref().and_then(|it| Some((it, it.path.last()?)))
+    {
+        let (slowest, fastest) = (seconds(it.slowest_s), seconds(it.fastest_s));
+        let place = frame(last);
+        sentence.push_str(&format!(
+            ". The slowest differ from the fastest mostly in {place}: {slowest} against {fastest}"
+        ));
+    }
+    sentence.push('.');
+    Some(sentence)
+}
+
+fn thread_role(role: &ThreadRole) -> String {
+    let is_one = role.threads == 1;
+    let threads = if is_one { String::new() } else { format!(" ({} threads)", role.threads) };
+    let each = if is_one { "" } else { " each" };
+    let of = format!(" of {}", seconds(role.time_s));
+    format!("{}{threads} {}{of}{each}", role.role, seconds(role.work_s))
 }

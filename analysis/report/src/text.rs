@@ -1,6 +1,6 @@
 //! The text summary: the verdict first, the whole summary on one screen.
 
-use super::cluster_sentences::{rank_clusters, thread_clusters};
+use super::cluster_sentences::{rank_clusters, thread_clusters, thread_roles};
 use super::counter_lines::counters;
 use super::loop_sentences::hottest;
 use super::page::{Page, TIED};
@@ -255,8 +255,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     for pattern in patterns(summary) {
         page.paragraph("Patterns   ", &pattern, 2);
     }
-    if let Some(clusters) = thread_clusters(summary) {
-        page.paragraph("Threads    ", &clusters, 3);
+    let threads = [thread_clusters(summary), thread_roles(summary)];
+    for (index, sentence) in threads.iter().flatten().enumerate() {
+        page.paragraph(if index == 0 { "Threads    " } else { "           " }, sentence, 3);
     }
     if let Some(counters) = counters(summary) {
         page.paragraph("Counters   ", &counters, 3);

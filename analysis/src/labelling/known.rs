@@ -124,10 +124,6 @@ const COPIES: &[&str] = &[
     "ucs_x86_memcpy",
 ];
 
-/// Runtimes that start the program's threads and let them wait for each other, by the beginning of
-/// the file name: GNU, LLVM and Intel OpenMP. Distributions strip them of the names above.
-const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp5", "libiomp5.so"];
-
 /// Functions in which the threads of a team wait for each other, by the beginning of the name:
 /// POSIX threads, and GNU, LLVM and Intel OpenMP.
 const THREAD_BARRIERS: &[&str] = &[
@@ -147,12 +143,12 @@ pub fn is_thread_barrier(frame: &Frame) -> bool {
         || is_thread_runtime(frame)
 }
 
-/// Returns whether a frame is unnamed code of a thread runtime. Its own time is waiting; functions
-/// called by it belong to the program.
+/// Returns whether a frame is unnamed code of a thread runtime: distributions strip these of the
+/// names above. Its own time is waiting; functions called by it belong to the program.
 pub(super) fn is_thread_runtime(frame: &Frame) -> bool {
     let is_nameless =
         frame.function.strip_prefix(&frame.module).is_some_and(|it| it.starts_with('+'));
-    is_nameless && THREAD_RUNTIMES.iter().any(|beginning| frame.module.starts_with(beginning))
+    is_nameless && frame.is_of_thread_runtime()
 }
 
 /// Returns the label of a function known by its name. `communicates` is whether its caller

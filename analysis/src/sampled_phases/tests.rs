@@ -193,6 +193,7 @@ impl Sampled {
             series: Some(series),
             times: Default::default(),
             other_threads: Vec::new(),
+            thread_locations: Default::default(),
             partners: Vec::new(),
             counters: Default::default(),
             messages: ExemplaryMessages::default(),

@@ -103,6 +103,13 @@ pub struct TreeNode {
     pub blame_fraction: Option<f64>,
     /// Counts of perf events, the sum over ranks, by event name.
     pub counters: BTreeMap<String, f64>,
+    /// Time of a thread in it and in all that it calls, by the thread's role
+    /// ([`super::ThreadRole::role`]): mean over the threads of all ranks with that role, for
+    /// contexts of threads that do not communicate. Under the aggregation `set`: `mean`,
+    /// `minimum`, `maximum` and `deviation` of the time in it alone, over the `threads` (their
+    /// number) that have the context.
+    #[serde(default)]
+    pub thread_times: BTreeMap<String, f64>,
 }
 
 /// Statistics of a time over all ranks.

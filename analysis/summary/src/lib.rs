@@ -19,6 +19,7 @@ mod loss;
 pub mod per_rank_file;
 pub mod phrase;
 pub mod printable;
+mod process_threads;
 mod rank_matrix;
 pub mod ranks;
 pub mod report_names;
@@ -38,6 +39,10 @@ pub use counted::{
     RunMetric,
 };
 pub use loss::{Cause, Loss, LossKind, Segment, Symptom, When, WhenKind};
+pub use process_threads::{
+    KeyThreads, ProcessThreads, ThreadAggregation, ThreadDistinction, ThreadRole, ThreadTimes,
+    ThreadsOfProcess,
+};
 pub use rank_matrix::{Communication, Lateness, Matrix, Origin, Pattern, Untold, WaitsFor};
 pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, PeriodUs, Projection,
@@ -97,6 +102,9 @@ pub struct Summary {
     /// Clusters of threads that do not communicate, the largest first.
     #[serde(default)]
     pub thread_clusters: Vec<ThreadCluster>,
+    /// Threads of the ranks' processes, aggregated (ESPT15, 4).
+    #[serde(default)]
+    pub threads: ProcessThreads,
     /// Relations between the ranks' clocks.
     pub clocks: Clocks,
     /// Side file with the cells of the timeline.

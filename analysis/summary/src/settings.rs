@@ -20,7 +20,7 @@ pub use rank_filter::RankFilter;
 use settings_table::Reading;
 pub use settings_table::{
     LABELS, LIBRARY, MAX_PERIOD_NS, METRICS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS,
-    ROOT_PID, State, TABLE, Variable,
+    ROOT_PID, State, TABLE, THREADS, Variable,
 };
 pub use warning::Warning;
 
@@ -72,6 +72,35 @@ pub enum Trace {
     All,
 }
 
+/// Aggregation of the threads of a process (ESPT15, 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadsChoice {
+    /// As one sum.
+    Sum,
+    /// As the sum, with statistics over threads.
+    Set,
+    /// The slowest and the fastest thread by themselves, the rest as a sum.
+    Key,
+    /// As one sum for each set of visited call paths.
+    Calltree,
+    /// Each thread by itself.
+    All,
+}
+
+impl ThreadsChoice {
+    /// Returns the choice that a value of PLIMSOLL_THREADS stands for; `None` for other values.
+    pub fn parse(value: &str) -> Option<Self> {
+        match value.to_ascii_lowercase().as_str() {
+            "sum" => Some(Self::Sum),
+            "set" => Some(Self::Set),
+            "key" => Some(Self::Key),
+            "calltree" => Some(Self::Calltree),
+            "all" => Some(Self::All),
+            _ => None,
+        }
+    }
+}
+
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -85,6 +114,8 @@ pub struct Settings {
     pub formats: Formats,
     /// Extent of the samples kept on disk.
     pub trace: Trace,
+    /// Aggregation of the threads of a process.
+    pub threads: ThreadsChoice,
     /// File with the user's rules of labels.
     pub labels: Option<PathBuf>,
     /// Whether MPI and blocking calls are wrapped.
@@ -123,6 +154,7 @@ impl Default for Settings {
             output: ".".into(),
             formats: Formats::default(),
             trace: Trace::Clusters,
+            threads: ThreadsChoice::Key,
             labels: None,
             regions: true,
             events: Vec::new(),
@@ -172,9 +204,6 @@ impl Settings {
     }
 
     fn take(&mut self, variable: &'static Variable, value: &OsStr) -> Option<Warning> {
-        if variable.state == State::NotYet {
-            return Some(Warning::NotYet { what: variable.name.into() });
-        }
         let shown = value.to_string_lossy().into_owned();
         let (effective, warning) = match (variable.read)(self, value) {
             Reading::Taken => (shown, None),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_calls::{CallId, STREAM, id_of};
 
 use crate::clock_rate::Rate;
-use crate::history::{History, Setting, ThreadHistory};
+use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
 use crate::process_info::FinalThreadState;
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
@@ -168,7 +168,13 @@ impl<R: Read + Seek> Digest<R> {
         };
         let memory_bytes = meta.memory_bytes.min(MAX_MEMORY_BYTES);
         let only_samples = status.info.only_samples;
-        let mut history = History::new(status.begin, memory_bytes, status.follows, only_samples);
+        let options = HistoryOptions {
+            memory_bytes,
+            follows: status.follows,
+            only_samples,
+            aggregation: meta.aggregation,
+        };
+        let mut history = History::new(status.begin, &options);
         process.names.iter().for_each(|name| history.learn(name));
         let (mut threads, mut booked) = (Vec::new(), status.read);
         for (stream, meta) in &process.threads {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address_table::{Detail, Role};
 use crate::process_info::{FinalThreadState, ProcessInfo};
-use crate::profile::Frame;
+use crate::profile::{Aggregation, Frame};
 
 /// Stream of the values that a collector writes.
 pub(crate) const STREAM: u32 = 0;
@@ -58,6 +58,9 @@ pub(crate) struct ProcessMeta {
     pub(crate) start_time: u64,
     /// Maximum memory for its history, in bytes.
     pub(crate) memory_bytes: u64,
+    /// Aggregation of its threads. Missing in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) aggregation: Aggregation,
 }
 
 /// A loaded module, as in [`plimsoll_wire::segment::ModuleEntry`].

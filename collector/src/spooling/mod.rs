@@ -24,6 +24,7 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::record::Record;
 use serde_json::Value;
 
+use crate::history::HistoryOptions;
 use crate::spooling::meta::{
     FunctionMeta, Meta, ModuleMeta, NameMeta, ProcessMeta, Status, ThreadEnd, ThreadMeta,
 };
@@ -130,10 +131,12 @@ impl Spooling {
     }
 
     /// Records a new process and returns its number.
-    pub(crate) fn process(&mut self, pid: u32, start_time: u64, memory_bytes: u64) -> u32 {
+    pub(crate) fn process(&mut self, pid: u32, start_time: u64, options: &HistoryOptions) -> u32 {
         let process = self.processes;
         self.processes += 1;
-        self.both(&Meta::Process(ProcessMeta { process, pid, start_time, memory_bytes }));
+        let HistoryOptions { memory_bytes, aggregation, .. } = *options;
+        let meta = ProcessMeta { process, pid, start_time, memory_bytes, aggregation };
+        self.both(&Meta::Process(meta));
         process
     }
 

@@ -13,6 +13,7 @@ mod spool_corpus;
 mod spooled;
 mod streams;
 mod subject;
+mod threads;
 
 use crate::digest::{Digest, spools};
 use crate::profile::{NodeValue, PhaseProfile, ProcessProfile, TimeBin};

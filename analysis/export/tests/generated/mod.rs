@@ -123,6 +123,7 @@ fn node(parent: Option<u32>, frame: u32) -> TreeNode {
         blame_exclusive_s: None,
         blame_fraction: None,
         counters: BTreeMap::new(),
+        thread_times: BTreeMap::new(),
     }
 }
 

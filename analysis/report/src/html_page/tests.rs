@@ -85,6 +85,7 @@ fn node(index: u32) -> TreeNode {
         blame_exclusive_s: None,
         blame_fraction: None,
         counters: [("cycles".to_owned(), 7.0)].into(),
+        thread_times: Default::default(),
     }
 }
 

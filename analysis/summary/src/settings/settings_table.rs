@@ -8,7 +8,7 @@ use std::path;
 use super::event_names::parse_events;
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
-use super::{ClockChoice, Formats, MarksChoice, Settings, Trace};
+use super::{ClockChoice, Formats, MarksChoice, Settings, ThreadsChoice, Trace};
 use crate::derived_metric::DerivedMetric;
 use crate::glob::Glob;
 use crate::report_names;
@@ -18,8 +18,6 @@ use crate::report_names;
 pub enum State {
     /// The variable has an effect.
     Implemented,
-    /// The name is reserved for a later version.
-    NotYet,
     /// Set by `plimsoll run` or by developers of Plimsoll; not listed for users.
     Internal,
 }
@@ -86,6 +84,8 @@ pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 pub const METRICS: &str = "PLIMSOLL_METRICS";
 /// Name of the variable with the file of label rules.
 pub const LABELS: &str = "PLIMSOLL_LABELS";
+/// Name of the variable with the aggregation of threads.
+pub const THREADS: &str = "PLIMSOLL_THREADS";
 /// Name of the variable with the ranks to watch.
 pub const RANKS: &str = "PLIMSOLL_RANKS";
 /// Name of the variable by which `plimsoll run` passes on its process id.
@@ -194,13 +194,19 @@ pub static TABLE: [Variable; 19] = [
         },
     },
     Variable {
-        name: "PLIMSOLL_THREADS",
+        name: THREADS,
         default: "key",
         placeholder: "HOW",
         meaning: "How threads of a process are merged: sum, set, key, calltree, all",
         expected: "sum, set, key, calltree or all",
-        state: State::NotYet,
-        read: nothing,
+        state: State::Implemented,
+        read: |settings, value| match ThreadsChoice::parse(&text(value)) {
+            Some(threads) => {
+                settings.threads = threads;
+                Reading::Taken
+            }
+            None => Reading::Unreadable,
+        },
     },
     Variable {
         name: LABELS,

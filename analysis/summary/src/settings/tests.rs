@@ -104,12 +104,25 @@ fn unknown_names_are_told_with_what_was_meant() {
 }
 
 #[test]
-fn what_a_later_version_brings_is_named_once() {
-    for variable in TABLE.iter().filter(|variable| variable.state == State::NotYet) {
-        let (settings, warnings) = read(&[(variable.name, "all")]);
-        assert_eq!(settings, Settings::default());
-        assert_eq!(warnings, [format!("{} is not implemented yet; ignored.", variable.name)]);
+fn every_aggregation_of_threads_is_taken() {
+    for (value, expected) in [
+        ("sum", ThreadsChoice::Sum),
+        ("set", ThreadsChoice::Set),
+        ("KEY", ThreadsChoice::Key),
+        ("calltree", ThreadsChoice::Calltree),
+        ("all", ThreadsChoice::All),
+    ] {
+        let (settings, warnings) = read(&[("PLIMSOLL_THREADS", value)]);
+        assert_eq!((settings.threads, warnings.len()), (expected, 0), "{value}");
+        assert_eq!(settings.in_effect()["PLIMSOLL_THREADS"], value);
     }
+    let (settings, warnings) = read(&[("PLIMSOLL_THREADS", "most")]);
+    assert_eq!(settings, Settings::default());
+    assert_eq!(
+        warnings,
+        ["PLIMSOLL_THREADS=most cannot be read: expected sum, set, key, calltree or all; the \
+          default key is used."]
+    );
 }
 
 #[test]

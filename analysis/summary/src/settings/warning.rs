@@ -42,11 +42,6 @@ pub enum Warning {
         /// The reason, as the end of a sentence.
         reason: &'static str,
     },
-    /// The variable, or a part of its value, is not implemented.
-    NotYet {
-        /// The variable, or the part of its value.
-        what: String,
-    },
 }
 
 impl fmt::Display for Warning {
@@ -79,9 +74,6 @@ impl fmt::Display for Warning {
             Self::Replaced { variable, value, used, reason } => {
                 let (name, value, used) = (variable.name, excerpt(value), excerpt(used));
                 write!(formatter, "{name}={value}: {reason}; {used} is used.")
-            }
-            Self::NotYet { what } => {
-                write!(formatter, "{} is not implemented yet; ignored.", excerpt(what))
             }
         }
     }

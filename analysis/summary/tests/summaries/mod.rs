@@ -67,6 +67,7 @@ pub fn tree(ranks: u32, contexts: Vec<(usize, Frame, Label, [f64; 3])>) -> Tree 
             blame_exclusive_s: None,
             blame_fraction: None,
             counters: BTreeMap::new(),
+            thread_times: BTreeMap::new(),
         };
         open.push(tree.nodes.len() as u32);
         tree.nodes.push(node);
@@ -105,6 +106,7 @@ pub fn minimal() -> Summary {
         clusters: vec![],
         biclusters: vec![],
         thread_clusters: vec![],
+        threads: ProcessThreads::default(),
         clocks: Clocks {
             reference: 0,
             offsets_us: vec![],
@@ -580,6 +582,7 @@ pub fn maximal() -> Summary {
         work_s: 3.5,
         distance: Some(0.4),
     }];
+    summary.threads = threads_of_processes();
     summary.clocks = Clocks {
         reference: 0,
         offsets_us: vec![0.0, -3.5],
@@ -604,6 +607,45 @@ pub fn maximal() -> Summary {
     }
     node.blame_fraction = Some(0.5);
     node.counters = BTreeMap::from([("cycles".into(), 1.0e12)]);
+    node.thread_times = BTreeMap::from([("slowest".into(), 60.0)]);
     summary.notes = vec!["Something fell back.".into()];
     summary
+}
+
+/// Threads aggregated by key, with every key of the summary filled; the list of classes is that of
+/// another aggregation.
+fn threads_of_processes() -> ProcessThreads {
+    let times = |number, threads, work_s| ThreadTimes { number, threads, work_s, time_s: 120.0 };
+    let role = |role: &str, threads, work_s| ThreadRole {
+        role: role.into(),
+        ranks: "0-15".into(),
+        threads,
+        work_s,
+        min_work_s: 0.5 * work_s,
+        max_work_s: 2.0 * work_s,
+        time_s: 120.0,
+    };
+    let path = vec![function("worker", None), function("kernel", None)];
+    ProcessThreads {
+        aggregation: ThreadAggregation::Key,
+        roles: vec![
+            role("initial", 16, 100.0),
+            role("slowest", 16, 60.0),
+            role("fastest", 16, 10.0),
+            role("rest", 32, 30.0),
+        ],
+        processes: vec![ThreadsOfProcess {
+            rank: 3,
+            threads: 5,
+            key: Some(KeyThreads {
+                initial: times(None, 1, 100.0),
+                slowest: times(Some(2), 1, 60.0),
+                fastest: Some(times(Some(4), 1, 10.0)),
+                rest: Some(times(None, 2, 30.0)),
+            }),
+            classes: Some(vec![times(Some(1), 4, 25.0)]),
+        }],
+        unlisted: 15,
+        distinction: Some(ThreadDistinction { node: 1, path, slowest_s: 50.0, fastest_s: 5.0 }),
+    }
 }
