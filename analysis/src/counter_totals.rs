@@ -106,6 +106,12 @@ impl CounterTotals {
         self.uncounted_threads += other.uncounted_threads;
     }
 
+    /// Returns the names of the events that some rank counted.
+    pub fn counted_events(&self) -> Vec<String> {
+        let counted = self.events.iter().filter(|(_, event)| !event.counted.is_empty());
+        counted.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns the number of an event in a context; `None` if the event was not counted or did not
     /// occur there.
     pub fn count(&self, event: &str, node: NodeId) -> Option<&ContextCount> {

@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use plimsoll_collector::profile::NodeId;
 use plimsoll_summary::error::Error;
 use plimsoll_summary::timeline_file::{self, Timeline};
 use serde::{Deserialize, Serialize};
@@ -21,7 +20,7 @@ use crate::groups;
 use crate::input::{JobInfo, RankInput};
 use crate::mpmd::{self, Members};
 use crate::pairs;
-use crate::per_rank::{self, Sheet, Table};
+use crate::per_rank::{self, Columns, Sheet, Table};
 use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
 use crate::rules::Rules;
@@ -129,7 +128,7 @@ pub fn diagnose_into(
             contexts: conclusion.contexts(),
             clusters: conclusion.clusters(),
             comparison: conclusion.comparison(),
-            columns: sheet.as_ref().map(|sheet| sheet.contexts().to_owned()),
+            columns: sheet.as_ref().map(|sheet| sheet.columns().clone()),
             members: members.unwrap_or_default(),
         })
     });
@@ -218,8 +217,8 @@ struct RootBroadcast {
     clusters: Finished,
     /// Input of the search for contexts and ranks that vary together.
     comparison: Comparison,
-    /// Contexts with columns in the table; `None` without a table.
-    columns: Option<Vec<NodeId>>,
+    /// Columns of the table; `None` without a table.
+    columns: Option<Columns>,
     /// Members of each process group; all processes add up the values of these groups.
     members: Members,
 }

@@ -7,11 +7,12 @@
 //!
 //! The file format is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64
 //! bytes, that describes the arrays, followed by numbers only. First array: for each rank of
-//! `ranks`, in ascending order, for each of `quantities`, one number for each of `nodes`; all
-//! little-endian floats of four bytes, in row-major order, as given by `dtype` and `shape`. Second
+//! `ranks`, in ascending order, for each of `quantities` (times, calls, counted events), one number
+//! for each of `nodes`; all little-endian floats of four bytes, in row-major order, as given by `dtype` and `shape`. Second
 //! array, of `phase_shape`: for each of `phases`, for each of `phase_quantities`, one number for
 //! each of `nodes`, or NaN if unknown.
 
+mod event_rows;
 mod phase_columns;
 
 use std::cmp::Reverse;
@@ -22,6 +23,7 @@ use plimsoll_collector::profile::{NodeId, NodeValue};
 use plimsoll_summary::per_rank_file::{
     CALLS, DTYPE, EXCLUSIVE, FLOAT_BYTES, INCLUSIVE, RankTableHeader, RanksVersion,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::canonical::{CanonicalTree, Threads};
 use crate::communicator::{Communicator, CommunicatorError};
@@ -34,6 +36,7 @@ use crate::summary_tree::places;
 use crate::times::Times;
 use crate::totals::Totals;
 
+use event_rows::EventRows;
 use phase_columns::PhaseRows;
 pub use plimsoll_summary::per_rank_file::{Table, note};
 
@@ -41,7 +44,7 @@ pub use plimsoll_summary::per_rank_file::{Table, note};
 /// ranks differ most. Phases take at most a quarter of this size.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// Values of a rank in each context.
+/// Values of a rank in each context, before those of its events.
 const QUANTITIES: [&str; 3] = [INCLUSIVE, EXCLUSIVE, CALLS];
 /// Alignment of the numbers, in bytes, as in numpy's own files.
 const ALIGNMENT: usize = 64;
@@ -49,14 +52,30 @@ const ALIGNMENT: usize = 64;
 /// pieces.
 const PIECE_BYTES: usize = if cfg!(test) { 200 } else { 1 << 20 };
 
+/// What the first array has of each rank.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Columns {
+    /// Ids of the contexts in the totals.
+    contexts: Vec<NodeId>,
+    /// Events that some rank counted.
+    events: Vec<String>,
+}
+
+impl Columns {
+    /// Returns how many values a rank has in each context.
+    fn quantities(&self) -> usize {
+        QUANTITIES.len() + event_rows::QUANTITIES.len() * self.events.len()
+    }
+}
+
 /// Content of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sheet {
     ranks: RankSet,
     /// Indices in the summary's tree, ascending.
     nodes: Vec<u32>,
-    /// Ids in the totals of the contexts in `nodes`.
-    contexts: Vec<NodeId>,
+    /// The contexts in `nodes`, and the events.
+    columns: Columns,
     phases: PhaseRows,
 }
 
@@ -77,7 +96,9 @@ impl Sheet {
         let places = places(totals);
         let mut shown: Vec<(NodeId, u32)> =
             (0..).zip(&places).filter_map(|(id, place)| Some((id, (*place)?))).collect();
-        let most = most_bytes / (u64::from(count) * (QUANTITIES.len() * FLOAT_BYTES) as u64);
+        let events = totals.counters.counted_events();
+        let mut columns = Columns { contexts: Vec::new(), events };
+        let most = most_bytes / (u64::from(count) * (columns.quantities() * FLOAT_BYTES) as u64);
         if shown.len() as u64 > most {
             let spread = |time: &Accumulator| time.max - time.min(count);
             shown.sort_by_key(|(id, _)| {
@@ -88,27 +109,30 @@ impl Sheet {
             shown.sort_unstable();
         }
         let (contexts, nodes): (Vec<_>, Vec<_>) = shown.into_iter().unzip();
+        columns.contexts = contexts;
         if nodes.is_empty() {
             return None;
         }
-        let phases = PhaseRows::of(totals, imbalances, &contexts, most_bytes / 4);
-        Some(Self { ranks, nodes, contexts, phases })
+        let phases = PhaseRows::of(totals, imbalances, &columns.contexts, most_bytes / 4);
+        Some(Self { ranks, nodes, columns, phases })
     }
 
-    /// Returns the contexts, in the order of the numbers.
-    pub fn contexts(&self) -> &[NodeId] {
-        &self.contexts
+    /// Returns what each rank contributes.
+    pub fn columns(&self) -> &Columns {
+        &self.columns
     }
 
     fn header(&self) -> Vec<u8> {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let names = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        };
         let header = RankTableHeader {
             schema: RanksVersion::V1,
             ranks: self.ranks.to_string(),
             nodes: self.nodes.clone(),
-            quantities: names(&QUANTITIES),
+            quantities: [names(&QUANTITIES), event_rows::names(&self.columns.events)].concat(),
             dtype: DTYPE.to_owned(),
-            shape: [self.ranks.len() as usize, QUANTITIES.len(), self.nodes.len()],
+            shape: [self.ranks.len() as usize, self.columns.quantities(), self.nodes.len()],
             phases: self.phases.phases.clone(),
             phase_quantities: names(&phase_columns::QUANTITIES),
             phase_shape: [
@@ -165,14 +189,14 @@ impl From<CommunicatorError> for Trouble {
     }
 }
 
-/// Fills a table with the rows of all ranks. `columns` are the contexts of the table, in `tree`,
-/// which must be equal in all processes except for nodes added later. Process 0 passes the sheet
+/// Fills a table with the rows of all ranks. The contexts of `columns` are those of `tree`, which
+/// must be equal in all processes except for nodes added later. Process 0 passes the sheet
 /// and the table in `wanted`; without them, or if a row cannot be written, process 0 tells the
 /// others to stop. Collective.
 pub fn collect(
     comm: &dyn Communicator,
     local: &[RankInput],
-    (tree, columns): (&mut CanonicalTree, &[NodeId]),
+    (tree, columns): (&mut CanonicalTree, &Columns),
     wanted: Option<(&Sheet, &mut dyn Table)>,
 ) -> Result<(), Trouble> {
     let mut rows = Rows::new(local, tree, columns);
@@ -222,10 +246,12 @@ struct Rows<'a> {
     /// Column of each context; `None` if the context is not in the table.
     columns: Vec<Option<usize>>,
     width: usize,
+    events: &'a [String],
 }
 
 impl<'a> Rows<'a> {
-    fn new(local: &'a [RankInput], tree: &'a mut CanonicalTree, chosen: &[NodeId]) -> Self {
+    fn new(local: &'a [RankInput], tree: &'a mut CanonicalTree, chosen: &'a Columns) -> Self {
+        let Columns { contexts: chosen, events } = chosen;
         let mut inputs: Vec<&RankInput> = local.iter().collect();
         inputs.sort_by_key(|input| input.rank);
         let mut columns = vec![None; tree.contexts.nodes.len()];
@@ -234,7 +260,7 @@ impl<'a> Rows<'a> {
                 *place = Some(column);
             }
         }
-        Self { inputs: inputs.into_iter(), tree, columns, width: chosen.len() }
+        Self { inputs: inputs.into_iter(), tree, columns, width: chosen.len(), events }
     }
 
     /// Returns the next rows: one byte that says whether they are the last; for each row its rank
@@ -260,6 +286,7 @@ impl<'a> Rows<'a> {
         let main: Vec<&(NodeId, NodeValue)> =
             profile.phases.iter().flat_map(|phase| &phase.values).collect();
         let others: Vec<_> = profile.other_threads.iter().collect();
+        let mut counted = EventRows::new(&profile.counters, self.events, self.width);
         for (threads, values) in [(Threads::Main, main), (Threads::Other, others)] {
             let times = Times::new(&profile.tree, values.iter().copied());
             let present = |node: NodeId| times.present[node as usize];
@@ -277,10 +304,11 @@ impl<'a> Rows<'a> {
                     calls[column] += value.calls;
                 }
             }
+            counted.add(&profile.tree, threads, column);
         }
         let seconds = |ns: &u64| (*ns as f64 / NS_PER_S) as f32;
         let calls = calls.iter().map(|number| *number as f32);
-        times_ns.iter().map(seconds).chain(calls).collect()
+        times_ns.iter().map(seconds).chain(calls).chain(counted.numbers()).collect()
     }
 }
 
@@ -294,7 +322,7 @@ struct Filling<'a> {
 
 impl<'a> Filling<'a> {
     fn new(sheet: &'a Sheet, table: &'a mut dyn Table) -> Self {
-        let row_bytes = QUANTITIES.len() * FLOAT_BYTES * sheet.nodes.len();
+        let row_bytes = sheet.columns.quantities() * FLOAT_BYTES * sheet.nodes.len();
         Self { sheet, table, begin: 0, row_bytes }
     }
 

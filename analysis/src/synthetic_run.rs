@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
-    CollectionCounts, ExemplaryMessages, InstanceRow, InstanceRows, LONG_CALL_NS, NodeId,
-    NodeValue, PhaseProfile, ProcessProfile, Subgroup, SyncReturns, TemporalTreeKey,
+    CollectionCounts, CounterProfile, ExemplaryMessages, InstanceRow, InstanceRows, LONG_CALL_NS,
+    NodeId, NodeValue, PhaseProfile, ProcessProfile, Subgroup, SyncReturns, TemporalTreeKey,
     TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
@@ -106,6 +106,8 @@ pub struct Subject {
     pub threads: u32,
     /// Aggregated threads of each rank.
     pub thread_locations: fn(u32, &mut Contexts) -> ThreadProfile,
+    /// perf events of each rank.
+    pub counters: fn(u32, &mut Contexts) -> CounterProfile,
 }
 
 impl Subject {
@@ -121,6 +123,7 @@ impl Subject {
             workers: |_| Vec::new(),
             threads: 1,
             thread_locations: |_, _| ThreadProfile::default(),
+            counters: |_, _| CounterProfile::default(),
         }
     }
 
@@ -269,6 +272,7 @@ impl Subject {
         let thread_locations = (self.thread_locations)(rank, &mut contexts);
         let temporal_tree = self.temporal_tree(rank, &mut contexts);
         let workers = self.workers(rank, &mut contexts);
+        let counters = (self.counters)(rank, &mut contexts);
         ProcessProfile {
             tree: contexts.tree,
             phases,
@@ -280,7 +284,7 @@ impl Subject {
             other_threads,
             thread_locations,
             partners: Vec::new(),
-            counters: Default::default(),
+            counters,
             messages: ExemplaryMessages::default(),
             openmp: Default::default(),
             temporal_tree: Some(temporal_tree),

@@ -55,6 +55,20 @@ fn events_belong_to_the_functions_that_cause_them() {
                 let found = count(summary, function, "page-faults", "inclusive");
                 assert_within(function, found, truth.number(key), 0.01);
             }
+            // The file beside the summary agrees with it; the numbers of one rank are its own.
+            let per_rank = summary.per_rank().expect("a job of four ranks has one");
+            assert_eq!(per_rank.contradictions(summary.value()), Vec::<String>::new());
+            let nodes = summary.of_function("touch_pages").nodes.into_iter();
+            let of_node = |node| {
+                let counts = per_rank.of(node as u64, "page-faults.inclusive");
+                counts.expect("every context and event is in the file")
+            };
+            let counts = nodes.map(of_node).reduce(|sum, it| {
+                sum.into_iter().zip(it).map(|(one, other)| one + other).collect()
+            });
+            for count in counts.expect("the function is there") {
+                assert_within("a rank's faults", count, truth.number("faults") / 4.0, 0.02);
+            }
         }
         if is_counted(job, "context-switches") {
             // The initial thread only: the other one's naps have their own contexts. The

@@ -8,7 +8,6 @@ use std::process::Command;
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::per_rank_check::Quantity;
 use plimsoll_tests::readers::{self, Lanes};
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
@@ -56,7 +55,7 @@ fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
     let summary = job.summary();
     let per_rank = summary.per_rank().expect("a job of several ranks has the times of each");
     let of = |nodes: &[usize], rank: usize| -> f64 {
-        let times = nodes.iter().filter_map(|node| per_rank.of(*node as u64, Quantity::Inclusive));
+        let times = nodes.iter().filter_map(|node| per_rank.of(*node as u64, "inclusive_s"));
         times.map(|times| times[rank]).sum()
     };
     let nodes = summary.at("/tree/nodes").as_array().expect("a list");

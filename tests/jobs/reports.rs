@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
-use plimsoll_tests::per_rank_check::{PerRank, Quantity};
+use plimsoll_tests::per_rank_check::PerRank;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::truth::assert_within;
 
@@ -109,7 +109,7 @@ fn the_times_of_single_ranks_are_beside_the_summary() {
         let mut work_s = [0.0; 4];
         for function in ["work_even", "work_uneven"] {
             for node in job.summary().of_function(function).nodes {
-                let times = per_rank(job).of(node as u64, Quantity::Inclusive);
+                let times = per_rank(job).of(node as u64, "inclusive_s");
                 let times = times.expect("all are in it");
                 work_s.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
             }

@@ -1,11 +1,15 @@
 //! The per-rank file, as a script reads it, checked against the summary that it belongs to.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Times of each rank in each context, in seconds.
+/// Quantities before those of events.
+const QUANTITIES: [&str; 3] = ["inclusive_s", "exclusive_s", "calls"];
+
+/// Times in seconds, calls and events of each rank in each context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerRank {
     bytes: Vec<u8>,
@@ -32,11 +36,14 @@ impl PerRank {
         let read = Self { header, numbers, bytes: Vec::new() };
         let nodes = read.list("nodes").len() as u64;
         let shape: Vec<u64> = read.list("shape").iter().filter_map(Value::as_u64).collect();
-        let [ranks, 3, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
+        let [ranks, quantities, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
         let shape: Vec<u64> = read.list("phase_shape").iter().filter_map(Value::as_u64).collect();
         let [phases, 4, phase_width] = shape[..] else { return Err(format!("shape {shape:?}")) };
         let listed = phases == read.list("phases").len() as u64 && phase_width == width;
-        let counted = listed && ranks * 3 * width + phases * 4 * width == read.numbers.len() as u64;
+        let count = ranks * quantities * width + phases * 4 * width;
+        let counted = listed
+            && count == read.numbers.len() as u64
+            && quantities == read.list("quantities").len() as u64;
         if end % 64 != 0 || !rest.is_empty() || !counted || width != nodes {
             return Err(format!(
                 "{} numbers from byte {end} on: {}",
@@ -44,14 +51,15 @@ impl PerRank {
                 read.header
             ));
         }
-        for (key, expected) in [
-            ("schema", serde_json::json!("plimsoll-ranks/1")),
-            ("dtype", serde_json::json!("<f4")),
-            ("quantities", serde_json::json!(["inclusive_s", "exclusive_s", "calls"])),
-        ] {
+        for (key, expected) in
+            [("schema", serde_json::json!("plimsoll-ranks/1")), ("dtype", serde_json::json!("<f4"))]
+        {
             if read.header[key] != expected {
                 return Err(format!("{key} is {}", read.header[key]));
             }
+        }
+        if !read.list("quantities").starts_with(&QUANTITIES.map(Value::from)) {
+            return Err(format!("quantities are {}", read.header["quantities"]));
         }
         Ok(Self { bytes, ..read })
     }
@@ -70,13 +78,15 @@ impl PerRank {
         self.header["ranks"].as_str().unwrap_or_default()
     }
 
-    /// Returns the times of all ranks in a node of the tree; `None` if the node is not in the file.
-    pub fn of(&self, node: u64, quantity: Quantity) -> Option<Vec<f64>> {
-        let nodes = self.list("nodes");
+    /// Returns the values of all ranks in a node of the tree; `None` if the file has no such node or
+    /// quantity: `inclusive_s`, `exclusive_s`, `calls`, `page-faults.inclusive`, and so on.
+    pub fn of(&self, node: u64, quantity: &str) -> Option<Vec<f64>> {
+        let (nodes, quantities) = (self.list("nodes"), self.list("quantities"));
         let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;
+        let quantity = quantities.iter().position(|one| one.as_str() == Some(quantity))?;
         let ranks = self.list("shape")[0].as_u64()? as usize;
-        let rows = self.numbers.chunks_exact(3 * nodes.len()).take(ranks);
-        let at = quantity as usize * nodes.len() + column;
+        let rows = self.numbers.chunks_exact(quantities.len() * nodes.len()).take(ranks);
+        let at = quantity * nodes.len() + column;
         Some(rows.map(|row| f64::from(row[at])).collect())
     }
 
@@ -85,22 +95,33 @@ impl PerRank {
         let mut faults = Vec::new();
         let nodes = summary["tree"]["nodes"].as_array().map_or(&[][..], Vec::as_slice);
         let ranks = summary["run"]["ranks"].as_u64();
+        let counted = counted_nodes(summary);
         for node in self.list("nodes").iter().filter_map(Value::as_u64) {
-            for (key, quantity) in
-                [("inclusive", Quantity::Inclusive), ("exclusive", Quantity::Exclusive)]
-            {
-                let times = self.of(node, quantity).unwrap_or_default();
-                let statistics = &nodes.get(node as usize).unwrap_or(&Value::Null)[key];
-                let min = times.iter().copied().fold(f64::INFINITY, f64::min);
-                let max = times.iter().copied().fold(0.0, f64::max);
-                let all = [("sum_s", times.iter().sum()), ("min_s", min), ("max_s", max)];
+            let times = nodes.get(node as usize).unwrap_or(&Value::Null);
+            let events = counted.get(&node).copied().unwrap_or(&Value::Null);
+            for quantity in self.list("quantities").iter().filter_map(Value::as_str) {
+                let values = self.of(node, quantity).unwrap_or_default();
+                let (expected, unit) = match quantity.rsplit_once('.') {
+                    Some((event, kind)) => (&events[event][kind], ""),
+                    None => (&times[quantity.trim_end_matches("_s")], "_s"),
+                };
+                // Calls have no statistics, and an event that some rank did not count has others.
+                if quantity == "calls" || values.iter().any(|value| value.is_nan()) {
+                    continue;
+                }
+                let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+                let max = values.iter().copied().fold(0.0, f64::max);
+                let all = [("sum", values.iter().sum()), ("min", min), ("max", max)];
                 for (statistic, value) in all {
-                    let expected = statistics[statistic].as_f64().unwrap_or(f64::NAN);
+                    // A context without events has none in the summary.
+                    let absent = if unit.is_empty() { 0.0 } else { f64::NAN };
+                    let statistic = format!("{statistic}{unit}");
+                    let expected = expected[&statistic].as_f64().unwrap_or(absent);
                     let near = (value - expected).abs() <= expected * 1e-6;
-                    if !near || Some(times.len() as u64) != ranks {
+                    if !near || Some(values.len() as u64) != ranks {
                         faults.push(format!(
-                            "per_rank: {key} times of node {node} have {statistic} {value}, not \
-                             {expected}: {times:?}"
+                            "per_rank: {quantity} of node {node} has {statistic} {value}, not \
+                             {expected}: {values:?}"
                         ));
                     }
                 }
@@ -110,13 +131,10 @@ impl PerRank {
     }
 }
 
-/// Kind of a context's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    /// Time of the context and all its callees.
-    Inclusive,
-    /// Time of the context alone.
-    Exclusive,
+/// Returns the events of each node that has some.
+fn counted_nodes(summary: &Value) -> BTreeMap<u64, &Value> {
+    let contexts = summary["counters"]["contexts"].as_array().map_or(&[][..], Vec::as_slice);
+    contexts.iter().filter_map(|it| Some((it["node"].as_u64()?, &it["events"]))).collect()
 }
 
 #[cfg(test)]
@@ -126,7 +144,8 @@ mod tests {
     use super::*;
 
     fn file(shape: [u64; 3], numbers: &[f32]) -> Vec<u8> {
-        let quantities = ["inclusive_s", "exclusive_s", "calls"];
+        let quantities: Vec<&str> =
+            QUANTITIES.into_iter().chain((shape[1] == 4).then_some("faults.inclusive")).collect();
         let header = json!({
             "schema": "plimsoll-ranks/1", "ranks": "0-1", "nodes": [0, 2],
             "quantities": quantities, "dtype": "<f4", "shape": shape,
@@ -145,9 +164,9 @@ mod tests {
     #[test]
     fn times_are_found_and_held_against_the_tree() {
         let read = PerRank::new(file([2, 3, 2], &NUMBERS)).unwrap();
-        assert_eq!(read.of(2, Quantity::Inclusive), Some(vec![2.0, 4.0]));
-        assert_eq!(read.of(0, Quantity::Exclusive), Some(vec![1.0, 1.0]));
-        assert_eq!(read.of(1, Quantity::Inclusive), None);
+        assert_eq!(read.of(2, "inclusive_s"), Some(vec![2.0, 4.0]));
+        assert_eq!(read.of(0, "exclusive_s"), Some(vec![1.0, 1.0]));
+        assert_eq!(read.of(1, "inclusive_s"), None);
         let metric = |sum_s: f64, min_s: f64, max_s: f64| -> Value {
             json!({"sum_s": sum_s, "min_s": min_s, "max_s": max_s})
         };
@@ -165,6 +184,24 @@ mod tests {
             assert!(!read.contradictions(&summary).is_empty(), "{pointer} goes unnoticed");
             *summary.pointer_mut(pointer).unwrap() = right;
         }
+    }
+
+    #[test]
+    fn events_are_found_and_held_against_their_statistics() {
+        let mut numbers = [0.0; 16];
+        (numbers[7], numbers[15]) = (30.0, 50.0);
+        let read = PerRank::new(file([2, 4, 2], &numbers)).unwrap();
+        assert_eq!(read.of(2, "faults.inclusive"), Some(vec![30.0, 50.0]));
+        let none = json!({"sum_s": 0.0, "min_s": 0.0, "max_s": 0.0});
+        let node = json!({"inclusive": none, "exclusive": none});
+        let events = json!({"faults": {"inclusive": {"sum": 80.0, "min": 30.0, "max": 50.0}}});
+        let mut summary = json!({
+            "run": {"ranks": 2}, "tree": {"nodes": [node, node, node]},
+            "counters": {"contexts": [{"node": 2, "events": events}]},
+        });
+        assert_eq!(read.contradictions(&summary), Vec::<String>::new());
+        summary["counters"]["contexts"][0]["events"]["faults"]["inclusive"]["min"] = json!(31.0);
+        assert_eq!(read.contradictions(&summary).len(), 1);
     }
 
     #[test]

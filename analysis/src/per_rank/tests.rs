@@ -2,6 +2,7 @@
 
 use std::io;
 
+use plimsoll_collector::profile::{CountedEvent, CounterProfile, MAX_EVENTS};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -89,7 +90,7 @@ impl Read {
     /// Returns the values of all ranks of a quantity in the node of this column.
     fn column(&self, quantity: usize, column: usize) -> Vec<f64> {
         let width = self.numbers_of("nodes").len();
-        let rows = self.numbers.chunks_exact(QUANTITIES.len() * width);
+        let rows = self.numbers.chunks_exact(self.numbers_of("shape")[1] as usize * width);
         rows.map(|row| f64::from(row[quantity * width + column])).collect()
     }
 }
@@ -173,6 +174,55 @@ fn a_table_holds_what_each_rank_did() {
 }
 
 #[test]
+fn a_table_holds_the_events_of_each_rank() {
+    let mut subject = subject(3);
+    subject.counters = |rank, contexts| {
+        let [step, relax] = ["main/step", "main/step/relax"].map(|path| contexts.node(path));
+        let values = |faults: u64, instructions: u64| {
+            let mut all = [0; MAX_EVENTS];
+            all[..2].copy_from_slice(&[faults, instructions]);
+            all
+        };
+        let event = |name: &str, refused| CountedEvent { name: name.to_owned(), refused };
+        CounterProfile {
+            events: vec![
+                event("page-faults", None),
+                event("instructions", (rank == 1).then_some(2)),
+                event("cycles", Some(2)),
+            ],
+            main: vec![(step, values(5, 0)), (relax, values(10 * u64::from(rank), 1 << 40))],
+            ..CounterProfile::default()
+        }
+    };
+    let (summary, table) = made(&subject, 2, usize::MAX, |rank| rank);
+    let read = Read::new(&table.bytes);
+    // No rank counted cycles.
+    let names = [
+        "inclusive_s",
+        "exclusive_s",
+        "calls",
+        "instructions.inclusive",
+        "instructions.exclusive",
+        "page-faults.inclusive",
+        "page-faults.exclusive",
+    ];
+    assert_eq!(read.header["quantities"], serde_json::json!(names));
+    let of = |function: &str, quantity: &str| {
+        let is_it = |node: &u64| {
+            summary.tree.path(*node as u32).last().is_some_and(|it| it.function == function)
+        };
+        let column = read.numbers_of("nodes").iter().position(is_it).unwrap();
+        read.column(names.iter().position(|name| *name == quantity).unwrap(), column)
+    };
+    assert_eq!(of("relax", "page-faults.inclusive"), [0.0, 10.0, 20.0]);
+    assert_eq!(of("step", "page-faults.inclusive"), [5.0, 15.0, 25.0]);
+    assert_eq!(of("step", "page-faults.exclusive"), [5.0; 3]);
+    let instructions = of("main", "instructions.inclusive");
+    assert_eq!([instructions[0], instructions[2]], [(1u64 << 40) as f64; 2]);
+    assert!(instructions[1].is_nan(), "rank 1 did not count it");
+}
+
+#[test]
 fn a_table_holds_what_each_phase_took() {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![doing("main/first", 10 * MS)]);
@@ -252,11 +302,12 @@ fn rows_that_cannot_be_read_cost_the_table_only() {
             let sheet = Sheet {
                 ranks: RankSet::from_iter([0, 1]),
                 nodes: vec![0],
-                contexts: vec![0],
+                columns: Columns { contexts: vec![0], events: Vec::new() },
                 phases: PhaseRows::default(),
             };
             let mut tree = CanonicalTree::default();
-            let columns = (&mut tree, &[0][..]);
+            let columns = Columns { contexts: vec![0], events: Vec::new() };
+            let columns = (&mut tree, &columns);
             if comm.rank() == 1 {
                 while comm.receive(0).unwrap() == NEXT_ROWS {
                     comm.send(0, piece).unwrap();
@@ -298,13 +349,13 @@ fn a_bounded_table_keeps_what_differs_most() {
             let contexts = &totals.tree.contexts;
             contexts.frames[contexts.nodes[*id as usize].frame as usize].function.clone()
         };
-        sheet.contexts().iter().map(name).collect()
+        sheet.columns.contexts.iter().map(name).collect()
     };
     let whole = Sheet::of(&totals, &imbalances, MAX_BYTES).unwrap();
     assert_eq!(whole.nodes.len(), 8, "{:?}", names(&whole));
     // Work differs by 21 ms, wait time by 36 ms: 7 x 3 and an odd function of 15.
     let some = Sheet::of(&totals, &imbalances, 3 * 8 * 12).unwrap();
     assert_eq!(names(&some), ["step", "relax", "MPI_Barrier"]);
-    assert!(some.nodes.is_sorted() && some.contexts.is_sorted());
+    assert!(some.nodes.is_sorted() && some.columns.contexts.is_sorted());
     assert_eq!(Sheet::of(&totals, &imbalances, 8 * 12 - 1), None);
 }
