@@ -7,6 +7,7 @@ use plimsoll_summary::{
 };
 
 use crate::comparison::TimeClass;
+use crate::computation_counts::ComputationCounts;
 use crate::summary_keys::{ComparedNode, ComparedSummary};
 
 /// Number of classes of time.
@@ -104,6 +105,8 @@ pub struct Experiment {
     /// Relative deviation of the iterations of the loop with the most time; `None` with fewer than
     /// five iterations.
     pub iteration_deviation: Option<f64>,
+    /// Instructions and cycles in computation.
+    pub counts: ComputationCounts,
     /// Losses, by falling severity.
     pub losses: Vec<ExperimentLoss>,
     /// Distinct frames.
@@ -119,7 +122,8 @@ impl Experiment {
     /// # Errors
     /// [`Error::WrongSchema`] for another version, [`Error::NotASummary`] otherwise.
     pub fn from_json(source: &str, argument: usize, json: &[u8]) -> Result<Self, Error> {
-        let ComparedSummary { run, efficiency, losses, loops, tree, .. } = read_keys(json)?;
+        let ComparedSummary { run, efficiency, losses, loops, tree, counters, .. } =
+            read_keys(json)?;
         let indices = tree.nodes.iter().map(|node| (node.frame, node.parent));
         check_indices(tree.frames.len(), indices, &losses)?;
         let ranks = run.ranks.max(1);
@@ -139,6 +143,7 @@ impl Experiment {
             period_s: run.period_us.asked * 1e-6,
             efficiency,
             iteration_deviation: iteration_deviation(&loops),
+            counts: ComputationCounts::of(&counters, &tree.nodes, ranks),
             losses: losses.iter().map(loss).collect(),
             frames: tree.frames.into_iter().map(frame).collect(),
             nodes_of_tree: nodes(&tree.nodes, ranks),

@@ -20,6 +20,7 @@
 
 pub mod alignment;
 pub mod comparison;
+pub mod computation_counts;
 mod context_keys;
 mod contrast;
 mod diff_page;

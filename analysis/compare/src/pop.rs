@@ -2,7 +2,8 @@
 //!
 //! Source: Performance Optimisation and Productivity (POP), standard metrics for parallel
 //! performance analysis. Global efficiency = parallel efficiency x computation scaling; parallel
-//! efficiency = load balance x communication efficiency.
+//! efficiency = load balance x communication efficiency; computation scaling = instruction scaling x
+//! IPC scaling x frequency scaling.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,16 @@ pub struct ScalingRow {
     pub communication: Option<f64>,
     /// Expected sum of useful time, from the first set-up, divided by the measured sum.
     pub computation_scaling: Option<f64>,
+    /// Expected instructions in computation, from the first set-up, divided by the counted ones.
+    /// This and the following are `None` unless all ranks of all runs counted the events.
+    pub instruction_scaling: Option<f64>,
+    /// Instructions per cycle in computation, divided by those of the first set-up.
+    pub ipc_scaling: Option<f64>,
+    /// Cycles per second of useful time, divided by those of the first set-up: less also where
+    /// useful time contains waiting for a core.
+    pub frequency_scaling: Option<f64>,
+    /// Instructions per cycle in computation.
+    pub ipc: Option<f64>,
     /// Parallel efficiency x computation scaling.
     pub global: Option<f64>,
 }
@@ -35,7 +46,7 @@ pub struct ScalingRow {
 /// set-up's.
 pub fn table(setups: &[Setup], runs: &[Experiment], factors: &[f64]) -> Vec<ScalingRow> {
     let mut rows: Vec<ScalingRow> = Vec::with_capacity(setups.len());
-    let mut first: Option<(f64, Option<f64>)> = None;
+    let mut first: Option<Reference> = None;
     for (setup, factor) in setups.iter().zip(factors) {
         let of_runs = |value: &dyn Fn(&Experiment) -> Option<f64>| -> Option<f64> {
             let values: Option<Vec<f64>> =
@@ -44,21 +55,55 @@ pub fn table(setups: &[Setup], runs: &[Experiment], factors: &[f64]) -> Vec<Scal
         };
         let elapsed_s = mean(setup.runs.iter().map(|run| runs[*run].elapsed_s));
         let parallel = of_runs(&|run| run.efficiency.parallel);
-        let useful_s = of_runs(&|run| Some(run.efficiency.parallel? * run.run_s()));
-        let (first_s, first_useful_s) = *first.get_or_insert((elapsed_s, useful_s));
-        let scaling = first_useful_s.zip(useful_s).and_then(|(first, useful)| {
-            (useful > 0.0).then(|| first * factor / factors[0] / useful)
-        });
+        let now = Reference {
+            elapsed_s,
+            useful_s: of_runs(&|run| Some(run.efficiency.parallel? * run.run_s())),
+            instructions: of_runs(&|run| run.counts.instructions),
+            cycles: of_runs(&|run| run.counts.cycles),
+        };
+        let first = *first.get_or_insert(now);
+        let expected = factor / factors[0];
+        let scaling = ratio(first.useful_s, now.useful_s).map(|it| it * expected);
         rows.push(ScalingRow {
             ranks: setup.ranks,
             elapsed_s,
-            speedup: (elapsed_s > 0.0).then(|| first_s / elapsed_s * factor / factors[0]),
+            speedup: ratio(Some(first.elapsed_s), Some(elapsed_s)).map(|it| it * expected),
             parallel,
             load_balance: of_runs(&|run| run.efficiency.load_balance),
             communication: of_runs(&|run| run.efficiency.communication),
             computation_scaling: scaling,
+            instruction_scaling: ratio(first.instructions, now.instructions)
+                .map(|it| it * expected),
+            ipc_scaling: ratio(now.ipc(), first.ipc()),
+            frequency_scaling: ratio(now.frequency_hz(), first.frequency_hz()),
+            ipc: now.ipc(),
             global: parallel.zip(scaling).map(|(parallel, scaling)| parallel * scaling),
         });
     }
     rows
+}
+
+/// What a set-up is held against: means over its runs of sums over ranks.
+#[derive(Clone, Copy, Debug)]
+struct Reference {
+    elapsed_s: f64,
+    useful_s: Option<f64>,
+    instructions: Option<f64>,
+    cycles: Option<f64>,
+}
+
+impl Reference {
+    fn ipc(&self) -> Option<f64> {
+        ratio(self.instructions, self.cycles)
+    }
+
+    fn frequency_hz(&self) -> Option<f64> {
+        ratio(self.cycles, self.useful_s)
+    }
+}
+
+/// Returns a quotient; `None` if either number is unknown, or the divisor is 0.
+fn ratio(dividend: Option<f64>, divisor: Option<f64>) -> Option<f64> {
+    let (dividend, divisor) = dividend.zip(divisor)?;
+    (divisor > 0.0).then(|| dividend / divisor)
 }

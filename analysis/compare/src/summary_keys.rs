@@ -1,7 +1,9 @@
 //! Keys of a summary that a comparison reads: most of a large summary is numbers that no comparison
 //! needs, and skipping them saves time and memory.
 
-use plimsoll_summary::{Efficiency, Frame, Label, Loop, Loss, Run, SchemaVersion};
+use std::collections::BTreeMap;
+
+use plimsoll_summary::{CountedEvent, Efficiency, Frame, Label, Loop, Loss, Run, SchemaVersion};
 use serde::Deserialize;
 
 /// A summary.
@@ -20,6 +22,41 @@ pub struct ComparedSummary {
     pub loops: Vec<Loop>,
     /// All contexts.
     pub tree: ComparedTree,
+    /// perf events; none if none were asked for.
+    #[serde(default)]
+    pub counters: ComparedEvents,
+}
+
+/// perf events by context.
+#[derive(Default, Deserialize)]
+pub struct ComparedEvents {
+    /// The events.
+    pub events: Vec<CountedEvent>,
+    /// Contexts with events.
+    pub contexts: Vec<ComparedEventContext>,
+}
+
+/// Events of one context.
+#[derive(Deserialize)]
+pub struct ComparedEventContext {
+    /// Index into the tree's nodes.
+    pub node: u32,
+    /// Numbers by event.
+    pub events: BTreeMap<String, ComparedEventCount>,
+}
+
+/// Number of an event in a context.
+#[derive(Deserialize)]
+pub struct ComparedEventCount {
+    /// In it and in all that it calls.
+    pub inclusive: ComparedSum,
+}
+
+/// A number over all ranks.
+#[derive(Deserialize)]
+pub struct ComparedSum {
+    /// Sum.
+    pub sum: f64,
 }
 
 /// The contexts of a summary.

@@ -134,6 +134,29 @@ fn scaling(page: &mut Page, comparison: &Comparison) {
     for row in &comparison.scaling {
         page.line(&scaling_line(row));
     }
+    let is_counted = |row: &ScalingRow| row.instruction_scaling.or(row.frequency_scaling).is_some();
+    if comparison.scaling.iter().any(is_counted) {
+        page.line("");
+        page.line(
+            "Ranks   computation = instructions x       IPC x frequency   instructions per cycle",
+        );
+        for row in &comparison.scaling {
+            page.line(&computation_line(row));
+        }
+    }
+}
+
+fn computation_line(row: &ScalingRow) -> String {
+    let part = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent);
+    format!(
+        "{:>5} {:>13} {:>14} {:>11} {:>11} {:>24}",
+        row.ranks,
+        part(row.computation_scaling),
+        part(row.instruction_scaling),
+        part(row.ipc_scaling),
+        part(row.frequency_scaling),
+        row.ipc.map_or_else(|| "-".to_owned(), |ipc| format!("{ipc:.2}")),
+    )
 }
 
 fn scaling_line(row: &ScalingRow) -> String {

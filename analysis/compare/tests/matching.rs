@@ -1,6 +1,7 @@
 //! Contexts of different builds match as a programmer would match them.
 
 use plimsoll_compare::comparison::{Comparison, Context};
+use plimsoll_compare::computation_counts::ComputationCounts;
 use plimsoll_compare::experiment::{ExperimentFrame, ExperimentNode};
 use plimsoll_compare::{Expect, Experiment, Options, compare};
 use plimsoll_summary::{Efficiency, FrameKind};
@@ -82,6 +83,7 @@ fn build(program: &str, ranks: u32, paths: &[PathTime]) -> Experiment {
         period_s: 0.004,
         efficiency: Efficiency::default(),
         iteration_deviation: None,
+        counts: ComputationCounts::default(),
         losses: Vec::new(),
         frames,
         nodes_of_tree: nodes,

@@ -1,6 +1,7 @@
 //! Two versions of a program: false alarms are rare, a planted slow-down is found and named.
 
 use plimsoll_compare::comparison::{Comparison, VerdictKind};
+use plimsoll_compare::computation_counts::ComputationCounts;
 use plimsoll_compare::experiment::{ExperimentFrame, ExperimentNode};
 use plimsoll_compare::{Experiment, Options, compare, text};
 use plimsoll_summary::{Efficiency, FrameKind};
@@ -50,6 +51,7 @@ fn run(times: &Times, argument: usize) -> Experiment {
         period_s: 0.004,
         efficiency: Efficiency::default(),
         iteration_deviation: Some(times.iteration_deviation),
+        counts: ComputationCounts::default(),
         losses: Vec::new(),
         frames,
         nodes_of_tree: nodes,

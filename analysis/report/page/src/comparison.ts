@@ -32,6 +32,11 @@ export interface ScalingRow {
   load_balance: number | null;
   communication: number | null;
   computation_scaling: number | null;
+  /** Factors of computation scaling; null without counted instructions and cycles. */
+  instruction_scaling?: number | null;
+  ipc_scaling?: number | null;
+  frequency_scaling?: number | null;
+  ipc?: number | null;
   global: number | null;
 }
 

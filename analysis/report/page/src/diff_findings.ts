@@ -83,10 +83,29 @@ function findings(comparison: Comparison): Child {
   ];
 }
 
-const COLUMNS: [keyof ScalingRow, string][] = [
+type Column = [keyof ScalingRow, string];
+
+const COLUMNS: Column[] = [
   ["global", "Global efficiency"], ["parallel", "Parallel"], ["load_balance", "Load balance"],
   ["communication", "Communication"], ["computation_scaling", "Computation scaling"],
 ];
+
+/** What computation scaling consists of, where instructions or cycles were counted. */
+const FACTORS: Column[] = [
+  ["computation_scaling", "Computation scaling"], ["instruction_scaling", "Instruction scaling"],
+  ["ipc_scaling", "IPC scaling"], ["frequency_scaling", "Frequency scaling"],
+];
+
+function factorsTable(scaling: ScalingRow[], names: string[]): Child {
+  const counted = scaling.some((row) =>
+    (row.instruction_scaling ?? row.frequency_scaling ?? null) !== null);
+  return counted && table("Computation scaling = instruction scaling \u00d7 IPC scaling \u00d7 frequency scaling",
+    ["Set-up", ...FACTORS.map(([, title]) => title), "Instructions per cycle"],
+    scaling.map((row, index) => [
+      names[index]!, ...FACTORS.map(([key]) => percent(row[key] ?? null)),
+      row.ipc?.toFixed(2) ?? "unknown",
+    ]));
+}
 
 export function scalingSection(comparison: Comparison): Child {
   const { scaling } = comparison;
@@ -94,13 +113,14 @@ export function scalingSection(comparison: Comparison): Child {
   const rows = scaling.map((row, index) => [
     names[index]!, seconds(row.elapsed_s),
     row.speedup === null ? "unknown" : row.speedup.toFixed(2),
-    ...COLUMNS.map(([key]) => percent(row[key])),
+    ...COLUMNS.map(([key]) => percent(row[key] ?? null)),
   ]);
   const differ = new Set(scaling.map(({ ranks }) => ranks)).size > 1;
   return h("div", { class: "panel" }, h("h2", {}, "Scaling"),
     table("Efficiencies as in POP audits: global = parallel \u00d7 computation scaling, " +
       "parallel = load balance \u00d7 communication",
     ["Set-up", "Elapsed", "Speedup", ...COLUMNS.map(([, title]) => title)], rows),
+    factorsTable(scaling, names),
     differ && h("div", { class: "columns" }, speedupChart(scaling), efficiencyChart(scaling)));
 }
 
@@ -148,7 +168,7 @@ function efficiencyChart(scaling: ScalingRow[]): HTMLElement {
     })),
     tip: (series, index) => {
       const [key, name] = COLUMNS[series]!;
-      return `${name} on ${scaling[index]!.ranks} ranks: ${percent(scaling[index]![key])}`;
+      return `${name} on ${scaling[index]!.ranks} ranks: ${percent(scaling[index]![key] ?? null)}`;
     },
   });
 }

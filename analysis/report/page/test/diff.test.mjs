@@ -6,13 +6,16 @@ import { after, before, test } from "node:test";
 import { browser, comparisonOf, compared, opened, workspace } from "./pages.mjs";
 import { percent, seconds } from "./wording.mjs";
 
-let space, context, strong, versions;
+let space, context, strong, versions, counted;
 
 before(async () => {
   space = await workspace();
   context = await browser(space.directory);
   const files = [1, 2, 4, 8, 16].map((ranks) => comparisonOf(`strong-${ranks}.plimsoll.json`));
   strong = compared(space.directory, "strong", files);
+  counted = compared(space.directory, "counted", [
+    withCounts(files[0], 10e9, 5e9), withCounts(files[2], 12.5e9, 10e9),
+  ]);
   versions = compared(space.directory, "versions", twoVersions(files[4]), ["--fail-above", "3%"]);
 });
 
@@ -32,6 +35,20 @@ function twoVersions(file) {
   }
   writeFileSync(slower, JSON.stringify(summary));
   return [file, slower];
+}
+
+/** A copy of a run in which the outermost function has these numbers of events. */
+function withCounts(file, instructions, cycles) {
+  const summary = JSON.parse(readFileSync(file, "utf8"));
+  const ranks = summary.run.ranks === 1 ? "0" : `0-${summary.run.ranks - 1}`;
+  const count = (sum) => ({ inclusive: { sum } });
+  summary.counters = {
+    events: ["instructions", "cycles"].map((name) => ({ name, total: 1, ranks, refused: null })),
+    contexts: [{ node: 0, events: { instructions: count(instructions), cycles: count(cycles) } }],
+  };
+  const copy = join(space.directory, `counted-${summary.run.ranks}.plimsoll.json`);
+  writeFileSync(copy, JSON.stringify(summary));
+  return copy;
 }
 
 /** Runs a test on an open page, and then holds that nothing went wrong in it. */
@@ -87,6 +104,20 @@ for (const name of ["strong", "versions"]) {
     });
   });
 }
+
+test("counted instructions and cycles give the factors of computation scaling", async () => {
+  await on(counted, async (page, { scaling }) => {
+    const rows = (await cells(page, "#scaling tbody tr")).slice(scaling.length);
+    assert.deepEqual(rows.map((row) => row.slice(1)), scaling.map((row) => [
+      percent(row.computation_scaling), percent(row.instruction_scaling),
+      percent(row.ipc_scaling), percent(row.frequency_scaling), row.ipc.toFixed(2),
+    ]));
+    assert.equal(scaling[1].instruction_scaling, 0.8);
+  });
+  await on(strong, async (page, { scaling }) => {
+    assert.equal((await cells(page, "#scaling tbody tr")).length, scaling.length);
+  });
+});
 
 test("findings, the scaling table and losses are those of the JSON", async () => {
   await on(strong, async (page, comparison) => {
