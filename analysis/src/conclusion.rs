@@ -17,7 +17,7 @@ use crate::clocks::Reference;
 use crate::clusters::Finished;
 use crate::finding::Finding;
 use crate::groups::{self, Alike, ByContexts, Divergence};
-use crate::imbalance::{PhaseImbalance, imbalances};
+use crate::imbalance::{Cause, PhaseImbalance, imbalances};
 use crate::input::JobInfo;
 use crate::job_totals::JobTotals;
 use crate::labelling::{ContextClass, context_classes, polls};
@@ -33,7 +33,7 @@ use crate::segments::segments;
 use crate::slow_places::{self, Inquiry, SlowPlace, SlowPlaces};
 use crate::summary::{
     Communication, Counters, Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion,
-    SideFile, Summary, When,
+    SideFile, Summary, When, WorkDifference,
 };
 use crate::summary_tree::{places, shown_path, summary_tree};
 use crate::thread_clusters;
@@ -41,11 +41,12 @@ use crate::thresholds::in_force;
 use crate::timeline::{self, Plan, TimelineTotals};
 use crate::totals::{NodeTotals, PhaseSums, PhaseTotals, Totals};
 use crate::when::when;
+use crate::work_differences::{self, CauseId, Question};
 use plimsoll_summary::settings::METRICS;
 use plimsoll_summary::timeline_file::Timeline;
 
 use job_summary::{collection, efficiency, notes, run};
-use verdict::loss;
+use verdict::{compared, loss};
 
 /// Conclusions from the totals.
 pub struct Conclusion {
@@ -210,17 +211,23 @@ impl Conclusion {
         timeline_totals.timeline(plan, &places(&self.totals))
     }
 
+    /// Returns the questions why causes take longer on some ranks.
+    pub fn work_questions(&self) -> Vec<Question> {
+        let compared = |finding: &Finding, cause: &Cause| compared(self, finding, cause);
+        work_differences::questions(&self.totals, &self.findings, compared)
+    }
+
     /// Returns the remaining queries to the ranks; [`summary()`] takes the answers.
     pub fn queries(&self) -> Vec<Query> {
         self.findings.iter().flat_map(|it| it.slow.iter().chain(&it.waiting)).cloned().collect()
     }
 }
 
-/// Builds the summary from the conclusions, the ranks' answers to [`Conclusion::queries`], and the
-/// clusters with their representatives.
+/// Builds the summary from the conclusions, the ranks' answers to [`Conclusion::queries`] and
+/// [`Conclusion::work_questions`], and the clusters with their representatives.
 pub fn summary(
     conclusion: &Conclusion,
-    answers: &[RankSet],
+    (answers, differences): (&[RankSet], &BTreeMap<CauseId, WorkDifference>),
     (clusters, biclusters): (Vec<RankCluster>, &[Group]),
     over_time: &Option<(Plan, TimelineTotals)>,
     job: &JobInfo,
@@ -243,10 +250,14 @@ pub fn summary(
     };
     let phases = phases(totals, &conclusion.alike);
     let mut losses: Vec<Loss> = Vec::new();
-    for (finding, chain) in findings.iter().zip(&conclusion.chains) {
+    for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
         let waiting = answer(finding.waiting.as_slice());
         let mut loss = loss(conclusion, (finding, chain), &slow, &waiting, &places);
+        for (place, cause) in loss.causes.iter_mut().enumerate() {
+            let id = CauseId { finding: index, cause: place };
+            cause.difference = differences.get(&id).cloned();
+        }
         if let Some(answers) = conclusion.contexts_of_ranks.get(&finding.phase) {
             let phase = &totals.sums.phases[&finding.phase];
             let doers = groups::doers(totals, owners, phase, answers);

@@ -112,6 +112,12 @@ impl CounterTotals {
         counted.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Returns the names of the events that all of these ranks counted.
+    pub fn counted_by(&self, ranks: &RankSet) -> Vec<String> {
+        let counted = self.events.iter().filter(|(_, event)| event.counted == *ranks);
+        counted.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns the number of an event in a context; `None` if the event was not counted or did not
     /// occur there.
     pub fn count(&self, event: &str, node: NodeId) -> Option<&ContextCount> {

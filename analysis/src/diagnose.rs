@@ -29,6 +29,7 @@ use crate::slow_places;
 use crate::summary::Summary;
 use crate::timeline;
 use crate::totals::Totals;
+use crate::work_differences;
 
 /// Reasons why there is no summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +153,9 @@ pub fn diagnose_into(
     }
     let queries = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::queries));
     let answers = ask(comm, &ranks, queries);
+    let questions = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::work_questions));
+    let differences = work_differences::ask(comm, &ranks, questions);
+    let differences = root_only(comm, &mut failure, differences)?.unwrap_or_default();
     let plan = to_all(&failure).map(|()| conclusion.as_ref().map(|it| it.plan(table.is_some())));
     let over_time = timeline::add_up(comm, &ranks, &mut contexts, plan);
     let over_time = root_only(comm, &mut failure, over_time)?;
@@ -177,7 +181,7 @@ pub fn diagnose_into(
     drop(ranks);
     drop((local, contexts));
     let mut summary = conclusion.zip(answers).map(|(conclusion, (answers, clusters))| {
-        summary(&conclusion, &answers, (clusters, &biclusters), &over_time, job)
+        summary(&conclusion, (&answers, &differences), (clusters, &biclusters), &over_time, job)
     });
     if let Some(summary) = &mut summary {
         summary.notes.extend(noted);

@@ -63,6 +63,7 @@ pub mod timeline;
 pub mod times;
 pub mod totals;
 mod when;
+mod work_differences;
 
 use plimsoll_comm::fingerprint;
 pub use plimsoll_comm::{communicator, thread_ranks};

@@ -293,14 +293,19 @@ fn slow_query(
     cause: &Cause,
     time: &Accumulator,
 ) -> Option<Query> {
-    let ranks = u128::from(scope.ranks);
-    let at_least = (time.sum + ranks * u128::from(time.max)).div_ceil(2 * ranks);
     let path: Vec<Step> = path(&totals.tree.contexts, cause.node);
     (time.max > 0).then_some(Query {
         quantity: Quantity::Work { phase: scope.index, path, own: cause.own },
-        at_least_ns: u64::try_from(at_least).unwrap_or(u64::MAX),
+        at_least_ns: slow_at_least_ns(time, scope.ranks),
         among: scope.among(),
     })
+}
+
+/// Returns the minimum time of a slow rank: mean + (maximum - mean) / 2, in nanoseconds.
+pub fn slow_at_least_ns(time: &Accumulator, ranks: u32) -> u64 {
+    let ranks = u128::from(ranks);
+    let at_least = (time.sum + ranks * u128::from(time.max)).div_ceil(2 * ranks);
+    u64::try_from(at_least).unwrap_or(u64::MAX)
 }
 
 /// Returns the loss by more runnable threads than cores. Waiters that yield also wait for cores, so

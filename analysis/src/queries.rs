@@ -74,7 +74,7 @@ pub fn ask(
         let asked = local.iter().filter(|rank| {
             query.among.as_ref().is_none_or(|among| among.contains(rank.input.rank))
         });
-        let meant = asked.filter(|rank| time_ns(rank, &query.quantity) >= query.at_least_ns);
+        let meant = asked.filter(|rank| is_meant(rank, query));
         meant.map(|rank| rank.input.rank).collect()
     };
     reduce(comm, queries.iter().map(meant).collect(), |mut ours: Vec<RankSet>, theirs| {
@@ -83,6 +83,11 @@ pub fn ask(
         }
         ours
     })
+}
+
+/// Returns whether the time of a rank is at least the query's bound.
+pub fn is_meant(rank: &Rank<'_>, query: &Query) -> bool {
+    time_ns(rank, &query.quantity) >= query.at_least_ns
 }
 
 fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {

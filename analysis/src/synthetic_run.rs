@@ -107,7 +107,7 @@ pub struct Subject {
     /// Aggregated threads of each rank.
     pub thread_locations: fn(u32, &mut Contexts) -> ThreadProfile,
     /// perf events of each rank.
-    pub counters: fn(u32, &mut Contexts) -> CounterProfile,
+    pub counters: Box<dyn Fn(u32, &mut Contexts) -> CounterProfile + Sync>,
 }
 
 impl Subject {
@@ -123,7 +123,7 @@ impl Subject {
             workers: |_| Vec::new(),
             threads: 1,
             thread_locations: |_, _| ThreadProfile::default(),
-            counters: |_, _| CounterProfile::default(),
+            counters: Box::new(|_, _| CounterProfile::default()),
         }
     }
 

@@ -97,6 +97,16 @@ pub const MAX_IO_IMBALANCE: f64 = 2.0;
 /// Minimum wait for a lock of the communicating threads, as a fraction of the other threads' wait.
 pub const MIN_LOCK_WAIT_FRACTION: f64 = 0.1;
 
+// Why a cause takes longer (ours)
+
+/// Minimum time of the slow ranks in a cause over the whole run, as a multiple of the others' time,
+/// for their instructions and cycles to be compared.
+pub const MIN_DIFFERENCE_TIME_FACTOR: f64 = 1.1;
+/// Minimum part of the difference of two times that instructions, or cycles per instruction, must
+/// explain (as a part of the logarithm of the times' ratio) for the difference to be more work, or
+/// slower work.
+pub const MIN_DIFFERENCE_SHARE: f64 = 0.5;
+
 // Process groups (PPoPP20, 5.4)
 
 /// Maximum number of process groups in a phase that are analysed one by one.
@@ -208,6 +218,8 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_partner_work_fraction", MIN_PARTNER_WORK_FRACTION),
         ("max_io_imbalance", MAX_IO_IMBALANCE),
         ("min_lock_wait_fraction", MIN_LOCK_WAIT_FRACTION),
+        ("min_difference_time_factor", MIN_DIFFERENCE_TIME_FACTOR),
+        ("min_difference_share", MIN_DIFFERENCE_SHARE),
         ("max_groups", MAX_GROUPS as f64),
         ("min_within_group_fraction", MIN_WITHIN_GROUP_FRACTION),
         ("min_groups_explain_fraction", MIN_GROUPS_EXPLAIN_FRACTION),

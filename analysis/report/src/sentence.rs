@@ -3,7 +3,9 @@
 use plimsoll_summary::phrase::{
     bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
 };
-use plimsoll_summary::{Cause, FrameKind, Label, Loss, LossKind, Summary, WhenKind};
+use plimsoll_summary::{
+    Cause, FrameKind, Label, Loss, LossKind, Summary, WhenKind, WorkDifference, WorkDifferenceKind,
+};
 
 /// Returns the whole loss in one sentence.
 pub fn gist(summary: &Summary, loss: &Loss) -> String {
@@ -147,6 +149,31 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
         }
         _ => format!("{place} ({} of the loss)", percent(first.share)),
     })
+}
+
+/// Returns why the first cause takes longer on the slow ranks, if that is known from instructions and
+/// cycles.
+pub fn difference(summary: &Summary, loss: &Loss) -> Option<String> {
+    let difference = loss.causes.first()?.difference.as_ref()?;
+    let WorkDifference { time_factor, instructions_factor, ipc, ipc_of_others, .. } = difference;
+    let slow = ranks(&difference.ranks, summary.run.ranks);
+    let (time, work) = (factor(*time_factor), factor(*instructions_factor));
+    Some(match difference.kind {
+        WorkDifferenceKind::MoreWork => format!(
+            "more work on {slow}: {work} times the instructions of the others in {time} times the time \
+             ({ipc:.2} instructions per cycle, the others {ipc_of_others:.2})"
+        ),
+        WorkDifferenceKind::SlowerWork => format!(
+            "slower work on {slow}: {ipc:.2} instructions per cycle, the others {ipc_of_others:.2} \
+             ({work} times the instructions in {time} times the time)"
+        ),
+    })
+}
+
+/// Returns a factor with three digits.
+fn factor(factor: f64) -> String {
+    let decimals = if factor < 10.0 { 2 } else { 0 };
+    format!("{factor:.decimals$}")
 }
 
 /// Returns the further causes, one after the other; `None` if there are none.

@@ -5,7 +5,7 @@ use super::counter_lines::counters;
 use super::loop_sentences::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
-use super::sentence::{caused_by, further_causes, gist, happens, seen_in, waited_for};
+use super::sentence::{caused_by, difference, further_causes, gist, happens, seen_in, waited_for};
 use super::{WIDTH, tree_text};
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
 use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
@@ -222,6 +222,9 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
         if let Some(first) = loss.causes.first() {
             append_path(&mut page, &first.path);
         }
+    }
+    if let Some(difference) = difference(summary, loss) {
+        page.paragraph("              ", &difference, 2);
     }
     if let Some(others) = further_causes(summary, loss) {
         page.paragraph("              ", &others, 3);

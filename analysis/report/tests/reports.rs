@@ -6,7 +6,7 @@ mod summaries;
 use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
-use plimsoll_summary::{Bicluster, LossKind, Summary};
+use plimsoll_summary::{Bicluster, LossKind, Summary, WorkDifferenceKind};
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
 
@@ -91,6 +91,25 @@ fn a_slow_place_is_named_with_its_factor() {
     for report in [text(&summary), brief] {
         assert!(words(&report).contains(slow), "{report}");
     }
+}
+
+#[test]
+fn a_cause_says_whether_it_is_more_or_slower_work() {
+    let mut summary = summaries::imbalance();
+    let words = |summary: &Summary| -> String {
+        text(summary).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let mut difference = summaries::more_work();
+    summary.losses[0].causes[0].difference = Some(difference.clone());
+    let more = "more work on rank 12: 2.00 times the instructions of the others in 2.07 times the time \
+                (1.45 instructions per cycle, the others 1.50)";
+    assert!(words(&summary).contains(more), "{}", words(&summary));
+    difference.kind = WorkDifferenceKind::SlowerWork;
+    (difference.ipc, difference.instructions_factor) = (0.75, 1.0);
+    summary.losses[0].causes[0].difference = Some(difference);
+    let slower = "slower work on rank 12: 0.75 instructions per cycle, the others 1.50 (1.00 times the \
+                  instructions in 2.07 times the time)";
+    assert!(words(&summary).contains(slower), "{}", words(&summary));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::ranks::RankSet;
 use crate::summary::{self, Loss, LossKind, Symptom};
 use crate::summary_tree::shown_path;
 use crate::totals::{CallTotals, PhaseTotals, Totals};
+use crate::work_differences::Compared;
 
 pub(super) fn loss(
     conclusion: &Conclusion,
@@ -54,6 +55,7 @@ pub(super) fn loss(
             share: share(cause),
             mean_s: time.mean(ranks) / NS_PER_S,
             max_s: time.max as f64 / NS_PER_S,
+            difference: None,
         }
     };
     let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
@@ -102,6 +104,19 @@ pub(super) fn loss(
         pattern: chain.pattern,
         lateness: chain.lateness,
     }
+}
+
+/// Returns the phase and the ranks over which a cause's time is compared.
+pub(super) fn compared<'a>(
+    conclusion: &'a Conclusion,
+    finding: &Finding,
+    cause: &Cause,
+) -> Compared<'a> {
+    let group = cause.group.or(finding.group);
+    let (phase, ranks) = phase_of_group(conclusion, finding, group);
+    let members = conclusion.groups.get(&finding.phase).zip(group);
+    let among = members.and_then(|(groups, group)| Some(groups.get(group as usize)?.ranks.clone()));
+    Compared { phase, ranks, among }
 }
 
 /// Returns the phase of a loss and the number of ranks that its values are averaged over: the ranks

@@ -176,7 +176,7 @@ fn a_table_holds_what_each_rank_did() {
 #[test]
 fn a_table_holds_the_events_of_each_rank() {
     let mut subject = subject(3);
-    subject.counters = |rank, contexts| {
+    subject.counters = Box::new(|rank, contexts| {
         let [step, relax] = ["main/step", "main/step/relax"].map(|path| contexts.node(path));
         let values = |faults: u64, instructions: u64| {
             let mut all = [0; MAX_EVENTS];
@@ -193,7 +193,7 @@ fn a_table_holds_the_events_of_each_rank() {
             main: vec![(step, values(5, 0)), (relax, values(10 * u64::from(rank), 1 << 40))],
             ..CounterProfile::default()
         }
-    };
+    });
     let (summary, table) = made(&subject, 2, usize::MAX, |rank| rank);
     let read = Read::new(&table.bytes);
     // No rank counted cycles.

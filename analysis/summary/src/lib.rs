@@ -38,7 +38,9 @@ pub use counted::{
     ContextCounters, CountStatistics, CountedEvent, Counters, EventStatistics, MetricValues,
     RunMetric,
 };
-pub use loss::{Cause, Loss, LossKind, Segment, Symptom, When, WhenKind};
+pub use loss::{
+    Cause, Loss, LossKind, Segment, Symptom, When, WhenKind, WorkDifference, WorkDifferenceKind,
+};
 pub use process_threads::{
     KeyThreads, ProcessThreads, ThreadAggregation, ThreadDistinction, ThreadRole, ThreadTimes,
     ThreadsOfProcess,

@@ -65,7 +65,7 @@ fn what_is_not_a_summary_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 23] = [
+const ADDED: [&str; 24] = [
     "threads",
     "thread_times",
     "windows",
@@ -87,6 +87,7 @@ const ADDED: [&str; 23] = [
     "changes",
     "pattern",
     "lateness",
+    "difference",
     "node",
     "factor",
 ];

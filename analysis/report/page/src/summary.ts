@@ -17,6 +17,19 @@ export interface Cause {
   share: number;
   mean_s: number;
   max_s: number;
+  /** Absent without counted instructions and cycles. */
+  difference?: WorkDifference;
+}
+
+/** Why a context takes longer on slow ranks than on the others. */
+export interface WorkDifference {
+  kind: "more_work" | "slower_work";
+  share: number;
+  ranks: string;
+  time_factor: number;
+  instructions_factor: number;
+  ipc: number;
+  ipc_of_others: number;
 }
 
 export interface Symptom {

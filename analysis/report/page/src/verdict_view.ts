@@ -6,7 +6,7 @@ import {
 } from "./format";
 import type { Job } from "./job";
 import { windowsChart } from "./series_chart";
-import type { Cause, Frame, Loss, Summary } from "./summary";
+import type { Cause, Frame, Loss, Summary, WorkDifference } from "./summary";
 
 const MANY_CAUSES = 3;
 
@@ -199,7 +199,8 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
       first && [
         h("dt", {}, "Caused by"),
         h("dd", {}, within(loss, first), causedBy(loss, first, of),
-          path(job, first.path, first.node, index)),
+          path(job, first.path, first.node, index),
+          first.difference && h("p", { class: "difference" }, differenceText(first.difference, of))),
       ],
       loss.node && [h("dt", {}, "Caused by"), h("dd", {}, slowPlace(loss, of))],
       loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
@@ -294,6 +295,17 @@ function causedBy(loss: Loss, cause: Cause, of: number): string {
     return `${name}, which takes longer on ${ranks(loss.slow_ranks, of)} (${times})`;
   }
   return `${name} (${percent(cause.share)} of the loss)`;
+}
+
+function differenceText(difference: WorkDifference, of: number): string {
+  const slow = ranks(difference.ranks, of);
+  const work = `${difference.instructions_factor.toFixed(2)} times the instructions`;
+  const time = `${difference.time_factor.toFixed(2)} times the time`;
+  const [ipc, others] = [difference.ipc.toFixed(2), difference.ipc_of_others.toFixed(2)];
+  return difference.kind === "more_work"
+    ? `More work on ${slow}: ${work} of the others in ${time} (${ipc} instructions per cycle, ` +
+      `the others ${others}).`
+    : `Slower work on ${slow}: ${ipc} instructions per cycle, the others ${others} (${work} in ${time}).`;
 }
 
 /** A call path; each frame leads to its context. */

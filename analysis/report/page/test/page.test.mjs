@@ -470,6 +470,26 @@ test("names from the program are text, whatever they hold", async () => {
   });
 });
 
+test("a cause says whether it is more work or slower work", async () => {
+  const difference = {
+    kind: "more_work", share: 0.9, ranks: "3", time_factor: 2.07, instructions_factor: 2,
+    ipc: 1.45, ipc_of_others: 1.5,
+  };
+  for (const [kind, text] of [
+    ["more_work", "More work on rank 3: 2.00 times the instructions of the others in 2.07 times the " +
+      "time (1.45 instructions per cycle, the others 1.50)."],
+    ["slower_work", "Slower work on rank 3: 1.45 instructions per cycle, the others 1.50 (2.00 times " +
+      "the instructions in 2.07 times the time)."],
+  ]) {
+    const summary = invented({ ranks: 4, contexts: 40 });
+    assert.ok(summary.losses[0].causes.length > 0);
+    summary.losses[0].causes[0].difference = { ...difference, kind };
+    await on(await made(space.directory, kind, summary), "", async (page) => {
+      assert.equal(await page.textContent(".card .difference"), text);
+    });
+  }
+});
+
 test("a page says plainly what it does not have", async () => {
   await on(jobs.imbalance, "#timeline", async (page) => {
     await page.waitForSelector(".missing");

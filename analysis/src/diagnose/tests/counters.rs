@@ -1,9 +1,11 @@
 //! perf events and the metrics derived from them, against hand arithmetic.
 
-use plimsoll_collector::profile::{CountedEvent, MAX_EVENTS};
+use plimsoll_collector::profile::{CountedEvent, CounterProfile, MAX_EVENTS};
 
 use super::*;
+use crate::summary::{WorkDifference, WorkDifferenceKind};
 use crate::synthetic_run::Contexts;
+use crate::thread_ranks::run;
 
 /// Returns the summary of three ranks: rank r has 100 (r + 1) instructions and 50 cycles in `solve`,
 /// 10 and 0 in `main` itself, and rank 2 was refused the event `page-faults`.
@@ -81,4 +83,73 @@ fn a_refusal_is_told_and_ipc_is_derived_by_default() {
     let note = "The metric x has no value: PLIMSOLL_COUNTERS has no counted event l1_dcache_loads.";
     assert!(without.notes.iter().any(|it| it == note), "{:?}", without.notes);
     assert_eq!(without.counters.metrics[0].value, None);
+}
+
+/// Builds four ranks, of which rank 3 takes twice the time in `solve`; `values` returns instructions
+/// and cycles of a rank there. Waiting ranks execute many more instructions.
+fn uneven(events: [&'static str; 2], values: fn(u32) -> [u64; 2]) -> Subject {
+    let mut subject = ten_steps(4, |rank| {
+        vec![doing("main/solve/kernel", (if rank == 3 { 20 } else { 10 }) * MS), doing("main", MS)]
+    });
+    subject.counters = Box::new(move |rank, contexts| {
+        let mut increments = [[0; MAX_EVENTS]; 2];
+        increments[0][..2].copy_from_slice(&values(rank));
+        increments[1][..2].copy_from_slice(&[u64::from(4 - rank) << 40; 2]);
+        let [kernel, wait] =
+            ["main/solve/kernel", "main/MPI_Barrier"].map(|path| contexts.node(path));
+        let event = |name: &'static str| CountedEvent {
+            name: name.replace("refused on rank 2", "cycles"),
+            refused: (name.starts_with("refused") && rank == 2).then_some(2),
+        };
+        CounterProfile {
+            events: events.map(event).into(),
+            main: vec![(kernel, increments[0]), (wait, increments[1])],
+            ..CounterProfile::default()
+        }
+    });
+    subject
+}
+
+/// Returns the difference in the first cause of the only loss, found by three processes.
+fn difference(subject: &Subject) -> Option<WorkDifference> {
+    let mut summaries = run(3, |comm| {
+        let here = |rank: &u32| rank % 3 == comm.rank();
+        let local = (0..subject.ranks).filter(here).map(|rank| subject.input(rank)).collect();
+        diagnose(comm, local, &job()).unwrap()
+    });
+    let summary = summaries.swap_remove(0).unwrap();
+    let cause = &only_loss(&summary).causes[0];
+    assert_eq!(cause.path.last().unwrap().function, "kernel");
+    // One process finds the same, in the form of the schema.
+    assert_eq!(only_loss(&verdict(subject)).causes[0], *cause);
+    cause.difference.clone()
+}
+
+const HARDWARE: [&str; 2] = ["instructions", "cycles"];
+
+#[test]
+fn a_slow_rank_has_more_work_or_slower_work() {
+    // 2 GHz: 100 ms are 200 million cycles.
+    fn cycles(rank: u32) -> u64 {
+        if rank == 3 { 400_000_000 } else { 200_000_000 }
+    }
+    let more = difference(&uneven(HARDWARE, |rank| [2 * cycles(rank), cycles(rank)])).unwrap();
+    assert_eq!(more.kind, WorkDifferenceKind::MoreWork);
+    assert_eq!((&*more.ranks, more.ipc, more.ipc_of_others), ("3", 2.0, 2.0));
+    assert_eq!((more.time_factor, more.instructions_factor, more.share), (2.0, 2.0, 1.0));
+    let slower = difference(&uneven(HARDWARE, |rank| [400_000_000, cycles(rank)])).unwrap();
+    assert_eq!(slower.kind, WorkDifferenceKind::SlowerWork);
+    assert_eq!((slower.ipc, slower.ipc_of_others), (1.0, 2.0));
+    assert_eq!((slower.instructions_factor, slower.share), (1.0, 1.0));
+    // Twice the time in equal instructions and cycles: neither.
+    let others = difference(&uneven(HARDWARE, |_| [400_000_000, 200_000_000]));
+    assert_eq!(others, None);
+}
+
+#[test]
+fn events_that_do_not_tell_work_say_nothing_of_it() {
+    let values = |rank: u32| [100 * u64::from(rank + 1), 100 * u64::from(rank + 1)];
+    assert_eq!(difference(&uneven(["page-faults", "task-clock"], values)), None);
+    assert_eq!(difference(&uneven(["instructions", "task-clock"], values)), None);
+    assert_eq!(difference(&uneven(["instructions", "refused on rank 2"], values)), None);
 }

@@ -222,6 +222,20 @@ fn cause(summary: &Summary, node: u32, seconds: f64, share: f64) -> Cause {
         share,
         mean_s: time.mean_s,
         max_s: time.max_s,
+        difference: None,
+    }
+}
+
+/// Rank 12 executes twice the instructions of the others.
+pub fn more_work() -> WorkDifference {
+    WorkDifference {
+        kind: WorkDifferenceKind::MoreWork,
+        share: 0.95,
+        ranks: "12".into(),
+        time_factor: 2.07,
+        instructions_factor: 2.0,
+        ipc: 1.45,
+        ipc_of_others: 1.5,
     }
 }
 
@@ -522,6 +536,7 @@ pub fn maximal() -> Summary {
         loss.lateness =
             Some(Lateness { late_sender: 0.92, late_receiver: 0.0, transfer: 0.03, unknown: 0.05 });
         (loss.node, loss.factor) = (Some("node2".into()), Some(1.5));
+        loss.causes.iter_mut().for_each(|cause| cause.difference = Some(more_work()));
     }
     summary.communication.matrix = Some(Matrix {
         file: None,
