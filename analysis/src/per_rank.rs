@@ -8,9 +8,9 @@
 //! The file format is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64
 //! bytes, that describes the arrays, followed by numbers only. First array: for each rank of
 //! `ranks`, in ascending order, for each of `quantities` (times, calls, counted events), one number
-//! for each of `nodes`; all little-endian floats of four bytes, in row-major order, as given by `dtype` and `shape`. Second
-//! array, of `phase_shape`: for each of `phases`, for each of `phase_quantities`, one number for
-//! each of `nodes`, or NaN if unknown.
+//! for each of `nodes`; all little-endian floats of four bytes, in row-major order, as given by
+//! `dtype` and `shape`. Second array, of `phase_shape`: for each of `phases`, for each of
+//! `phase_quantities`, one number for each of `nodes`, or NaN if unknown.
 
 mod event_rows;
 mod phase_columns;

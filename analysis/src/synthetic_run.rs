@@ -91,6 +91,9 @@ struct Step {
     duration_ns: u64,
 }
 
+/// Returns the perf events of a rank.
+pub type CountersOfRank = dyn Fn(u32, &mut Contexts) -> CounterProfile + Sync;
+
 /// A run: a sequence of steps, each ended by a synchronisation of all ranks or of subgroups.
 pub struct Subject {
     pub ranks: u32,
@@ -107,7 +110,7 @@ pub struct Subject {
     /// Aggregated threads of each rank.
     pub thread_locations: fn(u32, &mut Contexts) -> ThreadProfile,
     /// perf events of each rank.
-    pub counters: Box<dyn Fn(u32, &mut Contexts) -> CounterProfile + Sync>,
+    pub counters: Box<CountersOfRank>,
 }
 
 impl Subject {

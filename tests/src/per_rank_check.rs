@@ -78,8 +78,8 @@ impl PerRank {
         self.header["ranks"].as_str().unwrap_or_default()
     }
 
-    /// Returns the values of all ranks in a node of the tree; `None` if the file has no such node or
-    /// quantity: `inclusive_s`, `exclusive_s`, `calls`, `page-faults.inclusive`, and so on.
+    /// Returns the values of all ranks in a node of the tree; `None` if the file has no such node
+    /// or quantity: `inclusive_s`, `exclusive_s`, `calls`, `page-faults.inclusive`, and so on.
     pub fn of(&self, node: u64, quantity: &str) -> Option<Vec<f64>> {
         let (nodes, quantities) = (self.list("nodes"), self.list("quantities"));
         let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;

@@ -32,7 +32,7 @@ impl ComputationCounts {
     }
 }
 
-/// Sums an event over the contexts whose own time is computation. A context's own events are those
+/// Sums an event over the contexts with the label of computation. A context's own events are those
 /// in it less those in its callees.
 fn in_computation(events: &ComparedEvents, event: &str, nodes: &[ComparedNode]) -> f64 {
     let is_computation =
@@ -68,9 +68,8 @@ mod tests {
         let nodes: Vec<ComparedNode> =
             nodes.iter().map(|node| serde_json::from_str(node).expect("a node")).collect();
         let context = |node: u32, instructions: u32| {
-            format!(
-                r#"{{"node":{node},"events":{{"instructions":{{"inclusive":{{"sum":{instructions}}}}}}}}}"#
-            )
+            let count = format!(r#"{{"inclusive":{{"sum":{instructions}}}}}"#);
+            format!(r#"{{"node":{node},"events":{{"instructions":{count}}}}}"#)
         };
         let contexts = [(0, 1000), (1, 700), (2, 300), (3, 40)].map(|(node, it)| context(node, it));
         let event = r#"{"name":"instructions","total":1000.0,"ranks":"RANKS","refused":null}"#;

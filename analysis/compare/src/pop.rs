@@ -2,8 +2,8 @@
 //!
 //! Source: Performance Optimisation and Productivity (POP), standard metrics for parallel
 //! performance analysis. Global efficiency = parallel efficiency x computation scaling; parallel
-//! efficiency = load balance x communication efficiency; computation scaling = instruction scaling x
-//! IPC scaling x frequency scaling.
+//! efficiency = load balance x communication efficiency; computation scaling = instruction scaling
+//! x IPC scaling x frequency scaling.
 
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ pub fn table(setups: &[Setup], runs: &[Experiment], factors: &[f64]) -> Vec<Scal
     rows
 }
 
-/// What a set-up is held against: means over its runs of sums over ranks.
+/// Sums over the ranks of a set-up, as means over its runs.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
     elapsed_s: f64,

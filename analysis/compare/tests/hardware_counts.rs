@@ -1,5 +1,5 @@
-//! POP's factors of computation scaling: recorded runs with made numbers of hardware events, against
-//! hand arithmetic.
+//! POP's factors of computation scaling: recorded runs with made numbers of hardware events,
+//! checked by hand arithmetic.
 
 use std::fs;
 use std::path::PathBuf;

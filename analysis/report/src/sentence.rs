@@ -151,8 +151,8 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     })
 }
 
-/// Returns why the first cause takes longer on the slow ranks, if that is known from instructions and
-/// cycles.
+/// Returns the reason for which the first cause takes longer on the slow ranks; `None` if
+/// instructions and cycles do not explain the difference.
 pub fn difference(summary: &Summary, loss: &Loss) -> Option<String> {
     let difference = loss.causes.first()?.difference.as_ref()?;
     let WorkDifference { time_factor, instructions_factor, ipc, ipc_of_others, .. } = difference;
@@ -160,8 +160,8 @@ pub fn difference(summary: &Summary, loss: &Loss) -> Option<String> {
     let (time, work) = (factor(*time_factor), factor(*instructions_factor));
     Some(match difference.kind {
         WorkDifferenceKind::MoreWork => format!(
-            "more work on {slow}: {work} times the instructions of the others in {time} times the time \
-             ({ipc:.2} instructions per cycle, the others {ipc_of_others:.2})"
+            "more work on {slow}: {work} times the instructions of the others in {time} times the \
+             time ({ipc:.2} instructions per cycle, the others {ipc_of_others:.2})"
         ),
         WorkDifferenceKind::SlowerWork => format!(
             "slower work on {slow}: {ipc:.2} instructions per cycle, the others {ipc_of_others:.2} \

@@ -101,14 +101,14 @@ fn a_cause_says_whether_it_is_more_or_slower_work() {
     };
     let mut difference = summaries::more_work();
     summary.losses[0].causes[0].difference = Some(difference.clone());
-    let more = "more work on rank 12: 2.00 times the instructions of the others in 2.07 times the time \
-                (1.45 instructions per cycle, the others 1.50)";
+    let more = "more work on rank 12: 2.00 times the instructions of the others in 2.07 times \
+                the time (1.45 instructions per cycle, the others 1.50)";
     assert!(words(&summary).contains(more), "{}", words(&summary));
     difference.kind = WorkDifferenceKind::SlowerWork;
     (difference.ipc, difference.instructions_factor) = (0.75, 1.0);
     summary.losses[0].causes[0].difference = Some(difference);
-    let slower = "slower work on rank 12: 0.75 instructions per cycle, the others 1.50 (1.00 times the \
-                  instructions in 2.07 times the time)";
+    let slower = "slower work on rank 12: 0.75 instructions per cycle, the others 1.50 (1.00 times \
+                  the instructions in 2.07 times the time)";
     assert!(words(&summary).contains(slower), "{}", words(&summary));
 }
 

@@ -5,7 +5,8 @@ use plimsoll_collector::profile::{ContextTree, CounterProfile, NodeId};
 use crate::canonical::Threads;
 use crate::times::rolled_up;
 
-/// Numbers of each event in each context: in the context and its callees, and in the context itself.
+/// Numbers of each event in each context: in the context and its callees, and in the context
+/// itself.
 /// The name of a quantity is the event's name, a point, and one of these words.
 pub const QUANTITIES: [&str; 2] = ["inclusive", "exclusive"];
 
@@ -37,7 +38,8 @@ impl<'a> EventRows<'a> {
         Self { counters, indices, width, sums }
     }
 
-    /// Adds the events of some threads; `column` returns the column of a context in the rank's tree.
+    /// Adds the events of some threads; `column` returns the column of a context in the rank's
+    /// tree.
     pub fn add(
         &mut self,
         tree: &ContextTree,

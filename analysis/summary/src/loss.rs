@@ -203,19 +203,19 @@ pub struct Cause {
     pub mean_s: f64,
     /// Time in the context, maximum over ranks, in seconds.
     pub max_s: f64,
-    /// Why the context takes longer on the slow ranks; `None` unless all ranks counted instructions
+    /// Reason of the longer time on the slow ranks; `None` unless all ranks counted instructions
     /// and cycles (`PLIMSOLL_COUNTERS`), and these explain the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<WorkDifference>,
 }
 
-/// Why a context takes longer on slow ranks than on the others, over the whole run.
+/// Reason of the longer time of a context on slow ranks than on the others, over the whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkDifference {
-    /// What explains most of the difference.
+    /// Factor that explains most of the difference.
     pub kind: WorkDifferenceKind,
-    /// Part of the difference that this explains, as a part of the logarithm of `time_factor`; at
-    /// most 1.
+    /// Part of the difference that this factor explains, as a part of the logarithm of
+    /// `time_factor`; at most 1.
     pub share: f64,
     /// Rank list of the ranks that are slow in this context.
     pub ranks: String,
@@ -229,7 +229,7 @@ pub struct WorkDifference {
     pub ipc_of_others: f64,
 }
 
-/// What makes a rank slow in a context.
+/// Factor by which a rank is slow in a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkDifferenceKind {

@@ -42,9 +42,9 @@ pub struct RankTableHeader {
     pub ranks: String,
     /// Contexts, as ascending indices into the nodes of the summary's tree.
     pub nodes: Vec<u32>,
-    /// Values of each rank in each context: [`INCLUSIVE`], [`EXCLUSIVE`], [`CALLS`], and two for each
-    /// counted event: `page-faults.inclusive`, `page-faults.exclusive`. An event that the rank did
-    /// not count is NaN.
+    /// Values of each rank in each context: [`INCLUSIVE`], [`EXCLUSIVE`], [`CALLS`], and two for
+    /// each counted event: `page-faults.inclusive`, `page-faults.exclusive`. An event that the rank
+    /// did not count is NaN.
     pub quantities: Vec<String>,
     /// Type of all numbers, [`DTYPE`].
     pub dtype: String,

@@ -99,7 +99,8 @@ const FACTORS: Column[] = [
 function factorsTable(scaling: ScalingRow[], names: string[]): Child {
   const counted = scaling.some((row) =>
     (row.instruction_scaling ?? row.frequency_scaling ?? null) !== null);
-  return counted && table("Computation scaling = instruction scaling \u00d7 IPC scaling \u00d7 frequency scaling",
+  return counted && table(
+    "Computation scaling = instruction scaling \u00d7 IPC scaling \u00d7 frequency scaling",
     ["Set-up", ...FACTORS.map(([, title]) => title), "Instructions per cycle"],
     scaling.map((row, index) => [
       names[index]!, ...FACTORS.map(([key]) => percent(row[key] ?? null)),

@@ -200,7 +200,8 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
         h("dt", {}, "Caused by"),
         h("dd", {}, within(loss, first), causedBy(loss, first, of),
           path(job, first.path, first.node, index),
-          first.difference && h("p", { class: "difference" }, differenceText(first.difference, of))),
+          first.difference &&
+            h("p", { class: "difference" }, differenceText(first.difference, of))),
       ],
       loss.node && [h("dt", {}, "Caused by"), h("dd", {}, slowPlace(loss, of))],
       loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
@@ -305,7 +306,8 @@ function differenceText(difference: WorkDifference, of: number): string {
   return difference.kind === "more_work"
     ? `More work on ${slow}: ${work} of the others in ${time} (${ipc} instructions per cycle, ` +
       `the others ${others}).`
-    : `Slower work on ${slow}: ${ipc} instructions per cycle, the others ${others} (${work} in ${time}).`;
+    : `Slower work on ${slow}: ${ipc} instructions per cycle, the others ${others} ` +
+      `(${work} in ${time}).`;
 }
 
 /** A call path; each frame leads to its context. */

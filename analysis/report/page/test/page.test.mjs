@@ -476,10 +476,10 @@ test("a cause says whether it is more work or slower work", async () => {
     ipc: 1.45, ipc_of_others: 1.5,
   };
   for (const [kind, text] of [
-    ["more_work", "More work on rank 3: 2.00 times the instructions of the others in 2.07 times the " +
-      "time (1.45 instructions per cycle, the others 1.50)."],
-    ["slower_work", "Slower work on rank 3: 1.45 instructions per cycle, the others 1.50 (2.00 times " +
-      "the instructions in 2.07 times the time)."],
+    ["more_work", "More work on rank 3: 2.00 times the instructions of the others in 2.07 times " +
+      "the time (1.45 instructions per cycle, the others 1.50)."],
+    ["slower_work", "Slower work on rank 3: 1.45 instructions per cycle, the others 1.50 (2.00 " +
+      "times the instructions in 2.07 times the time)."],
   ]) {
     const summary = invented({ ranks: 4, contexts: 40 });
     assert.ok(summary.losses[0].causes.length > 0);

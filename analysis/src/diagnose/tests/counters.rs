@@ -85,8 +85,8 @@ fn a_refusal_is_told_and_ipc_is_derived_by_default() {
     assert_eq!(without.counters.metrics[0].value, None);
 }
 
-/// Builds four ranks, of which rank 3 takes twice the time in `solve`; `values` returns instructions
-/// and cycles of a rank there. Waiting ranks execute many more instructions.
+/// Builds four ranks; rank 3 takes twice the time of the others in `kernel`. `values` returns
+/// instructions and cycles of a rank there. Waiting ranks execute many more instructions.
 fn uneven(events: [&'static str; 2], values: fn(u32) -> [u64; 2]) -> Subject {
     let mut subject = ten_steps(4, |rank| {
         vec![doing("main/solve/kernel", (if rank == 3 { 20 } else { 10 }) * MS), doing("main", MS)]
