@@ -53,6 +53,22 @@ impl ClockName {
     }
 }
 
+/// Begin of a rank's run by its own clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunBegin {
+    clock: ClockName,
+    /// In nanoseconds; `None` without synchronisations.
+    at_ns: Option<u64>,
+}
+
+impl RunBegin {
+    /// Returns the begin of a rank's run.
+    pub fn of(input: &RankInput) -> Self {
+        let sync_returns = input.profile.sync_returns.as_ref();
+        Self { clock: ClockName::of(input), at_ns: sync_returns.map(|it| it.begin_ns) }
+    }
+}
+
 /// Lowest rank and its clock; `None` without ranks.
 pub type Lowest = Option<(u32, ClockName)>;
 
@@ -292,11 +308,15 @@ impl Alignment {
     /// Returns 0 if the rank's clock is unknown: MPI_Init returns at about the same time on all
     /// ranks.
     pub fn begin_ns(&self, input: &RankInput) -> i64 {
-        let sync_returns = input.profile.sync_returns.as_ref();
-        let shift = self.shifts.get(&ClockName::of(input));
-        let known = sync_returns.zip(self.begin_ns).zip(shift);
-        known.map_or(0, |((sync_returns, begin_ns), shift)| {
-            let since_ns = signed(sync_returns.begin_ns, begin_ns).saturating_sub(shift.begin_ns);
+        self.begin_of_ns(&RunBegin::of(input))
+    }
+
+    /// Returns the same of a begin by the rank's own clock.
+    pub fn begin_of_ns(&self, begin: &RunBegin) -> i64 {
+        let shift = self.shifts.get(&begin.clock);
+        let known = begin.at_ns.zip(self.begin_ns).zip(shift);
+        known.map_or(0, |((at_ns, begin_ns), shift)| {
+            let since_ns = signed(at_ns, begin_ns).saturating_sub(shift.begin_ns);
             since_ns.saturating_sub(drifted_ns(shift.drift_ppt, since_ns))
         })
     }

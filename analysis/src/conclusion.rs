@@ -249,6 +249,7 @@ pub fn summary(
         ranks.by_ref().take(queries.len()).fold(RankSet::default(), |one, more| one.union(more))
     };
     let phases = phases(totals, &conclusion.alike);
+    let alignment = totals.clocks.alignment(reference, totals.job.period_ns);
     let mut losses: Vec<Loss> = Vec::new();
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
@@ -283,7 +284,7 @@ pub fn summary(
         losses,
         segments: segments(totals, imbalances, context_classes, owners, &places),
         phases,
-        loops: loop_summary::shown(totals, &places),
+        loops: loop_summary::shown(totals, &places, &alignment),
         clusters,
         biclusters: biclusters.iter().map(|group| group.shown(&places)).collect(),
         thread_clusters: thread_clusters::shown(totals, context_classes),

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{LoopCluster, LoopProfile, NodeId, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
+use crate::clocks::RunBegin;
+use crate::input::RankInput;
 use crate::ranks::RankSet;
 
 /// One loop, with sums over ranks.
@@ -30,6 +32,12 @@ pub struct Longest {
     mean_ns: u64,
     /// Lowest of the ranks with this mean duration.
     rank: u32,
+    /// Begin of this rank's run.
+    pub run_begin: Option<RunBegin>,
+    /// Begin of each step of [`Self::stride`] consecutive iterations, in nanoseconds since the
+    /// begin of this rank's run; empty if the rank entered the loop more than once.
+    begins: Vec<Option<u64>>,
+    stride: u64,
     /// Number of times this rank entered the loop.
     pub executions: u64,
     /// Number of iterations that samples tell apart, over all executions.
@@ -52,12 +60,13 @@ pub struct Loops {
 impl Loops {
     /// Adds the loops of one rank. `places` holds the canonical node of each of the rank's
     /// contexts.
-    pub fn add_rank(&mut self, rank: u32, profile: &ProcessProfile, places: &[Option<NodeId>]) {
+    pub fn add_rank(&mut self, input: &RankInput, places: &[Option<NodeId>]) {
+        let profile = &input.profile;
         let calls = calls_of_loops(profile);
         for it in &profile.loops {
             let Some(node) = places[it.node as usize] else { continue };
             let calls = calls.get(&it.node).copied();
-            let mut totals = LoopTotals::of_rank(rank, it, calls);
+            let mut totals = LoopTotals::of_rank(input, it, calls);
             totals.longest.renumber(|node| places[node as usize]);
             self.take(node, totals);
         }
@@ -83,7 +92,33 @@ impl Loops {
     }
 }
 
+/// Consecutive iterations of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Number of the first iteration.
+    pub first: u64,
+    /// Wall time on all ranks.
+    pub time_ns: u64,
+    /// Number of iterations on all ranks.
+    pub count: u64,
+    /// Begin on the rank with the longest executions, since the begin of that rank's run; `None`
+    /// if that is not known.
+    pub begin_ns: Option<u64>,
+}
+
 impl Longest {
+    /// Returns when the first accepted one of `stride` iterations from `first` on began.
+    fn begin_ns(&self, first: u64, stride: u64) -> Option<u64> {
+        let own = self.stride.max(1);
+        let range = (first / own) as usize..((first + stride) / own) as usize;
+        self.begins
+            .get(range.start..range.end.min(self.begins.len()))?
+            .iter()
+            .copied()
+            .flatten()
+            .min()
+    }
+
     /// Gives contexts their numbers in another tree, and drops those that are not in the tree.
     fn renumber(&mut self, place: impl Fn(NodeId) -> Option<NodeId>) {
         for cluster in &mut self.clusters {
@@ -94,26 +129,36 @@ impl Longest {
 }
 
 impl LoopTotals {
-    /// Returns wall time (ns) and number of iterations per step of equally many consecutive
-    /// iterations, in at most `most` steps.
-    pub fn durations(&self, most: usize) -> Vec<(u64, u64)> {
+    /// Returns the steps of equally many consecutive iterations in which there are iterations, at
+    /// most `most`, and the number of iterations in a step.
+    pub fn steps(&self, most: usize) -> (Vec<Step>, u64) {
         let (mut durations, mut stride) = (self.durations.clone(), self.stride.max(1));
         while durations.len() > most {
             halve(&mut durations, &mut stride);
         }
-        durations
+        let steps = durations.into_iter().zip((0..).step_by(stride as usize));
+        let step = |((time_ns, count), first): ((u64, u64), u64)| Step {
+            first,
+            time_ns,
+            count,
+            begin_ns: self.longest.begin_ns(first, stride),
+        };
+        (steps.map(step).filter(|step| step.count > 0).collect(), stride)
     }
 
-    fn of_rank(rank: u32, it: &LoopProfile, calls: Option<u64>) -> Self {
+    fn of_rank(input: &RankInput, it: &LoopProfile, calls: Option<u64>) -> Self {
         Self {
-            ranks: RankSet::from_iter([rank]),
+            ranks: RankSet::from_iter([input.rank]),
             executions: it.executions,
             duration_ns: it.duration_ns,
             durations: it.durations.clone(),
             stride: it.stride,
             longest: Longest {
                 mean_ns: it.duration_ns / it.executions.max(1),
-                rank,
+                rank: input.rank,
+                run_begin: (!it.begins.is_empty()).then(|| RunBegin::of(input)),
+                begins: it.begins.clone(),
+                stride: it.stride,
                 executions: it.executions,
                 accepted: it.accepted,
                 rejected: it.rejected,

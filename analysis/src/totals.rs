@@ -118,7 +118,7 @@ impl Totals {
         self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
         self.counters.add_rank(rank, [&places, &places_of_others]);
         self.threads.add_rank(rank, [&places, &places_of_others]);
-        self.loops.add_rank(input.rank, &input.profile, &places);
+        self.loops.add_rank(input, &places);
         let most = u64::from(agreed.ranks);
         let trees = temporal_tree.iter().map(|temporal_tree| &temporal_tree.tree);
         let contexts = &input.profile.tree;

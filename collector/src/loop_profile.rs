@@ -7,7 +7,7 @@ use crate::profile::NodeId;
 
 /// A loop in one calling context, and its iterations as far as samples tell them apart (ICS18,
 /// 3.2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopProfile {
     /// Context of the loop.
     pub node: NodeId,
@@ -23,6 +23,9 @@ pub struct LoopProfile {
     pub stride: u64,
     /// Wall time and number of iterations of each entry, by iteration order, over all executions.
     pub durations: Vec<(u64, u64)>,
+    /// Begin of the first accepted iteration of each entry, in nanoseconds since the begin of the
+    /// run; `None` for an entry without one. Empty for a loop that was entered more than once.
+    pub begins: Vec<Option<u64>>,
     /// Clusters of similar iterations.
     pub clusters: Vec<LoopCluster>,
 }

@@ -16,6 +16,10 @@ pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
     let told = found.into_values().map(|(it, durations)| LoopProfile {
         stride: durations.stride(),
         durations: durations.stretches().iter().map(|s| (s.sum, s.count)).collect(),
+        begins: match it.executions {
+            1 => durations.stretches().iter().map(|s| (s.count > 0).then_some(s.begin)).collect(),
+            _ => Vec::new(),
+        },
         ..it
     });
     told.collect()
@@ -122,6 +126,7 @@ fn empty(node: NodeId) -> LoopProfile {
         rejected: 0,
         stride: 1,
         durations: Vec::new(),
+        begins: Vec::new(),
         clusters: Vec::new(),
     }
 }

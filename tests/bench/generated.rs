@@ -236,6 +236,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
         temporal_tree: Some(temporal_tree),
         workers: Default::default(),
         loops: vec![LoopProfile {
+            begins: begins(&durations),
             node: the_loop,
             executions: 1,
             duration_ns,
@@ -262,4 +263,14 @@ pub fn profile(kind: u32) -> ProcessProfile {
         collection: Default::default(),
         late: Vec::new(),
     }
+}
+
+/// Begin of each pair of iterations that follow one another.
+fn begins(durations: &[(u64, u64)]) -> Vec<Option<u64>> {
+    let begin = |at: &mut u64, pair: &[(u64, u64)]| {
+        let begin = *at;
+        *at += pair.iter().map(|(ns, _)| ns).sum::<u64>();
+        Some(Some(begin))
+    };
+    durations.chunks(2).scan(0, begin).collect()
 }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::artifacts::workspace_dir;
+use crate::lists::numbers;
 use crate::per_rank_check::PerRank;
 
 /// The summary of one job or process.
@@ -269,6 +270,20 @@ pub fn contradictions(summary: &Value) -> Vec<String> {
             });
         }
     }
+    for (index, it) in list(&summary["loops"]).iter().enumerate() {
+        let (durations, begins) = (list(&it["durations_s"]), list(&it["begins_s"]));
+        let known: Vec<f64> = begins.iter().filter_map(Value::as_f64).collect();
+        let listed = it["first_iterations"].as_str().filter(|list| !list.is_empty());
+        let numbered = listed.map_or(0, |list| numbers(list).len());
+        check(begins.is_empty() || begins.len() == durations.len(), &|| {
+            format!("loops[{index}]: {} begins of {} iterations", begins.len(), durations.len())
+        });
+        check(numbered == durations.len(), &|| {
+            format!("loops[{index}]: {numbered} numbers of {} iterations", durations.len())
+        });
+        let within = known.iter().all(|it| (-0.1 * elapsed_s..1.1 * elapsed_s).contains(it));
+        check(known.is_sorted() && within, &|| format!("loops[{index}]: begins {known:?}"));
+    }
     let clocks = ["offsets_us", "drift_ppm"].map(|key| list(&summary["clocks"][key]).len() as f64);
     check(clocks == [0.0; 2] || clocks == [number(&summary["run"]["ranks"]); 2], &|| {
         format!("clocks: {clocks:?} numbers are not one for each rank")
@@ -336,6 +351,9 @@ mod tests {
             "run": {"elapsed_s": 10.0, "ranks": 2, "complete": true},
             "per_rank": {"file": "x.plimsoll.ranks"},
             "clocks": {"offsets_us": [0.0, -3.5], "drift_ppm": [0.0, 0.0]},
+            "loops": [{
+                "durations_s": [0.1, 0.2], "first_iterations": "0,3", "begins_s": [1.5, null],
+            }],
             "efficiency": {"parallel": 0.8, "load_balance": 0.8, "communication": 1.0},
             "losses": [{
                 "kind": "load_imbalance", "severity": 0.2, "seconds": 2.0,
@@ -374,6 +392,8 @@ mod tests {
             ("/tree/nodes/1/frame", json!(7)),
             ("/efficiency/parallel", json!(1.5)),
             ("/clocks/drift_ppm", json!([0.0])),
+            ("/loops/0/first_iterations", json!("0-2")),
+            ("/loops/0/begins_s", json!([2.0, 1.0])),
             ("/per_rank/file", json!(null)),
         ] {
             let mut summary = example();

@@ -265,6 +265,9 @@ fn representative_iterations_are_lanes_of_their_own() {
         fraction: 0.9,
         iterations: Iterations { accepted: 100, rejected: 0, calls_seen: None, exact: false },
         durations_s: Vec::new(),
+        first_iterations: String::new(),
+        stride: None,
+        begins_s: Vec::new(),
         clusters: vec![
             cluster(1.0, 90, vec![slice(2, 0.25, 0.5), slice(3, 0.25, 0.125)]),
             cluster(4.0, 10, vec![slice(2, 1.0, 2.0)]),

@@ -159,6 +159,9 @@ mod tests {
                 exact: true,
             },
             durations_s: Vec::new(),
+            first_iterations: String::new(),
+            stride: None,
+            begins_s: Vec::new(),
             clusters: Vec::new(),
         };
         let plain = |it: &Loop| sentence(it).replace('\u{a0}', " ");

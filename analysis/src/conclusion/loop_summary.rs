@@ -2,9 +2,11 @@
 
 use plimsoll_collector::profile::{LoopCluster, LoopSlice, NodeId};
 
+use crate::clocks::Alignment;
 use crate::distinctions::distinction;
-use crate::loop_totals::{Longest, LoopTotals, proves};
+use crate::loop_totals::{Longest, Step, proves};
 use crate::metrics::NS_PER_S;
+use crate::ranks::RankSet;
 use crate::summary::{self, Distinction, IterationCluster, IterationSlice, Iterations};
 use crate::summary_tree::shown_path;
 use crate::totals::Totals;
@@ -14,7 +16,7 @@ const MAX_DURATIONS: usize = 200;
 
 /// Returns the loops for the summary, longest first; `places` are the contexts' numbers in the
 /// summary's tree.
-pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
+pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> Vec<summary::Loop> {
     let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
     let shown = totals.loops.longest_first().into_iter().filter_map(|(node, it)| {
         let longest = &it.longest;
@@ -27,6 +29,14 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
         let in_contexts_ns = totals.nodes[node as usize].inclusive.sum as f64;
         let whole_ns = in_contexts_ns.max(it.duration_ns as f64) / f64::from(ranks.max(1));
         let rejected = each(longest.rejected);
+        let (steps, stride) = it.steps(MAX_DURATIONS);
+        let run_begin_ns = longest.run_begin.as_ref().map(|begin| alignment.begin_of_ns(begin));
+        let begin_s = |step: &Step| {
+            let begin_ns = run_begin_ns?.saturating_add_unsigned(step.begin_ns?);
+            Some(begin_ns as f64 / NS_PER_S)
+        };
+        let number = |step: &Step| u32::try_from(step.first).unwrap_or(u32::MAX);
+        let first_iterations: RankSet = steps.iter().map(number).collect();
         Some(summary::Loop {
             path: shown_path(totals, node),
             node: places[node as usize]?,
@@ -40,7 +50,13 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
                 calls_seen,
                 exact: calls_seen.is_some_and(|calls| proves(calls, accepted, rejected)),
             },
-            durations_s: durations_s(it),
+            durations_s: steps.iter().map(Step::mean_s).collect(),
+            first_iterations: first_iterations.to_string(),
+            stride: Some(stride),
+            begins_s: match run_begin_ns {
+                Some(_) => steps.iter().map(begin_s).collect(),
+                None => Vec::new(),
+            },
             clusters: clusters(totals, places, node, longest),
         })
     });
@@ -49,10 +65,10 @@ pub fn shown(totals: &Totals, places: &[Option<u32>]) -> Vec<summary::Loop> {
     shown
 }
 
-fn durations_s(it: &LoopTotals) -> Vec<f64> {
-    let mean = |(time, number): (u64, u64)| time as f64 / number as f64 / NS_PER_S;
-    let durations = it.durations(MAX_DURATIONS).into_iter();
-    durations.filter(|(_, number)| *number > 0).map(mean).collect()
+impl Step {
+    fn mean_s(&self) -> f64 {
+        self.time_ns as f64 / self.count as f64 / NS_PER_S
+    }
 }
 
 fn clusters(

@@ -65,6 +65,19 @@ pub struct Loop {
     pub iterations: Iterations,
     /// Duration of each iteration, mean over ranks, thinned evenly to at most 200.
     pub durations_s: Vec<f64>,
+    /// Number of the first iteration that each entry of `durations_s` is about, as ranges; empty in
+    /// files of earlier versions.
+    #[serde(default)]
+    pub first_iterations: String,
+    /// Number of consecutive iterations in an entry of `durations_s`; `None` in files of earlier
+    /// versions.
+    #[serde(default)]
+    pub stride: Option<u64>,
+    /// For each entry of `durations_s`, when its first iteration began on the rank with the longest
+    /// executions, in seconds since the begin of the run; `None` if samples did not tell it apart
+    /// there. Empty if the rank entered the loop more than once.
+    #[serde(default)]
+    pub begins_s: Vec<Option<f64>>,
     /// Iterations that behave alike.
     pub clusters: Vec<IterationCluster>,
 }

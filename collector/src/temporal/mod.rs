@@ -89,10 +89,14 @@ impl TemporalTree {
             return;
         }
         let fresh = self.builder.is_none();
+        let paused = self.paused;
         let limits = Limits { period, nodes: self.nodes, iteration_nodes: ITERATION_NODES };
         let begin = self.begin;
-        let builder =
-            self.builder.get_or_insert_with(|| TreeBuilder::new(key_interner::ROOT, begin, limits));
+        let builder = self.builder.get_or_insert_with(|| {
+            let mut builder = TreeBuilder::new(key_interner::ROOT, begin, limits);
+            builder.exclude(paused);
+            builder
+        });
         let common = if fresh { 0 } else { (common as usize).min(self.outside.len()) };
         // Frames inside a wrapped call are not the user's.
         let (node, leaf) = match tree.outermost_call(node) {
@@ -150,6 +154,9 @@ impl TemporalTree {
     /// Excludes `stamps` from the time of the tree.
     pub(crate) fn pause(&mut self, stamps: u64) {
         self.paused = self.paused.saturating_add(stamps);
+        if let Some(builder) = &mut self.builder {
+            builder.exclude(stamps);
+        }
     }
 
     /// Returns the finished tree, which ends at stamp `end`; `None` if no stack was applied.

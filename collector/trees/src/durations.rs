@@ -1,4 +1,5 @@
-//! Durations of the iterations of a loop, in order: thinned evenly to a bounded number of sums.
+//! Durations and begins of the iterations of a loop, in order: thinned evenly to a bounded number
+//! of sums.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +13,18 @@ pub struct Stretch {
     pub sum: u64,
     /// Number of accepted iterations.
     pub count: u64,
+    /// Begin of the earliest of them, since the tree's begin, pauses included; without meaning if
+    /// there are none.
+    pub begin: u64,
 }
 
 impl Stretch {
     fn add(&mut self, other: Self) {
+        self.begin = match (self.count, other.count) {
+            (0, _) => other.begin,
+            (_, 0) => self.begin,
+            _ => self.begin.min(other.begin),
+        };
         self.sum = self.sum.saturating_add(other.sum);
         self.count += other.count;
     }
@@ -31,7 +40,7 @@ pub struct Durations {
 
 impl Durations {
     /// Adds an iteration.
-    pub fn add(&mut self, number: u64, duration: u64) {
+    pub fn add(&mut self, number: u64, begin: u64, duration: u64) {
         while number >> self.level >= MAX_DURATIONS as u64 {
             self.halve();
         }
@@ -39,7 +48,7 @@ impl Durations {
         if at >= self.stretches.len() {
             self.stretches.resize(at + 1, Stretch::default());
         }
-        self.stretches[at].add(Stretch { sum: duration, count: 1 });
+        self.stretches[at].add(Stretch { sum: duration, count: 1, begin });
     }
 
     /// Adds the durations of another instance of the loop, number by number.
@@ -83,7 +92,8 @@ impl Durations {
 
     /// Returns the durations converted to another unit of time.
     pub(super) fn scaled(&self, time: impl Fn(u64) -> u64) -> Self {
-        let scale = |it: &Stretch| Stretch { sum: time(it.sum), count: it.count };
+        let scale =
+            |it: &Stretch| Stretch { sum: time(it.sum), count: it.count, begin: time(it.begin) };
         Self { level: self.level, stretches: self.stretches.iter().map(scale).collect() }
     }
 
@@ -92,7 +102,7 @@ impl Durations {
     pub(super) fn split(&mut self, share: impl Fn(u64) -> u64) -> Self {
         let mut other = self.clone();
         for (ours, theirs) in self.stretches.iter_mut().zip(&mut other.stretches) {
-            *theirs = Stretch { sum: share(ours.sum), count: share(ours.count) };
+            *theirs = Stretch { sum: share(ours.sum), count: share(ours.count), ..*ours };
             ours.sum -= theirs.sum;
             ours.count -= theirs.count;
         }
@@ -118,7 +128,7 @@ mod tests {
     fn a_million_durations_are_few_sums() {
         let mut durations = Durations::default();
         for number in 0..1_000_000u64 {
-            durations.add(number, number % 1000);
+            durations.add(number, 10 * number, number % 1000);
         }
         let stretches = durations.stretches();
         assert!((MAX_DURATIONS / 2..=MAX_DURATIONS).contains(&stretches.len()));
@@ -127,19 +137,22 @@ mod tests {
         let full = &stretches[..stretches.len() - 1];
         assert!(full.iter().all(|stretch| stretch.count == durations.stride()));
         assert_eq!(stretches.iter().map(|stretch| stretch.count).sum::<u64>(), 1_000_000);
+        let begins = stretches.iter().map(|stretch| stretch.begin);
+        assert!(begins.eq((0..).step_by(10 * durations.stride() as usize).take(stretches.len())));
     }
 
     #[test]
     fn instances_of_different_lengths_merge_number_by_number() {
         let (mut long, mut short) = (Durations::default(), Durations::default());
-        (0..1000).for_each(|number| long.add(number, 7));
-        (0..3).for_each(|number| short.add(number, 5));
+        (0..1000).for_each(|number| long.add(number, 50 + 7 * number, 7));
+        (0..3).for_each(|number| short.add(number, 5 * number, 5));
         let mut merged = short.clone();
         merged.merge(long.clone());
         long.merge(short);
         assert_eq!(merged, long);
         assert_eq!(merged.stride(), 8);
-        assert_eq!(merged.stretches()[0], Stretch { sum: 8 * 7 + 3 * 5, count: 11 });
+        assert_eq!(merged.stretches()[0], Stretch { sum: 8 * 7 + 3 * 5, count: 11, begin: 0 });
+        assert_eq!(merged.stretches()[1], Stretch { sum: 8 * 7, count: 8, begin: 50 + 7 * 8 });
         merged.thin(10);
         assert_eq!(merged.stretches().iter().map(|stretch| stretch.count).sum::<u64>(), 1003);
         assert!(merged.stretches().len() <= 10);

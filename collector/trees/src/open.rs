@@ -99,9 +99,11 @@ pub(super) struct Open {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenLoop {
     identifier: IterationSplitter,
-    /// Number of the open iteration, from 0; `begin` is the moment when it began.
+    /// Number of the open iteration, from 0; `begin` is the moment when it began, `began` the same
+    /// since the tree's begin, pauses included.
     number: u64,
     begin: Moment,
+    began: u64,
     pub(super) clusterer: StreamingClusterer,
     accepted: u64,
     rejected: u64,
@@ -123,7 +125,24 @@ pub(super) struct Closing<'a> {
     /// Whether the frame that begins was reached by a tail call from the frame that has just ended:
     /// both belong to one iteration.
     pub(super) is_tail_call: bool,
+    /// Begin of the tree, moved by the pauses so far.
+    pub(super) origin: Origin,
     pub(super) flow: &'a dyn ControlFlow,
+}
+
+/// From stamps without pauses to the time since the tree's begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Origin {
+    /// Stamp at which the tree begins.
+    pub(super) begin: u64,
+    /// Stamps excluded so far.
+    pub(super) excluded: u64,
+}
+
+impl Origin {
+    fn since(self, stamp: u64) -> u64 {
+        (stamp + self.excluded).saturating_sub(self.begin)
+    }
 }
 
 impl Default for Open {
@@ -157,7 +176,8 @@ impl Open {
             parent.map_or(0, |parent| parent.child_begins(frame, when, closed, closing, pruned));
         self.children.begin(closed);
         if kind == Kind::Loop {
-            self.running.get_or_insert_default().begin(key, when, closed);
+            let began = closing.origin.since(when.at);
+            self.running.get_or_insert_default().begin(key, (when, began), closed);
         }
     }
 
@@ -226,7 +246,7 @@ impl Open {
             };
             prune_to(&mut iteration, closing.tree_nodes, pruned);
             running.accepted += 1;
-            running.durations.add(running.number, duration);
+            running.durations.add(running.number, running.began, duration);
             running.clusterer.push(running.number, iteration, closing.flow);
             running.clusterer.limit_merged(closing.tree_nodes, pruned);
         } else {
@@ -239,7 +259,7 @@ impl Open {
         }
         children.begin(closed);
         running.number += 1;
-        running.begin = when;
+        (running.begin, running.began) = (when, closing.origin.since(when.at));
     }
 
     /// Closes the frame, which has left the stack; `is_inner` tells whether a loop is around it.
@@ -298,9 +318,9 @@ impl Open {
 
 impl OpenLoop {
     /// Begins another loop.
-    fn begin(&mut self, key: Key, when: Moment, closed: &Closed) {
+    fn begin(&mut self, key: Key, (when, began): (Moment, u64), closed: &Closed) {
         self.identifier = IterationSplitter::new(key);
-        self.begin = when;
+        (self.begin, self.began) = (when, began);
         self.first = closed.len();
         (self.number, self.accepted, self.rejected) = (0, 0, 0);
         (self.rejected_own, self.refused_time) = (0, 0);

@@ -7,7 +7,7 @@
 //! outside all loops.
 
 use super::ControlFlow;
-use super::open::{Closing, Frame, Moment, Open, OpenLoop};
+use super::open::{Closing, Frame, Moment, Open, OpenLoop, Origin};
 use super::open_path::Path;
 use super::pruning::{Pruned, prune_to};
 use super::tree_node::{Key, Kind, Node};
@@ -57,8 +57,8 @@ impl Lca {
 pub struct Limits {
     /// Sampling period, in stamps: decides which iterations are accepted.
     pub period: u64,
-    /// Maximum number of nodes in memory. A node takes about 110 bytes, a loop up to 3.5 KiB more
-    /// for the durations of its iterations (0.5 KiB inside another loop).
+    /// Maximum number of nodes in memory. A node takes about 110 bytes, a loop up to 5 KiB more
+    /// for the durations of its iterations (0.8 KiB inside another loop).
     pub nodes: usize,
     /// Maximum number of nodes of one iteration.
     pub iteration_nodes: usize,
@@ -88,6 +88,7 @@ pub struct TreeBuilder {
     /// Stamp of the latest stack change.
     now: u64,
     limits: Limits,
+    origin: Origin,
     /// Upper bound of the number of nodes: the last count plus the nodes made since.
     nodes: usize,
     /// Value of `nodes` above which the next pruning counts the nodes again.
@@ -99,12 +100,20 @@ impl TreeBuilder {
     /// Creates a tree that begins at stamp `begin`, with an empty stack. `root` stands for the
     /// thread.
     pub fn new(root: Key, begin: u64, limits: Limits) -> Self {
-        let nothing_known = Closing { tree_nodes: 1, ..closing(&limits, &Unknown) };
+        let origin = Origin { begin, excluded: 0 };
+        let nothing_known = Closing { tree_nodes: 1, ..closing(&limits, origin, &Unknown) };
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
         let mut path = Path::default();
         path.enter(Frame::call(root), when, nothing_known, &mut counts.pruned);
-        Self { path, cut: 0, now: begin, limits, nodes: 1, next_count: limits.nodes, counts }
+        let next_count = limits.nodes;
+        Self { path, cut: 0, now: begin, limits, origin, nodes: 1, next_count, counts }
+    }
+
+    /// Notes that `stamps` are missing in all later stamps (a pause), so that begins of iterations
+    /// count them.
+    pub fn exclude(&mut self, stamps: u64) {
+        self.origin.excluded = self.origin.excluded.saturating_add(stamps);
     }
 
     /// Returns the stamp of the latest stack change.
@@ -160,7 +169,7 @@ impl TreeBuilder {
     /// Closes all frames at stamp `end`; returns the tree and the counts of what it lacks.
     pub fn finish(mut self, end: u64, flow: &dyn ControlFlow) -> (Node, BuildCounts) {
         let when = Moment::exact(end.max(self.now));
-        let closing = closing(&self.limits, flow);
+        let closing = self.closing(flow);
         let root = self.path.finish(when, closing, &mut self.counts.pruned);
         (root, self.counts)
     }
@@ -183,8 +192,12 @@ impl TreeBuilder {
         self.path.bytes() + trees.map(|tree| size_of::<Node>() + tree.bytes()).sum::<usize>()
     }
 
+    fn closing<'a>(&self, flow: &'a dyn ControlFlow) -> Closing<'a> {
+        closing(&self.limits, self.origin, flow)
+    }
+
     fn leave(&mut self, kept: usize, when: Moment, flow: &dyn ControlFlow) {
-        let closing = closing(&self.limits, flow);
+        let closing = self.closing(flow);
         let held = self.path.frames().len() - 1;
         self.cut = kept.saturating_sub(held).min(self.cut);
         while self.path.frames().len() > kept + 1 {
@@ -198,7 +211,7 @@ impl TreeBuilder {
             self.counts.cut_frames += 1;
             return;
         }
-        let closing = Closing { is_tail_call, ..closing(&self.limits, flow) };
+        let closing = Closing { is_tail_call, ..self.closing(flow) };
         // A child of a loop may have begun an iteration, which is a node, too.
         let parent = self.path.frames().last();
         self.nodes += 1 + usize::from(parent.is_some_and(|it| it.kind == Kind::Loop));
@@ -242,9 +255,9 @@ impl TreeBuilder {
     }
 }
 
-fn closing<'a>(limits: &Limits, flow: &'a dyn ControlFlow) -> Closing<'a> {
+fn closing<'a>(limits: &Limits, origin: Origin, flow: &'a dyn ControlFlow) -> Closing<'a> {
     let (period, tree_nodes) = (limits.period, limits.iteration_nodes);
-    Closing { period, tree_nodes, is_tail_call: false, flow }
+    Closing { period, tree_nodes, is_tail_call: false, origin, flow }
 }
 
 impl Open {

@@ -2,7 +2,7 @@
 
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
-import { common, holds, size } from "./format";
+import { common, each, holds, size } from "./format";
 import type { Loop, Loss } from "./summary";
 
 /** Iterations from which on a loop is likely to be the one that the run is about. */
@@ -37,25 +37,29 @@ export function wanted(loops: Loop[], loss: Loss | null): number {
 }
 
 /**
- * Number of consecutive iterations that each duration is the mean of: the power of two with which
- * the durations add up to an execution of the loop.
+ * Number of consecutive iterations that each duration is the mean of. In files of earlier versions,
+ * the power of two with which the durations add up to an execution of the loop.
  */
-export function stride({ durations_s, mean_duration_s }: Loop): number {
+export function stride({ durations_s, mean_duration_s, stride }: Loop): number {
+  if (stride !== null) return stride;
   const sum = durations_s.reduce((sum, duration) => sum + duration, 0);
   if (!(sum > 0) || !(mean_duration_s > sum)) return 1;
   return 2 ** Math.round(Math.log2(mean_duration_s / sum));
 }
 
-/** The number of the first iteration that a duration stands for. */
-export function iteration(loop: Loop, index: number): number {
-  return index * stride(loop);
+/** For each duration, the number of the first iteration that it stands for. */
+export function firstIterations(loop: Loop): number[] {
+  const numbers: number[] = [];
+  each(loop.first_iterations, loop.durations_s.length, (number) => numbers.push(number));
+  if (numbers.length === loop.durations_s.length) return numbers;
+  return loop.durations_s.map((_, index) => index * stride(loop));
 }
 
-/** The iterations that a duration stands for: `12`, or `12-15`. */
-export function numbersAt(loop: Loop, index: number): string {
-  const step = stride(loop);
-  const [first, behind] = [index * step, Math.max(loop.iterations.accepted, index * step + 1)];
-  const last = Math.min(first + step, behind) - 1;
+/** The iterations from a first one on that a duration stands for: `12`, or `12-15`. */
+export function numbersFrom(loop: Loop, first: number): string {
+  const { accepted, rejected } = loop.iterations;
+  const behind = Math.max(accepted + rejected, first + 1);
+  const last = Math.min(first + stride(loop), behind) - 1;
   return first === last ? String(first) : `${first}-${last}`;
 }
 
@@ -66,31 +70,34 @@ export function executionsPerRank(loop: Loop): number {
 
 /** When the iterations of a loop began. */
 export interface Rulings {
-  /** Times since the begin of the run, ascending: one per duration, and the end of the last. */
+  /** Times since the begin of the run, ascending, and the end of the last iteration. */
   times: number[];
-  /** How many iterations lie between two of the times. */
-  step: number;
-  /** What the times may be off by, in seconds. */
-  within_s: number;
+  /** The iteration that begins at each of the times but the last. */
+  numbers: number[];
+  /** What the times may be off by, in seconds; null if samples saw the iterations begin. */
+  within_s: number | null;
 }
 
 /**
- * When the iterations of a loop began, from their durations and from the cells in which the loop
- * runs: the cells say where the loop begins and ends to a column's width. A sentence where that is
- * not known.
+ * When the iterations of a loop began: where samples saw them begin, else from their durations and
+ * from the cells in which the loop runs, which say where the loop begins and ends to a column's
+ * width. A sentence where that is not known.
  */
 export function rulings(loop: Loop, data: TimelineData, contexts: Contexts): Rulings | string {
   if (executionsPerRank(loop) > 1) {
     return "The loop ran more than once on a rank: when each iteration was is not known.";
   }
   if (loop.durations_s.length < 2) return "How long single iterations took is not known.";
+  const seen = observed(loop);
+  if (seen) return seen;
   const span = columnsOf(loop, data, contexts);
   if (!span) return "The timeline does not show the loop.";
   const step = stride(loop);
+  const numbers = firstIterations(loop);
   const ends: number[] = [];
   let sum = 0;
   loop.durations_s.forEach((duration, index) => {
-    const left = Math.max(loop.iterations.accepted - index * step, 1);
+    const left = Math.max(loop.iterations.accepted + loop.iterations.rejected - numbers[index]!, 1);
     sum += duration * Math.min(step, left);
     ends.push(sum);
   });
@@ -103,9 +110,27 @@ export function rulings(loop: Loop, data: TimelineData, contexts: Contexts): Rul
   const begin = Math.min(Math.max((first + behind - whole) / 2, first), first + width);
   return {
     times: [begin, ...ends.map((end) => begin + (end * whole) / sum)],
-    step,
+    numbers,
     within_s: Math.max(width, Math.abs(behind - first - whole) / 2, Math.abs(whole - sum)),
   };
+}
+
+/** When samples saw iterations begin; null if they saw fewer than two. */
+function observed(loop: Loop): Rulings | null {
+  const all = firstIterations(loop);
+  const times: number[] = [];
+  const numbers: number[] = [];
+  let end = 0;
+  loop.begins_s.forEach((begin, index) => {
+    if (begin === null) return;
+    // A rank's run may begin before the reference's.
+    times.push(Math.max(begin, 0));
+    numbers.push(all[index]!);
+    const { accepted, rejected } = loop.iterations;
+    const left = Math.max(accepted + rejected - all[index]!, 1);
+    end = begin + loop.durations_s[index]! * Math.min(stride(loop), left);
+  });
+  return times.length > 1 ? { times: [...times, end], numbers, within_s: null } : null;
 }
 
 /** The first column in which a rank runs the loop, and the one behind the last. */

@@ -1,8 +1,8 @@
 /** Loops: how long their iterations took, and which behave alike. */
 
 import { type Child, h, table } from "./dom";
-import { count, counted, each, endOf, percent, ranks, seconds } from "./format";
-import { executionsPerRank, iteration, numbersAt, stride, wanted } from "./iterations";
+import { capital, count, counted, each, endOf, percent, ranks, seconds } from "./format";
+import { executionsPerRank, firstIterations, numbersFrom, stride, wanted } from "./iterations";
 import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
 import type { Loop } from "./summary";
@@ -30,7 +30,7 @@ function one(job: Job, at: number): Child[] {
   const { durations_s, iterations, clusters } = loop;
   const bound = iterations.exact ? "" : "at least ";
   const parts: Child[] = [
-    h("p", {}, `${endOf(loop.path)}: ${bound}${counted(iterations.accepted, "iteration")}` +
+    h("p", {}, `${capital(endOf(loop.path))}: ${bound}${counted(iterations.accepted, "iteration")}` +
       executed(loop) +
       `, ${percent(loop.fraction)} of the run, on ${ranks(loop.ranks, job.summary.run.ranks)}.`),
     h("p", { class: "links" },
@@ -67,7 +67,7 @@ function shortened(list: string): string {
 function durations(loop: Loop): HTMLElement {
   const { durations_s, clusters } = loop;
   const clusterOf = new Int32Array(durations_s.length).fill(-1);
-  const numbers = Array.from(durations_s, (_, index) => iteration(loop, index));
+  const numbers = firstIterations(loop);
   const small = new Map<number, number>();
   clusters.slice(0, MAX_COLOURED).forEach((cluster, at) => {
     each(cluster.iterations, 100_000, (number) => small.set(number, at));
@@ -96,7 +96,7 @@ function durations(loop: Loop): HTMLElement {
     series,
     levels: [{ y: mean, label: `mean ${seconds(mean)}` }],
     tip: (at, index) => {
-      const numbers = numbersAt(loop, series[at]!.x[index]! / stride(loop));
+      const numbers = numbersFrom(loop, series[at]!.x[index]!);
       return `${words(numbers)}: ${seconds(series[at]!.y[index])}, ${series[at]!.name}`;
     },
   });
@@ -110,14 +110,15 @@ function words(numbers: string): string {
 /** The longest iterations, each with a link to its time. */
 function worst(job: Job, at: number): HTMLElement {
   const loop = job.summary.loops[at]!;
-  const order = loop.durations_s.map((duration, index) => ({ duration, index }));
+  const numbers = firstIterations(loop);
+  const order = loop.durations_s.map((duration, index) => ({ duration, first: numbers[index]! }));
   order.sort((a, b) => b.duration - a.duration);
-  const named = order.slice(0, 5).map(({ duration, index }, place) => [
+  const named = order.slice(0, 5).map(({ duration, first }, place) => [
     place > 0 && ", ",
     h("a", {
-      href: job.link({ view: "timeline", loop: at, iteration: iteration(loop, index) }),
+      href: job.link({ view: "timeline", loop: at, iteration: first }),
       title: "When it was",
-    }, numbersAt(loop, index)),
+    }, numbersFrom(loop, first)),
     ` (${seconds(duration)})`,
   ]);
   const mean = stride(loop) > 1 ? ", each a mean" : "";

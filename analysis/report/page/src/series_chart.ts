@@ -121,9 +121,10 @@ function draw(canvas: HTMLCanvasElement, spec: Chart): void {
     context.fillRect(x(rule.x), TOP, Math.max(right - x(rule.x), 1), height - TOP - BOTTOM);
   }
   const text = colour("--quiet");
-  const STEPS = 4;
-  for (let step = 0; step <= STEPS; step += 1) {
-    const value = (spec.yMax * step) / STEPS;
+  const LINES = 5;
+  // Fractions are divided evenly, all else at round numbers.
+  const step = spec.yMax === 1 ? 1 / 4 : roundUp((spec.yMax || 1) / LINES);
+  for (let value = 0; value <= spec.yMax * (1 + 1e-9); value += step) {
     context.fillStyle = colour("--grid");
     context.fillRect(LEFT, Math.round(y(value)), width - LEFT - RIGHT, 1);
     context.fillStyle = text;

@@ -180,6 +180,10 @@ export interface Loop {
     exact: boolean;
   };
   durations_s: number[];
+  /** Rank list syntax; empty in files of earlier versions. */
+  first_iterations: string;
+  stride: number | null;
+  begins_s: (number | null)[];
   clusters: IterationCluster[];
 }
 
@@ -204,6 +208,48 @@ export interface ThreadCluster {
   mean_s: number;
   work_s: number;
   distance: number | null;
+}
+
+/** Times of a thread, or means over some threads. */
+export interface ThreadTimes {
+  number: number | null;
+  threads: number;
+  work_s: number;
+  time_s: number;
+}
+
+export interface KeyThreads {
+  initial: ThreadTimes;
+  slowest: ThreadTimes;
+  fastest: ThreadTimes | null;
+  rest: ThreadTimes | null;
+}
+
+/** Threads of one process. */
+export interface ThreadsOfProcess {
+  rank: number;
+  threads: number;
+  key: KeyThreads | null;
+  classes: ThreadTimes[] | null;
+}
+
+/** Threads that have the same role in their processes. */
+export interface ThreadRole {
+  role: string;
+  ranks: string;
+  threads: number;
+  work_s: number;
+  min_work_s: number;
+  max_work_s: number;
+  time_s: number;
+}
+
+export interface ProcessThreads {
+  aggregation: string;
+  roles: ThreadRole[];
+  processes: ThreadsOfProcess[];
+  unlisted: number;
+  distinction: { node: number; path: Frame[]; slowest_s: number; fastest_s: number } | null;
 }
 
 export interface Clocks {
@@ -235,6 +281,7 @@ export interface Summary {
   loops: Loop[];
   clusters: RankCluster[];
   thread_clusters?: ThreadCluster[];
+  threads?: ProcessThreads;
   biclusters?: Bicluster[];
   clocks: Clocks;
   timeline: { file: string | null };

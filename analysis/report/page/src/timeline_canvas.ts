@@ -426,7 +426,7 @@ export class TimelineCanvas {
   private iterations(context: CanvasRenderingContext2D, width: number): void {
     const { rulings } = this.shown;
     if (!rulings) return;
-    const { times, step } = rulings;
+    const { times, numbers } = rulings;
     const at = times.map((time) => this.x(time, width));
     const wide = (at[at.length - 1]! - at[0]!) / (at.length - 1);
     const top = HEIGHT - BELOW;
@@ -453,7 +453,7 @@ export class TimelineCanvas {
         x + NUMBER_WIDTH < width;
       context.fillRect(Math.round(x), top, 1, isNumbered ? STRIP - 2 : 4);
       if (!isNumbered) return;
-      context.fillText(String(index * step), x + 3, top + 12);
+      context.fillText(String(numbers[index]), x + 3, top + 12);
       labelled = x + NUMBER_WIDTH - 8;
     });
   }

@@ -3,10 +3,10 @@
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
 import { h } from "./dom";
-import { common, endOf, frameName, lossName, percent, seconds } from "./format";
-import { type Rulings, rulings, wanted } from "./iterations";
+import { common, counted, endOf, frameName, lossName, percent, seconds } from "./format";
+import { type Rulings, rulings, stride, wanted } from "./iterations";
 import type { Job } from "./job";
-import type { Frame } from "./summary";
+import type { Frame, Loop } from "./summary";
 import { type Order, ORDERS, TimelineCanvas } from "./timeline_canvas";
 
 /** Maximum number of call paths that the legend names. */
@@ -81,7 +81,8 @@ class TimelineView {
       return [address.from ?? begin_s, address.to ?? end_s];
     }
     if (address.iteration === undefined || !ruled) return [begin_s, end_s];
-    const index = Math.min(Math.floor(address.iteration / ruled.step), ruled.times.length - 2);
+    const { iteration } = address;
+    const index = Math.max(ruled.numbers.filter((number) => number <= iteration).length - 1, 0);
     const [from, to] = [ruled.times[index]!, ruled.times[index + 1]!];
     const beside = Math.max(2 * (to - from), 4 * ((end_s - begin_s) / this.data.columns));
     return [Math.max(from - beside, begin_s), Math.min(to + beside, end_s)];
@@ -105,9 +106,7 @@ class TimelineView {
       this.job.go({ loop: Number(select.value) });
     } }, loops.map((one, index) => h("option", { value: index, selected: index === loop },
       endOf(one.path))));
-    const said = typeof ruled === "string" ? ruled
-      : `${ruled.step > 1 ? `One line every ${ruled.step} iterations` : "One line each"}, from ` +
-        `their mean durations, to within ${seconds(ruled.within_s)}.`;
+    const said = typeof ruled === "string" ? ruled : saidOf(loops[loop]!, ruled);
     this.ruled.replaceChildren("Iterations of ", select, " ", said);
   }
 
@@ -180,6 +179,18 @@ class TimelineView {
       "purple, the rest grey, with the part of the cells in sight." +
       (isHighlit ? " What does not belong to the loss is pale." : "")));
   }
+}
+
+/** What the lines of a loop's iterations are, in words. */
+function saidOf(loop: Loop, { within_s, numbers }: Rulings): string {
+  const step = stride(loop);
+  const each = step > 1 ? `One line every ${step} iterations` : "One line each";
+  if (within_s !== null) {
+    return `${each}, added up from their mean durations, to within ${seconds(within_s)}.`;
+  }
+  const left = step > 1 ? 0 : loop.iterations.accepted + loop.iterations.rejected - numbers.length;
+  return `${each}, where samples on the rank with the longest executions saw them begin.` +
+    (left > 0 ? ` ${counted(left, "iteration")} could not be told apart.` : "");
 }
 
 /** Names of call paths that tell them apart: the end, and where paths with the same end differ. */

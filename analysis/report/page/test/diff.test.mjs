@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { browser, comparisonOf, compared, opened, workspace } from "./pages.mjs";
+import { browser, comparisonOf, compared, opened, themesAndPaper, workspace } from "./pages.mjs";
 import { percent, seconds } from "./wording.mjs";
 
 let space, context, strong, versions, counted;
@@ -196,13 +196,5 @@ test("two versions: differences against the noise, and names are text", async ()
 });
 
 test("light and dark, and paper", async () => {
-  await on(strong, async (page) => {
-    const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-    const light = await ground();
-    await page.click(".theme");
-    assert.notEqual(await ground(), light);
-    await page.emulateMedia({ media: "print" });
-    assert.equal(await page.locator("nav").isVisible(), false);
-    assert.ok(await page.locator(".card").first().isVisible());
-  });
+  await on(strong, themesAndPaper);
 });

@@ -127,8 +127,14 @@ function ranges(ranks, parts) {
   });
 }
 
+/** When iterations begin that last this long each and follow one another from a tenth of the run on. */
+function begins(durations, elapsed) {
+  let at = elapsed / 10;
+  return durations.map((duration) => (at += duration) - duration);
+}
+
 /** The summary of a job of this size. */
-export function summary({ ranks, contexts, elapsed = 321.5, seed = 1, losses = 5 }) {
+export function summary({ ranks, contexts, elapsed = 321.5, seed = 1, losses = 5, hasBegins = true }) {
   const all = tree({ contexts, ranks, elapsed, seed });
   const symptoms = largest(all, losses, (node) => node.label !== "computation");
   const causes = largest(all, losses, (node) => node.label === "computation");
@@ -137,6 +143,7 @@ export function summary({ ranks, contexts, elapsed = 321.5, seed = 1, losses = 5
   const next = random(seed + 1);
   const found = symptoms.slice(0, causes.length)
     .map((symptom, index) => loss(all, index, symptom, causes[index], ranks, elapsed));
+  const durations_s = Array.from({ length: 200 }, (_, index) => (index === 137 ? 9 : 1.2 + next() / 5));
   const lost = found.reduce((sum, { seconds }) => sum + seconds, 0);
   return {
     schema: "plimsoll-summary/1",
@@ -173,7 +180,8 @@ export function summary({ ranks, contexts, elapsed = 321.5, seed = 1, losses = 5
       path: path(all, causes[0]), node: causes[0], ranks: `0-${ranks - 1}`, executions: 1,
       mean_duration_s: elapsed * 0.9, fraction: 0.9,
       iterations: { accepted: 200, rejected: 3, calls_seen: null, exact: true },
-      durations_s: Array.from({ length: 200 }, (_, index) => (index === 137 ? 9 : 1.2 + next() / 5)),
+      durations_s,
+      first_iterations: "0-199", stride: 1, begins_s: hasBegins ? begins(durations_s, elapsed) : [],
       clusters: [
         { iterations: "0-136,138-199", mean_s: 1.3, representative: 5, period: null },
         { iterations: "137", mean_s: 9, representative: 137, period: null },

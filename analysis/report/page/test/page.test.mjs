@@ -4,7 +4,7 @@ import { utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { summary as invented, writeRanks } from "./generated.mjs";
-import { browser, generated, made, opened, real, recorded, to, workspace } from "./pages.mjs";
+import { browser, generated, made, opened, real, recorded, themesAndPaper, to, workspace } from "./pages.mjs";
 import { calls, count, percent, rounded, seconds } from "./wording.mjs";
 
 let space, context;
@@ -319,25 +319,53 @@ test("the ranks' waiting and blame have the means of a real tree", async () => {
   });
 });
 
+/** Opens the longest iteration of a job; returns what is said of its lines, and the span about it. */
+async function longest(page) {
+  await page.locator(".worst a").first().click();
+  await page.waitForSelector("canvas.timeline");
+  assert.match(page.url(), /loop=0&iteration=137/);
+  const said = await page.locator("#view .aside").first().textContent();
+  await page.locator("canvas.timeline").focus();
+  await page.keyboard.press("-");
+  const parts = new URLSearchParams(new URL(page.url()).hash.split("?")[1]);
+  assert.equal(parts.get("iteration"), null);
+  return { said, middle: (Number(parts.get("from")) + Number(parts.get("to"))) / 2 };
+}
+
 test("the longest iteration leads to its time", async () => {
   await on(jobs.generated, "#loops", async (page, summary) => {
-    await page.locator(".worst a").first().click();
-    await page.waitForSelector("canvas.timeline");
-    assert.match(page.url(), /loop=0&iteration=137/);
-    const said = await page.locator("#view .aside").first().textContent();
-    assert.match(said, /One line each/);
+    const { said, middle } = await longest(page);
+    assert.match(said, /One line each, where samples .* saw them begin. 3.iterations could not/);
+    assert.ok(Math.abs(middle - (summary.loops[0].begins_s[137] + 9 / 2)) < 0.01, `${middle}`);
+  });
+});
+
+test("begins that nobody saw are added up from durations", async () => {
+  const job = await generated(space.directory, "unseen", {
+    ranks: 16, contexts: 200, cells: { rows: 16, columns: 200 }, hasBegins: false,
+  });
+  await on(job, "#loops", async (page, summary) => {
+    const { said, middle } = await longest(page);
+    assert.match(said, /One line each, added up from their mean durations, to within/);
     // The loop takes 0.9 of the run, and the iteration is the 138th of 200, eight times as long.
-    await page.locator("canvas.timeline").focus();
-    await page.keyboard.press("-");
-    const parts = new URLSearchParams(new URL(page.url()).hash.split("?")[1]);
-    const middle = (Number(parts.get("from")) + Number(parts.get("to"))) / 2;
     const { durations_s, mean_duration_s } = summary.loops[0];
     const sum = durations_s.reduce((sum, duration) => sum + duration, 0);
     const before = durations_s.slice(0, 137).reduce((sum, duration) => sum + duration, 4.5);
     const inLoop = (before / sum) * mean_duration_s;
     const slack = summary.run.elapsed_s - mean_duration_s;
     assert.ok(middle >= inLoop && middle <= inLoop + slack + 2 * 9, `${middle} ${inLoop}`);
-    assert.equal(parts.get("iteration"), null);
+  });
+});
+
+test("iterations that are not told apart keep the numbers of the others", async () => {
+  const summary = await recorded("imbalance");
+  const [loop] = summary.loops;
+  loop.durations_s = [0.1, 0.3, 0.2];
+  loop.iterations = { accepted: 3, rejected: 2, calls_seen: null, exact: false };
+  Object.assign(loop, { first_iterations: "0,2,4", stride: 1, begins_s: [] });
+  const job = await made(space.directory, "apart", summary);
+  await on(job, "#loops?loop=0", async (page) => {
+    assert.match(await page.locator(".worst").textContent(), /: 2 \(0.3.*, 4 \(0.2.*, 0 \(0.1/);
   });
 });
 
@@ -502,13 +530,5 @@ test("a page says plainly what it does not have", async () => {
 });
 
 test("light and dark, and paper", async () => {
-  await on(jobs.generated, "", async (page) => {
-    const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-    const light = await ground();
-    await page.click(".theme");
-    assert.notEqual(await ground(), light);
-    await page.emulateMedia({ media: "print" });
-    assert.equal(await page.locator("nav").isVisible(), false);
-    assert.ok(await page.locator(".card").first().isVisible());
-  });
+  await on(jobs.generated, "", themesAndPaper);
 });

@@ -1,4 +1,5 @@
 // Pages for the tests, made by `plimsoll report --format html`, and the browser that opens them.
+import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { openSync, closeSync, writeFileSync } from "node:fs";
@@ -111,4 +112,15 @@ export async function to(page, hash) {
     const place = document.getElementById("view");
     return place?.dataset.view === view && place.childElementCount > 0;
   }, view);
+}
+
+/** Holds that a page has a light and a dark ground, and that its cards, not its menu, go on paper. */
+export async function themesAndPaper(page) {
+  const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+  const light = await ground();
+  await page.click(".theme");
+  assert.notEqual(await ground(), light);
+  await page.emulateMedia({ media: "print" });
+  assert.equal(await page.locator("nav").isVisible(), false);
+  assert.ok(await page.locator(".card").first().isVisible());
 }

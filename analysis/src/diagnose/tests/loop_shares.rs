@@ -9,6 +9,10 @@ use crate::synthetic_run::Contexts;
 /// 200 steps of 10 ms in a loop after 60 ms of setup, on four ranks. Only on rank 0 do samples
 /// distinguish iterations: `accepted` of them.
 fn the_loop(accepted: u64, rejected: u64) -> Loop {
+    the_loop_with(LoopProfile { accepted, rejected, ..LoopProfile::default() })
+}
+
+fn the_loop_with(profile: LoopProfile) -> Loop {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![doing("main/setup", 60 * MS)]);
     for _ in 0..200 {
@@ -20,11 +24,8 @@ fn the_loop(accepted: u64, rejected: u64) -> Loop {
         node: contexts.node("main/loop"),
         executions: 1,
         duration_ns: 2000 * MS,
-        accepted,
-        rejected,
         stride: 1,
-        durations: Vec::new(),
-        clusters: Vec::new(),
+        ..profile
     }];
     let summary = diagnose_alone(inputs, &job()).unwrap();
     let [it] = &summary.loops[..] else { panic!("{:#?}", summary.loops) };
@@ -45,4 +46,27 @@ fn calls_prove_iterations_that_samples_nearly_tell_apart() {
         assert_eq!(iterations.calls_seen, Some(200));
         assert_eq!(iterations.exact, is_exact, "{accepted} and {rejected}");
     }
+}
+
+/// Iteration 1 of each five is not told apart.
+#[test]
+fn durations_say_which_iterations_they_are_about_and_when_these_began() {
+    let of = |number: u64| match number % 5 {
+        1 => ((0, 0), None),
+        _ => ((10 * MS, 1), Some((60 + 10 * number) * MS)),
+    };
+    let (durations, begins) = (0..200).map(of).unzip();
+    let found = the_loop_with(LoopProfile { accepted: 160, durations, begins, ..<_>::default() });
+    assert!(found.first_iterations.starts_with("0,2-5,7-10,"), "{}", found.first_iterations);
+    assert_eq!((found.durations_s.len(), found.stride), (160, Some(1)));
+    let begins_s: Vec<f64> = found.begins_s.iter().map(|it| rounded(it.unwrap())).collect();
+    assert_eq!(&begins_s[..3], &[0.06, 0.08, 0.09]);
+
+    // 400 iterations are 200 entries of two each.
+    let (durations, begins) = (0..400).map(of).unzip();
+    let found = the_loop_with(LoopProfile { accepted: 320, durations, begins, ..<_>::default() });
+    assert_eq!((found.first_iterations.as_str(), found.stride), ("0-398:2", Some(2)));
+    assert_eq!(rounded(found.begins_s[5].unwrap()), 0.16);
+    // The first one of iterations 6 and 7 that is known.
+    assert_eq!(rounded(found.begins_s[3].unwrap()), 0.13);
 }

@@ -571,6 +571,9 @@ pub fn maximal() -> Summary {
         fraction: 0.99,
         iterations: Iterations { accepted: 1500, rejected: 2, calls_seen: Some(1500), exact: true },
         durations_s: vec![0.08; 200],
+        first_iterations: "0-199".into(),
+        stride: Some(1),
+        begins_s: vec![Some(0.5); 200],
         clusters: vec![IterationCluster {
             iterations: "0-90:10".into(),
             mean_s: 0.08,

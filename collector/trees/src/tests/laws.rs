@@ -66,7 +66,7 @@ fn loop_node(key: u32, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
             let accepted = trees.len() as u64;
             let mut instances = Vec::new();
             for (number, tree) in trees.into_iter().enumerate() {
-                durations.add(number as u64, tree.duration);
+                durations.add(number as u64, 100 * number as u64, tree.duration);
                 instances.push(Cluster::one(number as u64, tree));
             }
             let clusters = clustered(instances, most_clusters(accepted), &Decades);

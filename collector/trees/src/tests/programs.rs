@@ -188,6 +188,24 @@ fn an_iteration_begins_somewhere_since_the_last_child() {
     assert_eq!((first.tree.end(), second.tree.begin()), (boundary, boundary));
 }
 
+/// Stamps leave pauses out; begins of iterations do not.
+#[test]
+fn iterations_begin_when_they_did_whatever_pauses_there_were() {
+    let limits = Limits { period: 10, nodes: 1000, iteration_nodes: 100 };
+    let mut builder = TreeBuilder::new(Key(0), 1000, limits);
+    let path = [Frame::within_loop(Key(1)), Frame::call(Key(10))];
+    builder.change(Lca::exactly(0), &path, Moment::exact(1100), &Decades);
+    builder.exclude(50_000);
+    for at in [1300, 1600] {
+        builder.change(Lca::exactly(1), &path[1..], Moment::exact(at), &Decades);
+    }
+    let (tree, _) = builder.finish(2000, &Decades);
+    let Content::Loop(body) = the_loop(&tree, 1).content() else { unreachable!() };
+    let of = |it: &crate::Stretch| (it.begin, it.sum);
+    let found: Vec<(u64, u64)> = body.durations().stretches().iter().map(of).collect();
+    assert_eq!(found, [(100, 200), (50_300, 300), (50_600, 400)]);
+}
+
 /// Ranks of one job, each sampled independently, clustered as trees.
 #[test]
 fn ranks_cluster_by_what_they_did() {
