@@ -8,6 +8,7 @@ import type { Job } from "./job";
 import { matrixPanel } from "./matrix";
 import { type RankMetric, RANK_METRICS, rankMetric, rankValues } from "./rank_metrics";
 import { type Rule, type Series, chart, palette } from "./series_chart";
+import { threadsPanel } from "./threads_view";
 
 /** Maximum number of vertical rules: more would hide the points. */
 const MAX_RULES = 64;
@@ -22,6 +23,7 @@ export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
       h("section", { class: "panel" }, h("h2", {}, "Ranks that behave alike"), clusters(job)),
       h("section", { class: "panel" }, h("h2", {}, "Nodes"), nodes(job)),
     ),
+    threadsPanel(job),
     together(job, contexts),
     h("section", { class: "panel" }, h("h2", {}, "Who communicates with whom"), matrixPanel(job)),
   );

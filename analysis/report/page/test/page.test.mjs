@@ -444,6 +444,58 @@ test("threads and clocks are the summary's", async () => {
   });
 });
 
+test("the threads of processes are the summary's", async () => {
+  const summary = await recorded("imbalance");
+  const times = (number, work_s, threads = 1) => ({ number, threads, work_s, time_s: 3 });
+  const role = (role, threads, work_s) => ({
+    role, ranks: "0-3", threads, work_s, min_work_s: work_s / 2, max_work_s: 2 * work_s, time_s: 3,
+  });
+  const [node] = summary.tree.nodes.keys();
+  summary.threads = {
+    aggregation: "key",
+    roles: [role("initial", 4, 0.25), role("slowest", 4, 1.75), role("fastest", 4, 0.5)],
+    processes: [0, 1, 2, 3].map((rank) => ({
+      rank, threads: 3, classes: null,
+      key: { initial: times(0, 0.25), slowest: times(2, 1.5 + rank / 8), fastest: times(1, 0.5), rest: null },
+    })),
+    unlisted: 7,
+    distinction: { node, path: [summary.tree.frames[summary.tree.nodes[node].frame]],
+      slowest_s: 1.75, fastest_s: 0.5 },
+  };
+  const job = await made(space.directory, "threads", summary);
+  await on(job, "#ranks", async (page) => {
+    const panel = page.locator(".threads");
+    const rows = await panel.locator("tbody tr").allTextContents();
+    assert.deepEqual(rows.map((row) => row.replaceAll("\u00a0", " ")), [
+      `initial4all ranks${seconds(0.25)}${seconds(0.125)}${seconds(0.5)}${seconds(3)}${percent(0.25 / 3)}`,
+      `slowest4all ranks${seconds(1.75)}${seconds(0.875)}${seconds(3.5)}${seconds(3)}${percent(1.75 / 3)}`,
+      `fastest4all ranks${seconds(0.5)}${seconds(0.25)}${seconds(1)}${seconds(3)}${percent(0.5 / 3)}`,
+    ].map((row) => row.replaceAll("\u00a0", " ")));
+    const said = (await panel.textContent()).replaceAll("\u00a0", " ");
+    assert.match(said, /PLIMSOLL_THREADS=key.*Left out: 7 processes/);
+    assert.match(said, /compute longer in .*main.*: 1\.75.*, and the fastest 0\.5/);
+    // The slowest thread of rank 3 is the highest point.
+    const canvas = panel.locator("canvas");
+    await canvas.scrollIntoViewIfNeeded();
+    const box = await canvas.boundingBox();
+    const tips = new Set();
+    for (let x = 60; x < box.width; x += 12) {
+      for (let y = 8; y < box.height - 30; y += 12) {
+        await page.mouse.move(box.x + x, box.y + y);
+        tips.add(await panel.locator(".tip").textContent().catch(() => ""));
+      }
+      if ([...tips].some((tip) => tip.includes("rank 3, thread 2 (slowest)"))) break;
+    }
+    const tip = [...tips].find((tip) => tip.includes("rank 3, thread 2 (slowest)"));
+    assert.ok(tip?.replaceAll("\u00a0", " ").includes(seconds(1.875).replaceAll("\u00a0", " ")), `${[...tips]}`);
+    await panel.locator("a").click();
+    assert.match(page.url(), new RegExp(`contexts\\?.*node=${node}`));
+  });
+  await on(jobs.imbalance, "#ranks", async (page) => {
+    assert.equal(await page.locator(".threads").count(), 0);
+  });
+});
+
 test("keys lead through the views and the rows", async () => {
   await on(jobs.generated, "", async (page) => {
     const views = ["verdict", "timeline", "contexts", "ranks", "loops", "phases", "run"];
