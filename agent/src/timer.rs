@@ -275,7 +275,7 @@ mod tests {
     const PERIOD_NS: u64 = 100_000_000_000;
 
     #[test]
-    fn an_event_whose_number_is_another_file_s_is_replaced_and_left_alone() {
+    fn an_event_with_a_reused_number_is_replaced_and_left_alone() {
         let descriptors = Descriptors::new();
         let timer = Timer { what: AtomicU64::new(0), tid: AtomicI32::new(0) };
         // SAFETY: no preconditions.

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debuggers_are_told_from_other_tracers() {
+    fn debuggers_are_distinguished_from_other_tracers() {
         assert_eq!(tracer("Name:\tgdb\nTracerPid:\t0\n"), None);
         assert_eq!(tracer("Name:\tapp\nTracerPid:\t4711\nUid:\t0\n"), Some(4711));
         assert_eq!(tracer(""), None);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused() {
+    fn a_malformed_file_is_refused() {
         for bytes in [
             Vec::new(),
             b"text\n".to_vec(),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_outlives_its_parent_is_found_and_ended() {
+    fn processes_that_outlive_their_parent_are_ended() {
         let scratch = Scratch::new("process");
         let script = "setsid sleep 1000 & sleep 0.2";
         let finished = run(shell(script), scratch.path(), Duration::from_secs(10));

@@ -203,19 +203,19 @@ mod tests {
     const BUSY: [f64; MAX_RUNS] = [1.0; MAX_RUNS];
 
     #[test]
-    fn what_holds_is_run_once() {
+    fn a_run_that_holds_is_not_repeated() {
         assert_eq!(count_up(1, &FREE), (Ok(1), 0, false));
         assert_eq!(count_up(1, &BUSY), (Ok(1), 0, false));
     }
 
     #[test]
-    fn what_holds_later_is_run_until_then() {
+    fn a_run_is_repeated_until_it_holds() {
         assert_eq!(count_up(3, &FREE), (Ok(3), 2, false));
         assert_eq!(count_up(MAX_RUNS, &BUSY), (Ok(MAX_RUNS), MAX_RUNS - 1, false));
     }
 
     #[test]
-    fn what_never_holds_fails_as_in_its_last_run() {
+    fn a_test_that_never_holds_fails_as_in_its_last_run() {
         let message = format!("run {MAX_RUNS} is too early");
         let failed = (Err(message), MAX_RUNS - 1, false);
         assert_eq!(count_up(MAX_RUNS + 1, &FREE), failed);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_holds_beside_other_programs_is_skipped() {
+    fn disturbed_runs_that_never_hold_are_skipped() {
         let skipped = (Ok(MAX_RUNS), MAX_RUNS - 1, true);
         assert_eq!(count_up(MAX_RUNS + 1, &BUSY), skipped);
     }

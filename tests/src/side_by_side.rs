@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_done_by_so_many_at_a_time_and_told_in_order() {
+    fn results_are_reported_in_order_with_bounded_parallelism() {
         let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let items: Vec<u64> = (0..20).collect();
         let mut reported = Vec::new();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_asked_for() {
+    fn an_empty_list_needs_no_work() {
         side_by_side(&[] as &[u8], 0, |_| (), |()| panic!("nothing was done"));
     }
 }

@@ -68,7 +68,7 @@ mod tests {
     use crate::modules;
 
     #[test]
-    fn a_module_is_told_by_what_it_asks_for_and_says() {
+    fn a_module_is_recognised_by_imports_and_message() {
         let loaded = modules::loaded();
         let mut program = loaded.into_iter().next().expect("the program itself is loaded");
         // The test asks for dl_iterate_phdr and holds MESSAGE.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_two_pieces_is_found_and_what_is_gone_is_not() {
+    fn needles_across_pieces_are_found_and_unmapped_bytes_are_not() {
         let mut bytes = vec![0u8; 3 * PIECE];
         for at in [0, PIECE - 5, PIECE, 2 * PIECE - MESSAGE.len(), bytes.len() - MESSAGE.len()] {
             assert!(!holds(&bytes, &[MESSAGE]));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_library_of_this_program_carries_one() {
+    fn no_library_of_this_program_carries_a_foreign_unwinder() {
         for module in &modules::loaded()[1..] {
             let name = String::from_utf8_lossy(&module.name).into_owned();
             assert!(!carries_foreign(module), "{name}");

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_waiting() {
+    fn an_irregular_file_is_refused_without_waiting() {
         let folder = tempfile::tempdir().unwrap();
         let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
         let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_apart() {
+    fn obstacles_of_programs_are_recognised() {
         let directory = tempfile::tempdir().unwrap();
         let own = std::env::current_exe().unwrap();
         assert_eq!(obstacle(&own), None);

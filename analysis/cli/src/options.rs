@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_program_is_its_own() {
+    fn arguments_after_the_program_are_its_own() {
         for arguments in [
             vec!["plimsoll", "run", "--period", "1ms", "--", "app", "--period", "x"],
             vec!["plimsoll", "run", "--period", "1ms", "app", "--period", "x"],

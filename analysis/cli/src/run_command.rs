@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_proc_the_command_is_where_it_was_called() {
+    fn without_proc_the_name_in_the_call_gives_the_path() {
         let unknown = || Err(io::ErrorKind::NotFound.into());
         let place = |name: &str| own_place(unknown(), Some(name.into()));
         assert_eq!(place("/opt/bin/plimsoll"), Some("/opt/bin/plimsoll".into()));

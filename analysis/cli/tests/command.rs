@@ -73,7 +73,7 @@ fn the_end_of_the_program_is_the_end_of_the_command() {
 }
 
 #[test]
-fn what_cannot_be_started_ends_as_in_a_shell() {
+fn a_program_that_cannot_start_ends_as_in_a_shell() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("no-such-program");
     fs::write(&file, "#!/no/such/interpreter\n").unwrap();
@@ -167,7 +167,7 @@ fn a_summary_is_exported_in_every_format() {
 }
 
 #[test]
-fn an_export_that_cannot_be_made_says_why_and_writes_nothing() {
+fn a_failed_export_gives_a_reason_and_writes_nothing() {
     let mut summary = summaries::imbalance();
     summary.per_rank.file = Some("x.plimsoll.ranks".into());
     let (directory, path) = file_with(&summary.to_json().unwrap());
@@ -203,7 +203,7 @@ fn an_export_that_cannot_be_made_says_why_and_writes_nothing() {
 }
 
 #[test]
-fn what_is_no_summary_is_refused() {
+fn a_file_without_a_summary_is_refused() {
     let good = summaries::imbalance().to_json().unwrap();
     let text = String::from_utf8(good.clone()).unwrap();
     let far_node = text.replace("\"node\":3", "\"node\":3000");

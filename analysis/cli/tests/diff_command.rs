@@ -105,7 +105,7 @@ fn a_slower_version_fails_above_the_limit_and_not_below() {
 
 /// Every hostile input ends with status 2 and one line that says what is wrong.
 #[test]
-fn what_cannot_be_compared_is_one_line_and_status_two() {
+fn incomparable_input_gives_one_line_and_status_two() {
     let good = summary("strong-2.plimsoll.json");
     let mut newer = good.clone();
     newer["schema"] = "plimsoll-summary/9".into();

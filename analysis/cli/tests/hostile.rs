@@ -265,7 +265,7 @@ fn assert_refused(mut command: Command, of: &str) {
 }
 
 #[test]
-fn what_is_no_file_to_read_ends_the_command_at_once() {
+fn an_unreadable_file_ends_the_command_at_once() {
     let directory = directory_for_all();
     for (of, path) in odd_files(directory.path()) {
         for command in ["report", "digest", "run"] {
@@ -288,7 +288,7 @@ fn what_is_no_file_to_read_ends_the_command_at_once() {
 }
 
 #[test]
-fn what_is_no_spool_in_a_folder_holds_no_digest_up() {
+fn other_files_in_a_folder_do_not_block_a_digest() {
     let directory = directory_for_all();
     for (of, path) in odd_files(directory.path()) {
         let folder = directory.path().join("spools");

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_fails_the_reduction_and_hangs_nobody() {
+    fn an_undecodable_value_fails_the_reduction_without_a_hang() {
         let results = run(4, |comm| {
             let reduced = if comm.rank() == 3 {
                 comm.send(2, &1u64.to_le_bytes()).and_then(|()| comm.send(2, &[9])).map(|()| None)

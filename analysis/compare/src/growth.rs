@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_of_each_class_is_told_from_the_others() {
+    fn each_class_of_growth_is_recognised() {
         type Class = (&'static str, fn(f64) -> f64);
         let classes: [Class; 8] = [
             ("constant", |_| 3.0),

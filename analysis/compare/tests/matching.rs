@@ -162,7 +162,7 @@ fn builds_with_and_without_debug_information_meet_at_functions() {
 }
 
 #[test]
-fn what_an_mpi_library_does_inside_is_its_call() {
+fn time_inside_an_mpi_library_belongs_to_the_call() {
     let one =
         build("app", 1, &[("main MPI_Allreduce libmpi.so.40:progress", 1.0), ("main f", 3.0)]);
     let other =

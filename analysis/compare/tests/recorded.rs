@@ -95,7 +95,7 @@ fn order(comparison: &Comparison) -> Vec<&str> {
 }
 
 #[test]
-fn excess_work_is_what_the_subject_says() {
+fn excess_work_is_that_of_the_subject() {
     assert_excess("strong", Expect::Strong);
     assert_excess("weak", Expect::Weak);
 }

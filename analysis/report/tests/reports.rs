@@ -34,7 +34,7 @@ fn whole_tree() {
 }
 
 #[test]
-fn a_run_of_which_a_part_is_missing_is_not_said_to_have_ended_badly() {
+fn a_run_with_a_missing_part_is_not_reported_as_failed() {
     let mut summary = summaries::balanced();
     summary.run.complete = false;
     summary.run.incomplete = Some("the spool of rank 2 is damaged".into());

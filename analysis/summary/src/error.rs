@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_words_and_told_once() {
+    fn reasons_are_words_without_repetition() {
         for (errno, words) in [
             (libc::ENOENT, "it does not exist"),
             (libc::EACCES, "permission is denied"),

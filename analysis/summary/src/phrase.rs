@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inlined_is_named_with_the_function_around_it() {
+    fn an_inlined_function_is_named_with_its_caller() {
         let main = function("main");
         let inlined = part(FrameKind::Inlined, "EvalEos", Some(7));
         let nested = part(FrameKind::Inlined, "pressure", None);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_path_functions_stay_longest() {
+    fn a_long_path_keeps_functions_longest() {
         let frames = [
             function("main"),
             part(FrameKind::Loop, "main", Some(9)),

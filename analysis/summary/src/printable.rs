@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_interprets_is_escaped() {
+    fn terminal_commands_are_escaped() {
         let escaped = [
             ("\u{1b}[31mred\u{7}", "\\u{1b}[31mred\\u{7}"),
             ("two\nlines\r\t", "two\\nlines\\r\\t"),

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn an_invalid_list_is_refused() {
         for text in ["a", "3-1", "1-", "0-8:0", "1,,2", "-1", "4294967296"] {
             assert!(text.parse::<RankSet>().is_err(), "{text}");
         }

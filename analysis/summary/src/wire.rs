@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_summary_is_refused_with_a_reason() {
+    fn a_damaged_summary_is_refused_with_a_reason() {
         for (json, reason) in [
             ("", "damaged"),
             ("{", "damaged"),

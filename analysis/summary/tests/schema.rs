@@ -31,7 +31,7 @@ fn the_schema_is_a_schema() {
 }
 
 #[test]
-fn what_is_written_is_valid_and_read_back_unchanged() {
+fn a_written_summary_is_valid_and_read_back_unchanged() {
     let validator = jsonschema::draft202012::new(&schema()).unwrap();
     for (name, summary) in all() {
         let text = serde_json::to_string(&summary).unwrap();
@@ -46,7 +46,7 @@ fn what_is_written_is_valid_and_read_back_unchanged() {
 }
 
 #[test]
-fn what_is_not_a_summary_is_refused() {
+fn another_json_file_is_refused() {
     let validator = jsonschema::draft202012::new(&schema()).unwrap();
     let good = serde_json::to_value(summaries::maximal()).unwrap();
     for (pointer, wrong) in [

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted() {
+    fn accepted_iterations() {
         const CALL: Kind = Kind::Call;
         assert_eq!(accepted(&[(CALL, 1); 5]), (true, true));
         assert_eq!(accepted(&[(CALL, 1); 4]), (false, false));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_samples_may_have_hit_by_chance_is_no_evidence() {
+    fn leaves_and_loops_without_iterations_are_weak_evidence() {
         let places = [(Kind::Leaf, 20); 9];
         assert_eq!(accepted(&places), (false, false));
         // One loop that seems to continue, and a short call after it.

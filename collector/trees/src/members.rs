@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_without_rhythm_is_widened_and_says_so() {
+    fn a_pattern_without_period_is_widened_and_approximate() {
         let hash = |number: u64| crate::tests::irregular_level(number) == 0;
         let members = doubling(hash, 100_000);
         assert!(members.is_approximate());

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_decide_what_is_said() {
+    fn libraries_decide_the_findings() {
         let of = |needed: &[&str], is_go| {
             let needed = needed.iter().map(ToString::to_string).collect();
             judge(&ProgramTraits {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_said_to_be_none() {
+    fn a_file_that_is_no_program_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "#!/usr/bin/python3\nprint()\n").unwrap();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_running_jobs_the_job_id_tells_which() {
+    fn a_job_id_selects_one_of_two_running_jobs() {
         let directory = tempfile::tempdir().unwrap();
         for job in ["18", "19"] {
             folder(directory.path(), &format!("app_{job}_4p_20260101T000000"), false);

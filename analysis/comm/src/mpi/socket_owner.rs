@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_knows_whose_a_socket_is() {
+    fn the_kernel_knows_the_owner_of_a_socket() {
         let socket = UnixDatagram::unbound().unwrap();
         let file = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
         let inode = file.ino() as u32;

@@ -177,7 +177,7 @@ fn times_of_single_ranks_stand_by_context() {
 }
 
 #[test]
-fn files_that_are_none_leave_a_page_that_says_so() {
+fn missing_and_damaged_files_are_stated_in_the_page() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("in");
     fs::create_dir(&place).unwrap();
@@ -207,7 +207,7 @@ fn files_that_are_none_leave_a_page_that_says_so() {
 }
 
 #[test]
-fn a_timeline_is_taken_in_as_it_is() {
+fn a_timeline_is_included_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let timeline = format!("{{\"schema\":\"plimsoll-timeline/1\",\"x\":\"{}\"}}", "y".repeat(99));
     fs::write(directory.path().join("x.timeline"), &timeline).unwrap();

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn without_hard_links_it_is_the_same() {
+    fn reports_are_published_without_hard_links() {
         for create in [Draft::anonymous, Draft::named] {
             let directory = tempfile::tempdir().unwrap();
             let draft = |extension: &&'static str| {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_goes_elsewhere_and_says_why() {
+    fn an_unwritable_report_goes_elsewhere_with_a_reason() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();

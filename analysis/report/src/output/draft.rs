@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_seen_of_a_draft_until_it_has_its_name() {
+    fn a_draft_is_hidden_until_it_has_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let stem = "run".into();
         let (draft, file) = Draft::anonymous(directory.path(), &stem, "txt").unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_synchronised_the_report_stays() {
+    fn a_file_system_without_sync_keeps_the_report() {
         for errno in [libc::EINVAL, libc::ENOTSUP] {
             assert!(synced(Err(io::Error::from_raw_os_error(errno))).is_ok());
         }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_it_and_shares_its_name() {
+    fn the_report_names_the_side_file_and_shares_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("not/there/yet");
         let first =
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn further_files_share_the_name_with_it_or_without_it() {
+    fn further_side_files_share_the_name() {
         let directory = tempfile::tempdir().unwrap();
         let mut both = side(directory.path());
         both.attach("timeline", b"{}").unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_filled_is_not_there() {
+    fn an_empty_side_file_does_not_exist() {
         let directory = tempfile::tempdir().unwrap();
         let mut discarded = side(directory.path());
         discarded.discard();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn where_reports_cannot_go_it_does_not_stay() {
+    fn a_side_file_does_not_stay_without_its_reports() {
         let directory = tempfile::tempdir().unwrap();
         let (place, fallback) = (directory.path().join("place"), directory.path().join("other"));
         let bad = &mut RecordingReports { is_bad: true, ..RecordingReports::default() };

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_without_meaning_are_told() {
+    fn unknown_letters_are_reported() {
         for (pattern, valid) in [("%e_%j%%", true), ("plain", true), ("%x", false), ("a%", false)] {
             assert_eq!(is_pattern_valid(OsStr::new(pattern)), valid, "{pattern}");
         }

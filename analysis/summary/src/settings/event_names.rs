@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_named() {
+    fn an_unknown_event_is_named() {
         for (list, wrong) in
             [("cycles,cycels", "cycels"), ("r+1", "r+1"), ("llc-loadx", "llc-loadx")]
         {

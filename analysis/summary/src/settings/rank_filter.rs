@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rank_list_is_refused() {
+    fn an_invalid_rank_list_is_refused() {
         for text in ["", "some", "1-", "-1", "3-1", "0-4:0", "1,,2", "1;2", "99999999999"] {
             assert_eq!(RankFilter::parse(text), None, "{text}");
         }

@@ -15,7 +15,7 @@ fn an_empty_environment_is_the_default() {
 
 /// The defaults in the table are the defaults in the struct, and can be read.
 #[test]
-fn every_default_says_what_holds_anyway() {
+fn defaults_in_the_table_are_those_of_the_struct() {
     for variable in &TABLE {
         if variable.state == State::Implemented && !variable.default.is_empty() {
             let environment = [(variable.name, variable.default)];
@@ -60,7 +60,7 @@ fn values_are_taken() {
 }
 
 #[test]
-fn what_cannot_be_read_leaves_the_default_and_says_what_is_expected() {
+fn an_unreadable_value_leaves_the_default_with_a_warning() {
     for variable in TABLE.iter().filter(|variable| variable.state == State::Implemented) {
         if [LABELS, "PLIMSOLL_INCLUDE", "PLIMSOLL_EXCLUDE"].contains(&variable.name) {
             continue; // any text is the name of a file, or a glob
@@ -89,7 +89,7 @@ fn periods_are_bounded() {
 }
 
 #[test]
-fn unknown_names_are_told_with_what_was_meant() {
+fn unknown_names_are_reported_with_a_suggestion() {
     for (name, meant) in [
         ("PLIMSOLL_PERIDO", "did you mean PLIMSOLL_PERIOD?"),
         ("PLIMSOLL_REGION", "did you mean PLIMSOLL_REGIONS?"),

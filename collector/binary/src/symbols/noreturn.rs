@@ -103,7 +103,7 @@ mod tests {
     use super::never_returns;
 
     #[test]
-    fn what_ends_a_program_does_not_return() {
+    fn functions_that_end_a_program_never_return() {
         for name in [
             "abort",
             "exit@@GLIBC_2.2.5",

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_an_address_holds_for_all_that_are_alike() {
+    fn alike_addresses_have_the_same_function() {
         let table = table(&[
             (0x100, 0x100, false, "outer"),
             (0x120, 0x10, false, "inner"),

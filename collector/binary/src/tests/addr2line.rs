@@ -172,7 +172,7 @@ fn lines_agree_with_addr2line() {
 }
 
 #[test]
-fn every_form_of_debug_information_says_the_same() {
+fn all_forms_of_debug_information_agree() {
     for (compiler, subject) in [("g++", "inlined.cpp"), ("clang++", "inlined.cpp")] {
         for version in ["-gdwarf-4", "-gdwarf-5"] {
             let plain_folder = Folder::new();

@@ -66,7 +66,7 @@ fn text(places: &[SourcePosition]) -> String {
 }
 
 #[test]
-fn what_is_kept_is_what_was_found_out() {
+fn cached_results_equal_the_original_ones() {
     let subject = subject();
     let (first, saved) = subject.places();
     assert_eq!(saved, 1);

@@ -88,7 +88,7 @@ fn cases_of_a_switch_do_not_follow_each_other_unless_they_fall_through() {
 }
 
 #[test]
-fn a_handler_in_a_loop_is_in_the_loop_also_where_it_was_split_off() {
+fn a_split_off_handler_in_a_loop_is_in_the_loop() {
     for compiler in ["g++", "clang++"] {
         for optimised in ["-O0", "-O2"] {
             let folder = Folder::new();
@@ -118,7 +118,7 @@ fn a_handler_in_a_loop_is_in_the_loop_also_where_it_was_split_off() {
 }
 
 #[test]
-fn without_symbols_parts_that_were_split_off_are_told_by_their_frames() {
+fn without_symbols_frames_identify_split_off_parts() {
     let folder = Folder::new();
     let path = compile(&folder, "g++", &["-O2", "-shared", "-fPIC"], &["inlined.cpp"]);
     let stripped = folder.0.join("stripped");
@@ -137,7 +137,7 @@ fn without_symbols_parts_that_were_split_off_are_told_by_their_frames() {
 }
 
 #[test]
-fn what_no_symbol_holds_has_no_name() {
+fn an_address_without_symbol_has_no_name() {
     let folder = Folder::new();
     let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
     let path = compile(&folder, "gcc", &flags, &["loops.c"]);

@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_is_what_a_walk_without_back_edges_reaches(
+    fn successors_are_reachable_without_back_edges(
         count in 1usize..12,
         edges in proptest::collection::vec((0usize..12, 0usize..12), 0..24),
     ) {

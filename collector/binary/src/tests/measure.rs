@@ -1,6 +1,6 @@
 //! Costs of structure recovery, printed for a reader: run by hand, optimised.
-//! `BINARIES=/path/a.so:/path/b cargo test --release -p plimsoll-binary what_places -- --ignored
-//! --nocapture`
+//! `BINARIES=/path/a.so:/path/b cargo test --release -p plimsoll-binary cost_of_positions --
+//! --ignored --nocapture`
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,7 +17,7 @@ fn resident() -> usize {
 
 #[test]
 #[ignore = "what it measures is for reading: BINARIES=/path/a.so:/path/b"]
-fn what_places_cost() {
+fn cost_of_positions() {
     let list = std::env::var("BINARIES").unwrap_or_default();
     for path in list.split(':').filter(|path| !path.is_empty()).map(PathBuf::from) {
         let table = Table::read(&Source::open(&path).unwrap(), &[]).unwrap();

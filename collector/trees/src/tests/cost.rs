@@ -19,7 +19,7 @@ fn wide(nodes: u64, factor: u64) -> Node {
 
 #[test]
 #[ignore = "prints numbers"]
-fn of_an_iteration() {
+fn cost_of_an_iteration() {
     println!(
         "{:>8} {:>14} {:>10} {:>12} {:>8} {:>8}",
         "nodes", "behaviours", "ns each", "bytes", "sets", "K"
@@ -56,7 +56,7 @@ fn of_an_iteration() {
 
 #[test]
 #[ignore = "prints numbers"]
-fn of_the_operations() {
+fn cost_of_the_operations() {
     println!("{:>8} {:>12} {:>12} {:>12}", "nodes", "diff ns", "merge ns", "heap bytes");
     for nodes in [6, 60, 600, 6_000] {
         let (one, other) = (wide(nodes, 1), wide(nodes, 2));
@@ -79,7 +79,7 @@ fn of_the_operations() {
 
 #[test]
 #[ignore = "prints numbers"]
-fn of_a_sampled_program() {
+fn cost_of_a_sampled_program() {
     let inner = |_| vec![busy(50, 7_000), busy(60, 2_000)];
     let step =
         |at: u64| vec![busy(10, 6_000), repeat(20, 5, inner), busy(80, 3_000 + at % 3 * 4_000)];

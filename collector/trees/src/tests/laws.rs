@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn it_is_a_metric_where_nothing_is_deducted(a in plain(), b in plain(), c in plain()) {
+    fn without_deduction_the_difference_is_a_metric(a in plain(), b in plain(), c in plain()) {
         let far = difference(&a, &c, &Decades);
         let over = difference(&a, &b, &Decades) + difference(&b, &c, &Decades);
         prop_assert!(far <= over + 1e-9, "{far} {over}");
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn of_trees_with_the_same_children_it_is_the_manhattan_distance(
+    fn with_equal_children_the_difference_is_the_manhattan_distance(
         one in prop::collection::vec(0u64..1000, 10),
         other in prop::collection::vec(0u64..1000, 10),
     ) {

@@ -142,7 +142,7 @@ fn an_iteration_is_bounded() {
 
 /// At the bound even clusters are pruned, but no time.
 #[test]
-fn where_all_iterations_differ_clusters_are_given_up_last() {
+fn clusters_are_pruned_last() {
     let mut machine = Machine::new(30);
     let mut most = 0;
     for at in 0..120 {

@@ -139,7 +139,7 @@ fn iterations_that_cannot_be_resolved_are_a_profile() {
 
 /// Occasional long iterations in a loop of short ones: most of the time decides.
 #[test]
-fn what_lasts_longer_decides() {
+fn the_longer_part_of_a_loop_decides() {
     let mixed = |long: u64| {
         observe(vec![repeat(1, 400, move |at| match at % 100 {
             50 => vec![busy(10, long), busy(20, 30)],

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn more_handles_than_places_are_told_apart() {
+    fn more_handles_than_places_are_distinguished() {
         let memory = Memory::new();
         for _ in 0..2 {
             assert!((1..1000).all(|handle| memory.get(handle, || handle as u32) == handle as u32));

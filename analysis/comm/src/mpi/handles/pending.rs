@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_forgotten() {
+    fn unseen_completions_are_forgotten() {
         let pending = Pending::new();
         start(&pending, 70, 7);
         // A call that fails completes nothing.

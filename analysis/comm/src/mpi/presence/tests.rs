@@ -14,7 +14,7 @@ fn listen(token: &mut Token, group: &NodeGroup) -> Option<bool> {
 }
 
 #[test]
-fn a_token_is_seen_until_it_is_dropped() {
+fn a_token_is_visible_until_dropped() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let token = Token::leave(&|socket| socket).expect("abstract sockets exist on Linux");
     let company_of_one = token.group().expect("/proc is mounted");
@@ -106,7 +106,7 @@ fn while_another_user_holds(names: &[String], action: impl FnOnce()) -> bool {
 }
 
 #[test]
-fn what_another_user_forges_is_not_believed() {
+fn forgeries_of_another_user_are_ignored() {
     let (mut first, mut second) = (token("forged", "1"), token("forged", "2"));
     // A token that sorts first, and a verdict in the name of the true first rank.
     let forged = [format!("{}0-1", first.prefix), verdict_name(&first.name, true)];
@@ -182,7 +182,7 @@ fn a_first_rank_that_is_in_mpi_init_is_waited_for() {
 }
 
 #[test]
-fn what_other_nodes_count_on_is_not_given_up() {
+fn a_rank_that_other_nodes_count_on_is_not_given_up() {
     let _no_child = FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     for together in [true, false] {
         let (mut first, mut second, group) = silent("asked");

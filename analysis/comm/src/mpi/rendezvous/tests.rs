@@ -56,7 +56,7 @@ fn a_missing_rank_keeps_all_apart() {
 }
 
 #[test]
-fn who_is_accounted_for_is_not_waited_for() {
+fn complete_answers_end_the_wait() {
     let directory = tempfile::tempdir().unwrap();
     let short = GroupCount { rank: 4, present: 3, expected: 4 };
     let begin = Instant::now();
@@ -112,7 +112,7 @@ fn abandoned(directory: &Path, verdict: Option<&str>) -> PathBuf {
 }
 
 #[test]
-fn an_earlier_run_that_was_killed_answers_for_nobody() {
+fn a_killed_earlier_run_counts_as_no_answer() {
     for verdict in [None, Some(TOGETHER), Some(APART)] {
         let directory = tempfile::tempdir().unwrap();
         abandoned(directory.path(), verdict);
@@ -124,7 +124,7 @@ fn an_earlier_run_that_was_killed_answers_for_nobody() {
 }
 
 #[test]
-fn an_earlier_run_that_was_killed_is_in_nobodys_way() {
+fn a_killed_earlier_run_does_not_block_the_rendezvous() {
     for verdict in [None, Some(TOGETHER), Some(APART)] {
         let directory = tempfile::tempdir().unwrap();
         let old = abandoned(directory.path(), verdict);
@@ -193,7 +193,7 @@ fn give_up(directory: &Path, mailbox: &Mailbox) -> bool {
 }
 
 #[test]
-fn a_company_whose_first_rank_falls_silent_comes_to_what_all_come_to() {
+fn a_group_with_a_silent_first_rank_reaches_the_common_decision() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path();
     let prefix = prefix("job 1", 8);

@@ -35,7 +35,7 @@ fn lines_around_a_place_are_read_and_neighbours_joined() {
 }
 
 #[test]
-fn a_file_newer_than_the_program_is_told() {
+fn a_file_newer_than_the_program_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let (path, program) = (directory.path().join("x.F90"), directory.path().join("program"));
     fs::write(&path, numbered(3)).unwrap();
