@@ -1,11 +1,11 @@
 //! Rules for frames that framehop cannot step over: frames with a canonical frame address (CFA)
 //! that is not a stack or frame pointer plus an offset.
 //!
-//! GCC realigns a stack through a "dynamic realign argument pointer" (DRAP): in the prologue the
-//! CFA is r10 (or another register) plus an offset, afterwards it is loaded from the frame, which
-//! the DWARF CFI says with an expression that dereferences (DW_CFA_def_cfa_expression: DW_OP_breg6
-//! -8; DW_OP_deref). framehop 0.16 evaluates neither and silently guesses instead, so such
-//! addresses are recognised once, when they are interned, and stepped over here (DWARF 5, 6.4).
+//! GCC realigns a stack through a "dynamic realign argument pointer" (DRAP). In the prologue the
+//! CFA is r10 (or another register) plus an offset; afterwards it is loaded from the frame. The
+//! DWARF CFI states that by an expression that dereferences (DW_CFA_def_cfa_expression: DW_OP_breg6
+//! -8; DW_OP_deref). framehop 0.16 evaluates neither and silently guesses instead. Such addresses
+//! are therefore recognised once, when they are interned, and stepped over here (DWARF 5, 6.4).
 
 use framehop::x86_64::{Reg, UnwindRegsX86_64};
 use gimli::{

@@ -110,9 +110,9 @@ impl DisturbanceMeter {
         Self { begin: Instant::now(), busy_s: busy_s(), own_s: own_s() }
     }
 
-    /// Returns the mean number of cores since the start that neither this thread used nor the
-    /// processes that this program has started and seen end: other programs, the host of a virtual
-    /// machine, and other tests of this program that compute.
+    /// Returns the mean number of cores that others have used since the start: other programs, the
+    /// host of a virtual machine, and computing tests of this program. This thread and the ended
+    /// processes of this program do not count.
     fn cores(&self) -> f64 {
         let others_s = (busy_s() - self.busy_s) - (own_s() - self.own_s);
         (others_s / self.begin.elapsed().as_secs_f64()).max(0.0)

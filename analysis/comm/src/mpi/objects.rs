@@ -57,10 +57,12 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// Returns the definition of `name` that the application would call without Plimsoll: the next
-    /// one in the global scope; else, for an MPI that was loaded RTLD_LOCAL, the one among the
-    /// dependencies of the object that contains `caller`; else that of any loaded object with `mpi`
-    /// in its name.
+    /// Returns the definition of `name` that the application would call without Plimsoll, the first
+    /// of:
+    /// - the next one in the global scope;
+    /// - for an MPI that was loaded RTLD_LOCAL, the one among the dependencies of the object that
+    ///   contains `caller`;
+    /// - that of any loaded object with `mpi` in its name.
     pub fn next(&self, name: &CStr, caller: *const c_void) -> Option<*const c_void> {
         // SAFETY: a C string.
         let global = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
