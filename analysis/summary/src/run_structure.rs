@@ -89,7 +89,7 @@ pub struct Iterations {
     pub accepted: u64,
     /// Number of rejected iterations.
     pub rejected: u64,
-    /// Number of calls of a region that every iteration makes; `None` without such a region.
+    /// Number of calls at one place of the loop's own code; `None` without wrapped calls there.
     pub calls_seen: Option<u64>,
     /// Whether the number is exact.
     pub exact: bool,
