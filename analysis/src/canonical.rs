@@ -92,8 +92,8 @@ impl CanonicalTree {
         other: &Self,
         order: impl Iterator<Item = NodeId>,
     ) -> Vec<NodeId> {
-        let whose = |node: NodeId| other.threads[node as usize];
-        let places = self.take_in(&other.contexts, whose, order);
+        let thread_of = |node: NodeId| other.threads[node as usize];
+        let places = self.take_in(&other.contexts, thread_of, order);
         // The order contains all contexts, so each has a node.
         places.into_iter().flatten().collect()
     }

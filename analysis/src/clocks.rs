@@ -248,9 +248,9 @@ impl ClockTotals {
         let (_, ours) = reference.lowest.as_ref()?;
         let by_releases = self.lines(ours, |known| Line::of_fits(&known.fits, reference));
         let home = self.clocks.get(ours);
-        let told = home.and_then(|known| known.exchanges.as_ref());
+        let home_exchanges = home.and_then(|known| known.exchanges.as_ref());
         let by_messages = self.lines(ours, |known| {
-            Line::of_exchanges(&known.exchanges.as_ref()?.1, &told?.1, reference)
+            Line::of_exchanges(&known.exchanges.as_ref()?.1, &home_exchanges?.1, reference)
         });
         match (by_releases, by_messages) {
             (Some(lines), Some(other)) if contradict(&lines, &other, period_ns) => {

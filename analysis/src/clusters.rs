@@ -327,14 +327,14 @@ pub fn shown(
         ours.into_iter().zip(theirs).map(|(ours, theirs)| nearer(ours, theirs)).collect()
     })?;
     Ok(nearest.map(|nearest| {
-        let told = clusters.clusters.iter().zip(nearest).zip(clusters.distances());
-        let told = told.map(|((cluster, nearest), distance)| RankCluster {
+        let rank_clusters = clusters.clusters.iter().zip(nearest).zip(clusters.distances());
+        let rank_clusters = rank_clusters.map(|((cluster, nearest), distance)| RankCluster {
             ranks: cluster.members.to_string(),
             size: cluster.members.len(),
             representative: nearest.map_or(cluster.members.first().unwrap_or(0), |(_, rank)| rank),
             distance,
         });
-        told.collect()
+        rank_clusters.collect()
     }))
 }
 

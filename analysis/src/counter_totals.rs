@@ -133,8 +133,8 @@ impl CounterTotals {
     }
 
     /// Returns the counters of the summary. `places` are the contexts in the summary's tree,
-    /// `definitions` the user's metrics, `ranks` the number of ranks, and `seconds` the wall time of
-    /// a context, inclusive and exclusive, summed over ranks.
+    /// `definitions` the user's metrics, `ranks` the number of ranks, and `seconds` the wall time
+    /// of a context, inclusive and exclusive, summed over ranks.
     pub fn conclude(
         &self,
         places: &[Option<u32>],
@@ -235,15 +235,15 @@ impl CounterTotals {
         }
         if self.uncounted_ns > 0 {
             notes.push(format!(
-                "Hardware events shared the processor's counters (multiplexing): for {:.1} s, summed over \
-                 all threads, their numbers are estimates.",
+                "Hardware events shared the processor's counters (multiplexing): for {:.1} s, \
+                 summed over all threads, their numbers are estimates.",
                 self.uncounted_ns as f64 / NS_PER_S
             ));
         }
         if self.uncounted_threads > 0 {
             notes.push(format!(
-                "The events of {} threads were not counted, or not to their end: the limit on open files is \
-                 too low, or the program has closed their descriptors.",
+                "The events of {} threads were not counted, or not to their end: the limit on \
+                 open files is too low, or the program has closed their descriptors.",
                 self.uncounted_threads
             ));
         }
@@ -252,7 +252,8 @@ impl CounterTotals {
             if let Some(name) = metric.variables().iter().find(unknown) {
                 let metric = &metric.name;
                 notes.push(format!(
-                    "The metric {metric} has no value: PLIMSOLL_COUNTERS has no counted event {name}."
+                    "The metric {metric} has no value: PLIMSOLL_COUNTERS has no counted event \
+                    {name}."
                 ));
             }
         }

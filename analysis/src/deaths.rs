@@ -24,7 +24,7 @@ pub struct LastMoment {
     pub rank: u32,
     /// Number of the spool in the digest.
     pub spool: usize,
-    /// The same time on the counter of the rank's node.
+    /// Time of the death on the counter of the rank's node.
     pub stamp: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What distinguishes the iterations of a cluster from the other iterations of their loop
+//! Contexts that distinguish the iterations of a cluster from the other iterations of their loop
 //! (PPoPP20, outlook).
 
 use std::collections::{BTreeMap, BTreeSet};

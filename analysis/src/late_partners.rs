@@ -1,12 +1,11 @@
 //! Late senders, late receivers, and the ranks that computed while others waited: derived from
 //! messages that are recorded at both ends.
 //!
-//! Late sender and late receiver are Scalasca's patterns. A wait is followed backwards as by Böhme,
-//! Geimer, Arnold, Voigtlaender and Wolf (*Identifying the Root Causes of Wait States in
-//! Large-Scale Parallel Applications*, ACM TOPC 3(2), 2016): a partner that came late because it
-//! waited itself passes the delay on to the rank that it waited for; the remainder originates at
-//! the partner. Here single waits are followed, not sums over the run, so that an origin that
-//! changes over time is found.
+//! Late sender and late receiver are Scalasca's patterns. A wait is followed backwards as by
+//! Böhme, Geimer, Arnold, Voigtlaender and Wolf (*Identifying the Root Causes of Wait States in
+//! Large-Scale Parallel Applications*, ACM TOPC 3(2), 2016): a partner that is late because of its
+//! own wait passes the delay on to the rank that it waited for; the rest originates at the partner.
+//! Single waits are followed, not sums over the run, so that a changing origin is found.
 
 use std::collections::BTreeMap;
 
@@ -239,7 +238,7 @@ mod tests {
         }
     }
 
-    /// A chain of ranks in which each receives, works and sends, 20 times.
+    /// Returns a chain of ranks in which each receives, works and sends, 20 times.
     fn pipeline(work: impl Fn(u32, u32) -> i64) -> LatePartners {
         let mut timeline = Timeline::new(5);
         for step in 0..20 {

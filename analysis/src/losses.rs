@@ -56,8 +56,8 @@ fn period_s(totals: &Totals) -> f64 {
     totals.job.kept_period_ns as f64 / NS_PER_S
 }
 
-/// Returns all losses of a run, largest first. With slow places, `totals` and `imbalances` are as if
-/// no place were slow, so that uneven work does not count twice.
+/// Returns all losses of a run, largest first. With slow places, `totals` and `imbalances` are
+/// corrected for their slowness, so that uneven work does not count twice.
 pub fn losses(
     totals: &Totals,
     imbalances: &BTreeMap<u64, PhaseImbalance>,

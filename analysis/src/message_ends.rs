@@ -166,7 +166,7 @@ impl Ends {
     }
 }
 
-/// Why a rank waits.
+/// Reason why a rank waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lateness {
     /// The partner had not begun to send.
@@ -182,7 +182,7 @@ pub struct Late {
     pub partner: u32,
     /// When it began to send or to receive.
     pub until_ns: i64,
-    /// What it was late with.
+    /// Reason of the delay.
     pub kind: Lateness,
 }
 

@@ -86,9 +86,9 @@ impl Accumulator {
         }
     }
 
-    /// Population variance, in square nanoseconds. With sum = n m + r, the squared distances from
-    /// the whole number m add up to squares - n m^2 - 2 m r without rounding; what is left to
-    /// subtract for the fraction r / n is less than 1.
+    /// Returns the population variance, in square nanoseconds. With sum = n m + r, the squared
+    /// distances from the whole number m add up to squares - n m^2 - 2 m r without rounding; what
+    /// is left to subtract for the fraction r / n is less than 1.
     pub(crate) fn variance(&self, ranks: u32) -> f64 {
         if ranks == 0 {
             return 0.0;

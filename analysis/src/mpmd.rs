@@ -201,11 +201,11 @@ impl Tasks<'_> {
             !findings.iter().any(|finding| finding.phase == **index && is_uneven(finding))
         });
         let between: Vec<Finding> = silent.filter_map(|index| self.between_alone(*index)).collect();
-        let told = findings.into_iter().flat_map(|finding| match is_uneven(&finding) {
+        let refined = findings.into_iter().flat_map(|finding| match is_uneven(&finding) {
             true => self.divided(finding),
             false => vec![finding],
         });
-        told.chain(between).collect()
+        refined.chain(between).collect()
     }
 
     /// Splits a loss by uneven work into the imbalance between groups and the imbalance within

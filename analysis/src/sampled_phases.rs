@@ -85,8 +85,8 @@ pub fn resolve(
     let seen = broadcast(comm, reduce(comm, ours, Seen::combine))?;
     if seen.broken > 0 {
         return Ok(Some(String::from(
-            "Calls were not measured (PLIMSOLL_REGIONS=off), and not all samples could be kept: the run is \
-             one phase. PLIMSOLL_MEMORY allows for more.",
+            "Calls were not measured (PLIMSOLL_REGIONS=off), and not all samples could be kept: \
+             the run is one phase. PLIMSOLL_MEMORY allows for more.",
         )));
     }
     let reference = local.iter().find(|input| lowest.as_ref().is_some_and(|it| it.0 == input.rank));

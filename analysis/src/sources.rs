@@ -40,8 +40,8 @@ pub fn conflict(sources: &[Source]) -> Option<String> {
     let first = *sources.first()?;
     if let Some(other) = sources.iter().find(|source| !source.is_of_run_of(first)) {
         return Some(format!(
-            "{} and {} are spools of two runs, whose ranks must not be merged. Move the spools of each run to \
-             a folder of their own, or digest a single file.",
+            "{} and {} are spools of two runs, whose ranks must not be merged. Move the spools of \
+             each run to a folder of their own, or digest a single file.",
             first.file, other.file
         ));
     }
@@ -51,8 +51,8 @@ pub fn conflict(sources: &[Source]) -> Option<String> {
             let holds = |earlier: &&&Source| earlier.ranks.contains(rank);
             let earlier = sources[..index].iter().find(holds).unwrap_or(&first);
             return Some(format!(
-                "{} and {} both hold rank {rank}: one is a copy of the other, or of another run. Move one of \
-                 them to another folder, or digest a single file.",
+                "{} and {} both hold rank {rank}: one is a copy of the other, or of another run. \
+                 Move one of them to another folder, or digest a single file.",
                 earlier.file, source.file
             ));
         }
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn two_runs_are_told_apart_although_their_ranks_differ() {
-        let told = conflict(&[source("x", Some("a"), 0..4), source("y", Some("b"), 4..8)]);
-        let told = told.expect("they are of two runs");
-        assert!(told.starts_with("x and y are spools of two runs"), "{told}");
+        let message = conflict(&[source("x", Some("a"), 0..4), source("y", Some("b"), 4..8)]);
+        let message = message.expect("they are of two runs");
+        assert!(message.starts_with("x and y are spools of two runs"), "{message}");
         let larger = Source { size: 9, ..source("y", None, 4..8) };
         assert!(conflict(&[source("x", None, 0..4), larger]).is_some());
     }
@@ -99,8 +99,8 @@ mod tests {
     fn a_rank_in_two_files_is_named() {
         for run in [Some("a"), None] {
             let sources = [source("z", run, 2..5), source("x", run, 0..2), source("y", run, 4..8)];
-            let told = conflict(&sources).expect("a rank is there twice");
-            assert!(told.starts_with("y and z both hold rank 4"), "{told}");
+            let message = conflict(&sources).expect("a rank is there twice");
+            assert!(message.starts_with("y and z both hold rank 4"), "{message}");
         }
     }
 }

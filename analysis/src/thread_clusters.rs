@@ -21,7 +21,7 @@ use crate::totals::Totals;
 pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadCluster> {
     let finished = totals.worker_clusters.finished();
     let context = finished.contexts();
-    let told = finished.clusters().iter().zip(finished.distances()).map(|(cluster, distance)| {
+    let rows = finished.clusters().iter().zip(finished.distances()).map(|(cluster, distance)| {
         let tree = &cluster.tree;
         let mean_s = |ns: u64| ns as f64 / tree.count().max(1) as f64 / NS_PER_S;
         let is_useful = |node: &Node| {
@@ -40,9 +40,9 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
             distance,
         }
     });
-    let mut told: Vec<ThreadCluster> = told.collect();
-    told.sort_by_key(|it| Reverse(it.size));
-    told
+    let mut rows: Vec<ThreadCluster> = rows.collect();
+    rows.sort_by_key(|it| Reverse(it.size));
+    rows
 }
 
 /// Returns the outermost function (no loop or inlined call) of a thread. If threads with different

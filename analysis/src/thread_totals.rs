@@ -20,7 +20,7 @@ use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::times::rolled_up;
 
-/// Maximum number of processes whose threads are listed, and of entries in these lists.
+/// Maximum number of processes with listed threads, and of entries in these lists.
 const MAX_LISTED_PROCESSES: usize = 512;
 const MAX_LISTED_THREADS: usize = 1 << 16;
 

@@ -111,7 +111,7 @@ pub const MIN_DIFFERENCE_SHARE: f64 = 0.5;
 
 /// Maximum number of process groups in a phase that are analysed one by one.
 pub const MAX_GROUPS: usize = 16;
-/// Minimum part of a loss within a group that is told apart from the loss between groups.
+/// Minimum fraction of a loss within a group for a loss of its own beside that between groups.
 pub const MIN_WITHIN_GROUP_FRACTION: f64 = 0.1;
 /// Minimum part of a loss between groups, or within one, for groups to explain it.
 pub const MIN_GROUPS_EXPLAIN_FRACTION: f64 = 0.5;
@@ -182,8 +182,8 @@ pub const MIN_DISTINCTION_FRACTION: f64 = 0.1;
 /// context to be absent from them.
 pub const ABSENT_FRACTION: f64 = 0.1;
 
-/// The thresholds that decided the verdicts of a run, by name. Fractions and factors have no unit;
-/// `_ns`, `_s` and `_bytes` stand in the names.
+/// Returns the thresholds that decided the verdicts of a run, by name. Fractions and factors have
+/// no unit; `_ns`, `_s` and `_bytes` stand in the names.
 pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
     [
         ("min_severity", MIN_SEVERITY),

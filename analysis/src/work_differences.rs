@@ -1,11 +1,11 @@
-//! Why a cause takes longer on some ranks: these execute more instructions (more work), or fewer of
-//! them in each cycle (slower work).
+//! Reasons why a cause takes longer on some ranks: these execute more instructions (more work), or
+//! fewer of them in each cycle (slower work).
 //!
 //! The time of a context is instructions / (IPC x frequency). So the logarithm of the ratio of two
-//! ranks' times is the sum of those of the ratios of instructions, of cycles per instruction, and of
-//! cycle times: each factor explains a part of the difference (POP's factors of computation scaling,
-//! between ranks of one run). Process 0 asks all ranks for the sums that this needs, since totals
-//! hold statistics of each event alone.
+//! ranks' times is the sum of those of the ratios of instructions, of cycles per instruction, and
+//! of cycle times: each factor explains a part of the difference (POP's factors of computation
+//! scaling, between ranks of one run). Process 0 asks all ranks for the sums that this needs, since
+//! totals hold statistics of each event alone.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub struct Compared<'a> {
     pub phase: &'a PhaseTotals,
     /// Number of these ranks.
     pub ranks: u32,
-    /// These ranks.
+    /// The compared ranks; `None` for all.
     pub among: Option<RankSet>,
 }
 
@@ -166,8 +166,8 @@ struct Answer {
     others: RankSums,
 }
 
-/// Asks all ranks. Returns the causes with a difference on process 0, and `None` elsewhere. Only the
-/// `questions` of process 0 count. Collective.
+/// Asks all ranks. Returns the causes with a difference on process 0, and `None` elsewhere. Only
+/// the `questions` of process 0 count. Collective.
 pub fn ask(
     comm: &dyn Communicator,
     ranks: &[Rank<'_>],

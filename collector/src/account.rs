@@ -111,7 +111,7 @@ impl Account {
         self.duration == 0 && self.values.is_empty()
     }
 
-    /// Approximate memory use in bytes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let unsampled = self.unsampled.capacity() * (size_of::<(Between, u64)>() + 1);
         (self.values.bytes() + unsampled) as u64

@@ -349,7 +349,7 @@ impl Addresses {
         &self.frames[index as usize]
     }
 
-    /// Approximate memory use in bytes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let frames: usize = self.frames.iter().map(|f| f.function.len() + f.module.len()).sum();
         (self.seen.capacity() * size_of::<Option<Raw>>()

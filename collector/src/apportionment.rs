@@ -11,8 +11,8 @@ pub(crate) struct Apportionment {
 }
 
 impl Apportionment {
-    /// The recipients of the contexts in `unsampled`; `worked` are the contexts with sampled work,
-    /// and how much.
+    /// Creates the recipients of the contexts in `unsampled`; `worked` are the contexts with their
+    /// sampled work.
     pub(crate) fn new(
         nodes: &[Node],
         unsampled: &BTreeSet<NodeId>,

@@ -262,7 +262,7 @@ impl Process {
         self.segment.process().reported.fetch_or(1, Ordering::Release);
     }
 
-    /// Notifies the process that no process of its node has died, whatever is reported.
+    /// Notifies the process that no process of its node has died, in spite of any report.
     pub(crate) fn outlive(&self) {
         self.segment.process().outlived.store(1, Ordering::Release);
     }

@@ -235,7 +235,7 @@ impl Collector {
     pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
         let mut pause = MAX_BUSY_INTERVAL;
-        let mut told = false;
+        let mut is_announced = false;
         let mut is_asked = true;
         let mut state = self.lock();
         if !state.stopping {
@@ -248,9 +248,10 @@ impl Collector {
                 self.hand_over_note(spool);
             }
             let polled = counted(|| state.poll_once(is_asked, Instant::now()));
-            if let (false, Some(code)) = (told, state.processes.values().find_map(Process::ending))
+            if let (false, Some(code)) =
+                (is_announced, state.processes.values().find_map(Process::ending))
             {
-                told = true;
+                is_announced = true;
                 ending(code);
             }
             pause = match polled.fullest > FULL_PERCENT {

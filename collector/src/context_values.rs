@@ -1,9 +1,10 @@
-//! Values of the raw contexts that were touched. Each record changes some, and each synchronisation moves all
-//! of those of an instance: so they lie side by side, and a context is found by a multiplication.
+//! Values of the raw contexts in use. Each record changes some, and each synchronisation moves all
+//! values of an instance: values therefore lie in one array, and a hash table finds a context's
+//! value.
 
 use crate::raw_tree::RawId;
 
-/// What was measured in one context itself.
+/// Values measured in one context alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Value {
     /// Time.
@@ -35,7 +36,7 @@ impl Value {
     }
 }
 
-/// Fewest places of a table, and more than so many for each value are not kept empty.
+/// Minimum number of slots of a table, and maximum number of slots kept per value.
 const MIN_TABLE_SLOTS: usize = 16;
 const MAX_SLOTS_PER_VALUE: usize = 64;
 
@@ -43,13 +44,13 @@ const MAX_SLOTS_PER_VALUE: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     entries: Vec<(RawId, Value)>,
-    /// Open addressing with linear probing: where an entry stands, plus one; 0 is free. Their number is a
-    /// power of two, and at least twice that of the entries.
+    /// Open addressing with linear probing: index of the entry plus one; 0 is free. The number of
+    /// slots is a power of two, and at least twice that of the entries.
     places: Vec<u32>,
 }
 
 impl Values {
-    /// The value of a context, zero when it is touched first.
+    /// Returns the value of a context, zero when it is touched first.
     #[inline]
     pub(crate) fn entry(&mut self, node: RawId) -> &mut Value {
         if self.places.len() < 2 * (self.entries.len() + 1) {
@@ -96,29 +97,30 @@ impl Values {
         self.entries.drain(..)
     }
 
-    /// All values.
+    /// Returns all values.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &(RawId, Value)> {
         self.entries.iter()
     }
 
-    /// The contexts.
+    /// Returns the contexts.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RawId> + '_ {
         self.entries.iter().map(|(node, _)| *node)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no values.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Memory in use beside the value itself.
+    /// Returns the memory in use beside the value itself.
     pub(crate) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<(RawId, Value)>()
             + self.places.capacity() * size_of::<u32>()
     }
 }
 
-/// Where the search for a context begins (Knuth, TAOCP 3, 6.4: Fibonacci hashing), among a power of two.
+/// Returns the first slot of the search for a context, among a power of two (Knuth, TAOCP 3, 6.4:
+/// Fibonacci hashing).
 fn home(node: RawId, places: usize) -> usize {
     let bits = places.trailing_zeros();
     (node.wrapping_mul(0x9e37_79b9) >> (u32::BITS - bits)) as usize

@@ -147,7 +147,7 @@ impl ProcessEvents {
         *self = Self::default();
     }
 
-    /// Approximate memory use in bytes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.main.bytes() + self.groups.values().map(EventCounts::bytes).sum::<u64>()
     }

@@ -1,5 +1,5 @@
-//! Exemplary messages of a process, in bounded memory: beyond [`MAX_MESSAGES`] those are kept whose
-//! blocks of numbers have the highest level, which is the same at both ends of a message.
+//! Exemplary messages of a process, in bounded memory: beyond [`MAX_MESSAGES`], messages in blocks
+//! with the highest levels are kept. The level is the same at both ends of a message.
 
 use plimsoll_agent::channels::BLOCK_SHIFT;
 use plimsoll_wire::record::Message;

@@ -7,8 +7,8 @@ use crate::loop_slices::mean_iteration;
 use crate::profile::{NodeId, TemporalTreeProfile};
 use plimsoll_trees::{Content, Durations, Iterations, Node};
 
-/// All loops of a temporal context tree whose iterations were told apart, by their contexts: copies
-/// of one, and call sites that are one context, are one.
+/// Returns all loops of a temporal context tree with distinguished iterations, by their contexts:
+/// copies of a loop, and call sites of one context, are merged.
 pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
     let mut found = BTreeMap::new();
     visit(&temporal_tree.tree, temporal_tree, &mut found);

@@ -1,9 +1,9 @@
 //! OpenMP of a process: its parallel regions by the call path that makes them, as the analysis
 //! reads them.
 //!
-//! Each thread of a team executes one *share* of a region. Its work is the duration of the share
-//! without the waits inside it. A thread is idle in the rest of the region: before its share begins,
-//! in waits, and after its share has ended.
+//! Each thread of a team executes one *share* of a region. The work of a thread is the duration of
+//! its share without the waits inside it. A thread is idle in the rest of the region: before its
+//! share begins, in waits, and after its share has ended.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! Messages of a process by raw context and partner, in bounded memory: beyond [`MAX_VALUES`] pairs the
-//! partners that a context waits for least become one, [`OTHER_PARTNERS`].
+//! Messages of a process by raw context and partner, in bounded memory: beyond [`MAX_VALUES`]
+//! pairs, the partners with the least wait time of a context become one, [`OTHER_PARTNERS`].
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use plimsoll_wire::record::{OTHER_PARTNERS, PartnerMessages, UNKNOWN_PARTNER};
 
 use crate::raw_tree::RawId;
 
-/// Pairs of a context and a partner that are told apart.
+/// Maximum number of pairs of a context and a partner.
 const MAX_VALUES: usize = 1 << 14;
 
 /// Messages by context and partner.
@@ -16,7 +16,7 @@ pub(crate) struct PartnerValues {
     values: HashMap<(RawId, u32), PartnerMessages>,
 }
 
-/// No messages of a partner.
+/// Returns the values of a partner without messages.
 pub(crate) fn none_with(partner: u32) -> PartnerMessages {
     PartnerMessages { partner, ..PartnerMessages::default() }
 }
@@ -38,7 +38,7 @@ impl PartnerValues {
         all
     }
 
-    /// Memory in use, in bytes, roughly.
+    /// Returns the memory in use, in bytes, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let each = size_of::<((RawId, u32), PartnerMessages)>() + 1;
         (self.values.capacity() * each) as u64

@@ -31,8 +31,8 @@ impl Periods {
         }
     }
 
-    /// The period, in stamps: the mean of the intervals in the bucket of the median and its two
-    /// neighbours. 0 if no two samples were neighbours.
+    /// Returns the period, in stamps: the mean of the intervals in the bucket of the median and its
+    /// two neighbours. 0 if no two samples were neighbours.
     pub(crate) fn typical(&self) -> u64 {
         let total: u64 = self.count.iter().sum();
         let mut seen = 0;

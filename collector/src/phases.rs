@@ -1,12 +1,13 @@
 //! The phases of the thread that communicates: its run, cut at the global synchronisations
 //! (PPoPP20, 4.2). A phase is named by the call paths where it begins and ends; it recurs.
 //!
-//! Synchronisations of parts of the ranks, rows of a grid for instance, delimit no phase, but they divide the
-//! work of their members: which of them is slow may change from one to the next, and all wait for it.
-//! So an instance is cut there into *subgroup intervals*, of which some are kept whole as well.
+//! Synchronisations of subgroups, such as the rows of a grid, delimit no phase. They divide the
+//! work of their members: the slow rank may change from one to the next, and all members wait for
+//! it. An instance is therefore divided there into *subgroup intervals*; some of them are kept
+//! whole as well.
 //!
-//! The synchronisations are those that were measured. Where only samples tell of calls, the run is one phase
-//! here, and [`crate::sample_series`] keeps what it takes to find others.
+//! The synchronisations are measured. Without measured calls, the run is one phase here, and
+//! [`crate::sample_series`] keeps the data by which the analysis finds phases.
 
 use plimsoll_wire::sync_id::is_followed;
 
@@ -56,8 +57,8 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// A run that begins at stamp `begin`, of which at most `row_bytes` of instances are kept whole, and half
-    /// as many subgroup intervals.
+    /// Creates the phases of a run that begins at stamp `begin`. Keeps at most `row_bytes` of
+    /// instances whole, and half as many bytes of subgroup intervals.
     pub(crate) fn new(begin: u64, row_bytes: usize) -> Self {
         Self {
             open: Account::default(),
@@ -76,18 +77,18 @@ impl Phases {
         }
     }
 
-    /// The run begins at another stamp: throws away all but where the synchronisations stand.
+    /// Restarts the run at another stamp: discards everything but the numbers of synchronisations.
     pub(crate) fn restart(&mut self, begin: u64, row_bytes: usize) {
         let (next_index, gap, division_gap) = (self.next_index, self.gap, self.division_gap);
         *self = Self { next_index, gap, division_gap, ..Self::new(begin, row_bytes) };
     }
 
-    /// Number of synchronisations.
+    /// Returns the number of synchronisations.
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs
     }
 
-    /// A synchronisation returned: the running instance has ended, or a subgroup interval of it.
+    /// Ends the open instance, or a subgroup interval of it, at the return of a synchronisation.
     pub(crate) fn synchronise(&mut self, sync: CompletedSync) {
         if sync.subgroup.is_some() {
             self.divide(sync);
@@ -111,7 +112,7 @@ impl Phases {
         self.begin = sync.stamp;
     }
 
-    /// A part of the ranks synchronised.
+    /// Ends a subgroup interval at the synchronisation of a subgroup.
     fn divide(&mut self, sync: CompletedSync) {
         let whole = !std::mem::take(&mut self.division_gap);
         if !sync.counted {
@@ -132,40 +133,40 @@ impl Phases {
         self.division_gap = true;
     }
 
-    /// The run has ended: what follows the last synchronisation is a phase, too.
+    /// Ends the run: the time after the last synchronisation is a phase, too.
     pub(crate) fn end(&mut self) {
         if !self.open.is_empty() || !self.divided.is_empty() || self.list.is_empty() {
             self.fold(None, self.next_index, !self.gap, !self.division_gap);
         }
     }
 
-    /// All phases, by first end.
+    /// Returns all phases, by first end.
     pub(crate) fn list(&self) -> &[Phase] {
         &self.list
     }
 
-    /// Time in which the measurement was paused, also after the last phase.
+    /// Returns the time in which the measurement was paused, also after the last phase.
     pub(crate) fn paused(&self) -> u64 {
         let phases: u64 = self.list.iter().map(|phase| phase.account.paused()).sum();
         phases + self.divided.paused() + self.open.paused()
     }
 
-    /// Single instances.
+    /// Returns single instances.
     pub(crate) fn rows(&self) -> &InstanceReservoir {
         &self.rows
     }
 
-    /// Single subgroup intervals.
+    /// Returns single subgroup intervals.
     pub(crate) fn subgroup_intervals(&self) -> &InstanceReservoir {
         &self.subgroup_intervals
     }
 
-    /// When synchronisations returned.
+    /// Returns the return times of synchronisations.
     pub(crate) fn sync_returns(&self) -> &SyncReturns {
         &self.sync_returns
     }
 
-    /// Memory in use, roughly.
+    /// Returns the memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         let phases: u64 = self.list.iter().map(|phase| phase.account.bytes()).sum();
         let rows = self.rows.bytes() + self.subgroup_intervals.bytes();

@@ -89,7 +89,7 @@ pub(crate) struct ProcessInfo {
     /// none. Empty in spools of earlier builds.
     #[serde(default)]
     pub(crate) events: Vec<(String, u32)>,
-    /// Number of threads whose events were not counted, or not to their end.
+    /// Number of threads with events that were not counted, or only in a part of the thread's life.
     #[serde(default)]
     pub(crate) uncounted_threads: u64,
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use plimsoll_trees as clusters;
 
-/// What a frame stands for.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
@@ -151,7 +151,7 @@ pub struct CounterProfile {
     /// Time in which the hardware events of all threads had no counter, because the kernel shared
     /// the counters, in nanoseconds. Their numbers are estimates for this time.
     pub uncounted_ns: u64,
-    /// Number of threads whose events were not counted, or not to their end.
+    /// Number of threads with events that were not counted, or only in a part of the thread's life.
     pub uncounted_threads: u64,
 }
 
@@ -208,7 +208,7 @@ impl ExemplaryMessage {
 pub const LONG_CALL_NS: u64 = 20_000_000;
 
 impl NodeValue {
-    /// Wall time net of waiting for a core.
+    /// Returns the wall time net of waiting for a core.
     pub fn net_ns(&self) -> u64 {
         self.exclusive_ns.saturating_sub(self.run_delay_ns)
     }
@@ -230,7 +230,7 @@ impl NodeValue {
 pub struct PhaseProfile {
     /// The synchronisation after which it begins; `None` at the start of the run.
     pub begins_after: Option<NodeId>,
-    /// The synchronisation with whose return it ends; `None` if the run ended without one.
+    /// Synchronisation that ends the phase; `None` if the run ended without one.
     pub ends_in: Option<NodeId>,
     /// Index of the synchronisation that ends the first instance. Equal on every rank; identifies
     /// the phase across ranks.
@@ -342,7 +342,7 @@ pub struct CollectionCounts {
     pub samples: u64,
     /// Records lost because a ring was full or could not be read.
     pub lost: u64,
-    /// Samples whose outer frames are missing.
+    /// Samples without their outer frames.
     pub truncated: u64,
     /// Number of MPI calls counted.
     pub mpi_calls: u64,

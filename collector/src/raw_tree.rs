@@ -19,8 +19,8 @@ struct RawNode {
     depth: u32,
     /// Depth of the outermost wrapped call on the path; 0 if there is none.
     call_depth: u32,
-    /// The child that was asked for last: mostly it is the one that is asked for next. At first the root,
-    /// which is nobody's child.
+    /// Child of the last lookup, which is mostly also that of the next one. At first the root,
+    /// which is no child.
     recent: RawId,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// An empty tree that will hold at most `capacity` nodes.
+    /// Creates an empty tree that will hold at most `capacity` nodes.
     pub(crate) fn new(capacity: usize) -> Self {
         let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0, recent: ROOT };
         Self { nodes: vec![root], children: IdMap::default(), capacity }
     }
 
-    /// The child of `parent` for an address, made if it is new; `None` if the tree is full or the
-    /// stack too deep.
+    /// Returns the child of `parent` for an address, made if it is new; `None` if the tree is full
+    /// or the stack too deep.
     pub(crate) fn child(&mut self, parent: RawId, address: u32, is_call: bool) -> Option<RawId> {
         let recent = self.nodes[parent as usize].recent;
         let is_it = |node: &RawNode| node.parent == parent && node.address == address;
@@ -67,7 +67,7 @@ impl Tree {
         Some(node)
     }
 
-    /// The context directly inside another one at an address, if there is one.
+    /// Returns the context directly inside another one at an address, if there is one.
     pub(crate) fn inner(&self, outer: RawId, address: u32) -> Option<RawId> {
         self.children.get(&(u64::from(outer) << 32 | u64::from(address))).copied()
     }
@@ -82,17 +82,17 @@ impl Tree {
         self.nodes[node as usize].parent
     }
 
-    /// Its address id; 0 for the root.
+    /// Returns the address id; 0 for the root.
     pub(crate) fn address(&self, node: RawId) -> u32 {
         self.nodes[node as usize].address
     }
 
-    /// Number of frames on its path.
+    /// Returns the number of frames on the path of a context.
     pub(crate) fn depth(&self, node: RawId) -> u32 {
         self.nodes[node as usize].depth
     }
 
-    /// The context of this path's outermost `depth` frames.
+    /// Returns the context of the outermost `depth` frames of a path.
     pub(crate) fn at_depth(&self, mut node: RawId, depth: u32) -> RawId {
         while self.depth(node) > depth {
             node = self.parent(node);
@@ -100,12 +100,12 @@ impl Tree {
         node
     }
 
-    /// Whether a wrapped call lies on its path.
+    /// Returns whether a wrapped call lies on the path of a context.
     pub(crate) fn in_call(&self, node: RawId) -> bool {
         self.nodes[node as usize].call_depth != 0
     }
 
-    /// The wrapped call on its path, the outermost of several.
+    /// Returns the outermost wrapped call on the path of a context; `None` without one.
     pub(crate) fn outermost_call(&self, node: RawId) -> Option<RawId> {
         match self.nodes[node as usize].call_depth {
             0 => None,
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// The innermost context of its path that is outside all wrapped calls.
+    /// Returns the innermost context on the path of a context that is outside all wrapped calls.
     pub(crate) fn outside_calls(&self, node: RawId) -> RawId {
         match self.nodes[node as usize].call_depth {
             0 => node,
@@ -121,7 +121,8 @@ impl Tree {
         }
     }
 
-    /// The contexts on its path, outermost first; it is the last.
+    /// Returns the contexts on the path of a context, outermost first, with the context itself as
+    /// the last.
     pub(crate) fn path(&self, mut node: RawId) -> Vec<RawId> {
         let mut path = Vec::with_capacity(self.depth(node) as usize);
         while node != ROOT {

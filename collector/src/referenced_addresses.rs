@@ -1,5 +1,5 @@
-//! Which addresses the contexts of a run consist of: only these need names. What a program did before its
-//! run began, in hundreds of functions of its libraries, is asked for by nobody.
+//! Addresses in the contexts of a run: only these need names. Addresses from before the run, in
+//! hundreds of library functions, are skipped.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,12 +1,12 @@
-//! One thread's records, replayed: each timed record closes an interval, whose time is partitioned
-//! among contexts.
+//! Replay of one thread's records: each timed record closes an interval, and the interval's time is
+//! partitioned among contexts.
 //!
-//! A closed interval falls into three parts: the calls that were tallied in it, the work before
-//! the wrapped call that the record reports (all of it, if it reports none), and the time in that
-//! call. Work is known only from samples, and belongs to the nearest one: between two neighbouring
-//! samples each has its half, between a sample and a wrapped call all is the sample's, as long as
-//! no phase ended between. Work that no sample vouches for is booked as a rest between the two call paths around
-//! it, and shared out when the whole phase is known.
+//! A closed interval has three parts: the tallied calls, the work before the wrapped call that the
+//! record reports (all of the work, if the record reports no call), and the time in that call. Work
+//! is known only from samples, and belongs to the nearest one: two neighbouring samples share the
+//! work between them equally; between a sample and a wrapped call, all work is the sample's, unless
+//! a phase ended between. Work without such a sample is stored as unattributed between the two call
+//! paths around it, and apportioned when the whole phase is known.
 
 mod intervals;
 
@@ -51,8 +51,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// A stream that is read from its beginning. `born` is when the thread's time begins to count;
-    /// without it, its first record does.
+    /// Creates a stream that is read from its beginning. `born` is when the thread's time begins to
+    /// count; without it, its first record does.
     pub(crate) fn new(born: Option<u64>) -> Self {
         Self {
             stamp: None,
@@ -71,19 +71,19 @@ impl Replay {
         }
     }
 
-    /// The thread's time counts from `begin` on: it is the one whose run is measured.
+    /// Sets the stamp from which the thread's time counts: the begin of the measured run.
     pub(crate) fn begin_at(&mut self, begin: u64) {
         if self.stamp.is_none() {
             self.booked = Some(begin);
         }
     }
 
-    /// Up to where the thread's time has been booked.
+    /// Returns the stamp up to which the thread's time has been attributed.
     pub(crate) fn booked(&self) -> Option<u64> {
         self.booked
     }
 
-    /// Whether the thread's last record was read.
+    /// Returns whether the thread's last record was read.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
@@ -94,8 +94,8 @@ impl Replay {
         self.lost = true;
     }
 
-    /// Whether a record that comes now says anything: none does after the last one, nor before a whole
-    /// one where some were lost.
+    /// Returns whether a record may be applied: not after the last record, and after a loss only
+    /// from a whole stack on.
     pub(crate) fn accepts(&self, record: &Record<'_>) -> bool {
         let lost = self.lost && !matches!(record, Record::Lost { .. }) && !resynchronises(record);
         !self.ended && !lost
@@ -180,7 +180,7 @@ impl Replay {
         Ok(None)
     }
 
-    /// The context of a slot.
+    /// Returns the context of a slot.
     pub(crate) fn slot(&self, slot: u32) -> Option<RawId> {
         Some(self.slots.get(slot as usize).copied().flatten()?.node)
     }
@@ -362,7 +362,7 @@ impl Replay {
         }))
     }
 
-    /// A timed record without a stack.
+    /// Applies a timed record without a stack.
     fn stop(&mut self, stamp: Stamp, target: &mut ReplayTarget<'_>) -> Result<(), CorruptStream> {
         let now = self.advance(stamp, target.window.latest)?;
         let parts = self.pass(now, 0, target);
@@ -393,7 +393,8 @@ impl Replay {
         Ok(now)
     }
 
-    /// Since when what happens by `now` may have happened: what was booked, or lies before the run, did not.
+    /// Returns the earliest stamp at which something seen at `now` may have happened: after the
+    /// last attributed time, and not before the run.
     fn since(&self, now: u64, target: &ReplayTarget<'_>) -> u64 {
         self.booked.unwrap_or(now).max(target.window.begin).min(now)
     }
@@ -415,7 +416,7 @@ fn resynchronises(record: &Record<'_>) -> bool {
     )
 }
 
-/// Whether a context is a call that may complete nonblocking ones.
+/// Returns whether a context is a call that may complete nonblocking ones.
 fn completes(node: RawId, target: &ReplayTarget<'_>) -> bool {
     let address = target.tables.address(target.tree.address(node));
     address.is_some_and(|(value, ..)| CallId::try_from(value).is_ok_and(may_complete))

@@ -37,15 +37,15 @@ use plimsoll_trees::{Cluster, Node, Pruned, prune_to};
 /// node.
 const MAX_COURSE_NODES: usize = 1 << 13;
 
-/// What a finished run consists of.
+/// State of a finished run.
 pub(crate) struct FinishedRun<'a> {
-    /// Its contexts.
+    /// Contexts of the run.
     pub(crate) tree: &'a Tree,
-    /// Their addresses, all named.
+    /// Addresses of the contexts, all named.
     pub(crate) addresses: &'a Addresses,
     /// Phases of the communicating thread, ended.
     pub(crate) phases: &'a Phases,
-    /// Its samples.
+    /// Samples in order of time.
     pub(crate) series: &'a Series,
     /// Its time by bins of the run.
     pub(crate) times: &'a TimeSeries,
@@ -59,9 +59,9 @@ pub(crate) struct FinishedRun<'a> {
     pub(crate) exemplars: &'a Exemplars,
     /// The finished temporal context tree of the communicating thread.
     pub(crate) temporal_tree: Option<&'a Node>,
-    /// Those of the others, clustered.
+    /// Temporal context trees of the other threads, clustered.
     pub(crate) workers: &'a [Cluster],
-    /// What their keys stand for.
+    /// Meaning of the trees' keys.
     pub(crate) keys: &'a KeyInterner,
     /// Stamp of its begin.
     pub(crate) begin: u64,
@@ -282,7 +282,7 @@ impl FinishedRun<'_> {
         }
     }
 
-    /// The communicating thread's time by bins.
+    /// Returns the communicating thread's time by bins.
     fn times(&self, contexts: &mut Contexts<'_>) -> profile::TimeSeries {
         let bins = self.times.bins().iter().map(|bin| {
             let mut values: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -316,7 +316,8 @@ impl FinishedRun<'_> {
         WorkerProfile { clusters: clusters.collect(), keys }
     }
 
-    /// Phases whose ends are the same to the user are one. Also says which raw phase became which.
+    /// Merges phases with equal ends in the user's terms. Also returns which raw phase became
+    /// which.
     fn join(&self, contexts: &mut Contexts<'_>) -> (Vec<UserPhase>, Vec<u32>) {
         // The communicating thread's contexts come first, so that its outermost one is known
         // before time without a stack is given to it.
@@ -422,7 +423,7 @@ impl FinishedRun<'_> {
         sums.into_iter().map(value).collect()
     }
 
-    /// perf events by context.
+    /// Returns perf events by context.
     fn counters(&self, phases: &[UserPhase], contexts: &mut Contexts<'_>) -> CounterProfile {
         let work = phases.iter().flat_map(|phase| phase.values.work());
         let main = self.events.main.by_user_context(work, contexts, Contexts::main);

@@ -20,7 +20,7 @@ pub(crate) struct StackPosition {
 pub(crate) const NOWHERE: StackPosition = StackPosition { node: ROOT, clipped: 0 };
 
 impl StackPosition {
-    /// Number of frames.
+    /// Returns the number of frames.
     pub(crate) fn depth(self, tree: &Tree) -> u32 {
         tree.depth(self.node).saturating_add(self.clipped)
     }
@@ -34,8 +34,8 @@ impl StackPosition {
         }
     }
 
-    /// The place that a difference leads to from this one. Where a frame is of an address that was
-    /// never announced, or the tree is full, the rest of the stack is cut and counted.
+    /// Returns the place that a difference leads to from this one. Where a frame is of an address
+    /// that was never announced, or the tree is full, the rest of the stack is cut and counted.
     pub(crate) fn moved(
         self,
         stack: Delta<'_>,
@@ -86,10 +86,10 @@ impl StackPosition {
         (common, common)
     }
 
-    /// Counts the frames of this new stack that began since the last one, of which `shared` stayed.
-    /// If others had to make room (`replaced`), the outermost new one may be a call that goes on
-    /// at another place in its code: so counts are lower bounds. Wrapped calls are counted when
-    /// they return.
+    /// Counts the frames of this new stack that began since the last one; `shared` frames stayed.
+    /// If the new stack replaced others (`replaced`), its outermost new frame may be a call that
+    /// continues at another place in its code, so that counts are lower bounds. Wrapped calls are
+    /// counted when they return.
     pub(crate) fn count_begun(
         self,
         shared: u32,

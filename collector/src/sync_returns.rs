@@ -1,9 +1,9 @@
-//! When the global synchronisations of a run let this process go: what tells how its clock stands to
-//! those of other ranks (PPoPP20, 4.1).
+//! Return times of the global synchronisations of a run in this process: the relation of its clock
+//! to those of other ranks (PPoPP20, 4.1).
 //!
-//! These are kept apart from the instances ([`crate::instance_reservoir`]): one takes 16 bytes
-//! where an instance takes kilobytes, and one whose instance could not be kept whole still tells
-//! the time.
+//! Return times are kept apart from the instances ([`crate::instance_reservoir`]): one takes 16
+//! bytes, an instance kilobytes, and a synchronisation without a kept instance still relates
+//! clocks.
 
 use crate::profile::instance_level;
 
@@ -20,7 +20,7 @@ pub(crate) struct SyncReturns {
 }
 
 impl SyncReturns {
-    /// The synchronisation `index` returned at a stamp.
+    /// Adds the stamp at which the synchronisation `index` returned.
     pub(crate) fn insert(&mut self, index: u64, stamp: u64) {
         if instance_level(index) < self.level {
             return;
@@ -39,7 +39,7 @@ impl SyncReturns {
         &self.kept
     }
 
-    /// Memory in use, roughly.
+    /// Returns the memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         (self.kept.len() * size_of::<(u64, u64)>()) as u64
     }

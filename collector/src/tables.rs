@@ -1,4 +1,4 @@
-//! What the numbers in a process's records stand for.
+//! Tables for the ids in a process's records.
 
 /// A loaded module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,13 +13,13 @@ pub(crate) struct ModuleInfo {
 
 /// Interned addresses and modules of a process: its segment, while it runs.
 pub(crate) trait Tables {
-    /// Value, module number (index plus one) and flags of an interned address; `None` for an id
-    /// that was never announced.
+    /// Returns value, module number (index plus one) and flags of an interned address; `None` for
+    /// an id that was never announced.
     fn address(&self, id: u32) -> Option<(u64, u32, u32)>;
 
-    /// Number of entries of the module table that may be in use.
+    /// Returns the number of entries of the module table that may be in use.
     fn modules(&self) -> usize;
 
-    /// An entry of the module table.
+    /// Returns an entry of the module table.
     fn module(&self, index: usize) -> Option<ModuleInfo>;
 }

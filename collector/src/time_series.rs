@@ -13,8 +13,8 @@ use crate::temporal::KeyInterner;
 pub(crate) const MAX_BINS: usize = 256;
 /// Contexts that a closed bin keeps.
 const BIN_CONTEXTS: usize = 8;
-/// Length of the first bins. Not a part of the sampling period: timers that cannot keep the period asked
-/// for may change it while the job runs, and a digest must end with the same bins.
+/// Length of the first bins. Independent of the sampling period: timers that cannot keep the
+/// requested period may change it while the job runs, and a digest must end with the same bins.
 pub(crate) const FIRST_BIN_NS: u64 = 1_000_000;
 
 /// A stretch of time, in stamps.
@@ -26,14 +26,14 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Both halves.
+    /// Returns both halves.
     pub(crate) fn halves(self) -> (Self, Self) {
         let middle = self.begin + (self.end - self.begin) / 2;
         (Self { end: middle, ..self }, Self { begin: middle, ..self })
     }
 }
 
-/// What decides which raw contexts share an entry of a closed bin.
+/// Grouping of raw contexts that share an entry of a closed bin.
 #[derive(Clone, Copy)]
 pub(crate) struct Grouping<'a> {
     pub(crate) tree: &'a Tree,
@@ -41,8 +41,8 @@ pub(crate) struct Grouping<'a> {
 }
 
 impl Grouping<'_> {
-    /// Whether two contexts are places in the same innermost loop or function, called by the same
-    /// context.
+    /// Returns whether two contexts are places in the same innermost loop or function, called by
+    /// the same context.
     fn are_alike(self, one: RawId, other: RawId) -> bool {
         let key = |node| self.keys.innermost(node);
         let same_caller = || self.tree.parent(one) == self.tree.parent(other);
@@ -53,8 +53,8 @@ impl Grouping<'_> {
 /// A closed bin. All times are stamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeBin {
-    /// At most [`BIN_CONTEXTS`] contexts, each once. An entry includes the time of its other
-    /// places in the same innermost loop or function, of which it is the one with the most time.
+    /// At most [`BIN_CONTEXTS`] contexts, each once. An entry also has the time of other contexts
+    /// in the same innermost loop or function, and is the one with the most time.
     pub(crate) values: Vec<(RawId, u64)>,
     /// Time of all other contexts outside of wrapped calls.
     pub(crate) other_work: u64,
@@ -63,7 +63,7 @@ pub(crate) struct TimeBin {
 }
 
 impl TimeBin {
-    /// The bin of some values, each context once.
+    /// Creates the bin of some values, each context once.
     fn of(mut values: Vec<(RawId, u64)>, grouping: Grouping<'_>) -> Self {
         values.sort_unstable_by_key(|(node, time)| (std::cmp::Reverse(*time), *node));
         let mut bin = Self::default();
@@ -125,14 +125,14 @@ pub(crate) struct TimeSeries {
     /// The last bin, by context, each with its time only.
     open: Values,
     open_span: Span,
-    /// What the open bin held when it was opened again: `other_work` and `other_calls` of a bin.
+    /// `other_work` and `other_calls` of the open bin when it was reopened.
     open_others: TimeBin,
     /// Bytes of `closed` when its last bin was closed.
     closed_bytes: usize,
 }
 
 impl TimeSeries {
-    /// An empty series of a run that begins at a stamp.
+    /// Creates an empty series of a run that begins at a stamp.
     pub(crate) fn new(begin: u64) -> Self {
         Self {
             begin,
@@ -145,7 +145,8 @@ impl TimeSeries {
         }
     }
 
-    /// Adds time of a context that lies within a span, evenly. `first_width`: length of the first bins in stamps.
+    /// Adds time of a context, spread evenly over a span. `first_width`: length of the first bins
+    /// in stamps.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -172,17 +173,17 @@ impl TimeSeries {
         }
     }
 
-    /// Length of a bin, in stamps.
+    /// Returns the length of a bin, in stamps.
     pub(crate) fn width(&self) -> u64 {
         self.width
     }
 
-    /// The closed bins, from the begin of the run on.
+    /// Returns the closed bins, from the begin of the run on.
     pub(crate) fn bins(&self) -> &[TimeBin] {
         &self.closed
     }
 
-    /// Memory in use, roughly.
+    /// Returns the memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
         (self.closed_bytes + self.open.bytes()) as u64
     }

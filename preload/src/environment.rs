@@ -41,7 +41,8 @@ const LOCAL_FILE_SYSTEMS: [u32; 8] = [
     0x2fc1_2fc1,
 ];
 
-/// Whether a directory is on a node-local file system, judged by the type of the file system.
+/// Returns whether a directory is on a node-local file system, judged by the type of the file
+/// system.
 pub fn is_local(directory: &Path) -> bool {
     let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else { return false };
     // SAFETY: a C string; all-zero is a valid statfs, which the kernel fills in.
@@ -76,7 +77,7 @@ pub fn clock() -> String {
     format!("{}{}", boot.trim_end(), space.display())
 }
 
-/// Whether the parent process carries the library too, so that this process inherited it.
+/// Returns whether the parent process carries the library too, so that this process inherited it.
 pub fn parent_carries_library() -> bool {
     // SAFETY: no preconditions.
     let parent = unsafe { libc::getppid() };
@@ -116,7 +117,7 @@ const LAUNCHERS: [&str; 28] = [
     "plimsoll",
 ];
 
-/// Whether the program is a launcher or a shell.
+/// Returns whether the program is a launcher or a shell.
 pub fn is_launcher(program: &Path) -> bool {
     program.file_name().is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher))
 }

@@ -38,7 +38,8 @@ pub fn contained<R>(work: impl FnOnce() -> R, otherwise: impl FnOnce() -> R) -> 
 /// Whether a part of Plimsoll has panicked.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a part of Plimsoll has panicked in this process, which must then not be observed.
+/// Returns whether a part of Plimsoll has panicked in this process, which must then not be
+/// observed.
 pub fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
@@ -70,7 +71,7 @@ pub fn raise(at: &'static str) {
     let (part, rank) = wanted.split_once('@').unwrap_or((wanted, ""));
     let is_here = rank.is_empty()
         || plimsoll_comm::mpi::launcher::launcher_rank()
-            .is_some_and(|told| told.to_string() == rank);
+            .is_some_and(|known| known.to_string() == rank);
     if part == at && is_here {
         panic!("wanted in {at}");
     }

@@ -58,13 +58,13 @@ fn from_reserve(size: usize) -> *mut u8 {
     unsafe { RESERVE_AT.load(Ordering::Relaxed).add(left - size) }
 }
 
-/// Whether memory has run out: no work that allocates must be started.
+/// Returns whether memory has run out: no work that allocates must be started.
 pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
-/// Whether [`ROOM`] bytes of address space are free. After the first `false` the result stays
-/// `false`.
+/// Returns whether [`ROOM`] bytes of address space are free. After the first `false` the result
+/// stays `false`.
 pub fn has_room() -> bool {
     if is_exhausted() {
         return false;
@@ -168,7 +168,7 @@ impl Holdings {
     const NOTHING: Self = Self { kinds: [0; MEMORY_KINDS], mapped: 0 };
 }
 
-/// Whether a block has a mapping of its own.
+/// Returns whether a block has a mapping of its own.
 fn is_large(size: usize, align: usize) -> bool {
     size >= LARGE && align <= PAGE
 }

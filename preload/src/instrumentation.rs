@@ -25,7 +25,7 @@ pub fn tool() -> Option<&'static str> {
     sanitizer.map(|(_, name)| *name).or_else(|| runs_on_valgrind().then_some("valgrind"))
 }
 
-/// Whether the process runs on valgrind. Asks valgrind's core by its client request
+/// Returns whether the process runs on valgrind. Asks valgrind's core by its client request
 /// RUNNING_ON_VALGRIND (valgrind.h): on a processor the instructions change nothing, and the answer
 /// stays the default, 0.
 fn runs_on_valgrind() -> bool {

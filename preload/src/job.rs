@@ -97,7 +97,7 @@ struct State {
 }
 
 impl State {
-    /// Whether this process collects ranks that are not evaluated yet.
+    /// Returns whether this process collects ranks that are not evaluated yet.
     fn holds(&self) -> bool {
         self.phase == Phase::Collecting && !self.ranks.is_empty()
     }
@@ -182,7 +182,7 @@ pub fn datatype_freed() {
     }
 }
 
-/// Whether the calling thread is the one that called MPI_Init.
+/// Returns whether the calling thread is the one that called MPI_Init.
 pub fn is_main_thread() -> bool {
     let block: *mut c_void = plimsoll_agent::tls::get().cast();
     !block.is_null() && block == MAIN_THREAD.load(Ordering::Relaxed)
@@ -211,12 +211,12 @@ pub fn last_thread_ended() {
     }
 }
 
-/// Whether MPI_Init is running: threads created during MPI_Init are MPI's.
+/// Returns whether MPI_Init is running: threads created during MPI_Init are MPI's.
 pub fn inside_mpi_init() -> bool {
     INSIDE_MPI_INIT.load(Ordering::Relaxed)
 }
 
-/// Whether this process has a thread that writes the report of an irregular end.
+/// Returns whether this process has a thread that writes the report of an irregular end.
 pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.helper.is_some()))
 }
@@ -279,7 +279,8 @@ pub fn forget_in_child() {
     termination::forget_in_child();
 }
 
-/// Whether this process prints the messages of the job, judged by the launcher's environment.
+/// Returns whether this process prints the messages of the job, judged by the launcher's
+/// environment.
 pub fn speaks() -> bool {
     SPEAKS.load(Ordering::Relaxed)
 }

@@ -126,9 +126,9 @@ fn read_settings() -> Option<(Settings, Vec<Warning>)> {
     settings.watches_program(&environment::executable()).then_some((settings, warnings))
 }
 
-/// Whether this is the process that the user started: the process that `plimsoll run` became, or,
-/// preloaded by hand, a process with a parent that does not carry the library. Launchers and shells
-/// are excluded.
+/// Returns whether this is the process that the user started: the process that `plimsoll run`
+/// became, or, preloaded by hand, a process with a parent that does not carry the library.
+/// Launchers and shells are excluded.
 fn is_root(settings: &Settings) -> bool {
     let first = match settings.root_pid {
         Some(pid) => pid == std::process::id(),
@@ -148,7 +148,7 @@ fn say_aside() {
     }
 }
 
-/// Whether this process prints the messages that hold for all ranks.
+/// Returns whether this process prints the messages that hold for all ranks.
 fn speaks() -> bool {
     launcher::launcher_rank().is_none_or(|rank| rank == 0)
 }

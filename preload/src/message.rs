@@ -347,8 +347,8 @@ unsafe fn elements(list: usize, at: usize, are_large: bool) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
-/// Whether an MPI call succeeded (MPI_SUCCESS is 0 in every ABI): C returns an int, Fortran writes
-/// ierror, which may be absent in mpi_f08.
+/// Returns whether an MPI call succeeded (MPI_SUCCESS is 0 in every ABI): C returns an int, Fortran
+/// writes ierror, which may be absent in mpi_f08.
 ///
 /// # Safety
 /// As [`finished`].
@@ -376,7 +376,7 @@ unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
-/// Whether the buffer is MPI_IN_PLACE, which makes MPI ignore its count and datatype.
+/// Returns whether the buffer is MPI_IN_PLACE, which makes MPI ignore its count and datatype.
 ///
 /// # Safety
 /// As [`finished`].

@@ -52,7 +52,7 @@ impl<'f> Real<'f> {
         }
     }
 
-    /// Whether the call that returned `result` succeeded.
+    /// Returns whether the call that returned `result` succeeded.
     fn succeeded(&self, result: isize) -> bool {
         // SAFETY: the call has returned; the table gives the position of ierror.
         unsafe { message::succeeded(self.frame, result as c_int) }

@@ -24,9 +24,21 @@ mod c {
         };
     }
     reals! {
-        execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-        execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-        fexecve(descriptor: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+        execve(
+            path: *const c_char,
+            arguments: *const *const c_char,
+            environment: *const *const c_char
+        ) -> c_int;
+        execvpe(
+            file: *const c_char,
+            arguments: *const *const c_char,
+            environment: *const *const c_char
+        ) -> c_int;
+        fexecve(
+            descriptor: c_int,
+            arguments: *const *const c_char,
+            environment: *const *const c_char
+        ) -> c_int;
         _exit(status: c_int) -> !;
         daemon(stays: c_int, keeps_streams: c_int) -> c_int;
     }

@@ -177,7 +177,8 @@ macro_rules! real {
             // SAFETY: the C library's function of this name has this type; the caller fulfils its
             // contract.
             unsafe {
-                let function: unsafe extern "C-unwind" fn($($type),*) -> $result = ::std::mem::transmute(pointer);
+                let function: unsafe extern "C-unwind" fn($($type),*) -> $result =
+                    ::std::mem::transmute(pointer);
                 function($($argument),*)
             }
         }

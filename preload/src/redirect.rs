@@ -198,7 +198,7 @@ unsafe fn redirect(
     }
 }
 
-/// Whether the page of an address is mapped for writing, as /proc/self/maps lists it.
+/// Returns whether the page of an address is mapped for writing, as /proc/self/maps lists it.
 fn is_writable(address: u64) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let holds = |line: &str| {

@@ -41,19 +41,19 @@ const FATAL: [c_int; 21] = [
     libc::SIGTRAP,
 ];
 
-/// Whether the signal's default action ends the process, so that a report is written first. The C
-/// library keeps the real-time signals below SIGRTMIN for itself.
+/// Returns whether the signal's default action ends the process, so that a report is written first.
+/// The C library keeps the real-time signals below SIGRTMIN for itself.
 fn is_fatal(signal: c_int) -> bool {
     FATAL.contains(&signal) || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
 }
 
 /// Message printed once when sampling stops because the program handles the sampling signal.
-const STEPPED_ASIDE: &str = "plimsoll: the program or its runtime (Go's does) handles SIGSTKFLT, the signal that takes \
-    samples: no samples from here on. Calls are still measured.\n";
+const STEPPED_ASIDE: &str = "plimsoll: the program or its runtime (Go's does) handles SIGSTKFLT, \
+    the signal that takes samples: no samples from here on. Calls are still measured.\n";
 
 /// Message printed once when sampling stops because a debugger would stop at each sample.
-const DEBUGGED: &str = "plimsoll: a debugger traces this process, and would stop at each sample (SIGSTKFLT): no samples \
-    from here on. Calls are still measured.\n";
+const DEBUGGED: &str = "plimsoll: a debugger traces this process, and would stop at each sample \
+    (SIGSTKFLT): no samples from here on. Calls are still measured.\n";
 
 mod c {
     use super::*;
@@ -101,13 +101,13 @@ pub unsafe fn real_sigmask(
     unsafe { c::pthread_sigmask(how, new, old) }
 }
 
-/// Whether `handler` is Plimsoll's; the application sees the default action in its place.
+/// Returns whether `handler` is Plimsoll's; the application sees the default action in its place.
 fn is_handler_of_ours(handler: usize) -> bool {
     handler == handler_entry as *const () as usize || handler == fatal as *const () as usize
 }
 
-/// Whether Plimsoll's handler is installed for the signal. Asks the kernel, because a program may
-/// replace the handler by a system call that bypasses the hooks below.
+/// Returns whether Plimsoll's handler is installed for the signal. Asks the kernel, because a
+/// program may replace the handler by a system call that bypasses the hooks below.
 fn is_ours(signal: c_int) -> bool {
     let ours = match signal {
         SIGNAL => handler_entry as *const () as usize,
@@ -141,10 +141,10 @@ pub fn look_after_sampling() {
 /// Prints once that there are no further samples. Async-signal-safe: the application may be in a
 /// signal handler of its own.
 pub fn tell_stepped_aside() {
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     let Some(aside) = observed_process::current().and_then(Observed::aside) else { return };
     // Any single rank may be under a debugger, so that rank prints the message itself.
-    if !TOLD.swap(true, Ordering::Relaxed) && (job::speaks() || aside == Aside::Debugger) {
+    if !REPORTED.swap(true, Ordering::Relaxed) && (job::speaks() || aside == Aside::Debugger) {
         log::block(match aside {
             Aside::Program => STEPPED_ASIDE,
             Aside::Debugger => DEBUGGED,
@@ -177,8 +177,8 @@ fn install_fatal(signal: c_int) {
     unsafe { c::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
-/// Removes all of Plimsoll's handlers, so that none of them runs whatever signal comes. Pending
-/// samples are discarded: an ignored signal does not stay pending (sigaction(2)).
+/// Removes all of Plimsoll's handlers, so that none of them runs at any signal. Pending samples are
+/// discarded: an ignored signal does not stay pending (sigaction(2)).
 pub fn withdraw() {
     let mut ignored = default_action();
     ignored.sa_sigaction = libc::SIG_IGN;

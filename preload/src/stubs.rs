@@ -58,7 +58,7 @@ impl Frame {
         call_of(self.code)
     }
 
-    /// Whether the call is made in C, not in Fortran.
+    /// Returns whether the call is made in C, not in Fortran.
     #[inline]
     pub fn is_c(&self) -> bool {
         self.symbol_variant() == 0

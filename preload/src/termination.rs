@@ -1,4 +1,4 @@
-//! The end of the process: whatever ends it, the report is written first.
+//! End of the process: at any kind of end, the report is written first.
 //!
 //! Plimsoll's own thread writes the report, since the thread that ends the process may be in a
 //! signal handler, between any two instructions. The ending thread waits for the report for a
@@ -14,8 +14,7 @@ use plimsoll_wire::doorbell::Doorbell;
 
 use crate::{job, loading};
 
-/// How the process ends: 0 while it does not, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's
-/// number.
+/// Kind of the process's end: 0 before it, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's number.
 static HOW: AtomicI32 = AtomicI32::new(0);
 const EXIT: i32 = -1;
 const ABORT: i32 = -2;
@@ -93,8 +92,8 @@ pub fn by_filter() {
     end(FILTER, EXIT_TIMEOUT);
 }
 
-/// Whether the run ended by a seccomp filter, after which the process lives on: all ranks still
-/// come to MPI_Finalize.
+/// Returns whether the run ended by a seccomp filter, after which the process lives on: all ranks
+/// still come to MPI_Finalize.
 pub fn is_by_filter() -> bool {
     HOW.load(Ordering::Acquire) == FILTER
 }
@@ -112,7 +111,7 @@ pub fn finished() {
     WRITTEN.ring();
 }
 
-/// Whether the report is written, or another process writes it.
+/// Returns whether the report is written, or another process writes it.
 pub fn is_done() -> bool {
     DONE.load(Ordering::Acquire)
 }
@@ -130,12 +129,12 @@ pub fn take_dismissal() -> bool {
     DISMISSED.swap(false, Ordering::AcqRel)
 }
 
-/// Whether [`dismiss`] was called.
+/// Returns whether [`dismiss`] was called.
 pub fn is_dismissed() -> bool {
     DISMISSED.load(Ordering::Acquire)
 }
 
-/// Whether Plimsoll's own thread has to write the report now.
+/// Returns whether Plimsoll's own thread has to write the report now.
 pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
 }
@@ -198,7 +197,7 @@ fn end(how: i32, timeout: Duration) {
     }
 }
 
-/// Whether a process runs: it exists and is no zombie. Async-signal-safe.
+/// Returns whether a process runs: it exists and is no zombie. Async-signal-safe.
 fn is_running(pid: u32) -> bool {
     let mut path = [0u8; 32];
     // Formats into the array, without heap memory; the last byte stays zero.

@@ -122,7 +122,7 @@ unsafe extern "C-unwind" fn create(
     result
 }
 
-/// Whether the code at `address` belongs to one of the [`HELPER_LIBRARIES`].
+/// Returns whether the code at `address` belongs to one of the [`HELPER_LIBRARIES`].
 fn is_helper(address: *const c_void) -> bool {
     // SAFETY: all-zero is a valid Dl_info; dladdr fills it in.
     let name = unsafe {
@@ -196,8 +196,8 @@ unsafe extern "C" fn thread_entry(begin: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Thread-specific key plus one, or 0 if there is no key. The key's destructor runs when an
-/// observed thread ends, whatever ends it.
+/// Thread-specific key plus one, or 0 if there is no key. The key's destructor runs at any end of
+/// an observed thread.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Number of observed threads that have not ended. When the last one ends, the threads of Plimsoll

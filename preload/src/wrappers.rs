@@ -163,7 +163,7 @@ const WIN_FREE: CallId = id_of("MPI_Win_free");
 const FILE_CLOSE: CallId = id_of("MPI_File_close");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
-/// Whether the label of a call depends on the kind of file behind its descriptor.
+/// Returns whether the label of a call depends on the kind of file behind its descriptor.
 fn reads_descriptor(call: CallId) -> bool {
     static READERS: [bool; CALLS.len() + 1] = {
         let mut readers = [false; CALLS.len() + 1];

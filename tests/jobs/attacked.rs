@@ -42,8 +42,8 @@ impl Place {
         let job_lock = lock_shared();
         let program = executable("attacks", Form::C, None);
         drop(job_lock);
-        // By a process of its own: a child that another test forks meanwhile would hold the file open for
-        // writing, and it could not be executed.
+        // By a process of its own: a child that another test forks meanwhile would hold the file
+        // open for writing, and it could not be executed.
         let copied = Command::new("cp").arg(program).arg(place.path.join("attacks")).status();
         assert!(copied.expect("cp runs").success());
         place

@@ -39,9 +39,9 @@ fn what_is_not_looked_up_in_time_is_told() {
         let whole = functions.values().filter(|has_loop| !**has_loop).count();
         assert!(whole <= late, "{late} are said to be missing: {functions:?}");
         let notes = summary.at("/notes").to_string();
-        let told = format!("Loops and lines of {late} function");
-        assert_eq!(late > 0, notes.contains(&told), "{late}: {notes}");
-        assert_eq!(late > 0, outcome.text().contains(&told), "{late}: {}", outcome.text());
+        let expected = format!("Loops and lines of {late} function");
+        assert_eq!(late > 0, notes.contains(&expected), "{late}: {notes}");
+        assert_eq!(late > 0, outcome.text().contains(&expected), "{late}: {}", outcome.text());
         let is_named = |(name, has_loop): (&String, &bool)| !has_loop && notes.contains(name);
         let named = functions.iter().filter(|function| is_named(*function)).count();
         assert!(named >= whole.min(3), "{functions:?}: {notes}");

@@ -38,8 +38,8 @@ fn assert_ends_with_the_death(summary: &Summary, dead: u32, transcript: &str) {
     let elapsed_s = summary.number("/run/elapsed_s");
     assert!(elapsed_s < LIFE_S + OUTLIVED_S / 2.0, "{elapsed_s} s: {transcript}");
     let notes = summary.at("/notes").to_string();
-    let told = format!("The run is counted up to the end of rank {dead} at ");
-    assert!(notes.contains(&told), "{notes}\n{transcript}");
+    let expected = format!("The run is counted up to the end of rank {dead} at ");
+    assert!(notes.contains(&expected), "{notes}\n{transcript}");
     let losses = summary.at("/losses").to_string();
     assert!(!losses.contains("MPI_Barrier"), "{losses}\n{transcript}");
 }

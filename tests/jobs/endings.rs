@@ -167,8 +167,8 @@ fn assert_reports_the_end(watched: &Outcome, words: &[&str], context: &str) {
     for summary in summaries {
         assert_eq!(summary.at("/run/complete"), false, "{context}");
     }
-    let told = summaries.iter().any(|summary| words.contains(&summary.text("/run/ended")));
-    assert!(told, "{context}: {}", watched.transcript());
+    let reported = summaries.iter().any(|summary| words.contains(&summary.text("/run/ended")));
+    assert!(reported, "{context}: {}", watched.transcript());
 }
 
 /// Returns the subject's own lines: launchers print process ids and host names when a rank fails.

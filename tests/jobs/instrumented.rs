@@ -47,8 +47,8 @@ fn assert_left_alone(job: &Job, tool: &str) {
         assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
         assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
         assert_eq!(lines(&plain), lines(&watched), "{}", watched.transcript());
-        let told = watched.plimsoll_lines();
-        assert!(told.len() == 1 && told[0].contains(tool), "{}", watched.transcript());
+        let printed = watched.plimsoll_lines();
+        assert!(printed.len() == 1 && printed[0].contains(tool), "{}", watched.transcript());
         assert!(watched.files().is_empty(), "{:?}", watched.files());
     }
 }

@@ -196,29 +196,29 @@ fn loops_of_every_shape_are_counted_whatever_a_compiler_makes_of_them() {
 }
 
 fn assert_shapes(summary: &Summary, what: &str) {
-    let told = |function| counted(summary, function);
-    assert_eq!(told("nested"), [(0, 6), (1, 3), (2, 2)], "{what}");
+    let counts_of = |function| counted(summary, function);
+    assert_eq!(counts_of("nested"), [(0, 6), (1, 3), (2, 2)], "{what}");
     // The inner loop has 3.5 iterations on average.
-    let triangular = told("triangular");
+    let triangular = counts_of("triangular");
     assert_eq!(triangular[0], (0, 6), "{what}");
     assert!([3, 4].contains(&triangular[1].1), "{what}");
     for function in ["skipping", "switching", "inner"] {
-        assert_eq!(told(function), [(0, 6)], "{function}, {what}");
+        assert_eq!(counts_of(function), [(0, 6)], "{function}, {what}");
     }
     // The condition is evaluated once more than the body runs.
-    assert!([6, 7].contains(&told("asking")[0].1), "{what}");
+    assert!([6, 7].contains(&counts_of("asking")[0].1), "{what}");
     // A loop with its exit in the middle may be rotated, with the first half of its first iteration
     // before it.
-    assert!([5, 6].contains(&told("searching")[0].1), "{what}");
+    assert!([5, 6].contains(&counts_of("searching")[0].1), "{what}");
     // Either the loop is unrolled completely, or there are two loops at each level.
-    assert!(told("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
+    assert!(counts_of("recursive").iter().all(|(_, accepted)| *accepted == 2), "{what}");
     // As many as samples can show, where no code stands beside the inner loop.
-    let perfect = told("perfect");
+    let perfect = counts_of("perfect");
     assert!(!perfect.is_empty() && perfect[0].1 <= 6, "{what}");
     assert!(perfect.iter().all(|(_, accepted)| *accepted <= 18), "{what}");
     // Iterations are far shorter than a period.
-    assert_eq!(told("burn_ms"), [], "{what}");
-    assert!(told("summing").iter().all(|(_, accepted)| *accepted <= 1), "{what}");
+    assert_eq!(counts_of("burn_ms"), [], "{what}");
+    assert!(counts_of("summing").iter().all(|(_, accepted)| *accepted <= 1), "{what}");
 }
 
 #[test]

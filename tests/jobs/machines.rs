@@ -1,4 +1,4 @@
-//! Slow machines are told from uneven programs.
+//! Slow machines as opposed to uneven programs.
 
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes::{self, host};
@@ -14,7 +14,7 @@ const OTHERS: f64 = 0.2;
 /// Variable that names the slow machine to the subject.
 const SLOW_HOST_VARIABLE: &str = "SUBJECT_SLOW_HOST";
 
-/// Runs a job on two emulated nodes, the second of which is slow, until the assertions hold.
+/// Runs a job on two emulated nodes with a slow second one, until the assertions hold.
 fn shown_on_nodes(how: &str, assertions: impl Fn(&Outcome)) {
     if Mpi::OpenMpi.available() && nodes::available() {
         Job::ranks("machines", Mpi::OpenMpi, 8)

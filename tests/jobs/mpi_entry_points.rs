@@ -188,8 +188,9 @@ fn linked_statically_each_process_reports_and_says_why() {
     let run = || {
         let (_, watched) = pair(&job, Watch::Run);
         let messages = watched.plimsoll_messages();
-        let told = messages.iter().filter(|it| it.starts_with("MPI is linked statically")).count();
-        assert_eq!(told, 1, "{}", watched.transcript());
+        let reports =
+            messages.iter().filter(|it| it.starts_with("MPI is linked statically")).count();
+        assert_eq!(reports, 1, "{}", watched.transcript());
         assert_eq!(watched.summaries().len(), 2, "{}", watched.transcript());
         for summary in watched.summaries() {
             assert_eq!(summary.text("/run/mpi/abi"), "none");

@@ -52,12 +52,12 @@ fn assert_tidy(job: &Outcome) {
 
 /// Asserts that one message contains the text; the report that ends the run may note it again.
 fn assert_told_once(job: &Outcome, text: &str) {
-    let mut told = job.plimsoll_messages();
-    told.retain(|message| {
+    let mut messages = job.plimsoll_messages();
+    messages.retain(|message| {
         message.contains("ranks are not compared") && !message.starts_with("note")
     });
-    assert_eq!(told.len(), 1, "not said once: {}", job.transcript());
-    assert!(told[0].contains(text), "{told:?} does not say {text}");
+    assert_eq!(messages.len(), 1, "not said once: {}", job.transcript());
+    assert!(messages[0].contains(text), "{messages:?} does not say {text}");
 }
 
 /// Returns host, ranks and cores of each node.
@@ -147,7 +147,7 @@ fn a_rank_without_the_library_keeps_all_nodes_apart() {
             let summaries = watched.summaries();
             assert_eq!(summaries.len() as u32, 2 * per_node - 1, "{}", watched.transcript());
             assert!(summaries.iter().all(|summary| summary.at("/run/complete") == false));
-            // With one rank per node, a node without the library cannot be told from one elsewhere.
+            // With one rank per node, a node without the library looks like one elsewhere.
             if without != 0 || per_node > 1 {
                 assert_told_once(&watched, "LD_PRELOAD");
             }

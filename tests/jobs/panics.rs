@@ -96,8 +96,7 @@ const OF_A_RANK: [&str; 5] =
     ["enter@1", "leave@1", "MPI_Pcontrol@1", "MPI_Finalize@1", "end of the run@1"];
 
 /// Parts in which all ranks cooperate: after a failure there, no ranks can be compared.
-const TOGETHER: [&str; 4] =
-    ["MPI_Init@1", "attendance@1", "coming together@1", "coming together@0"];
+const TOGETHER: [&str; 4] = ["MPI_Init@1", "census@1", "coming together@1", "coming together@0"];
 
 #[test]
 fn no_rank_waits_for_one_in_which_we_fail() {
@@ -129,9 +128,7 @@ fn no_node_waits_for_one_in_which_we_fail() {
         let job = Job::ranks("panics", mpi, ranks).nodes(2).shares_cores();
         let plain = job.run().succeeded();
         let other_node = ranks / 2;
-        for part in
-            ["attendance", "asking other nodes", "coming together", "evaluation", "reduction"]
-        {
+        for part in ["census", "asking other nodes", "coming together", "evaluation", "reduction"] {
             for rank in [0, other_node] {
                 assert_unharmed(&job, &plain, &format!("{part}@{rank}"));
             }

@@ -18,8 +18,12 @@ fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
         assert_eq!(plain.stdout(), watched.stdout());
         assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
         let messages = watched.plimsoll_messages();
-        let told = messages.iter().any(|message| message.to_lowercase().contains("preload"));
-        assert!(told, "nothing says that a rank is without the library: {}", watched.transcript());
+        let is_reported = messages.iter().any(|message| message.to_lowercase().contains("preload"));
+        assert!(
+            is_reported,
+            "nothing says that a rank is without the library: {}",
+            watched.transcript()
+        );
         // One file for the process that carries the library; there is no report of the whole job.
         assert_eq!(watched.summary().at("/run/complete"), false);
         assert_eq!(watched.summary().text("/run/mpi/abi"), mpi.abi());

@@ -96,7 +96,7 @@ fn three_kinds_in_turns_have_period_three(job: &Outcome) {
         let cluster = clusters.iter().find(has).unwrap_or_else(|| panic!("{clusters:#?}"));
         assert!(cluster["weight"].as_u64() >= Some(9), "{cluster:#}");
         assert_eq!(cluster["period"], 3, "{cluster:#}");
-        // An iteration without `assemble` is told from the others by what it does instead.
+        // An iteration without `assemble` differs from the others by its other calls.
         let distinct = ["assemble", "solve", "exchange"];
         assert!(distinct.iter().any(|it| distinct_in(cluster, it).is_some()), "{cluster:#}");
         let slices = cluster["slices"].as_array().expect("a loop of a third of the run");

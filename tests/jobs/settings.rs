@@ -173,7 +173,8 @@ fn rules_of_labels_hold_on_all_ranks_and_in_a_digest() {
     }
     let files = Scratch::new("labels");
     let file = files.path().join("rules");
-    let rules = b"# Ours.\r\n*even = computation\r\nlib*:work_uneven = io\r\nimbalance:work_un?ven = wait_partner\r\nwait partner\r\nwork_even = waiting\r\n";
+    let rules = b"# Ours.\r\n*even = computation\r\nlib*:work_uneven = io\r\n\
+                  imbalance:work_un?ven = wait_partner\r\nwait partner\r\nwork_even = waiting\r\n";
     let job = labelled(&file, rules);
     let message = only_message(&job, "PLIMSOLL_LABELS");
     for word in ["line 5, ", "`wait partner`", "PATTERN = LABEL", "line 6"] {

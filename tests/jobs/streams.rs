@@ -80,11 +80,11 @@ fn recorded_jobs_are_diagnosed_as_what_they_are() {
 
 fn assert_diagnosed(recorded: &Recorded, summary: &Summary) {
     let worst = summary.losses().into_iter().find(|loss| loss.kind() != "oversubscription");
-    let told = worst.map(|loss| {
+    let found = worst.map(|loss| {
         let cause = loss.cause_path().join(" ");
         (loss.kind().to_owned(), loss.field("slow_ranks").as_str().map(str::to_owned), cause)
     });
-    match (told, recorded.loss) {
+    match (found, recorded.loss) {
         (None, None) => {}
         (Some((kind, slow, cause)), Some((true_kind, true_slow, true_cause))) => {
             assert_eq!(kind, true_kind, "{}", recorded.name);
@@ -93,7 +93,7 @@ fn assert_diagnosed(recorded: &Recorded, summary: &Summary) {
                 assert_eq!(slow.as_deref(), Some(true_slow), "{}", recorded.name);
             }
         }
-        (told, truth) => panic!("{}: {told:?} instead of {truth:?}", recorded.name),
+        (found, truth) => panic!("{}: {found:?} instead of {truth:?}", recorded.name),
     }
 }
 

@@ -16,13 +16,14 @@
 //! ```
 //!
 //! # Design constraints
-//! - All arguments are machine words, so that one wrapper serves every MPI ABI: an entry gives their
-//!   number, and the indexes of those that hold communicator, count and datatype.
-//! - An MPI function is one call whatever the language of the caller: C, `mpif.h` and `mpi_f08` have
-//!   different symbols, but the same [`CallId`].
-//! - A [`CallId`] fits where an address does: in a recorded stack, a wrapped call is a frame whose
-//!   address is its id. No code lies below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
-//! - The table is constant data and depends on no other crate, because a build script reads it, too.
+//! - All arguments are machine words, so that one wrapper serves every MPI ABI: an entry gives
+//!   their number, and the indexes of communicator, count and datatype.
+//! - An MPI function is one call in every language: C, `mpif.h` and `mpi_f08` have different
+//!   symbols, but the same [`CallId`].
+//! - A [`CallId`] fits where an address does: in a recorded stack, the address of a wrapped call's
+//!   frame is its id. No code lies below [`FIRST_CODE_ADDRESS`], so the two cannot be confused.
+//! - The table is constant data and depends on no other crate, because a build script reads it,
+//!   too.
 
 #![forbid(unsafe_code)]
 
@@ -62,7 +63,7 @@ pub enum CallClass {
 }
 
 impl CallClass {
-    /// Whether the calling thread is off its core during the whole call.
+    /// Returns whether the calling thread is off its core during the whole call.
     pub fn leaves_core(self) -> bool {
         matches!(self, Self::Sleep | Self::WaitLock | Self::WaitPartner | Self::WaitResource)
     }
@@ -94,7 +95,7 @@ pub struct Call {
     pub text: u8,
     /// Index of the communicator among the arguments; `None` if the call has none.
     pub communicator: Option<u8>,
-    /// Index of the element count among the arguments; `None` if the size cannot be told.
+    /// Index of the element count among the arguments; `None` if no argument gives the size.
     pub count: Option<u8>,
     /// Meaning of `count`.
     pub extent: Extent,
@@ -104,7 +105,8 @@ pub struct Call {
     pub in_place: Option<u8>,
     /// The name is that of the variant with large counts (`_c`; MPI-4.1, 2.5.8).
     pub large_count: bool,
-    /// `count` is an MPI_Count instead of an int: in `_c` variants and in partitioned communication.
+    /// Whether `count` is an MPI_Count instead of an int: in `_c` variants and in partitioned
+    /// communication.
     pub is_mpi_count: bool,
 }
 
@@ -170,8 +172,8 @@ macro_rules! word {
 }
 
 macro_rules! row {
-    ($provider:ident $large:literal $name:expr, $plain:expr; $class:ident $words:literal $text:literal
-     $comm:tt $count:tt $datatype:tt $in_place:tt) => {
+    ($provider:ident $large:literal $name:expr, $plain:expr; $class:ident $words:literal
+     $text:literal $comm:tt $count:tt $datatype:tt $in_place:tt) => {
         Call {
             name: $name,
             provider: Provider::$provider,
@@ -202,7 +204,8 @@ macro_rules! table {
             $(row!(Own false stringify!($own), stringify!($own); $o1 $o2 $o3 $o4 $o5 $o6 $o7),)*
             $(row!(Mpi false stringify!($mpi), stringify!($mpi); $m1 $m2 $m3 $m4 $m5 $m6 $m7),)*
             $(row!(Mpi false stringify!($twin), stringify!($twin); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
-            $(row!(Mpi true concat!(stringify!($twin), "_c"), stringify!($twin); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
+            $(row!(Mpi true concat!(stringify!($twin), "_c"), stringify!($twin);
+                   $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
         ];
     };
 }

@@ -3,9 +3,9 @@
 
 use super::{CALLS, CallId};
 
-/// What a call has to do with messages between two ranks. Numbers are indices of arguments.
+/// Relation of a call to messages between two ranks. Numbers are indices of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "fields are named after the arguments whose indices they are")]
+#[allow(missing_docs, reason = "fields are indices, named after their arguments")]
 pub enum Messages {
     /// Sends a message before it returns.
     Sends { to: u8 },
@@ -39,9 +39,9 @@ pub enum Messages {
     CompletesOne { request: u8, flag: Option<u8>, status: u8 },
     /// May complete all requests of a list.
     CompletesAll { flag: Option<u8>, statuses: u8 },
-    /// May complete one request of a list, whose index it says.
+    /// May complete one request of a list; an argument receives its index.
     CompletesAny { index: u8, flag: Option<u8>, status: u8 },
-    /// Completes some requests of a list, whose number and indices it says.
+    /// Completes some requests of a list; arguments receive their number and indices.
     CompletesSome { number: u8, indices: u8, statuses: u8 },
     /// Frees a request.
     Frees { request: u8 },
@@ -113,7 +113,7 @@ const ROLES: [(&str, Messages); 42] = {
     ]
 };
 
-/// Whether `name` is that of a nonblocking collective or file operation.
+/// Returns whether `name` is that of a nonblocking collective or file operation.
 const fn starts_other(name: &str) -> bool {
     (begins(name, "MPI_I") && !begins(name, "MPI_Int") && !begins(name, "MPI_Ip"))
         || begins(name, "MPI_File_i")
@@ -135,7 +135,7 @@ const fn begins(name: &str, with: &str) -> bool {
     true
 }
 
-/// Whether `name` is `base`, or `base` with large counts.
+/// Returns whether `name` is `base`, or `base` with large counts.
 const fn is_of(name: &str, base: &str) -> bool {
     begins(name, base)
         && (name.len() == base.len()
@@ -164,7 +164,7 @@ static BY_CALL: [Option<Messages>; CALLS.len() + 1] = {
     by_call
 };
 
-/// What a call, which is one of [`CALLS`], has to do with messages between two ranks.
+/// Returns the relation of a call of [`CALLS`] to messages between two ranks; `None` without one.
 #[inline]
 pub const fn messages(call: CallId) -> Option<Messages> {
     BY_CALL[call as usize]
@@ -177,8 +177,8 @@ pub const fn tag_after(rank: u8) -> u8 {
 }
 
 impl Messages {
-    /// Where the requests stand that the call may complete: index of their number, if that is an argument,
-    /// and of the first.
+    /// Returns the arguments with the requests that the call may complete: index of their number,
+    /// if that is an argument, and index of the first request.
     #[inline]
     pub const fn completes(self) -> Option<(Option<u8>, u8)> {
         match self {
@@ -195,13 +195,13 @@ impl Messages {
         }
     }
 
-    /// Whether the call makes a request and starts nothing.
+    /// Returns whether the call makes a request and starts nothing.
     #[inline]
     pub const fn only_prepares(self) -> bool {
         matches!(self, Self::PreparesToSend { .. } | Self::PreparesToReceive { .. })
     }
 
-    /// The ranks among the arguments: where it sends to, and where it receives from.
+    /// Returns the arguments with the ranks that the call sends to and receives from.
     #[inline]
     pub const fn ranks(self) -> [Option<u8>; 2] {
         match self {

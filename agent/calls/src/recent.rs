@@ -54,9 +54,9 @@ const RECENT: &[&str] = &[
 ];
 
 impl Call {
-    /// Whether a library of MPI-3 lacks this function. Its wrapper is not exported: a program that
-    /// tests for the function by a weak reference, as mpi4py does, must find the MPI library's
-    /// definition or none.
+    /// Returns whether a library of MPI-3 lacks this function. Its wrapper is not exported: a
+    /// program that tests for the function by a weak reference, as mpi4py does, must find the MPI
+    /// library's definition or none.
     pub fn is_recent(&self) -> bool {
         self.large_count || RECENT.contains(&self.name)
     }

@@ -82,7 +82,7 @@ pub const fn role(call: CallId) -> Option<Role> {
     ROLES[call as usize]
 }
 
-/// Whether a recorded call may complete requests; false for an unknown id.
+/// Returns whether a recorded call may complete requests; false for an unknown id.
 pub fn may_complete(call: CallId) -> bool {
     matches!(ROLES.get(usize::from(call)), Some(Some(Role::Completes(_))))
 }

@@ -16,7 +16,7 @@ pub enum Convention {
     Fortran = 1,
     /// `use mpi_f08`: as [`Convention::Fortran`], but ierror may be absent, a null pointer.
     F08 = 2,
-    /// `use mpi_f08` with TS 29113: buffers are descriptors, whose first word is the address.
+    /// `use mpi_f08` with TS 29113: buffers are descriptors; their first word is the address.
     F08Descriptors = 3,
 }
 

@@ -214,8 +214,9 @@ table! {
         MPI_Win_unlock Communication 2 0 _ _ _ _
         MPI_Win_unlock_all Communication 1 0 _ _ _ _
         MPI_Win_wait Communication 1 0 _ _ _ _
-        // Making and freeing communicators; freeing datatypes, whose handles may come back. A communicator is
-        // made by all its members, and none returns before all have called; a topology may leave ranks out.
+        // Creating and freeing communicators; freeing datatypes, because MPI reuses their handles.
+        // All members create a communicator together, and none returns before all have called; a
+        // topology may leave ranks out.
         MPI_Cart_create Communication 6 0 0 _ _ _
         MPI_Cart_sub Communication 3 0 0 _ _ _
         MPI_Comm_create CollectiveSync 3 0 0 _ _ _

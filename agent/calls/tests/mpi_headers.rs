@@ -14,8 +14,8 @@ const HEADERS: [(&str, &[&str]); 2] = [
     ("/usr/lib/x86_64-linux-gnu/openmpi/include", &["mpi.h"]),
 ];
 
-/// What no other process has to do anything for, and what only asks for facts (MPI-4.1, 2.4). A
-/// name ends in `*` where all functions that begin so are meant.
+/// Functions that no other process takes part in, and queries (MPI-4.1, 2.4). A name that ends in
+/// `*` stands for all functions with that prefix.
 const LOCAL: &[&str] = &[
     "MPI_Add_*",
     "MPI_Address",

@@ -135,8 +135,8 @@ pub struct Process {
     pub main_thread: AtomicU32,
     /// Nonzero in sampling-only mode: the application's calls are not measured.
     pub only_samples: AtomicU32,
-    /// Device of the segment's file. With `inode` the file's identity: a file descriptor number
-    /// that now refers to another file is not the segment's, whatever that file holds.
+    /// Device of the segment's file. Together with `inode`, the file's identity: a descriptor
+    /// number that now refers to another file is not the segment's, even with equal content.
     pub device: AtomicU64,
     /// Inode of the segment's file.
     pub inode: AtomicU64,

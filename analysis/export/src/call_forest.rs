@@ -17,7 +17,7 @@ pub const WAITING: &str = "[waiting]";
 pub enum LaneChoice {
     /// All ranks up to [`MAX_LANES`]; of more, the representatives of clusters.
     Automatic,
-    /// These ranks.
+    /// The ranks of this set.
     Ranks(RankSet),
     /// Every rank.
     All,
@@ -26,11 +26,11 @@ pub enum LaneChoice {
 /// The call trees of a run: one tree of contexts, and for each lane the times in it.
 #[derive(Debug)]
 pub struct CallForest<'a> {
-    /// What the trees come from.
+    /// Summary of the run.
     pub summary: &'a Summary,
     /// Distinct frames: the summary's, and then the one for waiting.
     pub frames: Vec<ExportFrame>,
-    /// The summary's contexts under their indices, and then the waits in them. A parent comes before
+    /// Contexts of the summary under their indices, then the waits in them. A parent comes before
     /// its children.
     pub nodes: Vec<ForestNode>,
     /// The ranks that are shown.
@@ -78,7 +78,7 @@ pub struct Lane {
     pub ranks: String,
 }
 
-/// How much of a context's time is waiting.
+/// Waiting part of a context's time.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     context: u32,
@@ -136,14 +136,14 @@ impl<'a> CallForest<'a> {
         Ok(Self { summary, frames, nodes, lanes: lanes(summary, rows, choice)?, rows, waits })
     }
 
-    /// The run's name in viewers: its executable and ranks.
+    /// Returns the run's name in viewers: its executable and ranks.
     pub fn title(&self) -> String {
         let run = &self.summary.run;
         let name = Path::new(&run.executable).file_name().unwrap_or_default().to_string_lossy();
         format!("{name}, {} ranks", run.ranks)
     }
 
-    /// The frames of a node's path, outermost first: indices into the frames.
+    /// Returns the frames of a node's path, outermost first: indices into the frames.
     pub fn path(&self, node: u32) -> Vec<u32> {
         let outer = |node: &u32| self.nodes[*node as usize].parent;
         let mut path: Vec<u32> = std::iter::successors(Some(node), outer)
@@ -153,12 +153,12 @@ impl<'a> CallForest<'a> {
         path
     }
 
-    /// The context behind a node.
+    /// Returns the context behind a node.
     pub fn context(&self, node: u32) -> &'a TreeNode {
         &self.summary.tree.nodes[self.nodes[node as usize].context as usize]
     }
 
-    /// The node of the waiting in a context, if any of it is waiting.
+    /// Returns the node of the waiting in a context, if any of it is waiting.
     pub fn wait_of(&self, context: u32) -> Option<u32> {
         let wait = self.waits.binary_search_by_key(&context, |wait| wait.context).ok()?;
         Some((self.summary.tree.nodes.len() + wait) as u32)
@@ -224,15 +224,16 @@ impl<'a> CallForest<'a> {
                 spans.push(Span { node: index as u32, begin_ns, inclusive_ns, own_ns });
             }
         }
-        // Of two spans that begin together, the longer one is around the other, or they are equal and
-        // the first one is.
+        // Of two spans with equal begin, the longer one comes first and encloses the other; equal
+        // spans keep their order.
         spans.sort_by_key(|span| (span.begin_ns, u64::MAX - span.inclusive_ns));
         spans
     }
 }
 
-/// The part of each context's inclusive time that is in none of its children. Children that are longer
-/// together than their parent, by rounding or because a mean stands for a rank's time, are shortened.
+/// Returns the part of each context's inclusive time that is in none of its children. Children that
+/// are longer than their parent together, by rounding or because a mean replaces a rank's time, are
+/// shortened.
 fn exclusive(contexts: &[TreeNode], inclusive: &[f64]) -> Vec<f64> {
     let mut in_children = vec![0.0; contexts.len()];
     for (node, time) in contexts.iter().zip(inclusive) {
@@ -254,8 +255,8 @@ fn exclusive(contexts: &[TreeNode], inclusive: &[f64]) -> Vec<f64> {
     own.iter().map(|time| time.max(0.0)).collect()
 }
 
-/// The contexts in which ranks wait: the calls that the analysis charges idleness to, with what is
-/// below them, and calls that do nothing but wait.
+/// Returns the contexts in which ranks wait: the calls that the analysis charges idleness to, with
+/// what is below them, and calls that do nothing but wait.
 fn waits(contexts: &[TreeNode]) -> Vec<Wait> {
     let idle = |node: &TreeNode| node.idle_s.unwrap_or(0.0) > 0.0;
     let mut idle_below = vec![false; contexts.len()];

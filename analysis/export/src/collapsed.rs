@@ -22,7 +22,7 @@ pub fn write(forest: &CallForest<'_>, to: &mut dyn Write) -> Result<(), ExportEr
     Ok(())
 }
 
-/// A name without the characters that the format separates with.
+/// Returns a name without the characters that the format separates with.
 fn field(name: &str) -> String {
     name.replace(';', ":").replace(|char: char| char.is_control(), " ")
 }

@@ -1,6 +1,6 @@
-//! Firefox Profiler's processed profile. Two processes: the totals of each lane, as samples with weights
-//! in the order of the call tree, and, where the run's timeline is known, its rows over time. Wrapped
-//! calls and phases are markers.
+//! Firefox Profiler's processed profile with two processes: the totals of each lane, as samples
+//! with weights in the order of the call tree, and the rows of the run's timeline if it is known.
+//! Wrapped calls and phases are markers.
 
 use std::io::Write;
 
@@ -18,8 +18,8 @@ use crate::perfetto::{TIME, TOTALS, phase_name, row_name};
 use crate::{CallForest, ExportError, TimelineCells};
 use plimsoll_summary::Label;
 
-/// Weights of samples are whole numbers in the library, and milliseconds in the file: they are whole
-/// microseconds until the file is written.
+/// Microseconds per millisecond. Weights of samples are whole numbers in the library, and
+/// milliseconds in the file.
 const WEIGHTS_PER_MS: f64 = 1e3;
 const NS_PER_WEIGHT: u64 = 1000;
 /// Samples lie at least this far apart in the view of totals, which have no period.

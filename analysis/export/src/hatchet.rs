@@ -1,6 +1,7 @@
-//! JSON that `hatchet.GraphFrame.from_json` reads: a graph of frames and a table with one row for each
-//! context and rank. The index of the table is (node, rank); for the mean over ranks it is the node.
-//! The columns `time` and `time (inc)` are seconds on a rank, `calls` is the sum over all ranks.
+//! JSON that `hatchet.GraphFrame.from_json` reads: a graph of frames and a table with one row for
+//! each context and rank. The index of the table is (node, rank); for the mean over ranks it is the
+//! node. The columns `time` and `time (inc)` are seconds on a rank, `calls` is the sum over all
+//! ranks.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,7 +25,7 @@ struct GraphNode<'a> {
     children: Vec<u32>,
 }
 
-/// What hatchet compares frames by: every frame must have the same keys, and no null.
+/// Frame as hatchet compares it: every frame has the same keys, and none is null.
 #[derive(Serialize)]
 struct Frame<'a> {
     name: &'a str,

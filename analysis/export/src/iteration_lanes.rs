@@ -10,7 +10,7 @@ use plimsoll_summary::{IterationCluster, Loop, Summary};
 pub struct LoopLanes {
     /// Name of the loop.
     pub name: String,
-    /// Its clusters, those with most time first.
+    /// Clusters of the loop, those with most time first.
     pub lanes: Vec<IterationLane>,
 }
 
@@ -19,8 +19,8 @@ pub struct LoopLanes {
 pub struct IterationLane {
     /// The iteration, and what it stands for.
     pub name: String,
-    /// The iteration with its calls and loops, outer spans before inner ones; inner spans lie
-    /// within outer ones. Own time is not told.
+    /// Iteration with its calls and loops, outer spans before inner ones; inner spans lie within
+    /// outer ones. Exclusive times are unknown.
     pub spans: Vec<Span>,
 }
 

@@ -36,7 +36,7 @@ pub use call_forest::{CallForest, LaneChoice};
 pub use rank_rows::RankRows;
 pub use timeline_cells::TimelineCells;
 
-/// Why a summary cannot be exported.
+/// Reason why a summary cannot be exported.
 #[derive(Debug, Error)]
 pub enum ExportError {
     /// The side file with the times of single ranks is damaged or belongs to another summary.
@@ -101,7 +101,7 @@ impl Format {
         Self::Speedscope,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Collapsed => "collapsed",
@@ -113,12 +113,12 @@ impl Format {
         }
     }
 
-    /// The format of a name on the command line.
+    /// Returns the format of a name on the command line.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// Whether the file is binary, so that a terminal cannot show it.
+    /// Returns whether the file is binary, so that a terminal cannot show it.
     pub const fn is_binary(self) -> bool {
         matches!(self, Self::Perfetto | Self::Pprof)
     }

@@ -1,6 +1,6 @@
-//! Perfetto's trace of track events. Two processes: the totals of each lane, laid out in the order of
-//! the call tree, and, where the run's timeline is known, its rows over time. Phases stand in the second.
-//! A slice's category is the label of its context; wrapped calls carry their number of calls.
+//! Perfetto's trace of track events with two processes: the totals of each lane, laid out in the
+//! order of the call tree, and the rows of the run's timeline if it is known, with the phases. A
+//! slice's category is the label of its context; wrapped calls carry their number of calls.
 
 use std::io::Write;
 
@@ -73,7 +73,7 @@ pub fn write_iterations(
     Ok(())
 }
 
-/// The name of a row of the timeline.
+/// Returns the name of a row of the timeline.
 pub fn row_name(ranks: &str) -> String {
     let noun = if ranks.contains(['-', ',']) { "ranks" } else { "rank" };
     format!("{noun} {ranks}")
@@ -189,7 +189,7 @@ fn write_phases(trace: &mut Trace<'_>, process: u64, phases: &[Phase]) -> Result
     Ok(())
 }
 
-/// The name of a phase: its number, and how often it ran.
+/// Returns the name of a phase: its number, and how often it ran.
 pub fn phase_name(phase: &Phase) -> String {
     match phase.instances {
         0 | 1 => format!("phase {}", phase.id),
@@ -201,7 +201,7 @@ fn nanoseconds(time_s: f64) -> u64 {
     (time_s * 1e9).max(0.0).round() as u64
 }
 
-/// The nodes from the outermost one to `node`.
+/// Returns the nodes from the outermost one to `node`.
 fn node_path(forest: &CallForest<'_>, node: u32) -> Vec<u32> {
     let outer = |node: &u32| forest.nodes[*node as usize].parent;
     let mut path: Vec<u32> = std::iter::successors(Some(node), outer).collect();
@@ -225,7 +225,7 @@ fn slice(forest: &CallForest<'_>, node: u32) -> TrackEvent {
     }
 }
 
-/// Id of the category of a label.
+/// Returns the id of the category of a label.
 fn category(label: Label) -> u64 {
     (1..).zip(Label::ALL).find(|(_, other)| *other == label).map_or(0, |(iid, _)| iid)
 }

@@ -56,10 +56,10 @@ pub struct Interned {
 /// A track.
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackDescriptor {
-    /// What events name it by.
+    /// Identifier by which events refer to the track.
     #[prost(uint64, tag = "1")]
     pub uuid: u64,
-    /// Its name, unless it is a process or a thread.
+    /// Name of the track; `None` for a process or a thread.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
     /// Set for a process.
@@ -104,7 +104,7 @@ pub struct ThreadDescriptor {
 /// A track of values.
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {
-    /// Their unit.
+    /// Unit of the counter.
     #[prost(string, tag = "6")]
     pub unit_name: String,
 }
@@ -116,10 +116,10 @@ pub struct TrackEvent {
     /// garbage.
     #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub category_iids: Vec<u64>,
-    /// What is known beside the name.
+    /// Annotations beside the name.
     #[prost(message, repeated, tag = "4")]
     pub debug_annotations: Vec<DebugAnnotation>,
-    /// What happens.
+    /// Type of the event ([`EventType`]).
     #[prost(enumeration = "EventType", tag = "9")]
     pub kind: i32,
     /// Id of the name.
@@ -136,7 +136,7 @@ pub struct TrackEvent {
     pub double_counter_value: Option<f64>,
 }
 
-/// What happens on a track.
+/// Type of an event on a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {

@@ -1,6 +1,6 @@
 //! pprof's profile.proto: one sample for each context and lane, with the lane's name as the label
-//! `rank`. pprof adds up the lanes; `-tagroot=rank` and `-tagfocus='rank=rank 3$'` tell them apart. (The
-//! label's value is `rank 3`, not `3`, which pprof would compare as a number.)
+//! `rank`. pprof adds up the lanes; `-tagroot=rank` and `-tagfocus='rank=rank 3$'` separate them.
+//! (The label's value is `rank 3` instead of `3`, which pprof would compare as a number.)
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -7,7 +7,7 @@ use prost::Message;
 /// A profile.
 #[derive(Clone, PartialEq, Message)]
 pub struct Profile {
-    /// What the values of a sample are.
+    /// Types of the values of a sample.
     #[prost(message, repeated, tag = "1")]
     pub sample_type: Vec<ValueType>,
     /// Call paths with values.
@@ -36,10 +36,10 @@ pub struct Profile {
 /// A kind of value.
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueType {
-    /// Its name.
+    /// Index of the type's name in the string table.
     #[prost(int64, tag = "1")]
     pub kind: i64,
-    /// Its unit.
+    /// Index of the unit in the string table.
     #[prost(int64, tag = "2")]
     pub unit: i64,
 }
@@ -53,7 +53,7 @@ pub struct Sample {
     /// One value for each [`Profile::sample_type`].
     #[prost(int64, repeated, tag = "2")]
     pub value: Vec<i64>,
-    /// What tells samples of one path apart.
+    /// Labels that distinguish samples of one path.
     #[prost(message, repeated, tag = "3")]
     pub label: Vec<Label>,
 }
@@ -87,7 +87,7 @@ pub struct Mapping {
     /// Whether lines are known.
     #[prost(bool, tag = "9")]
     pub has_line_numbers: bool,
-    /// Whether frames are told apart that were inlined.
+    /// Whether inlined frames are distinguished.
     #[prost(bool, tag = "10")]
     pub has_inline_frames: bool,
 }

@@ -47,17 +47,17 @@ impl RankRows {
         Ok(Self { file, ranks, nodes: header.nodes, begin, stride })
     }
 
-    /// The measured ranks.
+    /// Returns the measured ranks.
     pub const fn ranks(&self) -> &RankSet {
         &self.ranks
     }
 
-    /// The contexts whose times are known: indices into the summary's tree.
+    /// Returns the contexts with known times, as indices into the summary's tree.
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }
 
-    /// Inclusive seconds of a rank in each of [`Self::nodes`].
+    /// Returns the inclusive seconds of a rank in each of [`Self::nodes`].
     ///
     /// # Errors
     /// [`ExportError::UnknownRank`] for a rank without times, [`ExportError::RankRows`] if they

@@ -6,12 +6,13 @@ use plimsoll_summary::timeline_file::{Timeline, TimelineRow};
 
 use crate::ExportError;
 
-/// Value of a cell of which the context is not known.
+/// Value of a cell with an unknown context.
 const UNKNOWN: i32 = -1;
 /// A cell that waits for this part of its time, in 255ths, counts as waiting.
 const WAITING_CELL_THRESHOLD: u8 = 128;
 
-/// A timeline that fits the summary's tree: each row and column has a cell, and each cell a known context.
+/// Timeline that fits the summary's tree: each row and column has a cell, and each cell a known
+/// context.
 #[derive(Clone, Debug)]
 pub struct TimelineCells(Timeline);
 
@@ -55,12 +56,12 @@ impl TimelineCells {
         Ok(Self(read))
     }
 
-    /// The rows, from top to bottom.
+    /// Returns the rows, from top to bottom.
     pub fn rows(&self) -> &[TimelineRow] {
         &self.0.rows
     }
 
-    /// Begin of a column, in nanoseconds since the begin of the run; 0 for what lies before.
+    /// Returns the begin of a column, in nanoseconds since the begin of the run; 0 before the run.
     pub fn begin_ns(&self, column: usize) -> u64 {
         let Timeline { begin_s, end_s, columns, .. } = self.0;
         let fraction = column as f64 / f64::from(columns.max(1));
@@ -86,7 +87,7 @@ impl TimelineCells {
         runs
     }
 
-    /// The part of a row's time that is waiting, 0 to 1, for each column.
+    /// Returns the part of a row's time that is waiting, 0 to 1, for each column.
     pub fn wait_fractions(&self, row: usize) -> impl Iterator<Item = f64> {
         self.0.wait[self.cells_of(row)].iter().map(|wait| f64::from(*wait) / 255.0)
     }

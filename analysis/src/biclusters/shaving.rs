@@ -271,7 +271,7 @@ fn squares(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Sum of uniform numbers: approximately normal with variance 1.
+    /// Returns the sum of uniform numbers: approximately normal with variance 1.
     fn normal(random: &mut Random) -> f64 {
         (0..12).map(|_| (random.next() >> 11) as f64 / (1u64 << 53) as f64).sum::<f64>() - 6.0
     }

@@ -89,8 +89,8 @@ fn answer(
     while comm.receive(below)? == [ASK] {
         comm.send(below, &clock().to_le_bytes())?;
     }
-    let told = [ours.ahead_ns, ours.error_ns as i64].map(i64::to_le_bytes);
-    comm.send(below, told.as_flattened())
+    let message = [ours.ahead_ns, ours.error_ns as i64].map(i64::to_le_bytes);
+    comm.send(below, message.as_flattened())
 }
 
 fn numbers<const N: usize>(bytes: &[u8], peer: u32) -> Result<[i64; N], CommunicatorError> {

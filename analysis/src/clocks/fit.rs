@@ -180,7 +180,7 @@ fn means(points: &[(f64, f64)]) -> (f64, f64) {
     (sums.0 / count, sums.1 / count)
 }
 
-/// Sum of squared distances of the times from their mean.
+/// Returns the sum of squared distances of the times from their mean.
 fn breadth(points: &[(f64, f64)]) -> f64 {
     let (mean, _) = means(points);
     points.iter().map(|(at, _)| (at - mean).powi(2)).sum()

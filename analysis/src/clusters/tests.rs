@@ -63,7 +63,7 @@ fn in_pairs(mut all: Vec<Totals>) -> Totals {
 
 /// Returns the members of each cluster, the totals of all contexts as text, and the clusters with
 /// their trees.
-fn told(totals: Totals) -> (Vec<String>, String, Vec<Cluster<MemberRanks>>) {
+fn summarised(totals: Totals) -> (Vec<String>, String, Vec<Cluster<MemberRanks>>) {
     let totals = ordered(totals);
     let finished = totals.clusters.finished();
     let members = finished.clusters.iter().map(|cluster| cluster.members.to_string()).collect();
@@ -73,25 +73,25 @@ fn told(totals: Totals) -> (Vec<String>, String, Vec<Cluster<MemberRanks>>) {
 #[test]
 fn thousands_of_ranks_give_the_same_clusters_in_every_order() {
     let mut all = each_rank(&planted(4096, 300));
-    let truth = told(in_pairs(all.clone()));
+    let truth = summarised(in_pairs(all.clone()));
     assert_eq!(truth.0, ["0", "1-300", "301-4095"]);
     let duration: u64 = truth.2.iter().map(|cluster| cluster.tree.duration()).sum();
     assert_eq!(duration, 4096 * 4 * 60 * MS);
     all.rotate_left(1234);
-    assert!(told(in_pairs(all)) == truth, "from the middle");
+    assert!(summarised(in_pairs(all)) == truth, "from the middle");
 }
 
 #[test]
 fn the_shape_of_the_reduction_changes_nothing() {
     let all = each_rank(&planted(500, 100));
-    let truth = told(in_pairs(all.clone()));
+    let truth = summarised(in_pairs(all.clone()));
     assert_eq!(truth.0, ["0", "1-100", "101-499"]);
     let one_by_one = all.clone().into_iter().reduce(Totals::combine).unwrap();
-    assert!(told(one_by_one) == truth, "one by one");
+    assert!(summarised(one_by_one) == truth, "one by one");
     // Ranks are placed round-robin on nodes, and nodes are combined starting with the last.
     let nodes = (0..48).map(|node| in_pairs(all.iter().skip(node).step_by(48).cloned().collect()));
     let from_last = nodes.rev().reduce(Totals::combine).unwrap();
-    assert!(told(from_last) == truth, "round nodes");
+    assert!(summarised(from_last) == truth, "round nodes");
 }
 
 #[test]

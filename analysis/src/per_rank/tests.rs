@@ -278,7 +278,8 @@ proptest! {
         } else {
             prop_assert!(table.discarded && !table.finished);
             let note = summary.notes.pop().unwrap();
-            prop_assert!(note.ends_with("/scratch cannot be written: the disk is full."), "{}", note);
+            let reason = "/scratch cannot be written: the disk is full.";
+            prop_assert!(note.ends_with(reason), "{}", note);
         }
         prop_assert_eq!(summary, truth);
     }

@@ -83,8 +83,8 @@ impl fmt::Display for Trouble {
             Self::NoFile => write!(formatter, "this is no regular file; it is ignored."),
             Self::TooLarge => write!(
                 formatter,
-                "the file is larger than {} KiB, so that it is hardly the one that was meant; it is \
-                 ignored.",
+                "the file is larger than {} KiB, so that it is hardly the one that was meant; it \
+                 is ignored.",
                 MAX_BYTES >> 10
             ),
             Self::Binary => write!(formatter, "the file is no text in UTF-8; it is ignored."),
@@ -114,13 +114,16 @@ impl fmt::Display for Fault {
         match self {
             Self::NotUtf8 => formatter.write_str("it is no text in UTF-8"),
             Self::NoLabel => formatter.write_str(
-                "expected PATTERN = LABEL or MODULE:PATTERN = LABEL, such as my_wait = wait_partner",
+                "expected PATTERN = LABEL or MODULE:PATTERN = LABEL, such as my_wait = \
+                wait_partner",
             ),
             Self::UnknownLabel(label) => {
                 let labels = Label::ALL.map(Label::name).join(", ");
                 write!(formatter, "`{}` is no label; expected one of {labels}", excerpt(label))
             }
-            Self::NoPattern => formatter.write_str("expected the name of a function before the label"),
+            Self::NoPattern => {
+                formatter.write_str("expected the name of a function before the label")
+            }
             Self::NoModule => formatter.write_str(
                 "expected the name of a program or library before the colon, such as libm.so*:sin",
             ),

@@ -97,8 +97,8 @@ fn what_is_no_rule_is_told_and_the_others_hold() {
         let text = [b"before = io\n", line, b"\nafter = io\n"].concat();
         let (rules, bad) = Rules::parse(&text);
         assert_eq!(String::from(rules), "before = io\nafter = io\n");
-        let [BadLine { number: 2, text, fault: told }] = &bad[..] else { panic!("{bad:?}") };
-        assert_eq!((told, &**text), (&fault, &*String::from_utf8_lossy(line)));
+        let [BadLine { number: 2, text, fault: found }] = &bad[..] else { panic!("{bad:?}") };
+        assert_eq!((found, &**text), (&fault, &*String::from_utf8_lossy(line)));
     }
 }
 
@@ -135,7 +135,10 @@ proptest! {
     /// Texts that resemble rules: every line that is not empty or a comment is a rule or a bad
     /// line, and reading the written form again gives the same rules.
     #[test]
-    fn no_line_is_lost(text in "([a:=#*? \\[\\]é\r\n]|io|wait){0,40}", name in "[a:=*\\[\\]é]{0,6}") {
+    fn no_line_is_lost(
+        text in "([a:=#*? \\[\\]é\r\n]|io|wait){0,40}",
+        name in "[a:=*\\[\\]é]{0,6}",
+    ) {
         let (rules, bad) = Rules::parse(text.as_bytes());
         let lines = text.split('\n').map(|line| line.trim_ascii());
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).count();

@@ -35,7 +35,7 @@ impl Table for Beside {
 }
 
 /// Returns the summary and the timeline made by `processes` processes.
-fn told(subject: &Subject, processes: u32) -> (Summary, Timeline) {
+fn diagnosed(subject: &Subject, processes: u32) -> (Summary, Timeline) {
     let inputs = subject.inputs();
     let outcomes = run(processes, |comm: &dyn Communicator| {
         let ours = inputs.iter().filter(|input| input.rank % processes == comm.rank());
@@ -73,7 +73,7 @@ fn half_uneven(ranks: u32) -> Subject {
 
 #[test]
 fn cells_show_what_the_ranks_did() {
-    let (summary, timeline) = told(&half_uneven(8), 3);
+    let (summary, timeline) = diagnosed(&half_uneven(8), 3);
     assert_eq!(summary.losses.len(), 1);
     assert_eq!(timeline.schema, TimelineVersion::V1);
     let rows: Vec<&str> = timeline.rows.iter().map(|row| row.ranks.as_str()).collect();
@@ -105,17 +105,17 @@ fn cells_show_what_the_ranks_did() {
 #[test]
 fn symptoms_and_causes_are_always_shown() {
     let subject = half_uneven(8);
-    let (summary, timeline) = told(&subject, 1);
+    let (summary, timeline) = diagnosed(&subject, 1);
     let loss = &summary.losses[0];
     for node in loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]) {
         assert!(timeline.nodes.contains(&node), "{node} is not in {:?}", timeline.nodes);
     }
-    assert_eq!(told(&subject, 5), (summary, timeline), "whoever holds the ranks");
+    assert_eq!(diagnosed(&subject, 5), (summary, timeline), "for any distribution of the ranks");
 }
 
 #[test]
 fn rows_of_many_ranks_share_cells() {
-    let (summary, timeline) = told(&half_uneven(1024), 4);
+    let (summary, timeline) = diagnosed(&half_uneven(1024), 4);
     assert_eq!(timeline.rows.len(), 512);
     assert_eq!(timeline.rows[0].ranks, "0-1");
     assert_eq!(timeline.rows[511].ranks, "1022-1023");
@@ -127,7 +127,7 @@ fn rows_of_many_ranks_share_cells() {
 
 #[test]
 fn windows_add_up_to_the_efficiencies_of_the_run() {
-    let (summary, _) = told(&half_uneven(8), 2);
+    let (summary, _) = diagnosed(&half_uneven(8), 2);
     let efficiency = &summary.efficiency;
     let windows = &efficiency.windows;
     assert_eq!(windows.len(), 100);
@@ -149,13 +149,13 @@ fn windows_add_up_to_the_efficiencies_of_the_run() {
 #[test]
 fn clocks_that_are_ahead_and_drift_do_not_shift_cells() {
     let mut subject = half_uneven(8);
-    let straight = told(&subject, 1);
+    let straight = diagnosed(&subject, 1);
     for rank in 4..8 {
         let clock = &mut subject.clocks[rank];
         clock.known.id = "two".to_owned();
         (clock.ahead_ns, clock.drift_ppm) = (-3_000_000_000, 40.0);
     }
-    let shifted = told(&subject, 1);
+    let shifted = diagnosed(&subject, 1);
     assert!(shifted.0.clocks.offsets_us[7] < -2.9e6, "{:?}", shifted.0.clocks);
     let differ = |one: &[i32], other: &[i32]| one.iter().zip(other).filter(|(a, b)| a != b).count();
     // A cell that two call paths share equally may go to either.

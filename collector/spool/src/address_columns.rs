@@ -4,7 +4,7 @@ use super::numbers::{Cursor, fold, put, unfold};
 use super::payload::Payload;
 use super::spool_error::PayloadError;
 
-/// Most addresses in a frame: far below what one may hold, whatever the values are.
+/// Maximum number of addresses in a frame: far below the size limit of a frame for any values.
 pub(super) const MAX_PER_FRAME: usize = 1 << 16;
 
 /// An interned address, as in [`plimsoll_wire::segment::Address`].
@@ -18,8 +18,8 @@ pub struct Address {
     pub flags: u32,
 }
 
-/// Replaces `payload` by addresses, of which the first has id `first`: that id, the length of each
-/// column, then values as differences to the one before, modules likewise, and flags.
+/// Replaces `payload` by addresses with ids from `first` on: that id, the length of each column,
+/// then values and modules as differences to the previous one, and flags.
 pub(super) fn write(first: u32, addresses: &[Address], payload: &mut Payload) {
     let mut columns = [Vec::new(), Vec::new(), Vec::new()];
     let [values, modules, flags] = &mut columns;
@@ -52,7 +52,7 @@ pub struct Addresses<'a> {
 }
 
 impl<'a> Addresses<'a> {
-    /// The addresses of a payload.
+    /// Creates the addresses of a payload.
     pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
         let mut cursor = Cursor::new(payload);
         let id = cursor.short()?;

@@ -20,14 +20,14 @@ pub const MAX_RAW_BYTES: usize = 16 << 20;
 /// Largest payload after compression: zstd's bound, and the ends of blocks between columns.
 pub const MAX_PACKED_BYTES: usize = MAX_RAW_BYTES + (MAX_RAW_BYTES >> 7) + (1 << 12);
 
-/// First bytes of a frame. No UTF-8 text holds them, so no text that a frame carries looks like one.
+/// First bytes of a frame. Invalid as UTF-8, so that no text within a frame looks like one.
 const MAGIC: [u8; 4] = *b"\xf5PLF";
 
 /// Level of zstd's compression: on what is left when columns are made of records, the lowest is not
 /// only the fastest, but also the best up to level 9 ([`super::columns`]).
 const ZSTD_LEVEL: i32 = 1;
 
-/// What a frame holds.
+/// Kind of a frame's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// JSON of one value.
@@ -53,9 +53,9 @@ impl Kind {
 /// A sequence of frames of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
-    /// What its frames hold.
+    /// Kind of its frames' content.
     pub kind: Kind,
-    /// Its number, as its writer chose: streams of different kinds may have the same.
+    /// Number of the stream, chosen by the writer; streams of different kinds may share a number.
     pub number: u32,
 }
 
@@ -92,7 +92,8 @@ impl Header {
         bytes
     }
 
-    /// The header at the beginning of `bytes`, if a whole one with valid check and lengths is there.
+    /// Returns the header at the beginning of `bytes`, if it is whole and its checksum and lengths
+    /// are valid.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         if bytes[..4] != MAGIC {
@@ -112,17 +113,17 @@ impl Header {
         Some(Self { stream, sequence, raw_bytes, packed_bytes, payload_check })
     }
 
-    /// Whether these are the bytes of its payload, compressed.
+    /// Returns whether `packed` is the compressed payload of the header.
     pub(super) fn fits(&self, packed: &[u8]) -> bool {
         crc32fast::hash(packed) == self.payload_check
     }
 
-    /// Where in `bytes` the next header may begin.
+    /// Returns the offset in `bytes` at which the next header may begin; `None` without one.
     pub(super) fn find_magic(bytes: &[u8]) -> Option<usize> {
         bytes.windows(MAGIC.len()).position(|window| window == MAGIC)
     }
 
-    /// Bytes of the frame.
+    /// Returns the bytes of the frame.
     pub(super) fn frame_bytes(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.packed_bytes)
     }
@@ -136,7 +137,7 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// A payload of `raw_bytes`, which has become these bytes.
+    /// Creates a payload of `raw_bytes` bytes that was compressed to `bytes`.
     pub(super) fn new(raw_bytes: usize, bytes: Vec<u8>) -> Self {
         Self { raw_bytes: raw_bytes as u32, check: crc32fast::hash(&bytes), bytes }
     }
@@ -162,7 +163,8 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// A packer, with the memory that it needs for all its frames, or the error that there is none.
+    /// Creates a packer, with the memory that it needs for all its frames, or the error that there
+    /// is none.
     pub(super) fn new() -> io::Result<Self> {
         let mut zstd = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
         check(zstd.set_parameter(CParameter::CompressionLevel(ZSTD_LEVEL)))?;
@@ -185,7 +187,8 @@ impl Packer {
         self.packed = packed.bytes;
     }
 
-    /// One zstd frame, with the end of a block after each part: each block has entropy codes of its own.
+    /// Compresses a payload to one zstd frame, with a block per part: each block has entropy codes
+    /// of its own.
     fn compress(&mut self, payload: &Payload) -> io::Result<()> {
         let raw_bytes = payload.bytes().len();
         check(self.zstd.reset(ResetDirective::SessionOnly))?;
@@ -223,13 +226,13 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    /// An unpacker, or the error that there is no memory for it.
+    /// Creates an unpacker, or the error that there is no memory for it.
     pub(super) fn new() -> io::Result<Self> {
         let zstd = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { zstd, raw: Vec::new() })
     }
 
-    /// The payload of a frame, or `None` if it is not the one that the header belongs to.
+    /// Returns the payload of a frame, or `None` if it is not the one that the header belongs to.
     pub(super) fn unpack(&mut self, header: &Header, packed: &[u8]) -> Option<&[u8]> {
         if !header.fits(packed) {
             return None;
@@ -326,7 +329,7 @@ mod tests {
         }
     }
 
-    /// A frame whose checks are right and whose lengths are not.
+    /// Returns a frame with correct checksums and wrong lengths.
     fn forged(raw_bytes: u32, packed: &[u8]) -> (Header, Unpacker) {
         let payload_check = crc32fast::hash(packed);
         let packed_bytes = packed.len() as u32;
@@ -348,7 +351,7 @@ mod tests {
         let mut too_large = forged(1000, packed).0;
         too_large.packed_bytes = MAX_PACKED_BYTES as u32 + 1;
         assert_eq!(Header::parse(&too_large.to_bytes()), None);
-        // Two zstd frames, of which the first has the length that is announced.
+        // Two zstd frames; the first has the announced length.
         let twice = [packed, packed].concat();
         let (header, mut unpacker) = forged(1000, &twice);
         assert_eq!(unpacker.unpack(&header, &twice), None);

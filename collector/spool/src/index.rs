@@ -20,11 +20,11 @@ const MAX_ENTRIES: usize = 4096;
 pub struct FrameInfo {
     /// The stream that it belongs to.
     pub stream: Stream,
-    /// Its place in the stream.
+    /// Position in the stream.
     pub sequence: u32,
     /// Where it begins in the file, in bytes.
     pub offset: u64,
-    /// Its length with its header, in bytes.
+    /// Length of the frame with its header, in bytes.
     pub bytes: u64,
     /// Records, addresses or values in it, if an index says so.
     pub items: Option<u64>,
@@ -40,7 +40,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The index of a file whose first frame will begin at `start`.
+    /// Creates the index of a file that begins its first frame at `start`.
     pub(super) fn new(start: u64) -> Self {
         Self { entries: Vec::new(), start, previous: 0 }
     }
@@ -75,7 +75,7 @@ impl Index {
         self.start = end;
     }
 
-    /// The trailer that points to the last index frame.
+    /// Returns the trailer that points to the last index frame.
     pub(super) fn trailer(&self) -> [u8; TRAILER_BYTES] {
         let mut bytes = [0; TRAILER_BYTES];
         bytes[..4].copy_from_slice(&TRAILER_MAGIC);
@@ -86,7 +86,7 @@ impl Index {
     }
 }
 
-/// The offset of the last index frame, if `bytes` are a whole trailer.
+/// Returns the offset of the last index frame, if `bytes` are a whole trailer.
 pub(super) fn read_trailer(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; TRAILER_BYTES] = bytes.try_into().ok()?;
     let (checked, check) = bytes.split_last_chunk()?;
@@ -116,7 +116,7 @@ pub(super) fn read(payload: &[u8], end: u64) -> Result<Listed, PayloadError> {
         let sequence = cursor.short()?;
         let (bytes, items) = (cursor.long()?, cursor.long()?);
         let next = offset.checked_add(bytes).ok_or(PayloadError::Overflow)?;
-        // So there are no more entries than the file has room for frames, whatever the bytes say.
+        // Bounds the number of entries by the frames that fit the file, for any bytes.
         if bytes < HEADER_BYTES as u64 || next > end {
             return Err(PayloadError::Leftover);
         }

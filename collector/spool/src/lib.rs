@@ -1,7 +1,7 @@
 //! The spool: a file format for the records of a node's threads, written while a job runs.
 //!
-//! [`SpoolWriter`] takes records and appends compressed frames to a file; [`SpoolReader`] walks over
-//! the frames of a file and returns their [`Payload`]s.
+//! [`SpoolWriter`] takes records and appends compressed frames to a file; [`SpoolReader`] walks
+//! over the frames of a file and returns their [`Payload`]s.
 //!
 //! ```text
 //! SpoolWriter:  record -> thinning -> columns -> frame -> file
@@ -11,18 +11,20 @@
 //!
 //! # Design constraints
 //! - All complete frames stay readable after the writer is killed at any instruction: a file only
-//!   grows (a journal, until it restarts), and a frame depends on no other frame, except ring frames.
-//! - The reader neither panics nor allocates more than the size of the file and the bound of one frame
-//!   allow, whatever the bytes are: spools come from crashed jobs and from other machines. A damaged
-//!   byte costs the frame that contains it; in a ring, also the records before the next full stack.
+//!   grows (a journal, until it restarts), and a frame depends on no other frame, except ring
+//!   frames.
+//! - The reader neither panics nor allocates more than the size of the file and the bound of one
+//!   frame allow, for any bytes: spools come from crashed jobs and from other machines. A
+//!   damaged byte costs the frame that contains it; in a ring, also the records before the next
+//!   full stack.
 //! - Meta values are JSON and optional keys have defaults, so that each version reads older files.
 //! - The format knows records, not processes: the meaning of meta values is the writer's.
 //!
 //! # Format
 //! Integers of fixed size are little-endian, checks are CRC-32 (IEEE).
 //!
-//! A *preamble* of 16 bytes: `PLIMSPOL`, the format's version (u32), check of the twelve bytes before.
-//! Then *frames*, one after another:
+//! A *preamble* of 16 bytes: `PLIMSPOL`, the format's version (u32), check of the twelve bytes
+//! before. Then *frames*, one after another:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -42,13 +44,14 @@
 //! - addresses: interned addresses of one process, in `address_columns.rs`;
 //! - records: records of one thread, in [`columns`];
 //! - index: where the frames since the last index are, in `index.rs`;
-//! - ring: records of one thread as they stood in its ring, whole ones that go on from those before. An
-//!   empty payload says that some are lost there: what follows counts from the next whole stack on.
+//! - ring: records of one thread as they stood in its ring, whole ones that go on from those
+//!   before. An empty payload says that some are lost there: what follows counts from the next
+//!   whole stack on.
 //!
 //! A spool that was ended in order has an index frame last, and behind it a *trailer* of 16 bytes:
-//! `f5 50 4c 45`, offset of that index frame (u64), check of the twelve bytes before. Each index leads
-//! to the one before it, up to the preamble. If one is damaged or the trailer is missing, the reader
-//! goes from header to header.
+//! `f5 50 4c 45`, offset of that index frame (u64), check of the twelve bytes before. Each index
+//! leads to the one before it, up to the preamble. If one is damaged or the trailer is missing, the
+//! reader goes from header to header.
 
 #![forbid(unsafe_code)]
 
@@ -94,7 +97,8 @@ fn preamble() -> [u8; PREAMBLE_BYTES] {
     bytes
 }
 
-/// Reads the preamble at the beginning of `bytes`; an error unless it is whole and of a known version.
+/// Returns the version in the preamble at the beginning of `bytes`; an error unless it is whole and
+/// known.
 fn version(bytes: &[u8]) -> Result<(), SpoolError> {
     let bytes: &[u8; PREAMBLE_BYTES] = bytes.first_chunk().ok_or(SpoolError::NotASpool)?;
     let (checked, check) = bytes.split_last_chunk().ok_or(SpoolError::NotASpool)?;

@@ -18,7 +18,7 @@ pub(super) fn fold(difference: u64) -> u64 {
     ((signed << 1) ^ (signed >> 63)).cast_unsigned()
 }
 
-/// The inverse of [`fold`].
+/// Returns the inverse of [`fold`].
 pub(super) fn unfold(folded: u64) -> u64 {
     (folded >> 1) ^ (folded & 1).wrapping_neg()
 }
@@ -30,17 +30,17 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the beginning of `bytes`.
+    /// Creates a cursor at the beginning of `bytes`.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     pub(super) fn left(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     #[inline]
     pub(super) fn byte(&mut self) -> Result<u8, PayloadError> {
         let (byte, rest) = self.bytes.split_first().ok_or(PayloadError::Truncated)?;
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         Ok(*byte)
     }
 
-    /// The next `count` bytes.
+    /// Returns the next `count` bytes.
     pub(super) fn take(&mut self, count: u64) -> Result<&'a [u8], PayloadError> {
         let count = usize::try_from(count).map_err(|_| PayloadError::Truncated)?;
         let (taken, rest) = self.bytes.split_at_checked(count).ok_or(PayloadError::Truncated)?;
@@ -56,7 +56,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// An integer that [`put`] wrote.
+    /// Returns an integer that [`put`] wrote.
     #[inline]
     pub(super) fn long(&mut self) -> Result<u64, PayloadError> {
         let first = self.byte()?;
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         Err(PayloadError::Overflow)
     }
 
-    /// An integer of 32 bits.
+    /// Returns an integer of 32 bits.
     #[inline]
     pub(super) fn short(&mut self) -> Result<u32, PayloadError> {
         u32::try_from(self.long()?).map_err(|_| PayloadError::Overflow)
@@ -92,7 +92,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_are_read_back(values in prop::collection::vec(any::<u64>(), 0..50), shift in 0u32..64) {
+        fn integers_are_read_back(
+            values in prop::collection::vec(any::<u64>(), 0..50),
+            shift in 0u32..64,
+        ) {
             let mut bytes = Vec::new();
             for value in &values {
                 put(&mut bytes, value >> shift);

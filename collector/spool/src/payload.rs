@@ -1,6 +1,6 @@
-//! What frames hold, before it is packed.
+//! Payload of a frame before compression.
 
-/// Parts of a payload with fewer bytes share their entropy code with others: zstd does not code fewer
+/// Size in bytes below which parts of a payload share an entropy code: zstd does not code fewer
 /// literals than this, and the end of a block takes three bytes. 128 and 256 were not better.
 const MIN_PART_BYTES: usize = 64;
 
@@ -12,7 +12,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// All its bytes.
+    /// Returns the bytes of all parts.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -31,12 +31,12 @@ impl Payload {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// In how many places it is cut.
+    /// Returns the number of cuts.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.len()
     }
 
-    /// The bytes, cut into parts.
+    /// Returns the bytes, cut into parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.cuts.iter().copied());
         let ends = self.cuts.iter().copied().chain(std::iter::once(self.bytes.len()));

@@ -1,4 +1,4 @@
-//! The reading end of a spool, whatever its bytes are: what is damaged is named, all else is read.
+//! Reader of a spool with any bytes: reports damage, and reads everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,14 +28,14 @@ pub struct Damage {
     /// Stream and sequence number of the frame that is lost, if its header could be read. Else the
     /// next frame of its stream tells, by its number.
     pub frame: Option<(Stream, u32)>,
-    /// What is wrong.
+    /// Kind of damage.
     pub cause: Cause,
 }
 
-/// What is wrong with bytes of a spool.
+/// Kind of damage in a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No frame begins where one should: so many bytes are passed over.
+    /// No frame begins here; the number of bytes up to the next one.
     NoHeader(u64),
     /// The file ends inside the frame.
     CutOff,
@@ -82,33 +82,33 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// What is in it, uncompressed.
+    /// Returns the uncompressed payload.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The same as it is in the file.
+    /// Returns the payload as stored in the file.
     pub(super) fn packed(&self) -> &'a [u8] {
         self.packed
     }
 
-    /// The records of a frame of [`Kind::Records`].
+    /// Returns the records of a frame of [`Kind::Records`].
     pub fn records(&self) -> Result<Records<'a>, SpoolError> {
         Ok(Records::new(self.payload)?)
     }
 
-    /// The addresses of a frame of [`Kind::Addresses`].
+    /// Returns the addresses of a frame of [`Kind::Addresses`].
     pub fn addresses(&self) -> Result<Addresses<'a>, SpoolError> {
         Ok(Addresses::new(self.payload)?)
     }
 
-    /// The value of a frame of [`Kind::Meta`].
+    /// Returns the value of a frame of [`Kind::Meta`].
     pub fn meta<T: DeserializeOwned>(&self) -> Result<T, SpoolError> {
         Ok(serde_json::from_slice(self.payload)?)
     }
 }
 
-/// What comes next in a spool.
+/// Next part of a spool.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A whole frame.
@@ -151,18 +151,18 @@ impl<R: Read + Seek> SpoolReader<R> {
         Ok(Self { source, unpacker, frames, damages, orderly })
     }
 
-    /// Whether the spool was ended in order, and its index is whole. Else the last frames of each
-    /// stream may be missing.
+    /// Returns whether the spool was ended in order, and its index is whole. Else the last frames
+    /// of each stream may be missing.
     pub fn orderly(&self) -> bool {
         self.orderly
     }
 
-    /// All frames but those of indices, in file order. Whether they are whole shows when they are read.
+    /// Returns all frames in file order, without indices. Damage shows when a frame is read.
     pub fn frames(&self) -> &[FrameInfo] {
         &self.frames
     }
 
-    /// All streams, with the number of their frames.
+    /// Returns all streams, with the number of their frames.
     pub fn streams(&self) -> BTreeMap<Stream, u64> {
         let mut streams = BTreeMap::new();
         for frame in &self.frames {
@@ -248,7 +248,8 @@ pub struct Walk<'r, R> {
 }
 
 impl<R: Read + Seek> Walk<'_, R> {
-    /// What comes next, or `None` at the end. After an error of the file, the next frame.
+    /// Returns the next part, or `None` at the end. After an error of the file, continues with the
+    /// next frame.
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows from it")]
     pub fn next(&mut self) -> Result<Option<Step<'_>>, SpoolError> {
         let wanted = |stream| self.streams.as_ref().is_none_or(|these| these.contains(&stream));
@@ -289,7 +290,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         }))
     }
 
-    /// A frame that is known to be lost is not missing once more.
+    /// Returns the damage without frames that are already known to be lost.
     fn lose(&mut self, damage: Damage) -> Damage {
         if let Some((stream, sequence)) = damage.frame {
             let expected = self.expected.entry(stream).or_default();
@@ -317,7 +318,7 @@ impl<R: Read + Seek> Source<R> {
         Ok(Self { file, length, chunk: Vec::new(), start: 0 })
     }
 
-    /// Bytes of the file from `offset` on: at least so many, unless it ends before.
+    /// Returns bytes of the file from `offset` on, at least `least` unless the file ends before.
     pub(super) fn available(&mut self, offset: u64, least: usize) -> io::Result<&[u8]> {
         let least = self.length.saturating_sub(offset).min(least as u64) as usize;
         let place = offset.checked_sub(self.start).and_then(|place| usize::try_from(place).ok());

@@ -9,8 +9,9 @@ use super::reader::{Cause, Damage, Source};
 
 /// All frames but those of indices, and what cannot be read, each in file order.
 ///
-/// A header is believed if its check is right; no two frames overlap. Where a frame should begin and
-/// none does, the frame before may have lost bytes, too: the search begins behind its header.
+/// Finds frames by their headers. A header with a correct checksum is accepted; frames do not
+/// overlap. If no frame begins at the expected offset, the previous frame may have lost bytes: the
+/// search begins behind its header.
 pub(super) fn frames<R: Read + Seek>(
     source: &mut Source<R>,
 ) -> io::Result<(Vec<FrameInfo>, Vec<Damage>)> {
@@ -67,7 +68,7 @@ fn is_whole<R: Read + Seek>(source: &mut Source<R>, at: u64, header: Header) -> 
     Ok(bytes.get(HEADER_BYTES..length).is_some_and(|packed| header.fits(packed)))
 }
 
-/// Where the next header is.
+/// Returns the offset of the next header.
 fn find<R: Read + Seek>(source: &mut Source<R>, from: u64) -> io::Result<Option<u64>> {
     let mut at = from;
     loop {

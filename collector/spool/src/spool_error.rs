@@ -1,4 +1,4 @@
-//! Why a spool could not be read on, or a thing not be put into it.
+//! Errors of reading and writing spools.
 
 use std::fmt;
 use std::io;
@@ -7,10 +7,10 @@ use plimsoll_wire::record::MAX_DEPTH;
 
 use super::frame::MAX_RAW_BYTES;
 
-/// Why the payload of a frame could not be read on: it was not made by this version's writer.
+/// Reason why the payload of a frame cannot be decoded: this version's writer has not made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadError {
-    /// It ends inside a value.
+    /// The payload ends inside a value.
     Truncated,
     /// An integer does not fit its field.
     Overflow,
@@ -20,7 +20,7 @@ pub enum PayloadError {
     UnknownShape(u8),
     /// A frame of a stack is not among the ids that the payload lists.
     UnknownId,
-    /// It holds more than it says.
+    /// The payload is longer than its content.
     Leftover,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for PayloadError {
 
 impl std::error::Error for PayloadError {}
 
-/// Why a spool, or a frame of it, could not be read or written.
+/// Reason why a spool, or a frame of it, cannot be read or written.
 #[derive(Debug)]
 pub enum SpoolError {
     /// The file could not be read or written.
@@ -52,7 +52,7 @@ pub enum SpoolError {
     Payload(PayloadError),
     /// A value is larger than a frame may be: its size in bytes.
     TooLarge(usize),
-    /// A value cannot be written as JSON, or a text is not the JSON of the value that was asked for.
+    /// A value cannot be written as JSON, or a text is not the JSON of the expected value.
     Json(serde_json::Error),
 }
 

@@ -1,5 +1,5 @@
-//! Payloads that are not compressed: as zstd frames of raw blocks (RFC 8878, 3.1.1), which every reader of
-//! compressed ones reads.
+//! Uncompressed payloads: zstd frames of raw blocks (RFC 8878, 3.1.1), for every reader of
+//! compressed ones.
 
 use super::frame::Packed;
 
@@ -8,10 +8,10 @@ const MAGIC: [u8; 4] = 0xfd2f_b528u32.to_le_bytes();
 const DESCRIPTOR: u8 = 0b1010_0000;
 /// Most bytes of a block.
 const BLOCK_BYTES: usize = 128 << 10;
-/// A raw block, in the bits above that which says whether it is the last.
+/// Type of a raw block, in the bits above the flag of the last block.
 const RAW: u32 = 0;
 
-/// The payload as it is, in `memory`, whose content is thrown away.
+/// Stores the payload uncompressed in `memory`; the former content of `memory` is discarded.
 pub(super) fn store(payload: &[u8], mut memory: Vec<u8>) -> Packed {
     memory.clear();
     memory.reserve(payload.len() + 3 * (payload.len() / BLOCK_BYTES + 1) + 9);
@@ -43,10 +43,12 @@ mod tests {
             length in prop_oneof![0..300usize, 2 * BLOCK_BYTES - 3..2 * BLOCK_BYTES + 3],
             salt in any::<u32>(),
         ) {
-            let payload: Vec<u8> = (0..length as u32).map(|i| (i.wrapping_mul(salt) >> 24) as u8).collect();
+            let payload: Vec<u8> =
+                (0..length as u32).map(|i| (i.wrapping_mul(salt) >> 24) as u8).collect();
             let packed = store(&payload, vec![1; 7]);
             let mut frame = Vec::new();
-            packed.frame(super::super::Stream { kind: super::super::Kind::Ring, number: 1 }, 0, &mut frame);
+            let stream = super::super::Stream { kind: super::super::Kind::Ring, number: 1 };
+            packed.frame(stream, 0, &mut frame);
             let stored = &frame[super::super::HEADER_BYTES..];
             let size = zstd::zstd_safe::get_frame_content_size(stored).ok().flatten();
             prop_assert_eq!(size, Some(length as u64));

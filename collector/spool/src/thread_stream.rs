@@ -11,15 +11,15 @@ use super::thinning::Thinning;
 pub(super) struct Thread {
     pub(super) builder: Builder,
     pub(super) thinning: Thinning,
-    /// What its next frame begins with, if frames are to stand alone.
+    /// State at the begin of its next frame; `None` unless frames must stand alone.
     checkpoint: Option<ReplayCheckpoint>,
     /// Calls since its size was looked at.
     pub(super) calls: u32,
 }
 
 impl Thread {
-    /// A thread that begins, with its sampling period in stamps; `checkpoint`: its frames are to
-    /// stand alone.
+    /// Creates a thread that begins, with its sampling period in stamps; `checkpoint`: its frames
+    /// must stand alone.
     pub(super) fn new(period: Option<u64>, checkpoint: bool) -> Self {
         Self {
             builder: Builder::default(),
@@ -29,7 +29,7 @@ impl Thread {
         }
     }
 
-    /// Takes a record, of which it may hold samples back; says how many are lost.
+    /// Passes a record on, or holds samples back; returns the number of lost ones.
     pub(super) fn pass(&mut self, record: &Record<'_>, level: u32) -> u64 {
         let Self { builder, thinning, checkpoint, .. } = self;
         let mut lost = 0;
@@ -39,8 +39,8 @@ impl Thread {
         lost
     }
 
-    /// Replaces `payload` by records that bring a reader to where it stands; false where that is not known.
-    /// What it has held back must be released.
+    /// Replaces `payload` by records that restore a reader's state; false if the state is unknown.
+    /// Records held back must be released first.
     pub(super) fn restate(&self, payload: &mut Payload) -> bool {
         let mut builder = Builder::default();
         self.checkpoint.iter().for_each(|checkpoint| begin(&mut builder, checkpoint));

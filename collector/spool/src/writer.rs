@@ -109,9 +109,9 @@ impl<W: Write> SpoolWriter<W> {
         &mut self.sink
     }
 
-    /// From the next thread on, begins each frame with the reader's state after the frames before,
-    /// so that a lost frame does not make later ones unreadable. Costs a few hundred bytes per
-    /// frame: meant for frames of some seconds.
+    /// Begins each frame, from the next thread on, with the reader's state after the previous
+    /// frames, so that a lost frame does not make later ones unreadable. Costs a few hundred bytes
+    /// per frame: intended for frames of some seconds.
     pub fn stand_alone(mut self) -> Self {
         self.checkpoint = true;
         self

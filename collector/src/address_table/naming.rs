@@ -223,8 +223,8 @@ fn plain(function: String, module: String) -> Frame {
     }
 }
 
-/// Returns the frame of a loop, which is equal for all copies of the loop; `holder` is the
-/// procedure in whose source the loop stands.
+/// Returns the frame of a loop, equal for all copies of the loop; `holder` is the procedure with
+/// the loop in its source.
 fn loop_frame(function: &Function, id: LoopId, holder: &str, module: &str) -> Frame {
     let source = function.source_of(id);
     let it = function.loop_at(source.map_or(id, |source| source.original));

@@ -160,8 +160,8 @@ fn the_unit_and_then_the_function_with_most_samples_come_first() {
     let mut functions: Vec<_> = order.iter().map(|id| subject.function(*id)).collect();
     functions.dedup();
     assert_eq!(functions, IN_ORDER);
-    let told: Vec<u32> = addresses.named_since(0, 0).map(|name| name.id).collect();
-    assert_eq!(told.len(), symbols.len(), "each name once");
+    let named: Vec<u32> = addresses.named_since(0, 0).map(|name| name.id).collect();
+    assert_eq!(named.len(), symbols.len(), "each name once");
 }
 
 #[test]

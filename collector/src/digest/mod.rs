@@ -31,7 +31,7 @@ use recorded::{Process, Recorded};
 
 /// Maximum number of addresses of a process accepted from a spool.
 const MAX_ADDRESSES: usize = plimsoll_wire::segment::MAX_ADDRESSES;
-/// Maximum memory of a process here, whatever its budget was when it was recorded.
+/// Maximum memory of a process in a digest, independent of its budget at recording.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
 /// Maximum number of damages listed individually.
 const MAX_DAMAGES: usize = 20;

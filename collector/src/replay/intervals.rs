@@ -30,8 +30,8 @@ pub(super) struct Parts {
 }
 
 impl Replay {
-    /// Closes the interval that ends at `now`, in whose last `duration` a wrapped call was open:
-    /// books the tallied calls, and returns what is left.
+    /// Closes the interval that ends at `now` with a wrapped call open in its last `duration`:
+    /// attributes the tallied calls, and returns the rest.
     pub(super) fn pass(&mut self, now: u64, duration: u64, target: &mut ReplayTarget<'_>) -> Parts {
         let window = target.window;
         let booked = self.booked.unwrap_or(now);
@@ -80,7 +80,8 @@ impl Replay {
         scaled(sum) as u64
     }
 
-    /// Work outside wrapped calls before one of them: the last sample's, if there is one.
+    /// Attributes the work outside wrapped calls before one of them: to the last sample, if there
+    /// is one.
     ///
     /// Of it, the thread waited for a core as long as `off_cpu` says.
     pub(super) fn work_before(

@@ -227,7 +227,7 @@ impl SingleThread {
     }
 }
 
-/// What a thread was seen to visit.
+/// Procedures in the samples of a thread.
 struct Visits {
     /// Number of samples in each procedure and in its callees.
     samples: BTreeMap<NodeId, u64>,

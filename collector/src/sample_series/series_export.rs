@@ -1,5 +1,5 @@
-//! The series in the user's terms: where time went between which samples, which synchronisations of MPI
-//! it was seen in, and which calls may have come and gone between two samples.
+//! Series of samples in the user's terms: the context between successive samples, the synchronising
+//! MPI calls in it, and the calls that may have begun and ended between two samples.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::temporal::KeyInterner;
 /// The begin of this library's name.
 const OURS: &str = "libplimsoll.";
 
-/// Most calls within each other that were left, or entered, between two samples and are looked through.
+/// Maximum nesting of calls, left or entered between two samples, that is examined.
 const MAX_LEVELS: usize = 16;
 
 /// Exports a series.
@@ -35,7 +35,7 @@ pub(crate) struct SeriesExporter<'a, 'c> {
 struct Found {
     sites: Vec<SyncSite>,
     site_ids: HashMap<SyncSite, u32>,
-    /// Of each context that was seen: the site, and at which depth MPI's function is.
+    /// Site by context, and the depth of MPI's function in it; `None` outside of MPI.
     inside: IdMap<RawId, Option<(u32, u32)>>,
     passages: Vec<Passage>,
     /// By the context of the function's caller, and the addresses before and after.
@@ -45,7 +45,7 @@ struct Found {
 }
 
 impl SeriesExporter<'_, '_> {
-    /// The series of a run, if one was kept.
+    /// Returns the series of a run, if one was kept.
     pub(crate) fn export(&mut self, series: &Series) -> Option<profile::Series> {
         if !series.is_kept {
             return None;
@@ -102,7 +102,7 @@ impl SeriesExporter<'_, '_> {
         Some(profile::Series { is_whole: series.is_whole, sights, sites, passages, ways })
     }
 
-    /// The synchronisation that a context lies in, by its outermost frame that is MPI's.
+    /// Returns the synchronisation that a context lies in, by its outermost frame that is MPI's.
     fn inside(&mut self, raw: RawId, found: &mut Found) -> Option<(u32, u32)> {
         if let Some(known) = found.inside.get(&raw) {
             return *known;
@@ -113,7 +113,8 @@ impl SeriesExporter<'_, '_> {
     }
 
     fn find_inside(&mut self, raw: RawId, found: &mut Found) -> Option<(u32, u32)> {
-        // What is measured all the same, and what the measuring itself calls, is known or not the program's.
+        // Contexts with a measured call, and calls made by the measurement, are known or not the
+        // program's.
         let path = self.tree.path(raw);
         if self.tree.in_call(raw) || path.iter().any(|raw| self.is_ours(*raw)) {
             return None;
@@ -135,20 +136,20 @@ impl SeriesExporter<'_, '_> {
         Some((id, at as u32 + 1))
     }
 
-    /// Whether the code is this library's.
+    /// Returns whether the code is this library's.
     fn is_ours(&self, raw: RawId) -> bool {
         let named = self.addresses.named(self.tree.address(raw));
         named.is_some_and(|named| self.addresses.frame(named.frame).module.starts_with(OURS))
     }
 
-    /// Where the calls of a path stand in their files.
+    /// Returns the positions of a path's calls in their files.
     fn chain(&self, path: &[RawId]) -> Option<Vec<u64>> {
         let offset = |raw: &RawId| Some(self.addresses.named(self.tree.address(*raw))?.offset);
         path.iter().map(offset).collect()
     }
 
-    /// How many frames have stayed since another context was seen. Where records are missing, what looks the
-    /// same is the same: no call is made up.
+    /// Returns the number of frames that have stayed since another context was seen. Where records
+    /// are missing, equal frames count as the same call, so that no call is invented.
     fn common(&self, before: RawId, seen: &Seen) -> u32 {
         let place = |node| StackPosition { node, clipped: 0 };
         let looks_kept = || place(before).common(place(seen.node), self.tree);
@@ -173,8 +174,9 @@ impl SeriesExporter<'_, '_> {
         begun
     }
 
-    /// What may have been called since another context was seen: by the function that went on, by those
-    /// that it has left, on their way out, and by those that it has entered.
+    /// Collects the calls that may have happened since another context was seen: by the function
+    /// that stayed, by functions that were left, on their way out, and by functions that were
+    /// entered.
     fn way(&mut self, before: RawId, now: RawId, common: u32, found: &mut Found) -> Option<u32> {
         let (one, other) = (self.tree.path(before), self.tree.path(now));
         let begin = self.contexts.begin(&other).min(self.contexts.begin(&one));
@@ -205,7 +207,7 @@ impl SeriesExporter<'_, '_> {
         }))
     }
 
-    /// What a function may have called between two contexts that are it.
+    /// Returns the calls that a function may have made between two contexts in it.
     fn passage(
         &mut self,
         from: Option<RawId>,
@@ -244,8 +246,8 @@ impl SeriesExporter<'_, '_> {
         Some(Passage { outer, calls })
     }
 
-    /// Whether a context is of MPI, which synchronises by no call of its own that the user could see, or of
-    /// a library of the system, which calls none.
+    /// Returns whether a context belongs to MPI, which synchronises without a call visible to the
+    /// user, or to a system library, which makes no such call.
     fn is_foreign(&self, raw: RawId) -> bool {
         let id = self.tree.address(raw);
         let role = self.addresses.named(id).map(|named| named.role);
@@ -253,7 +255,7 @@ impl SeriesExporter<'_, '_> {
     }
 }
 
-/// The call of MPI whose function an address lies in.
+/// Returns the MPI call with the function at an address.
 fn mpi_call_at(addresses: &Addresses, id: u32) -> Option<CallId> {
     mpi_call(addresses.frame(addresses.named(id)?.frame))
 }

@@ -1,10 +1,10 @@
-//! How much room a spool has: what the user allows, and what the disk has left.
+//! Budget of a spool: the user's limit, and the free space on the disk.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Part of a file system that is never taken, one in so many, and the most that this is.
+/// Divisor of a file system's size for the part that is never used, and its maximum in bytes.
 const RESERVED_SHARE: u64 = 50;
 const MAX_RESERVED_BYTES: u64 = 1 << 30;
 /// Room that stays for the end of a spool: its last states and its index.
@@ -17,19 +17,20 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// At most so many bytes.
+    /// Creates a budget of at most `limit_bytes`.
     pub(super) fn new(limit_bytes: u64) -> Self {
         Self { limit_bytes: limit_bytes.min(file_size_limit()), folder: None }
     }
 
-    /// The spool's file is this one: its file system counts, too.
+    /// Sets the spool's file: the free space of its file system counts, too.
     pub(super) fn measure(&mut self, path: &Path) {
         let folder = path.parent().unwrap_or(path);
         self.folder = CString::new(folder.as_os_str().as_bytes()).ok();
     }
 
-    /// Of samples, one in two to this is to be kept, after so many bytes were written: half of the
-    /// room takes all, each half of the rest half as many. `None` if there is no room left.
+    /// Returns the binary logarithm of the number of samples per kept one after `written` bytes: 0
+    /// in the first half of the budget, one more in each half of the rest. `None` if no room is
+    /// left.
     pub(super) fn level(&self, written: u64) -> Option<u32> {
         let left = self.limit_bytes.saturating_sub(written);
         let left = left.min(self.free_bytes().unwrap_or(u64::MAX));
@@ -40,7 +41,7 @@ impl Budget {
         Some((room / left).ilog2())
     }
 
-    /// A sentence for the user.
+    /// Returns the message about an exhausted budget, as a sentence.
     pub(super) fn exhausted(&self) -> String {
         match self.free_bytes() {
             Some(free) if free <= END_BYTES => {
@@ -68,7 +69,7 @@ impl Budget {
     }
 }
 
-/// A write beyond RLIMIT_FSIZE would kill the application.
+/// Returns the limit on file sizes (RLIMIT_FSIZE): a larger write would kill the application.
 fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the pointer is valid for the call.

@@ -1,4 +1,5 @@
-//! What stays of a spool when its run has ended: where many processes did alike, some are enough.
+//! Reduction of a spool after its run: where many processes behave alike, the spools of some are
+//! enough.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,20 +17,20 @@ use plimsoll_sys::own_files;
 /// End of the name of what is to take a spool's place.
 const KEPT: &str = "kept";
 
-/// What stays of a spool.
+/// Selection of the processes that a spool keeps.
 #[derive(Clone, Debug)]
 pub struct SpoolSelection {
     /// Processes, by their ids.
     pub pids: BTreeSet<u32>,
-    /// Its note from then on.
+    /// New note of the spool.
     pub note: Value,
 }
 
-/// Leaves only some processes in a spool that was ended in order; where there are none of them, nothing of it
-/// stays. `choose` is given its note. The path is that of [`super::SpoolOutcome::path`].
+/// Reduces a spool that was ended in order to some processes; removes the spool if it has none of
+/// them. `choose` receives the spool's note. The path is that of [`super::SpoolOutcome::path`].
 ///
-/// What stays takes the spool's place as a whole: after an error, or a death, the spool is as it was. Damage
-/// of what is to stay is an error. What is not to stay is not read.
+/// The reduced spool replaces the old one at once: after an error or a crash, the spool is
+/// unchanged. Damage of a kept part is an error; removed parts are not read.
 pub fn keep(
     path: &Path,
     choose: impl FnOnce(Value) -> Result<SpoolSelection, SpoolError>,
@@ -53,7 +54,7 @@ pub fn keep(
     moved.inspect_err(|_| drop(fs::remove_file(&kept)))
 }
 
-/// Reads frames in their order, all of which must be whole.
+/// Reads frames in order; damage is an error.
 fn for_each_frame(
     mut walk: Walk<'_, Own<File>>,
     mut take: impl FnMut(&Frame<'_>) -> Result<(), SpoolError>,
@@ -69,14 +70,14 @@ fn for_each_frame(
     Ok(())
 }
 
-/// What must be known of a spool before any of it is copied.
+/// Contents of a spool that must be known before copying.
 #[derive(Default)]
 struct Contents {
     /// Numbers of processes, with their ids.
     processes: Vec<(u32, u32)>,
     /// Streams of threads, with the numbers of their processes.
     threads: Vec<(u32, u32)>,
-    /// Processes that have told of functions, which others have from them.
+    /// Processes with functions that others share.
     tellers: BTreeSet<u32>,
     note: Option<Value>,
 }
@@ -125,7 +126,7 @@ impl Contents {
         writer.finish().map(drop)
     }
 
-    /// What of a value is of these processes and their threads.
+    /// Returns the part of a value that belongs to these processes and their threads.
     fn of(
         &self,
         mut value: Meta,

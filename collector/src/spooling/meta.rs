@@ -66,7 +66,7 @@ pub(crate) struct ProcessMeta {
 /// A loaded module, as in [`plimsoll_wire::segment::ModuleEntry`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ModuleMeta {
-    /// Its process.
+    /// Process of the table.
     pub(crate) process: u32,
     /// Index in the process's module table.
     pub(crate) index: u32,
@@ -82,9 +82,9 @@ pub(crate) struct ModuleMeta {
 /// spool is read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NameMeta {
-    /// Its process.
+    /// Process of the thread.
     pub(crate) process: u32,
-    /// Its id.
+    /// Id of the thread.
     pub(crate) id: u32,
     /// The address in its module's file.
     pub(crate) offset: u64,
@@ -116,7 +116,7 @@ pub(crate) struct FunctionMeta {
 /// A thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThreadMeta {
-    /// Its process.
+    /// Process of the functions.
     pub(crate) process: u32,
     /// Stream of its records.
     pub(crate) records: u32,

@@ -62,7 +62,7 @@ pub struct SpoolOutcome {
     pub halvings: u32,
     /// Number of records that the spool does not contain.
     pub lost: u64,
-    /// Why the spool is incomplete, as a sentence; `None` if it is complete.
+    /// Reason why the spool is incomplete, as a sentence; `None` if it is complete.
     pub trouble: Option<String>,
     /// Path without extension; `None` if no file was created.
     pub path: Option<PathBuf>,

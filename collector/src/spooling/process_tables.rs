@@ -14,7 +14,7 @@ use plimsoll_spool::Address;
 
 /// Progress of writing a process's tables to the spool.
 pub(crate) struct SpoolCursor {
-    /// Its number in the spool.
+    /// Number of the process in the spool.
     pub(crate) process: u32,
     addresses: u32,
     modules: usize,
@@ -26,7 +26,7 @@ pub(crate) struct SpoolCursor {
 }
 
 impl SpoolCursor {
-    /// Nothing but its number.
+    /// Creates the empty tables of a process.
     pub(crate) fn new(process: u32) -> Self {
         Self {
             process,

@@ -68,7 +68,7 @@ impl OwnFile {
         Ok(Self { file: own_files::create(path)?, path: path.to_owned() })
     }
 
-    /// The file; opened again, if the application has closed it.
+    /// Returns the file, reopened if the application has closed it.
     fn own(&mut self) -> io::Result<&mut Own<File>> {
         if !self.file.is_ours() {
             // A link or a pipe may have taken its place.

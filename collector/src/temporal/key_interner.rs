@@ -306,7 +306,8 @@ impl KeyInterner {
         self.functions.get(known..).unwrap_or_default()
     }
 
-    /// Approximate memory use in bytes, without functions, which are counted with their modules.
+    /// Returns the approximate memory use in bytes, without functions, which are counted with their
+    /// modules.
     pub(crate) fn bytes(&self) -> u64 {
         let each = size_of::<KeyKind>() * 2 + size_of::<Key>();
         let locations = self.locations.capacity() * (size_of::<CodeLocation>() + 4);

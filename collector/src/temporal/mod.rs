@@ -165,7 +165,7 @@ impl TemporalTree {
         Some(self.builder.take()?.finish(end, keys).0)
     }
 
-    /// Approximate memory use in bytes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.builder.as_ref().map_or(0, |builder| builder.bytes() as u64)
     }

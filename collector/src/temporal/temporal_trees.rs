@@ -51,7 +51,7 @@ impl ThreadTree {
         }
     }
 
-    /// Approximate memory use in bytes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.temporal_tree.as_ref().map_or(0, TemporalTree::bytes)
     }
@@ -147,7 +147,7 @@ impl TemporalTrees {
         passed(self.main.iter().chain(workers), &self.keys, tree)
     }
 
-    /// Approximate memory use in bytes, without the trees of live threads.
+    /// Returns the approximate memory use in bytes, without the trees of live threads.
     pub(crate) fn bytes(&self) -> u64 {
         let main = self.main.as_ref().map_or(0, |temporal_tree| temporal_tree.bytes() as u64);
         main + self.keys.bytes() + self.workers.bytes()

@@ -54,7 +54,7 @@ impl WorkerThreads {
         &self.clusters
     }
 
-    /// Approximate memory use in bytes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let waiting: usize =
             self.waiting.iter().map(|(_, temporal_tree)| temporal_tree.bytes()).sum();

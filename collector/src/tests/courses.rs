@@ -1,4 +1,4 @@
-//! What a thread did in order, where its records do not tell all of it.
+//! Temporal context trees of threads with incomplete records.
 
 use super::collect;
 use super::subject::{BEGIN, STAMP_NS, Subject};

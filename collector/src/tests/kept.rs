@@ -1,4 +1,4 @@
-//! Spools of which some processes stay when the run has ended.
+//! Spools reduced to some processes after the run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +23,8 @@ struct Run {
     processes: Vec<(u32, ProcessProfile)>,
 }
 
-/// Three processes, each of which works longer than those before, and has been in a function that all have in
-/// common and in one that only it has.
+/// Three processes: each works longer than the previous one, and runs a function common to all and
+/// one of its own.
 fn run() -> Run {
     let collector = Collector::new(Options::default());
     let spool = spool(&collector);
@@ -77,7 +77,7 @@ fn what_stays_is_as_it_was() {
     assert_eq!(fs::read_dir(spool.folder.path()).unwrap().count(), 1);
 }
 
-/// Functions that are told in a spool, and those of them whose module is.
+/// Returns the number of functions in a spool, and how many of them have their module there.
 fn functions(file: &Path) -> (usize, usize) {
     let mut reader = SpoolReader::open(file).unwrap();
     let (mut functions, mut modules) = (Vec::new(), BTreeSet::new());
@@ -88,9 +88,11 @@ fn functions(file: &Path) -> (usize, usize) {
             continue;
         }
         match frame.meta().unwrap() {
-            Meta::Functions(told) => functions.extend(told),
+            Meta::Functions(given) => functions.extend(given),
             // Addresses count them from 1 on.
-            Meta::Modules(told) => modules.extend(told.iter().map(|it| (it.process, it.index + 1))),
+            Meta::Modules(given) => {
+                modules.extend(given.iter().map(|it| (it.process, it.index + 1)))
+            }
             _ => {}
         }
     }
@@ -102,10 +104,10 @@ fn functions(file: &Path) -> (usize, usize) {
 fn functions_stay_whichever_process_came_through_them_first() {
     let Run { spool, path, processes } = run();
     let file = &spools(spool.folder.path()).unwrap()[0];
-    let (told, known) = functions(file);
-    assert!(told > 0 && known == told, "{known} of {told}");
+    let (given, known) = functions(file);
+    assert!(given > 0 && known == given, "{known} of {given}");
     keep(&path, |note| Ok(SpoolSelection { pids: [processes[2].0].into(), note })).unwrap();
-    assert_eq!(functions(file), (told, told));
+    assert_eq!(functions(file), (given, given));
 }
 
 #[test]

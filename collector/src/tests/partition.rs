@@ -1,4 +1,4 @@
-//! The law of the collector: whatever the records say, every stamp of the run is booked once.
+//! Law of the collector: for any records, every stamp of the run is attributed once.
 
 use proptest::prelude::*;
 

@@ -324,8 +324,8 @@ fn a_run_that_left_no_record_is_whole_all_the_same() {
     assert_eq!(profile.effective_period_ns, 0);
 }
 
-/// Index and stamp of the returns of three synchronisations, on the clock of a process whose anchor and
-/// rate are these.
+/// Returns index and stamp of the returns of three synchronisations, on the clock of a process with
+/// this anchor and rate.
 fn sync_returns(anchor: (u64, u64), ns_per_ticks_q32: u64) -> SyncReturns {
     let mut subject = Subject::new(1 << 14);
     let s = stacks(&mut subject);

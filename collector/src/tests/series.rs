@@ -1,4 +1,4 @@
-//! What samples saw, in their order: kept where nothing else is known.
+//! Series of samples: kept if calls are not measured.
 
 use std::sync::atomic::Ordering;
 
@@ -6,15 +6,15 @@ use super::collect;
 use super::subject::{BEGIN, PERIOD, STAMP_NS, Subject};
 use crate::profile::{ProcessProfile, Series};
 
-/// A process whose calls are not measured.
+/// A process without measured calls.
 fn unmeasured() -> Subject {
     let subject = Subject::new(1 << 14);
     subject.header().only_samples.store(1, Ordering::Relaxed);
     subject
 }
 
-/// Of each sight the innermost function, and when its time begins and it was first and last there, in stamps
-/// since the begin.
+/// Returns the innermost function of each entry, with the begin of its time and its first and last
+/// sample, in stamps since the begin.
 fn sights(profile: &ProcessProfile) -> Vec<(String, [u64; 4])> {
     let series = profile.series.as_ref().expect("the samples were kept");
     let tree = &profile.tree;

@@ -42,7 +42,7 @@ fn seeds_of_digests_are_survived() {
     }
 }
 
-/// What the target makes is taken for a process, or it would fuzz nothing.
+/// The forged file is digested as a process: otherwise the target would fuzz nothing.
 #[test]
 fn a_forged_process_is_digested() {
     let forged = checks::forge_process(&[7; 32]);

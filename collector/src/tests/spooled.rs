@@ -1,4 +1,4 @@
-//! Spools whose collector has died, or whose bytes are damaged.
+//! Spools after a crash of their collector, or with damaged bytes.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// What a digest of the files says, as they are now.
+    /// Returns the digest of the files in their present state.
     fn digest(&self) -> (ProcessProfile, Vec<String>) {
         digest(self.spool.folder.path())
     }
@@ -87,8 +87,8 @@ fn whatever_was_flushed_is_there_after_a_death() {
         let (profile, damages) = run.digest();
         assert_eq!(damages, [""; 0]);
         let [one, other] = work(&profile);
-        // Neighbouring samples share the time between them. The run goes on behind the last one until
-        // it was last read.
+        // Neighbouring samples share the time between them. The run continues after the last sample
+        // until the last drain.
         let half = turns * TURN / 2 * PERIOD;
         assert_eq!(one, half + PERIOD / 2);
         assert!(other >= half - PERIOD / 2, "{other}");
@@ -96,7 +96,7 @@ fn whatever_was_flushed_is_there_after_a_death() {
     }
 }
 
-/// What is done after a turn.
+/// Action after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Nothing,

@@ -136,7 +136,7 @@ fn calls_that_each_take_long_are_told_from_many_short_ones() {
     w.sample(BEGIN, &[main]);
     w.slot(0, &[main, send]);
     w.exit(BEGIN + 2 * long, 0, long, None);
-    // As much again, in calls of which none is long.
+    // The same time in short calls.
     w.tally(0, 4, long, 0);
     w.exit(BEGIN + 5 * long, 0, long - 1, None);
     subject.end_at(BEGIN + 5 * long);

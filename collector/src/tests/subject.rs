@@ -108,8 +108,7 @@ impl Subject {
         assert_eq!(unsafe { libc::ftruncate(self.file.as_raw_fd(), size) }, 0);
     }
 
-    /// A file of the application with the same content up to the first thread area, which is not the
-    /// segment.
+    /// Returns a file of the application with the segment's content up to the first thread area.
     pub(crate) fn copy(&self) -> std::fs::File {
         let mut copy = tempfile::tempfile().unwrap();
         // SAFETY: the mapping is longer, and nobody writes.
@@ -195,7 +194,7 @@ impl Subject {
         self.header().threads.fetch_max(index as u32 + 1, Ordering::AcqRel);
     }
 
-    /// Its last record has been written.
+    /// Ends a thread: its last record is written.
     pub(crate) fn end_thread(&self, index: usize) {
         self.area(index).thread.state.store(ThreadState::Ended as u32, Ordering::Release);
     }
@@ -281,7 +280,7 @@ impl Writer<'_> {
         self.stack = stack.to_vec();
     }
 
-    /// A sample whose outer frames are missing.
+    /// Writes a sample without outer frames.
     pub(crate) fn truncated(&mut self, now: u64, stack: &[u32]) {
         let delta = Delta { dropped: self.stack.len() as u32, added: stack };
         let stamp = self.stamp(now);
@@ -290,7 +289,7 @@ impl Writer<'_> {
         self.stack = stack.to_vec();
     }
 
-    /// A sample so much later than a period after the record before it.
+    /// Writes a sample with this delay beyond a period after the last record.
     pub(crate) fn tick(&mut self, delay: i8, stack: &[u32]) {
         let kept = self.kept(stack);
         let delta = Delta { dropped: (self.stack.len() - kept) as u32, added: &stack[kept..] };

@@ -6,7 +6,7 @@ use crate::profile::{
 };
 use subject::BEGIN;
 
-/// What a thread does: stamps in `work`, in `more` and in a wrapped call.
+/// Activity of a thread: stamps in `work`, in `more` and in a wrapped call.
 #[derive(Clone, Copy)]
 struct Doing {
     work: u64,

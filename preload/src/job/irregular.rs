@@ -29,8 +29,8 @@ pub fn write_incomplete(ended: &str) -> bool {
     if termination::is_by_filter() {
         job.collector.outlive();
         log::warn(
-            "the program restricts its system calls (seccomp), and is measured until here only. To have all of \
-             it measured, run it without its filter.",
+            "the program restricts its system calls (seccomp), and is measured until here only. \
+             To have all of it measured, run it without its filter.",
         );
     }
     let place = JobPosition::of(&job.state.lock());

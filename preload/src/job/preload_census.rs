@@ -56,7 +56,7 @@ impl Census {
             let failed = || census().failed(job, &mut token.borrow_mut(), size);
             contained(failed, census)
         };
-        guarded("attendance", count, otherwise)
+        guarded("census", count, otherwise)
     }
 
     fn counted(mut self, job: &Job, token: &mut Option<Token>, rank: u32, size: u32) -> Self {
@@ -130,7 +130,9 @@ impl Census {
             Err(error) => {
                 // The other ranks give up when they receive nothing, so this rank must not proceed
                 // alone.
-                log::debug(|| format!("nothing could be told to the ranks of this node: {error}"));
+                log::debug(|| {
+                    format!("the decision did not reach the ranks of this node: {error}")
+                });
                 let reason =
                     || format!("The ranks of a node cannot tell each other anything, {ALONE}");
                 self.apart.get_or_insert_with(reason);

@@ -101,8 +101,9 @@ impl Job {
             together: None,
             apart: (size > 1).then(|| {
                 String::from(
-                    "The program uses MPI sessions without MPI_Init and makes no communicator of all ranks from \
-                     them, so ranks are not compared: each writes a report of its own.",
+                    "The program uses MPI sessions without MPI_Init and makes no communicator of \
+                     all ranks from them, so ranks are not compared: each writes a report of its \
+                     own.",
                 )
             }),
             speaks: rank == 0,

@@ -66,12 +66,12 @@ pub(super) fn leave_token() -> Option<Token> {
 }
 
 impl State {
-    /// Whether MPI_Init has nothing left to do in this process.
+    /// Returns whether MPI_Init has nothing left to do in this process.
     fn is_settled(&self) -> bool {
         self.has_mpi() || self.phase != Phase::Collecting
     }
 
-    /// Whether MPI_Init was called, or a session has already brought the ranks together.
+    /// Returns whether MPI_Init was called, or a session has already brought the ranks together.
     fn has_mpi(&self) -> bool {
         self.mpi.as_ref().is_some_and(|side| !side.by_session || side.is_together)
     }

@@ -42,14 +42,14 @@ pub(super) fn forget_in_child() {
 }
 
 /// Message printed once when memory has run out. Printing it allocates nothing.
-const EXHAUSTED: &str = "plimsoll: the program has little or no address space left (`ulimit -v`, or its memory is used up): \
-    nothing more is measured, and this process writes no report. `plimsoll digest` makes one of what is on disk \
-    by now.\n";
+const EXHAUSTED: &str = "plimsoll: the program has little or no address space left (`ulimit -v`, \
+    or its memory is used up): nothing more is measured, and this process writes no report. \
+    `plimsoll digest` makes one of what is on disk by now.\n";
 
 /// Prints once that memory has run out, and stops measuring this process.
 pub(super) fn tell_exhausted() {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if TOLD.swap(true, Ordering::Relaxed) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
     log::block(EXHAUSTED);

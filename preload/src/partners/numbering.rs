@@ -200,7 +200,7 @@ impl Returned<'_> {
         Channel { direction, partner, communicator: self.exchange.communicator, tag }
     }
 
-    /// Takes the next number of a channel, whose tag is negative if unknown.
+    /// Takes the next number of a channel. Its tag is negative if unknown.
     #[inline]
     fn next(&self, state: &mut State, channel: Channel) -> Option<u32> {
         if channel.partner == UNKNOWN_PARTNER || channel.tag < 0 {

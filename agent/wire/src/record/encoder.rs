@@ -18,7 +18,7 @@ pub struct Encoder<'b> {
 }
 
 impl<'b> Encoder<'b> {
-    /// An encoder that writes to `buffer`, which should hold [`MAX_RECORD_BYTES`].
+    /// Creates an encoder that writes to `buffer`, which should hold [`MAX_RECORD_BYTES`].
     pub fn new(buffer: &'b mut [u8]) -> Self {
         Self { buffer, length: 0, overflow: false }
     }
@@ -41,7 +41,7 @@ impl<'b> Encoder<'b> {
         self.byte(value as u8);
     }
 
-    /// All of the ranks are written as none.
+    /// Writes a synchronisation; the subgroup of all ranks is written as none.
     fn sync(&mut self, SyncId { subgroup, index }: SyncId) {
         self.varint(subgroup.map_or(0, |subgroup| subgroup.ranks.into()));
         self.varint(index);

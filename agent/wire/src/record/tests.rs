@@ -44,7 +44,10 @@ proptest! {
             Record::Counts { in_call: truncated, counts },
             Record::Sample { stamp, stack, entered, off_cpu, truncated },
             Record::Tick { delay, stack },
-            Record::Tick { delay, stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] } },
+            Record::Tick {
+                delay,
+                stack: Delta { dropped: dropped % 9, added: &added[..added.len() % 16] },
+            },
             Record::Slot { slot, stack },
             Record::Tally { slot, count: u64::from(count), sum, bytes },
             Record::Partner {

@@ -65,7 +65,8 @@ pub fn speedscope(bytes: &[u8]) -> Totals {
     totals
 }
 
-/// Inclusive times from the column of own times and the graph; the column of inclusive times must agree.
+/// Returns inclusive times from the column of exclusive times and the graph; asserts that the
+/// column of inclusive times agrees.
 pub fn hatchet(bytes: &[u8]) -> Totals {
     let file = json(bytes);
     let [graph] = list(&file["graph"]) else { panic!("not one graph") };
@@ -180,8 +181,8 @@ pub fn perfetto(bytes: &[u8]) -> BTreeMap<String, Totals> {
     all
 }
 
-/// By process and thread; every field that the documentation of the format names for samples, stacks,
-/// frames, functions and markers is checked.
+/// Returns times by process and thread; checks every field that the documentation of the format
+/// names for samples, stacks, frames, functions and markers.
 pub fn firefox(bytes: &[u8]) -> BTreeMap<String, Totals> {
     let file = json(bytes);
     let meta = &file["meta"];

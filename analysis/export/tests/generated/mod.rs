@@ -184,8 +184,8 @@ pub fn rank_bytes(run: &Run, chosen: impl Fn(u32) -> bool) -> Vec<u8> {
     bytes
 }
 
-/// The timeline of two rows, of 100 columns from 0 s to 10 s: 40 columns in context 299, waiting; 30 unknown;
-/// 30 in context 298, which is around it, working.
+/// Returns the timeline of two rows with 100 columns from 0 s to 10 s: 40 columns in context 299,
+/// waiting; 30 unknown; 30 in context 298, its caller, working.
 pub fn timeline_json() -> Vec<u8> {
     let row = [vec![1; 40], vec![-1; 30], vec![0; 30]].concat();
     let wait = [vec![255; 40], vec![0; 30], vec![12; 30]].concat();
@@ -198,7 +198,7 @@ pub fn timeline_json() -> Vec<u8> {
     timeline.to_string().into_bytes()
 }
 
-/// What a reader must find of the totals, from the run alone. `name` gives a lane's name.
+/// Returns the totals that a reader must find, from the run alone. `name` gives a lane's name.
 pub fn expected(run: &Run, lanes: &[(String, Vec<f64>)], names: &[String]) -> Totals {
     let nodes = &run.summary.tree.nodes;
     let mut totals = Totals::new();

@@ -85,24 +85,24 @@ const NOISES: [fn(&mut Dice) -> i64; 3] = [
 ];
 
 /// Returns in how many of 100 runs of 100 s a drift is reported.
-fn told(syncs: usize, drifted_ns: i64, noise: fn(&mut Dice) -> i64) -> usize {
+fn detections(syncs: usize, drifted_ns: i64, noise: fn(&mut Dice) -> i64) -> usize {
     let run = Run { length_ns: 100 * S, syncs, ahead_ns: 5 * MS, ppm: drifted_ns as f64 / 1e5 };
-    let told = |seed: &u64| {
+    let is_detected = |seed: &u64| {
         let mut dice = Dice(seed * 77 + syncs as u64);
         run.fit(|_| noise(&mut dice)).drift_ppt != 0
     };
-    (0..100).filter(told).count()
+    (0..100).filter(is_detected).count()
 }
 
 #[test]
 fn a_drift_that_noise_could_feign_is_not_told() {
     for noise in NOISES {
         for syncs in [MIN_GAPS_FOR_DRIFT, 20, MANY_GAPS, 300] {
-            assert!(told(syncs, 0, noise) <= 1, "{syncs}");
+            assert!(detections(syncs, 0, noise) <= 1, "{syncs}");
         }
-        assert!(told(300, 12 * 20 * US, noise) >= 99);
-        assert!(told(20, 200 * 20 * US, noise) >= 85);
-        assert_eq!(told(MIN_GAPS_FOR_DRIFT - 1, 200 * 20 * US, noise), 0);
+        assert!(detections(300, 12 * 20 * US, noise) >= 99);
+        assert!(detections(20, 200 * 20 * US, noise) >= 85);
+        assert_eq!(detections(MIN_GAPS_FOR_DRIFT - 1, 200 * 20 * US, noise), 0);
     }
 }
 

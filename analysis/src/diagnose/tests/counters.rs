@@ -7,8 +7,8 @@ use crate::summary::{WorkDifference, WorkDifferenceKind};
 use crate::synthetic_run::Contexts;
 use crate::thread_ranks::run;
 
-/// Returns the summary of three ranks: rank r has 100 (r + 1) instructions and 50 cycles in `solve`,
-/// 10 and 0 in `main` itself, and rank 2 was refused the event `page-faults`.
+/// Returns the summary of three ranks: rank r has 100 (r + 1) instructions and 50 cycles in
+/// `solve`, 10 and 0 in `main` itself; rank 2 does not count the event `page-faults`.
 fn counted(definitions: Option<&str>) -> Summary {
     let subject = ten_steps(3, |_| vec![doing("main/solve", 2 * MS), doing("main", MS)]);
     let mut inputs = subject.inputs();

@@ -20,13 +20,13 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     };
     subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 400 * MS)]);
     let summary = verdict(&subject);
-    let told = summary.thread_clusters.iter().map(|it| {
+    let found = summary.thread_clusters.iter().map(|it| {
         let routine = it.routine.as_deref().unwrap_or_default();
         (&*it.ranks, it.size, routine, (it.mean_s * 1e3).round(), (it.work_s * 1e3).round())
     });
-    let told: Vec<_> = told.collect();
+    let found: Vec<_> = found.collect();
     assert_eq!(
-        told,
+        found,
         [
             ("0-1,3", 6, "work", 400.0, 100.0),
             ("0-3", 4, "log", 400.0, 100.0),
@@ -36,9 +36,9 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     assert!(summary.thread_clusters.iter().all(|it| it.distance.is_some_and(|far| far > 0.2)));
     let text = plimsoll_report::text(&summary);
     let words: Vec<&str> = text.split_whitespace().collect();
-    let told =
+    let found =
         "6 threads in work (ranks 0-1, 3), computing 0.10 s of 0.40 s each; 4 threads in log";
-    assert!(words.join(" ").contains(told), "{text}");
+    assert!(words.join(" ").contains(found), "{text}");
 }
 
 /// ICS18, Table 1, compares threads: the sum of four threads' waiting is not the time that the run

@@ -1,4 +1,4 @@
-//! Slow nodes and cores, told from uneven programs.
+//! Slow nodes and cores, as opposed to uneven programs.
 
 use super::*;
 use crate::synthetic_run::{Doing, calling};

@@ -107,10 +107,10 @@ fn a_synchronisation_within_the_users_communication_counts_once() {
 #[test]
 fn what_process_0_is_told_holds_for_all() {
     let subject = spinning();
-    let told = with_rules("hear = wait_partner");
-    let truth = diagnose_alone(subject.inputs(), &told).unwrap();
+    let user_rules = with_rules("hear = wait_partner");
+    let truth = diagnose_alone(subject.inputs(), &user_rules).unwrap();
     let summaries = run(4, |comm| {
-        let job = if comm.rank() == 0 { told.clone() } else { with_rules("assemble = wait") };
+        let job = if comm.rank() == 0 { user_rules.clone() } else { with_rules("assemble = wait") };
         diagnose(comm, vec![subject.input(3 - comm.rank())], &job).unwrap()
     });
     assert_eq!(summaries[0].as_ref(), Some(&truth));

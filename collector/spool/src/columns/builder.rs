@@ -30,39 +30,40 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many records it holds.
+    /// Returns the number of records.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// How many of them are the prelude.
+    /// Returns the number of records in the prelude.
     pub fn prelude(&self) -> u64 {
         self.prelude
     }
 
-    /// Bytes of the columns so far, roughly.
+    /// Returns the bytes of the columns so far, roughly.
     pub fn raw_bytes(&self) -> usize {
         let ids = self.leaves.len() + self.inner.len();
         self.columns.iter().map(Vec::len).sum::<usize>() + ids * size_of::<u32>()
     }
 
-    /// How many samples were merged into these records.
+    /// Returns the number of samples that were merged into these records.
     pub fn merged(&self) -> u64 {
         self.merged
     }
 
-    /// Notes that all records so far are the prelude: they only repeat what a reader knows that has read
-    /// the payload before.
+    /// Marks all records so far as the prelude, which repeats the state of a reader of the previous
+    /// payload.
     pub fn end_prelude(&mut self) {
         self.prelude = self.records;
     }
 
-    /// Notes that so many samples were merged into the next record.
+    /// Counts samples that were merged into the next record.
     pub fn merge(&mut self, samples: u64) {
         self.merged += samples;
     }
 
-    /// Appends a record. One with more than [`MAX_DEPTH`] new frames is refused, and changes nothing.
+    /// Appends a record. Refuses a record with more than [`MAX_DEPTH`] new frames, and changes
+    /// nothing then.
     pub fn push(&mut self, record: &Record<'_>) -> Result<(), PayloadError> {
         if let Record::Sample { stack, .. }
         | Record::Tick { stack, .. }

@@ -1,9 +1,9 @@
-//! Ids of frames as places in a list that is moved to the front (Bentley, Sleator, Tarjan and Wei, *A
-//! Locally Adaptive Data Compression Scheme*, CACM 29(4), 1986). The list begins with all ids of the
-//! payload in ascending order, so that naming them takes little more than a byte each.
+//! Coding of frame ids as positions in a move-to-front list (Bentley, Sleator, Tarjan and Wei, *A
+//! Locally Adaptive Data Compression Scheme*, CACM 29(4), 1986). The list begins with all ids of
+//! the payload in ascending order, which take little more than a byte each.
 //!
-//! Only the first [`WINDOW`] places move: what was further back changes places with the last of these.
-//! So a step takes bounded time, whatever the bytes say.
+//! Only the first [`WINDOW`] positions move: an id from further back changes places with the last
+//! of these. A step therefore takes bounded time for any bytes.
 
 use super::super::numbers::{Cursor, put};
 use super::super::spool_error::PayloadError;
@@ -27,7 +27,7 @@ fn to_front(list: &mut [u32], place: usize) {
     list[0] = id;
 }
 
-/// Where an id stands in a list: searched for a chunk at a time, which takes one comparison of vectors.
+/// Returns the position of an id in a list. Searches a chunk at a time, by one vector comparison.
 fn find(list: &[u32], id: u32) -> Option<usize> {
     let chunk = list.chunks(CHUNK).position(|chunk| chunk.contains(&id))?;
     let rest = &list[chunk * CHUNK..];
@@ -89,7 +89,7 @@ impl<'a> Ids<'a> {
         Ok(Self { places, list })
     }
 
-    /// The next id.
+    /// Returns the next id.
     #[inline]
     pub(super) fn next(&mut self) -> Result<u32, PayloadError> {
         let place = match self.places.byte()? {
@@ -106,7 +106,7 @@ impl<'a> Ids<'a> {
         Ok(id)
     }
 
-    /// Whether all have been read.
+    /// Returns whether all ids have been read.
     pub(super) fn at_end(&self) -> bool {
         self.places.left() == 0
     }

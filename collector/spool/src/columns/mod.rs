@@ -1,10 +1,10 @@
 //! The records of one thread as columns: values that look alike stand together, so that each column
 //! gets an entropy code of its own (`frame.rs`).
 //!
-//! A payload needs nothing but itself to be read. The stacks in it are differences to a current
-//! stack, as everywhere ([`plimsoll_wire::record`]): these are passed through as they are. So that a
-//! payload that is lost does not take the stacks of all after it along, a payload may begin with a
-//! prelude: records that restore the stack and the slots, for a reader that has lost them.
+//! A payload can be read alone. Its stacks are differences to a current stack, as everywhere
+//! ([`plimsoll_wire::record`]), and are passed through unchanged. A payload may begin with a
+//! prelude, records that restore the stack and the slots, so that a reader can continue after a
+//! lost payload.
 //!
 //! # Layout
 //! All integers are LEB128.
@@ -18,14 +18,14 @@
 //! | lengths | of each column that is there, in bytes |
 //! | bytes | of each column that is there |
 //!
-//! The first column has a byte for each record, its *shape*: which kind it is, which optional fields
-//! it has, and for a tick how many frames it drops and adds, where these are few. It decides which
-//! other columns the record has a value in. Differences are modulo 2^64 and folded to be small for
-//! either sign, so that every value is exact, also one that no thread will ever write.
+//! The first column has a byte for each record, its *shape*: kind, optional fields, and for a tick
+//! the numbers of dropped and added frames if they are small. The shape determines the other
+//! columns with a value of the record. Differences are modulo 2^64 and folded to small numbers for
+//! either sign, so that every value is exact, including those that no thread ever writes.
 //!
 //! # What was tried
 //! Bytes per tick with 250 ticks a frame (a second at the default period), 1000, and 60000, of the
-//! thread that computes in `tests/programs.rs`; in a prototype, zstd level 1 if nothing else is said:
+//! computing thread in `tests/programs.rs`; measured in a prototype, at zstd level 1 by default:
 //!
 //! | ids of frames as | 250 | 1000 | 60000 |
 //! |---|---|---|---|
@@ -37,14 +37,14 @@
 //! | places in a list of all ids, which comes first, in ascending order | 3.02 | 2.62 | 2.24 |
 //! | the same, moved to the front | **2.80** | **2.42** | **2.06** |
 //!
-//! zstd's levels 3, 6 and 12 give 2.92, 2.87 and 2.74 instead of 2.80 for 250 ticks, and 2.17, 2.09 and
-//! 2.12 instead of 2.06 for 60000: what is left is noise, where a longer search mostly finds matches that
-//! cost more than they save. The first bytes of long integers in columns apart from the rest save 1 % of
-//! a thread that talks (4 % with 60000 records), shapes for samples like those of ticks 2 % of a halved
-//! stream: not enough.
+//! zstd's levels 3, 6 and 12 give 2.92, 2.87 and 2.74 instead of 2.80 for 250 ticks, and 2.17, 2.09
+//! and 2.12 instead of 2.06 for 60000: the rest is noise, in which a longer search mostly finds
+//! matches that cost more than they save. Separate columns for the first bytes of long integers
+//! save 1 % of a communicating thread (4 % with 60000 records), shapes for samples like those of
+//! ticks 2 % of a halved stream: too little.
 //!
-//! The format as it is, file and index included, takes 2.96, 2.49 and 2.22 bytes for that thread's ticks;
-//! 5.56, 4.91 and 4.09 for the records of the one that talks.
+//! The present format, file and index included, takes 2.96, 2.49 and 2.22 bytes for that thread's
+//! ticks; 5.56, 4.91 and 4.09 for the records of the communicating thread.
 
 mod builder;
 mod ids;
@@ -68,7 +68,7 @@ const RESUME: u8 = PAUSE + 2;
 const END: u8 = RESUME + 2;
 const SLOT: u8 = END + 2;
 const LOST: u8 = SLOT + 1;
-/// Exits that synchronised a part of the ranks; the others say with a flag that they synchronised all.
+/// Shape of exits that synchronised a subgroup; a flag marks exits that synchronised all ranks.
 const PART_EXIT: u8 = LOST + 1;
 /// Messages of a partner.
 const PARTNER: u8 = PART_EXIT + 8;
@@ -86,7 +86,7 @@ const EXIT_BYTES: u8 = 2;
 const TALLY_BYTES: u8 = 1;
 /// Off-CPU parts are known: samples and exits.
 const OFF_CPU: u8 = 4;
-/// It synchronised all ranks: exits.
+/// Flag of exits: all ranks were synchronised.
 const SYNC: u8 = 8;
 /// A wrapped call is open: samples.
 const IN_REGION: u8 = 2;
@@ -101,11 +101,11 @@ const OFF_CPU_SHIFT: u32 = 6;
 enum Column {
     /// One byte a record.
     Shapes,
-    /// Of ticks, one signed byte each.
+    /// Delays of ticks, one signed byte each.
     Delays,
     /// Frames dropped, of samples and slots; what a tick's shape cannot say.
     Dropped,
-    /// Frames added, likewise.
+    /// Numbers of added frames.
     Added,
     /// Innermost new frames of samples and ticks: places in the list of [`Column::LeafIds`].
     Leaves,
@@ -115,11 +115,12 @@ enum Column {
     LeafIds,
     /// The ids of other frames, ascending, as differences.
     InnerIds,
-    /// Differential stamps of samples, less those of the sample before; of pauses, resumptions and ends.
+    /// Differential stamps of samples, less that of the previous sample; of pauses, resumptions and
+    /// ends.
     Stamps,
     /// Absolute stamps.
     Resyncs,
-    /// How long the wrapped call of a sample has been open.
+    /// Time for which the wrapped call of a sample has been open.
     Entered,
     /// Off-CPU parts: on a core.
     Cpu,
@@ -153,7 +154,7 @@ enum Column {
     PartSyncs,
     /// Names of these parts.
     PartNames,
-    /// How many ranks they have.
+    /// Numbers of ranks of subgroups.
     PartRanks,
     /// Messages of partners: all numbers of such a record, one behind the other.
     Partners,

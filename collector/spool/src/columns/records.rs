@@ -30,7 +30,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The records of a payload. Takes at most four times the payload's memory.
+    /// Creates the records of a payload. Takes at most four times the payload's memory.
     pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
         let mut cursor = Cursor::new(payload);
         let (records, prelude) = (cursor.long()?, cursor.long()?);
@@ -73,23 +73,23 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// How many records the payload says it has.
+    /// Returns the number of records according to the payload.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// How many of them, at the beginning, are the prelude: whoever has read the frame before passes
-    /// over them; whoever has not, begins with them.
+    /// Returns the number of records at the beginning that are the prelude: a reader of the
+    /// previous frame skips them, any other begins with them.
     pub fn prelude(&self) -> u64 {
         self.prelude
     }
 
-    /// How many samples were merged into these records.
+    /// Returns the number of samples that were merged into these records.
     pub fn merged(&self) -> u64 {
         self.merged
     }
 
-    /// The next record, or `None` after the last. Nothing useful comes after an error.
+    /// Returns the next record, or `None` after the last. Nothing useful comes after an error.
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows from it")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>, PayloadError> {
         if self.left == 0 {

@@ -13,7 +13,7 @@ use crate::{
     Step, Stream,
 };
 
-/// What a frame held.
+/// Content of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Held {
     Records(Vec<Owned>),
@@ -22,7 +22,7 @@ pub(super) enum Held {
     Ring(Vec<u8>),
 }
 
-/// What a reader found.
+/// Result of a reader.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) frames: BTreeMap<(Stream, u32), Held>,
@@ -79,8 +79,8 @@ fn ring() -> Vec<u8> {
     (0..300u32).flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// A small spool: two threads, three frames each, a process's addresses, a value for each thread, and parts of
-/// a ring.
+/// Returns a small spool: two threads with three frames each, a process's addresses, a value for
+/// each thread, and parts of a ring.
 fn small() -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = SpoolWriter::new(&mut file).unwrap();

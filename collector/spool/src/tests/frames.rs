@@ -1,4 +1,4 @@
-//! How records become frames, and what the format does not hold.
+//! Frames made of records, and records that the format refuses.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

@@ -1,5 +1,5 @@
-//! What a spool costs: run with `cargo test --release -p plimsoll-collector spool_costs -- --ignored
-//! --nocapture`. It also asserts what the format promises, so that a change that costs much is seen.
+//! Costs of a spool: `cargo test --release -p plimsoll-spool spool_costs -- --ignored --nocapture`.
+//! Also asserts the format's bounds, so that an expensive change is noticed.
 
 use std::io::Cursor;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use super::programs::{PERIOD, computing, talking};
 use crate::columns::{Builder, Records};
 use crate::{Payload, SpoolReader, SpoolWriter, Step};
 
-/// Bytes per record of a spool in which each frame has so many records, thinned to one sample in two
-/// to the `level`.
+/// Returns the bytes per record of a spool with `a_frame` records per frame, thinned to one sample
+/// in 2^`level`.
 fn bytes_per_record(records: &[Owned], a_frame: usize, level: u32) -> f64 {
     let mut file = Vec::new();
     let mut writer = SpoolWriter::new(&mut file).unwrap();

@@ -1,4 +1,4 @@
-//! Whole spools: what goes in comes out, whatever happens to the file between.
+//! Whole spools: records are read back, also from damaged files.
 
 mod columns;
 mod files;
@@ -114,7 +114,13 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
         }),
         2 => (stamp(), small(), frames(), optional(), off_cpu(), any::<bool>()).prop_map(
             |(stamp, dropped, added, entered, off_cpu, truncated)| Owned {
-                record: Record::Sample { stamp, stack: stack(dropped), entered, off_cpu, truncated },
+                record: Record::Sample {
+                    stamp,
+                    stack: stack(dropped),
+                    entered,
+                    off_cpu,
+                    truncated,
+                },
                 added
             }
         ),
@@ -140,7 +146,10 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
                 without(Record::Counts { in_call, counts })
             }
         ),
-        1 => ([small(), small(), small(), small()], [number(), number(), number(), number()]).prop_map(
+        1 => (
+            [small(), small(), small(), small()],
+            [number(), number(), number(), number()],
+        ).prop_map(
             move |([slot, partner, group, number], [posted, entered, left, waited])| without(
                 Record::Message {
                     slot,

@@ -141,8 +141,8 @@ pub(super) fn computing(ticks: usize, seed: u64) -> Vec<Owned> {
     (0..ticks).map(|_| program.tick()).collect()
 }
 
-/// Records of a thread whose iterations take 2 ms: it exchanges with neighbours in calls that are too
-/// short to be recorded alone, waits for them, and sums over all ranks.
+/// Records of a thread with iterations of 2 ms: exchanges with neighbours in calls too short to be
+/// recorded alone, waits for them, and sums over all ranks.
 pub(super) fn talking(records: usize, seed: u64) -> Vec<Owned> {
     let mut program = Program::new(seed);
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Thinned streams against whole ones: at each record that is kept, the stack and the time are those of
-//! the whole stream, and a frame is the same call if it is there.
+//! Thinned streams compared with whole ones: at each kept record, stack and time are those of the
+//! whole stream, and a frame is the same call if it is present.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::thinning::Thinning;
 
 const PERIOD: u64 = 100_000;
 
-/// What a stream says of a record: everything that is relative, made absolute.
+/// Content of a record with all relative values made absolute.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     stamp: u64,
@@ -119,11 +119,23 @@ fn act() -> impl Strategy<Value = Act> {
     // Steps are longer than what keeps announcements apart from each other.
     let step = 1000u64..200_000;
     prop_oneof![
-        8 => (any::<i8>(), 0u32..5, ids()).prop_map(|(delay, dropped, added)| Act::Tick(delay, dropped, added)),
-        3 => (step.clone(), 0u32..5, ids(), prop::option::of(0u64..9000), any::<bool>(), any::<bool>())
-            .prop_map(|(step, dropped, added, entered, off, cut)| Act::Sample(step, dropped, added, entered, off, cut)),
-        2 => (0u32..3, 0u32..5, ids()).prop_map(|(slot, dropped, added)| Act::Announce(slot, dropped, added)),
-        3 => (step.clone(), 0u32..3, 0u32..9).prop_map(|(step, slot, kept)| Act::Exit(step, slot, kept)),
+        8 => (any::<i8>(), 0u32..5, ids())
+            .prop_map(|(delay, dropped, added)| Act::Tick(delay, dropped, added)),
+        3 => (
+            step.clone(),
+            0u32..5,
+            ids(),
+            prop::option::of(0u64..9000),
+            any::<bool>(),
+            any::<bool>(),
+        )
+            .prop_map(|(step, dropped, added, entered, off, cut)| {
+                Act::Sample(step, dropped, added, entered, off, cut)
+            }),
+        2 => (0u32..3, 0u32..5, ids())
+            .prop_map(|(slot, dropped, added)| Act::Announce(slot, dropped, added)),
+        3 => (step.clone(), 0u32..3, 0u32..9)
+            .prop_map(|(step, slot, kept)| Act::Exit(step, slot, kept)),
         1 => (0u32..3).prop_map(Act::Tally),
         1 => step.prop_map(Act::Pause),
         1 => Just(Act::Lose),
@@ -241,8 +253,8 @@ proptest! {
         let others = |records: &[Owned]| records.iter().filter(|record| !is_sample(record)).count();
         prop_assert_eq!(others(&whole), others(&thinned));
 
-        // In the whole stream each frame that is new at some time is a call of its own; in the thinned
-        // one, a frame that is new gets the number that the whole one has for it at that time.
+        // In the whole stream each new frame is a call of its own; in the thinned one, a new frame
+        // gets the number that the whole stream has for it at that time.
         let mut calls = 0;
         let said = replay(&whole, |_, _| { calls += 1; calls });
         let timed = |pair: &(&Owned, &Said)| pair.0.get().is_timed();
@@ -255,9 +267,11 @@ proptest! {
         let mut before: &[(u32, u64)] = &[];
         for (record, said) in thinned.iter().zip(&resaid).filter(timed) {
             prop_assert_eq!(said, then[&said.stamp], "{:?}", record);
-            let same = before.iter().zip(&said.stack).take_while(|(one, other)| one == other).count();
+            let both = before.iter().zip(&said.stack);
+            let same = both.take_while(|(one, other)| one == other).count();
             match record.get() {
-                Record::Tick { stack, .. } | Record::Sample { stamp: Stamp::Delta(_), stack, .. } => {
+                Record::Tick { stack, .. }
+                | Record::Sample { stamp: Stamp::Delta(_), stack, .. } => {
                     prop_assert_eq!(stack.dropped as usize, before.len() - same);
                 }
                 Record::Exit { common: kept, .. } => prop_assert_eq!(kept as usize, same),
