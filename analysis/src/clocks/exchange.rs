@@ -121,7 +121,8 @@ mod tests {
                 let wrong_ns = found.ahead_ns.abs_diff(apart_ns(rank));
                 assert!(wrong_ns <= found.error_ns, "{rank} of {size}: {found:?}");
                 assert!(found.error_ns < 1_000_000_000, "{found:?}");
-                // `at_ns` is on process 0's clock, which is the test's own clock, to within the error.
+                // `at_ns` is on process 0's clock, which is the test's own clock, to within the
+                // error.
                 let ago_ns = now_ns - found.at_ns + found.error_ns as i64;
                 assert!((0..10_000_000_000).contains(&ago_ns), "{found:?}");
             }
