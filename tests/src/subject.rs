@@ -11,12 +11,13 @@ use crate::artifacts::{target_dir, workspace_dir};
 use crate::background::in_background;
 use crate::bindings;
 use crate::mpi::{Mpi, find_command};
+use crate::openmp::{Language, OpenMpRuntime, compile_openmp};
 
-const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
-const C_FLAGS: &[&str] = &["-std=c11", "-O2", "-g", "-pthread"];
+pub(crate) const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
+pub(crate) const C_FLAGS: &[&str] = &["-std=c11", "-O2", "-g", "-pthread"];
 /// The C interface only: the bindings for C++ have left the standard (MPI-3, 16.1).
 /// Handlers of faults may throw.
-const CXX_FLAGS: &[&str] = &[
+pub(crate) const CXX_FLAGS: &[&str] = &[
     "-std=c++17",
     "-O2",
     "-g",
@@ -27,7 +28,7 @@ const CXX_FLAGS: &[&str] = &[
 ];
 /// gfortran has no attribute that keeps a function unchanged, and mpif.h declares unused
 /// parameters.
-const FORTRAN_FLAGS: &[&str] = &["-O1", "-g", "-fno-inline", "-Wno-unused-parameter"];
+pub(crate) const FORTRAN_FLAGS: &[&str] = &["-O1", "-g", "-fno-inline", "-Wno-unused-parameter"];
 
 /// Language of a subject, and how it links to its MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +75,8 @@ pub enum Form {
     Hypre,
     /// C or, for gfortran, Fortran without MPI, by this compiler with these flags.
     By(&'static str, &'static [&'static str]),
+    /// With OpenMP, in this language, linked with this runtime.
+    OpenMp(Language, OpenMpRuntime),
     /// Go, with these flags ([`Form::go`]).
     Go(&'static [&'static str]),
     /// A program of the distribution, found by its name.
@@ -172,6 +175,9 @@ impl Form {
                 return format!("-{compiler}{}", flags.concat()).replace('=', "-");
             }
             Self::Go(flags) => return format!("-go{}", flags.concat()).replace('=', "-"),
+            Self::OpenMp(language, runtime) => {
+                return format!("-{}-{}", language.extension(), runtime.name());
+            }
             Self::C | Self::Python | Self::Installed => "",
             Self::Cxx => "-cxx",
             Self::CxxInlined => "-cxx-inlined",
@@ -206,6 +212,11 @@ impl Form {
         };
         let command = match self {
             Self::Python | Self::Installed => panic!("{name} is not compiled"),
+            Self::OpenMp(language, runtime) => {
+                compile_openmp(language, runtime, mpi, &source, &unfinished);
+                fs::rename(&unfinished, executable).expect("both are in one folder");
+                return;
+            }
             Self::By(compiler, flags) => {
                 let mut command = Command::new(compiler);
                 command.args(flags).arg("-g");
@@ -255,6 +266,9 @@ impl Form {
                     None => Command::new("g++"),
                 };
                 command.args(CXX_FLAGS).args(WARNINGS).arg(source.with_extension("cpp"));
+                if mpi.is_none() {
+                    command.arg("-DSUBJECT_NO_MPI");
+                }
                 match self {
                     Self::CxxInlined => {
                         command.arg("-O3");
@@ -332,7 +346,7 @@ impl Form {
     }
 }
 
-fn compile(mut command: Command, executable: &Path) {
+pub(crate) fn compile(mut command: Command, executable: &Path) {
     let output =
         in_background(command.arg("-o").arg(executable)).output().unwrap_or_else(|error| {
             panic!("{command:?} does not run ({error}): scripts/test installs the compilers")
