@@ -125,6 +125,10 @@ fn rest(side: Side<'_>, iterations: &Iterations, over: &[f64]) -> (Node, Vec<Nod
     (own, set)
 }
 
+/// Maximum number of durations kept of several instances of a loop: there may be many such loops,
+/// and the mean over instances has less detail anyway.
+const MAX_MERGED_DURATIONS: usize = 32;
+
 /// Merges all instances of two loops: iterations with the same number match.
 ///
 /// Groups of iterations with the same pair of clusters are merged and become the clusters of the
@@ -141,6 +145,7 @@ pub(super) fn merge(
     other.rejected_children.iter().for_each(|child| insert(&mut rejected_children, child));
     let mut durations = one.durations;
     durations.merge(other.durations);
+    durations.thin(MAX_MERGED_DURATIONS);
     let numbers = |clusters: &[Cluster]| -> u64 {
         clusters.iter().map(|cluster| cluster.members.len()).sum()
     };

@@ -3,15 +3,12 @@
 use super::ControlFlow;
 use super::children::Children;
 use super::closed::{Closed, Entry, Form};
-use super::durations::Durations;
+use super::durations::{Durations, MAX_DURATIONS};
 use super::flatten::dissolve;
 use super::iterations::IterationSplitter;
 use super::pruning::{Pruned, prune_to};
 use super::streaming::StreamingClusterer;
 use super::tree_node::{Boundary, Content, Iterations, Key, Kind, Node};
-
-/// Maximum number of durations kept of a loop inside another loop.
-const MAX_INNER_DURATIONS: usize = 32;
 
 /// Maximum number of nodes of rejected iterations that are not summed up yet, while a loop runs and
 /// when it has ended. Summing up many at a time, or leaving them to an outer frame's summing up,
@@ -262,12 +259,11 @@ impl Open {
         (running.begin, running.began) = (when, closing.origin.since(when.at));
     }
 
-    /// Closes the frame, which has left the stack; `is_inner` tells whether a loop is around it.
+    /// Closes the frame, which has left the stack.
     /// `self` is then reusable memory for another frame.
     pub(super) fn close(
         &mut self,
         when: Moment,
-        is_inner: impl FnOnce() -> bool,
         closed: &mut Closed,
         closing: Closing<'_>,
         pruned: &mut Pruned,
@@ -279,9 +275,7 @@ impl Open {
         }
         let rest = when.at - self.reached.at;
         let (first, (own, form)) = match self.running() {
-            Some(running) => {
-                (running.first, running.close(rest, duration, is_inner, closed, closing))
-            }
+            Some(running) => (running.first, running.close(rest, duration, closed, closing)),
             None => (self.children.first(), self.children.close(rest)),
         };
         let entry = Entry {
@@ -338,7 +332,6 @@ impl OpenLoop {
         &mut self,
         rest: u64,
         duration: u64,
-        is_inner: impl FnOnce() -> bool,
         closed: &mut Closed,
         closing: Closing<'_>,
     ) -> (u64, Form) {
@@ -360,9 +353,7 @@ impl OpenLoop {
             }
             return (own, Form::Apart(Content::Profile(rejected_children)));
         }
-        if is_inner() {
-            durations.thin(MAX_INNER_DURATIONS);
-        }
+        durations.thin(MAX_DURATIONS);
         let iterations = Iterations {
             clusters,
             accepted: self.accepted,

@@ -49,8 +49,7 @@ impl Path {
         let Some(open) = self.open.checked_sub(1) else { return };
         self.open = open;
         let (outer, inner) = self.frames.split_at_mut(open);
-        let is_inner = || outer.iter().any(|outer| outer.kind == Kind::Loop);
-        inner[0].close(when, is_inner, &mut self.closed, closing, pruned);
+        inner[0].close(when, &mut self.closed, closing, pruned);
         if let Some(parent) = outer.last_mut() {
             parent.child_ended(when, &mut self.closed, pruned);
         }

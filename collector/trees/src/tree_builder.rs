@@ -58,7 +58,7 @@ pub struct Limits {
     /// Sampling period, in stamps: decides which iterations are accepted.
     pub period: u64,
     /// Maximum number of nodes in memory. A node takes about 110 bytes, a loop up to 5 KiB more
-    /// for the durations of its iterations (0.8 KiB inside another loop).
+    /// for the durations of its iterations (0.8 KiB for the mean of several instances).
     pub nodes: usize,
     /// Maximum number of nodes of one iteration.
     pub iteration_nodes: usize,

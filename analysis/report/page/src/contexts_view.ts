@@ -176,7 +176,7 @@ class ContextsView {
     const { sort = this.defaultSort(), ascending } = this.job.address;
     const title = (id: string, name: string, help: string) => {
       const isSorted = sort === id;
-      const arrow = isSorted ? (ascending ? " \u25b4" : " \u25be") : "";
+      const arrow = isSorted ? (ascending ? "\u25b4" : "\u25be") : "";
       return h("span", {
         role: "columnheader", class: id === "name" ? "name" : "number",
         "aria-sort": isSorted ? (ascending ? "ascending" : "descending") : "none",

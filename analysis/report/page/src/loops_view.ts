@@ -65,7 +65,9 @@ function shortened(list: string): string {
 
 /** Durations over the iterations, coloured by cluster. */
 function durations(loop: Loop): HTMLElement {
-  const { durations_s, clusters } = loop;
+  const { durations_s } = loop;
+  // A mean of several iterations belongs to no cluster.
+  const clusters = stride(loop) > 1 ? [] : loop.clusters;
   const clusterOf = new Int32Array(durations_s.length).fill(-1);
   const numbers = firstIterations(loop);
   const small = new Map<number, number>();
@@ -76,7 +78,7 @@ function durations(loop: Loop): HTMLElement {
   const kinds = [...new Set(clusterOf)].sort((a, b) => a - b);
   const series: Series[] = kinds.map((kind) => {
     const members = numbers.map((_, index) => index).filter((index) => clusterOf[index] === kind);
-    const name = kind < 0 ? "other iterations"
+    const name = kind < 0 ? (stride(loop) > 1 ? "mean durations" : "other iterations")
       : `cluster ${kind + 1} (${seconds(clusters[kind]!.mean_s)} on average)`;
     return {
       name, colour: palette(kind < 0 ? 5 : kind), joined: kinds.length === 1,

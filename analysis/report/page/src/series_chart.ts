@@ -86,14 +86,18 @@ export function chart(spec: Chart): HTMLElement {
   canvas.addEventListener("click", () => {
     if (near) spec.choose?.(near.series, near.index);
   });
-  // The arrow keys walk over the points of the first series.
+  // Left and right walk over the points of a series, up and down over the series.
   canvas.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const length = spec.series[0]?.x.length ?? 0;
-    if (step === undefined || length === 0) return;
-    const index = Math.min(Math.max((near?.index ?? -1) + step, 0), length - 1);
-    near = { series: 0, index };
-    tip.textContent = spec.tip?.(0, index) ?? "";
+    const [along, across] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1],
+      ArrowDown: [0, 1] }[event.key] ?? [0, 0];
+    if (along === 0 && across === 0) return;
+    const within = (at: number, length: number) => Math.min(Math.max(at, 0), length - 1);
+    const series = within((near?.series ?? 0) + across!, spec.series.length);
+    const length = spec.series[series]?.x.length ?? 0;
+    if (length === 0) return;
+    const index = within((near?.index ?? -1) + along!, length);
+    near = { series, index };
+    tip.textContent = spec.tip?.(series, index) ?? "";
     event.preventDefault();
   });
   return figure;

@@ -45,6 +45,34 @@ fn a_loop_of_alike_iterations() {
     }
 }
 
+/// The durations of a loop, wherever it is in the tree.
+fn durations_within(tree: &Node, key: u32) -> Option<Durations> {
+    let within = |nodes: &[Node]| nodes.iter().find_map(|it| durations_within(it, key));
+    match tree.content() {
+        Content::Loop(body) if tree.key() == Key(key) => Some(body.durations().clone()),
+        Content::Loop(body) => {
+            let trees = body.clusters().iter().map(|cluster| &cluster.tree);
+            trees.chain(body.rejected_children()).find_map(|it| durations_within(it, key))
+        }
+        Content::Ordered(children) | Content::Profile(children) => within(children),
+    }
+}
+
+/// The loop of time steps in a loop over commands: each step is known, until executions are
+/// averaged.
+#[test]
+fn a_loop_in_a_loop_keeps_its_iterations_while_it_runs_once() {
+    let durations = |executions: u64| {
+        let step = |_| vec![busy(10, 6_000), busy(20, 3_000)];
+        let steps = |_| vec![busy(7, 30_000), repeat(1, 100, step)];
+        durations_within(&observe(vec![repeat(9, executions, steps)]).tree, 1).unwrap()
+    };
+    let (once, thrice) = (durations(1), durations(3));
+    assert_eq!((once.stretches().len(), once.stride()), (100, 1));
+    assert_eq!((thrice.stretches().len(), thrice.stride()), (25, 4));
+    assert_eq!(thrice.stretches().iter().map(|it| it.count).sum::<u64>(), 300);
+}
+
 #[test]
 fn planted_behaviours_through_samples() {
     let body = |at| match at {
