@@ -2,7 +2,7 @@
 //! under each OpenMP runtime. These tests do not need the library.
 
 use plimsoll_tests::mpi::Mpi;
-use plimsoll_tests::openmp::{Language, OpenMpRuntime, team};
+use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::Job;

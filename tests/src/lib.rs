@@ -19,7 +19,7 @@ pub mod job_lock;
 pub mod lists;
 pub mod mpi;
 pub mod nodes;
-pub mod openmp;
+pub mod openmp_runtime;
 pub mod outcome;
 pub mod per_rank_check;
 pub mod process;

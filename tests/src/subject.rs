@@ -11,7 +11,7 @@ use crate::artifacts::{target_dir, workspace_dir};
 use crate::background::in_background;
 use crate::bindings;
 use crate::mpi::{Mpi, find_command};
-use crate::openmp::{Language, OpenMpRuntime, compile_openmp};
+use crate::openmp_runtime::{Language, OpenMpRuntime, compile_openmp};
 
 pub(crate) const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
 pub(crate) const C_FLAGS: &[&str] = &["-std=c11", "-O2", "-g", "-pthread"];
