@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use plimsoll_calls::{CALLS, MAX_SYMBOL_BYTES, Provider, SYMBOLS};
+use plimsoll_calls::{CALLS, CallClass, MAX_SYMBOL_BYTES, Provider, RUNTIME_SYMBOLS, SYMBOLS};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -34,6 +34,37 @@ fn main() {
          pub const UNEXPORTED: &[(CallId, unsafe extern \"C-unwind\" fn())] = &[\n{unexported}];"
     )
     .expect("a string takes all");
+    runtime_stubs(&mut stubs);
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     fs::write(out.join("stubs.rs"), stubs).expect("cargo's own directory is writable");
+}
+
+/// Writes the stubs of the OpenMP runtime, which are not exported.
+fn runtime_stubs(stubs: &mut String) {
+    let mut list = String::new();
+    for (index, call) in CALLS.iter().enumerate() {
+        for (place, symbol) in RUNTIME_SYMBOLS.iter().enumerate() {
+            if symbol.belongs_to(call) {
+                let id = index + 1;
+                let name = format!("{}{}", call.name, symbol.suffix);
+                let version =
+                    symbol.version.map_or("None".to_owned(), |it| format!("Some(c\"{it}\")"));
+                let body = if call.class == CallClass::Region { "parallel" } else { "in_runtime" };
+                let stub = format!("{name}_{place}");
+                writeln!(stubs, "unexported_stub!({stub}, {id}, {place}, {body});")
+                    .expect("a string takes all");
+                writeln!(
+                    list,
+                    "    RuntimeStub {{ name: c\"{name}\", version: {version}, call: {id}, \
+                     symbol: {place}, wrapper: {stub} }},"
+                )
+                .expect("a string takes all");
+            }
+        }
+    }
+    writeln!(
+        stubs,
+        "/// Stubs of the OpenMP runtime.\npub const RUNTIME_STUBS: &[RuntimeStub] = &[\n{list}];"
+    )
+    .expect("a string takes all");
 }

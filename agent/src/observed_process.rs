@@ -370,7 +370,7 @@ impl Observed {
     }
 
     /// Interns an address from outside the handler and returns its id; 0 on failure.
-    fn intern(&self, state: &mut State, value: u64) -> u32 {
+    pub(crate) fn intern(&self, state: &mut State, value: u64) -> u32 {
         self.with_unwinding(state, |unwinding, _| {
             unwinding
                 .addresses

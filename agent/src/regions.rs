@@ -20,10 +20,14 @@ use plimsoll_wire::clock_anchor::stamp;
 use plimsoll_wire::record::{Message, OffCpu, PartnerMessages, Record, STAMP_SHIFT};
 use plimsoll_wire::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
 use plimsoll_wire::sync_id::{SyncId, SyncScope};
+use plimsoll_wire::teams::PathKey;
 
 mod paths;
+pub mod shares;
+pub mod tasks;
 
 use paths::{Paths, StoredPath, find, unwind};
+use tasks::Measured;
 
 /// A thread's table of call paths. Zeroed memory becomes an empty table by [`RegionTable::begin`],
 /// which writes the fields with other initial values.
@@ -35,6 +39,13 @@ pub struct RegionTable {
     /// Round-robin eviction counter, used when all candidate slots of a call are taken.
     turn: u32,
     open: Open,
+    /// Pseudo call in which the thread waits between shares of parallel regions; `None` if the
+    /// thread has not waited yet.
+    idle: Option<Entry>,
+    /// The share that the thread has executed last.
+    last_share: shares::LastShare,
+    /// Explicit tasks.
+    tasks: tasks::Tasks,
 }
 
 /// A wrapped call from one call path. The path holds the frames of the caller, outermost first,
@@ -55,6 +66,12 @@ struct Slot {
     on_stack: bool,
     /// Whether the path was unwound to the end of the stack.
     whole: bool,
+    /// Call path of another thread that the path lies in.
+    graft: PathKey,
+    /// Name of the whole path, with `graft` and the call.
+    path_key: PathKey,
+    /// Index in the area's table of parallel regions plus one; 0: no entry.
+    region: u8,
     /// Position of the path in the table's `paths`.
     path: StoredPath,
 }
@@ -72,6 +89,11 @@ struct Open {
     /// CPU time and run-queue delay of the interval before the call. `None`: the interval was
     /// short, or is already recorded.
     before: Option<OffCpu>,
+}
+
+impl Open {
+    /// No call is open.
+    const NONE: Self = Self { slot: 0, return_slot: 0, entered: 0, sampled: false, before: None };
 }
 
 /// Entry of a wrapped call, as its wrapper describes it.
@@ -108,7 +130,11 @@ impl RegionTable {
     /// The table's memory is zeroed, and nothing but the caller uses it.
     pub unsafe fn begin(table: *mut Self) {
         // SAFETY: as the caller promises.
-        unsafe { (&raw mut (*table).open).write(Open::default()) };
+        unsafe {
+            (&raw mut (*table).open).write(Open::default());
+            (&raw mut (*table).idle).write(None);
+            (&raw mut (*table).last_share).write(shares::LastShare::NONE);
+        };
     }
 
     /// Returns the open call; `None` if no call is open.
@@ -158,10 +184,34 @@ fn call_frame(slot: &Slot, entered: u64) -> Frame {
     Frame { address: u64::from(slot.call), return_slot: entered | 1, id: slot.call_id, stub: 0 }
 }
 
+/// What the time in a wrapped call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// MPI.
+    Mpi,
+    /// Waiting for the team or for tasks, in OpenMP.
+    Barrier,
+    /// Waiting for a section or lock of OpenMP.
+    Lock,
+    /// Anything else.
+    Other,
+}
+
 /// Notes the entry of a wrapped call. Returns false if the call is not measured: the call runs
 /// inside another wrapped call, the thread is paused or muted, or the call path could not be found.
 #[inline]
 pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
+    enter_as(observed, state, entry, Measured::ByPath)
+}
+
+/// As [`enter`], for a call of the OpenMP runtime.
+pub fn enter_runtime(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
+    let measured = tasks::measured(state, entry.call);
+    enter_as(observed, state, entry, measured)
+}
+
+#[inline(always)]
+fn enter_as(observed: &Observed, state: &mut State, entry: &Entry, measured: Measured) -> bool {
     let open_slot_address = state.regions.open.return_slot;
     if open_slot_address != 0 {
         if entry.return_slot < open_slot_address {
@@ -173,11 +223,15 @@ pub fn enter(observed: &Observed, state: &mut State, entry: &Entry) -> bool {
     if state.paused || state.muted {
         return false;
     }
-    let slot = match find(state, entry) {
-        Some(slot) => slot,
-        None => match state.with_room(|state| unwind(observed, state, entry)) {
+    let slot = match measured {
+        Measured::Through(slot) => slot,
+        Measured::No => return false,
+        Measured::ByPath => match find(state, entry) {
             Some(slot) => slot,
-            None => return false,
+            None => match state.with_room(|state| unwind(observed, state, entry)) {
+                Some(slot) => slot,
+                None => return false,
+            },
         },
     };
     // Read the clock now: a reading after the call could not separate the interval before it.
@@ -241,7 +295,7 @@ pub fn exit(
     ticks: u64,
     bytes: u64,
     scope: Option<SyncScope>,
-    mpi: bool,
+    kind: CallKind,
 ) {
     let open = &mut state.regions.open;
     if open.return_slot != return_slot {
@@ -253,11 +307,19 @@ pub fn exit(
     let open = &state.regions.open;
     let slot = usize::from(open.slot);
     let duration = ticks.saturating_sub(open.entered);
+    let times = &mut state.call_times;
+    match kind {
+        CallKind::Mpi => times.mpi = times.mpi.wrapping_add(duration),
+        CallKind::Barrier => times.barrier = times.barrier.wrapping_add(duration),
+        CallKind::Lock => times.lock = times.lock.wrapping_add(duration),
+        CallKind::Other => {}
+    }
+    let open = &state.regions.open;
     let alone = scope.is_some() || open.sampled || open.before.is_some();
     let thread = &state.area().thread;
     store_owned(&thread.open_slot, 0);
     add_owned(&thread.calls, 1);
-    add_owned(&thread.mpi_calls, u64::from(mpi));
+    add_owned(&thread.mpi_calls, u64::from(kind == CallKind::Mpi));
     if alone || duration >= observed.period_ticks {
         state.with_room(|state| record_exit(observed, state, ticks, bytes, scope));
     } else {
@@ -342,7 +404,7 @@ fn record_exit(
 }
 
 /// Writes and clears the counters that short calls have added to the slots since the last flush,
-/// and the partner table when it is due.
+/// and the tables of partners and of parallel regions when they are due.
 pub fn flush_tallies(state: &mut State) {
     for at in 0..state.regions.dirty_count {
         let slot = usize::from(state.regions.dirty[at]);
@@ -354,6 +416,8 @@ pub fn flush_tallies(state: &mut State) {
     let last = state.stream.last_stamp();
     if last.saturating_sub(state.partners_written) > PARTNER_STAMPS {
         flush_partners(state);
+        shares::flush_regions(state);
+        tasks::flush_tasks(state);
     }
 }
 
@@ -435,6 +499,8 @@ pub fn discard_tallies(state: &mut State) {
         clear(&state.area().slots[slot]);
     }
     state.regions.dirty_count = 0;
+    shares::discard_regions(state);
+    tasks::discard_tasks(state);
     let area = state.area();
     partner_table::clear_all(&area.partners, &area.thread.partners);
     state.requests.clear();
@@ -485,10 +551,28 @@ fn announce(state: &mut State, slot: usize) {
         return;
     }
     entry.announced = true;
+    let graft = entry.graft;
+    lie_in(state, graft);
+    if state.announced_graft != graft {
+        // The record did not fit the ring, and the consumer knows no slot any more.
+        return;
+    }
+    let entry = &state.regions.slots[slot];
     let call = Frame { id: entry.call_id, ..Frame::default() };
     let path = Path { outer: state.regions.path(slot), inner: &[call] };
     let common_prefix = common_prefix(&state.current, path, 0);
     let stack = difference(&state.current, path, common_prefix, &mut state.ids);
     let fitted = state.stream.write(&Record::Slot { slot: slot as u32, stack });
     state.written(fitted);
+}
+
+/// Writes that the stacks and slots of the next records lie in the call path `path`, unless the
+/// consumer knows it.
+#[inline]
+pub fn lie_in(state: &mut State, path: PathKey) {
+    if state.announced_graft != path {
+        state.announced_graft = path;
+        let fitted = state.stream.write(&Record::Graft { path });
+        state.written(fitted);
+    }
 }

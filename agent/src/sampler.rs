@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use crate::counters;
 use crate::marks::{self, MarkTarget, mark_stubs};
 use crate::observed_process::{self, Observed};
-use crate::regions::{RegionTable, flush_tallies};
+use crate::regions::{RegionTable, flush_tallies, lie_in};
 use crate::thread_state::{State, ThreadBlock, add_owned, common_prefix, difference};
 use crate::unwind::{Frame, Frames, Path, Start, Unwinding, WalkEnd, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
@@ -120,6 +120,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     let thread = &state.area().thread;
     add_owned(&thread.samples, 1);
     add_owned(&thread.truncated, u64::from(truncated));
+    lie_in(state, state.graft);
     let path = path(&state.marked, &state.regions, &state.found, outside);
     let known = outside.min(state.common);
     let common_prefix = marks::limit_common(state, common_prefix(&state.current, path, known));

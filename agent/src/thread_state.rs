@@ -17,6 +17,7 @@ use crate::modules::Snapshot;
 use crate::observed_process;
 use crate::offcpu::OffCpuClock;
 use crate::regions::RegionTable;
+use crate::regions::shares::CallTimes;
 use crate::stack_memory::StackMemory;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
@@ -24,6 +25,7 @@ use crate::timer::Timer;
 use crate::unwind::{Frame, Frames, Path, RuleCache};
 use plimsoll_wire::record::{Delta, MAX_DEPTH};
 use plimsoll_wire::segment::ThreadArea;
+use plimsoll_wire::teams::PathKey;
 
 /// Value of the witness word in the outermost frame of the agent's code while that code runs
 /// ([`ThreadBlock::busy`]).
@@ -88,7 +90,13 @@ pub struct State {
     pub ids: [u32; MAX_DEPTH],
     /// Table of wrapped calls by call path.
     pub regions: RegionTable,
-    /// Last stamp of the record stream when the partner table was last flushed.
+    /// Call path of another thread that the thread's stack lies in.
+    pub graft: PathKey,
+    /// Such a path as the consumer knows it from the records so far.
+    pub announced_graft: PathKey,
+    /// Times in measured calls.
+    pub call_times: CallTimes,
+    /// Last stamp of the record stream when the tables of partners and regions were last flushed.
     pub partners_written: u64,
     /// Started requests with known partners.
     pub requests: StartedRequests,
@@ -134,6 +142,7 @@ impl State {
     fn forget_reader(&mut self) {
         self.current.clear();
         self.common = 0;
+        self.announced_graft = PathKey::NONE;
         self.regions.announce_all_again();
     }
 }

@@ -296,6 +296,7 @@ pub fn summary(
             matrix: conclusion.pairs.as_ref().and_then(|pairs| pairs.matrix(&conclusion.axis)),
         },
         counters: counters(totals, &places, job),
+        openmp: totals.openmp.conclude(&places),
         tree,
         thresholds: in_force(min_loss_of(totals)),
         notes: {

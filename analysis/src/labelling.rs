@@ -120,7 +120,7 @@ fn known_class(frame: &Frame, outer: ContextClass) -> ContextClass {
         outer
     };
     if let Some((class, provider)) = recorded_call(frame).or_else(|| mpi_by_name(frame)) {
-        let in_mpi = outer.in_mpi || provider != Provider::Libc;
+        let in_mpi = outer.in_mpi || provider.is_mpi();
         let label = from_call_class(class, provider, outer);
         return ContextClass { label, in_mpi, polling: class == CallClass::Polling, ..outer };
     }
@@ -157,11 +157,11 @@ pub fn from_call_class(class: CallClass, provider: Provider, outer: ContextClass
         CallClass::CollectiveSync => Label::CollectiveSynchronisation,
         CallClass::Communication | CallClass::Polling => Label::Communication,
         CallClass::Io => Label::Io,
-        CallClass::WaitLock => Label::WaitLock,
-        CallClass::WaitPartner => Label::WaitPartner,
+        CallClass::WaitLock | CallClass::TeamLock => Label::WaitLock,
+        CallClass::WaitPartner | CallClass::Region | CallClass::TeamWait => Label::WaitPartner,
         CallClass::WaitResource | CallClass::Sleep if waits => Label::WaitPartner,
         CallClass::WaitResource => Label::WaitResource,
-        CallClass::Sleep => outer.label,
+        CallClass::Sleep | CallClass::TaskCreation => outer.label,
     }
 }
 

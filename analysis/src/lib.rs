@@ -38,6 +38,7 @@ pub mod losses;
 pub mod message_ends;
 pub mod metrics;
 pub mod mpmd;
+mod openmp_totals;
 pub mod owners;
 pub mod pairs;
 pub mod per_rank;

@@ -208,6 +208,7 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
             .chain(&profile.counters.other_threads)
             .all(|(node, _)| known(*node))
         && profile.partners.iter().all(|it| known(it.node))
+        && profile.openmp.regions.iter().all(|it| known(it.node))
         && profile.loops.iter().all(|it| known(it.node) && it.stride.is_power_of_two())
         && profile.series.iter().all(|series| {
             series.sites.iter().all(|site| known(site.node))
@@ -239,8 +240,8 @@ mod tests {
         let outermost = contexts.node("main/fsync");
         let wait = contexts.node("main/solve/MPI_Barrier/opal_progress");
         let deep = contexts.node("main/solve/kernel");
-        let region = contexts.node("main/solve/GOMP_parallel");
-        let threads = contexts.node("main/solve/GOMP_parallel/libgomp.so.1+0x1f780");
+        let region = contexts.node("main/solve/GOMP_teams_reg");
+        let threads = contexts.node("main/solve/GOMP_teams_reg/libgomp.so.1+0x1f780");
         let main = contexts.node("main");
         let owners =
             Owners::new(&contexts.tree, &context_classes(&contexts.tree, &Rules::default()));

@@ -19,6 +19,7 @@ use crate::label::Label;
 use crate::labelling::{agreed, derived};
 use crate::loop_totals::Loops;
 use crate::metrics::Accumulator;
+use crate::openmp_totals::OpenMpTotals;
 use crate::rank::Rank;
 use crate::thread_totals::ThreadTotals;
 use crate::times::Times;
@@ -93,6 +94,8 @@ pub struct Totals {
     pub counters: CounterTotals,
     /// Threads of processes, aggregated.
     pub threads: ThreadTotals,
+    /// Parallel regions of OpenMP.
+    pub openmp: OpenMpTotals,
     /// Values of whole ranks.
     pub job: JobTotals,
 }
@@ -115,9 +118,16 @@ impl Totals {
         let passed = |keys: &[TemporalTreeKey]| keys.iter().map(|key| key.node).collect::<Vec<_>>();
         self.name(rank, Threads::Main, ends.chain(passed(keys)), &mut places);
         self.name(rank, Threads::Other, passed(&workers.keys), &mut places_of_others);
+        let regions = |is_main| {
+            let regions = input.profile.openmp.regions.iter();
+            regions.filter(move |it| it.is_main == is_main).map(|it| Some(it.node))
+        };
+        self.name(rank, Threads::Main, regions(true), &mut places);
+        self.name(rank, Threads::Other, regions(false), &mut places_of_others);
         self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
         self.counters.add_rank(rank, [&places, &places_of_others]);
         self.threads.add_rank(rank, [&places, &places_of_others]);
+        self.openmp.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input, &places);
         let most = u64::from(agreed.ranks);
         let trees = temporal_tree.iter().map(|temporal_tree| &temporal_tree.tree);
@@ -212,6 +222,7 @@ impl Totals {
         self.sums.combine(other.sums, &places);
         self.counters.combine(other.counters, &places);
         self.threads.combine(other.threads, &places);
+        self.openmp.combine(other.openmp, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.worker_clusters.combine(other.worker_clusters, &places);

@@ -27,6 +27,10 @@ fn note(class: CallClass) -> &'static str {
     match class {
         CallClass::Polling => ": calls that look for progress and return at once",
         CallClass::Sleep => ": sleeping by the program's own wish, its work off the CPU",
+        CallClass::Region => {
+            ": parallel regions; the time of the call is the wait for the end of all shares"
+        }
+        CallClass::TaskCreation => ": creating tasks, work of their creator",
         CallClass::Io => "; reads and writes of sockets, pipes and terminals: wait_resource",
         _ => "",
     }
@@ -34,12 +38,17 @@ fn note(class: CallClass) -> &'static str {
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    for (title, libc) in [("MPI", false), ("The C library", true)] {
+    let titles = [
+        ("MPI", Provider::Mpi),
+        ("The C library", Provider::Libc),
+        ("GCC's OpenMP runtime", Provider::Gomp),
+    ];
+    for (title, provider) in titles {
+        let belongs =
+            |call: &Call| call.provider == provider || provider.is_mpi() && call.provider.is_mpi();
         writeln!(page, "\n## {title}").unwrap();
-        let calls: Vec<&Call> = CALLS
-            .iter()
-            .filter(|call| (call.provider == Provider::Libc) == libc && !call.large_count)
-            .collect();
+        let calls: Vec<&Call> =
+            CALLS.iter().filter(|call| belongs(call) && !call.large_count).collect();
         let mut classes: Vec<CallClass> = Vec::new();
         for call in &calls {
             if !classes.contains(&call.class) {
@@ -59,7 +68,8 @@ fn page() -> String {
                 .collect();
             names.sort();
             let any = calls.iter().find(|call| call.class == class).unwrap();
-            let note = if libc || class != CallClass::Io { note(class) } else { "" };
+            let note =
+                if provider == Provider::Libc || class != CallClass::Io { note(class) } else { "" };
             write!(page, "\n### {}{note}\n\n{}\n", label(any), names.join(", ")).unwrap();
         }
     }

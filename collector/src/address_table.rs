@@ -20,7 +20,7 @@ use crate::profile::{Frame, LateFunction};
 use crate::raw_tree::{IdMap, RawId, Tree};
 use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
-use plimsoll_binary::{ModuleId, Structures};
+use plimsoll_binary::{Location, ModuleId, Structures};
 
 use naming::Module;
 pub(crate) use naming::{Role, locate};
@@ -88,6 +88,9 @@ pub(crate) struct Named {
     pub(crate) detail: Detail,
     /// Function that contains the address; `None` if unknown.
     pub(crate) function: Option<FunctionKey>,
+    /// Source line of a function, for the address at which it begins; `None` for all other
+    /// addresses, and without debug information.
+    pub(crate) begin: Option<Location>,
 }
 
 #[derive(Clone, Copy)]
@@ -212,7 +215,8 @@ impl Addresses {
         self.waiting.clear();
         self.agenda.clear();
         let mut ids: Vec<(u32, Use)> = ids.into_iter().collect();
-        ids.sort_unstable_by_key(|(id, _)| *id);
+        // Some may not be named by the deadline: those with the fewest samples.
+        ids.sort_unstable_by_key(|(id, used)| (std::cmp::Reverse(used.samples.all), *id));
         let mut samples: IdMap<u32, u64> = IdMap::default();
         for (id, used) in &ids {
             let seen = self.seen.get_mut(*id as usize).and_then(Option::as_mut);
@@ -317,7 +321,11 @@ impl Addresses {
         let frame = self.intern(name.frame.clone());
         let steps = name.steps.iter().map(|step| self.intern(step.clone())).collect();
         let NameMeta { offset, role, detail, .. } = *name;
-        let named = Named { frame, steps, offset, role, detail, function: None };
+        let begin = name
+            .begin
+            .as_ref()
+            .map(|(file, line)| Location { file: file.as_str().into(), line: *line });
+        let named = Named { frame, steps, offset, role, detail, function: None, begin };
         self.named.insert(name.id, named);
     }
 
@@ -335,6 +343,7 @@ impl Addresses {
                 detail: named.detail,
                 frame: self.frame(named.frame).clone(),
                 steps: named.steps.iter().map(|step| self.frame(*step).clone()).collect(),
+                begin: named.begin.as_ref().map(|begin| (begin.file.to_string(), begin.line)),
             })
         })
     }

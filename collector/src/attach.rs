@@ -23,6 +23,7 @@ use plimsoll_wire::segment::{
     MAX_SLOTS, MODULES_OFFSET, ModuleEntry, PartnerCounters, Process, SlotCounters, THREADS_OFFSET,
     Thread, ThreadArea, ThreadState, areas_in, thread_area_bytes, thread_offset,
 };
+use plimsoll_wire::teams::{MAX_REGIONS, MAX_TASKS, RegionCounters, TaskCounters};
 
 use crate::tables::{ModuleInfo, Tables};
 
@@ -363,6 +364,16 @@ impl Area {
         &self.layout().partners
     }
 
+    /// Returns the table of parallel regions.
+    pub(crate) fn regions(&self) -> &[RegionCounters; MAX_REGIONS] {
+        &self.layout().regions
+    }
+
+    /// Returns the table of tasks.
+    pub(crate) fn tasks(&self) -> &[TaskCounters; MAX_TASKS] {
+        &self.layout().tasks
+    }
+
     /// Returns the size of the ring in bytes.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.ring_bytes as u64
@@ -403,6 +414,10 @@ impl Area {
         let thread = self.thread();
         thread.clear_counters();
         partner_table::clear_all(self.partners(), &thread.partners);
+        let used = thread.regions.swap(0, Ordering::Relaxed) as usize;
+        self.regions()[..used.min(MAX_REGIONS)].iter().for_each(RegionCounters::clear);
+        let used = thread.tasks.swap(0, Ordering::Relaxed) as usize;
+        self.tasks()[..used.min(MAX_TASKS)].iter().for_each(TaskCounters::clear);
         for slot in self.slots() {
             let each: [&AtomicU64; 3] = [&slot.count, &slot.sum, &slot.bytes];
             for counter in each {

@@ -8,12 +8,13 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::{Anchor, stamp_now};
 use plimsoll_wire::increments::EventEntry;
 use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
+use plimsoll_wire::teams::{MAX_REGIONS, MAX_TASKS, TaskCounters};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
 use crate::clock_rate::Rate;
 use crate::collector::Options;
 use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
-use crate::process_info::{FinalThreadState, ProcessInfo, ThreadCounters};
+use crate::process_info::{FinalThreadState, ProcessInfo, RegionCounts, ThreadCounters};
 use crate::profile::{Aggregation, ProcessProfile};
 use crate::replay_target::Window;
 use crate::spooling::meta::ThreadEnd;
@@ -400,11 +401,18 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
         let waited = messages.waited >> STAMP_SHIFT;
         (u32::from(slot), PartnerMessages { waited, ..messages }.into())
     });
+    let used = (thread.regions.load(Ordering::Acquire) as usize).min(MAX_REGIONS);
+    let regions = area.regions()[..used].iter().filter_map(RegionCounts::read);
+    let used = (thread.tasks.load(Ordering::Acquire) as usize).min(MAX_TASKS);
+    let tasks = area.tasks()[..used].iter().filter_map(TaskCounters::read);
+    let tasks = tasks.map(|totals| totals.numbers());
     let open = thread.open_slot.load(Ordering::Acquire).checked_sub(1);
     let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     FinalThreadState {
         tallies: tallies.collect(),
         partners: partners.collect(),
+        regions: regions.collect(),
+        tasks: tasks.collect(),
         open: open.map(|slot| (slot, value(&thread.open_stamp))),
         counters: ThreadCounters {
             samples: value(&thread.samples),
@@ -417,6 +425,7 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
             marks_verified: value(&thread.marks_verified),
             marks_mismatched: value(&thread.marks_mismatched),
             handler_ticks: value(&thread.handler_ticks),
+            unmeasured_regions: value(&thread.unmeasured_regions),
         },
     }
 }

@@ -1,14 +1,16 @@
 //! Conversion of raw contexts to the user's calling contexts: paths begin at `main` or at a
 //! thread's start routine, and calls of one function from several sites of its caller are one
-//! context (except MPI calls, which keep their site).
+//! context (except MPI calls, which keep their site). The outlined function of a parallel region is
+//! called by the function that makes the region, on every thread of the team.
 
 use std::collections::{HashMap, HashSet};
 
-use plimsoll_calls::{self as calls, Call, CallId, Provider};
+use plimsoll_calls::{self as calls, Call, CallClass, CallId};
 
 use crate::address_table::{Addresses, Named, Role};
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
+use crate::region_values::RegionValues;
 
 /// Builds a [`ContextTree`] from the requested raw contexts.
 pub(crate) struct Contexts<'a> {
@@ -31,6 +33,8 @@ pub(crate) struct Contexts<'a> {
     /// Set if wrapped calls are not measured. MPI calls are then recognised by the functions that
     /// samples are in.
     only_samples: bool,
+    /// Contexts of the calls that make the regions in which grafted stacks lie, by their roots.
+    makers: IdMap<RawId, RawId>,
 }
 
 /// User's context of a raw context.
@@ -45,7 +49,13 @@ pub(crate) struct UserContext {
 
 impl<'a> Contexts<'a> {
     /// Creates an empty context tree for the raw context tree of a process.
-    pub(crate) fn new(tree: &'a Tree, addresses: &'a Addresses, only_samples: bool) -> Self {
+    pub(crate) fn new(
+        tree: &'a Tree,
+        addresses: &'a Addresses,
+        regions: &RegionValues,
+        only_samples: bool,
+    ) -> Self {
+        let maker = |(path, root)| Some((root, regions.caller(path)?));
         let role = |raw| addresses.named(tree.address(raw)).map(|named| named.role);
         let entries = tree
             .ids()
@@ -63,6 +73,7 @@ impl<'a> Contexts<'a> {
             known: IdMap::default(),
             entries_of_calls: HashSet::new(),
             only_samples,
+            makers: tree.grafts().filter_map(maker).collect(),
         }
     }
 
@@ -79,11 +90,12 @@ impl<'a> Contexts<'a> {
             return *place;
         }
         let path = self.tree.path(raw);
-        let begin = self.begin(&path);
-        let mut reached: Option<UserContext> = None;
+        let (maker, begin) = self.outside(raw, &path);
+        let mut reached: Option<UserContext> = maker;
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
         let mut in_mpi = false;
-        for raw in path.get(begin..).unwrap_or_default() {
+        let path = self.without_runtime(path.get(begin..).unwrap_or_default());
+        for raw in &path {
             let named = self.named(*raw);
             let frame = named.map(|named| self.addresses.frame(named.frame));
             let call = frame.filter(|_| self.only_samples && !in_mpi).and_then(call_of_function);
@@ -97,7 +109,9 @@ impl<'a> Contexts<'a> {
                 self.entries_of_calls.insert(*raw);
                 continue;
             }
-            let site = if is_mpi { self.named(caller).map_or(0, |named| named.offset) } else { 0 };
+            let has_site = is_mpi || frame.is_some_and(makes_region);
+            let site =
+                if has_site { self.named(caller).map_or(0, |named| named.offset) } else { 0 };
             let frame = match named {
                 Some(named) => self.of_address(named.frame, call),
                 None => self.frame(unknown()),
@@ -113,6 +127,79 @@ impl<'a> Contexts<'a> {
         }
         self.known.insert(raw, reached);
         reached
+    }
+
+    /// Returns the context of another thread that a stack lies in, and the number of frames at the
+    /// outer end of the path that do not belong to the program.
+    fn outside(&mut self, raw: RawId, path: &[RawId]) -> (Option<UserContext>, usize) {
+        // The maker is removed while its own context is looked up: in a damaged stream, a call path
+        // may lie in itself.
+        let root = self.tree.root(raw);
+        let Some(maker) = self.makers.remove(&root) else { return (None, self.begin(path)) };
+        let reached = self.place(self.tree.parent(maker));
+        self.makers.insert(root, maker);
+        let share = path.iter().position(|raw| self.is_own(*raw));
+        // Outside of a share nothing is known but the maker.
+        (reached, share.map_or(path.len(), |share| share + 1))
+    }
+
+    /// Returns a path without the frames between the call that makes a parallel region, or executes
+    /// tasks, and the outlined function: the wrapper, the OpenMP runtime, and the function that
+    /// begins the share or the task. In the runtime itself, the wrapper and the function that it
+    /// wraps are left out.
+    fn without_runtime(&self, path: &[RawId]) -> Vec<RawId> {
+        let mut kept = Vec::with_capacity(path.len());
+        let mut at = 0;
+        while at < path.len() {
+            if !self.is_own(path[at]) {
+                kept.push(path[at]);
+                at += 1;
+                continue;
+            }
+            let inner = &path[at + 1..];
+            let runtime = inner.iter().take_while(|raw| self.in_openmp_runtime(**raw)).count();
+            match inner.get(runtime) {
+                Some(share) if runtime > 0 && self.is_own(*share) => at += runtime + 2,
+                _ if runtime > 0 => at += 2,
+                _ if self.is_stub(path[at]) => at += 1,
+                _ => {
+                    kept.push(path[at]);
+                    at += 1;
+                }
+            }
+        }
+        kept
+    }
+
+    /// Whether a raw context is a wrapper of the OpenMP runtime, or the function that begins a share
+    /// or a task.
+    fn is_stub(&self, raw: RawId) -> bool {
+        let frame = self.named(raw).map(|named| self.addresses.frame(named.frame));
+        frame.is_some_and(|frame| {
+            ["::parallel::", "::outlined_tasks::"].iter().any(|part| frame.function.contains(part))
+        })
+    }
+
+    /// Whether a raw context is a function of this library.
+    fn is_own(&self, raw: RawId) -> bool {
+        self.is_in(raw, "libplimsoll.")
+    }
+
+    fn in_openmp_runtime(&self, raw: RawId) -> bool {
+        self.is_in(raw, "libgomp")
+    }
+
+    fn is_in(&self, raw: RawId, library: &str) -> bool {
+        let frame = self.named(raw).map(|named| self.addresses.frame(named.frame));
+        frame.is_some_and(|frame| frame.call.is_none() && frame.module.starts_with(library))
+    }
+
+    /// Returns the context of a procedure that another one, or its innermost loop in `caller`,
+    /// calls; `None` if nothing was seen in it.
+    pub(crate) fn callee(&self, caller: NodeId, address: u32) -> Option<NodeId> {
+        let named = self.addresses.named(address)?;
+        let frame = *self.of_addresses.get(&(named.frame, false))?;
+        self.nodes.get(&(caller + 1, frame, 0)).copied()
     }
 
     /// Returns the loop around the address of a raw context that is enclosed by `depth` other loops
@@ -284,7 +371,7 @@ impl<'a> Contexts<'a> {
 /// Returns the id of the MPI call that a frame stands for, or that the frame's function implements.
 pub(crate) fn mpi_call(frame: &Frame) -> Option<CallId> {
     if let Some(id) = frame.call {
-        return calls::call(id).filter(|call| call.provider != Provider::Libc).map(|_| id);
+        return calls::call(id).filter(|call| call.provider.is_mpi()).map(|_| id);
     }
     let name = frame.function.strip_prefix('P').unwrap_or(&frame.function);
     let id = if name.starts_with("MPI_") { calls::id_of(name) } else { 0 };
@@ -296,6 +383,12 @@ pub(crate) fn mpi_call(frame: &Frame) -> Option<CallId> {
 fn call_of_function(frame: &Frame) -> Option<&'static Call> {
     let is_function = frame.kind == FrameKind::Function;
     mpi_call(frame).filter(|_| is_function).and_then(calls::call)
+}
+
+/// Whether a frame is a call that makes a parallel region. As MPI calls, those of one function are
+/// told apart.
+fn makes_region(frame: &Frame) -> bool {
+    frame.call.and_then(calls::class) == Some(CallClass::Region)
 }
 
 fn unknown() -> Frame {

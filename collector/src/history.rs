@@ -12,8 +12,9 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::Anchor;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
+use plimsoll_wire::teams::TaskTotals;
 
-use crate::address_table::Addresses;
+use crate::address_table::{Addresses, Detail};
 use crate::clock_rate::{Rate, Timeline};
 use crate::event_counts::ProcessEvents;
 use crate::exemplars::Exemplars;
@@ -22,11 +23,12 @@ use crate::periods::Periods;
 use crate::phases::Phases;
 use crate::process_info::{FinalThreadState, ProcessInfo, ThreadCounters};
 use crate::profile::{
-    Aggregation, CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, OpenMpProfile,
-    ProcessProfile, SyncReturns,
+    Aggregation, CollectionCounts, CounterProfile, LateFunction, MAX_NAMED_LATE, ProcessProfile,
+    SyncReturns,
 };
 use crate::raw_tree::{ROOT, RawId, Tree};
 use crate::referenced_addresses;
+use crate::region_values::{RegionPlace, RegionValues};
 use crate::replay::Replay;
 use crate::replay_target::{CorruptStream, ReplayTarget, Window};
 use crate::resolved_profile::FinishedRun;
@@ -58,6 +60,8 @@ pub(crate) struct History {
     seen: u32,
     /// Messages of all threads per partner rank.
     partners: PartnerValues,
+    /// Parallel regions of all threads.
+    regions: RegionValues,
     /// perf events of all threads.
     events: ProcessEvents,
     /// Exemplary messages of all threads.
@@ -133,6 +137,7 @@ impl History {
             thread_accounts: ThreadAccounts::new(aggregation),
             seen: 0,
             partners: PartnerValues::default(),
+            regions: RegionValues::default(),
             events: ProcessEvents::default(),
             exemplars: Exemplars::default(),
             temporal_trees: TemporalTrees::new(begin, memory_bytes, follows),
@@ -160,6 +165,7 @@ impl History {
         self.times = TimeSeries::new(begin);
         self.thread_accounts.restart();
         self.partners = PartnerValues::default();
+        self.regions.restart();
         self.events.restart();
         self.exemplars = Exemplars::default();
         self.temporal_trees.restart(begin);
@@ -259,6 +265,23 @@ impl History {
                     self.partners.add(node, &(*messages).into());
                 }
             }
+            for totals in last.tasks.iter().filter_map(|it| TaskTotals::of_numbers(*it)) {
+                self.addresses.kind(totals.function, Detail::Structure, setting.tables);
+                self.regions.add_task(&totals);
+            }
+            for region in &last.regions {
+                let (slot, totals) = region.totals();
+                let Some(node) = thread.replay.slot(slot) else {
+                    self.counts.lost += 1;
+                    continue;
+                };
+                let place = RegionPlace { node, is_main: thread.is_main };
+                self.addresses.kind(totals.function, Detail::Structure, setting.tables);
+                self.regions.add(place, &totals);
+                for (number, share) in region.shares() {
+                    self.regions.add_share(place, number, &share);
+                }
+            }
         }
         let (replay, mut target) = self.target(thread, setting, structures);
         replay.close(end, last.open, &mut target);
@@ -288,6 +311,7 @@ impl History {
             (&mut counts.marks_verified, counters.marks_verified),
             (&mut counts.marks_mismatched, counters.marks_mismatched),
             (&mut self.handler_ticks, counters.handler_ticks),
+            (&mut self.regions.unmeasured, counters.unmeasured_regions),
         ] {
             *sum = sum.saturating_add(counter);
         }
@@ -331,6 +355,7 @@ impl History {
             &self.series,
             &self.thread_accounts,
             &self.temporal_trees,
+            &self.regions,
         );
         self.addresses.name_all(used, tables, structures);
     }
@@ -344,6 +369,7 @@ impl History {
             &self.series,
             &self.thread_accounts,
             &self.temporal_trees,
+            &self.regions,
         );
         let late = self.addresses.without_structure(used, structures);
         self.counts.late_functions = late.len() as u64;
@@ -385,6 +411,7 @@ impl History {
             times: &self.times,
             thread_accounts: &self.thread_accounts,
             partners: &self.partners,
+            regions: &self.regions,
             events: &self.events,
             exemplars: &self.exemplars,
             temporal_tree: self.temporal_trees.main.as_ref(),
@@ -420,7 +447,7 @@ impl History {
                 ..resolved.counters
             },
             messages: resolved.messages,
-            openmp: OpenMpProfile::default(),
+            openmp: resolved.openmp,
             temporal_tree: resolved.temporal_tree,
             workers: resolved.workers,
             loops: resolved.loops,
@@ -463,6 +490,7 @@ impl History {
         let temporal_trees = self.temporal_trees.bytes();
         let phases = self.phases.bytes() + self.series.bytes() + self.times.bytes();
         let partners = self.partners.bytes() + self.events.bytes() + self.exemplars.bytes();
+        let partners = partners + self.regions.bytes();
         self.tree.bytes() + self.addresses.bytes() + phases + threads + partners + temporal_trees
     }
 
@@ -484,6 +512,8 @@ impl History {
             tree: &mut self.tree,
             account,
             partners: &mut self.partners,
+            regions: &mut self.regions,
+            is_main,
             events: &mut self.events,
             exemplars: &mut self.exemplars,
             periods: &mut self.periods,

@@ -49,6 +49,7 @@ mod process_info;
 pub mod profile;
 mod raw_tree;
 mod referenced_addresses;
+mod region_values;
 mod replay;
 mod replay_target;
 mod resolved_profile;

@@ -31,6 +31,12 @@ pub struct RegionProfile {
     /// Context of the outlined function, a sibling of `node`, and the outermost one inside the
     /// region; `None` if no sample fell into the region.
     pub function: Option<NodeId>,
+    /// Name of the outlined function; `None` if unknown.
+    pub name: Option<String>,
+    /// Source file in which the region begins; `None` without debug information.
+    pub file: Option<String>,
+    /// Source line at which the region begins; `None` without debug information.
+    pub line: Option<u32>,
     /// Whether the communicating thread makes the region.
     pub is_main: bool,
     /// Number of enclosing regions.
@@ -85,10 +91,14 @@ pub struct ShareProfile {
 }
 
 /// Executions of explicit tasks with one function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskProfile {
-    /// Index of the function in [`crate::profile::ContextTree::frames`].
-    pub frame: u32,
+    /// Name of the outlined function; `None` if unknown.
+    pub name: Option<String>,
+    /// Source file in which the task begins; `None` without debug information.
+    pub file: Option<String>,
+    /// Source line at which the task begins; `None` without debug information.
+    pub line: Option<u32>,
     /// Number of executions.
     pub count: u64,
     /// Wall time of all executions, without the tasks executed inside of them.

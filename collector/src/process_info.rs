@@ -2,6 +2,9 @@
 
 use plimsoll_wire::increments::MAX_EVENTS;
 use plimsoll_wire::record::PartnerMessages;
+use plimsoll_wire::teams::{
+    MAX_SHARES, RegionCounters, RegionEntry, RegionTotals, ShareTotals, TaskTotals,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::clock_rate::Rate;
@@ -15,6 +18,13 @@ pub(crate) struct FinalThreadState {
     /// Messages per slot and partner that are in no record. Empty in spools of earlier builds.
     #[serde(default)]
     pub(crate) partners: Vec<(u32, PartnerCounts)>,
+    /// Parallel regions that are in no record. Empty in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) regions: Vec<RegionCounts>,
+    /// Explicit tasks that are in no record, as [`TaskTotals::numbers`]. Empty in spools of earlier
+    /// builds.
+    #[serde(default)]
+    pub(crate) tasks: Vec<[u64; TaskTotals::NUMBERS]>,
     /// Slot of the open wrapped call and the stamp of its entry; `None` if no call is open.
     pub(crate) open: Option<(u32, u64)>,
     /// Counters of the thread.
@@ -38,6 +48,34 @@ impl From<PartnerCounts> for PartnerMessages {
     }
 }
 
+/// Slot and totals of a region, and thread number and totals of its shares, in the format of the
+/// spool: as [`RegionTotals::numbers`] and [`ShareTotals::numbers`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RegionCounts([u64; RegionTotals::NUMBERS], Vec<[u64; ShareTotals::NUMBERS]>);
+
+impl RegionCounts {
+    /// Reads an entry of a thread's table of regions; `None` if it is unused.
+    pub(crate) fn read(counters: &RegionCounters) -> Option<Self> {
+        let RegionEntry { slot, totals } = counters.read()?;
+        let shares = (0..MAX_SHARES)
+            .filter_map(|number| Some(counters.share(number)?.numbers(slot, number as u32)));
+        Some(Self(totals.numbers(slot), shares.collect()))
+    }
+
+    /// Returns the slot and the totals of the region.
+    pub(crate) fn totals(&self) -> (u32, RegionTotals) {
+        RegionTotals::of_numbers(self.0).unwrap_or_default()
+    }
+
+    /// Returns the thread numbers and totals of the shares.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (u32, ShareTotals)> + '_ {
+        self.1.iter().filter_map(|numbers| {
+            let (_, number, totals) = ShareTotals::of_numbers(*numbers)?;
+            Some((number, totals))
+        })
+    }
+}
+
 /// Counters of a thread, as in its area of the segment.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ThreadCounters {
@@ -51,6 +89,9 @@ pub(crate) struct ThreadCounters {
     pub(crate) marks_verified: u64,
     pub(crate) marks_mismatched: u64,
     pub(crate) handler_ticks: u64,
+    /// Instances of parallel regions that could not be measured. 0 in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) unmeasured_regions: u64,
 }
 
 /// Values that a process provides at the end of its run.

@@ -78,8 +78,9 @@ pub struct Node {
     pub parent: Option<NodeId>,
     /// Index into [`ContextTree::frames`].
     pub frame: u32,
-    /// Call site of an MPI call: offset of the return address in its module. Distinguishes several
-    /// call sites in one function. 0 for all other frames.
+    /// Call site of an MPI call, or of a call that makes a parallel region: offset of the return
+    /// address in its module. Distinguishes several call sites in one function. 0 for all other
+    /// frames.
     pub site: u64,
 }
 

@@ -1,7 +1,11 @@
 //! The raw tree of calling contexts: nodes keyed by parent and address id, as the records name
 //! them. Call sites of one function are different nodes here; [`crate::contexts`] joins them.
+//!
+//! Stacks that lie inside a call path of another thread have a root of their own, a *graft*, so that
+//! the tree does not depend on the order in which the records of two threads arrive.
 
 use plimsoll_wire::record::MAX_DEPTH;
+use plimsoll_wire::teams::PathKey;
 use rustc_hash::FxHashMap;
 
 /// Index of a node of the raw tree.
@@ -28,6 +32,8 @@ struct RawNode {
 pub(crate) struct Tree {
     nodes: Vec<RawNode>,
     children: IdMap<u64, RawId>,
+    /// Grafts by the names of their paths.
+    grafts: FxHashMap<PathKey, RawId>,
     capacity: usize,
 }
 
@@ -35,7 +41,7 @@ impl Tree {
     /// Creates an empty tree that will hold at most `capacity` nodes.
     pub(crate) fn new(capacity: usize) -> Self {
         let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0, recent: ROOT };
-        Self { nodes: vec![root], children: IdMap::default(), capacity }
+        Self { nodes: vec![root], children: IdMap::default(), grafts: IdMap::default(), capacity }
     }
 
     /// Returns the child of `parent` for an address, made if it is new; `None` if the tree is full
@@ -67,17 +73,62 @@ impl Tree {
         Some(node)
     }
 
+    /// The root of stacks that lie inside the call path of this name: [`ROOT`] if the stack is the
+    /// whole path, or if the tree is full.
+    pub(crate) fn root_in(&mut self, path: PathKey) -> RawId {
+        if path == PathKey::NONE {
+            return ROOT;
+        }
+        if let Some(graft) = self.grafts.get(&path) {
+            return *graft;
+        }
+        if self.nodes.len() >= self.capacity {
+            return ROOT;
+        }
+        let node = self.nodes.len() as RawId;
+        self.nodes.push(RawNode {
+            parent: node,
+            address: 0,
+            depth: 0,
+            call_depth: 0,
+            recent: ROOT,
+        });
+        self.grafts.insert(path, node);
+        node
+    }
+
+    /// The roots of stacks that lie inside call paths, with the names of these paths.
+    pub(crate) fn grafts(&self) -> impl Iterator<Item = (PathKey, RawId)> + '_ {
+        self.grafts.iter().map(|(path, graft)| (*path, *graft))
+    }
+
+    /// The root of a context's stack.
+    pub(crate) fn root(&self, node: RawId) -> RawId {
+        self.at_depth(node, 0)
+    }
+
+    /// The contexts with the same frames as `node` under all roots, itself first.
+    pub(crate) fn twins(&self, node: RawId) -> impl Iterator<Item = RawId> + '_ {
+        let path = self.path(node);
+        let own = self.root(node);
+        let roots = [ROOT].into_iter().chain(self.grafts.values().copied());
+        let others = roots.filter(move |root| *root != own).filter_map(move |root| {
+            path.iter().try_fold(root, |at, raw| self.inner(at, self.address(*raw)))
+        });
+        [node].into_iter().chain(others)
+    }
+
     /// Returns the context directly inside another one at an address, if there is one.
     pub(crate) fn inner(&self, outer: RawId, address: u32) -> Option<RawId> {
         self.children.get(&(u64::from(outer) << 32 | u64::from(address))).copied()
     }
 
-    /// All contexts but the root, callers before those that they call.
+    /// All contexts but [`ROOT`], callers before those that they call.
     pub(crate) fn ids(&self) -> std::ops::Range<RawId> {
         1..self.nodes.len() as RawId
     }
 
-    /// The context that called this one; the root's is the root.
+    /// The context that called this one; a root's is the root itself.
     pub(crate) fn parent(&self, node: RawId) -> RawId {
         self.nodes[node as usize].parent
     }
@@ -125,7 +176,7 @@ impl Tree {
     /// the last.
     pub(crate) fn path(&self, mut node: RawId) -> Vec<RawId> {
         let mut path = Vec::with_capacity(self.depth(node) as usize);
-        while node != ROOT {
+        while self.depth(node) > 0 {
             path.push(node);
             node = self.parent(node);
         }
@@ -135,7 +186,9 @@ impl Tree {
 
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.nodes.capacity() * size_of::<RawNode>() + self.children.capacity() * 20) as u64
+        let grafts = self.grafts.capacity() * (size_of::<(PathKey, RawId)>() + 1);
+        let nodes = self.nodes.capacity() * size_of::<RawNode>();
+        (nodes + self.children.capacity() * 20 + grafts) as u64
     }
 }
 
@@ -156,6 +209,22 @@ mod tests {
         assert_eq!(tree.outside_calls(solve), solve);
         assert!(tree.in_call(barrier) && !tree.in_call(solve));
         assert_eq!(tree.at_depth(inner, 1), main);
+    }
+
+    #[test]
+    fn stacks_inside_call_paths_have_roots_of_their_own() {
+        let mut tree = Tree::new(100);
+        assert_eq!(tree.root_in(PathKey::NONE), ROOT);
+        let [one, other] = [1, 2].map(|name| tree.root_in(PathKey(name)));
+        assert_eq!(tree.root_in(PathKey(1)), one);
+        let start = tree.child(ROOT, 7, false).unwrap();
+        let grafted = tree.child(one, 7, false).unwrap();
+        let inner = tree.child(grafted, 8, false).unwrap();
+        assert!(start != grafted && one != other);
+        assert_eq!((tree.depth(one), tree.parent(one)), (0, one));
+        assert_eq!((tree.root(inner), tree.path(inner)), (one, vec![grafted, inner]));
+        assert_eq!(tree.twins(grafted).collect::<Vec<_>>(), [grafted, start]);
+        assert_eq!(tree.twins(inner).collect::<Vec<_>>(), [inner]);
     }
 
     #[test]

@@ -6,10 +6,15 @@ use std::collections::{HashMap, HashSet};
 use crate::account::Account;
 use crate::address_table::{Detail, Samples, Use};
 use crate::phases::Phases;
-use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
+use crate::raw_tree::{IdMap, RawId, Tree};
+use crate::region_values::RegionValues;
 use crate::sample_series::Series;
 use crate::temporal::TemporalTrees;
 use crate::thread_accounts::ThreadAccounts;
+
+/// Number of samples that puts an address before all others in the order of lookups: a region of
+/// OpenMP is known to the user by its line alone.
+const FIRST_LOOKED_UP: u64 = 1 << 40;
 
 /// Samples of each address that was sampled, or that called what was.
 pub(crate) fn samples(
@@ -46,6 +51,7 @@ pub(crate) fn addresses(
     series: &Series,
     threads: &ThreadAccounts,
     temporal_trees: &TemporalTrees,
+    regions: &RegionValues,
 ) -> HashMap<u32, Use> {
     let mut used = Used { tree, contexts: HashSet::new(), addresses: HashMap::new() };
     for phase in phases.list() {
@@ -62,13 +68,27 @@ pub(crate) fn addresses(
     }
     temporal_trees.passed(tree).into_iter().for_each(|raw| used.path(raw));
     series.nodes().for_each(|raw| used.path(raw));
+    regions.callers().for_each(|raw| used.path(raw));
+    for (place, value) in regions.sorted() {
+        used.path(place.node);
+        used.addresses.insert(value.totals.function, Detail::Structure);
+    }
+    for task in regions.tasks() {
+        used.addresses.insert(task.function, Detail::Structure);
+    }
     for (routine, account) in threads.iter() {
         used.addresses.entry(routine).or_insert(Detail::Symbol);
         used.account(account);
     }
     let samples = samples(tree, phases, threads);
-    let with_samples =
-        |(id, detail)| (id, Use { detail, samples: samples.get(&id).copied().unwrap_or_default() });
+    let outlined: HashSet<u32> = regions.functions().collect();
+    let with_samples = |(id, detail)| {
+        let mut samples: Samples = samples.get(&id).copied().unwrap_or_default();
+        if outlined.contains(&id) {
+            samples.all += FIRST_LOOKED_UP;
+        }
+        (id, Use { detail, samples })
+    };
     used.addresses.into_iter().map(with_samples).collect()
 }
 
@@ -88,7 +108,7 @@ impl Used<'_> {
     }
 
     fn path(&mut self, mut raw: RawId) {
-        while raw != ROOT && self.contexts.insert(raw) {
+        while self.tree.depth(raw) > 0 && self.contexts.insert(raw) {
             let outer = self.tree.parent(raw);
             let detail = Detail::of(self.tree, outer);
             let known = self.addresses.entry(self.tree.address(raw)).or_insert(detail);

@@ -18,6 +18,7 @@ use plimsoll_wire::segment::MAX_SLOTS;
 use crate::event_counts::Uncharged;
 use crate::profile::LONG_CALL_NS;
 use crate::raw_tree::{ROOT, RawId};
+use crate::region_values::RegionPlace;
 use crate::replay_target::{CompletedSync, CorruptStream, ReplayTarget};
 use crate::stack_position::{NOWHERE, StackPosition};
 
@@ -31,6 +32,8 @@ pub(crate) struct Replay {
     /// latest of its stamps.
     booked: Option<u64>,
     place: StackPosition,
+    /// Root under which the stacks and slots of the next records lie.
+    root: RawId,
     slots: Vec<Option<StackPosition>>,
     tallied: Vec<Tallied>,
     /// Increments of perf events in the interval that is open.
@@ -58,6 +61,7 @@ impl Replay {
             stamp: None,
             booked: born,
             place: NOWHERE,
+            root: ROOT,
             slots: vec![None; MAX_SLOTS],
             tallied: Vec::new(),
             uncharged: Uncharged::default(),
@@ -103,6 +107,7 @@ impl Replay {
 
     fn reset_stack(&mut self) {
         self.place = NOWHERE;
+        self.root = ROOT;
         self.slots.fill(None);
         self.tallied.clear();
         self.sampled = None;
@@ -137,7 +142,7 @@ impl Replay {
     ) -> Result<Option<CompletedSync>, CorruptStream> {
         match *record {
             Record::Slot { slot, stack } => {
-                let path = self.place.moved(stack, target)?;
+                let path = self.place.under(self.root, target.tree).moved(stack, target)?;
                 *self.slots.get_mut(slot as usize).ok_or(CorruptStream)? = Some(path);
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
@@ -148,6 +153,20 @@ impl Replay {
             Record::Message { slot, message } => {
                 target.exemplars.offer(self.slot(slot).ok_or(CorruptStream)?, &message);
             }
+            Record::Region { slot, totals } => {
+                let place = self.region(slot, target)?;
+                target.name_function(totals.function);
+                target.regions.add(place, &totals);
+            }
+            Record::Share { slot, number, totals } => {
+                let place = self.region(slot, target)?;
+                target.regions.add_share(place, number, &totals);
+            }
+            Record::Task { totals } => {
+                target.name_function(totals.function);
+                target.regions.add_task(&totals);
+            }
+            Record::Graft { path } => self.root = target.tree.root_in(path),
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
                 self.sample(stamp, stack, entered, off_cpu, truncated, target)?;
             }
@@ -178,6 +197,12 @@ impl Replay {
             Record::Lost { .. } => self.reset_stack(),
         }
         Ok(None)
+    }
+
+    /// The place of the regions that are made by calls through a slot.
+    fn region(&self, slot: u32, target: &ReplayTarget<'_>) -> Result<RegionPlace, CorruptStream> {
+        let node = self.slot(slot).ok_or(CorruptStream)?;
+        Ok(RegionPlace { node, is_main: target.is_main })
     }
 
     /// Returns the context of a slot.
@@ -250,7 +275,7 @@ impl Replay {
         let now = self.advance(stamp, target.window.latest)?;
         let common =
             self.place.depth(target.tree).checked_sub(stack.dropped).ok_or(CorruptStream)?;
-        let place = self.place.moved(stack, target)?;
+        let place = self.place.under(self.root, target.tree).moved(stack, target)?;
         let from = self.since(now, target);
         let parts = self.pass(now, entered.unwrap_or(0), target);
         let between = self.place.between(place, common, target.tree);

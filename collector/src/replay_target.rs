@@ -4,13 +4,14 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::sync_id::Subgroup;
 
 use crate::account::{Account, Between};
-use crate::address_table::Addresses;
+use crate::address_table::{Addresses, Detail};
 use crate::clock_rate::Rate;
 use crate::event_counts::ProcessEvents;
 use crate::exemplars::Exemplars;
 use crate::partner_values::PartnerValues;
 use crate::periods::Periods;
 use crate::raw_tree::{RawId, Tree};
+use crate::region_values::RegionValues;
 use crate::sample_series::Series;
 use crate::tables::Tables;
 use crate::temporal::{KeyInterner, Sources, TemporalTree};
@@ -52,6 +53,10 @@ pub(crate) struct ReplayTarget<'a> {
     pub(crate) account: &'a mut Account,
     /// Sums of the thread's messages per partner rank.
     pub(crate) partners: &'a mut PartnerValues,
+    /// Parallel regions of the process.
+    pub(crate) regions: &'a mut RegionValues,
+    /// Whether the thread is the communicating one.
+    pub(crate) is_main: bool,
     /// perf events of the process.
     pub(crate) events: &'a mut ProcessEvents,
     /// Exemplary messages.
@@ -115,6 +120,11 @@ impl ReplayTarget<'_> {
             let first_width = || self.rate.stamps(FIRST_BIN_NS);
             times.add(node, stamps, span, first_width, grouping);
         }
+    }
+
+    /// Requests the name of a function by its address id.
+    pub(crate) fn name_function(&mut self, id: u32) {
+        self.addresses.kind(id, Detail::Structure, self.tables);
     }
 
     /// Applies a stack change: the stack is now that of context `node`, see

@@ -8,6 +8,7 @@ pub use thread_locations::aggregate_threads;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_wire::record::PartnerMessages;
+use plimsoll_wire::teams::TaskTotals;
 
 use crate::account::Account;
 use crate::address_table::Addresses;
@@ -23,10 +24,12 @@ use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
     self, ContextTree, CounterProfile, ExemplaryMessage, ExemplaryMessages, InstanceRow,
-    InstanceRows, LoopProfile, NodeId, NodeValue, PartnerValue, PhaseProfile, Subgroup,
-    TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerProfile,
+    InstanceRows, LoopProfile, NodeId, NodeValue, OpenMpProfile, PartnerValue, PhaseProfile,
+    RegionProfile, ShareProfile, Subgroup, TaskProfile, TemporalTreeKey, TemporalTreeProfile,
+    ThreadProfile, WorkerProfile,
 };
 use crate::raw_tree::Tree;
+use crate::region_values::{RegionValue, RegionValues};
 use crate::sample_series::{Series, SeriesExporter};
 use crate::temporal::{KeyInterner, to_user_terms};
 use crate::thread_accounts::ThreadAccounts;
@@ -53,6 +56,8 @@ pub(crate) struct FinishedRun<'a> {
     pub(crate) thread_accounts: &'a ThreadAccounts,
     /// Messages of all threads.
     pub(crate) partners: &'a PartnerValues,
+    /// Parallel regions of all threads.
+    pub(crate) regions: &'a RegionValues,
     /// perf events of all threads.
     pub(crate) events: &'a ProcessEvents,
     /// Exemplary messages of all threads.
@@ -82,6 +87,7 @@ pub(crate) struct ResolvedProfile {
     pub(crate) partners: Vec<PartnerValue>,
     pub(crate) counters: CounterProfile,
     pub(crate) messages: ExemplaryMessages,
+    pub(crate) openmp: OpenMpProfile,
     pub(crate) temporal_tree: Option<TemporalTreeProfile>,
     pub(crate) workers: WorkerProfile,
     pub(crate) loops: Vec<LoopProfile>,
@@ -213,7 +219,8 @@ impl Values {
 impl FinishedRun<'_> {
     /// The run in the user's terms.
     pub(crate) fn resolve(&self) -> ResolvedProfile {
-        let mut contexts = Contexts::new(self.tree, self.addresses, self.series.is_kept());
+        let mut contexts =
+            Contexts::new(self.tree, self.addresses, self.regions, self.series.is_kept());
         let (mut phases, numbers) = self.join(&mut contexts);
         let order = contexts.order();
         let shares: Vec<Apportionment> =
@@ -261,6 +268,7 @@ impl FinishedRun<'_> {
             rate: self.rate,
         };
         let series = exporter.export(self.series);
+        let openmp = self.openmp(&mut contexts);
         let tree = contexts.finish();
         let thread_locations =
             threads.aggregate(self.thread_accounts.aggregation(), &tree, &phases);
@@ -276,6 +284,7 @@ impl FinishedRun<'_> {
             partners,
             counters,
             messages,
+            openmp,
             temporal_tree,
             workers,
             loops,
@@ -462,5 +471,82 @@ impl FinishedRun<'_> {
             })
         });
         ExemplaryMessages { level: self.exemplars.level(), messages: kept.collect() }
+    }
+
+    /// Parallel regions by the contexts of the calls that make them.
+    fn openmp(&self, contexts: &mut Contexts<'_>) -> OpenMpProfile {
+        let mut regions: BTreeMap<(NodeId, bool), RegionProfile> = BTreeMap::new();
+        let (mut unmeasured, mut runtime) = (self.regions.unmeasured, None);
+        for (place, value) in self.regions.sorted() {
+            let Some(node) = contexts.node(place.node) else {
+                unmeasured += value.totals.instances;
+                continue;
+            };
+            if let Some(named) = self.addresses.named(self.tree.address(place.node)) {
+                runtime = Some(self.addresses.frame(named.frame).module.clone());
+            }
+            let caller = contexts.nodes()[node as usize].parent;
+            let function = caller.and_then(|caller| contexts.callee(caller, value.totals.function));
+            let region = regions.entry((node, place.is_main)).or_insert_with(|| RegionProfile {
+                node,
+                is_main: place.is_main,
+                level: value.totals.level,
+                ..RegionProfile::default()
+            });
+            region.function = region.function.or(function);
+            if let Some(named) = self.addresses.named(value.totals.function) {
+                region.name = Some(self.addresses.frame(named.frame).function.clone());
+                region.file = named.begin.as_ref().map(|begin| begin.file.to_string());
+                region.line = named.begin.as_ref().map(|begin| begin.line);
+            }
+            self.add_region(region, value);
+        }
+        let regions = regions.into_values().collect();
+        let tasks = self.regions.tasks().iter().map(|totals| self.task(totals)).collect();
+        OpenMpProfile { runtime, regions, tasks, unmeasured }
+    }
+
+    fn task(&self, totals: &TaskTotals) -> TaskProfile {
+        let named = self.addresses.named(totals.function);
+        let begin = named.and_then(|named| named.begin.as_ref());
+        TaskProfile {
+            name: named.map(|named| self.addresses.frame(named.frame).function.clone()),
+            file: begin.map(|begin| begin.file.to_string()),
+            line: begin.map(|begin| begin.line),
+            count: totals.count,
+            work_ns: self.rate.ns(totals.work),
+            longest_ns: self.rate.ns(totals.longest),
+        }
+    }
+
+    /// Adds the instances of a raw context to a region.
+    fn add_region(&self, region: &mut RegionProfile, value: &RegionValue) {
+        let ns = |stamps| self.rate.ns(stamps);
+        let RegionValue { totals, shares } = value;
+        region.level = region.level.min(totals.level);
+        region.threads = region.threads.max(totals.threads);
+        region.instances += totals.instances;
+        region.elapsed_ns += ns(totals.elapsed);
+        region.thread_ns += ns(totals.thread_time);
+        region.mean_work_ns += ns(totals.mean_work);
+        region.max_work_ns += ns(totals.max_work);
+        region.max_thread_ns += ns(totals.max_thread_work);
+        for (share, number) in shares.iter().zip(0..) {
+            if region.shares.len() <= number as usize {
+                region.shares.push(ShareProfile { number, ..ShareProfile::default() });
+            }
+            let sum = &mut region.shares[number as usize];
+            let [work, barrier, lock, mpi] =
+                [share.work, share.barrier, share.lock, share.mpi].map(ns);
+            sum.count += share.count;
+            sum.work_ns += work;
+            sum.barrier_ns += barrier;
+            sum.lock_ns += lock;
+            sum.mpi_ns += mpi;
+            region.work_ns += work;
+            region.barrier_ns += barrier;
+            region.lock_ns += lock;
+            region.mpi_ns += mpi;
+        }
     }
 }

@@ -60,12 +60,34 @@ impl StackPosition {
         Ok(place)
     }
 
-    /// Depth of the innermost context that this place has in common with another.
+    /// The place with the same frames under another root. Where the tree is full, the rest of the
+    /// stack is cut.
+    pub(crate) fn under(self, root: RawId, tree: &mut Tree) -> Self {
+        if tree.root(self.node) == root {
+            return self;
+        }
+        let path = tree.path(self.node);
+        let mut place = Self { node: root, clipped: self.clipped };
+        for (at, raw) in path.iter().enumerate() {
+            let is_call = tree.in_call(*raw) && !tree.in_call(tree.parent(*raw));
+            match tree.child(place.node, tree.address(*raw), is_call) {
+                Some(node) => place.node = node,
+                None => {
+                    place.clipped = place.clipped.saturating_add((path.len() - at) as u32);
+                    break;
+                }
+            }
+        }
+        place
+    }
+
+    /// Depth of the innermost context that this place has in common with another: 0 under different
+    /// roots.
     pub(crate) fn common(self, other: Self, tree: &Tree) -> u32 {
         let mut depth = tree.depth(self.node).min(tree.depth(other.node));
         let (mut one, mut other) =
             (tree.at_depth(self.node, depth), tree.at_depth(other.node, depth));
-        while one != other {
+        while one != other && depth > 0 {
             (one, other) = (tree.parent(one), tree.parent(other));
             depth -= 1;
         }
@@ -76,6 +98,12 @@ impl StackPosition {
     /// has its outermost `shared` frames in common with it. The frames inside these may be two
     /// places in one function: then the work lies in it.
     pub(crate) fn between(self, next: Self, shared: u32, tree: &Tree) -> Between {
+        let roots = [self, next].map(|place| tree.root(place.node));
+        if roots[0] != roots[1] {
+            // One of the two lies inside a call path of another thread, and the work in that path.
+            let root = if roots[1] == ROOT { roots[0] } else { roots[1] };
+            return (root, root);
+        }
         let inside = shared.saturating_add(1);
         let (one, other) = (tree.at_depth(self.node, inside), tree.at_depth(next.node, inside));
         let siblings = tree.depth(one) == inside && tree.depth(other) == inside;

@@ -10,6 +10,7 @@
 
 mod environment;
 mod filters;
+mod gomp;
 mod guard;
 mod heap;
 mod instrumentation;
@@ -18,6 +19,8 @@ mod loading;
 mod log;
 mod message;
 mod mpi_hooks;
+mod outlined_tasks;
+mod parallel;
 mod partners;
 mod passing;
 mod processes;
@@ -76,6 +79,7 @@ extern "C" fn constructor() {
             return;
         }
         ALLOWED.store(true, Ordering::Relaxed);
+        gomp::allow(settings.regions && settings.openmp);
         redirect::redirect_calls();
         if is_root(&settings) {
             start(settings, &warnings);

@@ -56,7 +56,7 @@ pub fn resolve_all() {
 fn resolve_call(call: &Call, symbol: &Symbol, caller: *const c_void) -> Option<*const c_void> {
     let mut room = [0; MAX_SYMBOL_BYTES];
     let name = symbol.spell(call, &mut room);
-    if call.provider != Provider::Libc && !caller.is_null() {
+    if call.provider.is_mpi() && !caller.is_null() {
         return Definitions::default().next(name, caller);
     }
     let version =

@@ -1,8 +1,9 @@
-//! Wraps the recent functions of MPI, in programs with an MPI that provides them.
+//! Wraps the recent functions of MPI, in programs with an MPI that provides them, and the functions
+//! of GCC's OpenMP runtime.
 //!
 //! An exported wrapper makes its function exist: a program that tests for the function by a weak
 //! reference, as mpi4py does, would find it under an MPI that lacks it. So the wrappers of recent
-//! functions are not exported. Instead, the entries of a module's global offset table that lead to
+//! functions are not exported, and neither are those of the OpenMP runtime (`gomp.rs`). Instead, the entries of a module's global offset table that lead to
 //! such a function are redirected to its wrapper (System V ABI for x86-64, 4.4 and 5.2): after the
 //! program's start, after a dlopen, and when MPI begins.
 
@@ -15,6 +16,7 @@ use plimsoll_agent::loader;
 use plimsoll_calls::{CALLS, CallId, MAX_SYMBOL_BYTES, SYMBOLS};
 use plimsoll_comm::mpi::Definitions;
 
+use crate::gomp;
 use crate::stubs::UNEXPORTED;
 
 /// Relocations of table entries that hold a function's address (System V ABI, table 4.9).
@@ -23,6 +25,9 @@ const R_X86_64_GLOB_DAT: u64 = 6;
 const R_X86_64_JUMP_SLOT: u64 = 7;
 
 const PAGE: usize = 4096;
+
+/// Beginnings of the names of functions that may be redirected.
+const PREFIXES: [&[u8]; 3] = [b"MPI_", b"GOMP_", b"omp_"];
 
 /// Serialises redirections, since each makes tables writable for a moment.
 static LOCK: Mutex<()> = Mutex::new(());
@@ -42,21 +47,43 @@ struct Relocation {
 struct Tables {
     symbols: u64,
     strings: u64,
+    /// Index of each symbol's version; 0: the module has no versions.
+    versions: u64,
+    /// The versions that the module needs; 0: none.
+    needed: u64,
     lists: [(u64, u64); 2],
 }
 
 /// A function and the wrapper that its calls are redirected to.
-struct Target {
-    name: &'static [u8],
-    definition: usize,
-    wrapper: usize,
+pub struct Target {
+    /// Symbol of the function.
+    pub name: &'static [u8],
+    /// Version of the symbol; `None` if there is only one.
+    pub version: Option<&'static [u8]>,
+    /// Address of the function.
+    pub definition: usize,
+    /// Address of the wrapper.
+    pub wrapper: usize,
+    /// What an entry leads to that is bound at its first call.
+    pub unbound: Binding,
+}
+
+/// Function that an entry will be bound to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// The definition of the target.
+    ToDefinition,
+    /// A definition that is not known, so that the entry stays as it is.
+    Unknown,
 }
 
 /// Redirects the calls of all modules that are loaded now.
 pub fn redirect_calls() {
     // Before taking the lock: the lookup takes the loader's lock, and a thread that holds the
     // loader's lock may come here next.
-    let targets = targets();
+    let mut targets = targets();
+    targets.extend(gomp::targets());
+    targets.sort_unstable_by_key(|target| target.name);
     if !targets.is_empty() {
         let _guard = LOCK.lock();
         loader::each_object(&mut |info| {
@@ -67,7 +94,7 @@ pub fn redirect_calls() {
     }
 }
 
-/// Returns the functions to be wrapped, by ascending name. Looked up before the loader's list of
+/// Returns the functions of MPI to be wrapped. Looked up before the loader's list of
 /// modules is locked, since the lookup takes another lock of the loader's first.
 fn targets() -> Vec<Target> {
     let definitions = Definitions::default();
@@ -79,11 +106,11 @@ fn targets() -> Vec<Target> {
         let call = &CALLS[usize::from(*id) - 1];
         let mut room = [0; MAX_SYMBOL_BYTES];
         let definition = definition(SYMBOLS[0].spell(call, &mut room))? as usize;
-        Some(Target { name: call.name.as_bytes(), definition, wrapper: *wrapper as usize })
+        let (name, wrapper) = (call.name.as_bytes(), *wrapper as usize);
+        let unbound = Binding::ToDefinition;
+        Some(Target { name, version: None, definition, wrapper, unbound })
     };
-    let mut targets: Vec<Target> = UNEXPORTED.iter().filter_map(target).collect();
-    targets.sort_unstable_by_key(|target| target.name);
-    targets
+    UNEXPORTED.iter().filter_map(target).collect()
 }
 
 /// # Safety
@@ -114,6 +141,59 @@ unsafe fn redirect_of(info: &libc::dl_phdr_info, targets: &[Target]) {
     }
 }
 
+impl Tables {
+    /// Returns the version of the symbol at `index` that the module needs; `None` if the module
+    /// names none (ELF gABI extension of GNU: Symbol Versioning, LSB Core 5.0, 10.7).
+    ///
+    /// # Safety
+    /// The tables are those of a loaded module, and the symbol is one of its own.
+    unsafe fn version(&self, index: usize) -> Option<&CStr> {
+        /// Bit that hides a version from binding.
+        const HIDDEN: u16 = 0x8000;
+        #[repr(C)]
+        struct Needed {
+            version: u16,
+            count: u16,
+            file: u32,
+            first: u32,
+            next: u32,
+        }
+        #[repr(C)]
+        struct NeededVersion {
+            hash: u32,
+            flags: u16,
+            other: u16,
+            name: u32,
+            next: u32,
+        }
+        if self.versions == 0 || self.needed == 0 {
+            return None;
+        }
+        // SAFETY: as the caller promises: a chain of files, each with a chain of versions.
+        unsafe {
+            let wanted = *(self.versions as *const u16).add(index) & !HIDDEN;
+            let mut file = self.needed as *const Needed;
+            loop {
+                let mut version = file.byte_add((*file).first as usize).cast::<NeededVersion>();
+                loop {
+                    if (*version).other & !HIDDEN == wanted {
+                        let name = self.strings + u64::from((*version).name);
+                        return Some(CStr::from_ptr(name as *const libc::c_char));
+                    }
+                    match (*version).next {
+                        0 => break,
+                        next => version = version.byte_add(next as usize),
+                    }
+                }
+                match (*file).next {
+                    0 => return None,
+                    next => file = file.byte_add(next as usize),
+                }
+            }
+        }
+    }
+}
+
 /// # Safety
 /// The headers are those of a loaded module.
 unsafe fn tables(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
@@ -123,6 +203,8 @@ unsafe fn tables(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
     const DT_RELASZ: i64 = 8;
     const DT_JMPREL: i64 = 23;
     const DT_PLTRELSZ: i64 = 2;
+    const DT_VERSYM: i64 = 0x6fff_fff0;
+    const DT_VERNEED: i64 = 0x6fff_fffe;
     let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
     let mut entry = bias.wrapping_add(dynamic.p_vaddr) as *const (i64, u64);
     let mut tables = Tables::default();
@@ -133,6 +215,8 @@ unsafe fn tables(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
         let address = if value < bias { value.wrapping_add(bias) } else { value };
         match tag {
             0 => break,
+            DT_VERSYM => tables.versions = address,
+            DT_VERNEED => tables.needed = address,
             DT_STRTAB => tables.strings = address,
             DT_SYMTAB => tables.symbols = address,
             DT_RELA => tables.lists[0].0 = address,
@@ -164,18 +248,18 @@ unsafe fn redirect(
     {
         return;
     }
+    let symbol = (relocation.info >> 32) as usize;
     // SAFETY: the relocation names a symbol of the module's table, and the symbol a string.
     let name = unsafe {
-        let symbol =
-            (tables.symbols as *const libc::Elf64_Sym).add((relocation.info >> 32) as usize);
+        let symbol = (tables.symbols as *const libc::Elf64_Sym).add(symbol);
         CStr::from_ptr((tables.strings + u64::from((*symbol).st_name)) as *const libc::c_char)
     };
     let name = name.to_bytes();
-    if !name.starts_with(b"MPI_") {
+    if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
         return;
     }
-    let Ok(at) = targets.binary_search_by_key(&name, |target| target.name) else { return };
-    let target = &targets[at];
+    let first = targets.partition_point(|target| target.name < name);
+    let named = targets[first..].iter().take_while(|target| target.name == name);
     let entry = bias.wrapping_add(relocation.offset);
     // SAFETY: the loader has written the entry, which is aligned. An entry that is read-only
     // afterwards (RELRO) is made writable for a moment.
@@ -183,9 +267,16 @@ unsafe fn redirect(
         let entry = &*(entry as *const AtomicUsize);
         let value = entry.load(Ordering::Acquire);
         // An entry that is not bound yet leads back into the module's own code.
-        if value != target.definition && !(kind == R_X86_64_JUMP_SLOT && holds(value as u64)) {
-            return;
-        }
+        let is_unbound = kind == R_X86_64_JUMP_SLOT && holds(value as u64);
+        let leads_to = |target: &&Target| {
+            value == target.definition
+                || is_unbound
+                    && target.unbound == Binding::ToDefinition
+                    && target.version.is_none_or(|version| {
+                        tables.version(symbol).is_some_and(|it| it.to_bytes() == version)
+                    })
+        };
+        let Some(target) = named.into_iter().find(leads_to) else { return };
         let page = (std::ptr::from_ref(entry) as usize & !(PAGE - 1)) as *mut c_void;
         let writable = is_writable(std::ptr::from_ref(entry) as u64);
         if !writable && libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) != 0 {

@@ -8,7 +8,7 @@
 //! exceptions, cancellation and longjmp pass as they would without Plimsoll.
 
 use std::arch::naked_asm;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::mem::offset_of;
 
 use plimsoll_calls::{CALLS, Call, CallId, SYMBOLS, Symbol, id_of};
@@ -16,12 +16,14 @@ use plimsoll_calls::{CALLS, Call, CallId, SYMBOLS, Symbol, id_of};
 use plimsoll_agent::marks;
 
 use crate::mpi_hooks::hook;
-use crate::wrappers::{enter, leave, pthread_mutex_trylock};
+use crate::parallel::parallel;
+use crate::wrappers::{enter, enter_runtime, leave, pthread_mutex_trylock};
 
 /// Stack frame of a body: the caller's argument words, and space for Plimsoll's values.
 #[repr(C)]
 pub struct Frame {
-    registers: [usize; 6],
+    /// Arguments that are passed in registers.
+    pub registers: [usize; 6],
     result: usize,
     code: u32,
     /// Message arguments of a Fortran call, read before the real call.
@@ -52,6 +54,11 @@ pub struct Noted {
 }
 
 impl Frame {
+    /// Offsets of the stub's code and of the result of the real call, for assembly.
+    pub const CODE: usize = offset_of!(Frame, code);
+    /// See [`Self::CODE`].
+    pub const RESULT: usize = offset_of!(Frame, result);
+
     /// Returns the id of the call.
     #[inline]
     pub fn call(&self) -> CallId {
@@ -156,9 +163,13 @@ macro_rules! save {
     };
 }
 
-/// Body of a measured call. Arguments beyond the sixth are pushed again for the real call.
+/// Defines the body of measured calls `$body`, with the function that is called before the real
+/// one. Arguments beyond the sixth are pushed again for the real call.
+macro_rules! measured_body {
+    ($(#[$meta:meta])* $body:ident, $enter:ident) => {
+$(#[$meta])*
 #[unsafe(naked)]
-unsafe extern "C-unwind" fn measured() {
+unsafe extern "C-unwind" fn $body() {
     naked_asm!(
         ".cfi_startproc",
         save!(),
@@ -203,9 +214,20 @@ unsafe extern "C-unwind" fn measured() {
         room = const ROOM,
         code = const offset_of!(Frame, code),
         result = const offset_of!(Frame, result),
-        enter = sym enter,
+        enter = sym $enter,
         leave = sym leave,
     )
+}
+    };
+}
+
+measured_body! {
+    /// Body of a measured call of MPI or the C library.
+    measured, enter
+}
+measured_body! {
+    /// Body of a measured call of the OpenMP runtime.
+    in_runtime, enter_runtime
 }
 
 /// Body of a call that a hook of Plimsoll implements.
@@ -258,6 +280,20 @@ macro_rules! unexported_stub {
             stub_body!($id, $symbol_variant, $body)
         }
     };
+}
+
+/// Stub of a function of the OpenMP runtime.
+pub struct RuntimeStub {
+    /// Symbol of the function.
+    pub name: &'static CStr,
+    /// Version of the symbol; `None` if there is only one.
+    pub version: Option<&'static CStr>,
+    /// The call.
+    pub call: CallId,
+    /// Index of the symbol among [`plimsoll_calls::RUNTIME_SYMBOLS`].
+    pub symbol: usize,
+    /// The stub.
+    pub wrapper: unsafe extern "C-unwind" fn(),
 }
 
 // One line for each symbol, written by build.rs.

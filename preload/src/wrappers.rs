@@ -3,17 +3,18 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_agent::observed_process;
-use plimsoll_agent::regions::{self, Entry};
+use plimsoll_agent::observed_process::{self, Observed};
+use plimsoll_agent::regions::{self, CallKind, Entry};
+use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::messages;
 use plimsoll_calls::requests::may_complete;
-use plimsoll_calls::{CALLS, CallClass, CallId, Provider, id_of};
+use plimsoll_calls::{CALLS, Call, CallClass, CallId, Provider, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::sync_id::{SyncScope, is_recorded};
 
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
-use crate::{job, message, partners, real};
+use crate::{gomp, job, message, outlined_tasks, partners, real};
 
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
@@ -39,14 +40,38 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured();
     }
-    let measured = guarded("enter", || measure(frame, call, symbol_variant), || None);
+    let measured =
+        guarded("enter", || measure(frame, call, symbol_variant, regions::enter), || None);
+    measured.map_or_else(unmeasured, |measured| Entered { function, measured })
+}
+
+/// As [`enter`], for a call of the OpenMP runtime.
+///
+/// # Safety
+/// As [`enter`].
+pub unsafe extern "C" fn enter_runtime(frame: &mut Frame, code: u32) -> Entered {
+    let call = call_of(code);
+    let function = gomp::definition(call, symbol_variant_of(code));
+    let unmeasured = || Entered { function, measured: 0 };
+    if !REGIONS.load(Ordering::Relaxed) {
+        return unmeasured();
+    }
+    let measured = guarded("enter", || measure(frame, call, 0, regions::enter_runtime), || None);
+    if outlined_tasks::creates_tasks(call) && observed_process::current().is_some() {
+        outlined_tasks::replace(frame);
+    }
     measured.map_or_else(unmeasured, |measured| Entered { function, measured })
 }
 
 /// Records the entry of a call. Returns [`Entered::measured`], or `None` if the call is not
 /// measured.
 #[inline(always)]
-fn measure(frame: &mut Frame, call: CallId, symbol_variant: usize) -> Option<usize> {
+fn measure(
+    frame: &mut Frame,
+    call: CallId,
+    symbol_variant: usize,
+    enter: impl Fn(&Observed, &mut State, &Entry) -> bool,
+) -> Option<usize> {
     if [COMM_FREE, COMM_DISCONNECT, WIN_FREE, FILE_CLOSE].contains(&call) {
         job::members_freed();
     } else if call == TYPE_FREE {
@@ -77,7 +102,7 @@ fn measure(frame: &mut Frame, call: CallId, symbol_variant: usize) -> Option<usi
     let follows = messages(call).is_some_and(|messages| messages.completes().is_some());
     let facts = if follows { job::handle_facts() } else { None };
     let is_measured = block.enter(|state| {
-        let is_measured = regions::enter(observed, state, &entry);
+        let is_measured = enter(observed, state, &entry);
         if is_measured && symbol_variant != 0 {
             // SAFETY: a Fortran call of this function.
             frame.noted = unsafe { message::note(frame) };
@@ -118,6 +143,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     let now = ticks();
     let entry = frame.entry();
     let mpi = entry.provider == Provider::Mpi;
+    let kind = kind_of(entry);
     let (mut bytes, mut scope, mut exchange) = (0, None, None);
     let facts = if mpi { job::handle_facts() } else { None };
     if mpi {
@@ -147,7 +173,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
                 // SAFETY: the call has returned, and began as above.
                 unsafe { partners::finish(frame, state, exchange, facts, now) };
             }
-            regions::exit(observed, state, frame.return_slot(), now, bytes, scope, mpi);
+            regions::exit(observed, state, frame.return_slot(), now, bytes, scope, kind);
         });
     }
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
@@ -162,6 +188,16 @@ const COMM_DISCONNECT: CallId = id_of("MPI_Comm_disconnect");
 const WIN_FREE: CallId = id_of("MPI_Win_free");
 const FILE_CLOSE: CallId = id_of("MPI_File_close");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
+
+fn kind_of(call: &Call) -> CallKind {
+    match (call.provider, call.class) {
+        (Provider::Mpi, _) => CallKind::Mpi,
+        (Provider::Gomp, CallClass::TeamLock) => CallKind::Lock,
+        (Provider::Gomp, CallClass::TaskCreation) => CallKind::Other,
+        (Provider::Gomp, _) => CallKind::Barrier,
+        _ => CallKind::Other,
+    }
+}
 
 /// Returns whether the label of a call depends on the kind of file behind its descriptor.
 fn reads_descriptor(call: CallId) -> bool {
@@ -200,7 +236,15 @@ pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
     let now = ticks();
     if measured && let Some(observed) = observed_process::current() {
         observed.with_thread(|state| {
-            regions::exit(observed, state, entry.return_slot, now, 0, Some(SyncScope::All), true)
+            regions::exit(
+                observed,
+                state,
+                entry.return_slot,
+                now,
+                0,
+                Some(SyncScope::All),
+                CallKind::Mpi,
+            )
         });
     }
 }

@@ -29,6 +29,7 @@ mod memory_kinds;
 mod mpi_entry_points;
 mod nodes;
 mod observers;
+mod openmp_regions;
 mod openmp_subjects;
 mod panics;
 mod partial;

@@ -1,4 +1,5 @@
-//! The table of calls that Plimsoll wraps: MPI functions and blocking functions of the C library.
+//! The table of calls that Plimsoll wraps: MPI functions, blocking functions of the C library, and
+//! functions of GCC's OpenMP runtime (libgomp).
 //!
 //! [`CALLS`] is the table; [`id_of`] finds a call by its C name, [`call`] and [`class`] look up a
 //! recorded [`CallId`]. The preloaded library generates one wrapper for each [`Symbol`] of each call,
@@ -32,7 +33,7 @@ mod recent;
 pub mod requests;
 mod symbols;
 
-pub use symbols::{Convention, MAX_SYMBOL_BYTES, SYMBOLS, Symbol};
+pub use symbols::{Convention, MAX_SYMBOL_BYTES, RUNTIME_SYMBOLS, RuntimeSymbol, SYMBOLS, Symbol};
 
 /// Lowest address of code; an "address" below it is a [`CallId`].
 pub const FIRST_CODE_ADDRESS: u64 = 4096;
@@ -60,6 +61,15 @@ pub enum CallClass {
     WaitPartner,
     /// A sleep that the program asks for; it counts as work, off the CPU.
     Sleep,
+    /// A parallel region of OpenMP. Only the wait of the thread that made the region for the end of
+    /// the others' shares is time of the call.
+    Region,
+    /// Waiting for the other threads of a team, or for tasks, in OpenMP.
+    TeamWait,
+    /// Waiting for a critical or ordered section or a lock of OpenMP.
+    TeamLock,
+    /// Creating a task of OpenMP: overhead of the runtime.
+    TaskCreation,
 }
 
 impl CallClass {
@@ -78,6 +88,15 @@ pub enum Provider {
     Libc,
     /// The MPI library, behind a hook of Plimsoll that does more than measure.
     Own,
+    /// The OpenMP runtime of GCC. Calls are redirected to the wrappers: these are not exported.
+    Gomp,
+}
+
+impl Provider {
+    /// Whether the call belongs to MPI.
+    pub const fn is_mpi(self) -> bool {
+        matches!(self, Self::Mpi | Self::Own)
+    }
 }
 
 /// One wrapped call.
@@ -197,6 +216,7 @@ macro_rules! table {
         mpi { $($mpi:ident $m1:ident $m2:tt $m3:tt $m4:tt $m5:tt $m6:tt $m7:tt)* }
         own { $($own:ident $o1:ident $o2:tt $o3:tt $o4:tt $o5:tt $o6:tt $o7:tt)* }
         libc { $($libc:ident $l1:ident $l2:tt $l3:tt $l4:tt $l5:tt $l6:tt $l7:tt)* }
+        gomp { $($gomp:ident $g1:ident $g2:tt $g3:tt $g4:tt $g5:tt $g6:tt $g7:tt)* }
     ) => {
         /// All wrapped calls.
         pub const CALLS: &[Call] = &[
@@ -206,11 +226,16 @@ macro_rules! table {
             $(row!(Mpi false stringify!($twin), stringify!($twin); $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
             $(row!(Mpi true concat!(stringify!($twin), "_c"), stringify!($twin);
                    $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
+            $(row!(Gomp false stringify!($gomp), stringify!($gomp); $g1 $g2 $g3 $g4 $g5 $g6 $g7),)*
         ];
     };
 }
 
 include!("table.rs");
+
+/// Id of the pseudo call in which a thread of an OpenMP pool waits between its shares of parallel
+/// regions. No symbol belongs to it.
+pub const OPENMP_IDLE: CallId = id_of("OpenMP_idle");
 
 /// Returns the id of the call with this C name; 0 if the table has none.
 pub const fn id_of(name: &str) -> CallId {

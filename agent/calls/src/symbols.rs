@@ -86,12 +86,41 @@ pub const SYMBOLS: [Symbol; 20] = {
     ]
 };
 
+/// Symbol of a function of the OpenMP runtime, derived from the function's C name.
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeSymbol {
+    /// End of the symbol: Fortran appends an underscore.
+    pub suffix: &'static str,
+    /// Version of the symbol that a program binds to. The locks of OpenMP 2.5 and 3.0 differ in
+    /// size, so that each version has functions of its own; `None` for functions with one version.
+    pub version: Option<&'static str>,
+}
+
+/// Symbols of the OpenMP runtime: the functions themselves, then locks in C and Fortran.
+pub const RUNTIME_SYMBOLS: [RuntimeSymbol; 5] = [
+    RuntimeSymbol { suffix: "", version: None },
+    RuntimeSymbol { suffix: "", version: Some("OMP_3.0") },
+    RuntimeSymbol { suffix: "_", version: Some("OMP_3.0") },
+    RuntimeSymbol { suffix: "", version: Some("OMP_1.0") },
+    RuntimeSymbol { suffix: "_", version: Some("OMP_1.0") },
+];
+
+impl RuntimeSymbol {
+    /// Whether a call has this symbol.
+    pub fn belongs_to(&self, call: &Call) -> bool {
+        let is_lock = call.name.starts_with("omp_");
+        call.provider == Provider::Gomp
+            && call.name != "OpenMP_idle"
+            && is_lock == self.version.is_some()
+    }
+}
+
 impl Symbol {
     /// Whether a call has this symbol.
     pub fn belongs_to(&self, call: &Call) -> bool {
-        let mpi = call.provider != Provider::Libc;
+        let mpi = call.provider.is_mpi();
         match self.of {
-            Of::All => true,
+            Of::All => call.provider != Provider::Gomp,
             Of::IntCounts => mpi && !call.large_count,
             Of::LargeCounts => mpi && call.large_count,
             Of::Windows => matches!(call.name, "MPI_Win_allocate" | "MPI_Win_allocate_shared"),
@@ -156,6 +185,18 @@ mod tests {
         assert_eq!(symbols("MPI_Send_c")[..2], ["MPI_Send_c", "mpi_send_f08_large_"]);
         assert!(symbols("MPI_Win_allocate").contains(&"mpi_win_allocate_cptr_".to_owned()));
         assert_eq!(symbols("poll"), ["poll"]);
+    }
+
+    #[test]
+    fn a_function_of_the_openmp_runtime_is_not_exported() {
+        assert!(symbols("GOMP_parallel").is_empty());
+        let bindings = |name: &str| -> Vec<_> {
+            let call = call(id_of(name)).unwrap();
+            RUNTIME_SYMBOLS.iter().filter(|it| it.belongs_to(call)).map(|it| it.suffix).collect()
+        };
+        assert_eq!(bindings("GOMP_parallel"), [""]);
+        assert_eq!(bindings("omp_set_lock"), ["", "_", "", "_"]);
+        assert!(bindings("OpenMP_idle").is_empty() && bindings("MPI_Send").is_empty());
     }
 
     #[test]

@@ -333,4 +333,41 @@ table! {
         pthread_join WaitPartner 2 0 _ _ _ _
         pthread_timedjoin_np WaitPartner 3 0 _ _ _ _
     }
+    gomp {
+        // Parallel regions. The first two arguments are the outlined function and its data.
+        GOMP_parallel Region 4 0 _ _ _ _
+        GOMP_parallel_loop_dynamic Region 8 0 _ _ _ _
+        GOMP_parallel_loop_guided Region 8 0 _ _ _ _
+        GOMP_parallel_loop_maybe_nonmonotonic_runtime Region 7 0 _ _ _ _
+        GOMP_parallel_loop_nonmonotonic_dynamic Region 8 0 _ _ _ _
+        GOMP_parallel_loop_nonmonotonic_guided Region 8 0 _ _ _ _
+        GOMP_parallel_loop_nonmonotonic_runtime Region 7 0 _ _ _ _
+        GOMP_parallel_loop_runtime Region 7 0 _ _ _ _
+        GOMP_parallel_loop_static Region 8 0 _ _ _ _
+        GOMP_parallel_reductions Region 4 0 _ _ _ _
+        GOMP_parallel_sections Region 5 0 _ _ _ _
+        // Waits for the team and for tasks.
+        GOMP_barrier TeamWait 0 0 _ _ _ _
+        GOMP_barrier_cancel TeamWait 0 0 _ _ _ _
+        GOMP_loop_end TeamWait 0 0 _ _ _ _
+        GOMP_loop_end_cancel TeamWait 0 0 _ _ _ _
+        GOMP_sections_end TeamWait 0 0 _ _ _ _
+        GOMP_sections_end_cancel TeamWait 0 0 _ _ _ _
+        GOMP_single_copy_start TeamWait 0 0 _ _ _ _
+        GOMP_taskloop TeamWait 11 0 _ _ _ _
+        GOMP_taskloop_ull TeamWait 11 0 _ _ _ _
+        GOMP_taskgroup_end TeamWait 0 0 _ _ _ _
+        GOMP_taskwait TeamWait 0 0 _ _ _ _
+        GOMP_taskwait_depend TeamWait 1 0 _ _ _ _
+        OpenMP_idle TeamWait 0 0 _ _ _ _
+        // Tasks. The first argument is the outlined function.
+        GOMP_task TaskCreation 10 0 _ _ _ _
+        // Sections that one thread at a time executes, and locks.
+        GOMP_atomic_start TeamLock 0 0 _ _ _ _
+        GOMP_critical_name_start TeamLock 1 0 _ _ _ _
+        GOMP_critical_start TeamLock 0 0 _ _ _ _
+        GOMP_ordered_start TeamLock 0 0 _ _ _ _
+        omp_set_lock TeamLock 1 0 _ _ _ _
+        omp_set_nest_lock TeamLock 1 0 _ _ _ _
+    }
 }

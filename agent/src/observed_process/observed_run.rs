@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::{ALIVE, Observed};
 use crate::counters;
+use crate::regions::shares::flush_regions;
+use crate::regions::tasks::flush_tasks;
 use crate::regions::{discard_tallies, flush_partners, flush_tallies};
 use crate::thread_state::ThreadBlock;
 use crate::{sampler, tls, tracer};
@@ -56,6 +58,8 @@ impl Observed {
             if !at_last_record {
                 flush_tallies(state);
                 flush_partners(state);
+                flush_regions(state);
+                flush_tasks(state);
                 counters::write(self, state, stamp_now(), false);
             }
             state.muted = true;

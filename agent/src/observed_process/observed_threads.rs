@@ -7,6 +7,8 @@ use super::Observed;
 use crate::cfi::CfiScratch;
 use crate::counters::{self, Counters};
 use crate::offcpu::OffCpuClock;
+use crate::regions::shares::{end_idle, flush_regions};
+use crate::regions::tasks::flush_tasks;
 use crate::regions::{RegionTable, flush_partners, flush_tallies};
 use crate::room::with_room_on;
 use crate::started_requests::StartedRequests;
@@ -15,7 +17,7 @@ use crate::thread_state::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
 use crate::tls;
 use crate::unwind::RuleCache;
 use plimsoll_sys::mapping;
-use plimsoll_wire::clock_anchor::stamp_now;
+use plimsoll_wire::clock_anchor::{stamp_now, ticks};
 use plimsoll_wire::record::Record;
 use plimsoll_wire::ring::Producer;
 use plimsoll_wire::segment::{ThreadArea, ThreadState};
@@ -177,8 +179,11 @@ impl Observed {
             if let Some(schedstat) = state.off_cpu.descriptor() {
                 self.descriptors.release(schedstat.number(), schedstat.is_ours());
             }
+            end_idle(self, state, ticks());
             flush_tallies(state);
             flush_partners(state);
+            flush_regions(state);
+            flush_tasks(state);
             let now = stamp_now();
             counters::write(self, state, now, false);
             counters::close(state, &self.descriptors);

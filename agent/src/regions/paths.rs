@@ -3,7 +3,8 @@
 
 use framehop::x86_64::UnwindRegsX86_64;
 
-use super::{Entry, flush_partners, flush_tallies};
+use super::shares::flush_regions;
+use super::{Entry, announce, flush_partners, flush_tallies};
 use crate::marks::{MarkTarget, mark_stubs};
 use crate::observed_process::Observed;
 use crate::stack_memory::StackMemory;
@@ -90,6 +91,7 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
         let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
             && slot.on_stack
+            && slot.graft == state.graft
             && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
             && path.iter().rev().all(|frame| {
                 // SAFETY: the slot says that the place lies on the thread's own stack, between the
@@ -111,6 +113,7 @@ fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
         let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
             && slot.outwards
+            && slot.graft == state.graft
             && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
             && path.iter().rev().all(|frame| {
                 memory.read(frame.return_slot).is_ok_and(|word| {
@@ -125,6 +128,30 @@ fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
 #[cold]
 #[inline(never)]
 pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> Option<usize> {
+    let whole = walk(observed, state, entry)?;
+    store(observed, state, entry, whole)
+}
+
+/// Unwinds the call path of `entry` and drops its innermost frame: the call is taken to be made by
+/// the caller of the function that makes it. Stores the path and returns its entry.
+#[cold]
+#[inline(never)]
+pub(super) fn unwind_outside(
+    observed: &Observed,
+    state: &mut State,
+    entry: &Entry,
+) -> Option<Entry> {
+    let whole = walk(observed, state, entry)?;
+    state.found.pop();
+    let caller = state.found.as_slice().last()?;
+    let entry = Entry { return_slot: caller.return_slot, return_address: caller.address, ..*entry };
+    store(observed, state, &entry, whole)?;
+    Some(entry)
+}
+
+/// Unwinds the call path of `entry` into `state.found`, outermost first, and returns whether the
+/// path is whole. Returns `None` for the agent's own calls and if no path is found.
+fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
     // The agent's own reads and writes are no part of the application.
     if observed.is_own(entry.return_address) {
         return None;
@@ -139,26 +166,34 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         stop_address: 0,
         mark_target: MarkTarget::NONE,
     };
-    let mut call = entry.call;
-    if is_stream(entry.descriptor) {
-        call |= STREAM;
-    }
     let mut whole = true;
-    let call_id = observed.with_unwinding(state, |unwinding, walk| {
+    observed.with_unwinding(state, |unwinding, walk| {
         walk.found.clear();
         if unwinding.walk(start, walk.found) == WalkEnd::Truncated {
             whole = false;
             add_owned(&walk.area().thread.truncated, 1);
         }
         walk.found.reverse();
-        unwinding.intern_call(call)
-    })??;
+    })?;
+    Some(whole)
+}
+
+/// Returns the slot for the path in `state.found`: an existing one with the same path, or a new
+/// one. Returns `None` if there is no path.
+fn store(observed: &Observed, state: &mut State, entry: &Entry, whole: bool) -> Option<usize> {
+    let mut call = entry.call;
+    if is_stream(entry.descriptor) {
+        call |= STREAM;
+    }
+    let call_id = observed.with_unwinding(state, |unwinding, _| unwinding.intern_call(call))??;
     if state.found.as_slice().is_empty() {
         return None;
     }
     let same = |at: &usize| {
-        let regions = &state.regions;
-        regions.slots[*at].call == call && regions.path(*at) == state.found.as_slice()
+        let (regions, slot) = (&state.regions, &state.regions.slots[*at]);
+        slot.call == call
+            && slot.graft == state.graft
+            && regions.path(*at) == state.found.as_slice()
     };
     if let Some(at) = candidates(entry).find(same) {
         return Some(at);
@@ -168,8 +203,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
         None => {
             // All candidates are taken: evict them round-robin. Flush first, so that no counts are
             // lost.
-            flush_tallies(state);
-            flush_partners(state);
+            flush_all(state);
             state.regions.turn = state.regions.turn.wrapping_add(1);
             (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
         }
@@ -177,8 +211,7 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     let frames = state.found.as_slice().len();
     if !state.regions.paths.has_room(state.regions.slots[at].path, frames) {
         // No call is open here, so that no slot is in use.
-        flush_tallies(state);
-        flush_partners(state);
+        flush_all(state);
         state
             .regions
             .slots
@@ -191,11 +224,23 @@ pub(super) fn unwind(observed: &Observed, state: &mut State, entry: &Entry) -> O
     let outwards = path.iter().all(|frame| entry.return_slot <= frame.return_slot);
     let on_stack =
         low <= entry.return_slot && outwards && path.iter().all(|frame| frame.return_slot < high);
+    let ids = path.iter().map(|frame| frame.id).chain([call_id]);
+    let path_key = ids.fold(state.graft, |key, id| key.then(u64::from(id)));
     let slot = &mut state.regions.slots[at];
     slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
     (slot.outwards, slot.on_stack, slot.whole) = (outwards, on_stack, whole);
+    (slot.graft, slot.path_key, slot.region) = (state.graft, path_key, 0);
+    // The thread may write no further record before the run ends.
+    announce(state, at);
     Some(at)
+}
+
+/// Writes all counters that refer to slots.
+fn flush_all(state: &mut State) {
+    flush_tallies(state);
+    flush_partners(state);
+    flush_regions(state);
 }
 
 /// Returns whether a file descriptor is a socket, a pipe or a terminal. Preserves errno.

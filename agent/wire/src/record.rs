@@ -15,7 +15,10 @@
 //! Ids are interned per process ([`crate::segment::Address`]); an address below
 //! `plimsoll_calls::FIRST_CODE_ADDRESS` is a wrapped call.
 //!
-//! A stream begins with an empty stack and no slots, and [`Record::Lost`] resets it to that state.
+//! A stack of a thread that executes its share of a parallel region lies inside the call path that
+//! made the region, in another thread: [`Record::Graft`] names that path.
+//!
+//! A stream begins with an empty stack, no slots and no such path, and [`Record::Lost`] resets it to that state.
 //! The first timed record after the begin or a reset is a resynchronisation: its stamp is absolute.
 
 mod decoder;
@@ -28,9 +31,10 @@ pub use encoder::Encoder;
 
 use crate::increments::{Counts, MAX_EVENTS};
 use crate::sync_id::SyncId;
+use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Right shift from time stamp counter ticks to stamps: a stamp is about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
@@ -88,6 +92,12 @@ const IN_CALL: u8 = 0x40;
 /// Flag of a slot's tag: an exemplary message. Flag of a tag with it: the message was sent.
 const MESSAGE: u8 = 0x80;
 const SENT: u8 = 0x40;
+/// Both flags together: OpenMP. The two highest bits tell what follows.
+const OPENMP: u8 = PARTNER | COUNTS;
+const REGION_TOTALS: u8 = OPENMP;
+const SHARE_TOTALS: u8 = OPENMP | 0x40;
+const GRAFT: u8 = OPENMP | 0x80;
+const TASK_TOTALS: u8 = OPENMP | 0xc0;
 
 /// CPU time and run-queue delay since the thread's previous reading of its CPU clock. In the rest
 /// of the interval the thread was blocked.
@@ -283,6 +293,35 @@ pub enum Record<'a> {
         /// The message.
         message: Message,
     },
+    /// Parallel regions that the thread has made in calls through a slot, since the previous such
+    /// record for the slot.
+    Region {
+        /// Index into the thread's region table.
+        slot: u32,
+        /// Totals of the regions.
+        totals: RegionTotals,
+    },
+    /// Shares of the threads with one number in the teams of these regions.
+    Share {
+        /// Index into the thread's region table.
+        slot: u32,
+        /// Number of the threads in their teams, less than [`crate::teams::MAX_SHARES`].
+        number: u32,
+        /// Totals of the shares.
+        totals: ShareTotals,
+    },
+    /// Explicit tasks that the thread has executed, since the previous such record for their
+    /// function.
+    Task {
+        /// Totals of the tasks.
+        totals: TaskTotals,
+    },
+    /// From now on, the thread's stacks and the slots that are announced lie inside the call path
+    /// with this name, in another thread. The current stack does not change.
+    Graft {
+        /// Name of the path; [`PathKey::NONE`] if the stack is the whole path.
+        path: PathKey,
+    },
     /// A wrapped call returned that lasted a period or more, was sampled, or synchronised ranks.
     /// The path of the call becomes the current stack.
     Exit {
@@ -350,6 +389,10 @@ impl Record<'_> {
                 | Self::Partner { .. }
                 | Self::Counts { .. }
                 | Self::Message { .. }
+                | Self::Region { .. }
+                | Self::Share { .. }
+                | Self::Task { .. }
+                | Self::Graft { .. }
                 | Self::Lost { .. }
         )
     }

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::doorbell::Doorbell;
 use crate::increments::{EventEntry, MAX_EVENTS};
+use crate::teams::{MAX_REGIONS, MAX_TASKS, RegionCounters, TaskCounters};
 
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
@@ -252,6 +253,12 @@ pub struct Thread {
     pub synced: AtomicU64,
     /// Number of entries of the partner table in use.
     pub partners: AtomicU32,
+    /// Number of entries of the table of parallel regions in use.
+    pub regions: AtomicU32,
+    /// Number of entries of the table of tasks in use.
+    pub tasks: AtomicU32,
+    /// Number of instances of parallel regions that could not be measured.
+    pub unmeasured_regions: AtomicU64,
 }
 
 impl Thread {
@@ -269,6 +276,7 @@ impl Thread {
             &self.marks_verified,
             &self.marks_mismatched,
             &self.handler_ticks,
+            &self.unmeasured_regions,
         ] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -312,6 +320,10 @@ pub struct ThreadArea {
     pub slots: [SlotCounters; MAX_SLOTS],
     /// The partner table.
     pub partners: [PartnerCounters; MAX_PARTNERS],
+    /// The table of parallel regions.
+    pub regions: [RegionCounters; MAX_REGIONS],
+    /// The table of tasks.
+    pub tasks: [TaskCounters; MAX_TASKS],
 }
 
 /// Returns the size of a thread area with its ring, in bytes.

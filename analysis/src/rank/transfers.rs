@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_calls::{self as calls, CallClass, Provider};
+use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{ContextTree, NodeId, PhaseProfile};
 
 use super::CallTime;
@@ -58,7 +58,7 @@ impl Part {
 fn part(tree: &ContextTree, node: NodeId) -> Part {
     let frame = &tree.frames[tree.nodes[node as usize].frame as usize];
     let Some(call) = frame.call.and_then(calls::call) else { return Part::Other };
-    if call.provider == Provider::Libc || call.class == CallClass::Io {
+    if !call.provider.is_mpi() || call.class == CallClass::Io {
         return Part::Other;
     }
     let begins = |beginnings: &[&str]| beginnings.iter().any(|it| call.name.starts_with(it));

@@ -16,6 +16,7 @@ pub mod error;
 pub mod glob;
 pub mod label;
 mod loss;
+mod openmp;
 pub mod per_rank_file;
 pub mod phrase;
 pub mod printable;
@@ -41,6 +42,7 @@ pub use counted::{
 pub use loss::{
     Cause, Loss, LossKind, Segment, Symptom, When, WhenKind, WorkDifference, WorkDifferenceKind,
 };
+pub use openmp::{OpenMp, Region, Task, ThreadShare};
 pub use process_threads::{
     KeyThreads, ProcessThreads, ThreadAggregation, ThreadDistinction, ThreadRole, ThreadTimes,
     ThreadsOfProcess,
@@ -119,6 +121,9 @@ pub struct Summary {
     /// perf events (PLIMSOLL_COUNTERS) and metrics derived from them (PLIMSOLL_METRICS).
     #[serde(default, skip_serializing_if = "Counters::is_empty")]
     pub counters: Counters,
+    /// Parallel regions of OpenMP.
+    #[serde(default, skip_serializing_if = "OpenMp::is_empty")]
+    pub openmp: OpenMp,
     /// All calling contexts.
     pub tree: Tree,
     /// Thresholds that decided the verdicts of this run, by name; empty in files of earlier

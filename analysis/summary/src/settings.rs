@@ -120,6 +120,8 @@ pub struct Settings {
     pub labels: Option<PathBuf>,
     /// Whether MPI and blocking calls are wrapped.
     pub regions: bool,
+    /// Whether parallel regions of OpenMP are measured; they are not without `regions`.
+    pub openmp: bool,
     /// perf events to count.
     pub events: Vec<EventChoice>,
     /// Valid definitions of derived metrics: see
@@ -157,6 +159,7 @@ impl Default for Settings {
             threads: ThreadsChoice::Key,
             labels: None,
             regions: true,
+            openmp: true,
             events: Vec::new(),
             metrics: None,
             marks: MarksChoice::On,

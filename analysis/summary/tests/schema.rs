@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 24] = [
+const ADDED: [&str; 25] = [
     "threads",
     "thread_times",
     "windows",
@@ -81,6 +81,7 @@ const ADDED: [&str; 24] = [
     "thread_clusters",
     "biclusters",
     "counters",
+    "openmp",
     "communication",
     "waits_for",
     "origin",

@@ -3,6 +3,7 @@
 
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
+use plimsoll_wire::teams::PathKey;
 
 /// State of a reader after the records of one thread so far.
 pub(super) struct ReplayCheckpoint {
@@ -12,7 +13,9 @@ pub(super) struct ReplayCheckpoint {
     /// known, either.
     stamp: Option<u64>,
     stack: Vec<u32>,
-    slots: Vec<Option<Box<[u32]>>>,
+    /// Call path that the stack lies in.
+    graft: PathKey,
+    slots: Vec<Option<SlotPath>>,
     /// Whether the last timed record was a sample outside wrapped calls.
     working: bool,
     paused: bool,
@@ -22,6 +25,13 @@ pub(super) struct ReplayCheckpoint {
     restored: Vec<u32>,
 }
 
+/// Call path of a slot.
+#[derive(Clone)]
+struct SlotPath {
+    graft: PathKey,
+    frames: Box<[u32]>,
+}
+
 impl ReplayCheckpoint {
     /// Begins a stream with its sampling period in stamps.
     pub(super) fn new(period: Option<u64>) -> Self {
@@ -29,6 +39,7 @@ impl ReplayCheckpoint {
             period,
             stamp: None,
             stack: Vec::new(),
+            graft: PathKey::NONE,
             slots: Vec::new(),
             working: false,
             paused: false,
@@ -55,7 +66,7 @@ impl ReplayCheckpoint {
                 match self.slots.get(slot as usize) {
                     Some(Some(path)) => {
                         self.stack.clear();
-                        self.stack.extend_from_slice(path);
+                        self.stack.extend_from_slice(&path.frames);
                     }
                     _ => self.stamp = None,
                 }
@@ -74,7 +85,11 @@ impl ReplayCheckpoint {
             Record::Tally { .. }
             | Record::Partner { .. }
             | Record::Counts { .. }
-            | Record::Message { .. } => {}
+            | Record::Message { .. }
+            | Record::Region { .. }
+            | Record::Share { .. }
+            | Record::Task { .. } => {}
+            Record::Graft { path } => self.graft = path,
         }
     }
 
@@ -82,11 +97,20 @@ impl ReplayCheckpoint {
     pub(super) fn restore(&self, mut push: impl FnMut(&Record<'_>)) {
         let Some(stamp) = self.stamp else { return };
         push(&Record::Lost { records: 0 });
+        let mut graft = PathKey::NONE;
+        let mut lie_in = |path: PathKey, push: &mut dyn FnMut(&Record<'_>)| {
+            if graft != path {
+                graft = path;
+                push(&Record::Graft { path });
+            }
+        };
         for (slot, path) in (0..).zip(&self.slots) {
-            if let Some(path) = path {
-                push(&Record::Slot { slot, stack: Delta { dropped: 0, added: path } });
+            if let Some(SlotPath { graft, frames }) = path {
+                lie_in(*graft, &mut push);
+                push(&Record::Slot { slot, stack: Delta { dropped: 0, added: frames } });
             }
         }
+        lie_in(self.graft, &mut push);
         push(&Record::Sample {
             stamp: Stamp::Resync(stamp),
             stack: Delta { dropped: 0, added: &self.stack },
@@ -132,7 +156,7 @@ impl ReplayCheckpoint {
             self.restored.clear();
             self.restored.extend_from_slice(&self.stack[..common]);
             self.restored.extend_from_slice(stack.added);
-            Box::from(&self.restored[..])
+            SlotPath { graft: self.graft, frames: Box::from(&self.restored[..]) }
         });
         if slot < MAX_SLOTS && slot >= self.slots.len() {
             self.slots.resize(slot + 1, None);
@@ -145,6 +169,7 @@ impl ReplayCheckpoint {
     fn forget(&mut self) {
         self.stamp = None;
         self.stack.clear();
+        self.graft = PathKey::NONE;
         self.slots.clear();
         self.working = false;
         self.fresh = true;

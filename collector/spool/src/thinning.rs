@@ -111,7 +111,10 @@ impl Thinning {
             Record::Tally { .. }
             | Record::Partner { .. }
             | Record::Counts { .. }
-            | Record::Message { .. } => {
+            | Record::Message { .. }
+            | Record::Region { .. }
+            | Record::Share { .. }
+            | Record::Task { .. } => {
                 keep(record, 0);
             }
             _ => {

@@ -15,7 +15,7 @@ use super::{Addresses, Detail, Named, Raw};
 use crate::profile::{Frame, FrameKind};
 use crate::tables::Tables;
 use plimsoll_binary::{
-    Absent, Address, Function, LoopId, ModuleId, SourcePosition, Step, Structures,
+    Absent, Address, Function, Location, LoopId, ModuleId, SourcePosition, Step, Structures,
 };
 
 /// Role of a frame at the outer end of a stack.
@@ -158,7 +158,9 @@ impl Addresses {
         let steps = place.map_or_else(Box::default, |it| self.steps(it, &function, &module));
         let role = role(&function, &module);
         let frame = self.intern(plain(function, module));
-        Named { frame, steps, offset, role, detail: raw.detail, function: entry }
+        let is_begin = raw.leaf && entry.is_some_and(|(_, entry)| entry == offset);
+        let begin = place.filter(|_| is_begin).and_then(begin_line);
+        Named { frame, steps, offset, role, detail: raw.detail, function: entry, begin }
     }
 
     /// Returns the frames of loops and inlined calls around a place in a function, outermost first.
@@ -189,25 +191,40 @@ impl Addresses {
         let Raw { value, detail, .. } = raw;
         let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
         let (steps, role) = (Box::default(), Role::Inside);
-        Named { frame, steps, offset: value, role, detail, function: None }
+        Named { frame, steps, offset: value, role, detail, function: None, begin: None }
     }
 
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
         let entry = call(id);
-        let mpi = entry.is_some_and(|entry| entry.provider != Provider::Libc);
+        let provider = entry.map(|entry| entry.provider);
+        let mpi = provider.is_some_and(Provider::is_mpi);
         let frame = Frame {
             kind: if mpi { FrameKind::Mpi } else { FrameKind::Function },
             function: entry.map_or("[unknown]", |entry| entry.name).to_owned(),
             file: None,
             line: None,
             offset: None,
-            module: if mpi { mpi_library(tables) } else { String::from("libc.so.6") },
+            module: match provider {
+                _ if mpi => mpi_library(tables),
+                Some(Provider::Gomp) => loaded_library(&["libgomp"], tables, "libgomp.so.1"),
+                _ => String::from("libc.so.6"),
+            },
             call: Some(id),
         };
         let (frame, detail) = (self.intern(frame), Detail::Structure);
         let (steps, role) = (Box::default(), Role::Inside);
-        Named { frame, steps, offset: 0, role, detail, function: None }
+        Named { frame, steps, offset: 0, role, detail, function: None, begin: None }
     }
+}
+
+/// Returns the line of the first address of a function. If the function begins with an inlined
+/// call, that is the line of the call.
+fn begin_line(place: &SourcePosition) -> Option<Location> {
+    let inlined = place.steps.iter().find_map(|step| match step {
+        Step::Inlined(inlined) => Some(inlined.call.clone()),
+        Step::Loop(_) => None,
+    });
+    inlined.unwrap_or_else(|| place.location.clone())
 }
 
 /// Returns the frame of a procedure.
@@ -267,15 +284,21 @@ fn file_name(path: &[u8]) -> String {
 /// Returns the file name of the loaded MPI library. Its language bindings are no candidates,
 /// because they load that library, too.
 fn mpi_library(tables: &dyn Tables) -> String {
+    loaded_library(&["libmpi.so", "libmpich.so", "libmpi_abi.so"], tables, "mpi")
+}
+
+/// Returns the file name of the first loaded library with a name that begins with one of the
+/// `prefixes`, tried in order; `otherwise` if there is none.
+fn loaded_library(prefixes: &[&str], tables: &dyn Tables, otherwise: &str) -> String {
     let names: Vec<String> = (0..tables.modules())
         .filter_map(|index| tables.module(index))
         .map(|module| file_name(&module.path))
         .collect();
-    ["libmpi.so", "libmpich.so", "libmpi_abi.so"]
+    prefixes
         .iter()
         .find_map(|prefix| names.iter().find(|name| name.starts_with(prefix)))
         .cloned()
-        .unwrap_or_else(|| "mpi".to_owned())
+        .unwrap_or_else(|| otherwise.to_owned())
 }
 
 fn role(function: &str, module: &str) -> Role {

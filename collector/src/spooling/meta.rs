@@ -96,6 +96,9 @@ pub(crate) struct NameMeta {
     pub(crate) frame: Frame,
     /// Loops and inlined calls between `frame` and the address, outermost first.
     pub(crate) steps: Vec<Frame>,
+    /// Source file and line of a function, for the address at which it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) begin: Option<(String, u32)>,
 }
 
 /// A function. Recorded because its code may be missing where the spool is read, and once for all

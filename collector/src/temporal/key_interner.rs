@@ -10,7 +10,7 @@ use plimsoll_calls::FIRST_CODE_ADDRESS;
 
 use super::Sources;
 use crate::address_table::locate;
-use crate::raw_tree::{self, IdMap, RawId, Tree};
+use crate::raw_tree::{IdMap, RawId, Tree};
 use plimsoll_binary::{Address, Child, Function, LoopId};
 use plimsoll_trees::{ControlFlow, Frame, Key};
 
@@ -145,7 +145,7 @@ impl KeyInterner {
     /// needed.
     fn find(&mut self, node: RawId, tree: &Tree, sources: &mut Sources<'_>) -> u32 {
         let (outer, id) = (tree.parent(node), tree.address(node));
-        let site = (outer != raw_tree::ROOT).then(|| tree.address(outer));
+        let site = (tree.depth(outer) > 0).then(|| tree.address(outer));
         let pair = u64::from(site.map_or(0, |site| site + 1)) << 32 | u64::from(id);
         let number = match self.by_pair.get(&pair) {
             Some(number) => *number,

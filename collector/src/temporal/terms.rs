@@ -94,9 +94,7 @@ impl<'a> RawTerms<'a> {
         // recorded.
         let key = Some(node.key()).filter(|_| node.duration() > 0)?;
         let site = match self.keys.node_site(key)? {
-            NodeSite::Call(site) => {
-                site.map_or(Some(ROOT), |site| self.tree.inner(around, site))?
-            }
+            NodeSite::Call(site) => site.map_or(Some(ROOT), |site| self.inner_of(around, site))?,
             NodeSite::Loop(_) => around,
             NodeSite::Address(_) => return None,
         };
@@ -105,8 +103,17 @@ impl<'a> RawTerms<'a> {
 
     /// Returns a raw context of an address in a call or a loop that a function makes at `site`.
     fn context_in(&self, site: RawId, node: &Node) -> Option<RawId> {
-        let known = self.address_in(node).and_then(|address| self.tree.inner(site, address));
-        known.or_else(|| self.contexts_in(site, node.key()).next())
+        let known = self.address_in(node).and_then(|address| self.inner_of(site, address));
+        known.or_else(|| {
+            self.tree.twins(site).find_map(|site| self.contexts_in(site, node.key()).next())
+        })
+    }
+
+    /// Returns the context directly inside another one at an address. A temporal context tree does
+    /// not know the root of a stack: any root with these frames will do.
+    fn inner_of(&self, outer: RawId, address: u32) -> Option<RawId> {
+        let own = self.tree.inner(outer, address);
+        own.or_else(|| self.tree.twins(outer).find_map(|twin| self.tree.inner(twin, address)))
     }
 
     /// Returns an address at which a node was sampled, directly in its function.

@@ -8,6 +8,7 @@ mod kept;
 mod partition;
 mod paths;
 mod phases;
+mod regions;
 mod series;
 mod spool_corpus;
 mod spooled;

@@ -1,12 +1,14 @@
 //! Decoder of records, from untrusted bytes.
 
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, MAX_DEPTH, MESSAGE,
-    Message, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, PartnerMessages, RESUME, RESYNC,
-    Record, SAMPLE, SENT, SLOT, SYNC, Stamp, TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LOST, MAX_DEPTH,
+    MESSAGE, Message, OFF_CPU, OFF_CPU_SHIFT, OPENMP, OffCpu, PARTNER, PAUSE, PartnerMessages,
+    REGION_TOTALS, RESUME, RESYNC, Record, SAMPLE, SENT, SHARE_TOTALS, SLOT, SYNC, Stamp, TALLY,
+    TASK_TOTALS, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
 use crate::sync_id::{Subgroup, SyncId};
+use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 /// Reason why a stream could not be decoded further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,14 @@ impl Cursor<'_> {
         Err(DecodeError::Overflow)
     }
 
+    fn numbers<const N: usize>(&mut self) -> Result<[u64; N], DecodeError> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = self.varint()?;
+        }
+        Ok(numbers)
+    }
+
     fn small(&mut self) -> Result<u32, DecodeError> {
         u32::try_from(self.varint()?).map_err(|_| DecodeError::Overflow)
     }
@@ -136,6 +146,24 @@ impl Decoder {
                 let stack = Delta { dropped, added: &self.added[..count] };
                 Record::Sample { stamp, stack, entered, off_cpu, truncated: tag & TRUNCATED != 0 }
             }
+            SLOT if tag & OPENMP == OPENMP => match tag & !SLOT {
+                REGION_TOTALS => {
+                    let (slot, totals) =
+                        RegionTotals::of_numbers(cursor.numbers()?).ok_or(DecodeError::Overflow)?;
+                    Record::Region { slot, totals }
+                }
+                SHARE_TOTALS => {
+                    let (slot, number, totals) =
+                        ShareTotals::of_numbers(cursor.numbers()?).ok_or(DecodeError::Overflow)?;
+                    Record::Share { slot, number, totals }
+                }
+                TASK_TOTALS => {
+                    let totals = TaskTotals::of_numbers(cursor.numbers()?);
+                    Record::Task { totals: totals.ok_or(DecodeError::Overflow)? }
+                }
+                GRAFT => Record::Graft { path: PathKey(cursor.varint()?) },
+                _ => return Err(DecodeError::UnknownTag(tag)),
+            },
             SLOT if tag & PARTNER != 0 => {
                 let slot = cursor.small()?;
                 let messages = PartnerMessages {
@@ -151,12 +179,8 @@ impl Decoder {
                 Record::Counts { in_call: tag & IN_CALL != 0, counts: cursor.counts()? }
             }
             SLOT if tag & MESSAGE != 0 => {
-                let mut numbers = [0; Message::NUMBERS];
-                for number in &mut numbers {
-                    *number = cursor.varint()?;
-                }
-                let (slot, message) =
-                    Message::of_numbers(numbers, tag & SENT != 0).ok_or(DecodeError::Overflow)?;
+                let (slot, message) = Message::of_numbers(cursor.numbers()?, tag & SENT != 0)
+                    .ok_or(DecodeError::Overflow)?;
                 Record::Message { slot, message }
             }
             SLOT => {

@@ -2,9 +2,10 @@
 
 use super::PartnerMessages;
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, IN_CALL, IN_REGION, LOST, MESSAGE, OFF_CPU,
-    OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, RESUME, RESYNC, Record, SAMPLE, SENT, SLOT, SYNC, Stamp,
-    TALLY, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LOST, MESSAGE,
+    OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, REGION_TOTALS, RESUME, RESYNC, Record, SAMPLE,
+    SENT, SHARE_TOTALS, SLOT, SYNC, Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED, TICK_DROPPED,
+    TRUNCATED,
 };
 use crate::increments::Counts;
 use crate::sync_id::SyncId;
@@ -151,6 +152,28 @@ impl<'b> Encoder<'b> {
                 for value in message.numbers(slot) {
                     self.varint(value);
                 }
+            }
+            Record::Region { slot, totals } => {
+                self.byte(SLOT | REGION_TOTALS);
+                for value in totals.numbers(slot) {
+                    self.varint(value);
+                }
+            }
+            Record::Share { slot, number, totals } => {
+                self.byte(SLOT | SHARE_TOTALS);
+                for value in totals.numbers(slot, number) {
+                    self.varint(value);
+                }
+            }
+            Record::Task { totals } => {
+                self.byte(SLOT | TASK_TOTALS);
+                for value in totals.numbers() {
+                    self.varint(value);
+                }
+            }
+            Record::Graft { path } => {
+                self.byte(SLOT | GRAFT);
+                self.varint(path.0);
             }
             Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu } => {
                 let flags = flag(sync.is_some(), SYNC)

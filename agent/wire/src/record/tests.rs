@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sync_id::Subgroup;
+use crate::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
 use proptest::prelude::*;
 
 fn stamp() -> impl Strategy<Value = Stamp> {
@@ -74,6 +75,36 @@ proptest! {
                     waited: bytes >> 3,
                 },
             },
+            Record::Region {
+                slot,
+                totals: RegionTotals {
+                    path: PathKey(sum),
+                    function: common,
+                    level: dropped,
+                    threads: count,
+                    instances: bytes,
+                    elapsed: sum >> 3,
+                    thread_time: sum >> 1,
+                    mean_work: bytes >> 5,
+                    max_work: sum >> 8,
+                    max_thread_work: sum,
+                },
+            },
+            Record::Share {
+                slot,
+                number: common % MAX_SHARES as u32,
+                totals: ShareTotals {
+                    count: bytes,
+                    work: sum,
+                    barrier: sum >> 4,
+                    lock: bytes >> 7,
+                    mpi: sum >> 13,
+                },
+            },
+            Record::Task {
+                totals: TaskTotals { function: common, count: bytes, work: sum, longest: sum >> 2 },
+            },
+            Record::Graft { path: PathKey(bytes) },
             Record::Exit { stamp, slot, common, duration: sum, bytes, sync, off_cpu },
             Record::Pause { stamp },
             Record::Resume { stamp },

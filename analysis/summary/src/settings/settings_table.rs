@@ -97,7 +97,7 @@ const BOOLEAN: &str = "on or off (also 1/0, true/false, yes/no)";
 const GLOBS: &str = "program names separated by commas, with * ? [a-z]";
 
 /// All variables.
-pub static TABLE: [Variable; 19] = [
+pub static TABLE: [Variable; 20] = [
     Variable {
         name: "PLIMSOLL_PERIOD",
         default: "4ms",
@@ -247,6 +247,15 @@ pub static TABLE: [Variable; 19] = [
         expected: BOOLEAN,
         state: State::Implemented,
         read: |settings, value| read_boolean(&mut settings.regions, value),
+    },
+    Variable {
+        name: "PLIMSOLL_OPENMP",
+        default: "on",
+        placeholder: "ON|OFF",
+        meaning: "Wrappers of GCC's OpenMP runtime: parallel regions, barriers, locks",
+        expected: BOOLEAN,
+        state: State::Implemented,
+        read: |settings, value| read_boolean(&mut settings.openmp, value),
     },
     Variable {
         name: "PLIMSOLL_INCLUDE",

@@ -56,6 +56,7 @@ fn values_are_taken() {
     let in_effect = settings.in_effect();
     assert_eq!(in_effect["PLIMSOLL_PERIOD"], "1ms");
     assert_eq!(in_effect["PLIMSOLL_REGIONS"], "on");
+    assert_eq!((settings.openmp, in_effect["PLIMSOLL_OPENMP"].as_str()), (true, "on"));
     assert!(!in_effect.contains_key(ROOT_PID));
 }
 

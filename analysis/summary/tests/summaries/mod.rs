@@ -118,6 +118,7 @@ pub fn minimal() -> Summary {
         communication: Default::default(),
         per_rank: SideFile::default(),
         counters: Default::default(),
+        openmp: Default::default(),
         tree: Tree::default(),
         thresholds: BTreeMap::from([
             ("min_run_periods".to_owned(), 25.0),
@@ -506,11 +507,51 @@ fn counters() -> Counters {
     }
 }
 
+fn openmp() -> OpenMp {
+    let share =
+        |number| ThreadShare { number, work_s: 2.0, barrier_s: 0.25, lock_s: 0.125, mpi_s: 0.5 };
+    OpenMp {
+        runtime: "libgomp.so.1".into(),
+        regions: vec![Region {
+            node: 0,
+            function: Some("smooth._omp_fn.0".into()),
+            file: Some("smooth.c".into()),
+            line: Some(12),
+            level: 1,
+            ranks: "0-3".into(),
+            threads: 2,
+            instances: 40,
+            elapsed_s: 3.0,
+            thread_s: 6.0,
+            work_s: 4.0,
+            imbalance_s: 0.5,
+            max_imbalance_s: 0.25,
+            scheduling_s: 1.0,
+            load_balance_s: 1.0,
+            barrier_s: 0.5,
+            lock_s: 0.25,
+            mpi_s: 1.0,
+            shares: vec![share(0), share(1)],
+        }],
+        tasks: vec![Task {
+            function: Some("smooth._omp_fn.1".into()),
+            file: Some("smooth.c".into()),
+            line: Some(20),
+            ranks: "0-3".into(),
+            count: 100,
+            work_s: 0.5,
+            longest_s: 0.125,
+        }],
+        unmeasured: 1,
+    }
+}
+
 /// Every key filled.
 pub fn maximal() -> Summary {
     let mut summary = imbalance();
     summary.efficiency.windows = balanced().efficiency.windows;
     summary.counters = counters();
+    summary.openmp = openmp();
     let path = summary.tree.path(5);
     summary.collection.marks.off_reason = Some("a shadow stack is in use".into());
     summary.collection.memory = Some(Memory {

@@ -8,9 +8,10 @@ use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
 use super::super::spool_error::PayloadError;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, MESSAGE,
-    OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SENT_MESSAGE, SLOT,
-    SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TRUNCATED, ids,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LOST,
+    MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME, RESYNC, SAMPLE,
+    SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
+    ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -133,6 +134,28 @@ impl Builder {
                 for number in message.numbers(slot) {
                     self.put(Column::Messages, number);
                 }
+            }
+            Record::Region { slot, totals } => {
+                self.shape(REGION);
+                for number in totals.numbers(slot) {
+                    self.put(Column::Regions, number);
+                }
+            }
+            Record::Share { slot, number, totals } => {
+                self.shape(SHARE);
+                for number in totals.numbers(slot, number) {
+                    self.put(Column::Regions, number);
+                }
+            }
+            Record::Task { totals } => {
+                self.shape(TASK);
+                for number in totals.numbers() {
+                    self.put(Column::Regions, number);
+                }
+            }
+            Record::Graft { path } => {
+                self.shape(GRAFT);
+                self.put(Column::Regions, path.0);
             }
             Record::Exit { stamp, slot, common, duration, bytes, sync, off_cpu } => {
                 let (kind, is_sync) = match sync {

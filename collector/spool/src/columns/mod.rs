@@ -78,6 +78,11 @@ const COUNTS_IN_CALL: u8 = COUNTS + 1;
 /// Exemplary messages, received and sent.
 const MESSAGE: u8 = COUNTS_IN_CALL + 1;
 const SENT_MESSAGE: u8 = MESSAGE + 1;
+/// Parallel regions, their shares, the call path that the stack lies in, and tasks.
+const REGION: u8 = SENT_MESSAGE + 1;
+const SHARE: u8 = REGION + 1;
+const GRAFT: u8 = SHARE + 1;
+const TASK: u8 = GRAFT + 1;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;
@@ -162,8 +167,11 @@ enum Column {
     Events,
     /// Exemplary messages: all numbers of such a record, one after the other.
     Messages,
+    /// Parallel regions, their shares, tasks, and names of call paths that stacks lie in: all numbers of
+    /// such a record, one after the other.
+    Regions,
 }
 
 /// Number of columns.
-const COLUMNS: usize = Column::Messages as usize + 1;
+const COLUMNS: usize = Column::Regions as usize + 1;
 const _: () = assert!(COLUMNS <= 32);

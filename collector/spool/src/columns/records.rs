@@ -3,14 +3,16 @@
 use plimsoll_wire::increments::Counts;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync_id::{Subgroup, SyncId};
+use plimsoll_wire::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 use super::super::numbers::{Cursor, unfold};
 use super::super::spool_error::PayloadError;
 use super::ids::Ids;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, IN_REGION, LOST, MESSAGE,
-    OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, RESUME, RESYNC, SAMPLE, SENT_MESSAGE, SLOT,
-    SYNC, TALLY, TALLY_BYTES, TICK_ADDED, TICK_DROPPED, TICKS, TRUNCATED,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LOST,
+    MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME, RESYNC, SAMPLE,
+    SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED, TICK_DROPPED, TICKS,
+    TRUNCATED,
 };
 
 /// Reads the records of one payload.
@@ -161,6 +163,22 @@ impl<'a> Records<'a> {
             COUNTS_IN_CALL => Record::Counts { in_call: true, counts: self.counts()? },
             MESSAGE => self.message(false)?,
             SENT_MESSAGE => self.message(true)?,
+            REGION => {
+                let (slot, totals) = RegionTotals::of_numbers(self.numbers(Column::Regions)?)
+                    .ok_or(PayloadError::Overflow)?;
+                Record::Region { slot, totals }
+            }
+            SHARE => {
+                let (slot, number, totals) =
+                    ShareTotals::of_numbers(self.numbers(Column::Regions)?)
+                        .ok_or(PayloadError::Overflow)?;
+                Record::Share { slot, number, totals }
+            }
+            TASK => {
+                let totals = TaskTotals::of_numbers(self.numbers(Column::Regions)?);
+                Record::Task { totals: totals.ok_or(PayloadError::Overflow)? }
+            }
+            GRAFT => Record::Graft { path: PathKey(self.long(Column::Regions)?) },
             _ => return Err(PayloadError::UnknownShape(shape)),
         })
     }
@@ -223,13 +241,17 @@ impl<'a> Records<'a> {
     }
 
     fn message(&mut self, is_sent: bool) -> Result<Record<'static>, PayloadError> {
-        let mut numbers = [0; Message::NUMBERS];
-        for number in &mut numbers {
-            *number = self.long(Column::Messages)?;
-        }
-        let message = Message::of_numbers(numbers, is_sent);
+        let message = Message::of_numbers(self.numbers(Column::Messages)?, is_sent);
         let (slot, message) = message.ok_or(PayloadError::Overflow)?;
         Ok(Record::Message { slot, message })
+    }
+
+    fn numbers<const N: usize>(&mut self, column: Column) -> Result<[u64; N], PayloadError> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = self.long(column)?;
+        }
+        Ok(numbers)
     }
 
     fn stop(&mut self, flags: u8) -> Result<Stamp, PayloadError> {

@@ -10,6 +10,7 @@ mod thinning;
 use plimsoll_wire::increments::{Counts, MAX_EVENTS};
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync_id::{Subgroup, SyncId};
+use plimsoll_wire::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
 use proptest::prelude::*;
 
 /// A record that holds its frames itself.
@@ -38,6 +39,10 @@ impl Owned {
             Record::Partner { slot, messages } => Record::Partner { slot, messages },
             Record::Counts { in_call, counts } => Record::Counts { in_call, counts },
             Record::Message { slot, message } => Record::Message { slot, message },
+            Record::Region { slot, totals } => Record::Region { slot, totals },
+            Record::Share { slot, number, totals } => Record::Share { slot, number, totals },
+            Record::Task { totals } => Record::Task { totals },
+            Record::Graft { path } => Record::Graft { path },
             Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu } => {
                 Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu }
             }
@@ -167,6 +172,36 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
                 }
             )
         ),
+        1 => ([small(), small(), small(), small()], prop::array::uniform7(number())).prop_map(
+            move |([slot, function, level, threads], numbers)| {
+                let [path, instances, elapsed, thread_time, mean_work, max_work, most] = numbers;
+                let totals = RegionTotals {
+                    path: PathKey(path),
+                    function,
+                    level,
+                    threads,
+                    instances,
+                    elapsed,
+                    thread_time,
+                    mean_work,
+                    max_work,
+                    max_thread_work: most,
+                };
+                without(Record::Region { slot, totals })
+            }
+        ),
+        1 => (small(), 0..MAX_SHARES as u32, prop::array::uniform5(number())).prop_map(
+            move |(slot, number, [count, work, barrier, lock, mpi])| {
+                let totals = ShareTotals { count, work, barrier, lock, mpi };
+                without(Record::Share { slot, number, totals })
+            }
+        ),
+        1 => (small(), prop::array::uniform3(number())).prop_map(
+            move |(function, [count, work, longest])| {
+                without(Record::Task { totals: TaskTotals { function, count, work, longest } })
+            }
+        ),
+        1 => number().prop_map(move |path| without(Record::Graft { path: PathKey(path) })),
         2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
             move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(
                 Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu }

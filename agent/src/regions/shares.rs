@@ -1,0 +1,475 @@
+//! Parallel regions of OpenMP: a team of threads executes one outlined function, each thread its
+//! share of the region.
+//!
+//! The primary thread, which makes the region, keeps a [`Team`] on its stack until the region ends.
+//! Each thread writes the totals of its share there when the share ends. A thread of the pool then
+//! waits in the pseudo call [`OPENMP_IDLE`], which its next share ends; the primary waits in the
+//! call that made the region. At the region's end the primary adds the instance to its table of
+//! regions, whose entries are written to the record stream once a second.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::paths::{find, unwind, unwind_outside};
+use super::tasks::Measured;
+use super::{CallKind, Entry, announce, count, enter, enter_as, exit, open_until};
+use crate::observed_process::Observed;
+use crate::thread_state::{State, ThreadBlock, add_owned, store_owned};
+use plimsoll_calls::OPENMP_IDLE;
+use plimsoll_wire::clock_anchor::ticks;
+use plimsoll_wire::record::Record;
+use plimsoll_wire::segment::{MAX_SLOTS, ThreadArea};
+use plimsoll_wire::teams::{MAX_REGIONS, MAX_SHARES, PathKey, RegionCounters, ShareTotals};
+
+/// Times that a thread has spent in measured calls since it began, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallTimes {
+    /// Waits for the team and for tasks.
+    pub barrier: u64,
+    /// Waits for critical and ordered sections and for locks of OpenMP.
+    pub lock: u64,
+    /// Time in MPI calls.
+    pub mpi: u64,
+}
+
+/// Team of an instance of a parallel region, on the stack of the thread that makes the region.
+#[repr(C, align(16))]
+pub struct Team {
+    /// First word of the outlined function's data: the runtime reads its reductions there.
+    pub first_word: usize,
+    /// The outlined function.
+    pub function: usize,
+    /// Its data.
+    pub data: usize,
+    /// Block of the primary thread.
+    primary: *const ThreadBlock,
+    /// The call that makes the region.
+    entry: Entry,
+    /// Name of the call path of that call.
+    path: PathKey,
+    /// Slot of that path, unless the slot has been evicted since.
+    slot: usize,
+    /// Number of threads; 0 until the primary has begun its share.
+    threads: AtomicU32,
+    /// Largest work of the threads that share the last entry of `shares`.
+    folded_work: AtomicU64,
+    /// Shares by thread number, in ticks. An entry is valid once its share has ended.
+    shares: [SharedTotals; MAX_SHARES],
+}
+
+/// Totals of a share, written by the thread that executes the share.
+#[repr(C)]
+struct SharedTotals {
+    count: AtomicU64,
+    work: AtomicU64,
+    barrier: AtomicU64,
+    lock: AtomicU64,
+    mpi: AtomicU64,
+}
+
+/// What the runtime says of the region that a thread executes.
+pub trait Runtime {
+    /// Returns the number of the calling thread in its team. The primary has number 0.
+    fn thread_number(&self) -> u32;
+    /// Returns the number of threads in the calling thread's team.
+    fn threads(&self) -> u32;
+    /// Returns the number of regions around the calling thread.
+    fn level(&self) -> u32;
+}
+
+/// An open share, on the stack of the thread that executes the share.
+#[repr(C)]
+pub struct Share {
+    team: *const Team,
+    /// Whether the share is measured.
+    is_measured: bool,
+    number: u32,
+    begun: u64,
+    before: CallTimes,
+    /// Call path that the thread's stack lay in before the share.
+    outer: PathKey,
+}
+
+/// A share that has ended, while its region goes on. Tasks of the region may still run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastShare {
+    team: *const Team,
+    number: u32,
+    /// Call path of the region.
+    pub(super) path: PathKey,
+}
+
+impl LastShare {
+    /// No share.
+    pub(super) const NONE: Self = Self { team: core::ptr::null(), number: 0, path: PathKey::NONE };
+}
+
+/// Adds the time of a task to a share that has ended.
+///
+/// # Safety
+/// The region of the share has not ended.
+pub(super) unsafe fn add_work(share: &LastShare, work: u64) {
+    // SAFETY: the primary leaves the region after all tasks have ended.
+    let Some(team) = (unsafe { share.team.as_ref() }) else { return };
+    let number = share.number as usize;
+    let place = &team.shares[number.min(FIRST_FOLDED)].work;
+    if number < FIRST_FOLDED {
+        add_owned(place, work);
+    } else {
+        place.fetch_add(work, Ordering::Relaxed);
+    }
+}
+
+impl SharedTotals {
+    fn read(&self) -> ShareTotals {
+        let value = |place: &AtomicU64| place.load(Ordering::Relaxed);
+        ShareTotals {
+            count: value(&self.count),
+            work: value(&self.work),
+            barrier: value(&self.barrier),
+            lock: value(&self.lock),
+            mpi: value(&self.mpi),
+        }
+    }
+
+    fn places(&self) -> [&AtomicU64; 5] {
+        [&self.count, &self.work, &self.barrier, &self.lock, &self.mpi]
+    }
+
+    fn write(&self, share: &ShareTotals) {
+        let ShareTotals { count, work, barrier, lock, mpi } = *share;
+        for (place, value) in self.places().into_iter().zip([count, work, barrier, lock, mpi]) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, share: &ShareTotals) {
+        let ShareTotals { count, work, barrier, lock, mpi } = *share;
+        for (place, value) in self.places().into_iter().zip([count, work, barrier, lock, mpi]) {
+            place.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Thread numbers from this one on share the last entry of a team.
+const FIRST_FOLDED: usize = MAX_SHARES - 1;
+
+/// Begins a region in `team`, which the calling thread makes by the call of `entry`. `call` names
+/// the outlined function and its data. Returns false, and writes nothing, if the region is not
+/// measured.
+///
+/// # Safety
+/// The memory of `team` stays in place until the region has ended.
+#[inline]
+pub unsafe fn begin_region(
+    observed: &Observed,
+    block: &ThreadBlock,
+    state: &mut State,
+    entry: &Entry,
+    team: *mut Team,
+) -> bool {
+    let open = state.regions.open.return_slot;
+    if open != 0 {
+        if entry.return_slot < open {
+            return false;
+        }
+        state.regions.open.return_slot = 0;
+    }
+    if state.paused || state.muted {
+        return false;
+    }
+    let slot = match find(state, entry) {
+        Some(slot) => slot,
+        None => match state.with_room(|state| unwind(observed, state, entry)) {
+            Some(slot) => slot,
+            None => return false,
+        },
+    };
+    // SAFETY: the team belongs to this call. The entries of `shares` are written before they are
+    // read.
+    unsafe {
+        (&raw mut (*team).primary).write(block);
+        (&raw mut (*team).entry).write(*entry);
+        (&raw mut (*team).path).write(state.regions.slots[slot].path_key);
+        (&raw mut (*team).slot).write(slot);
+        (&raw mut (*team).threads).write(AtomicU32::new(0));
+        (&raw mut (*team).folded_work).write(AtomicU64::new(0));
+        let last = &raw const (*team).shares[FIRST_FOLDED];
+        (*last).write(&ShareTotals::default());
+    }
+    true
+}
+
+/// Begins the calling thread's share of the region of `team`.
+#[inline]
+pub fn begin_share(
+    observed: &Observed,
+    block: &ThreadBlock,
+    state: &mut State,
+    team: &Team,
+    runtime: &impl Runtime,
+) -> Share {
+    let outer = state.graft;
+    let (number, begun);
+    if core::ptr::eq(block, team.primary) {
+        let threads = runtime.threads();
+        team.threads.store(threads, Ordering::Relaxed);
+        // Alone, a thread waits for no other to begin.
+        (number, begun) = (0, if threads > 1 { ticks() } else { team.entry.ticks });
+    } else {
+        (number, begun) = (runtime.thread_number(), ticks());
+        end_idle(observed, state, begun);
+        state.graft = team.path;
+    }
+    if (number as usize) < FIRST_FOLDED {
+        team.shares[number as usize].count.store(0, Ordering::Relaxed);
+    }
+    Share { team, is_measured: true, number, begun, before: state.call_times, outer }
+}
+
+impl Share {
+    /// Share of a thread that is not measured.
+    pub const UNMEASURED: Self = Self {
+        team: core::ptr::null(),
+        is_measured: false,
+        number: 0,
+        begun: 0,
+        before: CallTimes { barrier: 0, lock: 0, mpi: 0 },
+        outer: PathKey::NONE,
+    };
+
+    /// Whether the share is measured.
+    pub fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+}
+
+/// Ends a share: writes its totals to the team and begins the wait for the end of the region.
+/// `from` is the place of the outlined function's caller; its time is not used.
+///
+/// # Safety
+/// The share was begun by [`begin_share`] on this thread, and its region has not ended.
+#[inline]
+pub unsafe fn end_share(
+    observed: &Observed,
+    block: &ThreadBlock,
+    state: &mut State,
+    share: &Share,
+    from: &Entry,
+) {
+    // SAFETY: the primary leaves the region, and with it the team, after this share has ended.
+    let team = unsafe { &*share.team };
+    let CallTimes { barrier, lock, mpi } = state.call_times;
+    let barrier = barrier.wrapping_sub(share.before.barrier);
+    let lock = lock.wrapping_sub(share.before.lock);
+    let is_primary = core::ptr::eq(block, team.primary);
+    let is_alone = is_primary && team.threads.load(Ordering::Relaxed) <= 1;
+    // The clock is most of the cost. Alone, a thread works until the region ends.
+    let now = if is_alone { share.begun } else { ticks() };
+    let duration = now.saturating_sub(share.begun);
+    let totals = ShareTotals {
+        count: 1,
+        work: duration.saturating_sub(barrier).saturating_sub(lock),
+        barrier,
+        lock,
+        mpi: mpi.wrapping_sub(share.before.mpi),
+    };
+    let number = share.number as usize;
+    if number < FIRST_FOLDED {
+        team.shares[number].write(&totals);
+    } else {
+        team.shares[FIRST_FOLDED].add(&totals);
+        team.folded_work.fetch_max(totals.work, Ordering::Relaxed);
+    }
+    state.graft = share.outer;
+    state.regions.last_share =
+        LastShare { team: share.team, number: share.number, path: team.path };
+    if !is_primary {
+        begin_idle(observed, state, &Entry { ticks: now, ..*from });
+    } else if !is_alone {
+        let entry = Entry { ticks: now, ..team.entry };
+        let slot = team.kept_slot(state);
+        let how = slot.map_or(Measured::ByPath, Measured::Through);
+        enter_as(observed, state, &entry, how);
+    }
+}
+
+impl Team {
+    /// Returns the slot of the call that makes the region; `None` if the slot has been evicted.
+    fn kept_slot(&self, state: &State) -> Option<usize> {
+        Some(self.slot).filter(|slot| state.regions.slots[*slot].path_key == self.path)
+    }
+}
+
+/// Ends the region of `team` at `ticks`: the wait for the others' shares is over, and the instance
+/// is added to the table of regions.
+#[inline]
+pub fn end_region(
+    observed: &Observed,
+    state: &mut State,
+    team: &Team,
+    runtime: &impl Runtime,
+    ticks: u64,
+) {
+    let threads = team.threads.load(Ordering::Relaxed).max(1);
+    let elapsed = ticks.saturating_sub(team.entry.ticks);
+    if threads == 1 {
+        return end_alone(observed, state, team, runtime, elapsed);
+    }
+    let return_slot = team.entry.return_slot;
+    let Some((slot, _)) = open_until(state, return_slot, ticks) else {
+        add_owned(&state.area().thread.unmeasured_regions, 1);
+        return;
+    };
+    exit(observed, state, return_slot, ticks, 0, None, CallKind::Barrier);
+    let shares = &team.shares[..(threads as usize).min(MAX_SHARES)];
+    let mut work = 0;
+    let mut max_work = team.folded_work.load(Ordering::Relaxed);
+    for (number, share) in shares.iter().enumerate() {
+        let it = share.work.load(Ordering::Relaxed);
+        work += it;
+        if number < FIRST_FOLDED {
+            max_work = max_work.max(it);
+        }
+    }
+    let Some(counters) = region_counters(observed, state, slot, team, runtime) else { return };
+    // SAFETY: the area stays mapped as long as the state.
+    let counters = unsafe { &*counters };
+    counters.add(threads, elapsed, work, max_work);
+    for (number, share) in shares.iter().enumerate() {
+        counters.add_share(number, &share.read());
+    }
+}
+
+/// Ends the region of a team of one thread, which waits for no other. Tasks that the thread has
+/// executed since the end of its share are work.
+#[inline]
+fn end_alone(
+    observed: &Observed,
+    state: &mut State,
+    team: &Team,
+    runtime: &impl Runtime,
+    elapsed: u64,
+) {
+    let slot = team.kept_slot(state).filter(|_| !state.paused && !state.muted);
+    let Some(slot) = slot else {
+        add_owned(&state.area().thread.unmeasured_regions, 1);
+        return;
+    };
+    add_owned(&state.area().thread.calls, 1);
+    count(state, slot, 0, 0);
+    let share = team.shares[0].read();
+    let work = elapsed.saturating_sub(share.barrier).saturating_sub(share.lock);
+    let counters = region_counters(observed, state, slot as u16, team, runtime);
+    // SAFETY: the area stays mapped as long as the state.
+    let Some(counters) = counters.map(|it| unsafe { &*it }) else { return };
+    counters.add(1, elapsed, work, work);
+    counters.add_share(0, &ShareTotals { work, ..share });
+}
+
+/// Returns the entry of a slot in the table of regions, and begins it if there is none.
+#[inline]
+fn region_counters(
+    observed: &Observed,
+    state: &mut State,
+    slot: u16,
+    team: &Team,
+    runtime: &impl Runtime,
+) -> Option<*const RegionCounters> {
+    let known = state.regions.slots[usize::from(slot)].region;
+    let at = match known.checked_sub(1) {
+        Some(at) => usize::from(at),
+        None => begin_counters(observed, state, slot, team, runtime.level())?,
+    };
+    Some(&raw const state.area().regions[at])
+}
+
+#[cold]
+#[inline(never)]
+fn begin_counters(
+    observed: &Observed,
+    state: &mut State,
+    slot: u16,
+    team: &Team,
+    level: u32,
+) -> Option<usize> {
+    if state.area().thread.regions.load(Ordering::Relaxed) as usize == MAX_REGIONS {
+        state.with_room(flush_regions);
+    }
+    let function = state.with_room(|state| observed.intern(state, team.function as u64));
+    let used = state.area().thread.regions.load(Ordering::Relaxed);
+    let at = used as usize;
+    let counters = state.area().regions.get(at)?;
+    counters.begin(slot, team.path, function, level);
+    store_owned(&state.area().thread.regions, used + 1);
+    state.regions.slots[usize::from(slot)].region = at as u8 + 1;
+    Some(at)
+}
+
+/// Writes all entries of the table of regions and clears it.
+#[cold]
+#[inline(never)]
+pub fn flush_regions(state: &mut State) {
+    // SAFETY: the area stays mapped as long as the state.
+    let ThreadArea { thread, regions, .. } = unsafe { &*state.area };
+    let used = thread.regions.load(Ordering::Relaxed) as usize;
+    for counters in &regions[..used.min(MAX_REGIONS)] {
+        if let Some(entry) = counters.read() {
+            let slot = entry.slot;
+            announce(state, slot as usize % MAX_SLOTS);
+            let fitted = state.stream.write(&Record::Region { slot, totals: entry.totals });
+            state.written(fitted);
+            for number in 0..MAX_SHARES {
+                let Some(totals) = counters.share(number) else { continue };
+                let number = number as u32;
+                let fitted = state.stream.write(&Record::Share { slot, number, totals });
+                state.written(fitted);
+            }
+            state.regions.slots[slot as usize % MAX_SLOTS].region = 0;
+        }
+        counters.clear();
+    }
+    store_owned(&thread.regions, 0);
+}
+
+/// Discards the table of regions.
+pub fn discard_regions(state: &mut State) {
+    state.regions.slots.iter_mut().for_each(|slot| slot.region = 0);
+    let area = state.area();
+    let used = area.thread.regions.load(Ordering::Relaxed) as usize;
+    area.regions[..used.min(MAX_REGIONS)].iter().for_each(RegionCounters::clear);
+    store_owned(&area.thread.regions, 0);
+}
+
+/// Begins the wait of a pool's thread for its next share: a call made by the thread's start
+/// routine, which calls the function that `from` lies in.
+#[inline]
+fn begin_idle(observed: &Observed, state: &mut State, from: &Entry) {
+    if let Some(place) = state.regions.idle {
+        let entry = Entry { ticks: from.ticks, ..place };
+        if find(state, &entry).is_some() {
+            enter(observed, state, &entry);
+            return;
+        }
+    }
+    begin_first_idle(observed, state, from);
+}
+
+#[cold]
+#[inline(never)]
+fn begin_first_idle(observed: &Observed, state: &mut State, from: &Entry) {
+    let from = Entry { call: OPENMP_IDLE, ..*from };
+    state.regions.idle = state.with_room(|state| unwind_outside(observed, state, &from));
+    if let Some(place) = state.regions.idle {
+        enter(observed, state, &Entry { ticks: from.ticks, ..place });
+    }
+}
+
+/// Ends the wait of a pool's thread at `ticks`; does nothing if it does not wait.
+#[inline]
+pub fn end_idle(observed: &Observed, state: &mut State, ticks: u64) {
+    let Some(place) = state.regions.idle else { return };
+    if state.regions.open.return_slot == place.return_slot {
+        // Idle time lies between shares, and in none of them.
+        exit(observed, state, place.return_slot, ticks, 0, None, CallKind::Other);
+    }
+}

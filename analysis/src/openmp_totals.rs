@@ -1,0 +1,268 @@
+//! Parallel regions of OpenMP over ranks: accumulated, combined and converted to the summary.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_collector::profile::{MAX_SHARES, NodeId, RegionProfile, ShareProfile, TaskProfile};
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::NS_PER_S;
+use crate::rank::Rank;
+use crate::ranks::RankSet;
+use crate::summary::{OpenMp, Region, Task, ThreadShare};
+
+/// Maximum number of regions of a summary.
+const MAX_REGIONS: usize = 256;
+
+/// Parallel regions of some ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenMpTotals {
+    runtimes: BTreeSet<String>,
+    regions: BTreeMap<NodeId, RegionSums>,
+    tasks: BTreeMap<TaskFunction, TaskSums>,
+    unmeasured: u64,
+}
+
+/// Function of tasks, equal on all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct TaskFunction {
+    name: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+/// Executions of tasks on some ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct TaskSums {
+    ranks: RankSet,
+    count: u64,
+    work_ns: u64,
+    longest_ns: u64,
+}
+
+impl TaskSums {
+    fn add(&mut self, other: &Self) {
+        self.ranks = self.ranks.union(&other.ranks);
+        self.count = self.count.saturating_add(other.count);
+        self.work_ns = self.work_ns.saturating_add(other.work_ns);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
+/// A region of some ranks. The sums are those of the profiles; `sums.node` is not used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionSums {
+    /// Ranks that execute the region.
+    pub ranks: RankSet,
+    /// Sums over these ranks.
+    pub sums: RegionProfile,
+    /// Largest imbalance of a rank.
+    pub max_imbalance_ns: u64,
+}
+
+impl OpenMpTotals {
+    /// Adds one rank. `places` are the contexts of its communicating thread and of its other
+    /// threads in the totals, by node of the rank's tree.
+    pub fn add_rank(&mut self, rank: &Rank<'_>, places: [&[Option<NodeId>]; 2]) {
+        let openmp = &rank.input.profile.openmp;
+        self.runtimes.extend(openmp.runtime.clone());
+        self.unmeasured = self.unmeasured.saturating_add(openmp.unmeasured);
+        for region in &openmp.regions {
+            let places = places[usize::from(!region.is_main)];
+            let Some(place) = places.get(region.node as usize).copied().flatten() else { continue };
+            let one = RegionSums {
+                ranks: RankSet::from_iter([rank.input.rank]),
+                sums: region.clone(),
+                max_imbalance_ns: region.imbalance_ns(),
+            };
+            self.regions.entry(place).or_default().add(&one);
+        }
+        for TaskProfile { name, file, line, count, work_ns, longest_ns } in openmp.tasks.clone() {
+            let ranks = RankSet::from_iter([rank.input.rank]);
+            let sums = self.tasks.entry(TaskFunction { name, file, line }).or_default();
+            sums.add(&TaskSums { ranks, count, work_ns, longest_ns });
+        }
+    }
+
+    /// Adds other ranks; `places` are their contexts here.
+    pub fn combine(&mut self, other: Self, places: &[NodeId]) {
+        self.runtimes.extend(other.runtimes);
+        self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
+        for (node, theirs) in other.regions {
+            self.regions.entry(places[node as usize]).or_default().add(&theirs);
+        }
+        for (function, theirs) in other.tasks {
+            self.tasks.entry(function).or_default().add(&theirs);
+        }
+    }
+
+    /// Returns the regions by the contexts of the calls that make them.
+    pub fn regions(&self) -> impl Iterator<Item = (NodeId, &RegionSums)> {
+        self.regions.iter().map(|(node, region)| (*node, region))
+    }
+
+    /// Returns the regions of the summary; `places` are the contexts in the summary's tree.
+    pub fn conclude(&self, places: &[Option<u32>]) -> OpenMp {
+        let shown = self.regions.iter().filter_map(|(node, region)| {
+            Some(region.shown(places.get(*node as usize).copied().flatten()?))
+        });
+        let mut regions: Vec<Region> = shown.collect();
+        let idle_s = |region: &Region| region.thread_s - region.work_s;
+        regions.sort_by(|one, other| idle_s(other).total_cmp(&idle_s(one)));
+        regions.truncate(MAX_REGIONS);
+        let runtimes: Vec<&str> = self.runtimes.iter().map(String::as_str).collect();
+        let mut tasks: Vec<Task> = self.tasks.iter().map(task).collect();
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.count));
+        tasks.truncate(MAX_REGIONS);
+        OpenMp { runtime: runtimes.join(","), regions, tasks, unmeasured: self.unmeasured }
+    }
+}
+
+fn task((function, sums): (&TaskFunction, &TaskSums)) -> Task {
+    Task {
+        function: function.name.clone(),
+        file: function.file.clone(),
+        line: function.line,
+        ranks: sums.ranks.to_string(),
+        count: sums.count,
+        work_s: sums.work_ns as f64 / NS_PER_S,
+        longest_s: sums.longest_ns as f64 / NS_PER_S,
+    }
+}
+
+impl RegionSums {
+    fn add(&mut self, other: &Self) {
+        self.ranks = self.ranks.union(&other.ranks);
+        self.max_imbalance_ns = self.max_imbalance_ns.max(other.max_imbalance_ns);
+        let (ours, theirs) = (&mut self.sums, &other.sums);
+        if ours.instances == 0 {
+            ours.level = theirs.level;
+        }
+        ours.name = ours.name.take().or_else(|| theirs.name.clone());
+        ours.file = ours.file.take().or_else(|| theirs.file.clone());
+        ours.line = ours.line.or(theirs.line);
+        ours.level = ours.level.min(theirs.level);
+        ours.threads = ours.threads.max(theirs.threads);
+        for (sum, value) in [
+            (&mut ours.instances, theirs.instances),
+            (&mut ours.elapsed_ns, theirs.elapsed_ns),
+            (&mut ours.thread_ns, theirs.thread_ns),
+            (&mut ours.work_ns, theirs.work_ns),
+            (&mut ours.mean_work_ns, theirs.mean_work_ns),
+            (&mut ours.max_work_ns, theirs.max_work_ns),
+            (&mut ours.max_thread_ns, theirs.max_thread_ns),
+            (&mut ours.barrier_ns, theirs.barrier_ns),
+            (&mut ours.lock_ns, theirs.lock_ns),
+            (&mut ours.mpi_ns, theirs.mpi_ns),
+        ] {
+            *sum = sum.saturating_add(value);
+        }
+        for share in theirs.shares.iter().filter(|share| (share.number as usize) < MAX_SHARES) {
+            let at = match ours.shares.binary_search_by_key(&share.number, |it| it.number) {
+                Ok(at) => at,
+                Err(at) => {
+                    let none = ShareProfile { number: share.number, ..ShareProfile::default() };
+                    ours.shares.insert(at, none);
+                    at
+                }
+            };
+            let sum = &mut ours.shares[at];
+            for (sum, value) in [
+                (&mut sum.count, share.count),
+                (&mut sum.work_ns, share.work_ns),
+                (&mut sum.barrier_ns, share.barrier_ns),
+                (&mut sum.lock_ns, share.lock_ns),
+                (&mut sum.mpi_ns, share.mpi_ns),
+            ] {
+                *sum = sum.saturating_add(value);
+            }
+        }
+    }
+
+    fn shown(&self, node: u32) -> Region {
+        let seconds = |ns: u64| ns as f64 / NS_PER_S;
+        let sums = &self.sums;
+        Region {
+            node,
+            function: sums.name.clone(),
+            file: sums.file.clone(),
+            line: sums.line,
+            level: sums.level,
+            ranks: self.ranks.to_string(),
+            threads: sums.threads,
+            instances: sums.instances,
+            elapsed_s: seconds(sums.elapsed_ns),
+            thread_s: seconds(sums.thread_ns),
+            work_s: seconds(sums.work_ns),
+            imbalance_s: seconds(sums.imbalance_ns()),
+            max_imbalance_s: seconds(self.max_imbalance_ns),
+            scheduling_s: seconds(sums.scheduling_loss_ns()),
+            load_balance_s: seconds(sums.load_balance_loss_ns()),
+            barrier_s: seconds(sums.barrier_ns),
+            lock_s: seconds(sums.lock_ns),
+            mpi_s: seconds(sums.mpi_ns),
+            shares: sums
+                .shares
+                .iter()
+                .map(|share| ThreadShare {
+                    number: share.number,
+                    work_s: seconds(share.work_ns),
+                    barrier_s: seconds(share.barrier_ns),
+                    lock_s: seconds(share.lock_ns),
+                    mpi_s: seconds(share.mpi_ns),
+                })
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(number: u32, work_ns: u64, max_work_ns: u64) -> RegionSums {
+        let share = ShareProfile { number, count: 1, work_ns, ..ShareProfile::default() };
+        RegionSums {
+            ranks: RankSet::from_iter([number]),
+            sums: RegionProfile {
+                level: 1,
+                threads: 2 + number,
+                instances: 3,
+                elapsed_ns: 10_000_000_000,
+                thread_ns: 20_000_000_000,
+                work_ns,
+                max_work_ns,
+                mean_work_ns: work_ns / 2,
+                shares: vec![share],
+                line: (number == 1).then_some(7),
+                ..RegionProfile::default()
+            },
+            max_imbalance_ns: max_work_ns - work_ns / 2,
+        }
+    }
+
+    #[test]
+    fn the_order_of_ranks_does_not_matter_and_the_most_idle_region_comes_first() {
+        let of = |regions: [(NodeId, RegionSums); 2]| {
+            let mut totals = OpenMpTotals::default();
+            for (node, region) in regions {
+                let regions = BTreeMap::from([(0, region)]);
+                totals.combine(OpenMpTotals { regions, ..OpenMpTotals::default() }, &[node]);
+            }
+            totals
+        };
+        let (one, other) =
+            (region(0, 12_000_000_000, 9_000_000_000), region(1, 18_000_000_000, 9_500_000_000));
+        let both = of([(4, one.clone()), (4, other.clone())]);
+        assert_eq!(both, of([(4, other.clone()), (4, one.clone())]));
+        let shown = both.conclude(&[None, None, None, None, Some(2)]);
+        let [it] = &shown.regions[..] else { panic!("{shown:?}") };
+        assert_eq!((it.node, it.ranks.as_str(), it.threads, it.line), (2, "0-1", 3, Some(7)));
+        assert_eq!((it.level, it.instances, it.work_s), (1, 6, 30.0));
+        assert_eq!((it.imbalance_s, it.max_imbalance_s), (3.5, 3.0));
+        assert_eq!(it.shares.iter().map(|share| share.work_s).collect::<Vec<_>>(), [12.0, 18.0]);
+
+        let apart = of([(0, other), (1, one)]).conclude(&[Some(0), Some(1)]);
+        assert_eq!(apart.regions.iter().map(|it| it.node).collect::<Vec<_>>(), [1, 0]);
+        assert!(OpenMpTotals::default().conclude(&[]).is_empty());
+    }
+}

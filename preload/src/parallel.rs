@@ -1,0 +1,273 @@
+//! Parallel regions of GCC's OpenMP runtime: the outlined function that a program passes to the
+//! runtime is replaced by [`share`], so that each thread's begin and end of its share are known.
+//!
+//! The replaced function's data is the [`Team`] of the region, which lies in the stack frame of the
+//! wrapper. The runtime calls the function once per thread of the team and returns to the wrapper
+//! after all threads have returned, so that the team outlives its use.
+
+use std::arch::naked_asm;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use plimsoll_agent::observed_process;
+use plimsoll_agent::regions::Entry;
+use plimsoll_agent::regions::shares::{self, Share, Team};
+use plimsoll_agent::thread_state::ThreadBlock;
+use plimsoll_agent::tls;
+use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
+use plimsoll_wire::clock_anchor::ticks;
+
+use crate::gomp::{self, Gomp};
+use crate::guard::guarded;
+use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
+use crate::wrappers::REGIONS;
+
+/// Stack frame of a wrapper of a region.
+#[repr(C)]
+struct RegionFrame {
+    team: Team,
+    frame: Frame,
+}
+
+/// A region with reductions over tasks: the data begins with their description.
+const REDUCTIONS: CallId = id_of("GOMP_parallel_reductions");
+
+/// Size in bytes of a [`RegionFrame`] below the caller's rbp, and of its part below the [`Frame`].
+const ROOM: usize = offset_of!(RegionFrame, frame.caller_rbp);
+const FRAME: usize = offset_of!(RegionFrame, frame);
+const _: () = assert!(ROOM.is_multiple_of(16) && FRAME.is_multiple_of(16));
+
+/// Body of the stubs of calls that make a parallel region: as the body of measured calls, but
+/// [`enter`] may replace the first two arguments.
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn parallel() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "sub rsp, {room}",
+        "mov [rsp + {frame}], rdi",
+        "mov [rsp + {frame} + 8], rsi",
+        "mov [rsp + {frame} + 16], rdx",
+        "mov [rsp + {frame} + 24], rcx",
+        "mov [rsp + {frame} + 32], r8",
+        "mov [rsp + {frame} + 40], r9",
+        "mov [rsp + {frame} + {code}], r11d",
+        "mov rdi, rsp",
+        "mov esi, r11d",
+        "call {enter}",
+        "mov r11, rax",
+        "mov r10, rdx",
+        "mov rdi, [rsp + {frame}]",
+        "mov rsi, [rsp + {frame} + 8]",
+        "mov rdx, [rsp + {frame} + 16]",
+        "mov rcx, [rsp + {frame} + 24]",
+        "mov r8, [rsp + {frame} + 32]",
+        "mov r9, [rsp + {frame} + 40]",
+        "sub r10, 1",
+        "jb 4f",
+        "jz 3f",
+        // The stack must be aligned to 16 at the call: one more word if the number of words is odd.
+        "test r10d, 1",
+        "jz 2f",
+        "sub rsp, 8",
+        "2:",
+        "push qword ptr [rbp + 8 + 8 * r10]",
+        "sub r10, 1",
+        "jnz 2b",
+        "3:",
+        "call r11",
+        "lea rsp, [rbp - {room}]",
+        "mov [rsp + {frame} + {result}], rax",
+        "mov rdi, rsp",
+        "call {leave}",
+        "mov rax, [rsp + {frame} + {result}]",
+        ".cfi_remember_state",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_restore_state",
+        "4:",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "jmp r11",
+        ".cfi_endproc",
+        room = const ROOM,
+        frame = const FRAME,
+        code = const Frame::CODE,
+        result = const Frame::RESULT,
+        enter = sym enter,
+        leave = sym leave,
+    )
+}
+
+/// Called by [`parallel`] before the real call.
+///
+/// # Safety
+/// The frame belongs to a stub, and `code` is the stub's code.
+unsafe extern "C" fn enter(frame: &mut RegionFrame, code: u32) -> Entered {
+    let function = gomp::definition(call_of(code), symbol_variant_of(code));
+    let unmeasured = Entered { function, measured: 0 };
+    if !REGIONS.load(Ordering::Relaxed) {
+        return unmeasured;
+    }
+    // SAFETY: as the caller promises.
+    let begin = || unsafe { begin(frame, code) };
+    match guarded("region", begin, || None) {
+        Some(measured) => Entered { function, measured },
+        None => unmeasured,
+    }
+}
+
+/// Begins a region and replaces the outlined function and its data. Returns
+/// [`Entered::measured`], or `None` if the region is not measured.
+///
+/// # Safety
+/// As [`enter`].
+#[inline(always)]
+unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
+    // SAFETY: the block is the calling thread's.
+    let block = unsafe { tls::get().as_ref() }?;
+    let observed = observed_process::current()?;
+    let call = call_of(code);
+    let entry = entry_of(&frame.frame, call);
+    let team = &raw mut frame.team;
+    // SAFETY: the wrapper's frame stays in place until the call has returned.
+    let begun = block
+        .enter(|state| unsafe { shares::begin_region(observed, block, state, &entry, team) })?;
+    if !begun {
+        return None;
+    }
+    let [function, data] = [frame.frame.registers[0], frame.frame.registers[1]];
+    // SAFETY: the team belongs to this call. With reductions, the runtime reads the first word of
+    // the data.
+    unsafe {
+        (&raw mut (*team).function).write(function);
+        (&raw mut (*team).data).write(data);
+        let first_word = if call == REDUCTIONS { *(data as *const usize) } else { 0 };
+        (&raw mut (*team).first_word).write(first_word);
+    }
+    frame.frame.registers[0] = share as *const () as usize;
+    frame.frame.registers[1] = team as usize;
+    let arity = CALLS[usize::from(call) - 1].arity;
+    Some(1 + usize::from(arity).saturating_sub(6))
+}
+
+fn entry_of(frame: &Frame, call: CallId) -> Entry {
+    Entry {
+        call,
+        return_slot: frame.return_slot(),
+        return_address: frame.return_address(),
+        caller_rbp: frame.caller_rbp,
+        descriptor: -1,
+        ticks: ticks(),
+    }
+}
+
+/// Called by [`parallel`] after the real call.
+///
+/// # Safety
+/// [`begin`] has begun the region of the frame.
+unsafe extern "C" fn leave(frame: &RegionFrame) {
+    let now = ticks();
+    let end = || {
+        // SAFETY: the block is the calling thread's.
+        let Some(block) = (unsafe { tls::get().as_ref() }) else { return };
+        let Some(observed) = observed_process::current() else { return };
+        block.enter(|state| shares::end_region(observed, state, &frame.team, &Gomp, now));
+    };
+    guarded("region's end", end, || ());
+}
+
+/// Stack frame of [`share`].
+#[repr(C, align(16))]
+struct ShareFrame {
+    share: Share,
+    pad: u64,
+    caller_rbp: u64,
+    return_address: u64,
+}
+
+/// Size in bytes of a [`ShareFrame`] below the caller's rbp.
+const SHARE_ROOM: usize = offset_of!(ShareFrame, caller_rbp);
+const _: () = assert!(SHARE_ROOM.is_multiple_of(16));
+
+/// The outlined function and its data, returned in registers (rax, rdx).
+#[repr(C)]
+struct Outlined {
+    function: usize,
+    data: usize,
+}
+
+/// Replaces the outlined function: executes the calling thread's share of the region of `team`.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn share(team: *const Team) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "sub rsp, {room}",
+        "mov rsi, rdi",
+        "mov rdi, rsp",
+        "call {begin_share}",
+        "mov rdi, rdx",
+        "call rax",
+        "mov rdi, rsp",
+        "call {end_share}",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        room = const SHARE_ROOM,
+        begin_share = sym begin_share,
+        end_share = sym end_share,
+    )
+}
+
+/// # Safety
+/// The frame and the team are those of [`share`].
+unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outlined {
+    let begin = || {
+        let (block, observed) = current()?;
+        block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))
+    };
+    let share = guarded("share", begin, || None).unwrap_or(Share::UNMEASURED);
+    // SAFETY: as the caller promises.
+    unsafe { (&raw mut (*frame).share).write(share) };
+    Outlined { function: team.function, data: team.data }
+}
+
+/// # Safety
+/// The frame is that of [`share`], whose function has returned.
+unsafe extern "C" fn end_share(frame: &ShareFrame) {
+    let end = || {
+        let Some((block, observed)) = current().filter(|_| frame.share.is_measured()) else {
+            return;
+        };
+        let from = Entry {
+            call: OPENMP_IDLE,
+            return_slot: &raw const frame.return_address as u64,
+            return_address: plimsoll_agent::marks::mark_stubs::original(frame.return_address),
+            caller_rbp: frame.caller_rbp,
+            descriptor: -1,
+            ticks: 0,
+        };
+        // SAFETY: the share was begun on this thread, whose region goes on until it has returned.
+        block.enter(|state| unsafe {
+            shares::end_share(observed, block, state, &frame.share, &from);
+        });
+    };
+    guarded("share's end", end, || ());
+}
+
+fn current() -> Option<(&'static ThreadBlock, &'static observed_process::Observed)> {
+    // SAFETY: the block is the calling thread's, and stays until the thread has ended.
+    let block = unsafe { tls::get().as_ref() }?;
+    Some((block, observed_process::current()?))
+}

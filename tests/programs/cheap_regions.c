@@ -1,0 +1,85 @@
+/* Calls of the OpenMP runtime that return at once, many times; the shortest mean of a batch of each
+ * is its truth. A team of one thread waits for nobody, so that a batch shows the cost of the calls
+ * alone. argv: burn CALLS, in each batch. */
+#include <omp.h>
+
+#include "subject.h"
+
+enum { BATCHES = 50 };
+
+static omp_lock_t the_lock;
+
+/* An assembly statement that the compiler does not remove. */
+#define NOTHING() __asm__ volatile("")
+
+static double shortest_ns(double batch_s(int))
+{
+    double shortest_s = 1e9;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        double s = batch_s(parameters.iterations);
+        shortest_s = s < shortest_s ? s : shortest_s;
+    }
+    return shortest_s * 1e9 / parameters.iterations;
+}
+
+SHOWN double regions_s(int calls)
+{
+    double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < calls; i++) {
+#pragma omp parallel num_threads(1)
+        NOTHING();
+    }
+    return clock_s(CLOCK_THREAD_CPUTIME_ID) - start_s;
+}
+
+SHOWN double barriers_s(int calls)
+{
+    double took_s = 0;
+#pragma omp parallel num_threads(1)
+    {
+        double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
+        for (int i = 0; i < calls; i++) {
+#pragma omp barrier
+        }
+        took_s = clock_s(CLOCK_THREAD_CPUTIME_ID) - start_s;
+    }
+    return took_s;
+}
+
+SHOWN double locks_s(int calls)
+{
+    double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < calls; i++) {
+        omp_set_lock(&the_lock);
+        omp_unset_lock(&the_lock);
+    }
+    return clock_s(CLOCK_THREAD_CPUTIME_ID) - start_s;
+}
+
+SHOWN double critical_s(int calls)
+{
+    double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < calls; i++) {
+#pragma omp critical(the_section)
+        NOTHING();
+    }
+    return clock_s(CLOCK_THREAD_CPUTIME_ID) - start_s;
+}
+
+int main(int argc, char **argv)
+{
+    read_parameters(argc, argv);
+    omp_init_lock(&the_lock);
+    double region_ns = shortest_ns(regions_s), barrier_ns = shortest_ns(barriers_s);
+    double lock_ns = shortest_ns(locks_s), critical_ns = shortest_ns(critical_s);
+    FILE *file = open_truth("cheap_regions");
+    if (file) {
+        tell_number(file, "parallel region_ns", region_ns);
+        tell_number(file, "GOMP_barrier_ns", barrier_ns);
+        tell_number(file, "omp_set_lock_ns", lock_ns);
+        tell_number(file, "GOMP_critical_name_start_ns", critical_ns);
+        close_truth(file);
+    }
+    printf("cheap_regions\n");
+    return 0;
+}
