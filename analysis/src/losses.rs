@@ -19,8 +19,8 @@ use crate::slow_places::SlowPlaces;
 use crate::summary::LossKind;
 use crate::thresholds::{
     CROWDED_COMMUNICATION_FACTOR, MIN_FRACTION_OF_RESIDUAL, MIN_FRACTION_OF_RUN_DELAY,
-    MIN_RUN_DELAY_FRACTION, MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY, MIN_SYMPTOM_FRACTION,
-    SERIAL_FRACTION, TURNS_FRACTION,
+    MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION, MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY,
+    MIN_SYMPTOM_FRACTION, SERIAL_FRACTION, TURNS_FRACTION,
 };
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
@@ -200,9 +200,14 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     let finding = |ns: f64, symptom: NodeId, alone: bool| {
         let mut causes = causes_of(ns);
         if !alone {
-            // Of several causes, the one nearest in size to the loss is most likely its own.
+            // Of several causes that are large enough, the one nearest in size to the loss is most
+            // likely its own.
+            let is_small = |cause: &Cause| cause.ns < MIN_OWN_CAUSE_FRACTION * ns;
             let distance = |cause: &Cause| (cause.ns - ns).abs();
-            causes.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.node.cmp(&b.node)));
+            causes.sort_by(|a, b| {
+                let by_size = is_small(a).cmp(&is_small(b));
+                by_size.then(distance(a).total_cmp(&distance(b))).then(a.node.cmp(&b.node))
+            });
         }
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);

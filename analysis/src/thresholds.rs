@@ -59,6 +59,8 @@ pub const TURNS_FRACTION: f64 = 0.5;
 /// Minimum part of the work's imbalance that shows in each of two symptoms for them to be two
 /// losses.
 pub const MIN_SECOND_SYMPTOM_FRACTION: f64 = 0.1;
+/// Minimum size of a cause, relative to one of two losses, for the cause to be that loss's own.
+pub const MIN_OWN_CAUSE_FRACTION: f64 = 0.5;
 /// Minimum wait time in a call, as a fraction of the loss that is said to show there.
 pub const MIN_SYMPTOM_FRACTION: f64 = 0.1;
 
@@ -204,6 +206,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("serial_fraction", SERIAL_FRACTION),
         ("turns_fraction", TURNS_FRACTION),
         ("min_second_symptom_fraction", MIN_SECOND_SYMPTOM_FRACTION),
+        ("min_own_cause_fraction", MIN_OWN_CAUSE_FRACTION),
         ("min_symptom_fraction", MIN_SYMPTOM_FRACTION),
         ("confined_share", CONFINED_SHARE),
         ("max_confined_fraction", MAX_CONFINED_FRACTION),

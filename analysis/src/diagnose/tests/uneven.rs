@@ -1,7 +1,7 @@
 //! Load imbalance and serialization.
 
 use super::*;
-use crate::synthetic_run::Doing;
+use crate::synthetic_run::{Doing, calling};
 
 #[test]
 fn the_uneven_one_of_two_functions_is_the_cause() {
@@ -349,4 +349,24 @@ fn a_segment_names_the_function_that_is_uneven() {
     // Six ranks wait 40 ms in each of ten steps, two ranks do not wait: the mean is 30 ms.
     let sums = [segment.imb_sync_s, segment.sum_imb_s, segment.sum_wait_s].map(rounded);
     assert_eq!((sums, segment.row), ([0.3, 0.3, 0.0], Some(3)));
+}
+
+/// A server waits for messages while its clients work; one of them works longer, and the others
+/// wait for that one in the barrier.
+#[test]
+fn a_cause_too_small_for_a_loss_is_not_its_first() {
+    let mut subject = Subject::new(4);
+    for _ in 0..20 {
+        subject.step("main/loop/MPI_Barrier", |rank| match rank {
+            0 => vec![calling("main/loop/server/MPI_Waitany", 148 * MS, 9, 96)],
+            3 => vec![doing("main/loop/client/work_longer", 150 * MS)],
+            _ => vec![doing("main/loop/client/work_even", 30 * MS)],
+        });
+    }
+    let summary = verdict(&subject);
+    assert!(!summary.losses.is_empty());
+    for loss in &summary.losses {
+        assert_eq!(&*loss.slow_ranks, "3", "{:?}: {:?}", loss.kind, causes(loss));
+        assert!(causes(loss)[0].0.ends_with("work_longer"), "{:?}", causes(loss));
+    }
 }
