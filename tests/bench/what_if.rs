@@ -41,7 +41,7 @@ const SUBJECTS: [Subject; 14] = [
     subject("load_imbalance", ("alternating", Mpi::OpenMpi, 4), ["10 120 3", "10 150 1"]),
     subject("load_imbalance", ("grid", Mpi::OpenMpi, 4), ["10 100 3", "10 200 1"]),
     subject("serialization", ("serial", Mpi::Mpich, 2), ["15 60 2", "15 120 0"]),
-    subject("serialization", ("snapshots", Mpi::OpenMpi, 8), ["8 100 1", "8 100 1 collective"]),
+    subject("serialization", ("snapshots", Mpi::OpenMpi, 8), ["8 100 1", "8 100 1 alone"]),
     subject("group_imbalance", ("coupled", Mpi::OpenMpi, 8), ["15 60 3", "15 90 1"]),
     subject("wait_for_partner", ("wavefront", Mpi::OpenMpi, 8), ["10 30", "10 30 1 free"]),
     subject("frequent_communication", ("polls", Mpi::Mpich, 2), ["30 20 1", "30 20 1 blocks"]),
