@@ -148,7 +148,8 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    fn of(ranks: &[Rank<'_>], wanted: &Wanted) -> Self {
+    /// Adds up the messages of these ranks.
+    pub fn of(ranks: &[Rank<'_>], wanted: &Wanted) -> Self {
         let mut pairs =
             Self { losses: vec![BTreeMap::new(); wanted.losses.len()], ..Self::default() };
         for rank in ranks.iter().filter(|rank| !rank.input.profile.partners.is_empty()) {
@@ -191,7 +192,9 @@ impl Pairs {
         }
     }
 
-    fn combine(mut self, other: Self) -> Self {
+    /// Adds the messages of other ranks.
+    #[must_use]
+    pub fn combine(mut self, other: Self) -> Self {
         for (pair, messages) in other.all {
             self.all.entry(pair).or_default().add(&messages);
         }

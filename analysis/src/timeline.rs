@@ -125,7 +125,8 @@ pub fn add_up(
 }
 
 impl TimelineTotals {
-    fn of_rank(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
+    /// Returns the values of one rank; `tree` holds the contexts that the plan names.
+    pub fn of_rank(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
         let profile = &rank.input.profile;
         let known = Known::of(rank, tree, plan);
         let mut useful = vec![0; plan.windows.count as usize];
@@ -158,7 +159,9 @@ impl TimelineTotals {
         Self { windows, in_symptoms, cells: Cells::of_row(cells) }
     }
 
-    fn combine(mut self, other: Self) -> Self {
+    /// Adds the values of other ranks.
+    #[must_use]
+    pub fn combine(mut self, other: Self) -> Self {
         for (ours, theirs) in self.windows.iter_mut().zip(other.windows) {
             ours.sum_ns += theirs.sum_ns;
             ours.max_ns = ours.max_ns.max(theirs.max_ns);

@@ -6,12 +6,13 @@ use ciborium::Value;
 use plimsoll_analysis::agreement::{Agreed, Proposal};
 use plimsoll_analysis::clocks::{Reference, lowest};
 use plimsoll_analysis::input::{Cost, JobInfo, RankClock, RankInput};
+use plimsoll_analysis::pairs::Pairs;
 use plimsoll_analysis::rank::Rank;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::spooled::SpoolNote;
 use plimsoll_analysis::totals::Totals;
 use plimsoll_collector::digest::Digest;
-use plimsoll_collector::profile::ProcessProfile;
+use plimsoll_collector::profile::{ExemplaryMessage, PartnerValue, ProcessProfile};
 use plimsoll_comm::communicator::Alone;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_trees::{Key, Node, Terms};
@@ -72,6 +73,16 @@ impl Ranks {
         }
     }
 
+    /// Returns a rank of `ranks` that exchanges messages with its neighbours in a grid, unless its
+    /// profile has messages of its own.
+    pub fn talking_input(&self, rank: u32, ranks: u32) -> RankInput {
+        let mut input = self.input(rank);
+        if input.profile.partners.is_empty() {
+            talk(&mut input.profile, rank, ranks);
+        }
+        input
+    }
+
     /// Returns a rank's totals at the begin of the reduction.
     pub fn totals(&self, rank: u32) -> Totals {
         let input = self.input(rank);
@@ -130,6 +141,16 @@ pub fn moved(totals: &Totals, by: u32) -> Totals {
     value.deserialized().expect("only numbers have changed")
 }
 
+/// Returns the messages of ranks with numbers higher by `by`, in the same clusters.
+pub fn moved_pairs(pairs: &Pairs, by: u32) -> Pairs {
+    let mut value = Value::serialized(pairs).expect("pairs can be sent, so they can be written");
+    for end in elements(at(at(&mut value, "ends"), "ends")) {
+        raise(at(end, "rank"), by);
+        raise(at(end, "partner"), by);
+    }
+    value.deserialized().expect("only numbers have changed")
+}
+
 fn at<'v>(value: &'v mut Value, name: &str) -> &'v mut Value {
     let found = entries(value).iter_mut().find(|(key, _)| key.as_text() == Some(name));
     &mut found.unwrap_or_else(|| panic!("totals have no {name} any more")).1
@@ -179,6 +200,46 @@ impl Terms for Noisy {
         self.0.set(mixed(self.0.get()));
         noisy(time, self.0.get())
     }
+}
+
+/// Distances of neighbours in a grid of ranks, in both directions.
+const STRIDES: [u32; 3] = [1, 64, 4096];
+/// Number of contexts with messages, and of exemplary messages of a channel.
+const TALKING: u32 = 8;
+const EXEMPLARY: u32 = 64;
+
+/// Adds messages with the neighbours of a rank to a profile.
+fn talk(profile: &mut ProcessProfile, rank: u32, ranks: u32) {
+    let up = STRIDES.map(|stride| (rank + stride) % ranks);
+    let down = STRIDES.map(|stride| (rank + ranks - stride % ranks) % ranks);
+    let nodes = profile.tree.nodes.len() as u32;
+    for partner in up.into_iter().chain(down) {
+        let value = |node| PartnerValue {
+            node,
+            partner,
+            sent: 300,
+            bytes: 300 << 10,
+            received: 300,
+            waited_ns: mixed(u64::from(rank)) % 1_000_000_000,
+        };
+        profile.partners.extend((0..TALKING.min(nodes)).map(value));
+        for (number, is_sent) in (0..EXEMPLARY).flat_map(|it| [(it, true), (it, false)]) {
+            let posted_ns = u64::from(number) * 100_000_000 + u64::from(rank % 64) * 100_000;
+            profile.messages.messages.push(ExemplaryMessage {
+                node: number % TALKING.min(nodes),
+                is_sent,
+                partner,
+                group: 1,
+                tag: 3,
+                number,
+                posted_ns,
+                entered_ns: posted_ns,
+                left_ns: posted_ns + 50_000_000,
+                waited_ns: u64::from(number) * 50_000_000,
+            });
+        }
+    }
+    profile.partners.sort_by_key(|it| (it.node, it.partner));
 }
 
 /// Adds the noise of a rank to a profile.
