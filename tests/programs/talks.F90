@@ -1,7 +1,8 @@
 ! Messages between ranks, counted by the program itself, by sender and receiver: the same truth as
 ! that of talks.c, with each of Fortran's three interfaces to MPI. In each iteration all ranks pass
 ! messages around a ring and send to rank 0, which receives from any rank: once with the status, and
-! once without.
+! once without. With a fifth argument, messages go from the first rank to the last instead: each
+! rank receives, works and sends on, and the first one works longer.
 #include "subject.F90"
 
 program talks
@@ -19,10 +20,12 @@ program talks
     type(MPI_Request) :: requests(2), kept
     type(MPI_Status) :: status, statuses(2)
 #define SOURCE(it) it%MPI_SOURCE
+#define NUMBER(it) it%MPI_VAL
 #else
     integer :: requests(2), kept
     integer :: status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
 #define SOURCE(it) it(MPI_SOURCE)
+#define NUMBER(it) it
 #endif
     integer :: rank, ranks, next, last, iterations, i, at, pass, other, any, ierror
     logical :: passed_on
@@ -39,6 +42,12 @@ program talks
     here = rank
     next = modulo(rank + 1, ranks)
     last = modulo(rank - 1, ranks)
+    if (command_argument_count() >= 5) then
+        do i = 1, iterations
+            call pass_on
+        end do
+        iterations = 0
+    end if
     call MPI_Send_init(here, 4, MPI_DOUBLE_PRECISION, next, 7, MPI_COMM_WORLD, kept, ierror)
     do i = 1, iterations
         call MPI_Irecv(there, 12, MPI_DOUBLE_PRECISION, last, 3, MPI_COMM_WORLD, &
@@ -60,7 +69,7 @@ program talks
             call MPI_Waitany(2, requests, at, MPI_STATUS_IGNORE, ierror)
             ! The message for the other request is sent when this one is complete. `at` is
             ! unreliable: with mpi_f08, MPICH 4.0 counts from zero.
-            if (passed_on .or. requests(2) /= MPI_REQUEST_NULL) cycle
+            if (passed_on .or. NUMBER(requests(2)) /= NUMBER(MPI_REQUEST_NULL)) cycle
             call MPI_Send(here, 1, MPI_DOUBLE_PRECISION, next, 9, MPI_COMM_WORLD, ierror)
             passed_on = .true.
         end do
@@ -101,6 +110,32 @@ program talks
     call MPI_Finalize(ierror)
 
 contains
+
+    subroutine pass_on
+        if (rank > 0) then
+            call MPI_Recv(there, 12, MPI_DOUBLE_PRECISION, rank - 1, 3, MPI_COMM_WORLD, status, &
+                          ierror)
+            received(rank) = received(rank) + 1
+            call work_even
+        else
+            call work_longer
+        end if
+        if (rank < ranks - 1) then
+            call MPI_Send(here, 12, MPI_DOUBLE_PRECISION, rank + 1, 3, MPI_COMM_WORLD, ierror)
+            sent(rank + 2) = sent(rank + 2) + 1
+        end if
+        call MPI_Barrier(MPI_COMM_WORLD, ierror)
+    end subroutine
+
+    subroutine work_even
+        integer :: ignored
+        ignored = usleep(nint(1000*argument(3, 10.0_real64)))
+    end subroutine
+
+    subroutine work_longer
+        integer :: ignored
+        ignored = usleep(nint(1000*argument(3, 10.0_real64)*argument(4, 5.0_real64)))
+    end subroutine
 
     subroutine note(to, from)
         integer, intent(in) :: to, from
