@@ -23,7 +23,7 @@ use plimsoll_report::output::{LocalTime, job_id};
 use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings, ThreadsChoice};
 use plimsoll_wire::segment::ClockKind;
 
-use crate::wrappers::REGIONS;
+use crate::wrappers::{PARTNERS, REGIONS};
 use crate::{environment, heap, loading, log, signals, termination, threads};
 use spool::Claimed;
 
@@ -329,6 +329,7 @@ pub fn begin(settings: Settings) {
     };
     threads::watch_first();
     REGIONS.store(settings.regions, Ordering::Relaxed);
+    PARTNERS.store(settings.partners, Ordering::Relaxed);
     SPEAKS.store(launcher::launcher_rank().is_none_or(|rank| rank == 0), Ordering::Relaxed);
     signals::tell_stepped_aside();
     let structure = plimsoll_binary::Options {

@@ -19,6 +19,9 @@ use crate::{gomp, job, message, outlined_tasks, partners, real};
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
 
+/// Whether messages are counted by partner: off only to measure what that costs.
+pub static PARTNERS: AtomicBool = AtomicBool::new(true);
+
 real! {
     /// Takes a mutex if it is free.
     pthread_mutex_trylock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int
@@ -100,6 +103,7 @@ fn measure(
         ticks: ticks(),
     };
     let follows = messages(call).is_some_and(|messages| messages.completes().is_some());
+    let follows = follows && PARTNERS.load(Ordering::Relaxed);
     let facts = if follows { job::handle_facts() } else { None };
     let is_measured = block.enter(|state| {
         let is_measured = enter(observed, state, &entry);
@@ -151,7 +155,9 @@ unsafe fn note_return(frame: &Frame, result: isize) {
             // SAFETY: the call has returned, and its arguments have the types in the table.
             unsafe {
                 (bytes, scope) = message::finished(frame, result as c_int, facts);
-                exchange = partners::exchange(frame, result as c_int, bytes, facts);
+                if PARTNERS.load(Ordering::Relaxed) {
+                    exchange = partners::exchange(frame, result as c_int, bytes, facts);
+                }
             }
         }
         if matches!(messages(frame.call()), Some(messages) if messages.only_prepares()) {

@@ -8,21 +8,35 @@ use plimsoll_tests::subject_job::{Job, Watch};
 use crate::row::Row;
 use crate::statistics::least;
 
-/// Calls of the subject `cheap_calls`, with their target in ns; `None` without a target.
-const CALLS: [(&str, Option<f64>); 5] = [
-    ("MPI_Iprobe", Some(25.0)),
-    ("MPI_Send", Some(25.0)),
-    ("MPI_Sendrecv", None),
-    ("MPI_Irecv, MPI_Isend and MPI_Waitall", None),
-    ("pthread_mutex_lock", None),
+/// A call of a subject, with its targets in ns; `None` without a target.
+struct Call {
+    name: &'static str,
+    /// Maximum of what the wrapper adds.
+    all: Option<f64>,
+    /// Maximum of what counting messages by partner, and recording exemplary ones, adds.
+    partners: Option<f64>,
+}
+
+const fn call(name: &'static str, all: Option<f64>, partners: Option<f64>) -> Call {
+    Call { name, all, partners }
+}
+
+/// Calls of the subject `cheap_calls`.
+const CALLS: [Call; 6] = [
+    call("MPI_Iprobe", Some(25.0), Some(10.0)),
+    call("MPI_Send", Some(25.0), Some(10.0)),
+    call("MPI_Send and MPI_Recv", None, Some(10.0)),
+    call("MPI_Sendrecv", None, Some(10.0)),
+    call("MPI_Irecv, MPI_Isend and MPI_Waitall", None, Some(10.0)),
+    call("pthread_mutex_lock", None, None),
 ];
 
-/// Calls of the subject `cheap_regions`, with their target in ns.
-const RUNTIME_CALLS: [(&str, Option<f64>); 4] = [
-    ("parallel region", Some(60.0)),
-    ("GOMP_barrier", Some(60.0)),
-    ("omp_set_lock", Some(60.0)),
-    ("GOMP_critical_name_start", Some(60.0)),
+/// Calls of the subject `cheap_regions`.
+const RUNTIME_CALLS: [Call; 4] = [
+    call("parallel region", Some(60.0), None),
+    call("GOMP_barrier", Some(60.0), None),
+    call("omp_set_lock", Some(60.0), None),
+    call("GOMP_critical_name_start", Some(60.0), None),
 ];
 
 /// Measures the nanoseconds that the wrapper adds to a call.
@@ -34,28 +48,42 @@ pub fn rows(runs: usize, calls: u32) -> Vec<Row> {
     rows
 }
 
-/// Runs a subject unwatched and watched by turns, and returns a row for each of its calls.
-fn added(
-    subject: &str,
-    job: &Job,
-    known: &[(&str, Option<f64>)],
-    runs: usize,
-    calls: u32,
-) -> Vec<Row> {
-    let job = |watch| job.clone().arguments(&format!("burn {calls}")).watch(watch).run();
-    let pairs: Vec<(Outcome, Outcome)> =
-        (0..runs).map(|_| (job(Watch::Off), job(Watch::Run))).collect();
-    let shortest = |call: &str, outcomes: &mut dyn Iterator<Item = &Outcome>| {
+/// One run of each kind, by turns.
+struct Runs {
+    bare: Outcome,
+    /// `None` if no call exchanges messages.
+    without_partners: Option<Outcome>,
+    watched: Outcome,
+}
+
+/// Runs a subject in each way by turns, and returns the rows of its calls.
+fn added(subject: &str, job: &Job, known: &[Call], runs: usize, calls: u32) -> Vec<Row> {
+    let job = |watch| job.clone().arguments(&format!("burn {calls}")).watch(watch);
+    let has_partners = known.iter().any(|call| call.partners.is_some());
+    let without_partners = || job(Watch::Run).variable("PLIMSOLL_PARTNERS", "off").run();
+    let run = |_| Runs {
+        bare: job(Watch::Off).run(),
+        without_partners: has_partners.then(without_partners),
+        watched: job(Watch::Run).run(),
+    };
+    let runs: Vec<Runs> = (0..runs).map(run).collect();
+    let shortest = |call: &str, which: fn(&Runs) -> Option<&Outcome>| {
+        let outcomes = runs.iter().filter_map(which);
         least(outcomes.map(|outcome| outcome.truth().number(&format!("{call}_ns"))))
     };
-    known
-        .iter()
-        .map(|(call, target)| {
-            let bare = shortest(call, &mut pairs.iter().map(|(bare, _)| bare));
-            let watched = shortest(call, &mut pairs.iter().map(|(_, watched)| watched));
-            let name = format!("added to a call of {call}");
-            let row = Row::new(&name, subject, watched - bare, "ns", bare);
+    let rows = known.iter().flat_map(|it| {
+        let bare = shortest(it.name, |runs| Some(&runs.bare));
+        let watched = shortest(it.name, |runs| Some(&runs.watched));
+        let row = |what: &str, added: f64, target: Option<f64>| {
+            let row = Row::new(&format!("{what} {}", it.name), subject, added, "ns", bare);
             target.map_or(row.clone(), |most| row.target(most))
-        })
-        .collect()
+        };
+        let by_partner = it.partners.map(|most| {
+            let without = shortest(it.name, |runs| runs.without_partners.as_ref());
+            row("of it by partner,", watched - without, Some(most))
+        });
+        let whole = row("added to a call of", watched - bare, it.all);
+        std::iter::once(whole).chain(by_partner)
+    });
+    rows.collect()
 }

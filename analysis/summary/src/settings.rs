@@ -122,6 +122,8 @@ pub struct Settings {
     pub regions: bool,
     /// Whether parallel regions of OpenMP are measured; they are not without `regions`.
     pub openmp: bool,
+    /// Whether messages are counted by partner.
+    pub partners: bool,
     /// perf events to count.
     pub events: Vec<EventChoice>,
     /// Valid definitions of derived metrics: see
@@ -160,6 +162,7 @@ impl Default for Settings {
             labels: None,
             regions: true,
             openmp: true,
+            partners: true,
             events: Vec::new(),
             metrics: None,
             marks: MarksChoice::On,

@@ -97,7 +97,7 @@ const BOOLEAN: &str = "on or off (also 1/0, true/false, yes/no)";
 const GLOBS: &str = "program names separated by commas, with * ? [a-z]";
 
 /// All variables.
-pub static TABLE: [Variable; 20] = [
+pub static TABLE: [Variable; 21] = [
     Variable {
         name: "PLIMSOLL_PERIOD",
         default: "4ms",
@@ -340,6 +340,15 @@ pub static TABLE: [Variable; 20] = [
         expected: "1 or 0",
         state: State::Implemented,
         read: |settings, value| read_boolean(&mut settings.disable, value),
+    },
+    Variable {
+        name: "PLIMSOLL_PARTNERS",
+        default: "on",
+        placeholder: "ON|OFF",
+        meaning: "Messages by partner; off: their cost shows in a benchmark",
+        expected: BOOLEAN,
+        state: State::Internal,
+        read: |settings, value| read_boolean(&mut settings.partners, value),
     },
     Variable {
         name: ROOT_PID,
