@@ -58,9 +58,13 @@ struct Place {
     key: u64,
     /// Number of messages so far.
     messages: u32,
-    /// Whether the numbering no longer agrees with that of the other end.
-    is_broken: bool,
+    /// Number of the next exemplary message; [`BROKEN`] if the numbering no longer agrees with that
+    /// of the other end.
+    exemplary: u32,
 }
+
+/// Number that no exemplary message has.
+const BROKEN: u32 = u32::MAX;
 
 /// A thread's channels. Zeroed memory has none.
 pub struct Channels {
@@ -83,9 +87,10 @@ impl Channels {
         let place = self.find(channel.key())?;
         let number = place.messages;
         place.messages = number.saturating_add(1);
-        if !is_exemplary(number) || place.is_broken {
+        if number != place.exemplary || number == BROKEN {
             return None;
         }
+        place.exemplary = exemplary_after(number);
         (channel.direction == Direction::Sent || !self.lacks_receives).then_some(number)
     }
 
@@ -93,7 +98,7 @@ impl Channels {
     /// ends may differ.
     pub fn break_off(&mut self, channel: Channel) {
         if let Some(place) = self.find(channel.key()) {
-            place.is_broken = true;
+            place.exemplary = BROKEN;
         }
     }
 
@@ -119,7 +124,17 @@ impl Channels {
 
     #[inline]
     fn find(&mut self, key: u64) -> Option<&mut Place> {
-        let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES;
+        let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES;
+        if self.places[home].key == key {
+            return Some(&mut self.places[home]);
+        }
+        self.search(key, home)
+    }
+
+    /// Finds or adds a channel that does not stand at its `home`.
+    #[inline(never)]
+    fn search(&mut self, key: u64, home: usize) -> Option<&mut Place> {
+        let mut at = home;
         // The search ends, since at most `MAX_CHANNELS` places are in use.
         loop {
             let found = self.places[at].key;
@@ -131,7 +146,7 @@ impl Channels {
                     return None;
                 }
                 self.used += 1;
-                self.places[at] = Place { key, messages: 0, is_broken: false };
+                self.places[at] = Place { key, messages: 0, exemplary: 0 };
                 break;
             }
             at = (at + 1) % PLACES;
@@ -147,11 +162,14 @@ pub fn stride(number: u64) -> u64 {
     1 << block.checked_ilog2().unwrap_or(0).saturating_sub(BLOCKS_SHIFT)
 }
 
-/// Returns whether a message is exemplary, given its number in its channel.
-#[inline]
-fn is_exemplary(number: u32) -> bool {
-    let block = number >> BLOCK_SHIFT;
-    block < 1 << (BLOCKS_SHIFT + 1) || u64::from(block) & (stride(number.into()) - 1) == 0
+/// Returns the number of the exemplary message that follows an exemplary message in its channel.
+#[cold]
+fn exemplary_after(number: u32) -> u32 {
+    let next = u64::from(number) + 1;
+    let block = (next >> BLOCK_SHIFT).next_multiple_of(stride(next));
+    let first = block << BLOCK_SHIFT;
+    // The whole block is exemplary.
+    u32::try_from(first.max(next)).unwrap_or(BROKEN)
 }
 
 #[cfg(test)]
@@ -164,6 +182,24 @@ mod tests {
     fn channels() -> Box<Channels> {
         // SAFETY: zeros are no channels.
         unsafe { Box::<Channels>::new_zeroed().assume_init() }
+    }
+
+    /// Returns whether a message is exemplary, given its number in its channel.
+    fn is_exemplary(number: u32) -> bool {
+        let block = number >> BLOCK_SHIFT;
+        block < 1 << (BLOCKS_SHIFT + 1) || u64::from(block) & (stride(number.into()) - 1) == 0
+    }
+
+    #[test]
+    fn the_next_exemplary_message_is_the_next_by_the_rule() {
+        let mut next = 0;
+        for number in 0..1 << 20 {
+            if is_exemplary(number) {
+                assert_eq!(number, next);
+                next = exemplary_after(number);
+            }
+        }
+        assert_eq!(exemplary_after(u32::MAX - 1), BROKEN);
     }
 
     fn channel(partner: u32, tag: i32) -> Channel {

@@ -45,30 +45,54 @@ pub fn add(
     messages: &PartnerMessages,
 ) -> bool {
     let key = Pair { slot, partner: messages.partner }.key();
-    let mut place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % MAX_PARTNERS;
+    let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % MAX_PARTNERS;
+    let entry = match entries[home].key.load(Ordering::Relaxed) == key {
+        true => &entries[home],
+        false => match search(entries, used, key, home) {
+            Some(entry) => entry,
+            None => return false,
+        },
+    };
+    // Most calls have only some of these, which are known when the call is compiled.
+    if messages.sent != 0 {
+        add_owned(&entry.sent, messages.sent);
+        add_owned(&entry.bytes, messages.bytes);
+    }
+    if messages.received != 0 {
+        add_owned(&entry.received, messages.received);
+    }
+    add_owned(&entry.waited, messages.waited);
+    true
+}
+
+/// Finds or adds the entry of a key that does not stand at its `home`. Returns `None` if the table
+/// has no room.
+#[inline(never)]
+fn search<'t>(
+    entries: &'t [PartnerCounters; MAX_PARTNERS],
+    used: &AtomicU32,
+    key: u64,
+    home: usize,
+) -> Option<&'t PartnerCounters> {
+    let mut place = home;
     // The search ends, since at most `MAX_USED` entries are in use.
-    let entry = loop {
+    loop {
         let entry = &entries[place];
         let found = entry.key.load(Ordering::Relaxed);
         if found == key {
-            break entry;
+            return Some(entry);
         }
         if found == 0 {
             let before = used.load(Ordering::Relaxed);
             if before >= MAX_USED {
-                return false;
+                return None;
             }
             store_owned(used, before + 1);
             entry.key.store(key, Ordering::Relaxed);
-            break entry;
+            return Some(entry);
         }
         place = (place + 1) % MAX_PARTNERS;
-    };
-    add_owned(&entry.sent, messages.sent);
-    add_owned(&entry.bytes, messages.bytes);
-    add_owned(&entry.received, messages.received);
-    add_owned(&entry.waited, messages.waited);
-    true
+    }
 }
 
 /// Frees all entries of a table with `used` entries.

@@ -266,7 +266,7 @@ pub fn open_until(state: &State, return_slot: u64, ticks: u64) -> Option<(u16, u
 
 /// Adds messages exchanged with a partner in calls through a slot. Their wait time is in ticks
 /// here.
-#[inline(never)]
+#[inline]
 pub fn meet(state: &mut State, slot: u16, messages: &PartnerMessages) {
     // SAFETY: the area stays mapped as long as the state.
     let ThreadArea { thread, partners, .. } = unsafe { &*state.area };

@@ -49,6 +49,7 @@ pub enum Numbering {
 
 impl Started {
     /// Returns whether the request receives a message that takes its number when it arrives.
+    #[inline]
     pub fn is_wildcard_receive(&self) -> bool {
         self.from.is_some() && self.numbering == Numbering::AtCompletion
     }
@@ -102,26 +103,43 @@ impl StartedRequests {
 
     /// Inserts a request that was started or created. Replaces a request with the same handle,
     /// which no longer exists or shares the handle, as sends do that are complete at once.
+    #[inline]
     pub fn insert(&mut self, handle: u64, started: Started) -> Inserted {
         let key = key_of(handle);
-        if let Some(place) = self.find(key) {
+        let place = self.search(key);
+        if self.places[place].key == key {
             let before = std::mem::replace(&mut self.places[place].started, started);
             return Inserted::Replaced(before);
         }
-        let is_full = self.used == MAX_REQUESTS;
-        if is_full {
-            self.forget_single_ones();
-            if self.used == MAX_REQUESTS {
-                return Inserted::Forgotten;
-            }
-        }
-        let mut place = home(key);
-        while self.places[place].key != 0 {
-            place = (place + 1) % PLACES;
+        if self.used == MAX_REQUESTS {
+            return self.insert_in_full_table(RequestSlot { key, started });
         }
         self.places[place] = RequestSlot { key, started };
         self.used += 1;
-        if is_full { Inserted::Forgotten } else { Inserted::Added }
+        Inserted::Added
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_in_full_table(&mut self, slot: RequestSlot) -> Inserted {
+        self.forget_single_ones();
+        if self.used < MAX_REQUESTS {
+            let place = self.search(slot.key);
+            self.places[place] = slot;
+            self.used += 1;
+        }
+        Inserted::Forgotten
+    }
+
+    /// Returns the place of a key, or the place that the key would take. The search ends, since
+    /// half of the places are free.
+    #[inline]
+    fn search(&self, key: u64) -> usize {
+        let mut place = home(key);
+        while self.places[place].key != key && self.places[place].key != 0 {
+            place = (place + 1) % PLACES;
+        }
+        place
     }
 
     /// Returns the communication of a request; `None` if the request is not followed.
@@ -191,21 +209,17 @@ impl StartedRequests {
 
     #[inline]
     fn find(&self, key: u64) -> Option<usize> {
+        // Reading an unused table would allocate pages.
         if self.used == 0 {
             return None;
         }
-        let mut place = home(key);
-        loop {
-            match self.places[place].key {
-                0 => return None,
-                found if found == key => return Some(place),
-                _ => place = (place + 1) % PLACES,
-            }
-        }
+        let place = self.search(key);
+        (self.places[place].key == key).then_some(place)
     }
 
     /// Frees a place and moves later entries of the probe sequence into the gap (Knuth, TAOCP 3,
     /// 6.4, Algorithm R).
+    #[inline]
     fn free(&mut self, mut gap: usize) {
         let mut place = gap;
         loop {
@@ -241,10 +255,12 @@ impl StartedRequests {
 }
 
 /// Returns the key of a handle. Handles are never all ones, so that keys are never 0.
+#[inline]
 fn key_of(handle: u64) -> u64 {
     handle.wrapping_add(1)
 }
 
+#[inline]
 fn home(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES
 }

@@ -57,6 +57,7 @@ impl Stream {
 
     /// Returns whether the consumer has changed since the last call. If so the stream restarts, and
     /// the caller must forget what the consumer knew.
+    #[inline]
     pub fn reader_changed(&mut self) -> bool {
         // SAFETY: promised to `new`.
         let reader = unsafe { (*self.readers).load(Ordering::Acquire) };
@@ -69,6 +70,7 @@ impl Stream {
     }
 
     /// Returns the stamp of the last timed record.
+    #[inline]
     pub fn last_stamp(&self) -> u64 {
         self.last_stamp
     }

@@ -118,6 +118,7 @@ pub struct State {
 
 impl State {
     /// Returns the thread's area in the segment.
+    #[inline]
     pub fn area(&self) -> &ThreadArea {
         // SAFETY: the area stays mapped until the thread has been detached, and the state with it.
         unsafe { &*self.area }

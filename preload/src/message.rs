@@ -251,6 +251,7 @@ fn leave_unfollowed(what: u32) {
 ///
 /// # Safety
 /// As [`finished`].
+#[inline]
 pub unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
     let word = call.communicator?;
     if !frame.is_c() {
@@ -352,6 +353,7 @@ unsafe fn elements(list: usize, at: usize, are_large: bool) -> u64 {
 ///
 /// # Safety
 /// As [`finished`].
+#[inline]
 pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
     if frame.is_c() {
         return result == 0;
@@ -369,6 +371,7 @@ pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
 
 /// # Safety
 /// As [`finished`]; `word` is the argument word of the count.
+#[inline]
 unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
     // SAFETY: promised by the caller.
     let count = unsafe { frame.argument(word) };

@@ -85,6 +85,46 @@ pub unsafe fn exchange(
     }
 }
 
+/// Maximum number of completed requests that are handled in one pass.
+const MAX_AT_ONCE: usize = 8;
+
+/// Communication of a completed request.
+#[derive(Clone, Copy)]
+struct Completed {
+    /// The other end; `None` if there is no message.
+    partner: Option<u32>,
+    is_received: bool,
+}
+
+/// Numbers of completed requests that share the time of a call: those that received a message or,
+/// if there are none, those that sent one.
+#[derive(Default)]
+struct Shares {
+    received: u64,
+    sent: u64,
+}
+
+impl Shares {
+    #[inline]
+    fn add(&mut self, is_received: bool) {
+        self.received += u64::from(is_received);
+        self.sent += u64::from(!is_received);
+    }
+
+    /// Returns the time of one request, of `ticks` in all.
+    #[inline]
+    fn each(&self, ticks: u64) -> u64 {
+        let sharers = if self.received > 0 { self.received } else { self.sent };
+        // Most calls complete few requests; a division takes longer than all else here.
+        match sharers {
+            0 | 1 => ticks,
+            2 => ticks / 2,
+            4 => ticks / 4,
+            several => ticks / several,
+        }
+    }
+}
+
 /// A call that has returned, with its region's slot and its time in ticks.
 struct Returned<'c> {
     frame: &'c Frame,
@@ -409,47 +449,74 @@ impl Returned<'_> {
     ) {
         // SAFETY: promised by the caller.
         let statuses = unsafe { self.frame.argument(statuses) };
-        // A single request takes the whole time; of several, the receives share it.
-        let mut sharers = 1;
-        let mut receives = false;
-        if count > 1 {
-            let started = |at| {
-                let handle = state.requests.listed_handle(place(state, at)?.0)?;
-                state.requests.get(handle).filter(|started| started.is_active)
-            };
-            let [mut received, mut sent] = [0; 2];
-            for started in (0..count).filter_map(started) {
-                match started.from {
-                    Some(_) => received += 1,
-                    None => sent += 1,
+        if count > MAX_AT_ONCE {
+            // The messages are counted first, since the receives share the time of the call.
+            let mut shares = Shares::default();
+            for at in 0..count {
+                let listed = place(state, at).and_then(|it| state.requests.listed_handle(it.0));
+                let started = listed.and_then(|handle| state.requests.get(handle));
+                if let Some(started) = started.filter(|started| started.is_active) {
+                    shares.add(started.from.is_some());
                 }
             }
-            receives = received > 0;
-            sharers = if receives { received } else { sent.max(1) };
+            for at in 0..count {
+                // SAFETY: the call has set the status of each request that is complete.
+                let ended =
+                    place(state, at).and_then(|it| unsafe { self.complete(state, it, statuses) });
+                if let Some(ended) = ended {
+                    self.meet_completed(state, &ended, &shares);
+                }
+            }
+            return;
         }
-        let ticks_each = if sharers == 1 { self.ticks } else { self.ticks / sharers };
-        for at in 0..count {
-            let Some((listed, status)) = place(state, at) else { continue };
-            let Some(handle) = state.requests.listed_handle(listed) else { continue };
-            let Some(started) = state.requests.complete(handle) else { continue };
-            match (started.from, started.to) {
-                (Some(from), _) => {
-                    // SAFETY: the call has set the status of each request that is complete.
-                    if let Some(from) = unsafe { self.resolved(from, statuses, status) } {
-                        self.meet(state, from, [0, 0, 1], ticks_each);
-                        // SAFETY: as above.
-                        unsafe { self.number_completed(state, (&started, from), statuses, status) };
-                    }
-                }
-                (None, Some(to)) => {
-                    if !receives {
-                        self.meet(state, to, [0, 0, 0], ticks_each);
-                    }
-                    // SAFETY: as above.
-                    unsafe { self.number_completed(state, (&started, to), statuses, status) };
-                }
-                (None, None) => {}
+        let (mut ended, mut shares) = ([None; MAX_AT_ONCE], Shares::default());
+        for (at, ended) in ended.iter_mut().enumerate().take(count) {
+            let Some(places) = place(state, at) else { continue };
+            // SAFETY: as above.
+            *ended = unsafe { self.complete(state, places, statuses) };
+            if let Some(ended) = ended {
+                shares.add(ended.is_received);
             }
+        }
+        for ended in ended.iter().take(count).flatten() {
+            self.meet_completed(state, ended, &shares);
+        }
+    }
+
+    /// Takes note that a request is complete: its index in the list, and the index of its status.
+    /// Returns its communication; `None` if the request is not followed.
+    ///
+    /// # Safety
+    /// As [`Self::completed`].
+    #[inline]
+    unsafe fn complete(
+        &self,
+        state: &mut State,
+        (listed, status): (usize, usize),
+        statuses: usize,
+    ) -> Option<Completed> {
+        let handle = state.requests.listed_handle(listed)?;
+        let started = state.requests.complete(handle)?;
+        let (is_received, partner) = match started.from {
+            // SAFETY: promised by the caller.
+            Some(from) => (true, unsafe { self.resolved(from, statuses, status) }),
+            None => (false, started.to),
+        };
+        if let Some(partner) = partner {
+            // SAFETY: as above.
+            unsafe { self.number_completed(state, (&started, partner), statuses, status) };
+        }
+        Some(Completed { partner, is_received })
+    }
+
+    /// Counts a completed message with its share of the call's time.
+    #[inline]
+    fn meet_completed(&self, state: &mut State, ended: &Completed, shares: &Shares) {
+        let Completed { partner: Some(partner), is_received } = *ended else { return };
+        if is_received {
+            self.meet(state, partner, [0, 0, 1], shares.each(self.ticks));
+        } else if shares.received == 0 {
+            self.meet(state, partner, [0, 0, 0], shares.each(self.ticks));
         }
     }
 

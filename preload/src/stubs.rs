@@ -72,6 +72,7 @@ impl Frame {
     }
 
     /// Returns the call's entry in the table of calls.
+    #[inline]
     pub fn entry(&self) -> &'static Call {
         &CALLS[usize::from(self.call()) - 1]
     }
@@ -82,12 +83,14 @@ impl Frame {
     }
 
     /// Returns the index of that symbol among [`SYMBOLS`].
+    #[inline]
     pub fn symbol_variant(&self) -> usize {
         symbol_variant_of(self.code)
     }
 
     /// Returns the return address of the call. If the caller's own return is marked and the caller
     /// ends by a jump to this function (a tail call), returns the address that the mark replaced.
+    #[inline]
     pub fn return_address(&self) -> u64 {
         marks::mark_stubs::original(self.return_address)
     }
@@ -102,6 +105,7 @@ impl Frame {
     ///
     /// # Safety
     /// The call has more than `index` arguments.
+    #[inline]
     pub unsafe fn argument(&self, index: u8) -> usize {
         let index = usize::from(index);
         match self.registers.get(index) {

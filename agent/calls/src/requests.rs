@@ -83,6 +83,7 @@ pub const fn role(call: CallId) -> Option<Role> {
 }
 
 /// Returns whether a recorded call may complete requests; false for an unknown id.
+#[inline]
 pub fn may_complete(call: CallId) -> bool {
     matches!(ROLES.get(usize::from(call)), Some(Some(Role::Completes(_))))
 }

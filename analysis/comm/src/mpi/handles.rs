@@ -499,6 +499,7 @@ impl HandleFacts {
     /// # Safety
     /// `statuses` must be that argument of a call that has returned and has set this status, or an
     /// argument that ignores the status.
+    #[inline]
     pub unsafe fn source(&self, statuses: usize, at: usize, is_c: bool) -> Option<c_int> {
         // SAFETY: promised by the caller.
         Some(unsafe { self.source_and_tag(statuses, at, is_c)? }.0)
@@ -509,6 +510,7 @@ impl HandleFacts {
     ///
     /// # Safety
     /// As [`Self::source`].
+    #[inline]
     pub unsafe fn source_and_tag(
         &self,
         statuses: usize,
